@@ -1,0 +1,25 @@
+"""How the next action is chosen: β schedules, acquisitions, domains."""
+
+from tvbo.acquisition.beta import (
+    BetaSchedule,
+    ConstantBeta,
+    LogBeta,
+    ResettingBeta,
+    TimeVaryingBeta,
+)
+from tvbo.acquisition.domain import Box, Choices, Domain
+from tvbo.acquisition.situation import UCB, Acquisition, Situation
+
+__all__ = [
+    "UCB",
+    "Acquisition",
+    "BetaSchedule",
+    "Box",
+    "Choices",
+    "ConstantBeta",
+    "Domain",
+    "LogBeta",
+    "ResettingBeta",
+    "Situation",
+    "TimeVaryingBeta",
+]

@@ -1,0 +1,190 @@
+"""Where actions come from, and how an acquisition is maximized there at a fixed time and context."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from botorch.acquisition import AcquisitionFunction
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from botorch.optim import optimize_acqf
+from torch import Generator, Tensor
+
+from tvbo.acquisition.situation import Situation
+from tvbo.columns import check_finite, check_last_dimension
+from tvbo.randomness import seeded
+
+EVALUATION_CHUNK = 512
+"""Candidates per batched posterior: beyond this, memory traffic makes a GP slower, not faster."""
+
+
+class Domain(Protocol):
+    """A set of actions."""
+
+    dim: int
+
+    def maximize(
+        self, acquisition: AcquisitionFunction, situation: Situation, generator: Generator
+    ) -> Tensor:
+        """The action, ``1 x d``, that maximizes ``acquisition`` at the present time and context."""
+
+    def sample(self, generator: Generator) -> Tensor:
+        """One action, ``1 x d``, uniformly at random."""
+
+    def check(self, X: Tensor) -> None:
+        """Raise unless every row of ``X``, ``n x d``, is an action of this set."""
+
+
+class Box:
+    """All actions between two bounds.
+
+    Args:
+        bounds: ``2 x d``, lower then upper.
+        num_restarts: Starts of ``optimize_acqf``.
+        raw_samples: Points from which the starts are picked.
+
+    Raises:
+        BotorchTensorDimensionError: if ``bounds`` is not ``2 x d``.
+        InputDataError: if a bound is not finite, or a lower bound not below its upper one.
+    """
+
+    def __init__(self, bounds: Tensor, num_restarts: int = 4, raw_samples: int = 64):
+        bounds = torch.as_tensor(bounds, dtype=torch.float64)
+        if bounds.ndim != 2 or len(bounds) != 2 or bounds.shape[-1] == 0:
+            raise BotorchTensorDimensionError(
+                f"Expected bounds of shape 2 x d. Got bounds.shape={tuple(bounds.shape)}."
+            )
+        check_finite("bounds", bounds)
+        if (bounds[0] >= bounds[1]).any():
+            raise InputDataError(
+                f"Expected lower bounds below upper bounds. Got {bounds.tolist()}."
+            )
+        self.bounds = bounds
+        self.dim = bounds.shape[-1]
+        self.num_restarts = num_restarts
+        self.raw_samples = raw_samples
+
+    def maximize(
+        self, acquisition: AcquisitionFunction, situation: Situation, generator: Generator
+    ) -> Tensor:
+        """By BoTorch's ``optimize_acqf``, time and context as ``fixed_features``."""
+        fixed = situation.columns.fixed_features(situation.t, situation.context)
+        held = torch.tensor(list(fixed.values()), dtype=torch.float64)
+        # The columns [context | time] follow the actions; their bounds are never searched.
+        order = torch.tensor(list(fixed)).argsort()
+        bounds = torch.cat([self.bounds, held[order].expand(2, -1)], dim=-1)
+        with seeded(generator):
+            rows, _ = optimize_acqf(
+                acquisition,
+                bounds=bounds,
+                q=1,
+                num_restarts=self.num_restarts,
+                raw_samples=self.raw_samples,
+                fixed_features=dict(fixed),
+            )
+        return rows[:, : self.dim].clamp(*self.bounds)
+
+    def sample(self, generator: Generator) -> Tensor:
+        """Uniform in the box."""
+        unit = torch.rand(1, self.dim, dtype=torch.float64, generator=generator)
+        return self.bounds[0] + unit * (self.bounds[1] - self.bounds[0])
+
+    def check(self, X: Tensor) -> None:
+        """Raise unless every row lies within the bounds."""
+        check_action("X", X, self.dim)
+        outside = ((X < self.bounds[0]) | (X > self.bounds[1])).any(dim=-1)
+        if outside.any():
+            raise InputDataError(
+                f"Expected actions within bounds {self.bounds.tolist()}. "
+                f"Got {X[outside][0].tolist()}."
+            )
+
+
+class Choices:
+    """A finite set of actions.
+
+    Args:
+        choices: ``n x d``, one row per action, no two alike.
+
+    Raises:
+        BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
+        InputDataError: if an entry is not finite, or a row stands twice.
+    """
+
+    def __init__(self, choices: Tensor):
+        choices = torch.as_tensor(choices, dtype=torch.float64)
+        if choices.ndim != 2 or 0 in choices.shape:
+            raise BotorchTensorDimensionError(
+                f"Expected choices of shape n x d. Got choices.shape={tuple(choices.shape)}."
+            )
+        check_finite("choices", choices)
+        distinct, count = torch.unique(choices, dim=0, return_counts=True)
+        if len(distinct) < len(choices):
+            raise InputDataError(
+                f"Expected choices that differ. Got {distinct[count > 1][0].tolist()} "
+                f"{int(count.max())} times."
+            )
+        self.choices = choices
+        self.dim = choices.shape[-1]
+
+    def maximize(
+        self, acquisition: AcquisitionFunction, situation: Situation, generator: Generator
+    ) -> Tensor:
+        """By evaluating every action; ties are broken at random."""
+        rows = situation.rows(self.choices).unsqueeze(-2)
+        with torch.no_grad():
+            values = torch.cat([acquisition(part) for part in rows.split(EVALUATION_CHUNK)])
+        best = torch.nonzero(values == values.max()).squeeze(-1)
+        return self.choices[best[_uniform_index(len(best), generator)]].unsqueeze(0)
+
+    def sample(self, generator: Generator) -> Tensor:
+        """One of the choices, each as likely as another."""
+        return self.choices[_uniform_index(len(self.choices), generator)].unsqueeze(0)
+
+    def index(self, X: Tensor) -> Tensor:
+        """Position of each row of ``X``, ``n x d``, among the choices.
+
+        Raises:
+            InputDataError: if a row is none of the choices.
+        """
+        check_action("X", X, self.dim)
+        same = (X.unsqueeze(1) == self.choices).all(dim=-1)
+        known = same.any(dim=-1)
+        if not known.all():
+            raise InputDataError(
+                f"Expected actions among the {len(self.choices)} choices. "
+                f"Got {X[~known][0].tolist()}."
+            )
+        return same.to(torch.int8).argmax(dim=-1)
+
+    def check(self, X: Tensor) -> None:
+        """Raise unless every row is one of the choices."""
+        self.index(X)
+
+
+def make_domain(bounds: Tensor | None, choices: Tensor | None) -> Domain:
+    """A box or a finite set, whichever of the two was given.
+
+    Raises:
+        ValueError: unless exactly one was given.
+    """
+    if (bounds is None) == (choices is None):
+        raise ValueError(
+            "Expected either bounds (2 x d) or choices (n x d). "
+            f"Got {'neither' if bounds is None else 'both'}."
+        )
+    return Choices(choices) if bounds is None else Box(bounds)
+
+
+def check_action(name: str, X: Tensor, dim: int) -> None:
+    """Raise unless ``X`` is a finite ``n x d`` tensor."""
+    if X.ndim != 2:
+        raise BotorchTensorDimensionError(
+            f"Expected {name} of shape n x {dim}. Got {name}.shape={tuple(X.shape)}."
+        )
+    check_last_dimension(name, X, dim)
+    check_finite(name, X)
+
+
+def _uniform_index(n: int, generator: Generator) -> int:
+    return int(torch.randint(n, (1,), generator=generator))

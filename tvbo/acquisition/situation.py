@@ -1,0 +1,63 @@
+"""What an acquisition may know of the moment at which an action is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
+from botorch.models.model import Model
+from torch import Tensor
+
+from tvbo.acquisition.beta import BetaSchedule
+from tvbo.columns import Columns
+from tvbo.observations import Observations
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The present: round, time, context, and the observations behind the model.
+
+    Args:
+        round: Number of this ask, from 1.
+        t: Time of this ask, in the user's unit.
+        context: ``c``-dimensional context, or None.
+        columns: How rows are laid out.
+        observations: The observations that the model saw.
+    """
+
+    round: int
+    t: float
+    context: Tensor | None
+    columns: Columns
+    observations: Observations
+
+    def rows(self, X: Tensor) -> Tensor:
+        """Actions ``... x d`` as rows at the present time and context."""
+        return self.columns.rows(X, self.t, self.context)
+
+    def rows_observed(self) -> Tensor:
+        """The observed actions as rows at the present time and context, ``n x (d + c + 1)``.
+
+        An incumbent for expected improvement belongs here: a best outcome of an earlier time or
+        another context is stale, its action's value at present is not.
+        """
+        return self.rows(self.observations.X[..., : self.columns.num_actions])
+
+
+Acquisition = Callable[[Model, Situation], AcquisitionFunction]
+"""A rule that builds a BoTorch acquisition function from the model and the present situation."""
+
+
+@dataclass(frozen=True)
+class UCB:
+    r"""Upper confidence bound :math:`\mu(x) + \sqrt{\beta_t}\,\sigma(x)`, β by round.
+
+    Args:
+        beta: Schedule of β by round number.
+    """
+
+    beta: BetaSchedule
+
+    def __call__(self, model: Model, situation: Situation) -> AcquisitionFunction:
+        return UpperConfidenceBound(model, beta=self.beta(situation.round))

@@ -1,0 +1,107 @@
+"""The one convention for columns: a model input is a row ``[action | context | time]``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where actions, contexts and time stand in a row, and the only place that fixes the last two.
+
+    Args:
+        num_actions: Number of action columns ``d``.
+        num_contexts: Number of context columns ``c``; they follow the actions.
+    """
+
+    num_actions: int
+    num_contexts: int = 0
+
+    @property
+    def num_columns(self) -> int:
+        """Width of a row, ``d + c + 1``."""
+        return self.num_actions + self.num_contexts + 1
+
+    @property
+    def time_feature(self) -> int:
+        """Index of the time column: the last."""
+        return self.num_columns - 1
+
+    @property
+    def context_features(self) -> list[int]:
+        """Indices of the context columns."""
+        return list(range(self.num_actions, self.time_feature))
+
+    def rows(self, X: Tensor, t: float, context: Tensor | None = None) -> Tensor:
+        """Append context and time to actions.
+
+        Args:
+            X: Actions, ``... x d``.
+            t: Time, in the user's unit.
+            context: A ``c``-dimensional context, or None where the columns hold none.
+
+        Returns:
+            Rows ``... x (d + c + 1)``.
+
+        Raises:
+            BotorchTensorDimensionError: if ``X`` or ``context`` has the wrong width.
+        """
+        check_last_dimension("X", X, self.num_actions)
+        parts = [X]
+        if self.num_contexts:
+            parts.append(self._context(context, X).expand(*X.shape[:-1], -1))
+        elif context is not None:
+            raise BotorchTensorDimensionError(
+                f"This problem was declared without context; got context {context!r}."
+            )
+        parts.append(X.new_full((*X.shape[:-1], 1), float(t)))
+        return torch.cat(parts, dim=-1)
+
+    def fixed_features(self, t: float, context: Tensor | None = None) -> Mapping[int, float]:
+        """Time and context in the form that ``optimize_acqf(fixed_features=...)`` takes."""
+        fixed = {self.time_feature: float(t)}
+        if self.num_contexts:
+            values = self._context(context, torch.empty(0, dtype=torch.float64))
+            fixed.update(zip(self.context_features, values.tolist(), strict=True))
+        return fixed
+
+    def _context(self, context: Tensor | None, like: Tensor) -> Tensor:
+        if context is None:
+            raise BotorchTensorDimensionError(
+                f"This problem has {self.num_contexts} context columns; got no context."
+            )
+        context = torch.as_tensor(context, dtype=like.dtype, device=like.device)
+        check_last_dimension("context", context, self.num_contexts)
+        check_finite("context", context)
+        return context.reshape(self.num_contexts)
+
+
+def check_last_dimension(name: str, tensor: Tensor, width: int) -> None:
+    """Raise unless the last dimension of ``tensor`` is ``width``."""
+    if tensor.ndim == 0 or tensor.shape[-1] != width:
+        raise BotorchTensorDimensionError(
+            f"Expected {name} with last dimension {width}. Got {name}.shape={tuple(tensor.shape)}."
+        )
+
+
+def check_finite(name: str, tensor: Tensor) -> None:
+    """Raise if ``tensor`` holds a NaN or an infinity, naming the first place."""
+    finite = torch.isfinite(tensor)
+    if not finite.all():
+        place = tuple(torch.nonzero(~finite)[0].tolist())
+        value = tensor[place].item()
+        where = f" at index {place}" if place else ""
+        raise InputDataError(f"Expected finite {name}. Got {value}{where}.")
+
+
+def check_forgetting_rate(forgetting_rate: Tensor | float) -> Tensor:
+    """Return ε as a float64 tensor; raise unless it lies in [0, 1]."""
+    rate = torch.as_tensor(forgetting_rate, dtype=torch.float64)
+    if not ((rate >= 0) & (rate <= 1)).all():
+        raise ValueError(f"Expected forgetting_rate in [0, 1]. Got {forgetting_rate}.")
+    return rate

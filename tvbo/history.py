@@ -1,0 +1,109 @@
+"""What happened in a run, round by round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tvbo.optimizers.trial import Trial
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a run.
+
+    Args:
+        trial: What was asked.
+        reward: The outcome as observed, noise included; NaN until it arrives.
+        value: The true value of the action at that time.
+        optimal_value: The best true value at that time.
+        model_size: Number of observations that the choice rested on.
+        seconds: Time that ask and the tells before it took.
+    """
+
+    trial: Trial
+    reward: float
+    value: float
+    optimal_value: float
+    model_size: int
+    seconds: float
+
+
+@dataclass
+class History:
+    """The rounds of a run, in order, with their regret.
+
+    Regret of a round is the best true value at that time minus that of the chosen action
+    (Bogunovic et al., 2016, Section 2): the noise in the reward does not enter.
+    """
+
+    rounds: list[Round] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    @property
+    def X(self) -> Tensor:
+        """Chosen actions, ``n x d``."""
+        return torch.cat([r.trial.X for r in self.rounds])
+
+    @property
+    def t(self) -> Tensor:
+        """Times, ``n``."""
+        return self._column([r.trial.t for r in self.rounds])
+
+    @property
+    def regret(self) -> Tensor:
+        """Regret of each round, ``n``, in units of the reward."""
+        return self._column([r.optimal_value - r.value for r in self.rounds])
+
+    @property
+    def average_regret(self) -> Tensor:
+        """``R_t / t`` after each round, ``n``."""
+        return self.regret.cumsum(0) / torch.arange(1, len(self) + 1)
+
+    @property
+    def seconds(self) -> Tensor:
+        """Seconds spent choosing in each round, ``n``."""
+        return self._column([r.seconds for r in self.rounds])
+
+    @property
+    def model_size(self) -> Tensor:
+        """Number of observations behind each choice, ``n``."""
+        return torch.tensor([r.model_size for r in self.rounds])
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per round: trial, time, action, context, rewards, regret, size, seconds."""
+        frame = pd.DataFrame(
+            {
+                "trial": [r.trial.id for r in self.rounds],
+                "t": [r.trial.t for r in self.rounds],
+            }
+        )
+        if self.rounds:
+            for i, column in enumerate(self.X.T.tolist()):
+                frame[f"action_{i}"] = column
+            if self.rounds[0].trial.context is not None:
+                contexts = torch.stack([r.trial.context for r in self.rounds])
+                for i, column in enumerate(contexts.T.tolist()):
+                    frame[f"context_{i}"] = column
+        frame["reward"] = [r.reward for r in self.rounds]
+        frame["value"] = [r.value for r in self.rounds]
+        frame["optimal_value"] = [r.optimal_value for r in self.rounds]
+        frame["regret"] = self.regret.tolist()
+        frame["average_regret"] = self.average_regret.tolist()
+        frame["model_size"] = [r.model_size for r in self.rounds]
+        frame["seconds"] = [r.seconds for r in self.rounds]
+        return frame
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write :meth:`to_frame` as CSV."""
+        self.to_frame().to_csv(path, index=False)
+
+    @staticmethod
+    def _column(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64)

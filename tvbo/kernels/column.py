@@ -1,0 +1,33 @@
+"""A kernel that sees some columns of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+
+class ColumnKernel(Kernel):
+    """``base_kernel`` applied to the given columns, its own ``active_dims`` counted among them.
+
+    It leaves the given kernel untouched, so that one kernel object can serve several models and
+    its owner can read the learned parameters from it.
+
+    Args:
+        base_kernel: Any kernel.
+        columns: The columns of the input that ``base_kernel`` sees, in this order.
+    """
+
+    def __init__(self, base_kernel: Kernel, columns: Sequence[int]):
+        super().__init__(active_dims=tuple(columns))
+        self.base_kernel = base_kernel
+
+    @property
+    def is_stationary(self) -> bool:
+        """As the base kernel."""
+        return self.base_kernel.is_stationary
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params):
+        """Covariances by the base kernel, for inputs already reduced to the columns."""
+        return self.base_kernel(x1, x2, diag=diag, **params)

@@ -1,0 +1,125 @@
+"""A fixed covariance matrix as a kernel, looked up by an index column."""
+
+from __future__ import annotations
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from tvbo.columns import check_finite
+
+
+class CovarianceMatrixKernel(Kernel):
+    r"""A known ``n x n`` covariance over ``n`` things, looked up by index.
+
+    .. math:: k(i, j) = C_{ij}
+
+    Use it for an empirical covariance of sensors (Bogunovic et al., 2016, Section 5.2), a known
+    inter-task covariance (Krause, Ong, 2011), or ``torch.eye(n)`` for unrelated arms. It has no
+    parameters; wrap it in :class:`gpytorch.kernels.ScaleKernel` to learn a scale.
+
+    Args:
+        covar_matrix: ``batch_shape x n x n``, symmetric and positive semi-definite (eigenvalues
+            above minus 1e-8 times the largest).
+        **kwargs: ``active_dims`` (the index column), passed to :class:`gpytorch.kernels.Kernel`.
+
+    Shape:
+        ``... x m x 1`` and ``... x m' x 1`` indices give ``... x m x m'``.
+
+    Raises:
+        ValueError: if ``covar_matrix`` is not square, symmetric or positive semi-definite.
+        InputDataError: if the matrix or an index is not finite, or an index is no integer from 0
+            to ``n - 1``.
+
+    Example:
+        >>> kernel = CovarianceMatrixKernel(torch.eye(3))
+        >>> kernel(torch.tensor([[0.0], [2.0]])).to_dense()
+    """
+
+    def __init__(self, covar_matrix: Tensor, **kwargs):
+        covar_matrix = torch.as_tensor(covar_matrix)
+        if not covar_matrix.is_floating_point():
+            covar_matrix = covar_matrix.to(torch.float64)
+        check_covariance(covar_matrix)
+        kwargs.setdefault("batch_shape", covar_matrix.shape[:-2])
+        super().__init__(**kwargs)
+        self.register_buffer("covar_matrix", covar_matrix)
+
+    @property
+    def num_indices(self) -> int:
+        """Number ``n`` of things the matrix relates."""
+        return self.covar_matrix.shape[-1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the matrix: the kernel has no parameters to ask."""
+        return self.covar_matrix.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Of the matrix."""
+        return self.covar_matrix.device
+
+    def __getitem__(self, index) -> CovarianceMatrixKernel:
+        """The kernel of a part of the batch."""
+        batch_index = index if isinstance(index, tuple) else (index,)
+        new = super().__getitem__(index)
+        new.covar_matrix = self.covar_matrix[(*batch_index, slice(None), slice(None))]
+        new.batch_shape = new.covar_matrix.shape[:-2]
+        return new
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params
+    ) -> Tensor:
+        """Covariances of the indices ``x1`` and ``x2``; see the class for shapes."""
+        i, j = self._indices(x1), self._indices(x2)
+        if not diag:
+            i, j = i.unsqueeze(-1), j.unsqueeze(-2)
+        # One axis of the flattened matrix, so that a batch of matrices gathers in one call.
+        place = i * self.num_indices + j
+        tail = place.ndim - (1 if diag else 2)
+        batch_shape = torch.broadcast_shapes(self.batch_shape, place.shape[:tail])
+        place = place.expand(*batch_shape, *place.shape[tail:])
+        entries = self.covar_matrix.flatten(-2).expand(*batch_shape, -1)
+        covar = entries.gather(-1, place.flatten(len(batch_shape))).reshape(place.shape)
+        return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar
+
+    def _indices(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != 1:
+            raise BotorchTensorDimensionError(
+                "CovarianceMatrixKernel looks up one index column; set active_dims. "
+                f"Got {x.shape[-1]} columns."
+            )
+        check_finite("indices", x)
+        index = x.squeeze(-1).round().long()
+        wrong = (index != x.squeeze(-1)) | (index < 0) | (index >= self.num_indices)
+        if wrong.any():
+            value = x.squeeze(-1)[wrong][0].item()
+            raise InputDataError(
+                f"Expected indices among the integers 0 to {self.num_indices - 1}. Got {value}."
+            )
+        return index
+
+
+def check_covariance(covar_matrix: Tensor, tolerance: float = 1e-8) -> None:
+    """Raise unless ``covar_matrix`` is a batch of symmetric positive semi-definite matrices."""
+    shape = tuple(covar_matrix.shape)
+    if covar_matrix.ndim < 2 or shape[-1] != shape[-2] or shape[-1] == 0:
+        raise ValueError(f"Expected a square covariance matrix. Got covar_matrix.shape={shape}.")
+    check_finite("covar_matrix", covar_matrix)
+    scale = covar_matrix.abs().max().clamp_min(torch.finfo(covar_matrix.dtype).tiny)
+    asymmetry = (covar_matrix - covar_matrix.mT).abs().max() / scale
+    # Single precision rounds at 1e-7: a looser bound there, the stated one in float64.
+    tolerance = max(tolerance, 10 * torch.finfo(covar_matrix.dtype).eps)
+    if asymmetry > tolerance:
+        raise ValueError(
+            "Expected a symmetric covariance matrix. "
+            f"Got entries that differ by {asymmetry * scale:.3g} from their mirror image."
+        )
+    eigenvalues = torch.linalg.eigvalsh(covar_matrix)
+    if eigenvalues.min() < -tolerance * scale * shape[-1]:
+        raise ValueError(
+            "Expected a positive semi-definite covariance matrix. "
+            f"Got smallest eigenvalue {eigenvalues.min():.3g} (largest {eigenvalues.max():.3g})."
+        )

@@ -1,0 +1,194 @@
+"""A GP over actions and time that learns how fast its objective drifts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
+from botorch.models import SingleTaskGP
+from botorch.models.transforms.input import InputTransform
+from botorch.models.transforms.outcome import OutcomeTransform
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from botorch.utils.datasets import SupervisedDataset
+from botorch.utils.transforms import normalize_indices
+from botorch.utils.types import DEFAULT
+from botorch.utils.types import _DefaultType as DefaultType
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from gpytorch.priors import Prior
+from torch import Tensor
+
+from tvbo.columns import check_finite, check_forgetting_rate
+from tvbo.kernels import ColumnKernel, TemporalDecayKernel
+
+
+class TimeVaryingGP(SingleTaskGP):
+    r"""A :class:`botorch.models.SingleTaskGP` whose function drifts (Bogunovic et al., 2016).
+
+    The kernel is the product of a kernel over the other columns and exponential forgetting in time,
+
+    .. math:: k\big((x, t), (x', t')\big) = k(x, x')\,(1 - \varepsilon)^{|t - t'| / 2},
+
+    so that the posterior is equations (7)-(8) of the paper, for any times: unequal steps, many
+    observations at one time, and times before the newest observation as well as after it. Without
+    observations (``n = 0``) the model is its prior.
+
+    Args:
+        train_X: ``batch_shape x n x d`` rows, one column of them time.
+        train_Y: ``batch_shape x n x m`` outcomes.
+        train_Yvar: ``batch_shape x n x m`` known noise variances; None learns one.
+        time_feature: Index of the time column. Time is used raw: an ``input_transform`` should
+            leave this column alone, or ε changes its unit.
+        forgetting_rate: ε per unit of time, in [0, 1], a number or a tensor that broadcasts with
+            ``batch_shape x 1``. None learns it with ``fit_gpytorch_mll``.
+        covar_module: Kernel over the non-time columns, which it sees as columns
+            ``0, ..., d - 2``. Default: BoTorch's RBF with dimension-scaled priors.
+        likelihood: As in :class:`SingleTaskGP`.
+        mean_module: As in :class:`SingleTaskGP`.
+        outcome_transform: As in :class:`SingleTaskGP`: ``Standardize`` unless None is given.
+        input_transform: As in :class:`SingleTaskGP`.
+        forgetting_rate_prior: Prior over a learned ε.
+        forgetting_rate_constraint: Constraint on a learned ε; default [1e-6, 1 - 1e-4]. Where the
+            drift is slower than that per unit, state time in a longer unit.
+
+    Raises:
+        InputDataError: if X or Y holds a NaN or an infinity.
+        BotorchTensorDimensionError: if there is no column besides time, or shapes disagree.
+        ValueError: if ``forgetting_rate`` lies outside [0, 1], or is given with a prior or a
+            constraint, which only a learned rate can use.
+
+    Example:
+        >>> train_X = torch.rand(20, 3, dtype=torch.float64)  # [x1, x2, t]
+        >>> model = TimeVaryingGP(train_X, train_Y)
+        >>> fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        >>> model.forgetting_rate
+    """
+
+    def __init__(
+        self,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None = None,
+        time_feature: int = -1,
+        forgetting_rate: float | Tensor | None = None,
+        covar_module: Kernel | None = None,
+        likelihood: Likelihood | None = None,
+        mean_module: Mean | None = None,
+        outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
+        input_transform: InputTransform | None = None,
+        forgetting_rate_prior: Prior | None = None,
+        forgetting_rate_constraint: Interval | None = None,
+    ):
+        self._validate_tensor_args(X=train_X, Y=train_Y, Yvar=train_Yvar)
+        check_finite("train_X", train_X)
+        check_finite("train_Y", train_Y)
+        num_columns = train_X.shape[-1]
+        if num_columns < 2:
+            raise BotorchTensorDimensionError(
+                "Expected train_X with time and at least one other column. "
+                f"Got train_X.shape={tuple(train_X.shape)}."
+            )
+        [time_column] = normalize_indices([time_feature], d=num_columns)
+        other_columns = [i for i in range(num_columns) if i != time_column]
+        _, batch_shape = self.get_batch_dimensions(train_X=train_X, train_Y=train_Y)
+        if covar_module is None:
+            covar_module = get_covar_module_with_dim_scaled_prior(
+                ard_num_dims=len(other_columns), batch_shape=batch_shape
+            )
+        temporal = make_temporal_kernel(
+            forgetting_rate,
+            forgetting_rate_prior=forgetting_rate_prior,
+            forgetting_rate_constraint=forgetting_rate_constraint,
+            batch_shape=batch_shape,
+            active_dims=[time_column],
+        )
+        super().__init__(
+            train_X=train_X,
+            train_Y=train_Y,
+            train_Yvar=train_Yvar,
+            likelihood=likelihood,
+            covar_module=ColumnKernel(covar_module, other_columns) * temporal,
+            mean_module=mean_module,
+            outcome_transform=outcome_transform,
+            input_transform=input_transform,
+        )
+        self._subset_batch_dict = output_dimensions(self, self._aug_batch_shape)
+        self.to(train_X)
+
+    @property
+    def temporal_kernel(self) -> TemporalDecayKernel:
+        """The factor of the kernel that forgets."""
+        return self.covar_module.kernels[1]
+
+    @property
+    def forgetting_rate(self) -> Tensor:
+        """ε per unit of time: ``batch_shape x 1``, or ``batch_shape x m x 1`` for m > 1 outputs."""
+        return self.temporal_kernel.forgetting_rate
+
+    @classmethod
+    def construct_inputs(
+        cls,
+        training_data: SupervisedDataset,
+        time_feature: int = -1,
+        forgetting_rate: float | Tensor | None = None,
+    ) -> dict[str, Any]:
+        """Constructor arguments from a data set, the form in which Ax builds models.
+
+        Args:
+            training_data: A :class:`SupervisedDataset` with time among the features.
+            time_feature: Index of the time column.
+            forgetting_rate: A fixed ε, or None to learn it.
+        """
+        return {
+            **super().construct_inputs(training_data=training_data),
+            "time_feature": time_feature,
+            "forgetting_rate": forgetting_rate,
+        }
+
+
+def make_temporal_kernel(
+    forgetting_rate: float | Tensor | None,
+    forgetting_rate_prior: Prior | None = None,
+    forgetting_rate_constraint: Interval | None = None,
+    batch_shape: torch.Size | None = None,
+    active_dims: list[int] | None = None,
+) -> TemporalDecayKernel:
+    """A temporal kernel whose ε is learned (None) or held at a number, 0 and 1 included."""
+    fixed = forgetting_rate is not None
+    if fixed and not (forgetting_rate_prior is None and forgetting_rate_constraint is None):
+        raise ValueError(
+            "A fixed forgetting_rate takes no prior and no constraint. "
+            f"Got forgetting_rate={forgetting_rate} with one; pass None to learn it."
+        )
+    kernel = TemporalDecayKernel(
+        forgetting_rate_prior=forgetting_rate_prior,
+        forgetting_rate_constraint=(
+            Interval(0.0, 1.0, transform=None) if fixed else forgetting_rate_constraint
+        ),
+        batch_shape=batch_shape,
+        active_dims=active_dims,
+    ).to(torch.float64)
+    if fixed:
+        rate = check_forgetting_rate(forgetting_rate)
+        kernel.forgetting_rate = rate.expand_as(kernel.raw_forgetting_rate)
+        kernel.raw_forgetting_rate.requires_grad_(False)
+    return kernel
+
+
+def output_dimensions(model: SingleTaskGP, aug_batch_shape: torch.Size) -> dict[str, int]:
+    """For ``subset_output``: which axis of each parameter counts the outputs.
+
+    A parameter takes part if its shape begins with the whole augmented batch shape; one that a
+    user's kernel shares between outputs has none such and is kept whole.
+    """
+    if model.num_outputs == 1:
+        return {}
+    depth = len(aug_batch_shape)
+    return {
+        name: depth - 1 - parameter.ndim
+        for name, parameter in model.named_parameters()
+        if parameter.shape[:depth] == aug_batch_shape
+    }

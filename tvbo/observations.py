@@ -1,0 +1,86 @@
+"""What was observed: the one data class for observations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from torch import Tensor
+
+from tvbo.columns import Columns, check_finite, check_last_dimension
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Rows and their outcomes, in the order in which they became known.
+
+    Args:
+        X: Rows ``[action | context | time]``, ``n x d``.
+        Y: Outcomes, ``n x 1``.
+        Yvar: Known noise variances, ``n x 1``, or None.
+
+    Raises:
+        BotorchTensorDimensionError: if the shapes do not agree.
+        InputDataError: if a value is NaN or infinite, or a variance negative.
+    """
+
+    X: Tensor
+    Y: Tensor
+    Yvar: Tensor | None = None
+
+    def __post_init__(self):
+        if self.X.ndim != 2:
+            raise BotorchTensorDimensionError(
+                f"Expected X of shape n x d. Got X.shape={tuple(self.X.shape)}."
+            )
+        for name, value in (("Y", self.Y), ("Yvar", self.Yvar)):
+            if value is not None and value.shape != (len(self.X), 1):
+                raise BotorchTensorDimensionError(
+                    f"Expected {name} of shape {len(self.X)} x 1, one row for each row of X. "
+                    f"Got {name}.shape={tuple(value.shape)}."
+                )
+        check_finite("X", self.X)
+        check_finite("Y", self.Y)
+        if self.Yvar is not None:
+            check_finite("Yvar", self.Yvar)
+            if (self.Yvar < 0).any():
+                raise InputDataError(f"Expected Yvar >= 0. Got {self.Yvar.min().item()}.")
+
+    @classmethod
+    def empty(cls, columns: Columns) -> Observations:
+        """No observations yet, in float64."""
+        return cls(
+            X=torch.empty(0, columns.num_columns, dtype=torch.float64),
+            Y=torch.empty(0, 1, dtype=torch.float64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __getitem__(self, rows: Tensor | slice) -> Observations:
+        """The observations of some rows: a mask, indices or a slice."""
+        return Observations(
+            self.X[rows], self.Y[rows], None if self.Yvar is None else self.Yvar[rows]
+        )
+
+    def append(self, other: Observations) -> Observations:
+        """These observations and then those.
+
+        Raises:
+            InputDataError: if one side knows its noise variances and the other does not.
+        """
+        check_last_dimension("X", other.X, self.X.shape[-1])
+        if len(self) == 0:
+            return other
+        if (self.Yvar is None) != (other.Yvar is None):
+            raise InputDataError(
+                "Expected Yvar with every observation or with none. "
+                f"Got Yvar={other.Yvar} after observations "
+                f"{'without' if self.Yvar is None else 'with'} Yvar."
+            )
+        return Observations(
+            X=torch.cat([self.X, other.X]),
+            Y=torch.cat([self.Y, other.Y]),
+            Yvar=None if self.Yvar is None else torch.cat([self.Yvar, other.Yvar]),
+        )

@@ -1,0 +1,23 @@
+"""Ask/tell loops."""
+
+from tvbo.optimizers.base import Optimizer, TrialError
+from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.random_search import RandomSearch
+from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
+from tvbo.optimizers.rexp3 import RExp3, rexp3_block_length
+from tvbo.optimizers.surrogate import GPSurrogate
+from tvbo.optimizers.trial import Trial
+
+__all__ = [
+    "GPOptimizer",
+    "GPSurrogate",
+    "Optimizer",
+    "RExp3",
+    "RandomSearch",
+    "Refit",
+    "RefitEvery",
+    "RefitNever",
+    "Trial",
+    "TrialError",
+    "rexp3_block_length",
+]

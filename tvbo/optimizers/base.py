@@ -1,0 +1,169 @@
+"""The book-keeping of every ask/tell loop: rounds, open trials, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from torch import Generator, Tensor
+
+from tvbo.acquisition import Domain
+from tvbo.columns import Columns
+from tvbo.observations import Observations
+from tvbo.optimizers.trial import Trial
+from tvbo.randomness import default_generator
+
+
+class TrialError(ValueError):
+    """A trial that the optimizer does not know, or that was told already."""
+
+
+class Optimizer(ABC):
+    """Ask for an action, tell its outcome; outcomes in any order, any time later.
+
+    Args:
+        domain: The set of actions.
+        columns: How rows are laid out; by default actions and time.
+        generator: Source of every random choice; default a fresh one with seed 0.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        columns: Columns | None = None,
+        generator: Generator | None = None,
+    ):
+        self.domain = domain
+        self.columns = Columns(domain.dim) if columns is None else columns
+        self.generator = default_generator(generator)
+        self._open: dict[int, Trial] = {}
+        self._num_trials = 0
+        self._num_asked = 0
+        self._t = -math.inf
+
+    @property
+    def open_trials(self) -> tuple[Trial, ...]:
+        """Trials whose outcome has not been told, oldest first."""
+        return tuple(self._open.values())
+
+    @property
+    def model_size(self) -> int:
+        """Number of observations that the next action rests on."""
+        return 0
+
+    def ask(self, t: float | None = None, context: Tensor | None = None) -> Trial:
+        """The next action to try.
+
+        Args:
+            t: The present time, in the user's unit, never before an earlier ask's; None counts
+                rounds 1, 2, ...
+            context: The present context, where contexts were declared.
+
+        Returns:
+            A trial, open until it is told.
+
+        Raises:
+            InputDataError: if ``t`` is not finite, or lies before an earlier ask's.
+            BotorchTensorDimensionError: if ``context`` does not fit the columns.
+        """
+        round_number = self._num_asked + 1
+        t = check_time(float(round_number) if t is None else t)
+        if t < self._t:
+            raise InputDataError(
+                f"Expected t >= {self._t}, the time of an earlier ask: an action is chosen for the "
+                f"present. Got t={t}."
+            )
+        X = self._choose(round_number, t, context)
+        self._num_asked = round_number
+        self._t = t
+        return self._open_trial(X, t, context)
+
+    def attach(self, X: Tensor, t: float, context: Tensor | None = None) -> Trial:
+        """Open a trial with an action of the caller's choice, such as a row of a log.
+
+        Args:
+            X: The action, ``d`` or ``1 x d``.
+            t: Its time; earlier than the present is allowed.
+            context: Its context, where contexts were declared.
+
+        Raises:
+            InputDataError: if the action is not in the domain, or a value is not finite.
+            BotorchTensorDimensionError: if a shape does not fit.
+        """
+        X = torch.atleast_2d(torch.as_tensor(X, dtype=torch.float64))
+        if len(X) != 1:
+            raise BotorchTensorDimensionError(
+                f"Expected one action, 1 x {self.domain.dim}. Got X.shape={tuple(X.shape)}."
+            )
+        self.domain.check(X)
+        return self._open_trial(X, check_time(t), context)
+
+    def tell(
+        self, trial: Trial | int, Y: Tensor | float, Yvar: Tensor | float | None = None
+    ) -> None:
+        """The outcome of a trial.
+
+        Args:
+            trial: The trial or its id.
+            Y: Its reward, one number; larger is better.
+            Yvar: Variance of the noise in ``Y``, where known.
+
+        Raises:
+            TrialError: if the trial is unknown, or was told already.
+            InputDataError: if ``Y`` or ``Yvar`` is not finite, or ``Yvar`` negative. The trial
+                stays open.
+            BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is more than one number.
+        """
+        trial = self._find(trial)
+        observation = Observations(
+            X=self.columns.rows(trial.X, trial.t, trial.context),
+            Y=as_scalar("Y", Y),
+            Yvar=None if Yvar is None else as_scalar("Yvar", Yvar),
+        )
+        self._learn(trial, observation)
+        del self._open[trial.id]
+
+    @abstractmethod
+    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
+        """The action, ``1 x d``, for this round."""
+
+    @abstractmethod
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        """Take in one outcome."""
+
+    def _open_trial(self, X: Tensor, t: float, context: Tensor | None) -> Trial:
+        self.columns.rows(X, t, context)
+        self._num_trials += 1
+        trial = Trial(self._num_trials, X, t, context)
+        self._open[trial.id] = trial
+        return trial
+
+    def _find(self, trial: Trial | int) -> Trial:
+        trial_id = trial.id if isinstance(trial, Trial) else trial
+        if trial_id in self._open:
+            return self._open[trial_id]
+        if isinstance(trial_id, int) and 1 <= trial_id <= self._num_trials:
+            raise TrialError(f"Expected an open trial. Got trial {trial_id}, told already.")
+        raise TrialError(
+            f"Expected an open trial, one of {sorted(self._open)}. Got unknown trial {trial_id!r}."
+        )
+
+
+def check_time(t: float) -> float:
+    """Return ``t`` as a float; raise unless it is finite."""
+    t = float(t)
+    if not math.isfinite(t):
+        raise InputDataError(f"Expected a finite time. Got t={t}.")
+    return t
+
+
+def as_scalar(name: str, value: Tensor | float) -> Tensor:
+    """One number as a ``1 x 1`` float64 tensor."""
+    value = torch.as_tensor(value, dtype=torch.float64)
+    if value.numel() != 1:
+        raise BotorchTensorDimensionError(
+            f"Expected {name} to be one number. Got {name}.shape={tuple(value.shape)}."
+        )
+    return value.detach().reshape(1, 1)

@@ -1,0 +1,19 @@
+"""Uniformly random actions: what every algorithm must beat."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tvbo.observations import Observations
+from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.trial import Trial
+
+
+class RandomSearch(Optimizer):
+    """Actions uniformly at random; learns nothing."""
+
+    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
+        return self.domain.sample(self.generator)
+
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        pass

@@ -1,0 +1,213 @@
+"""The algorithms of the papers, each a choice of parts."""
+
+from __future__ import annotations
+
+import math
+
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from torch import Generator, Tensor
+
+from tvbo.acquisition import UCB, BetaSchedule, Choices, LogBeta
+from tvbo.acquisition.beta import as_beta_schedule
+from tvbo.acquisition.domain import make_domain
+from tvbo.columns import Columns
+from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.random_search import RandomSearch
+from tvbo.optimizers.refit import Refit
+from tvbo.optimizers.rexp3 import RExp3
+from tvbo.optimizers.surrogate import GPSurrogate
+from tvbo.retention import Reset, Retention
+
+BLOCK_CONSTANT_SE = 12.0
+BLOCK_CONSTANT_MATERN = 24.0
+
+
+def random_search(
+    *,
+    bounds: Tensor | None = None,
+    choices: Tensor | None = None,
+    generator: Generator | None = None,
+) -> RandomSearch:
+    """Uniformly random actions.
+
+    Args:
+        bounds: ``2 x d`` for a box, or
+        choices: ``n x d`` for a finite set.
+        generator: Source of randomness; default a fresh one with seed 0.
+    """
+    return RandomSearch(make_domain(bounds, choices), generator=generator)
+
+
+def tv_gp_ucb(
+    *,
+    bounds: Tensor | None = None,
+    choices: Tensor | None = None,
+    covar_module: Kernel | None = None,
+    forgetting_rate: float | None = None,
+    noise_variance: float | None = None,
+    mean_module: Mean | None = None,
+    beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
+    retention: Retention | None = None,
+    refit: Refit | None = None,
+    generator: Generator | None = None,
+) -> GPOptimizer:
+    """TV-GP-UCB: old data forgotten smoothly (Bogunovic et al., 2016, Algorithm 2).
+
+    Args:
+        bounds: ``2 x d`` for a box, or
+        choices: ``n x d`` for a finite set.
+        covar_module: Kernel over actions. None learns BoTorch's default.
+        forgetting_rate: ε per unit of time, in [0, 1]. None learns it.
+        noise_variance: σ², in squared units of the reward. None learns it.
+        mean_module: Prior mean; None is zero where nothing is learned, else a learned constant.
+        beta: A number, or a schedule by round; default ``0.8 log(4 t)``.
+        retention: Which observations stay; all by default.
+        refit: When hyperparameters are learned; None: never if all are given, else in each round.
+        generator: Source of randomness; default a fresh one with seed 0.
+
+    Raises:
+        ValueError: unless exactly one of ``bounds`` and ``choices`` is given, or if a parameter is
+            out of range.
+    """
+    domain = make_domain(bounds, choices)
+    columns = Columns(domain.dim)
+    if isinstance(domain, Choices):
+        action_bounds = domain.choices.aminmax(dim=0)
+        action_bounds = (action_bounds.min, action_bounds.max)
+    else:
+        action_bounds = domain.bounds
+    surrogate = GPSurrogate(
+        columns,
+        action_bounds,
+        covar_module=covar_module,
+        forgetting_rate=forgetting_rate,
+        noise_variance=noise_variance,
+        mean_module=mean_module,
+        refit=refit,
+    )
+    return GPOptimizer(
+        domain,
+        surrogate,
+        acquisition=UCB(as_beta_schedule(beta)),
+        retention=retention,
+        columns=columns,
+        generator=generator,
+    )
+
+
+def gp_ucb(
+    *,
+    bounds: Tensor | None = None,
+    choices: Tensor | None = None,
+    covar_module: Kernel | None = None,
+    noise_variance: float | None = None,
+    mean_module: Mean | None = None,
+    beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
+    retention: Retention | None = None,
+    refit: Refit | None = None,
+    generator: Generator | None = None,
+) -> GPOptimizer:
+    """GP-UCB (Srinivas et al., 2010): TV-GP-UCB that never forgets, ε = 0.
+
+    Arguments as in :func:`tv_gp_ucb`.
+    """
+    return tv_gp_ucb(
+        bounds=bounds,
+        choices=choices,
+        covar_module=covar_module,
+        forgetting_rate=0.0,
+        noise_variance=noise_variance,
+        mean_module=mean_module,
+        beta=beta,
+        retention=retention,
+        refit=refit,
+        generator=generator,
+    )
+
+
+def r_gp_ucb(
+    *,
+    every: float,
+    bounds: Tensor | None = None,
+    choices: Tensor | None = None,
+    covar_module: Kernel | None = None,
+    noise_variance: float | None = None,
+    mean_module: Mean | None = None,
+    beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
+    refit: Refit | None = None,
+    generator: Generator | None = None,
+) -> GPOptimizer:
+    """R-GP-UCB: GP-UCB that resets (Bogunovic et al., 2016, Algorithm 1).
+
+    Args:
+        every: Block length N, in units of time; see :func:`block_length`.
+        bounds: This and the other arguments as in :func:`tv_gp_ucb`.
+        choices: See there.
+        covar_module: See there.
+        noise_variance: See there.
+        mean_module: See there.
+        beta: See there.
+        refit: See there.
+        generator: See there.
+    """
+    return gp_ucb(
+        bounds=bounds,
+        choices=choices,
+        covar_module=covar_module,
+        noise_variance=noise_variance,
+        mean_module=mean_module,
+        beta=beta,
+        retention=Reset(every=every),
+        refit=refit,
+        generator=generator,
+    )
+
+
+def rexp3(
+    *,
+    choices: Tensor,
+    block: int,
+    reward_bounds: tuple[float, float],
+    exploration: float | None = None,
+    generator: Generator | None = None,
+) -> RExp3:
+    """RExp3: Exp3 that starts afresh every block (Besbes et al., 2014).
+
+    Arguments as in :class:`tvbo.optimizers.RExp3`.
+    """
+    return RExp3(Choices(choices), block, reward_bounds, exploration, generator)
+
+
+def block_length(
+    forgetting_rate: float, horizon: float, *, dim: int = 1, nu: float = math.inf
+) -> int:
+    r"""Block length N of R-GP-UCB (Bogunovic et al., 2016, Corollary 4.1 and Section 5.1).
+
+    :math:`N = \lceil \min(T, 12 \varepsilon^{-1/4}) \rceil` for the squared exponential kernel, and
+    :math:`N = \lceil \min(T, 24 \varepsilon^{-1/(4-c)}) \rceil` with
+    :math:`c = d(d+1) / (2\nu + d(d+1))` for Matérn. The constants are the paper's, found there by
+    cross-validation on its synthetic data.
+
+    Args:
+        forgetting_rate: ε per round.
+        horizon: T, in rounds.
+        dim: Dimension ``d`` of the actions; counts only for Matérn.
+        nu: Smoothness ν of Matérn; infinity for the squared exponential.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+    if not 0 <= forgetting_rate <= 1 or horizon < 1 or dim < 1 or nu <= 0:
+        raise ValueError(
+            "Expected forgetting_rate in [0, 1], horizon >= 1, dim >= 1 and nu > 0. "
+            f"Got {forgetting_rate}, {horizon}, {dim}, {nu}."
+        )
+    if forgetting_rate == 0:
+        return math.ceil(horizon)
+    if math.isinf(nu):
+        length = BLOCK_CONSTANT_SE * forgetting_rate**-0.25
+    else:
+        c = dim * (dim + 1) / (2 * nu + dim * (dim + 1))
+        length = BLOCK_CONSTANT_MATERN * forgetting_rate ** (-1 / (4 - c))
+    return math.ceil(min(horizon, length))

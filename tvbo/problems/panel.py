@@ -1,0 +1,89 @@
+"""A finite set of actions whose values are known at a grid of times."""
+
+from __future__ import annotations
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from torch import Generator, Tensor
+
+from tvbo.acquisition import Choices
+from tvbo.columns import Columns, check_finite
+from tvbo.problems.base import DriftingProblem
+
+
+class PanelProblem(DriftingProblem):
+    """Values of ``n`` actions at ``T`` times: recorded data, or a drawn function.
+
+    Args:
+        values: ``T x n``.
+        times: ``T``, strictly increasing; default ``1, ..., T``.
+        choices: ``n x d``, the actions; default the indices ``0, ..., n - 1`` in one column.
+        noise_variance: Variance of noise added to what is observed; recorded data has its own.
+        generator: Source of the noise.
+
+    Raises:
+        BotorchTensorDimensionError: if the shapes do not agree.
+        InputDataError: if a value or time is not finite, or times do not increase.
+    """
+
+    def __init__(
+        self,
+        values: Tensor,
+        times: Tensor | None = None,
+        choices: Tensor | None = None,
+        noise_variance: float = 0.0,
+        generator: Generator | None = None,
+    ):
+        values = torch.as_tensor(values, dtype=torch.float64)
+        if values.ndim != 2 or 0 in values.shape:
+            raise BotorchTensorDimensionError(
+                f"Expected values of shape T x n. Got values.shape={tuple(values.shape)}."
+            )
+        check_finite("values", values)
+        T, n = values.shape
+        if times is None:
+            times = torch.arange(1, T + 1, dtype=torch.float64)
+        if choices is None:
+            choices = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
+        self.domain = Choices(choices)
+        times = torch.as_tensor(times, dtype=torch.float64)
+        if times.shape != (T,) or len(self.domain.choices) != n:
+            raise BotorchTensorDimensionError(
+                f"Expected {T} times and {n} choices for values of shape {T} x {n}. "
+                f"Got times.shape={tuple(times.shape)}, "
+                f"choices.shape={tuple(self.domain.choices.shape)}."
+            )
+        check_finite("times", times)
+        if (times.diff() <= 0).any():
+            raise InputDataError("Expected times that increase. Got times that do not.")
+        super().__init__(Columns(self.domain.dim), noise_variance, generator)
+        self.values = values
+        self.times = times
+
+    @property
+    def choices(self) -> Tensor:
+        """The actions, ``n x d``."""
+        return self.domain.choices
+
+    def optimal_value(self, t: float, context: Tensor | None = None) -> float:
+        """The largest value at the recorded time ``t``."""
+        return self._at(torch.tensor([t], dtype=torch.float64)).max().item()
+
+    def optimal_action(self, t: float) -> Tensor:
+        """The action, ``d``, that has the largest value at the recorded time ``t``."""
+        return self.choices[self._at(torch.tensor([t], dtype=torch.float64))[0].argmax()]
+
+    def _evaluate_true(self, X: Tensor) -> Tensor:
+        arm = self.domain.index(X[:, : self.columns.num_actions])
+        return self._at(X[:, -1]).gather(-1, arm.unsqueeze(-1)).squeeze(-1)
+
+    def _at(self, t: Tensor) -> Tensor:
+        """Values of all actions at some recorded times, ``len(t) x n``."""
+        place = torch.searchsorted(self.times, t).clamp_max(len(self.times) - 1)
+        missing = self.times[place] != t
+        if missing.any():
+            raise InputDataError(
+                f"Expected one of the {len(self.times)} recorded times, from {self.times[0]:g} "
+                f"to {self.times[-1]:g}. Got t={t[missing][0]:g}."
+            )
+        return self.values[place]

@@ -1,0 +1,27 @@
+"""Generators are passed in; what draws from torch's global one is confined here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from botorch.utils.sampling import manual_seed
+from torch import Generator
+
+
+def default_generator(generator: Generator | None) -> Generator:
+    """The generator given, or a fresh one with the fixed seed 0, so that a run can be repeated."""
+    return torch.Generator().manual_seed(0) if generator is None else generator
+
+
+@contextmanager
+def seeded(generator: Generator) -> Iterator[None]:
+    """Run code that draws from torch's global generator on a seed taken from ours.
+
+    BoTorch's optimizers and fits start from global random numbers. Inside this context those come
+    from ``generator``; afterwards the global state is as it was.
+    """
+    seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
+    with manual_seed(seed):
+        yield

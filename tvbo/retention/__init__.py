@@ -1,0 +1,5 @@
+"""Which observations the next model sees: all, a block, a window."""
+
+from tvbo.retention.policies import KeepAll, Reset, Retention, SlidingWindow
+
+__all__ = ["KeepAll", "Reset", "Retention", "SlidingWindow"]
