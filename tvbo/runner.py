@@ -23,6 +23,7 @@ def run(
     delay: Callable[[Trial], float] | None = None,
     times: Iterable[float] | None = None,
     progress: bool = True,
+    label: str | None = None,
 ) -> History:
     """Ask, observe, tell, record, for ``horizon`` rounds.
 
@@ -34,6 +35,7 @@ def run(
             before the first ask at or after its arrival. None: told at once.
         times: The time of each round, non-decreasing; default ``1, ..., horizon``.
         progress: Show a progress bar.
+        label: What the bar says; default the name of the optimizer's class.
 
     Returns:
         The history. Outcomes that had not arrived at the end are NaN in its rewards and stay open
@@ -45,12 +47,13 @@ def run(
     """
     if horizon < 1:
         raise ValueError(f"Expected horizon >= 1 round. Got {horizon}.")
-    times = [float(i) for i in range(1, horizon + 1)] if times is None else [float(t) for t in times]
+    times = [float(t) for t in (range(1, horizon + 1) if times is None else times)]
     if len(times) != horizon:
         raise ValueError(f"Expected {horizon} times. Got {len(times)}.")
     history = History()
     coming: list[tuple[float, int, Trial, float]] = []
-    for t in track(times, description=type(optimizer).__name__, disable=not progress):
+    label = type(optimizer).__name__ if label is None else label
+    for t in track(times, description=label, disable=not progress):
         started = time.perf_counter()
         _tell_arrived(optimizer, history, coming, until=t)
         trial = optimizer.ask(t)

@@ -26,6 +26,7 @@ class LogBeta:
             raise ValueError(f"Expected c1 >= 0 and c2 > 0. Got c1={self.c1}, c2={self.c2}.")
 
     def __call__(self, t: int) -> float:
+        """β in round ``t``."""
         return self.c1 * max(0.0, math.log(self.c2 * t))
 
 
@@ -40,6 +41,7 @@ class ConstantBeta:
             raise ValueError(f"Expected beta >= 0. Got {self.beta}.")
 
     def __call__(self, t: int) -> float:
+        """β, whatever the round."""
         return self.beta
 
 
@@ -86,6 +88,7 @@ class ResettingBeta(_TheoreticalBeta):
     """
 
     def __call__(self, t: int) -> float:
+        """β in round ``t``."""
         return self._beta(t, first=2 / 3, second=2 / 3)
 
 
@@ -97,6 +100,7 @@ class TimeVaryingBeta(_TheoreticalBeta):
     """
 
     def __call__(self, t: int) -> float:
+        """β in round ``t``."""
         return self._beta(t, first=1 / 2, second=1 / 2)
 
 

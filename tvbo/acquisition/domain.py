@@ -1,4 +1,4 @@
-"""Where actions come from, and how an acquisition is maximized there at a fixed time and context."""
+"""Sets of actions, and how an acquisition is maximized there at a fixed time and context."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Box:
     def check(self, X: Tensor) -> None:
         """Raise unless every row lies within the bounds."""
         check_action("X", X, self.dim)
-        outside = ((X < self.bounds[0]) | (X > self.bounds[1])).any(dim=-1)
+        outside = ((self.bounds[0] > X) | (self.bounds[1] < X)).any(dim=-1)
         if outside.any():
             raise InputDataError(
                 f"Expected actions within bounds {self.bounds.tolist()}. "

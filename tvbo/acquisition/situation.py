@@ -60,4 +60,5 @@ class UCB:
     beta: BetaSchedule
 
     def __call__(self, model: Model, situation: Situation) -> AcquisitionFunction:
+        """The acquisition function for this round."""
         return UpperConfidenceBound(model, beta=self.beta(situation.round))

@@ -75,9 +75,7 @@ class TemporalDecayKernel(Kernel):
                 transform=None,
                 initial_value=DEFAULT_FORGETTING_RATE,
             )
-        self.register_parameter(
-            "raw_forgetting_rate", Parameter(torch.zeros(*self.batch_shape, 1))
-        )
+        self.register_parameter("raw_forgetting_rate", Parameter(torch.zeros(*self.batch_shape, 1)))
         if forgetting_rate_prior is not None:
             if not isinstance(forgetting_rate_prior, Prior):
                 raise TypeError(

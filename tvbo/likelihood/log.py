@@ -58,7 +58,7 @@ class DriftLog:
         )
         if len(log) < 3:
             raise InputDataError(f"Expected at least 3 observations. Got {len(log)}.")
-        if (log.Y == log.Y[0]).all():
+        if (log.Y[0] == log.Y).all():
             raise InputDataError(
                 f"Expected a reward that varies. Got the constant {log.Y[0].item():g} "
                 f"in all {len(log)} observations."
@@ -95,7 +95,10 @@ class Panel:
 
     @classmethod
     def from_log(cls, log: DriftLog) -> Panel | None:
-        """The panel that a log forms; None if a cell is missing, stands twice or has known noise."""
+        """The panel that a log forms, or None.
+
+        None if a cell is missing or stands twice, or the log knows its noise.
+        """
         if log.Yvar is not None:
             return None
         actions, arm = torch.unique(log.actions, dim=0, return_inverse=True)

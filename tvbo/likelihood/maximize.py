@@ -1,4 +1,4 @@
-"""Maximum likelihood over the drift rate, the noise and the kernel, and the profile over the rate."""
+"""Maximum likelihood over the drift rate, the noise and the kernel."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ Likelihood = Callable[[Tensor, Tensor], tuple[Tensor, float]]
 
 RAW_RANGE = 20.0
 """How far a raw kernel parameter may move from its start: e^20 for one kept as a logarithm."""
+
+NOISE_SHARES = (1e-6, 0.1, 10.0)
+"""Smallest, first and largest σ², as shares of the variance of the rewards."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +43,14 @@ class Optimum:
 
 
 class LikelihoodMaximizer:
-    """L-BFGS-B over one flat vector: log ρ, then log σ² if it is learned, then raw kernel parameters.
+    """L-BFGS-B over one flat vector: log ρ, log σ² if it is learned, raw kernel parameters.
 
     Args:
         likelihood: The log likelihood; reads the kernel's parameters where they stand.
         covar_module: The kernel, whose parameters are moved.
         noise_variance: A fixed σ², or None to learn it.
-        noise_bounds: Range of a learned σ².
+        reward_variance: Variance of the rewards: a learned σ² starts at a tenth of it and stays
+            between 1e-6 and 10 times it.
         rate_bounds: Range of ρ.
     """
 
@@ -55,7 +59,7 @@ class LikelihoodMaximizer:
         likelihood: Likelihood,
         covar_module: Kernel,
         noise_variance: float | None,
-        noise_bounds: tuple[float, float],
+        reward_variance: float,
         rate_bounds: tuple[float, float],
     ):
         self.likelihood = likelihood
@@ -65,9 +69,9 @@ class LikelihoodMaximizer:
         self._parameters = []
         start, bounds = [], []
         if noise_variance is None:
-            bounds.append(tuple(math.log(noise) for noise in noise_bounds))
-            # A tenth of the variance of the rewards, where the bounds are set around that.
-            start.append(np.array([bounds[0][1] - math.log(1e3)]))
+            low, first, high = (math.log(share * reward_variance) for share in NOISE_SHARES)
+            bounds.append((low, high))
+            start.append(np.array([first]))
         for _, parameter, constraint in covar_module.named_parameters_and_constraints():
             if not parameter.requires_grad:
                 continue

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Generator, Tensor
@@ -18,9 +16,6 @@ from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.rexp3 import RExp3
 from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import Reset, Retention
-
-BLOCK_CONSTANT_SE = 12.0
-BLOCK_CONSTANT_MATERN = 24.0
 
 
 def random_search(
@@ -141,7 +136,7 @@ def r_gp_ucb(
     """R-GP-UCB: GP-UCB that resets (Bogunovic et al., 2016, Algorithm 1).
 
     Args:
-        every: Block length N, in units of time; see :func:`block_length`.
+        every: Block length N, in units of time; see :func:`tvbo.theory.block_length`.
         bounds: This and the other arguments as in :func:`tv_gp_ucb`.
         choices: See there.
         covar_module: See there.
@@ -177,37 +172,3 @@ def rexp3(
     Arguments as in :class:`tvbo.optimizers.RExp3`.
     """
     return RExp3(Choices(choices), block, reward_bounds, exploration, generator)
-
-
-def block_length(
-    forgetting_rate: float, horizon: float, *, dim: int = 1, nu: float = math.inf
-) -> int:
-    r"""Block length N of R-GP-UCB (Bogunovic et al., 2016, Corollary 4.1 and Section 5.1).
-
-    :math:`N = \lceil \min(T, 12 \varepsilon^{-1/4}) \rceil` for the squared exponential kernel, and
-    :math:`N = \lceil \min(T, 24 \varepsilon^{-1/(4-c)}) \rceil` with
-    :math:`c = d(d+1) / (2\nu + d(d+1))` for Matérn. The constants are the paper's, found there by
-    cross-validation on its synthetic data.
-
-    Args:
-        forgetting_rate: ε per round.
-        horizon: T, in rounds.
-        dim: Dimension ``d`` of the actions; counts only for Matérn.
-        nu: Smoothness ν of Matérn; infinity for the squared exponential.
-
-    Raises:
-        ValueError: if an argument is out of range.
-    """
-    if not 0 <= forgetting_rate <= 1 or horizon < 1 or dim < 1 or nu <= 0:
-        raise ValueError(
-            "Expected forgetting_rate in [0, 1], horizon >= 1, dim >= 1 and nu > 0. "
-            f"Got {forgetting_rate}, {horizon}, {dim}, {nu}."
-        )
-    if forgetting_rate == 0:
-        return math.ceil(horizon)
-    if math.isinf(nu):
-        length = BLOCK_CONSTANT_SE * forgetting_rate**-0.25
-    else:
-        c = dim * (dim + 1) / (2 * nu + dim * (dim + 1))
-        length = BLOCK_CONSTANT_MATERN * forgetting_rate ** (-1 / (4 - c))
-    return math.ceil(min(horizon, length))

@@ -18,8 +18,11 @@ class RExp3(Optimizer):
     r"""Exp3 restarted every block of rounds (Besbes, Gur, Zeevi, 2014, Algorithm 1).
 
     Within a block of :math:`\Delta` rounds over ``K`` arms, arm ``k`` is drawn with probability
-    :math:`p_k = (1 - \gamma) w_k / \sum_j w_j + \gamma / K`; its weight is then multiplied by
-    :math:`\exp(\gamma \hat y / (K p_k))`, where :math:`\hat y` is the reward scaled to [0, 1]. It learns each arm by itself: no correlation between arms is used.
+
+    .. math:: p_k = (1 - \gamma) \frac{w_k}{\sum_j w_j} + \frac{\gamma}{K}
+
+    and its weight multiplied by :math:`\exp(\gamma \hat y / (K p_k))`, where :math:`\hat y` is the
+    reward scaled to [0, 1]. It learns each arm by itself: no correlation between arms is used.
 
     Args:
         domain: The arms.
@@ -50,9 +53,7 @@ class RExp3(Optimizer):
         if exploration is None:
             exploration = min(1.0, math.sqrt(K * math.log(K) / ((math.e - 1) * block)))
         if not 0 < exploration <= 1:
-            raise ValueError(
-                f"Expected exploration in (0, 1]. Got {exploration} with {K} arms."
-            )
+            raise ValueError(f"Expected exploration in (0, 1]. Got {exploration} with {K} arms.")
         self.block = block
         self.reward_bounds = (float(low), float(high))
         self.exploration = exploration
@@ -90,8 +91,7 @@ class RExp3(Optimizer):
         reward = (observation.Y.item() - low) / (high - low)
         if not 0 <= reward <= 1:
             raise InputDataError(
-                f"Expected Y within reward_bounds {self.reward_bounds}. "
-                f"Got {observation.Y.item()}."
+                f"Expected Y within reward_bounds {self.reward_bounds}. Got {observation.Y.item()}."
             )
         block, probability = self._draws.pop(trial.id)
         if block == self._block_of_weights:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 
 import torch
+from botorch.utils.transforms import normalize_indices
 from gpytorch.kernels import Kernel
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Generator, Tensor
 
 from tvbo.columns import check_forgetting_rate
+from tvbo.kernels import temporal_correlation
 from tvbo.problems.panel import PanelProblem
 from tvbo.randomness import default_generator
+
+JITTER = 1e-8
 
 
 def drifting_gp(
@@ -47,14 +50,21 @@ def drifting_gp(
     generator = default_generator(generator)
     choices = torch.as_tensor(choices, dtype=torch.float64)
     with torch.no_grad():
-        covar = covar_module.to(choices)(choices).to_dense()
-        root = psd_safe_cholesky(covar)
+        root = _root(covar_module.to(choices)(choices).to_dense())
         normal = torch.randn(len(choices), horizon, dtype=torch.float64, generator=generator)
         values = (root @ normal).mT.contiguous()
         for t in range(1, horizon):
             values[t] = math.sqrt(1 - rate) * values[t - 1] + math.sqrt(rate) * values[t]
-    return PanelProblem(
-        values, choices=choices, noise_variance=noise_variance, generator=generator
+    return PanelProblem(values, choices=choices, noise_variance=noise_variance, generator=generator)
+
+
+def _root(covar: Tensor) -> Tensor:
+    """Cholesky factor of a covariance, with 1e-8 of its mean variance added to the diagonal.
+
+    Smooth kernels on a fine grid are singular to rounding; the addition is far below any noise.
+    """
+    return torch.linalg.cholesky(
+        covar + JITTER * covar.diagonal().mean() * torch.eye(len(covar), dtype=covar.dtype)
     )
 
 
@@ -70,3 +80,42 @@ def unit_grid(points_per_side: int, dim: int = 2) -> Tensor:
         )
     side = torch.linspace(0, 1, points_per_side, dtype=torch.float64)
     return torch.cartesian_prod(*[side] * dim).reshape(-1, dim)
+
+
+def drifting_gp_log(
+    train_X: Tensor,
+    covar_module: Kernel,
+    forgetting_rate: float,
+    noise_variance: float,
+    time_feature: int = -1,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Rewards of a log, drawn from the same model at any actions and any real times.
+
+    Args:
+        train_X: ``n x d`` rows, one column of them time; the draw costs ``O(n^3)``.
+        covar_module: The kernel over the non-time columns.
+        forgetting_rate: ε per unit of time, in [0, 1].
+        noise_variance: Variance of the observation noise.
+        time_feature: Index of the time column.
+        generator: Source of the draw; default a fresh one with seed 0.
+
+    Returns:
+        Rewards, ``n x 1``.
+
+    Raises:
+        ValueError: if ε lies outside [0, 1], or ``noise_variance`` is negative.
+    """
+    rate = check_forgetting_rate(forgetting_rate)
+    if noise_variance < 0:
+        raise ValueError(f"Expected noise_variance >= 0. Got {noise_variance}.")
+    generator = default_generator(generator)
+    train_X = torch.as_tensor(train_X, dtype=torch.float64)
+    [time_column] = normalize_indices([time_feature], d=train_X.shape[-1])
+    times = train_X[:, time_column]
+    actions = train_X[:, [i for i in range(train_X.shape[-1]) if i != time_column]]
+    with torch.no_grad():
+        covar = covar_module.to(actions)(actions).to_dense()
+        covar = covar * temporal_correlation((times.unsqueeze(-1) - times).abs(), rate)
+        normal = torch.randn(2, len(covar), dtype=torch.float64, generator=generator)
+        return (_root(covar) @ normal[0] + noise_variance**0.5 * normal[1])[:, None]

@@ -79,7 +79,7 @@ class PanelProblem(DriftingProblem):
 
     def _at(self, t: Tensor) -> Tensor:
         """Values of all actions at some recorded times, ``len(t) x n``."""
-        place = torch.searchsorted(self.times, t).clamp_max(len(self.times) - 1)
+        place = torch.searchsorted(self.times, t.contiguous()).clamp_max(len(self.times) - 1)
         missing = self.times[place] != t
         if missing.any():
             raise InputDataError(

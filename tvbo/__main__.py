@@ -1,0 +1,5 @@
+"""``python -m tvbo``."""
+
+from tvbo.cli import main
+
+main()

@@ -1,0 +1,60 @@
+"""The command line: ``tvbo fit``, ``reproduce``, ``data``, ``demo``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from botorch.exceptions.errors import BotorchError
+
+import tvbo
+from tvbo.commands import data, demo, fit, reproduce
+from tvbo.models import DriftFitError
+
+BAD_INPUT = 2
+
+app = typer.Typer(
+    help="Bayesian optimization for problems that do not hold still.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(fit.fit)
+app.command()(reproduce.reproduce)
+app.command()(demo.demo)
+app.add_typer(data.app, name="data")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tvbo {tvbo.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Bayesian optimization for problems that do not hold still."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line: exit code 2 and one line on stderr where the input is bad."""
+    try:
+        code = app(arguments, standalone_mode=False)
+    except typer.TyperException as error:
+        _fail(error.format_message())
+    except (ValueError, BotorchError, DriftFitError, OSError) as error:
+        _fail(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted", code=130)
+    sys.exit(code or 0)
+
+
+def _fail(message: str, code: int = BAD_INPUT) -> None:
+    print("tvbo: " + " ".join(message.split()), file=sys.stderr)  # noqa: T201
+    sys.exit(code)

@@ -1,0 +1,167 @@
+"""``tvbo demo``: the main job from end to end, in under two minutes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import torch
+import typer
+from gpytorch.kernels import RBFKernel
+from rich.table import Table
+from torch import Tensor
+
+from tvbo.acquisition import LogBeta
+from tvbo.commands.report import (
+    console,
+    print_drift_fit,
+    print_reproduction,
+    saved,
+    working,
+)
+from tvbo.history import History
+from tvbo.models import DriftFit, fit_drift
+from tvbo.optimizers import Optimizer, recipes
+from tvbo.plotting import new_figure, plot_average_regret, plot_tracking, save_figure
+from tvbo.problems import PanelProblem, drifting_gp, unit_grid
+from tvbo.problems.intel_lab import intel_lab
+from tvbo.problems.recorded import VARIABLE
+from tvbo.reproduce import bogunovic_fig3a, mean_and_error
+from tvbo.runner import run
+
+FORGETTING_RATE = 0.03
+LENGTHSCALE = 0.2
+NOISE_VARIANCE = 0.01
+LOG_TIMES = 100
+LOG_PER_TIME = 3
+TEMPERATURE_TRIALS = 2
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the results.")] = Path(
+        "demo"
+    ),
+    rounds: Annotated[int, typer.Option(help="Rounds of each algorithm.", min=10)] = 200,
+    functions: Annotated[int, typer.Option(help="Functions drawn.", min=1)] = 3,
+    points: Annotated[int, typer.Option(help="Grid points per side.", min=5)] = 50,
+    seed: Annotated[int, typer.Option(help="Seed of the first function and its noise.")] = 0,
+) -> None:
+    """Track the optimum of drifting functions, their drift rate learned from a log first.
+
+    The functions are drawn from the model of Bogunovic et al. (2016) on a 50 x 50 grid. With
+    TVBO_DATA set, the temperatures of the Intel lab follow.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    problem = draw_problem(points, rounds, seed)
+    console.print(
+        f"A function on a {points} × {points} grid drifts with ε = {FORGETTING_RATE} per round. "
+        f"First, ε is learned from {LOG_TIMES * LOG_PER_TIME} random observations:",
+        highlight=False,
+    )
+    with working("fitting") as on_step:
+        fit = fit_log(problem, seed, on_step)
+    print_drift_fit(fit)
+    console.print(
+        f"Then four algorithms track the optimum for {rounds} rounds, on this function and "
+        f"{functions - 1} more like it:",
+        highlight=False,
+    )
+    races = [race(problem, fit, rounds, seed)]
+    for i in range(1, functions):
+        races.append(race(draw_problem(points, rounds, seed + i), fit, rounds, seed + i))
+    regret = {name: torch.stack([r[name].regret for r in races]) for name in races[0]}
+    print_regret(regret, {name: h.seconds.median().item() for name, h in races[0].items()})
+    save_figure(plot_tracking(problem, races[0], regret), out / "tracking.png")
+    frames = [
+        history.to_frame().assign(algorithm=name, function=i)
+        for i, histories in enumerate(races)
+        for name, history in histories.items()
+    ]
+    pd.concat(frames).to_csv(out / "rounds.csv", index=False)
+    fit.to_json(out / "fit.json")
+    for name in ("tracking.png", "rounds.csv", "fit.json"):
+        saved(out / name)
+    if os.environ.get(VARIABLE):
+        temperatures(out)
+    else:
+        console.print(f"({VARIABLE} is not set: the temperatures of the Intel lab are left out.)")
+
+
+def draw_problem(points: int, rounds: int, seed: int) -> PanelProblem:
+    """A drifting function, long enough for a log and the rounds after it."""
+    kernel = RBFKernel().double()
+    kernel.lengthscale = LENGTHSCALE
+    return drifting_gp(
+        unit_grid(points),
+        kernel,
+        FORGETTING_RATE,
+        horizon=LOG_TIMES + rounds,
+        noise_variance=NOISE_VARIANCE,
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
+def fit_log(problem: PanelProblem, seed: int, on_step: Callable[[str], None]) -> DriftFit:
+    """Observe the first stretch at random actions, and learn the drift from that."""
+    generator = torch.Generator().manual_seed(seed)
+    times = problem.times[:LOG_TIMES].repeat_interleave(LOG_PER_TIME)
+    arms = torch.randint(len(problem.choices), (len(times),), generator=generator)
+    train_X = torch.cat([problem.choices[arms], times.unsqueeze(-1)], dim=-1)
+    train_Y = problem(train_X).unsqueeze(-1)
+    return fit_drift(train_X, train_Y, time_unit="round", on_step=on_step)
+
+
+def race(problem: PanelProblem, fit: DriftFit, rounds: int, seed: int) -> dict[str, History]:
+    """The four algorithms, with what the log taught, on the rounds after it."""
+    shared = {
+        "choices": problem.choices,
+        "covar_module": fit.covar_module,
+        "mean_module": fit.mean_module,
+        "noise_variance": fit.noise_variance,
+        "beta": LogBeta(c1=0.8, c2=4.0),
+    }
+    optimizers: dict[str, Optimizer] = {
+        "TV-GP-UCB": recipes.tv_gp_ucb(forgetting_rate=fit.forgetting_rate, **shared),
+        "GP-UCB": recipes.gp_ucb(**shared),
+        "R-GP-UCB": recipes.r_gp_ucb(every=fit.block_length, **shared),
+        "random": recipes.random_search(
+            choices=problem.choices, generator=torch.Generator().manual_seed(seed)
+        ),
+    }
+    times = problem.times[LOG_TIMES:].tolist()
+    return {
+        name: run(problem, optimizer, horizon=rounds, times=times, label=name)
+        for name, optimizer in optimizers.items()
+    }
+
+
+def print_regret(regret: dict[str, Tensor], seconds: dict[str, float]) -> None:
+    """Regret by algorithm, ``functions x rounds`` each, and what a round costs."""
+    count, rounds = next(iter(regret.values())).shape
+    table = Table(
+        title="Regret: the best value there was, minus the value of the action chosen",
+        caption=f"mean over {count} functions ± standard error; one function may differ",
+    )
+    for column in ("algorithm", "all rounds", "last third", "seconds per round"):
+        table.add_column(column, justify="left" if column == "algorithm" else "right")
+    for name, rows in regret.items():
+        parts = (rows.mean(dim=1), rows[:, -(rounds // 3) :].mean(dim=1))
+        cells = ("{:.3f} ± {:.3f}".format(*mean_and_error(part)) for part in parts)
+        table.add_row(name, *cells, f"{seconds[name]:.4f}")
+    console.print(table)
+
+
+def temperatures(out: Path) -> None:
+    """The recorded data: figure 3(a) of the paper in a short form."""
+    result = bogunovic_fig3a(intel_lab(), trials=TEMPERATURE_TRIALS)
+    print_reproduction(result)
+    ax = new_figure().subplots()
+    plot_average_regret(result.regret, ax, unit="°C", time_label="round (10 minutes each)")
+    ax.figure.suptitle(result.title, fontsize=10)
+    save_figure(ax.figure, out / "temperatures.png")
+    result.to_json(out / "temperatures.json")
+    for name in ("temperatures.png", "temperatures.json"):
+        saved(out / name)

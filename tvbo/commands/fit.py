@@ -1,0 +1,129 @@
+"""``tvbo fit``: the drift rate of a log."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from gpytorch.kernels import MaternKernel, RBFKernel
+
+from tvbo.commands.report import print_drift_fit, saved, working
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.likelihood import panel_rows
+from tvbo.models import DriftFit, fit_drift
+from tvbo.models.drift_fit import scaled_kernel
+from tvbo.plotting import plot_drift_fit, save_figure
+from tvbo.problems.intel_lab import empirical_covariance
+from tvbo.tables import TableError, read_log, read_panel
+
+
+class KernelName(StrEnum):
+    """Kernels over the actions of a long log."""
+
+    rbf = "rbf"
+    matern = "matern"
+
+
+BASE_KERNELS = {KernelName.rbf: RBFKernel, KernelName.matern: MaternKernel}
+
+
+def fit(
+    log: Annotated[Path, typer.Argument(help="CSV file, plain or .gz.")],
+    panel: Annotated[
+        bool,
+        typer.Option(
+            "--panel",
+            help="First column a timestamp, every other column an arm; the kernel is "
+            "the panel's own empirical covariance.",
+        ),
+    ] = False,
+    time: Annotated[str | None, typer.Option(help="Column of times, in a long log.")] = None,
+    reward: Annotated[str | None, typer.Option(help="Column of rewards, in a long log.")] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Columns of the action, x1,x2, in a long log.")
+    ] = None,
+    reward_variance: Annotated[
+        str | None, typer.Option(help="Column of known noise variances, in a long log.")
+    ] = None,
+    kernel: Annotated[
+        KernelName, typer.Option(help="Kernel over the actions of a long log.")
+    ] = KernelName.rbf,
+    resample: Annotated[
+        str | None, typer.Option(help="Average a panel over steps such as 10min.")
+    ] = None,
+    rows: Annotated[str | None, typer.Option(help="Rows a:b, from 0, after resampling.")] = None,
+    time_unit: Annotated[
+        str | None,
+        typer.Option(help="Unit of time such as 1h. Default: the step, or the commonest gap."),
+    ] = None,
+    noise_variance: Annotated[
+        float | None, typer.Option(help="Fix the noise variance; default: learn it.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Confidence of the interval.")] = 0.95,
+    json: Annotated[Path | None, typer.Option(help="Save the fit as JSON.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Save a picture, FILE.png.")] = None,
+) -> None:
+    """Learn how fast the objective drifts from a log, with an interval.
+
+    A long log has one row per observation: tvbo fit LOG.csv --time t --reward y --action x1,x2.
+    A panel has one row per time and one column per arm: tvbo fit PANEL.csv --panel.
+    """
+    with working("fitting") as on_step:
+        if panel:
+            _refuse(
+                "--panel", time=time, reward=reward, action=action, reward_variance=reward_variance
+            )
+            result = _fit_panel(log, resample, rows, time_unit, noise_variance, level, on_step)
+        else:
+            _refuse("a long log", resample=resample)
+            if time is None or reward is None or action is None:
+                raise TableError(
+                    "Expected --panel, or --time, --reward and --action with column names. "
+                    "Got neither."
+                )
+            table = read_log(log, time, reward, action.split(","), reward_variance, rows, time_unit)
+            result = _fit_log(table, kernel, noise_variance, level, on_step)
+    print_drift_fit(result)
+    if json is not None:
+        result.to_json(json)
+        saved(json)
+    if plot is not None:
+        save_figure(plot_drift_fit(result), plot)
+        saved(plot)
+
+
+def _fit_panel(log, resample, rows, time_unit, noise_variance, level, on_step) -> DriftFit:
+    table = read_panel(log, resample, rows, time_unit)
+    train_X, train_Y = panel_rows(table.values, table.axis.times)
+    return fit_drift(
+        train_X,
+        train_Y,
+        covar_module=CovarianceMatrixKernel(empirical_covariance(table.values)),
+        noise_variance=noise_variance,
+        mean=table.values.mean().item(),
+        time_unit=table.axis.unit,
+        level=level,
+        on_step=on_step,
+    )
+
+
+def _fit_log(table, kernel, noise_variance, level, on_step) -> DriftFit:
+    return fit_drift(
+        table.train_X,
+        table.Y,
+        table.Yvar,
+        covar_module=scaled_kernel(BASE_KERNELS[kernel], table.actions, table.Y),
+        noise_variance=noise_variance,
+        time_unit=table.axis.unit,
+        level=level,
+        on_step=on_step,
+    )
+
+
+def _refuse(where: str, **options: str | None) -> None:
+    """Raise if an option was given that has no meaning here."""
+    for name, value in options.items():
+        if value is not None:
+            raise TableError(f"Expected no --{name.replace('_', '-')} with {where}. Got {value!r}.")

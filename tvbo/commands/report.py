@@ -1,0 +1,96 @@
+"""What commands print: tables, and a spinner while they work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from tvbo.models import DriftFit
+from tvbo.reproduce import Reproduction
+
+console = Console()
+progress_console = Console(stderr=True)
+
+
+@contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr; gives a function that says which step is being done."""
+    with progress_console.status(what) as status:
+        yield lambda step: status.update(f"{what}: {step}")
+
+
+def saved(path: Path) -> None:
+    """Say that a file was written."""
+    console.print(f"saved {path}", soft_wrap=True, highlight=False)
+
+
+def print_drift_fit(fit: DriftFit) -> None:
+    """A fit as a table, and its messages."""
+    low, high = fit.forgetting_rate_interval
+    table = Table(title="Drift of the log", show_header=False)
+    table.add_column(justify="left")
+    table.add_column(justify="left")
+    table.add_row("forgetting rate ε", f"{fit.forgetting_rate:.4g} per {fit.time_unit}")
+    table.add_row(f"{fit.level:.0%} interval", f"{low:.4g} to {high:.4g}")
+    table.add_row("correlation half-life", _in_time(fit.half_life, fit.time_unit))
+    if fit.noise_variance is not None:
+        table.add_row("noise variance σ²", f"{fit.noise_variance:.4g}")
+    table.add_row("prior mean", f"{fit.mean:.4g}")
+    if fit.lengthscales:
+        table.add_row("length-scales", ", ".join(f"{x:.4g}" for x in fit.lengthscales))
+    if fit.outputscale is not None:
+        table.add_row("signal variance", f"{fit.outputscale:.4g}")
+    table.add_row("log likelihood", f"{fit.log_likelihood:.2f}")
+    table.add_row(
+        "test of ε = 0", f"likelihood ratio {fit.lr_statistic:.4g}, p = {_p_value(fit.lr_pvalue)}"
+    )
+    table.add_row("block length N of R-GP-UCB", _in_time(fit.block_length, fit.time_unit))
+    table.add_row("observations", f"{fit.n_observations}")
+    console.print(table)
+    for message in fit.messages:
+        console.print(f"[yellow]note:[/yellow] {message}", highlight=False)
+
+
+def print_reproduction(result: Reproduction) -> None:
+    """A reproduction as two tables: results, and the paper's claims beside our figures."""
+    table = Table(title=result.title)
+    table.add_column("algorithm")
+    measures = list(next(iter(result.results.values())))
+    for measure in measures:
+        table.add_column(measure.replace("_", " "), justify="right")
+    for name, row in result.results.items():
+        table.add_row(name, *(f"{row[measure]:.4g}" for measure in measures))
+    console.print(table)
+    claims = Table(title="The paper's claims", show_lines=True)
+    for column, justify in (
+        ("claim", "left"),
+        ("paper", "left"),
+        ("here", "right"),
+        ("s.e.", "right"),
+        ("held", "left"),
+    ):
+        claims.add_column(column, justify=justify)
+    for claim in result.claims:
+        error = "" if claim.standard_error is None else f"{claim.standard_error:.3g}"
+        held = "[green]yes[/green]" if claim.held else "[red]no[/red]"
+        claims.add_row(claim.claim, claim.paper, f"{claim.figure:.4g}", error, held)
+    console.print(claims)
+
+
+def _in_time(amount: float, unit: str) -> str:
+    """An amount of time in its unit, and in hours where the unit is one that clocks know."""
+    text = f"{amount:.4g} × {unit}"
+    try:
+        hours = amount * pd.Timedelta(unit) / pd.Timedelta("1h")
+    except ValueError:
+        return text
+    return f"{text} = {hours:.3g} h"
+
+
+def _p_value(p: float) -> str:
+    return f"{p:.3g}" if p >= 1e-300 else "below 1e-300"
