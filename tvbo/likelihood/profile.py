@@ -58,7 +58,7 @@ def profile_rate(
         on_step(f"start {i + 1} of {num_starts}")
         optima.append(maximizer.maximize(start, maximizer.start))
     on_step("no drift")
-    at_zero = _best_of(maximizer, low - math.log(1e6), optima)
+    at_zero = _best_of(maximizer, -math.inf, optima)
     on_step("no memory")
     at_infinity = _best_of(maximizer, high + math.log(1e6), optima)
     failed = [optimum.message for optimum in optima if not optimum.converged]

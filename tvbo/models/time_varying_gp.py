@@ -83,6 +83,11 @@ class TimeVaryingGP(SingleTaskGP):
         forgetting_rate_constraint: Interval | None = None,
     ):
         self._validate_tensor_args(X=train_X, Y=train_Y, Yvar=train_Yvar)
+        if train_X.shape[:-1] != train_Y.shape[:-1]:
+            raise BotorchTensorDimensionError(
+                "Expected as many rows in train_Y as in train_X. Got "
+                f"train_X.shape={tuple(train_X.shape)}, train_Y.shape={tuple(train_Y.shape)}."
+            )
         check_finite("train_X", train_X)
         check_finite("train_Y", train_Y)
         num_columns = train_X.shape[-1]

@@ -1,0 +1,52 @@
+# `make demo` and `make test` set up everything they need in .venv by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+
+.PHONY: demo test lint docs wheel-check validate bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/tvbo demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest --numprocesses 2
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/check_snippets.py
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+# The wheel installs into an empty environment, and its command runs there.
+wheel-check: $(VENV)/.dev
+	rm -rf build dist
+	$(BIN)/python -m build --wheel --outdir dist . >/dev/null
+	rm -rf build/empty && $(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --disable-pip-version-check --quiet \
+		--constraint constraints.txt dist/*.whl
+	cd build && empty/bin/tvbo --help
+
+# Long measurements; their tables are in docs/validation.md.
+validate: $(VENV)/.dev
+	$(BIN)/python benchmarks/coverage.py --draws 200 --json docs/results/coverage.json
+	$(BIN)/tvbo reproduce bogunovic-fig3a --json docs/results/bogunovic-fig3a.json
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/panel_likelihood.py --json docs/results/panel_likelihood.json
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "tvbo needs Python 3.11 or newer"'
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV); PyTorch takes a minute or more."
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist docs/_build demo

@@ -1,0 +1,33 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+# Two workers on two cores: more threads would only wait for one another.
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def data_folder():
+    folder = os.environ.get("TVBO_DATA")
+    if not folder:
+        pytest.skip("TVBO_DATA names no folder of recorded data")
+    return Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def _global_random_state_untouched(request):
+    """Nothing in the library may draw from torch's global generator, unless the test itself does."""
+    if "draws_globally" in request.keywords:
+        torch.manual_seed(0)
+        yield
+        return
+    before = torch.get_rng_state()
+    yield
+    assert torch.equal(before, torch.get_rng_state()), "torch's global generator was used"

@@ -1,0 +1,106 @@
+import pickle
+
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import ScaleKernel
+
+from tvbo.kernels import CovarianceMatrixKernel
+
+
+@pytest.fixture
+def matrix(generator):
+    root = torch.randn(5, 5, generator=generator)
+    return root @ root.mT
+
+
+def column(*indices):
+    return torch.tensor(indices, dtype=torch.float64).unsqueeze(-1)
+
+
+def test_looks_up_entries(matrix):
+    i, j = column(3, 0, 3), column(1, 4)
+    covar = CovarianceMatrixKernel(matrix)(i, j).to_dense()
+    for a, row in enumerate((3, 0, 3)):
+        for b, col in enumerate((1, 4)):
+            assert covar[a, b] == matrix[row, col]
+
+
+def test_diag_is_the_dense_diagonal(matrix):
+    i = column(2, 2, 0)
+    kernel = CovarianceMatrixKernel(matrix)
+    assert torch.equal(kernel(i, diag=True), kernel(i).to_dense().diagonal())
+
+
+def test_identity_is_unrelated_arms():
+    covar = CovarianceMatrixKernel(torch.eye(3))(column(0, 1, 1)).to_dense()
+    assert torch.equal(covar, torch.tensor([[1.0, 0, 0], [0, 1, 1], [0, 1, 1]]))
+
+
+def test_batches_of_matrices_and_of_indices(matrix):
+    kernel = CovarianceMatrixKernel(torch.stack([matrix, 2 * matrix, matrix.diag().diag()]))
+    i = column(4, 1)
+    covar = kernel(i).to_dense()
+    assert covar.shape == (3, 2, 2)
+    torch.testing.assert_close(covar[1], 2 * covar[0])
+    assert kernel(i, diag=True).shape == (3, 2)
+    torch.testing.assert_close(kernel[1](i).to_dense(), covar[1])
+    many = torch.stack([column(0, 1), column(2, 3)])
+    assert CovarianceMatrixKernel(matrix)(many).to_dense().shape == (2, 2, 2)
+    assert CovarianceMatrixKernel(matrix)(many)[1].to_dense()[0, 1] == matrix[2, 3]
+
+
+def test_pickles_restores_and_reports_its_dtype(matrix):
+    kernel = CovarianceMatrixKernel(matrix.float())
+    assert kernel.dtype == torch.float32
+    assert kernel.device == matrix.device
+    again = pickle.loads(pickle.dumps(kernel))
+    assert torch.equal(again.covar_matrix, kernel.covar_matrix)
+    fresh = CovarianceMatrixKernel(torch.eye(5))
+    fresh.load_state_dict(CovarianceMatrixKernel(matrix).state_dict())
+    assert torch.equal(fresh.covar_matrix, matrix)
+    assert kernel.double().dtype == torch.float64
+
+
+def test_scale_is_learned_around_it(matrix):
+    kernel = ScaleKernel(CovarianceMatrixKernel(matrix)).double()
+    kernel(column(0, 1)).to_dense().sum().backward()
+    assert kernel.raw_outputscale.grad is not None
+    assert not list(kernel.base_kernel.parameters())
+
+
+def test_matrix_must_be_square():
+    with pytest.raises(
+        ValueError, match=r"square covariance matrix. Got covar_matrix.shape=\(2, 3\)"
+    ):
+        CovarianceMatrixKernel(torch.zeros(2, 3))
+
+
+def test_matrix_must_be_symmetric():
+    with pytest.raises(ValueError, match="symmetric covariance matrix. Got entries that differ"):
+        CovarianceMatrixKernel(torch.tensor([[1.0, 0.5], [0.4, 1.0]]))
+
+
+def test_matrix_must_be_positive_semi_definite():
+    with pytest.raises(ValueError, match="positive semi-definite.*Got smallest eigenvalue -1"):
+        CovarianceMatrixKernel(torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
+
+
+def test_matrix_must_be_finite():
+    with pytest.raises(InputDataError, match="finite covar_matrix. Got nan"):
+        CovarianceMatrixKernel(torch.full((2, 2), float("nan")))
+
+
+def test_a_singular_matrix_is_allowed():
+    CovarianceMatrixKernel(torch.ones(4, 4))
+
+
+@pytest.mark.parametrize("bad", [-1.0, 5.0, 1.5])
+def test_index_must_be_one_of_the_rows(matrix, bad):
+    with pytest.raises(InputDataError, match=f"integers 0 to 4. Got {bad}"):
+        CovarianceMatrixKernel(matrix)(column(0, bad)).to_dense()
+
+
+def test_one_index_column_only(matrix):
+    with pytest.raises(BotorchTensorDimensionError, match="one index column.*Got 2 columns"):
+        CovarianceMatrixKernel(matrix)(torch.zeros(3, 2)).to_dense()

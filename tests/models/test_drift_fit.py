@@ -1,0 +1,291 @@
+import json
+import math
+
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from scipy.stats import chi2
+
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.likelihood import DenseLikelihood, DriftLog, panel_rows
+from tvbo.models import fit_drift
+from tvbo.models.drift_fit import MAX_DENSE, scaled_kernel
+from tvbo.problems import drifting_gp, drifting_gp_log
+from tvbo.problems.intel_lab import empirical_covariance
+from tvbo.tables import read_panel
+
+
+def draw_log(rate, n=120, seed=0, noise=0.05):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    X[:, 1] = torch.arange(n)
+    kernel = RBFKernel().double()
+    kernel.lengthscale = 0.3
+    return X, drifting_gp_log(X, kernel, rate, noise, generator=generator)
+
+
+def known_kernel():
+    kernel = RBFKernel().double().requires_grad_(False)
+    kernel.lengthscale = 0.3
+    return kernel
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return fit_drift(*draw_log(0.05))
+
+
+def test_maximum_is_stationary_and_the_best_of_a_grid():
+    X, Y = draw_log(0.05)
+    fit = fit_drift(X, Y, covar_module=known_kernel(), noise_variance=0.05, mean=0.0)
+    likelihood = DenseLikelihood(DriftLog.from_rows(X, Y, None, -1), known_kernel(), 0.0)
+
+    def at(rate):
+        return likelihood(torch.tensor(-math.log1p(-rate)), torch.tensor(0.05))[0].item()
+
+    assert fit.log_likelihood == pytest.approx(at(fit.forgetting_rate), abs=1e-8)
+    assert all(at(rate) <= fit.log_likelihood for rate in torch.logspace(-4, -0.01, 200).tolist())
+    # The ends of the interval lie on the threshold of the likelihood-ratio test.
+    for end in fit.forgetting_rate_interval:
+        assert 2 * (fit.log_likelihood - at(end)) == pytest.approx(chi2.ppf(0.95, 1), abs=0.01)
+    assert fit.lr_statistic == pytest.approx(2 * (fit.log_likelihood - at(0.0)), abs=1e-6)
+    assert fit.lr_pvalue == pytest.approx(0.5 * chi2.sf(fit.lr_statistic, 1))
+
+
+def test_half_life_is_where_the_correlation_is_one_half(fit):
+    assert (1 - fit.forgetting_rate) ** (fit.half_life / 2) == pytest.approx(0.5)
+
+
+def test_everything_learned_is_reported(fit):
+    low, high = fit.forgetting_rate_interval
+    assert low < fit.forgetting_rate < high
+    assert len(fit.lengthscales) == 1
+    assert fit.outputscale > 0
+    assert 0.005 < fit.noise_variance < 0.2
+    assert fit.n_observations == 120
+    assert fit.messages == []
+    # The mean module carries the mean into a loop.
+    torch.testing.assert_close(fit.mean_module(torch.zeros(3, 2)), torch.full((3,), fit.mean))
+
+
+def test_json_holds_the_promised_keys(fit, tmp_path):
+    fit.to_json(tmp_path / "fit.json")
+    saved = json.loads((tmp_path / "fit.json").read_text())
+    for key in (
+        "forgetting_rate",
+        "forgetting_rate_interval",
+        "half_life",
+        "noise_variance",
+        "log_likelihood",
+        "lr_statistic",
+        "lr_pvalue",
+        "n_observations",
+        "time_unit",
+        "lengthscales",
+        "block_length",
+    ):
+        assert key in saved
+    assert saved["forgetting_rate"] == fit.forgetting_rate
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e5])
+def test_rate_follows_the_unit_of_time(fit, unit):
+    X, Y = draw_log(0.05)
+    X[:, 1] *= unit
+    other = fit_drift(X, Y)
+    assert other.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-4)
+    assert other.half_life == pytest.approx(unit * fit.half_life, rel=1e-3)
+
+
+def test_order_of_rows_and_place_of_time_do_not_matter(fit):
+    X, Y = draw_log(0.05)
+    order = torch.randperm(len(X), generator=torch.Generator().manual_seed(5))
+    other = fit_drift(X[order][:, [1, 0]], Y[order], time_feature=0)
+    assert other.forgetting_rate == pytest.approx(fit.forgetting_rate, rel=1e-3)
+
+
+def test_panel_and_dense_give_the_same_fit():
+    choices = torch.tensor([[0.1], [0.2], [0.5], [0.9]])
+    problem = drifting_gp(choices, known_kernel(), 0.1, horizon=40)
+    X, Y = panel_rows(problem.values, problem.times)
+    kernel = CovarianceMatrixKernel(known_kernel()(problem.choices).to_dense())
+    panel = fit_drift(X, Y, covar_module=kernel, noise_variance=0.1)
+    noise = torch.full_like(Y, 0.1)  # known noise is no panel: the dense likelihood
+    dense = fit_drift(X, Y, noise, covar_module=kernel)
+    assert panel.forgetting_rate == pytest.approx(dense.forgetting_rate, rel=1e-3)
+    assert panel.log_likelihood == pytest.approx(dense.log_likelihood, abs=1e-6)
+    assert dense.noise_variance is None
+
+
+def test_given_kernel_is_not_changed():
+    kernel = ScaleKernel(RBFKernel()).double()
+    before = kernel.outputscale.item()
+    fit = fit_drift(*draw_log(0.05), covar_module=kernel)
+    assert kernel.outputscale.item() == before
+    assert fit.covar_module.outputscale.item() != before
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.05, 0.2])
+def test_interval_covers_the_truth(rate):
+    """Short: the long measurement, 200 draws with everything learned, is `make validate`."""
+    draws = 12
+    fits = [
+        fit_drift(
+            *draw_log(rate, n=150, seed=seed),
+            covar_module=known_kernel(),
+            noise_variance=0.05,
+            mean=0.0,
+        )
+        for seed in range(draws)
+    ]
+    covered = sum(
+        fit.forgetting_rate_interval[0] <= rate <= fit.forgetting_rate_interval[1] for fit in fits
+    )
+    # With a coverage of 95 %, fewer than 9 of 12 has probability 0.0002.
+    assert covered >= 9
+
+
+def test_a_static_function_is_said_to_show_no_drift():
+    fits = [fit_drift(*draw_log(0.0, seed=seed), covar_module=known_kernel()) for seed in range(4)]
+    assert all(fit.forgetting_rate_interval[0] == 0 for fit in fits)
+    at_bound = [fit for fit in fits if fit.forgetting_rate == 0]
+    assert at_bound
+    for fit in at_bound:
+        assert fit.messages == ["ε is at its lower bound: the log shows no drift."]
+        assert fit.half_life == math.inf
+        assert fit.lr_pvalue == 1.0
+        assert fit.to_dict()["half_life"] is None
+
+
+def test_a_function_without_memory_is_said_to_have_none():
+    generator = torch.Generator().manual_seed(2)
+    X = torch.rand(150, 2, generator=generator)
+    X[:, 1] = torch.arange(150) // 5
+    Y = drifting_gp_log(X, known_kernel(), 1.0, 0.01, generator=generator)
+    fit = fit_drift(X, Y, covar_module=known_kernel())
+    assert fit.forgetting_rate_interval[1] == 1.0
+    assert fit.forgetting_rate > 0.8
+
+
+def test_a_flat_likelihood_is_said_to_be_flat():
+    # Each arm is seen once, and arms are unrelated: nothing is ever compared over time.
+    X = torch.stack([torch.arange(8.0), torch.arange(8.0)], dim=-1)
+    Y = torch.randn(8, 1, generator=torch.Generator().manual_seed(0))
+    fit = fit_drift(X, Y, covar_module=CovarianceMatrixKernel(torch.eye(8)), noise_variance=0.1)
+    assert any("likelihood is flat" in message for message in fit.messages)
+    assert fit.forgetting_rate_interval == (0.0, 1.0)
+
+
+def test_noise_at_its_bound_is_said():
+    X, Y = draw_log(0.2, noise=0.0)
+    fit = fit_drift(X, Y, covar_module=known_kernel())
+    assert any("noise variance is at its lower bound" in message for message in fit.messages)
+
+
+def test_a_unit_too_long_for_the_rate_is_said():
+    X, Y = draw_log(0.5)
+    X[:, 1] *= 1e-3
+    fit = fit_drift(X, Y, covar_module=known_kernel(), time_unit="day")
+    assert any("ε rounds to 1 per day" in message for message in fit.messages)
+
+
+def test_block_length_follows_the_kernel():
+    X, Y = draw_log(0.05, n=40)
+    rbf = fit_drift(X, Y)
+    matern = fit_drift(X, Y, covar_module=scaled_kernel(MaternKernel, X[:, :1], Y))
+    assert rbf.block_length == math.ceil(min(39, 12 * rbf.forgetting_rate**-0.25))
+    c = 2 / (2 * 2.5 + 2)
+    assert matern.block_length == math.ceil(min(39, 24 * matern.forgetting_rate ** (-1 / (4 - c))))
+
+
+def test_steps_are_told():
+    steps = []
+    fit_drift(*draw_log(0.05, n=30), num_starts=2, on_step=steps.append)
+    assert steps[:2] == ["start 1 of 2", "start 2 of 2"]
+    assert "interval" in steps
+
+
+def test_intel_lab_training_days(data_folder):
+    panel = read_panel(data_folder / "intel_lab/temperature.csv.gz", resample="10min", rows="0:432")
+    X, Y = panel_rows(panel.values, panel.axis.times)
+    fit = fit_drift(
+        X,
+        Y,
+        covar_module=CovarianceMatrixKernel(empirical_covariance(panel.values)),
+        noise_variance=0.5,
+        mean=panel.values.mean().item(),
+        time_unit=panel.axis.unit,
+    )
+    assert 0.02 <= fit.forgetting_rate <= 0.04
+    assert fit.n_observations == 19872
+    low, high = fit.forgetting_rate_interval
+    assert 0.02 < low < fit.forgetting_rate < high < 0.04
+    # ε by maximum likelihood over the grid of the paper's study.
+    assert fit.forgetting_rate == pytest.approx(0.0274, abs=5e-4)
+
+
+def test_values_must_be_finite():
+    X, Y = draw_log(0.05, n=10)
+    for bad in (float("nan"), float("inf")):
+        broken = Y.clone()
+        broken[4] = bad
+        with pytest.raises(InputDataError, match=r"Expected finite Y. Got .* at index \(4, 0\)"):
+            fit_drift(X, broken)
+        broken = X.clone()
+        broken[4, 1] = bad
+        with pytest.raises(InputDataError, match=r"Expected finite X. Got .* at index \(4, 1\)"):
+            fit_drift(broken, Y)
+
+
+def test_three_observations_at_least():
+    X, Y = draw_log(0.05, n=10)
+    with pytest.raises(InputDataError, match="at least 3 observations. Got 1."):
+        fit_drift(X[:1], Y[:1])
+    with pytest.raises(InputDataError, match="at least 3 observations. Got 0."):
+        fit_drift(X[:0], Y[:0])
+
+
+def test_reward_must_vary():
+    X, Y = draw_log(0.05, n=10)
+    with pytest.raises(InputDataError, match="reward that varies. Got the constant 2 in all 10"):
+        fit_drift(X, torch.full_like(Y, 2.0))
+
+
+def test_time_must_vary():
+    X, Y = draw_log(0.05, n=10)
+    X[:, 1] = 3.0
+    with pytest.raises(InputDataError, match="at two times at least. Got all 10 at t=3"):
+        fit_drift(X, Y)
+
+
+def test_shapes_must_agree():
+    X, Y = draw_log(0.05, n=10)
+    with pytest.raises(BotorchTensorDimensionError, match="Expected Y of shape 10 x 1"):
+        fit_drift(X, Y[:9])
+    with pytest.raises(BotorchTensorDimensionError, match="at least one action column"):
+        fit_drift(X[:, 1:], Y)
+
+
+def test_noise_must_be_positive_and_given_once():
+    X, Y = draw_log(0.05, n=10)
+    with pytest.raises(ValueError, match="noise_variance > 0. Got -1"):
+        fit_drift(X, Y, noise_variance=-1.0)
+    with pytest.raises(ValueError, match="Got both"):
+        fit_drift(X, Y, torch.ones_like(Y), noise_variance=1.0)
+    with pytest.raises(InputDataError, match="Yvar >= 0. Got -1"):
+        fit_drift(X, Y, -torch.ones_like(Y))
+
+
+def test_level_and_starts_must_make_sense():
+    X, Y = draw_log(0.05, n=10)
+    for wrong in ({"level": 1.0}, {"num_starts": 0}):
+        with pytest.raises(ValueError, match="level in .* and num_starts >= 1"):
+            fit_drift(X, Y, **wrong)
+
+
+def test_a_long_log_that_is_no_panel_is_refused():
+    times = torch.arange(MAX_DENSE + 1.0)
+    X = torch.stack([times.sin(), times], dim=-1)
+    with pytest.raises(InputDataError, match="at most 3000 observations"):
+        fit_drift(X, times.cos().unsqueeze(-1))
