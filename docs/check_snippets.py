@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import sys
 import tempfile
 import time
 import traceback
 from pathlib import Path
+
+# The examples are small: more threads only wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 DOCS = Path(__file__).resolve().parent
 BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)

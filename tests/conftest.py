@@ -23,7 +23,7 @@ def data_folder():
 
 @pytest.fixture(autouse=True)
 def _global_random_state_untouched(request):
-    """Nothing in the library may draw from torch's global generator, unless the test itself does."""
+    """Nothing in the library draws from torch's global generator; a test may say that it does."""
     if "draws_globally" in request.keywords:
         torch.manual_seed(0)
         yield

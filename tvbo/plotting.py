@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from torch import Tensor
 
 from tvbo.history import History
@@ -113,29 +113,34 @@ def plot_tracking(
         histories: By algorithm; the first two are shown on the maps.
         regret: By algorithm, as :func:`plot_average_regret` takes it.
     """
-    figure = new_figure(11.0, 7.0)
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1.0, 1.0))
+    figure = new_figure(11.0, 8.0)
+    top, bottom = figure.subfigures(2, 1, height_ratios=(0.9, 1.0))
     _draw_maps(top, problem, histories)
-    track_ax, regret_ax = bottom.subplots(1, 2)
-    times = next(iter(histories.values())).t
-    for (name, history), color, marker in zip(
-        list(histories.items())[:2], COLORS, "os", strict=False
-    ):
-        track_ax.plot(
-            times, history.X[:, 0], marker, color=color, markersize=3, linestyle="", label=name
-        )
-    optimum = torch.stack([problem.optimal_action(float(t)) for t in times])
-    track_ax.plot(times, optimum[:, 0], "k-", linewidth=1.2, label="optimum")
-    track_ax.set_xlabel("time")
-    track_ax.set_ylabel("first coordinate $x_1$")
-    track_ax.grid(alpha=0.3)
-    track_ax.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    left, right = bottom.subfigures(1, 2)
+    _draw_tracks(left, problem, histories)
+    regret_ax = right.subplots()
     plot_average_regret(regret, regret_ax)
     regret_ax.set_ylabel("average regret (lower is better)")
     return figure
 
 
-def _draw_maps(figure, problem: PanelProblem, histories: Mapping[str, History]) -> None:
+def _draw_tracks(
+    figure: SubFigure, problem: PanelProblem, histories: Mapping[str, History]
+) -> None:
+    """One strip for each algorithm: where it sampled over time, and where the optimum was."""
+    axes = figure.subplots(len(histories), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for ax, (name, history), color in zip(axes, histories.items(), cycle(COLORS), strict=False):
+        optimum = torch.stack([problem.optimal_action(float(t)) for t in history.t])
+        ax.plot(history.t, optimum[:, 0], "k-", linewidth=1.0, label="optimum")
+        ax.plot(history.t, history.X[:, 0], "o", color=color, markersize=2.5, label="sample")
+        ax.set_ylim(-0.08, 1.08)
+        ax.set_title(name, fontsize=9, loc="left", pad=2)
+        ax.grid(alpha=0.3)
+    axes[-1].set_xlabel("time")
+    figure.supylabel("first coordinate $x_1$ of samples and of the optimum (line)", fontsize=9)
+
+
+def _draw_maps(figure: SubFigure, problem: PanelProblem, histories: Mapping[str, History]) -> None:
     """Three moments of the function, each with the samples of the ten rounds before it."""
     side = round(len(problem.choices) ** 0.5)
     times = next(iter(histories.values())).t

@@ -58,7 +58,7 @@ def run(
         _tell_arrived(optimizer, history, coming, until=t)
         trial = optimizer.ask(t)
         seconds = time.perf_counter() - started
-        row = problem.columns.rows(trial.X, trial.t, trial.context)
+        row = optimizer.columns.rows(trial.X, trial.t, trial.context)
         reward = problem(row).item()
         arrival = t + _checked_delay(delay, trial)
         heapq.heappush(coming, (arrival, len(history), trial, reward))

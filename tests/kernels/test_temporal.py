@@ -122,7 +122,7 @@ def test_single_precision_is_kept(times):
 
 def test_last_dimension_as_batch(times):
     kernel = kernel_at(0.2)
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="last_dim_is_batch"):
         covar = kernel(times, last_dim_is_batch=True).to_dense()
     assert torch.equal(covar, kernel(times).to_dense().unsqueeze(-3))
 

@@ -53,11 +53,13 @@ class _TheoreticalBeta:
         dim: Dimension ``d`` of the action space.
         delta: The bound holds with probability at least ``1 - delta``.
         side: Side ``r`` of the cube ``[0, r]^d`` that holds the actions.
-        a: Constant :math:`a_1` of the smoothness assumption (10).
+        a: Constant :math:`a_1` of the smoothness assumption (10), at least 1: where (10) holds with
+            a smaller constant, it holds with 1.
         b: Constant :math:`b_1` of the smoothness assumption (10).
 
     Raises:
-        ValueError: if ``delta`` lies outside (0, 1), or another argument is not positive.
+        ValueError: if ``delta`` lies outside (0, 1), ``a`` below 1, or another argument is not
+            positive.
     """
 
     dim: int
@@ -69,15 +71,16 @@ class _TheoreticalBeta:
     def __post_init__(self):
         if not 0 < self.delta < 1:
             raise ValueError(f"Expected delta in (0, 1). Got {self.delta}.")
-        if min(self.dim, self.side, self.a, self.b) <= 0:
-            raise ValueError(f"Expected positive dim, side, a and b. Got {self}.")
+        if min(self.dim, self.side, self.b) <= 0 or self.a < 1:
+            raise ValueError(f"Expected positive dim, side and b, and a >= 1. Got {self}.")
 
     def _beta(self, t: int, first: float, second: float) -> float:
         d = self.dim
         inner = math.log(d * self.a * second * math.pi**2 * t**2 / self.delta)
-        return 2 * math.log(first * math.pi**2 * t**2 / self.delta) + 2 * d * math.log(
+        beta = 2 * math.log(first * math.pi**2 * t**2 / self.delta) + 2 * d * math.log(
             self.side * d * self.b * t**2 * math.sqrt(inner)
         )
+        return max(0.0, beta)
 
 
 class ResettingBeta(_TheoreticalBeta):

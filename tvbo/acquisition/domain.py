@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Protocol
 
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions.warnings import BadInitialCandidatesWarning
 from botorch.optim import optimize_acqf
 from torch import Generator, Tensor
 
@@ -73,7 +75,9 @@ class Box:
         # The columns [context | time] follow the actions; their bounds are never searched.
         order = torch.tensor(list(fixed)).argsort()
         bounds = torch.cat([self.bounds, held[order].expand(2, -1)], dim=-1)
-        with seeded(generator):
+        with seeded(generator), warnings.catch_warnings():
+            # Before the first observation all actions are alike, and any of them will do.
+            warnings.simplefilter("ignore", BadInitialCandidatesWarning)
             rows, _ = optimize_acqf(
                 acquisition,
                 bounds=bounds,

@@ -199,9 +199,9 @@ def scaled_kernel(base: type[RBFKernel] | type[MaternKernel], actions: Tensor, Y
         base(ard_num_dims=actions.shape[-1], lengthscale_constraint=positive()),
         outputscale_constraint=positive(),
     ).double()
-    spread = actions.std(dim=0)
+    spread = actions.std(dim=0, correction=0)
     kernel.base_kernel.lengthscale = torch.where(spread > 0, spread, 1.0)
-    kernel.outputscale = Y.var()
+    kernel.outputscale = Y.var(correction=0)
     return kernel
 
 

@@ -1,0 +1,124 @@
+import pytest
+import torch
+from botorch.acquisition import UpperConfidenceBound
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+
+from tvbo.acquisition import Box, Choices, Situation
+from tvbo.acquisition.domain import EVALUATION_CHUNK, make_domain
+from tvbo.columns import Columns
+from tvbo.models import TimeVaryingGP
+from tvbo.observations import Observations
+
+
+@pytest.fixture
+def observations(generator):
+    X = torch.rand(10, 3, generator=generator, dtype=torch.float64)
+    X[:, 2] = torch.arange(10)
+    return Observations(X, torch.sin(5 * X[:, :1]))
+
+
+@pytest.fixture
+def acquisition(observations):
+    model = TimeVaryingGP(
+        observations.X, observations.Y, torch.full_like(observations.Y, 0.01), forgetting_rate=0.05
+    )
+    return UpperConfidenceBound(model, beta=1.0)
+
+
+@pytest.fixture
+def situation(observations):
+    return Situation(11, 11.0, None, Columns(2), observations)
+
+
+def test_box_finds_the_maximum_at_the_present_time(acquisition, situation, generator):
+    box = Box(torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+    found = box.maximize(acquisition, situation, generator)
+    side = torch.linspace(0, 1, 60, dtype=torch.float64)
+    grid = situation.rows(torch.cartesian_prod(side, side)).unsqueeze(-2)
+    with torch.no_grad():
+        assert acquisition(situation.rows(found)) >= acquisition(grid).max() - 1e-4
+    box.check(found)
+
+
+def test_choices_find_the_maximum_over_all_chunks(acquisition, situation, generator):
+    points = torch.rand(EVALUATION_CHUNK + 100, 2, generator=generator, dtype=torch.float64)
+    found = Choices(points).maximize(acquisition, situation, generator)
+    with torch.no_grad():
+        values = acquisition(situation.rows(points).unsqueeze(-2))
+    assert torch.equal(found[0], points[values.argmax()])
+
+
+def test_ties_are_broken_at_random_and_repeatably(situation):
+    choices = Choices(torch.arange(40.0).unsqueeze(-1))
+    flat = Situation(1, 1.0, None, Columns(1), situation.observations)
+
+    def first(seed):
+        return choices.maximize(
+            lambda X: torch.zeros(len(X)), flat, torch.Generator().manual_seed(seed)
+        ).item()
+
+    assert first(0) == first(0)
+    assert len({first(seed) for seed in range(10)}) > 3
+
+
+def test_samples_lie_in_the_domain(generator):
+    for domain in (Box(torch.tensor([[0.0, 5.0], [1.0, 6.0]])), Choices(torch.eye(3))):
+        for _ in range(5):
+            domain.check(domain.sample(generator))
+
+
+def test_index_of_choices():
+    choices = Choices(torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
+    assert choices.index(torch.tensor([[2.0, 3.0], [0.0, 1.0]], dtype=torch.float64)).tolist() == [
+        1,
+        0,
+    ]
+
+
+def test_exactly_one_of_bounds_and_choices():
+    with pytest.raises(
+        ValueError, match=r"either bounds \(2 x d\) or choices \(n x d\). Got neither"
+    ):
+        make_domain(None, None)
+    with pytest.raises(ValueError, match="Got both"):
+        make_domain(torch.tensor([[0.0], [1.0]]), torch.zeros(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "error", "message"),
+    [
+        ([0.0, 1.0], BotorchTensorDimensionError, "bounds of shape 2 x d"),
+        ([[0.0], [1.0], [2.0]], BotorchTensorDimensionError, "bounds of shape 2 x d"),
+        ([[1.0], [0.0]], InputDataError, "lower bounds below upper"),
+        ([[0.0], [float("inf")]], InputDataError, "Expected finite bounds"),
+    ],
+)
+def test_bad_bounds(bounds, error, message):
+    with pytest.raises(error, match=message):
+        Box(torch.tensor(bounds))
+
+
+@pytest.mark.parametrize(
+    ("choices", "error", "message"),
+    [
+        (torch.zeros(3), BotorchTensorDimensionError, "choices of shape n x d"),
+        (torch.zeros(0, 2), BotorchTensorDimensionError, "choices of shape n x d"),
+        (torch.zeros(2, 2), InputDataError, r"differ. Got \[0.0, 0.0\] 2 times"),
+        (torch.tensor([[float("nan")]]), InputDataError, "Expected finite choices"),
+    ],
+)
+def test_bad_choices(choices, error, message):
+    with pytest.raises(error, match=message):
+        Choices(choices)
+
+
+def test_actions_outside():
+    box = Box(torch.tensor([[0.0], [1.0]]))
+    with pytest.raises(InputDataError, match=r"within bounds \[\[0.0\], \[1.0\]\]. Got \[1.5\]"):
+        box.check(torch.tensor([[0.5], [1.5]], dtype=torch.float64))
+    with pytest.raises(InputDataError, match=r"among the 2 choices. Got \[0.5\]"):
+        Choices(torch.tensor([[0.0], [1.0]])).check(torch.tensor([[0.5]], dtype=torch.float64))
+    with pytest.raises(
+        BotorchTensorDimensionError, match="last dimension 1. Got X.shape=\\(1, 2\\)"
+    ):
+        box.check(torch.zeros(1, 2))

@@ -1,0 +1,240 @@
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement, qUpperConfidenceBound
+from botorch.exceptions.errors import InputDataError
+from botorch.sampling import SobolQMCNormalSampler
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from tvbo import recipes
+from tvbo.acquisition import Box, ConstantBeta, LogBeta
+from tvbo.columns import Columns
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.optimizers import GPOptimizer, GPSurrogate, RefitEvery, RefitNever
+from tvbo.problems import MovingPeak, drifting_gp, unit_grid
+from tvbo.retention import Reset, SlidingWindow
+from tvbo.runner import run
+
+CHOICES = unit_grid(6)
+
+
+def rbf(lengthscale=0.3):
+    kernel = RBFKernel().double()
+    kernel.lengthscale = lengthscale
+    return kernel
+
+
+@pytest.fixture
+def problem():
+    return drifting_gp(CHOICES, rbf(), 0.05, horizon=40, noise_variance=0.01)
+
+
+def paper_tv_gp_ucb(problem, first, rate, beta, rounds, every=None):
+    """Algorithms 1 and 2 of the paper in plain loops over (5)-(8); rewards without noise."""
+    K = rbf()(CHOICES).to_dense().detach()
+    chosen, rewards, times = [], [], []
+    sequence = []
+    for t in range(1, rounds + 1):
+        if every and t % every == 1:
+            chosen, rewards, times = [], [], []
+        if t == 1:
+            x = first
+        else:
+            mean, variance = torch.zeros(len(K), dtype=K.dtype), K.diagonal().clone()
+            if chosen:
+                lags = torch.tensor(times, dtype=K.dtype)
+                D = (1 - rate) ** ((lags[:, None] - lags).abs() / 2)
+                d = (1 - rate) ** ((t - lags) / 2)
+                inverse = torch.linalg.inv(K[chosen][:, chosen] * D + 0.01 * torch.eye(len(chosen)))
+                k = K[:, chosen] * d
+                mean = k @ inverse @ torch.tensor(rewards, dtype=K.dtype)
+                variance = variance - ((k @ inverse) * k).sum(-1)
+            x = int((mean + math.sqrt(beta(t)) * variance.clamp_min(0).sqrt()).argmax())
+        chosen.append(x)
+        times.append(float(t))
+        rewards.append(problem.values[t - 1, x].item())
+        sequence.append(x)
+    return sequence
+
+
+@pytest.mark.parametrize(("rate", "every"), [(0.05, None), (0.0, None)])
+def test_choices_equal_the_papers_algorithms(problem, rate, every):
+    problem.noise_variance = 0.0
+    optimizer = recipes.tv_gp_ucb(
+        choices=CHOICES, covar_module=rbf(), forgetting_rate=rate, noise_variance=0.01
+    )
+    history = run(problem, optimizer, horizon=30, progress=False)
+    sequence = problem.domain.index(history.X).tolist()
+    assert sequence == paper_tv_gp_ucb(problem, sequence[0], rate, LogBeta(), 30, every)
+
+
+def test_resetting_equals_the_papers_algorithm_within_each_block(problem):
+    problem.noise_variance = 0.0
+    optimizer = recipes.r_gp_ucb(every=10, choices=CHOICES, covar_module=rbf(), noise_variance=0.01)
+    history = run(problem, optimizer, horizon=30, progress=False)
+    assert history.model_size.tolist() == [*range(10)] * 3
+
+
+def test_rate_one_forgets_everything(problem):
+    """At ε = 1 no observation informs: every round is the prior."""
+    optimizer = recipes.tv_gp_ucb(
+        choices=CHOICES, covar_module=rbf(), forgetting_rate=1.0, noise_variance=0.01
+    )
+    run(problem, optimizer, horizon=5, progress=False)
+    optimizer.ask(t=6.0)
+    posterior = optimizer.model.posterior(Columns(2).rows(CHOICES, 6.0).unsqueeze(-2))
+    torch.testing.assert_close(posterior.variance, torch.ones_like(posterior.variance))
+
+
+def test_a_window_longer_than_the_run_and_a_block_longer_than_the_run_change_nothing(problem):
+    def choices_with(retention):
+        problem.generator.manual_seed(0)
+        optimizer = recipes.tv_gp_ucb(
+            choices=CHOICES,
+            covar_module=rbf(),
+            forgetting_rate=0.05,
+            noise_variance=0.01,
+            retention=retention,
+        )
+        return run(problem, optimizer, horizon=15, progress=False).X
+
+    plain = choices_with(None)
+    assert torch.equal(choices_with(SlidingWindow(length=100)), plain)
+    assert torch.equal(choices_with(Reset(every=100)), plain)
+
+
+def test_a_window_bounds_the_model(problem):
+    optimizer = recipes.gp_ucb(
+        choices=CHOICES, covar_module=rbf(), noise_variance=0.01, retention=SlidingWindow(length=5)
+    )
+    history = run(problem, optimizer, horizon=20, progress=False)
+    assert history.model_size.max() == 5
+
+
+def test_late_outcomes_enter_with_the_time_they_were_sampled(problem):
+    """Told late but before the next ask: the same choice as told at once."""
+
+    def make():
+        return recipes.tv_gp_ucb(
+            choices=CHOICES, covar_module=rbf(), forgetting_rate=0.2, noise_variance=0.01
+        )
+
+    prompt, late = make(), make()
+    rows = [(0, 1.0, 0.5), (7, 2.0, 1.0), (20, 3.0, -0.3)]
+    for place, t, y in rows:
+        prompt.tell(prompt.attach(CHOICES[place], t), y)
+    trials = [late.attach(CHOICES[place], t) for place, t, _ in rows]
+    for i in (2, 0, 1):
+        late.tell(trials[i], rows[i][2])
+    assert torch.equal(prompt.ask(t=4.0).X, late.ask(t=4.0).X)
+
+
+def test_rewards_with_their_own_noise():
+    optimizer = recipes.tv_gp_ucb(
+        choices=CHOICES,
+        covar_module=rbf(),
+        forgetting_rate=0.0,
+        noise_variance=0.01,
+        beta=ConstantBeta(0.0),
+    )
+    optimizer.tell(optimizer.attach(CHOICES[0], 1.0), 1.0, Yvar=100.0)
+    optimizer.tell(optimizer.attach(CHOICES[35], 1.0), 0.5, Yvar=1e-6)
+    assert torch.equal(optimizer.ask(t=2.0).X[0], CHOICES[35])
+
+
+def test_box_with_known_hyperparameters_tracks_the_peak():
+    problem = MovingPeak(period=60, noise_variance=1e-4)
+    generator = torch.Generator().manual_seed(0)
+    tracking = recipes.tv_gp_ucb(
+        bounds=problem.bounds,
+        covar_module=rbf(0.25),
+        forgetting_rate=0.02,
+        noise_variance=1e-3,
+        beta=ConstantBeta(0.5),
+        generator=generator,
+    )
+    history = run(problem, tracking, horizon=25, progress=False)
+    random = run(problem, recipes.random_search(bounds=problem.bounds), horizon=25, progress=False)
+    assert history.regret[10:].mean() < 0.5 * random.regret[10:].mean()
+
+
+@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.OptimizationWarning")
+@pytest.mark.parametrize("covar_module", [None, ScaleKernel(RBFKernel(ard_num_dims=2))])
+def test_hyperparameters_are_learned_on_a_box(covar_module):
+    problem = MovingPeak(period=60, noise_variance=1e-4)
+    optimizer = recipes.tv_gp_ucb(
+        bounds=problem.bounds, covar_module=covar_module, refit=RefitEvery(4)
+    )
+    rates = []
+    for _ in range(12):
+        trial = optimizer.ask()
+        optimizer.tell(trial, problem(Columns(2).rows(trial.X, trial.t)).item())
+        rates.append(optimizer.model.forgetting_rate.item())
+    # Learned every fourth outcome, kept in between.
+    changes = [i for i in range(1, 12) if rates[i] != rates[i - 1]]
+    assert changes
+    assert all(b - a >= 4 for a, b in pairwise(changes))
+    if covar_module is not None:
+        assert covar_module.outputscale.item() == pytest.approx(math.log(2))
+
+
+def test_an_optimizer_with_learning_repeats_with_its_seed():
+    problem = MovingPeak(period=60, noise_variance=0.0)
+
+    def chosen():
+        optimizer = recipes.tv_gp_ucb(
+            bounds=problem.bounds, generator=torch.Generator().manual_seed(7)
+        )
+        return run(problem, optimizer, horizon=6, progress=False).X
+
+    assert torch.equal(chosen(), chosen())
+
+
+def test_any_botorch_acquisition():
+    problem = MovingPeak(period=60)
+
+    def log_ei(model, situation):
+        if len(situation.observations) == 0:
+            return LogExpectedImprovement(model, best_f=0.0)
+        present = model.posterior(situation.rows_observed()).mean
+        return LogExpectedImprovement(model, best_f=present.max())
+
+    def q_ucb(model, situation):
+        sampler = SobolQMCNormalSampler(torch.Size([16]), seed=situation.round)
+        return qUpperConfidenceBound(model, beta=2.0, sampler=sampler)
+
+    for acquisition in (log_ei, q_ucb):
+        box = Box(problem.bounds)
+        surrogate = GPSurrogate(
+            Columns(2), problem.bounds, rbf(), forgetting_rate=0.05, noise_variance=1e-3
+        )
+        optimizer = GPOptimizer(box, surrogate, acquisition)
+        history = run(problem, optimizer, horizon=6, progress=False)
+        assert history.X.shape == (6, 2)
+
+
+def test_surrogate_refuses_what_it_cannot_use():
+    bounds = torch.tensor([[0.0], [1.0]])
+    with pytest.raises(ValueError, match="forgetting_rate, noise_variance, since refit is never"):
+        GPSurrogate(Columns(1), bounds, covar_module=rbf(), refit=RefitNever())
+    with pytest.raises(ValueError, match="noise_variance > 0. Got 0"):
+        GPSurrogate(Columns(1), bounds, noise_variance=0.0)
+    with pytest.raises(ValueError, match=r"forgetting_rate in \[0, 1\]. Got 2"):
+        recipes.tv_gp_ucb(bounds=bounds, forgetting_rate=2.0)
+    with pytest.raises(ValueError, match="every to be 1, 2, ... outcomes. Got 0"):
+        RefitEvery(0)
+
+
+def test_a_covariance_matrix_of_the_wrong_size_is_refused():
+    arms = torch.arange(5.0).unsqueeze(-1)
+    optimizer = recipes.tv_gp_ucb(
+        choices=arms,
+        covar_module=CovarianceMatrixKernel(torch.eye(4)),
+        forgetting_rate=0.1,
+        noise_variance=0.1,
+    )
+    with pytest.raises(InputDataError, match=r"among the integers 0 to 3. Got 4"):
+        optimizer.ask()
+    assert optimizer.open_trials == ()

@@ -1,0 +1,107 @@
+import gzip
+
+import pandas as pd
+import pytest
+import torch
+
+from tvbo.problems import recorded
+from tvbo.problems.intel_lab import build_intel_lab, empirical_covariance, intel_lab
+from tvbo.tables import TableError
+
+
+def write_raw(path, readings):
+    lines = (" ".join(map(str, reading)) for reading in readings)
+    with gzip.open(path, "wt") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def reading(time, mote, temperature, humidity=40.0, voltage=2.7, date="2004-03-05"):
+    return date, time, 1, mote, temperature, humidity, 50.0, voltage
+
+
+def test_bins_are_means_of_plausible_readings(tmp_path):
+    raw = tmp_path / "data.txt.gz"
+    write_raw(
+        raw,
+        [
+            reading("10:00:01.5", 1, 20.0),
+            reading("10:04:59.9", 1, 22.0),
+            reading("10:01:00", 1, 122.1),  # implausible temperature
+            reading("10:01:00", 1, 30.0, voltage=1.8),  # failing battery
+            reading("10:01:00", 1, 30.0, humidity=-4.0),  # implausible humidity
+            reading("10:01:00", 18, 25.0),  # a mote left out
+            reading("10:10:00", 1, 25.0),
+            reading("10:10:00", 2, 30.0),
+            reading("10:10:00", 1, 99.0, date="2004-02-28"),  # another day
+            ("2004-03-05", "10:10:00", 7, "1"),  # a truncated line
+        ],
+    )
+    panel = build_intel_lab(raw)
+    assert panel.shape == (5 * 288, 2)
+    assert list(panel.columns) == ["1", "2"]
+    at = panel["1"]
+    assert at["2004-03-05 10:00"] == 21.0
+    assert at["2004-03-05 10:10"] == 25.0
+    # The empty bin between them, by linear interpolation; the ends, by the nearest value.
+    assert at["2004-03-05 10:05"] == 23.0
+    assert at["2004-03-04 00:00"] == 21.0
+    assert panel["2"].iloc[-1] == 30.0
+
+
+def test_rebuilds_the_recorded_file(data_folder, tmp_path):
+    """From the gappy log of 51 motes, written out as raw readings, to the file of 46 without."""
+    gappy = pd.read_csv(
+        data_folder / "intel_lab/temperature_51_unfilled.csv.gz", index_col=0, parse_dates=True
+    )
+    stacked = gappy.stack()
+    write_raw(
+        tmp_path / "data.txt.gz",
+        [
+            reading(stamp.time(), mote, value, date=stamp.date())
+            for (stamp, mote), value in stacked.items()
+        ],
+    )
+    built = build_intel_lab(tmp_path / "data.txt.gz")
+    expected = pd.read_csv(
+        data_folder / "intel_lab/temperature.csv.gz", index_col=0, parse_dates=True
+    )
+    assert list(built.columns) == list(expected.columns)
+    assert (built.index == expected.index).all()
+    assert abs(built.to_numpy() - expected.to_numpy()).max() < 1.01e-4  # the last decimal
+
+
+def test_raw_file_without_usable_readings(tmp_path):
+    write_raw(tmp_path / "data.txt.gz", [reading("10:00:00", 1, 20.0, date="2004-01-01")])
+    with pytest.raises(TableError, match="readings from 2004-03-04 to 2004-03-08. Got 1 lines"):
+        build_intel_lab(tmp_path / "data.txt.gz")
+    with pytest.raises(TableError, match="which is no file"):
+        build_intel_lab(tmp_path / "missing.gz")
+
+
+def test_empirical_covariance_is_about_one_mean(generator):
+    values = torch.randn(7, 3, generator=generator, dtype=torch.float64) + 5
+    covar = empirical_covariance(values)
+    for i in range(3):
+        for j in range(3):
+            expected = sum(
+                (values[t, i] - values.mean()) * (values[t, j] - values.mean()) for t in range(7)
+            )
+            assert covar[i, j].item() == pytest.approx(expected.item() / 7)
+
+
+def test_stretches(data_folder):
+    data = intel_lab(data_folder)
+    assert data.train.shape == (432, 46)
+    assert data.test.shape == (288, 46)
+    assert data.time_unit == "10min"
+    assert data.covar_module.num_indices == 46
+
+
+def test_data_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("TVBO_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match="environment variable TVBO_DATA. Got nothing"):
+        recorded.data_folder()
+    with pytest.raises(FileNotFoundError, match="which is no folder"):
+        recorded.data_folder(tmp_path / "missing")
+    monkeypatch.setenv("TVBO_DATA", str(tmp_path))
+    assert recorded.data_folder() == tmp_path

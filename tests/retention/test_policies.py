@@ -1,0 +1,56 @@
+import pytest
+import torch
+
+from tvbo.observations import Observations
+from tvbo.retention import KeepAll, Reset, SlidingWindow
+
+
+def at_times(*times):
+    t = torch.tensor(times, dtype=torch.float64).unsqueeze(-1)
+    return Observations(torch.cat([torch.zeros_like(t), t], dim=-1), torch.zeros_like(t))
+
+
+def kept(policy, times, t):
+    return [
+        x for x, keep in zip(times, policy.keep(at_times(*times), None, t), strict=True) if keep
+    ]
+
+
+def test_keep_all():
+    assert kept(KeepAll(), [1, 5, 9], 1e9) == [1, 5, 9]
+
+
+def test_reset_is_where_t_mod_n_is_one():
+    rounds = list(range(1, 16))
+    assert kept(Reset(every=15), rounds[:14], 15) == rounds[:14]
+    assert kept(Reset(every=15), rounds, 16) == []
+    assert kept(Reset(every=15), [*rounds, 16, 17], 18) == [16, 17]
+
+
+def test_reset_of_blocks_in_real_time():
+    assert kept(Reset(every=2.5, start=0.0), [0.0, 2.4, 2.5, 4.9], 4.95) == [2.5, 4.9]
+
+
+def test_reset_every_round_keeps_nothing():
+    assert kept(Reset(every=1), [1, 2, 3], 4) == []
+
+
+def test_window_keeps_what_is_no_older_than_its_length():
+    assert kept(SlidingWindow(length=3), [1, 2, 3, 4], 5) == [2, 3, 4]
+
+
+def test_window_longer_than_the_data_is_no_window():
+    assert kept(SlidingWindow(length=1e6), [1, 2, 3, 4], 5) == [1, 2, 3, 4]
+
+
+def test_no_observations():
+    for policy in (KeepAll(), Reset(every=3), SlidingWindow(length=3)):
+        assert policy.keep(at_times(), None, 1.0).shape == (0,)
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, float("inf"), float("nan")])
+def test_bad_lengths(bad):
+    with pytest.raises(ValueError, match="Expected every > 0, in units of time. Got"):
+        Reset(every=bad)
+    with pytest.raises(ValueError, match="Expected length > 0, in units of time. Got"):
+        SlidingWindow(length=bad)

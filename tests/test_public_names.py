@@ -1,0 +1,38 @@
+"""What the design promises, and that every kernel has a test."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+from gpytorch.kernels import Kernel
+
+import tvbo
+import tvbo.kernels
+from tvbo.optimizers import recipes
+
+
+def test_promised_names():
+    from tvbo import recipes, run
+    from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel
+    from tvbo.models import DriftFit, TimeVaryingGP, fit_drift
+
+    for name in (CovarianceMatrixKernel, TemporalDecayKernel, TimeVaryingGP, DriftFit, fit_drift):
+        assert inspect.getdoc(name)
+    assert callable(run)
+    for recipe in ("random_search", "gp_ucb", "r_gp_ucb", "tv_gp_ucb", "rexp3"):
+        assert inspect.getdoc(getattr(recipes, recipe))
+    assert tvbo.__version__
+
+
+def test_recipes_refuse_a_misspelt_option():
+    with pytest.raises(TypeError, match="forgeting_rate"):
+        recipes.tv_gp_ucb(bounds=None, forgeting_rate=0.1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n for n, k in vars(tvbo.kernels).items() if inspect.isclass(k) and issubclass(k, Kernel)],
+)
+def test_every_kernel_has_a_test(name):
+    tests = (Path(__file__).parent / "kernels").glob("test_*.py")
+    assert any(f"{name}(" in path.read_text() for path in tests)

@@ -1,0 +1,101 @@
+"""`run` and the history it writes."""
+
+import math
+
+import pandas as pd
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+from tvbo import recipes, run
+from tvbo.problems import PanelProblem, drifting_gp, unit_grid
+
+
+@pytest.fixture
+def problem():
+    return drifting_gp(unit_grid(4), RBFKernel(), 0.1, horizon=20, noise_variance=0.1)
+
+
+def make_optimizer(problem):
+    return recipes.tv_gp_ucb(
+        choices=problem.choices, covar_module=RBFKernel(), forgetting_rate=0.1, noise_variance=0.1
+    )
+
+
+def test_regret_is_the_best_value_minus_that_of_the_action():
+    problem = PanelProblem(torch.tensor([[1.0, 3.0], [5.0, 2.0], [4.0, 4.0]]))
+    history = run(
+        problem, recipes.random_search(choices=problem.choices), horizon=3, progress=False
+    )
+    for i, expected in enumerate([(2.0, 0.0), (0.0, 3.0), (0.0, 0.0)]):
+        assert history.regret[i].item() == expected[int(history.X[i].item())]
+    torch.testing.assert_close(
+        history.average_regret, history.regret.cumsum(0) / torch.tensor([1.0, 2, 3])
+    )
+
+
+def test_frame_and_csv(problem, tmp_path):
+    history = run(problem, make_optimizer(problem), horizon=6, progress=False)
+    frame = history.to_frame()
+    assert list(frame.columns) == [
+        "trial",
+        "t",
+        "action_0",
+        "action_1",
+        "reward",
+        "value",
+        "optimal_value",
+        "regret",
+        "average_regret",
+        "model_size",
+        "seconds",
+    ]
+    assert frame["model_size"].tolist() == list(range(6))
+    assert (frame["seconds"] > 0).all()
+    assert (frame["regret"] >= 0).all()
+    assert frame["reward"].notna().all()
+    history.to_csv(tmp_path / "rounds.csv")
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "rounds.csv"), frame)
+
+
+def test_delay_zero_is_no_delay(problem):
+    def chosen(delay):
+        problem.generator.manual_seed(3)
+        return run(problem, make_optimizer(problem), horizon=10, delay=delay, progress=False).X
+
+    assert torch.equal(chosen(None), chosen(lambda trial: 0.0))
+
+
+def test_late_outcomes_are_told_when_they_arrive(problem):
+    optimizer = make_optimizer(problem)
+    history = run(problem, optimizer, horizon=10, delay=lambda trial: 3.0, progress=False)
+    # The outcome of round t is there from round t + 3 on.
+    assert history.model_size.tolist() == [0, 0, 0, 1, 2, 3, 4, 5, 6, 7]
+    assert [trial.id for trial in optimizer.open_trials] == [8, 9, 10]
+    rewards = [r.reward for r in history.rounds]
+    assert all(math.isnan(reward) for reward in rewards[7:])
+    assert not any(math.isnan(reward) for reward in rewards[:7])
+
+
+def test_times_may_be_given(problem):
+    history = run(
+        problem, make_optimizer(problem), horizon=3, times=[2.0, 2.0, 9.0], progress=False
+    )
+    assert history.t.tolist() == [2.0, 2.0, 9.0]
+
+
+def test_bad_runs(problem):
+    optimizer = make_optimizer(problem)
+    with pytest.raises(ValueError, match="horizon >= 1 round. Got 0"):
+        run(problem, optimizer, horizon=0)
+    with pytest.raises(ValueError, match="Expected 3 times. Got 2"):
+        run(problem, optimizer, horizon=3, times=[1.0, 2.0])
+    with pytest.raises(ValueError, match="delay >= 0. Got -1.0"):
+        run(problem, optimizer, horizon=3, delay=lambda trial: -1.0, progress=False)
+
+
+def test_progress_bar_is_shown_on_request(problem, capsys):
+    run(problem, recipes.random_search(choices=problem.choices), horizon=3, label="a label")
+    assert "a label" in capsys.readouterr().out
+    run(problem, recipes.random_search(choices=problem.choices), horizon=3, progress=False)
+    assert capsys.readouterr().out == ""

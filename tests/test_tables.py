@@ -1,0 +1,129 @@
+import pandas as pd
+import pytest
+import torch
+
+from tvbo.tables import TableError, read_log, read_panel
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text):
+        path = tmp_path / "log.csv"
+        path.write_text(text)
+        return path
+
+    return write_file
+
+
+PANEL = """when,a,b
+2020-01-01 00:00,1,2
+2020-01-01 00:05,3,4
+2020-01-01 00:10,5,6
+2020-01-01 00:15,7,9
+"""
+
+
+def test_panel_of_timestamps(write):
+    panel = read_panel(write(PANEL))
+    assert panel.axis.unit == "5min"
+    assert panel.axis.times.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert panel.values.tolist() == [[1, 2], [3, 4], [5, 6], [7, 9]]
+    assert panel.arms == ["a", "b"]
+
+
+def test_panel_resampled_and_cut(write):
+    panel = read_panel(write(PANEL), resample="10min", rows="1:2")
+    assert panel.axis.unit == "10min"
+    assert panel.values.tolist() == [[6.0, 7.5]] or panel.values.tolist() == [[6, 7.5]]
+    assert read_panel(write(PANEL), rows=":3").values.shape == (3, 2)
+
+
+def test_panel_in_another_unit(write):
+    assert read_panel(write(PANEL), time_unit="1h").axis.times[-1].item() == 0.25
+
+
+def test_panel_of_numbers_is_used_as_it_is(write):
+    panel = read_panel(write("t,a\n3.5,1\n1.25,2\n"))
+    assert panel.axis.times.tolist() == [1.25, 3.5]
+    assert panel.values.tolist() == [[2.0], [1.0]]
+    assert panel.axis.origin is None
+
+
+def test_log(write):
+    log = read_log(
+        write("t,y,x1,x2,v\n1,0.5,3,4,0.1\n2.5,0.7,5,6,0.2\n"),
+        "t",
+        "y",
+        ["x2", "x1"],
+        reward_variance="v",
+    )
+    assert log.train_X.tolist() == [[4.0, 3.0, 1.0], [6.0, 5.0, 2.5]]
+    assert log.Y.dtype == torch.float64
+    assert log.Yvar.flatten().tolist() == [0.1, 0.2]
+    assert log.axis.unit == "1 (t)"
+
+
+def test_log_of_timestamps_counts_in_its_commonest_gap(write):
+    text = "t,y,x\n2020-01-01,1,1\n2020-01-02,2,1\n2020-01-03,1,2\n2020-01-07,4,2\n"
+    log = read_log(write(text), "t", "y", ["x"])
+    assert log.axis.unit == "1D"
+    assert log.axis.times.tolist() == [0.0, 1.0, 2.0, 6.0]
+    assert log.axis.origin == pd.Timestamp("2020-01-01")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("when,a\n", {}, "Got an empty log"),
+        ("", {}, "No columns to parse"),
+        ("when\n2020-01-01\n", {}, "a time column and at least one arm.*Got columns when"),
+        ("when,a\n2020-01-01,1\nsoon,2\n", {}, "timestamps like .* Got 'soon' in line 3"),
+        ("when,a\n2020-01-01,1\n2020-01-02,x7\n", {}, "numbers in column 'a'.*Got 'x7' in line 3"),
+        ("when,a\n2020-01-01,1\n2020-01-02,\n", {}, "Got an empty cell in line 3"),
+        ("when,a\n2020-01-01,1\n2020-01-02,inf\n", {}, "Got an infinity in line 3"),
+        (
+            "when,a\n2020-01-01,1\n2020-01-01,2\n",
+            {},
+            "each time once.*Got 2020-01-01 00:00:00 twice",
+        ),
+        ("t,a\n1,1\n2,2\n", {"resample": "10min"}, "timestamps in column 't' to resample"),
+        ("t,a\n1,1\n2,2\n", {"time_unit": "1h"}, "timestamps for a time unit of 1h. Got numbers"),
+        (PANEL, {"resample": "soon"}, "resample like 10min or 1h. Got 'soon'"),
+        (PANEL, {"resample": "-5min"}, "resample longer than zero"),
+        (PANEL, {"rows": "3"}, "rows as a:b, such as 0:432. Got '3'"),
+        (PANEL, {"rows": "9:12"}, "rows among the 4 there are. Got '9:12', which is none"),
+        ("when,a\n2020-01-01,1\n", {}, "at least two times. Got 1"),
+        (
+            "when,a,b\n2020-01-01 00:00,1,2\n2020-01-01 00:30,3,4\n",
+            {"resample": "10min"},
+            "Got 4 empty cells of 8, the first for arm 'a' at 2020-01-01 00:10:00",
+        ),
+    ],
+)
+def test_bad_panels(write, text, options, message):
+    with pytest.raises(TableError, match=message):
+        read_panel(write(text), **options)
+
+
+LOG = "t,y,x\n1,2,3\n2,3,4\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        (LOG, ("t", "z", ["x"]), "Expected a column 'z' in .* Got columns t, y, x"),
+        (LOG, ("t", "y", ["x", "w"]), "Expected a column 'w'"),
+        (LOG, ("t", "y", []), "at least one action column"),
+        (LOG, ("t", "y", ["y"]), "different columns for each role. Got t, y, y"),
+        ("t,y,x\n1,2,3\n2,oops,4\n", ("t", "y", ["x"]), "in column 'y' .*Got 'oops' in line 3"),
+        ("t,y,x\n1,2,3\n,3,4\n", ("t", "y", ["x"]), "column 't'.*Got an empty cell in line 3"),
+    ],
+)
+def test_bad_logs(write, text, columns, message):
+    with pytest.raises(TableError, match=message):
+        read_log(write(text), *columns)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(TableError, match=r"Got .*nothing.csv, which is no file"):
+        read_panel(tmp_path / "nothing.csv")
