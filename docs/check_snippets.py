@@ -1,6 +1,6 @@
 """Run every ``python`` block of the pages; the blocks of a page share a namespace.
 
-    python docs/check_snippets.py            # all pages
+    python docs/check_snippets.py            # all pages and the README
     python docs/check_snippets.py loop.md    # some
 
 Each page runs in an empty folder of its own. Exits 1 naming the page, block and line that failed.
@@ -21,7 +21,8 @@ from pathlib import Path
 # The examples are small: more threads only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-DOCS = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -43,7 +44,7 @@ def run_page(page: Path) -> str | None:
                 exec(program, namespace)
         except Exception:
             return (
-                f"{page.relative_to(DOCS)}, block {number}, line {line + 1} failed:\n"
+                f"{page.relative_to(ROOT)}, block {number}, line {line + 1} failed:\n"
                 f"{output.getvalue()}{traceback.format_exc()}"
             )
     return None
@@ -51,7 +52,10 @@ def run_page(page: Path) -> str | None:
 
 def main() -> int:
     """Run the pages named on the command line, or all of them."""
-    pages = [DOCS / name for name in sys.argv[1:]] or sorted(DOCS.rglob("*.md"))
+    pages = [DOCS / name for name in sys.argv[1:]] or [
+        ROOT / "README.md",
+        *sorted(DOCS.rglob("*.md")),
+    ]
     failed = 0
     for page in pages:
         if "_build" in page.parts or not blocks(page):
@@ -61,7 +65,7 @@ def main() -> int:
             failure = run_page(page)
         print(
             f"{'FAILED' if failure else 'ok':6} {time.perf_counter() - started:5.1f} s  "
-            f"{len(blocks(page))} blocks  {page.relative_to(DOCS)}"
+            f"{len(blocks(page))} blocks  {page.relative_to(ROOT)}"
         )
         if failure:
             failed += 1

@@ -186,4 +186,6 @@ def _draw_maps(figure: SubFigure, problem: PanelProblem, histories: Mapping[str,
     axes[0].set_ylabel("$x_2$")
     figure.colorbar(image, ax=axes, shrink=0.9, label="value")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    figure.legend(
+        handles, labels, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False
+    )

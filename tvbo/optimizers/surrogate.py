@@ -19,7 +19,10 @@ from tvbo.observations import Observations
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.randomness import seeded
 
-MIN_OBSERVATIONS_TO_FIT = 3
+OBSERVATIONS_PER_PARAMETER = 2
+"""A fit waits for this many observations for each number it learns. From fewer, the likelihood
+picks an ε at one of its bounds more often than not."""
+
 LEARNED = ("covar_module", "mean_module", "likelihood")
 """The parts whose state is carried from fit to fit. Loading a whole model's state would carry its
 transforms too, which belong to older data."""
@@ -30,6 +33,7 @@ class GPSurrogate:
 
     Whatever is given is used in the user's own units. Where ``covar_module`` is left out,
     outcomes are standardized and actions scaled to the unit cube, as BoTorch's default priors ask.
+    Until there are two observations for each number to be learned, those stay at their starts.
 
     Args:
         columns: How rows are laid out.
@@ -96,7 +100,8 @@ class GPSurrogate:
         model = self._build(observations)
         for part, state in self._state.items():
             getattr(model, part).load_state_dict(state)
-        enough = len(observations) >= MIN_OBSERVATIONS_TO_FIT
+        num_learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
             with seeded(generator):
                 fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
