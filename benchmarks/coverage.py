@@ -9,17 +9,13 @@ noise, scale, two length-scales and the mean.
 
 from __future__ import annotations
 
-import argparse
-import json
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import torch
 from gpytorch.kernels import RBFKernel
-from rich.console import Console
+from report import parser, show
 from rich.progress import track
-from rich.table import Table
 
 from tvbo.models import fit_drift
 from tvbo.problems import drifting_gp_log
@@ -70,17 +66,13 @@ def measure(forgetting_rate: float, draws: int, workers: int) -> dict:
 
 def main() -> None:
     """Measure, print a table, save JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--draws", type=int, default=200)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    results = [measure(rate, arguments.draws, arguments.workers) for rate in RATES]
-    table = Table(title="95 % profile-likelihood intervals for ε")
-    for column in ("true ε", "draws", "coverage", "s.e.", "median of ε̂", "drift found (5 %)"):
-        table.add_column(column, justify="right")
-    for r in results:
-        table.add_row(
+    options = parser(__doc__)
+    options.add_argument("--draws", type=int, default=200)
+    options.add_argument("--workers", type=int, default=2)
+    chosen = options.parse_args()
+    results = [measure(rate, chosen.draws, chosen.workers) for rate in RATES]
+    rows = [
+        (
             f"{r['forgetting_rate']}",
             f"{r['draws']}",
             f"{r['coverage']:.1%}",
@@ -88,10 +80,10 @@ def main() -> None:
             f"{r['median_estimate']:.4f}",
             f"{r['drift_found']:.1%}",
         )
-    Console().print(table)
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+        for r in results
+    ]
+    columns = ("true ε", "draws", "coverage", "s.e.", "median of ε̂", "drift found (5 %)")
+    show("95 % profile-likelihood intervals for ε", columns, rows, results, chosen.json)
 
 
 if __name__ == "__main__":

@@ -5,16 +5,12 @@ python benchmarks/panel_likelihood.py --json docs/results/panel_likelihood.json
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
-from pathlib import Path
 
 import torch
 from gpytorch.kernels import RBFKernel
-from rich.console import Console
-from rich.table import Table
+from report import parser, show
 
 from tvbo.likelihood import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
 from tvbo.problems import drifting_gp, unit_grid
@@ -23,7 +19,7 @@ SIZES = ((16, 25), (16, 50), (16, 100), (36, 100))
 REPEATS = 5
 
 
-def seconds(likelihood) -> float:
+def seconds(likelihood: DenseLikelihood | PanelLikelihood) -> tuple[float, float]:
     """Median time of a value and its gradient, and the value."""
     times = []
     for _ in range(REPEATS):
@@ -61,15 +57,10 @@ def measure(arms: int, steps: int) -> dict:
 
 def main() -> None:
     """Measure, print a table, save JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+    chosen = parser(__doc__).parse_args()
     results = [measure(*size) for size in SIZES]
-    table = Table(title="One likelihood with gradient (length-scale, rate, noise), medians")
-    for column in ("arms × times", "observations", "dense (s)", "panel (s)", "ratio", "difference"):
-        table.add_column(column, justify="right")
-    for r in results:
-        table.add_row(
+    rows = [
+        (
             f"{r['arms']} × {r['times']}",
             f"{r['observations']}",
             f"{r['dense_seconds']:.4f}",
@@ -77,10 +68,11 @@ def main() -> None:
             f"{r['ratio']:.1f}",
             f"{r['relative_difference']:.1e}",
         )
-    Console().print(table)
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+        for r in results
+    ]
+    columns = ("arms × times", "observations", "dense (s)", "panel (s)", "ratio", "difference")
+    title = "One likelihood with gradient (length-scale, rate, noise), medians"
+    show(title, columns, rows, results, chosen.json)
 
 
 if __name__ == "__main__":

@@ -31,3 +31,12 @@ def _global_random_state_untouched(request):
     before = torch.get_rng_state()
     yield
     assert torch.equal(before, torch.get_rng_state()), "torch's global generator was used"
+
+
+@pytest.fixture
+def double_by_default():
+    """Brevity in tests of mathematics; the loop is tested under torch's own default."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)

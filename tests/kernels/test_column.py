@@ -1,7 +1,10 @@
+import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from tvbo.kernels import ColumnKernel
+
+pytestmark = pytest.mark.usefixtures("double_by_default")
 
 
 def test_sees_its_columns_only_and_leaves_the_kernel_alone(generator):

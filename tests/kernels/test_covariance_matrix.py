@@ -7,6 +7,8 @@ from gpytorch.kernels import ScaleKernel
 
 from tvbo.kernels import CovarianceMatrixKernel
 
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
 
 @pytest.fixture
 def matrix(generator):

@@ -10,6 +10,8 @@ from gpytorch.priors import UniformPrior
 
 from tvbo.kernels import TemporalDecayKernel
 
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
 
 def kernel_at(rate, **kwargs):
     kernel = TemporalDecayKernel(

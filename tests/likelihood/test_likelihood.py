@@ -10,6 +10,8 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.likelihood import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
 
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
 
 def make_kernel():
     kernel = ScaleKernel(RBFKernel()).double()

@@ -15,6 +15,8 @@ from tvbo.problems import drifting_gp, drifting_gp_log
 from tvbo.problems.intel_lab import empirical_covariance
 from tvbo.tables import read_panel
 
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
 
 def draw_log(rate, n=120, seed=0, noise=0.05):
     generator = torch.Generator().manual_seed(seed)

@@ -27,6 +27,7 @@ from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.models import TimeVaryingGP
 
 pytestmark = [
+    pytest.mark.usefixtures("double_by_default"),
     pytest.mark.draws_globally,  # BoTorch's optimizers and samplers do
     pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning"),
     pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.OptimizationWarning"),
