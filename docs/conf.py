@@ -20,7 +20,9 @@ myst_heading_anchors = 3
 # The tests execute the notebooks; the pages show them as they were saved.
 nb_execution_mode = "off"
 
+autodoc_default_options = {"special-members": "__call__"}
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 napoleon_google_docstring = True
@@ -38,6 +40,23 @@ def copy_tutorials() -> None:
             copy.unlink()
     for name, path in notebooks.items():
         shutil.copy2(path, docs / "tutorials" / name)
+
+
+def hide_colons(app, what, name, obj, options, lines):
+    """Napoleon takes the words before a colon for the type of a property: hide it there."""
+    if what == "property":
+        lines[:] = [line.replace(": ", "\0 ") for line in lines]
+
+
+def show_colons(app, what, name, obj, options, lines):
+    """Undo :func:`hide_colons`."""
+    lines[:] = [line.replace("\0 ", ": ") for line in lines]
+
+
+def setup(app):
+    """Before and after Napoleon, whose priority is 500."""
+    app.connect("autodoc-process-docstring", hide_colons, priority=400)
+    app.connect("autodoc-process-docstring", show_colons, priority=600)
 
 
 copy_tutorials()

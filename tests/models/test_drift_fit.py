@@ -11,7 +11,7 @@ from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.likelihood import DenseLikelihood, DriftLog, panel_rows
 from tvbo.models import fit_drift
 from tvbo.models.drift_fit import MAX_DENSE, scaled_kernel
-from tvbo.problems import drifting_gp, drifting_gp_log
+from tvbo.problems import drifting_gp, drifting_gp_log, unit_grid
 from tvbo.problems.intel_lab import empirical_covariance
 from tvbo.tables import read_panel
 
@@ -158,6 +158,21 @@ def test_a_static_function_is_said_to_show_no_drift():
         assert fit.half_life == math.inf
         assert fit.lr_pvalue == 1.0
         assert fit.to_dict()["half_life"] is None
+
+
+def test_a_long_static_panel_is_sure_of_it():
+    """So sure that the whole interval lies below the rates that a single series could tell."""
+    problem = drifting_gp(unit_grid(5), known_kernel(), 0.0, horizon=400, noise_variance=0.01)
+    observed = problem.values + 0.1 * torch.randn(
+        problem.values.shape, generator=torch.Generator().manual_seed(1)
+    )
+    X, Y = panel_rows(observed, problem.times)
+    kernel = CovarianceMatrixKernel(known_kernel()(problem.choices).to_dense())
+    fit = fit_drift(X, Y, covar_module=kernel, noise_variance=0.01)
+    low, high = fit.forgetting_rate_interval
+    assert low == 0.0
+    assert fit.forgetting_rate < 1e-4
+    assert 0 < high < 1e-4
 
 
 def test_a_function_without_memory_is_said_to_have_none():

@@ -15,6 +15,9 @@ from tvbo.likelihood.maximize import LikelihoodMaximizer, Optimum
 ROOT_TOLERANCE = 1e-4
 """Of log ρ at the ends of an interval: a ten-thousandth of ρ."""
 
+BEYOND = math.log(1e9)
+"""How far outside the bounds of log ρ the limits of no drift and of no memory are taken."""
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -58,9 +61,9 @@ def profile_rate(
         on_step(f"start {i + 1} of {num_starts}")
         optima.append(maximizer.maximize(start, maximizer.start))
     on_step("no drift")
-    at_zero = _best_of(maximizer, -math.inf, optima)
+    at_zero = _best_of(maximizer, low - BEYOND, optima)
     on_step("no memory")
-    at_infinity = _best_of(maximizer, high + math.log(1e6), optima)
+    at_infinity = _best_of(maximizer, high + BEYOND, optima)
     failed = [optimum.message for optimum in optima if not optimum.converged]
     best = max([*optima, at_zero, at_infinity], key=lambda optimum: optimum.log_likelihood)
 
@@ -79,6 +82,9 @@ def profile_rate(
         if limit.log_likelihood >= threshold:
             return limit.log_rate
         inner = min(max(best.log_rate, low), high)
+        # A maximum at a limit may be sharper than the bounds: go on towards it.
+        while excess(inner) <= 0:
+            inner += math.copysign(1.0, best.log_rate - inner)
         # Walk outwards from the maximum: the crossing next to it is the end of the interval.
         step = 0.25 * math.copysign(1.0, outermost - inner)
         while excess(inner + step) > 0:
