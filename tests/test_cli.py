@@ -116,6 +116,8 @@ def test_fit_of_the_temperatures(tvbo, data_folder, tmp_path):
     fit = json.loads((tmp_path / "fit.json").read_text())
     assert 0.02 <= fit["forgetting_rate"] <= 0.04
     assert fit["time_unit"] == "10min"
+    assert (fit["round_length"], fit["block_length"]) == (1.0, 30)
+    assert any("empirical covariance" in message for message in fit["messages"])
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,10 @@ def test_fit_of_a_bad_log(tvbo, tmp_path, content, message):
     [
         (["fit"], "Missing argument"),
         (["fit", "nothing.csv", "--panel"], "Got nothing.csv, which is no file"),
-        (["fit", "x.csv"], "Expected --panel, or --time, --reward and --action"),
+        (["fit", "x.csv"], "Got no --panel and no --time, --reward, --action"),
+        (["fit", "x.csv", "--time", "t", "--reward", "y"], "Got no --panel and no --action"),
+        (["fit", "x.csv", "--panel", "--kernel", "rbf"], "Expected no --kernel with --panel"),
+        (["data"], "Missing command"),
         (["fit", "x.csv", "--panel", "--time", "t"], "Expected no --time with --panel. Got 't'"),
         (["fit", "x.csv", "--resample", "1h"], "Expected no --resample with a long log"),
         (["fit", "x.csv", "--bogus"], "No such option"),
@@ -196,6 +201,12 @@ def test_data_is_built(tvbo, tmp_path):
     code, _, _ = tvbo("data", "intel-lab", "--from", raw, "--out", tmp_path / "data")
     assert code == 0
     assert (tmp_path / "data/intel_lab/temperature.csv.gz").stat().st_size > 0
+
+
+def test_without_a_command_shows_the_help(tvbo):
+    code, out, err = tvbo()
+    assert (code, err) == (0, "")
+    assert "reproduce" in out
 
 
 def test_module_and_version():

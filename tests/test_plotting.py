@@ -25,6 +25,7 @@ def make_fit(rate, low, high):
         log_likelihood=-10.0,
         lr_statistic=3.0,
         lr_pvalue=0.04,
+        round_length=1.0,
         block_length=20,
         n_observations=50,
         messages=[],

@@ -96,6 +96,7 @@ def test_bad_runs(problem):
 
 def test_progress_bar_is_shown_on_request(problem, capsys):
     run(problem, recipes.random_search(choices=problem.choices), horizon=3, label="a label")
-    assert "a label" in capsys.readouterr().out
+    assert "a label" in capsys.readouterr().err
     run(problem, recipes.random_search(choices=problem.choices), horizon=3, progress=False)
-    assert capsys.readouterr().out == ""
+    output = capsys.readouterr()
+    assert output.out == output.err == ""

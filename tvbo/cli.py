@@ -16,7 +16,6 @@ BAD_INPUT = 2
 
 app = typer.Typer(
     help="Bayesian optimization for problems that do not hold still.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -44,8 +43,9 @@ def root(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: exit code 2 and one line on stderr where the input is bad."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments or ["--help"], standalone_mode=False)
     except typer.TyperException as error:
         _fail(error.format_message())
     except (ValueError, BotorchError, DriftFitError, OSError) as error:

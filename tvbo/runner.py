@@ -5,14 +5,18 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
+from rich.console import Console
 from rich.progress import track
 
 from tvbo.history import History, Round
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.problems.base import DriftingProblem
+
+T = TypeVar("T")
 
 
 def run(
@@ -53,7 +57,7 @@ def run(
     history = History()
     coming: list[tuple[float, int, Trial, float]] = []
     label = type(optimizer).__name__ if label is None else label
-    for t in track(times, description=label, disable=not progress):
+    for t in progress_bar(times, label, shown=progress):
         started = time.perf_counter()
         _tell_arrived(optimizer, history, coming, until=t)
         trial = optimizer.ask(t)
@@ -74,6 +78,11 @@ def run(
         )
     _tell_arrived(optimizer, history, coming, until=times[-1])
     return history
+
+
+def progress_bar(steps: Sequence[T], label: str, shown: bool) -> Iterable[T]:
+    """The steps, with a progress bar on stderr, where it does not mix with results."""
+    return track(steps, description=label, console=Console(stderr=True), disable=not shown)
 
 
 def _checked_delay(delay: Callable[[Trial], float] | None, trial: Trial) -> float:

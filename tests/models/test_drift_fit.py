@@ -98,6 +98,9 @@ def test_rate_follows_the_unit_of_time(fit, unit):
     other = fit_drift(X, Y)
     assert other.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-4)
     assert other.half_life == pytest.approx(unit * fit.half_life, rel=1e-3)
+    # The block length is a number of rounds, whatever the unit.
+    assert other.block_length == fit.block_length
+    assert other.round_length == pytest.approx(unit)
 
 
 def test_order_of_rows_and_place_of_time_do_not_matter(fit):
@@ -211,9 +214,9 @@ def test_block_length_follows_the_kernel():
     X, Y = draw_log(0.05, n=40)
     rbf = fit_drift(X, Y)
     matern = fit_drift(X, Y, covar_module=scaled_kernel(MaternKernel, X[:, :1], Y))
-    assert rbf.block_length == math.ceil(min(39, 12 * rbf.forgetting_rate**-0.25))
+    assert rbf.block_length == math.ceil(min(40, 12 * rbf.forgetting_rate**-0.25))
     c = 2 / (2 * 2.5 + 2)
-    assert matern.block_length == math.ceil(min(39, 24 * matern.forgetting_rate ** (-1 / (4 - c))))
+    assert matern.block_length == math.ceil(min(40, 24 * matern.forgetting_rate ** (-1 / (4 - c))))
 
 
 def test_steps_are_told():

@@ -221,7 +221,7 @@ def test_any_botorch_acquisition():
 
 def test_surrogate_refuses_what_it_cannot_use():
     bounds = torch.tensor([[0.0], [1.0]])
-    with pytest.raises(ValueError, match="forgetting_rate, noise_variance, since refit is never"):
+    with pytest.raises(ValueError, match="Expected forgetting_rate, since refit is never"):
         GPSurrogate(Columns(1), bounds, covar_module=rbf(), refit=RefitNever())
     with pytest.raises(ValueError, match="noise_variance > 0. Got 0"):
         GPSurrogate(Columns(1), bounds, noise_variance=0.0)
@@ -242,3 +242,29 @@ def test_a_covariance_matrix_of_the_wrong_size_is_refused():
     with pytest.raises(InputDataError, match=r"among the integers 0 to 3. Got 4"):
         optimizer.ask()
     assert optimizer.open_trials == ()
+
+
+def test_noise_may_come_with_the_outcomes_alone():
+    def make():
+        return recipes.tv_gp_ucb(
+            choices=CHOICES, covar_module=rbf(), forgetting_rate=0.1, refit=RefitNever()
+        )
+
+    optimizer = make()
+    optimizer.tell(optimizer.ask(), 1.0, Yvar=0.01)
+    optimizer.ask()
+    posterior = optimizer.model.posterior(optimizer.observations.X)
+    assert posterior.variance.item() == pytest.approx(1 - 1 / 1.01)
+    other = make()
+    other.tell(other.ask(), 1.0)
+    with pytest.raises(InputDataError, match="Yvar with every outcome"):
+        other.ask()
+
+
+def test_learning_survives_a_reset_of_outcomes_with_their_own_noise():
+    problem = MovingPeak(period=60)
+    optimizer = recipes.r_gp_ucb(every=12, bounds=problem.bounds, refit=RefitEvery(6))
+    for _ in range(14):
+        trial = optimizer.ask()
+        optimizer.tell(trial, problem(Columns(2).rows(trial.X, trial.t)).item(), Yvar=1e-3)
+    assert optimizer.model_size == 2

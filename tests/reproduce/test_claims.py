@@ -8,7 +8,7 @@ from tvbo.reproduce import Claim, Reproduction, claim_below, mean_and_error
 
 def test_mean_and_error():
     assert mean_and_error(torch.tensor([1.0, 2.0, 3.0])) == pytest.approx((2.0, 1 / 3**0.5))
-    assert mean_and_error(torch.tensor([5.0])) == (5.0, 0.0)
+    assert mean_and_error(torch.tensor([5.0])) == (5.0, None)
 
 
 def test_claim_below_is_paired():

@@ -126,7 +126,7 @@ def race(problem: PanelProblem, fit: DriftFit, rounds: int, seed: int) -> dict[s
     optimizers: dict[str, Optimizer] = {
         "TV-GP-UCB": recipes.tv_gp_ucb(forgetting_rate=fit.forgetting_rate, **shared),
         "GP-UCB": recipes.gp_ucb(**shared),
-        "R-GP-UCB": recipes.r_gp_ucb(every=fit.block_length, **shared),
+        "R-GP-UCB": recipes.r_gp_ucb(every=fit.block_length * fit.round_length, **shared),
         "random": recipes.random_search(
             choices=problem.choices, generator=torch.Generator().manual_seed(seed)
         ),
@@ -149,9 +149,13 @@ def print_regret(regret: dict[str, Tensor], seconds: dict[str, float]) -> None:
         table.add_column(column, justify="left" if column == "algorithm" else "right")
     for name, rows in regret.items():
         parts = (rows.mean(dim=1), rows[:, -(rounds // 3) :].mean(dim=1))
-        cells = ("{:.3f} ± {:.3f}".format(*mean_and_error(part)) for part in parts)
+        cells = (_with_error(*mean_and_error(part)) for part in parts)
         table.add_row(name, *cells, f"{seconds[name]:.4f}")
     console.print(table)
+
+
+def _with_error(mean: float, error: float | None) -> str:
+    return f"{mean:.3f}" if error is None else f"{mean:.3f} ± {error:.3f}"
 
 
 def temperatures(out: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +18,7 @@ from tvbo.models import DriftFit, fit_drift
 from tvbo.models.drift_fit import scaled_kernel
 from tvbo.plotting import plot_drift_fit, save_figure
 from tvbo.problems.intel_lab import empirical_covariance
-from tvbo.tables import TableError, read_log, read_panel
+from tvbo.tables import LogTable, TableError, read_log, read_panel
 
 
 class KernelName(StrEnum):
@@ -48,8 +50,9 @@ def fit(
         str | None, typer.Option(help="Column of known noise variances, in a long log.")
     ] = None,
     kernel: Annotated[
-        KernelName, typer.Option(help="Kernel over the actions of a long log.")
-    ] = KernelName.rbf,
+        KernelName | None,
+        typer.Option(help="Kernel over the actions of a long log; default rbf."),
+    ] = None,
     resample: Annotated[
         str | None, typer.Option(help="Average a panel over steps such as 10min.")
     ] = None,
@@ -73,18 +76,25 @@ def fit(
     with working("fitting") as on_step:
         if panel:
             _refuse(
-                "--panel", time=time, reward=reward, action=action, reward_variance=reward_variance
+                "--panel",
+                time=time,
+                reward=reward,
+                action=action,
+                reward_variance=reward_variance,
+                kernel=kernel,
             )
             result = _fit_panel(log, resample, rows, time_unit, noise_variance, level, on_step)
         else:
             _refuse("a long log", resample=resample)
-            if time is None or reward is None or action is None:
+            columns = {"--time": time, "--reward": reward, "--action": action}
+            missing = [name for name, column in columns.items() if column is None]
+            if missing:
                 raise TableError(
                     "Expected --panel, or --time, --reward and --action with column names. "
-                    "Got neither."
+                    f"Got no --panel and no {', '.join(missing)}."
                 )
             table = read_log(log, time, reward, action.split(","), reward_variance, rows, time_unit)
-            result = _fit_log(table, kernel, noise_variance, level, on_step)
+            result = _fit_log(table, kernel or KernelName.rbf, noise_variance, level, on_step)
     print_drift_fit(result)
     if json is not None:
         result.to_json(json)
@@ -94,10 +104,24 @@ def fit(
         saved(plot)
 
 
-def _fit_panel(log, resample, rows, time_unit, noise_variance, level, on_step) -> DriftFit:
+KERNEL_IS_ESTIMATED = (
+    "The interval takes the kernel as known, but it is this panel's own empirical covariance: the "
+    "fewer half-lives the panel spans, the more the interval is too narrow."
+)
+
+
+def _fit_panel(
+    log: Path,
+    resample: str | None,
+    rows: str | None,
+    time_unit: str | None,
+    noise_variance: float | None,
+    level: float,
+    on_step: Callable[[str], None],
+) -> DriftFit:
     table = read_panel(log, resample, rows, time_unit)
     train_X, train_Y = panel_rows(table.values, table.axis.times)
-    return fit_drift(
+    result = fit_drift(
         train_X,
         train_Y,
         covar_module=CovarianceMatrixKernel(empirical_covariance(table.values)),
@@ -107,9 +131,16 @@ def _fit_panel(log, resample, rows, time_unit, noise_variance, level, on_step) -
         level=level,
         on_step=on_step,
     )
+    return replace(result, messages=[*result.messages, KERNEL_IS_ESTIMATED])
 
 
-def _fit_log(table, kernel, noise_variance, level, on_step) -> DriftFit:
+def _fit_log(
+    table: LogTable,
+    kernel: KernelName,
+    noise_variance: float | None,
+    level: float,
+    on_step: Callable[[str], None],
+) -> DriftFit:
     return fit_drift(
         table.train_X,
         table.Y,
@@ -126,4 +157,4 @@ def _refuse(where: str, **options: str | None) -> None:
     """Raise if an option was given that has no meaning here."""
     for name, value in options.items():
         if value is not None:
-            raise TableError(f"Expected no --{name.replace('_', '-')} with {where}. Got {value!r}.")
+            raise TableError(f"Expected no --{name.replace('_', '-')} with {where}. Got '{value}'.")

@@ -49,7 +49,11 @@ def print_drift_fit(fit: DriftFit) -> None:
     table.add_row(
         "test of ε = 0", f"likelihood ratio {fit.lr_statistic:.4g}, p = {_p_value(fit.lr_pvalue)}"
     )
-    table.add_row("block length N of R-GP-UCB", _in_time(fit.block_length, fit.time_unit))
+    table.add_row(
+        "block length N of R-GP-UCB",
+        f"{fit.block_length} rounds = "
+        + _in_time(fit.block_length * fit.round_length, fit.time_unit),
+    )
     table.add_row("observations", f"{fit.n_observations}")
     console.print(table)
     for message in fit.messages:
@@ -64,7 +68,7 @@ def print_reproduction(result: Reproduction) -> None:
     for measure in measures:
         table.add_column(measure.replace("_", " "), justify="right")
     for name, row in result.results.items():
-        table.add_row(name, *(f"{row[measure]:.4g}" for measure in measures))
+        table.add_row(name, *(_number(row[measure]) for measure in measures))
     console.print(table)
     claims = Table(title="The paper's claims", show_lines=True)
     for column, justify in (
@@ -76,10 +80,15 @@ def print_reproduction(result: Reproduction) -> None:
     ):
         claims.add_column(column, justify=justify)
     for claim in result.claims:
-        error = "" if claim.standard_error is None else f"{claim.standard_error:.3g}"
         held = "[green]yes[/green]" if claim.held else "[red]no[/red]"
-        claims.add_row(claim.claim, claim.paper, f"{claim.figure:.4g}", error, held)
+        claims.add_row(
+            claim.claim, claim.paper, f"{claim.figure:.4g}", _number(claim.standard_error), held
+        )
     console.print(claims)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
 
 
 def _in_time(amount: float, unit: str) -> str:

@@ -110,7 +110,7 @@ def fit_drift(
             f"The likelihood was not finite from any of {num_starts} starts: "
             f"{'; '.join(profile.failed_starts)}."
         )
-    return report(profile, maximizer, log, kernel, noise_variance, level, time_unit, span)
+    return report(profile, maximizer, log, kernel, noise_variance, level, time_unit, times)
 
 
 def scaled_kernel(base: type[RBFKernel] | type[MaternKernel], actions: Tensor, Y: Tensor) -> Kernel:

@@ -11,6 +11,7 @@ import torch
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from scipy.stats import chi2
+from torch import Tensor
 
 from tvbo.likelihood import DriftLog, LikelihoodMaximizer, Profile
 from tvbo.theory import block_length
@@ -37,7 +38,9 @@ class DriftFit:
         log_likelihood: At the maximum.
         lr_statistic: Twice the log likelihood ratio against ε = 0.
         lr_pvalue: Its p-value. ε = 0 is on the boundary, so half the tail of a χ² with one degree.
-        block_length: N that the paper's rule gives R-GP-UCB, in ``time_unit``.
+        round_length: The median gap between times, in ``time_unit``: what is taken for a round.
+        block_length: N that the paper's rule gives R-GP-UCB, in rounds; ``Reset`` takes
+            ``block_length * round_length``.
         n_observations: Number of observations.
         messages: What a reader must know before trusting the numbers; empty if nothing.
         profile: ``(ε, log likelihood)`` along the profile, by ε.
@@ -56,6 +59,7 @@ class DriftFit:
     log_likelihood: float
     lr_statistic: float
     lr_pvalue: float
+    round_length: float
     block_length: int
     n_observations: int
     messages: list[str]
@@ -90,7 +94,7 @@ def report(
     noise_variance: float | None,
     level: float,
     time_unit: str,
-    span: float,
+    times: Tensor,
 ) -> DriftFit:
     """The fit behind a profile; the kernel is left at the maximum."""
     best, at_zero = profile.best, profile.at_zero
@@ -101,6 +105,8 @@ def report(
     smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
     scaled = [k for k in kernel.modules() if isinstance(k, ScaleKernel)]
     nu = next((k.nu for k in smooth if isinstance(k, MaternKernel)), math.inf)
+    round_length = times.diff().median().item()
+    horizon = ((times[-1] - times[0]) / round_length).item() + 1
     return DriftFit(
         forgetting_rate=epsilon,
         forgetting_rate_interval=tuple(-math.expm1(-end) for end in profile.interval),
@@ -114,7 +120,10 @@ def report(
         log_likelihood=best.log_likelihood,
         lr_statistic=statistic,
         lr_pvalue=0.5 * float(chi2.sf(statistic, df=1)) if statistic > 0 else 1.0,
-        block_length=block_length(epsilon, max(1.0, span), dim=log.actions.shape[-1], nu=nu),
+        round_length=round_length,
+        block_length=block_length(
+            -math.expm1(-rate * round_length), horizon, dim=log.actions.shape[-1], nu=nu
+        ),
         n_observations=len(log),
         messages=_messages(profile, maximizer, log, noise_variance, sigma2, level, time_unit),
         profile=[(-math.expm1(-_rate(profile, x)), y) for x, y in profile.points],

@@ -52,9 +52,11 @@ def tv_gp_ucb(
     Args:
         bounds: ``2 x d`` for a box, or
         choices: ``n x d`` for a finite set.
-        covar_module: Kernel over actions. None learns BoTorch's default.
+        covar_module: Kernel over actions. At a refit, those of its parameters that require
+            gradients are learned, on a copy. None learns BoTorch's default.
         forgetting_rate: ε per unit of time, in [0, 1]. None learns it.
-        noise_variance: σ², in squared units of the reward. None learns it.
+        noise_variance: σ², in squared units of the reward, for outcomes told without their own.
+            None learns it.
         mean_module: Prior mean; None is zero where nothing is learned, else a learned constant.
         beta: A number, or a schedule by round; default ``0.8 log(4 t)``.
         retention: Which observations stay; all by default.

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from copy import deepcopy
 
 import torch
+from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Normalize, Standardize
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.means import Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Generator, Tensor
+from torch.nn import Module
 
 from tvbo.columns import Columns, check_forgetting_rate
 from tvbo.models import TimeVaryingGP
@@ -38,14 +41,15 @@ class GPSurrogate:
     Args:
         columns: How rows are laid out.
         action_bounds: ``2 x d``, the range of the actions, for scaling them.
-        covar_module: Kernel over the non-time columns. None learns BoTorch's default.
+        covar_module: Kernel over the non-time columns. At a refit, those of its parameters that
+            require gradients are learned, on a copy. None learns BoTorch's default.
         forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
         noise_variance: Variance of the noise, for outcomes told without their own. None learns it.
         mean_module: Prior mean. None: zero where nothing is learned, else a learned constant.
         refit: When to learn. None: never if kernel, rate and noise are all given, else always.
 
     Raises:
-        ValueError: if something must be learned but ``refit`` is never, or a rate or a noise
+        ValueError: if kernel or rate must be learned but ``refit`` is never, or a rate or a noise
             variance is out of range.
     """
 
@@ -71,8 +75,10 @@ class GPSurrogate:
         missing = [name for name, value in given.items() if value is None]
         if refit is None:
             refit = RefitEvery(1) if missing else RefitNever()
-        if missing and isinstance(refit, RefitNever):
-            raise ValueError(f"Expected {', '.join(missing)}, since refit is never. Got None.")
+        # The noise may come with the outcomes instead.
+        needed = [name for name in missing if name != "noise_variance"]
+        if needed and isinstance(refit, RefitNever):
+            raise ValueError(f"Expected {', '.join(needed)}, since refit is never. Got None.")
         self.columns = columns
         self.action_bounds = action_bounds
         self.covar_module = covar_module
@@ -95,26 +101,26 @@ class GPSurrogate:
             generator: Seeds the restarts of a fit.
 
         Raises:
+            InputDataError: if ``refit`` is never, there is no ``noise_variance``, and outcomes were
+                told without their own.
             botorch.exceptions.errors.ModelFittingError: if a fit fails in every restart.
         """
         model = self._build(observations)
-        for part, state in self._state.items():
-            getattr(model, part).load_state_dict(state)
+        learned = [part for part in LEARNED if not _is_fixed_noise(getattr(model, part))]
+        for part in learned:
+            if part in self._state:
+                getattr(model, part).load_state_dict(self._state[part])
         num_learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
             with seeded(generator):
                 fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-            self._state = {
-                part: deepcopy(getattr(model, part).state_dict()) for part in self._parts()
-            }
+            self._state.update(
+                {part: deepcopy(getattr(model, part).state_dict()) for part in learned}
+            )
             self._num_told_at_fit = num_told
         self.last_model = model
         return model.eval()
-
-    def _parts(self) -> tuple[str, ...]:
-        # A fixed-noise likelihood holds one variance per observation: nothing learned, no state.
-        return LEARNED if self.noise_variance is None else LEARNED[:-1]
 
     def _build(self, observations: Observations) -> TimeVaryingGP:
         default = self.covar_module is None
@@ -125,6 +131,11 @@ class GPSurrogate:
         Yvar = observations.Yvar
         if Yvar is None and self.noise_variance is not None:
             Yvar = torch.full_like(observations.Y, self.noise_variance)
+        if Yvar is None and not learns and len(observations) > 0:
+            raise InputDataError(
+                "Expected Yvar with every outcome, since refit is never and no noise_variance was "
+                "given. Got outcomes without Yvar."
+            )
         return TimeVaryingGP(
             observations.X,
             observations.Y,
@@ -149,3 +160,8 @@ class GPSurrogate:
         return Normalize(
             self.columns.num_columns, indices=list(range(self.columns.num_actions)), bounds=bounds
         )
+
+
+def _is_fixed_noise(part: Module) -> bool:
+    """True for a likelihood that holds one variance per observation: no state to carry."""
+    return isinstance(part, FixedNoiseGaussianLikelihood)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import torch
 from botorch.utils.transforms import normalize_indices
@@ -15,6 +16,7 @@ from tvbo.problems.panel import PanelProblem
 from tvbo.randomness import default_generator
 
 JITTER = 1e-8
+"""Share of the mean variance added to the diagonal of a covariance before its factorization."""
 
 
 def drifting_gp(
@@ -25,10 +27,11 @@ def drifting_gp(
     noise_variance: float = 0.0,
     generator: Generator | None = None,
 ) -> PanelProblem:
-    r"""A function drawn from :math:`f_{t+1} = \sqrt{1-\varepsilon} f_t + \sqrt{\varepsilon} g_t`.
+    r"""A function drawn from the Markov model (3)-(4) of Bogunovic et al. (2016).
 
-    Equations (3)-(4) of Bogunovic et al. (2016): every :math:`f_t` and every :math:`g_t` is a draw
-    of ``GP(0, k)``.
+    .. math:: f_1 = g_1, \quad f_{t+1} = \sqrt{1-\varepsilon}\,f_t + \sqrt{\varepsilon}\,g_{t+1}
+
+    with independent draws :math:`g_t` of ``GP(0, k)``; every :math:`f_t` is one too.
 
     Args:
         choices: ``n x d`` actions.
@@ -42,7 +45,7 @@ def drifting_gp(
         ValueError: if ε lies outside [0, 1], or ``horizon`` is not positive.
 
     Example:
-        >>> problem = drifting_gp(grid(50), RBFKernel(), forgetting_rate=0.03, horizon=200)
+        >>> problem = drifting_gp(unit_grid(50), RBFKernel(), forgetting_rate=0.03, horizon=200)
     """
     rate = check_forgetting_rate(forgetting_rate).item()
     if horizon < 1:
@@ -50,7 +53,7 @@ def drifting_gp(
     generator = default_generator(generator)
     choices = torch.as_tensor(choices, dtype=torch.float64)
     with torch.no_grad():
-        root = _root(covar_module.to(choices)(choices).to_dense())
+        root = _root(deepcopy(covar_module).to(choices)(choices).to_dense())
         normal = torch.randn(len(choices), horizon, dtype=torch.float64, generator=generator)
         values = (root @ normal).mT.contiguous()
         for t in range(1, horizon):
@@ -115,7 +118,7 @@ def drifting_gp_log(
     times = train_X[:, time_column]
     actions = train_X[:, [i for i in range(train_X.shape[-1]) if i != time_column]]
     with torch.no_grad():
-        covar = covar_module.to(actions)(actions).to_dense()
+        covar = deepcopy(covar_module).to(actions)(actions).to_dense()
         covar = covar * temporal_correlation((times.unsqueeze(-1) - times).abs(), rate)
         normal = torch.randn(2, len(covar), dtype=torch.float64, generator=generator)
         return (_root(covar) @ normal[0] + noise_variance**0.5 * normal[1])[:, None]

@@ -21,9 +21,9 @@ class MovingPeak(DriftingProblem):
     problem that does not hold still.
 
     Args:
-        period: P, in the user's unit of time.
-        width: w.
-        radius: ρ, at most one half.
+        period: The period P, in the user's unit of time.
+        width: The width w of the peak.
+        radius: The radius ρ of the circle, at most one half.
         noise_variance: Variance of the observation noise.
         generator: Source of the noise; default a fresh one with seed 0.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from rich.progress import track
 from torch import Generator, Tensor
 
 from tvbo.acquisition import LogBeta
@@ -15,7 +14,7 @@ from tvbo.optimizers import Optimizer, recipes, rexp3_block_length
 from tvbo.problems.intel_lab import EmpiricalPanel
 from tvbo.problems.panel import PanelProblem
 from tvbo.reproduce.claims import Claim, Reproduction, claim_below, mean_and_error
-from tvbo.runner import run
+from tvbo.runner import progress_bar, run
 
 NAME = "bogunovic-fig3a"
 TITLE = "Temperatures of 46 sensors, 10-minute steps, average regret in °C"
@@ -64,7 +63,7 @@ def bogunovic_fig3a(
     problem = PanelProblem(data.test - data.mean)
     algorithms = _algorithms(data, problem, fit.forgetting_rate, horizon)
     regret: dict[str, list[Tensor]] = {name: [] for name in algorithms}
-    for trial in track(range(trials), description=NAME, disable=not progress):
+    for trial in progress_bar(range(trials), NAME, shown=progress):
         for name, make in algorithms.items():
             generator = torch.Generator().manual_seed(seed + trial)
             history = run(problem, make(generator), horizon=horizon, progress=False)
@@ -119,7 +118,7 @@ def _algorithms(
     }
 
 
-def _result(regret: Tensor) -> dict[str, float]:
+def _result(regret: Tensor) -> dict[str, float | None]:
     mean, error = mean_and_error(regret.mean(dim=1))
     return {"mean_regret": mean, "standard_error": error}
 
@@ -180,7 +179,7 @@ def _comparable(rexp3: Tensor, gp_ucb: Tensor) -> Claim:
     return Claim(
         "RExp3 performs comparably to GP-UCB: RExp3 minus GP-UCB, mean regret: within two standard "
         "errors of 0",
-        abs(figure) <= 2 * error,
+        abs(figure) <= 2 * (error or 0.0),
         figure,
         error,
     )

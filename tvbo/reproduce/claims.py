@@ -46,7 +46,7 @@ class Reproduction:
     name: str
     title: str
     settings: dict
-    results: dict[str, dict[str, float]]
+    results: dict[str, dict[str, float | None]]
     claims: list[Claim]
     regret: dict[str, Tensor] = field(repr=False)
 
@@ -65,10 +65,10 @@ class Reproduction:
         Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
 
 
-def mean_and_error(samples: Tensor) -> tuple[float, float]:
-    """Mean of independent samples and its standard error; the error is 0 for a single one."""
+def mean_and_error(samples: Tensor) -> tuple[float, float | None]:
+    """Mean of independent samples and its standard error; None for a single one."""
     n = len(samples)
-    return samples.mean().item(), (samples.std() / math.sqrt(n)).item() if n > 1 else 0.0
+    return samples.mean().item(), (samples.std() / math.sqrt(n)).item() if n > 1 else None
 
 
 def claim_below(
@@ -84,4 +84,4 @@ def claim_below(
         margin: Held if the mean difference exceeds this many of its standard errors.
     """
     figure, error = mean_and_error(torch.as_tensor(higher) - torch.as_tensor(lower))
-    return Claim(claim, bool(figure > margin * error and figure > 0), figure, error, paper)
+    return Claim(claim, figure > margin * (error or 0.0) and figure > 0, figure, error, paper)
