@@ -77,6 +77,17 @@ def test_late_outcomes_are_told_when_they_arrive(problem):
     assert not any(math.isnan(reward) for reward in rewards[:7])
 
 
+def test_observations_are_those_that_arrived(problem):
+    history = run(
+        problem, make_optimizer(problem), horizon=6, delay=lambda trial: 2.0, progress=False
+    )
+    log = history.observations()
+    assert len(log) == 4
+    assert log.X[:, -1].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert torch.equal(log.Y.squeeze(-1), history.reward[:4])
+    assert torch.equal(log.X[:, :2], history.X[:4])
+
+
 def test_times_may_be_given(problem):
     history = run(
         problem, make_optimizer(problem), horizon=3, times=[2.0, 2.0, 9.0], progress=False

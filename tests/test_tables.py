@@ -47,6 +47,7 @@ def test_panel_of_numbers_is_used_as_it_is(write):
     assert panel.axis.times.tolist() == [1.25, 3.5]
     assert panel.values.tolist() == [[2.0], [1.0]]
     assert panel.axis.origin is None
+    assert read_panel(write("t,a\n1,1\n2,2\n"), time_unit="minute").axis.unit == "minute"
 
 
 def test_log(write):
@@ -87,7 +88,6 @@ def test_log_of_timestamps_counts_in_its_commonest_gap(write):
             "each time once.*Got 2020-01-01 00:00:00 twice",
         ),
         ("t,a\n1,1\n2,2\n", {"resample": "10min"}, "timestamps in column 't' to resample"),
-        ("t,a\n1,1\n2,2\n", {"time_unit": "1h"}, "timestamps for a time unit of 1h. Got numbers"),
         (PANEL, {"resample": "soon"}, "resample like 10min or 1h. Got 'soon'"),
         (PANEL, {"resample": "-5min"}, "resample longer than zero"),
         (PANEL, {"rows": "3"}, "rows as a:b, such as 0:432. Got '3'"),

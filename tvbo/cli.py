@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
+import torch
 import typer
 from botorch.exceptions.errors import BotorchError
 
@@ -43,6 +45,9 @@ def root(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: exit code 2 and one line on stderr where the input is bad."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        # Matrices are small here: more threads mostly wait for one another.
+        torch.set_num_threads(1)
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         code = app(arguments or ["--help"], standalone_mode=False)

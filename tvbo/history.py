@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from tvbo.columns import Columns
+from tvbo.observations import Observations
 from tvbo.optimizers.trial import Trial
 
 
@@ -55,6 +58,25 @@ class History:
     def t(self) -> Tensor:
         """Times, ``n``."""
         return self._column([r.trial.t for r in self.rounds])
+
+    @property
+    def reward(self) -> Tensor:
+        """Outcomes as observed, ``n``; NaN where one has not arrived."""
+        return self._column([r.reward for r in self.rounds])
+
+    def observations(self) -> Observations:
+        """The outcomes that arrived, with rows ``[action | context | time]``.
+
+        What :func:`tvbo.models.fit_drift` takes: ``fit_drift(log.X, log.Y)``.
+        """
+        arrived = [r for r in self.rounds if not math.isnan(r.reward)]
+        rows = [
+            Columns(
+                r.trial.X.shape[-1], 0 if r.trial.context is None else len(r.trial.context)
+            ).rows(r.trial.X, r.trial.t, r.trial.context)
+            for r in arrived
+        ]
+        return Observations(torch.cat(rows), self._column([r.reward for r in arrived])[:, None])
 
     @property
     def regret(self) -> Tensor:

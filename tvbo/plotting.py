@@ -76,6 +76,7 @@ def plot_drift_fit(fit: DriftFit) -> Figure:
     left.plot(*zip(*shown, strict=True), "o-", color=COLORS[0], markersize=3)
     left.axvspan(low, high, color=COLORS[0], alpha=0.15, label=f"{fit.level:.0%} interval")
     left.axvline(fit.forgetting_rate, color=COLORS[1], linestyle="--", label="maximum")
+    left.locator_params(axis="x", nbins=5)
     left.set_xlabel(f"forgetting rate ε per {fit.time_unit}")
     left.set_ylabel("profile log likelihood − maximum (nats)")
     left.legend(frameon=False)

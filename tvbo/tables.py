@@ -82,7 +82,8 @@ def read_panel(
         resample: Average over steps of this length, such as ``10min``; needs timestamps.
         rows: ``a:b``, the rows used, counted from 0 after resampling.
         time_unit: Unit of time, such as ``1h``. Default: the resampling step, else the commonest
-            gap between timestamps; numeric times are used as they are.
+            gap between timestamps. Numeric times are used as they are; this is then but their
+            unit's name.
 
     Raises:
         TableError: if the file, a column or a cell is not as expected; the message names it.
@@ -217,10 +218,8 @@ def _time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
 
 def _time_axis(times: pd.Series, unit: str | None) -> TimeAxis:
     if not is_datetime64_any_dtype(times):
-        name = f"1 ({times.name})" if isinstance(times.name, str) else "1"
-        if unit is not None:
-            raise TableError(f"Expected timestamps for a time unit of {unit}. Got numbers.")
-        return TimeAxis(torch.tensor(times.to_numpy(dtype=float)), name)
+        column = f"1 ({times.name})" if isinstance(times.name, str) else "1"
+        return TimeAxis(torch.tensor(times.to_numpy(dtype=float)), unit or column)
     if unit is None:
         gaps = times.drop_duplicates().sort_values().diff().dropna()
         if gaps.empty:

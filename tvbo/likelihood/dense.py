@@ -6,7 +6,7 @@ import math
 
 import torch
 from gpytorch.kernels import Kernel
-from linear_operator.utils.cholesky import psd_safe_cholesky
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from tvbo.likelihood.log import DriftLog
@@ -41,10 +41,16 @@ class DenseLikelihood:
         Args:
             rate: ρ per unit of time, a scalar.
             noise_variance: σ², a scalar; not used where the log knows its noise.
+
+        Raises:
+            NotPSDError: if the covariance is singular to rounding.
         """
         covar = self.covar_module(self.actions).to_dense() * torch.exp(-0.5 * rate * self.lags)
         noise = self.Yvar if self.Yvar is not None else noise_variance.expand(len(covar))
-        root = psd_safe_cholesky(covar + torch.diag(noise))
+        # No jitter: it would be noise that nobody asked for, and change the likelihood.
+        root, info = torch.linalg.cholesky_ex(covar + torch.diag(noise))
+        if info > 0:
+            raise NotPSDError("The covariance of the log is singular to rounding.")
         white = torch.linalg.solve_triangular(root, self.y_and_one, upper=False)
         mean = self.mean
         if mean is None:

@@ -16,8 +16,9 @@ from torch import Tensor
 Likelihood = Callable[[Tensor, Tensor], tuple[Tensor, float]]
 """Gives the log likelihood and the mean, from the rate ρ and the noise variance."""
 
-RAW_RANGE = 20.0
-"""How far a raw kernel parameter may move from its start: e^20 for one kept as a logarithm."""
+RAW_RANGE = 8.0
+"""How far a raw kernel parameter may move from its start: a factor of 3,000 for one kept as a
+logarithm. Farther out the likelihood is flat, and the covariance singular to rounding."""
 
 NOISE_SHARES = (1e-6, 0.1, 10.0)
 """Smallest, first and largest σ², as shares of the variance of the rewards."""

@@ -46,7 +46,9 @@ class TimeVaryingGP(SingleTaskGP):
             ``batch_shape x 1``. None learns it with ``fit_gpytorch_mll``.
         covar_module: Kernel over the non-time columns, which it sees as columns
             ``0, ..., d - 2``. Default: BoTorch's RBF with dimension-scaled priors.
-        likelihood: As in :class:`SingleTaskGP`.
+        likelihood: As in :class:`SingleTaskGP`, whose default carries a prior for low noise. On
+            noisy data that prior makes a learned ε too large, since drift then has to explain the
+            scatter: give ``train_Yvar``, or a ``GaussianLikelihood()`` without a prior.
         mean_module: As in :class:`SingleTaskGP`.
         outcome_transform: As in :class:`SingleTaskGP`: ``Standardize`` unless None is given.
         input_transform: As in :class:`SingleTaskGP`.
