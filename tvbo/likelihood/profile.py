@@ -77,8 +77,8 @@ def profile_rate(
             points[log_rate] = maximizer.maximize_at(log_rate, points[nearest].nuisance)
         return points[log_rate].log_likelihood - threshold
 
-    def end(limit: Optimum, outermost: float) -> float:
-        """Where the profile crosses the threshold between the best rate and a limit."""
+    def end(limit: Optimum, direction: float) -> float:
+        """Where the profile crosses the threshold on the way from the best rate to a limit."""
         if limit.log_likelihood >= threshold:
             return limit.log_rate
         inner = min(max(best.log_rate, low), high)
@@ -86,13 +86,13 @@ def profile_rate(
         while excess(inner) <= 0:
             inner += math.copysign(1.0, best.log_rate - inner)
         # Walk outwards from the maximum: the crossing next to it is the end of the interval.
-        step = 0.25 * math.copysign(1.0, outermost - inner)
+        step = 0.25 * direction
         while excess(inner + step) > 0:
             inner += step
             step *= 1.5
         return brentq(excess, *sorted((inner, inner + step)), xtol=ROOT_TOLERANCE)
 
-    lower, upper = end(at_zero, low), end(at_infinity, high)
+    lower, upper = end(at_zero, -1.0), end(at_infinity, 1.0)
     return Profile(
         best=best,
         at_zero=at_zero,

@@ -126,6 +126,7 @@ def gp_ucb(
 def r_gp_ucb(
     *,
     every: float,
+    start: float = 1.0,
     bounds: Tensor | None = None,
     choices: Tensor | None = None,
     covar_module: Kernel | None = None,
@@ -139,6 +140,7 @@ def r_gp_ucb(
 
     Args:
         every: Block length N, in units of time; see :func:`tvbo.theory.block_length`.
+        start: Time at which the first block begins.
         bounds: This and the other arguments as in :func:`tv_gp_ucb`.
         choices: See there.
         covar_module: See there.
@@ -155,7 +157,7 @@ def r_gp_ucb(
         noise_variance=noise_variance,
         mean_module=mean_module,
         beta=beta,
-        retention=Reset(every=every),
+        retention=Reset(every=every, start=start),
         refit=refit,
         generator=generator,
     )
