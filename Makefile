@@ -31,8 +31,10 @@ wheel-check: $(VENV)/.dev
 
 # Long measurements; their tables are in docs/validation.md.
 validate: $(VENV)/.dev
+	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/coverage.py --draws 200 --json docs/results/coverage.json
-	$(BIN)/tvbo reproduce bogunovic-fig3a --json docs/results/bogunovic-fig3a.json
+	$(BIN)/tvbo reproduce bogunovic-fig3a --json docs/results/bogunovic-fig3a.json \
+		--plot docs/results/bogunovic-fig3a.png
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/panel_likelihood.py --json docs/results/panel_likelihood.json

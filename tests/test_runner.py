@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
-from tvbo.problems import PanelProblem, drifting_gp, unit_grid
+from tvbo.problems import MovingPeak, PanelProblem, drifting_gp, unit_grid
 
 
 @pytest.fixture
@@ -86,6 +86,27 @@ def test_observations_are_those_that_arrived(problem):
     assert log.X[:, -1].tolist() == [1.0, 2.0, 3.0, 4.0]
     assert torch.equal(log.Y.squeeze(-1), history.reward[:4])
     assert torch.equal(log.X[:, :2], history.X[:4])
+
+
+def test_no_observations_yet(problem):
+    history = run(
+        problem, make_optimizer(problem), horizon=2, delay=lambda trial: 9.0, progress=False
+    )
+    assert len(history.observations()) == 0
+
+
+def test_noise_is_no_function_of_the_actions():
+    """Without generators given, problem and optimizer must not share random numbers."""
+    problem = MovingPeak(noise_variance=1.0)
+    history = run(
+        problem, recipes.random_search(bounds=problem.bounds), horizon=400, progress=False
+    )
+    noise = history.reward - torch.tensor([r.value for r in history.rounds])
+    # Box and Muller's rule, by which torch makes normal numbers of uniform ones.
+    u = history.X
+    normal = (-2 * (1 - u[:, 0]).log()).sqrt() * (2 * torch.pi * u[:, 1]).cos()
+    pairs = torch.stack([noise[::2], normal[:200].to(noise)])
+    assert abs(torch.corrcoef(pairs)[0, 1]) < 0.3
 
 
 def test_times_may_be_given(problem):

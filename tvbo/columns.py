@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from botorch.utils.transforms import normalize_indices
 from torch import Tensor
 
 
@@ -79,6 +80,21 @@ class Columns:
         check_last_dimension("context", context, self.num_contexts)
         check_finite("context", context)
         return context.reshape(self.num_contexts)
+
+
+def split_time(time_feature: int, num_columns: int) -> tuple[int, list[int]]:
+    """Index of the time column, and those of all the others in order.
+
+    Raises:
+        ValueError: if ``time_feature`` is no column.
+        BotorchTensorDimensionError: if there is no other column.
+    """
+    if num_columns < 2:
+        raise BotorchTensorDimensionError(
+            f"Expected rows with time and at least one other column. Got {num_columns} column."
+        )
+    [time_column] = normalize_indices([time_feature], d=num_columns)
+    return time_column, [i for i in range(num_columns) if i != time_column]
 
 
 def check_last_dimension(name: str, tensor: Tensor, width: int) -> None:

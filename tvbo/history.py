@@ -69,14 +69,15 @@ class History:
 
         What :func:`tvbo.models.fit_drift` takes: ``fit_drift(log.X, log.Y)``.
         """
+        first = self.rounds[0].trial
+        columns = Columns(first.X.shape[-1], 0 if first.context is None else len(first.context))
+        observations = Observations.empty(columns)
         arrived = [r for r in self.rounds if not math.isnan(r.reward)]
-        rows = [
-            Columns(
-                r.trial.X.shape[-1], 0 if r.trial.context is None else len(r.trial.context)
-            ).rows(r.trial.X, r.trial.t, r.trial.context)
-            for r in arrived
-        ]
-        return Observations(torch.cat(rows), self._column([r.reward for r in arrived])[:, None])
+        if arrived:
+            rows = [columns.rows(r.trial.X, r.trial.t, r.trial.context) for r in arrived]
+            rewards = self._column([r.reward for r in arrived]).unsqueeze(-1)
+            observations = observations.append(Observations(torch.cat(rows), rewards))
+        return observations
 
     @property
     def regret(self) -> Tensor:

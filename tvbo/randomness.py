@@ -9,10 +9,14 @@ import torch
 from botorch.utils.sampling import manual_seed
 from torch import Generator
 
+OPTIMIZER_SEED = 0
+PROBLEM_SEED = 7_205_759
+"""Not that of optimizers: with one seed for both, noise would be a function of the actions."""
 
-def default_generator(generator: Generator | None) -> Generator:
-    """The generator given, or a fresh one with the fixed seed 0, so that a run can be repeated."""
-    return torch.Generator().manual_seed(0) if generator is None else generator
+
+def default_generator(generator: Generator | None, seed: int = OPTIMIZER_SEED) -> Generator:
+    """The generator given, or a fresh one with a fixed seed, so that a run can be repeated."""
+    return torch.Generator().manual_seed(seed) if generator is None else generator
 
 
 @contextmanager

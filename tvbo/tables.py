@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,16 @@ import pandas as pd
 import torch
 from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 from torch import Tensor
+
+UNREADABLE = (
+    pd.errors.ParserError,
+    pd.errors.EmptyDataError,
+    UnicodeDecodeError,
+    OSError,
+    EOFError,
+    zlib.error,
+)
+"""What pandas raises for a file that is no CSV, or a compressed file that is cut off or broken."""
 
 
 class TableError(ValueError):
@@ -24,12 +35,10 @@ class TimeAxis:
     Args:
         times: One per row, float64.
         unit: Name of the unit, such as ``10min``.
-        origin: Where zero lies: a timestamp, or None for a numeric column used as it is.
     """
 
     times: Tensor
     unit: str
-    origin: pd.Timestamp | None = None
 
 
 @dataclass(frozen=True)
@@ -169,8 +178,13 @@ def _read(path: str | Path) -> pd.DataFrame:
         raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
     try:
         frame = pd.read_csv(path)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, OSError) as error:
+    except UNREADABLE as error:
         raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.") from error
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise TableError(
+            f"Expected as many cells in each row of {path} as in its header, {frame.shape[1]}. "
+            "Got rows with more."
+        )
     if frame.empty:
         raise TableError(f"Expected rows in {path}. Got an empty log.")
     return frame
@@ -206,7 +220,8 @@ def _time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
     column = frame[name]
     if is_numeric_dtype(column):
         return _numbers(column, path)
-    times = pd.to_datetime(column, errors="coerce", format="ISO8601")
+    # In UTC, since a log may cross a change of the clocks; without offsets it stays as written.
+    times = pd.to_datetime(column, errors="coerce", format="ISO8601", utc=True).dt.tz_convert(None)
     if times.isna().any():
         index = times.isna().idxmax()
         raise TableError(
@@ -225,9 +240,8 @@ def _time_axis(times: pd.Series, unit: str | None) -> TimeAxis:
         if gaps.empty:
             raise TableError(f"Expected at least two times. Got {times.nunique()}.")
         unit = _short(gaps.mode().iloc[0])
-    origin = times.min()
-    numbers = ((times - origin) / _timedelta("time unit", unit)).to_numpy(dtype=float)
-    return TimeAxis(torch.tensor(numbers), unit, origin)
+    numbers = ((times - times.min()) / _timedelta("time unit", unit)).to_numpy(dtype=float)
+    return TimeAxis(torch.tensor(numbers), unit)
 
 
 def _short(gap: pd.Timedelta) -> str:
@@ -244,6 +258,9 @@ def _timedelta(name: str, text: str) -> pd.Timedelta:
         step = pd.Timedelta(text)
     except ValueError as error:
         raise TableError(f"Expected {name} like 10min or 1h. Got {text!r}.") from error
+    if not any(character.isalpha() for character in text):
+        # pandas takes a bare number for nanoseconds.
+        raise TableError(f"Expected {name} like 10min or 1h. Got {text!r}, without a unit.")
     if not step > pd.Timedelta(0):
         raise TableError(f"Expected {name} longer than zero. Got {text!r}.")
     return step

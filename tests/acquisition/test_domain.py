@@ -37,7 +37,7 @@ def test_box_finds_the_maximum_at_the_present_time(acquisition, situation, gener
     grid = situation.rows(torch.cartesian_prod(side, side)).unsqueeze(-2)
     with torch.no_grad():
         assert acquisition(situation.rows(found)) >= acquisition(grid).max() - 1e-4
-    box.check(found)
+    assert torch.equal(box.snap(found), found)
 
 
 def test_choices_find_the_maximum_over_all_chunks(acquisition, situation, generator):
@@ -64,7 +64,8 @@ def test_ties_are_broken_at_random_and_repeatably(situation):
 def test_samples_lie_in_the_domain(generator):
     for domain in (Box(torch.tensor([[0.0, 5.0], [1.0, 6.0]])), Choices(torch.eye(3))):
         for _ in range(5):
-            domain.check(domain.sample(generator))
+            X = domain.sample(generator)
+            assert torch.equal(domain.snap(X), X)
 
 
 def test_index_of_choices():
@@ -115,10 +116,28 @@ def test_bad_choices(choices, error, message):
 def test_actions_outside():
     box = Box(torch.tensor([[0.0], [1.0]]))
     with pytest.raises(InputDataError, match=r"within bounds \[\[0.0\], \[1.0\]\]. Got \[1.5\]"):
-        box.check(torch.tensor([[0.5], [1.5]], dtype=torch.float64))
+        box.snap(torch.tensor([[0.5], [1.5]], dtype=torch.float64))
     with pytest.raises(InputDataError, match=r"among the 2 choices. Got \[0.5\]"):
-        Choices(torch.tensor([[0.0], [1.0]])).check(torch.tensor([[0.5]], dtype=torch.float64))
+        Choices(torch.tensor([[0.0], [1.0]])).snap(torch.tensor([[0.5]], dtype=torch.float64))
     with pytest.raises(
         BotorchTensorDimensionError, match="last dimension 1. Got X.shape=\\(1, 2\\)"
     ):
-        box.check(torch.zeros(1, 2))
+        box.snap(torch.zeros(1, 2))
+
+
+def test_single_precision_is_undone():
+    """torch's default is float32: what a user writes as 0.1 must be found again."""
+    choices = Choices(torch.tensor([[0.1], [0.2]]))
+    assert choices.snap(torch.tensor([[0.1]], dtype=torch.float64)).item() == choices.choices[0, 0]
+    box = Box(torch.tensor([[0.0], [0.7]]))
+    assert box.snap(torch.tensor([[0.7]], dtype=torch.float64)).item() == box.bounds[1, 0]
+
+
+def test_actions_given_out_are_copies(generator, situation):
+    given = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+    choices = Choices(given)
+    choices.sample(generator).mul_(100)
+    flat = Situation(1, 1.0, None, Columns(1), situation.observations)
+    choices.maximize(lambda X: torch.zeros(len(X)), flat, generator).mul_(100)
+    given.mul_(100)
+    assert choices.choices.flatten().tolist() == [1.0, 2.0]

@@ -93,6 +93,12 @@ def test_matrix_must_be_finite():
         CovarianceMatrixKernel(torch.full((2, 2), float("nan")))
 
 
+def test_each_matrix_of_a_batch_is_judged_by_itself():
+    bad = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
+    with pytest.raises(ValueError, match="positive semi-definite"):
+        CovarianceMatrixKernel(torch.stack([1e10 * torch.eye(2), bad]))
+
+
 def test_a_singular_matrix_is_allowed():
     CovarianceMatrixKernel(torch.ones(4, 4))
 

@@ -197,10 +197,36 @@ def test_a_flat_likelihood_is_said_to_be_flat():
     assert fit.forgetting_rate_interval == (0.0, 1.0)
 
 
+def test_a_trend_is_not_called_no_drift():
+    """A smooth trend: drift beyond doubt, but its rate and its variance cannot be told apart."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(100, 2, generator=generator)
+    X[:, 1] = torch.arange(100)
+    Y = torch.sin(6 * X[:, 1:] / 100) + X[:, :1]
+    Y = Y + 0.01 * torch.randn(100, 1, generator=generator)
+    fit = fit_drift(X, Y)
+    assert fit.forgetting_rate_interval[0] > 0
+    assert fit.lr_pvalue < 1e-6
+    assert not any("no drift." in message for message in fit.messages)
+    assert any("cannot be told apart" in message for message in fit.messages)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_point_of_the_profile_is_above_the_maximum(seed):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(60, 2, generator=generator)
+    X[:, 1] = torch.arange(60)
+    Y = torch.randn(60, 1, generator=generator).cumsum(0) + X[:, :1]
+    fit = fit_drift(X, Y)
+    assert max(value for _, value in fit.profile) <= fit.log_likelihood + 1e-3
+    low, high = fit.forgetting_rate_interval
+    assert low <= fit.forgetting_rate <= high
+
+
 def test_noise_at_its_bound_is_said():
     X, Y = draw_log(0.2, noise=0.0)
     fit = fit_drift(X, Y, covar_module=known_kernel())
-    assert any("noise variance is at its lower bound" in message for message in fit.messages)
+    assert any("end of its range: noise variance" in message for message in fit.messages)
 
 
 def test_a_unit_too_long_for_the_rate_is_said():
@@ -283,7 +309,7 @@ def test_shapes_must_agree():
     X, Y = draw_log(0.05, n=10)
     with pytest.raises(BotorchTensorDimensionError, match="Expected Y of shape 10 x 1"):
         fit_drift(X, Y[:9])
-    with pytest.raises(BotorchTensorDimensionError, match="at least one action column"):
+    with pytest.raises(BotorchTensorDimensionError, match="at least one other column"):
         fit_drift(X[:, 1:], Y)
 
 

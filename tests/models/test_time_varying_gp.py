@@ -228,6 +228,30 @@ def test_arms_by_a_covariance_matrix():
     torch.testing.assert_close(far.variance.flatten(), torch.tensor([1.0, 2.0]))
 
 
+@pytest.mark.parametrize("batched", [False, True])
+def test_subset_output_with_a_users_kernel(batched):
+    rows = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+    Y = torch.tensor([[1.0, 3.0], [-1.0, 2.0], [0.5, 0.0]])
+    matrix = torch.tensor([[1.0, 0.5], [0.5, 2.0]])
+    matrices = torch.stack([matrix, 3 * matrix]) if batched else matrix
+    shape = torch.Size([2]) if batched else torch.Size()
+    kernel = ScaleKernel(CovarianceMatrixKernel(matrices), batch_shape=shape)
+    model = TimeVaryingGP(rows, Y, covar_module=kernel)
+    part, whole = model.subset_output([1]).posterior(rows), model.posterior(rows)
+    torch.testing.assert_close(part.mean, whole.mean[:, 1:])
+    torch.testing.assert_close(part.variance, whole.variance[:, 1:])
+
+
+def test_a_candidate_must_be_finite():
+    X, Y = make_data()
+    model = TimeVaryingGP(X, Y)
+    for column in (0, 2):
+        candidate = torch.rand(1, 3)
+        candidate[0, column] = torch.nan
+        with pytest.raises(InputDataError, match="Expected finite"):
+            model.posterior(candidate).variance  # noqa: B018 (evaluated lazily)
+
+
 def test_pickles_and_restores():
     X, Y = make_data()
     model = TimeVaryingGP(X, Y)

@@ -51,7 +51,7 @@ def test_a_trial_is_told_once(optimizer):
         optimizer.tell(trial, 1.0)
 
 
-@pytest.mark.parametrize("unknown", [7, 0, "abc"])
+@pytest.mark.parametrize("unknown", [7, 0, "abc", [1]])
 def test_an_unknown_trial_is_refused(optimizer, unknown):
     optimizer.ask()
     with pytest.raises(TrialError, match=r"one of \[1\]. Got unknown trial"):
@@ -114,6 +114,23 @@ def test_attach_opens_a_trial_of_the_callers_choice_at_an_earlier_time(learner):
     trial = learner.attach(torch.tensor([3.0]), t=2.0)
     learner.tell(trial, 0.7)
     assert learner.observations.X.tolist() == [[3.0, 2.0]]
+
+
+def test_a_trial_of_another_optimizer_is_refused(optimizer):
+    other = recipes.random_search(
+        bounds=torch.tensor([[0.0, 0.0], [1.0, 2.0]]), generator=torch.Generator().manual_seed(9)
+    )
+    mine = optimizer.ask()
+    with pytest.raises(TrialError, match="Expected a trial of this optimizer. Got a trial 1"):
+        optimizer.tell(other.ask(), 1.0)
+    assert optimizer.open_trials == (mine,)
+
+
+def test_an_action_is_not_chosen_for_a_time_before_what_was_observed(learner):
+    learner.tell(learner.attach([3.0], t=99.0), 1.0)
+    with pytest.raises(InputDataError, match=r"Expected t >= 99.0.*outcome.*Got t=1.0"):
+        learner.ask()
+    assert learner.ask(t=99.0).t == 99.0
 
 
 def test_attach_refuses_what_is_outside(optimizer, learner):

@@ -7,6 +7,7 @@ from botorch.acquisition import LogExpectedImprovement, qUpperConfidenceBound
 from botorch.exceptions.errors import InputDataError
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
 
 from tvbo import recipes
 from tvbo.acquisition import Box, ConstantBeta, LogBeta
@@ -32,15 +33,18 @@ def problem():
 
 
 def paper_tv_gp_ucb(problem, first, rate, beta, rounds, every=None):
-    """Algorithms 1 and 2 of the paper in plain loops over (5)-(8); rewards without noise."""
+    """Algorithms 1 and 2 of the paper in plain loops over (5)-(8); rewards without noise.
+
+    ``first`` is the action of each round that nothing was observed before: a tie between all.
+    """
     K = rbf()(CHOICES).to_dense().detach()
     chosen, rewards, times = [], [], []
     sequence = []
     for t in range(1, rounds + 1):
         if every and t % every == 1:
             chosen, rewards, times = [], [], []
-        if t == 1:
-            x = first
+        if t in first:
+            x = first[t]
         else:
             mean, variance = torch.zeros(len(K), dtype=K.dtype), K.diagonal().clone()
             if chosen:
@@ -59,15 +63,15 @@ def paper_tv_gp_ucb(problem, first, rate, beta, rounds, every=None):
     return sequence
 
 
-@pytest.mark.parametrize(("rate", "every"), [(0.05, None), (0.0, None)])
-def test_choices_equal_the_papers_algorithms(problem, rate, every):
+@pytest.mark.parametrize("rate", [0.05, 0.0])
+def test_choices_equal_the_papers_algorithms(problem, rate):
     problem.noise_variance = 0.0
     optimizer = recipes.tv_gp_ucb(
         choices=CHOICES, covar_module=rbf(), forgetting_rate=rate, noise_variance=0.01
     )
     history = run(problem, optimizer, horizon=30, progress=False)
     sequence = problem.domain.index(history.X).tolist()
-    assert sequence == paper_tv_gp_ucb(problem, sequence[0], rate, LogBeta(), 30, every)
+    assert sequence == paper_tv_gp_ucb(problem, {1: sequence[0]}, rate, LogBeta(), 30)
 
 
 def test_resetting_equals_the_papers_algorithm_within_each_block(problem):
@@ -75,6 +79,9 @@ def test_resetting_equals_the_papers_algorithm_within_each_block(problem):
     optimizer = recipes.r_gp_ucb(every=10, choices=CHOICES, covar_module=rbf(), noise_variance=0.01)
     history = run(problem, optimizer, horizon=30, progress=False)
     assert history.model_size.tolist() == [*range(10)] * 3
+    sequence = problem.domain.index(history.X).tolist()
+    first = {t: sequence[t - 1] for t in (1, 11, 21)}
+    assert sequence == paper_tv_gp_ucb(problem, first, 0.0, LogBeta(), 30, every=10)
 
 
 def test_rate_one_forgets_everything(problem):
@@ -268,3 +275,18 @@ def test_learning_survives_a_reset_of_outcomes_with_their_own_noise():
         trial = optimizer.ask()
         optimizer.tell(trial, problem(Columns(2).rows(trial.X, trial.t)).item(), Yvar=1e-3)
     assert optimizer.model_size == 2
+
+
+@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.OptimizationWarning")
+def test_a_likelihood_of_the_users_own():
+    likelihood = GaussianLikelihood()
+    optimizer = recipes.tv_gp_ucb(
+        bounds=torch.tensor([[0.0], [1.0]]), likelihood=likelihood, refit=RefitEvery(5)
+    )
+    for i in range(12):
+        optimizer.tell(optimizer.ask(), 0.1 * (i % 3))
+    optimizer.ask()
+    assert not list(optimizer.model.likelihood.named_priors())
+    # Learned on a copy.
+    assert likelihood.noise.item() == pytest.approx(GaussianLikelihood().noise.item())
+    assert optimizer.model.likelihood.noise.item() != pytest.approx(likelihood.noise.item())

@@ -19,6 +19,9 @@ from tvbo.randomness import seeded
 EVALUATION_CHUNK = 512
 """Candidates per batched posterior: beyond this, memory traffic makes a GP slower, not faster."""
 
+SINGLE_PRECISION = 1e-6
+"""Relative difference up to which two numbers are one: torch's default is float32."""
+
 
 class Domain(Protocol):
     """A set of actions."""
@@ -33,8 +36,12 @@ class Domain(Protocol):
     def sample(self, generator: Generator) -> Tensor:
         """One action, ``1 x d``, uniformly at random."""
 
-    def check(self, X: Tensor) -> None:
-        """Raise unless every row of ``X``, ``n x d``, is an action of this set."""
+    def snap(self, X: Tensor) -> Tensor:
+        """``X``, ``n x d``, as actions of this set: what single precision rounded off is undone.
+
+        Raises:
+            InputDataError: if a row is no action of this set.
+        """
 
 
 class Box:
@@ -51,7 +58,7 @@ class Box:
     """
 
     def __init__(self, bounds: Tensor, num_restarts: int = 4, raw_samples: int = 64):
-        bounds = torch.as_tensor(bounds, dtype=torch.float64)
+        bounds = torch.as_tensor(bounds, dtype=torch.float64).clone()
         if bounds.ndim != 2 or len(bounds) != 2 or bounds.shape[-1] == 0:
             raise BotorchTensorDimensionError(
                 f"Expected bounds of shape 2 x d. Got bounds.shape={tuple(bounds.shape)}."
@@ -93,15 +100,17 @@ class Box:
         unit = torch.rand(1, self.dim, dtype=torch.float64, generator=generator)
         return self.bounds[0] + unit * (self.bounds[1] - self.bounds[0])
 
-    def check(self, X: Tensor) -> None:
-        """Raise unless every row lies within the bounds."""
-        check_action("X", X, self.dim)
-        outside = ((self.bounds[0] > X) | (self.bounds[1] < X)).any(dim=-1)
+    def snap(self, X: Tensor) -> Tensor:
+        """``X`` within the bounds; raises if a row lies outside by more than rounding."""
+        check_action(X, self.dim)
+        slack = SINGLE_PRECISION * self.bounds.abs().amax(dim=0)
+        outside = ((self.bounds[0] - slack > X) | (self.bounds[1] + slack < X)).any(dim=-1)
         if outside.any():
             raise InputDataError(
                 f"Expected actions within bounds {self.bounds.tolist()}. "
                 f"Got {X[outside][0].tolist()}."
             )
+        return X.clamp(*self.bounds)
 
 
 class Choices:
@@ -116,7 +125,7 @@ class Choices:
     """
 
     def __init__(self, choices: Tensor):
-        choices = torch.as_tensor(choices, dtype=torch.float64)
+        choices = torch.as_tensor(choices, dtype=torch.float64).clone()
         if choices.ndim != 2 or 0 in choices.shape:
             raise BotorchTensorDimensionError(
                 f"Expected choices of shape n x d. Got choices.shape={tuple(choices.shape)}."
@@ -139,31 +148,36 @@ class Choices:
         with torch.no_grad():
             values = torch.cat([acquisition(part) for part in rows.split(EVALUATION_CHUNK)])
         best = torch.nonzero(values == values.max()).squeeze(-1)
-        return self.choices[best[_uniform_index(len(best), generator)]].unsqueeze(0)
+        return self._row(int(best[_uniform_index(len(best), generator)]))
 
     def sample(self, generator: Generator) -> Tensor:
         """One of the choices, each as likely as another."""
-        return self.choices[_uniform_index(len(self.choices), generator)].unsqueeze(0)
+        return self._row(_uniform_index(len(self.choices), generator))
+
+    def _row(self, index: int) -> Tensor:
+        # A copy: a caller may change a trial's action without changing the set.
+        return self.choices[index : index + 1].clone()
 
     def index(self, X: Tensor) -> Tensor:
-        """Position of each row of ``X``, ``n x d``, among the choices.
+        """Position of each row of ``X``, ``n x d``, among the choices, to single precision.
 
         Raises:
             InputDataError: if a row is none of the choices.
         """
-        check_action("X", X, self.dim)
-        same = (X.unsqueeze(1) == self.choices).all(dim=-1)
-        known = same.any(dim=-1)
+        check_action(X, self.dim)
+        distance = (X.unsqueeze(1) - self.choices).abs()
+        slack = SINGLE_PRECISION * self.choices.abs()
+        known = (distance <= slack).all(dim=-1).any(dim=-1)
         if not known.all():
             raise InputDataError(
                 f"Expected actions among the {len(self.choices)} choices. "
                 f"Got {X[~known][0].tolist()}."
             )
-        return same.to(torch.int8).argmax(dim=-1)
+        return distance.sum(dim=-1).argmin(dim=-1)
 
-    def check(self, X: Tensor) -> None:
-        """Raise unless every row is one of the choices."""
-        self.index(X)
+    def snap(self, X: Tensor) -> Tensor:
+        """``X`` as the choices it stands for; raises if a row is none of them."""
+        return self.choices[self.index(X)]
 
 
 def make_domain(bounds: Tensor | None, choices: Tensor | None) -> Domain:
@@ -180,14 +194,14 @@ def make_domain(bounds: Tensor | None, choices: Tensor | None) -> Domain:
     return Choices(choices) if bounds is None else Box(bounds)
 
 
-def check_action(name: str, X: Tensor, dim: int) -> None:
+def check_action(X: Tensor, dim: int) -> None:
     """Raise unless ``X`` is a finite ``n x d`` tensor."""
     if X.ndim != 2:
         raise BotorchTensorDimensionError(
-            f"Expected {name} of shape n x {dim}. Got {name}.shape={tuple(X.shape)}."
+            f"Expected X of shape n x {dim}. Got X.shape={tuple(X.shape)}."
         )
-    check_last_dimension(name, X, dim)
-    check_finite(name, X)
+    check_last_dimension("X", X, dim)
+    check_finite("X", X)
 
 
 def _uniform_index(n: int, generator: Generator) -> int:

@@ -38,6 +38,8 @@ NOISE_VARIANCE = 0.01
 LOG_TIMES = 100
 LOG_PER_TIME = 3
 TEMPERATURE_TRIALS = 2
+ACTION_SEEDS = 1000
+"""Added to a function's seed for the actions tried on it: the two must not share random numbers."""
 
 
 def demo(
@@ -106,7 +108,7 @@ def draw_problem(points: int, rounds: int, seed: int) -> PanelProblem:
 
 def fit_log(problem: PanelProblem, seed: int, on_step: Callable[[str], None]) -> DriftFit:
     """Observe the first stretch at random actions, and learn the drift from that."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed + ACTION_SEEDS)
     times = problem.times[:LOG_TIMES].repeat_interleave(LOG_PER_TIME)
     arms = torch.randint(len(problem.choices), (len(times),), generator=generator)
     train_X = torch.cat([problem.choices[arms], times.unsqueeze(-1)], dim=-1)
@@ -116,6 +118,7 @@ def fit_log(problem: PanelProblem, seed: int, on_step: Callable[[str], None]) ->
 
 def race(problem: PanelProblem, fit: DriftFit, rounds: int, seed: int) -> dict[str, History]:
     """The four algorithms, with what the log taught, on the rounds after it."""
+    times = problem.times[LOG_TIMES:].tolist()
     shared = {
         "choices": problem.choices,
         "covar_module": fit.covar_module,
@@ -126,12 +129,13 @@ def race(problem: PanelProblem, fit: DriftFit, rounds: int, seed: int) -> dict[s
     optimizers: dict[str, Optimizer] = {
         "TV-GP-UCB": recipes.tv_gp_ucb(forgetting_rate=fit.forgetting_rate, **shared),
         "GP-UCB": recipes.gp_ucb(**shared),
-        "R-GP-UCB": recipes.r_gp_ucb(every=fit.block_length * fit.round_length, **shared),
+        "R-GP-UCB": recipes.r_gp_ucb(
+            every=fit.block_length * fit.round_length, start=times[0], **shared
+        ),
         "random": recipes.random_search(
-            choices=problem.choices, generator=torch.Generator().manual_seed(seed)
+            choices=problem.choices, generator=torch.Generator().manual_seed(seed + ACTION_SEEDS)
         ),
     }
-    times = problem.times[LOG_TIMES:].tolist()
     return {
         name: run(problem, optimizer, horizon=rounds, times=times, label=name)
         for name, optimizer in optimizers.items()

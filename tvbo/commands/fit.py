@@ -93,7 +93,15 @@ def fit(
                     "Expected --panel, or --time, --reward and --action with column names. "
                     f"Got no --panel and no {', '.join(missing)}."
                 )
-            table = read_log(log, time, reward, action.split(","), reward_variance, rows, time_unit)
+            table = read_log(
+                log,
+                time,
+                reward,
+                [name.strip() for name in action.split(",")],
+                reward_variance,
+                rows,
+                time_unit,
+            )
             result = _fit_log(table, kernel or KernelName.rbf, noise_variance, level, on_step)
     print_drift_fit(result)
     if json is not None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from tvbo.columns import check_finite
+
 
 class ColumnKernel(Kernel):
     """``base_kernel`` applied to the given columns, its own ``active_dims`` counted among them.
@@ -17,6 +19,9 @@ class ColumnKernel(Kernel):
     Args:
         base_kernel: Any kernel.
         columns: The columns of the input that ``base_kernel`` sees, in this order.
+
+    Raises:
+        InputDataError: if an input is NaN or infinite there.
     """
 
     def __init__(self, base_kernel: Kernel, columns: Sequence[int]):
@@ -30,4 +35,6 @@ class ColumnKernel(Kernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params):
         """Covariances by the base kernel, for inputs already reduced to the columns."""
+        check_finite("inputs", x1)
+        check_finite("inputs", x2)
         return self.base_kernel(x1, x2, diag=diag, **params)

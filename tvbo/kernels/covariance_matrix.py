@@ -108,18 +108,19 @@ def check_covariance(covar_matrix: Tensor, tolerance: float = 1e-8) -> None:
     if covar_matrix.ndim < 2 or shape[-1] != shape[-2] or shape[-1] == 0:
         raise ValueError(f"Expected a square covariance matrix. Got covar_matrix.shape={shape}.")
     check_finite("covar_matrix", covar_matrix)
-    scale = covar_matrix.abs().max().clamp_min(torch.finfo(covar_matrix.dtype).tiny)
-    asymmetry = (covar_matrix - covar_matrix.mT).abs().max() / scale
     # Single precision rounds at 1e-7: a looser bound there, the stated one in float64.
     tolerance = max(tolerance, 10 * torch.finfo(covar_matrix.dtype).eps)
-    if asymmetry > tolerance:
+    asymmetry = (covar_matrix - covar_matrix.mT).abs().amax(dim=(-2, -1))
+    if (asymmetry > tolerance * covar_matrix.abs().amax(dim=(-2, -1))).any():
         raise ValueError(
             "Expected a symmetric covariance matrix. "
-            f"Got entries that differ by {asymmetry * scale:.3g} from their mirror image."
+            f"Got entries that differ by {asymmetry.max():.3g} from their mirror image."
         )
     eigenvalues = torch.linalg.eigvalsh(covar_matrix)
-    if eigenvalues.min() < -tolerance * scale * shape[-1]:
+    smallest, largest = eigenvalues[..., 0], eigenvalues[..., -1]
+    wrong = smallest < -tolerance * largest.clamp_min(0.0)
+    if wrong.any():
         raise ValueError(
-            "Expected a positive semi-definite covariance matrix. "
-            f"Got smallest eigenvalue {eigenvalues.min():.3g} (largest {eigenvalues.max():.3g})."
+            "Expected a positive semi-definite covariance matrix. Got smallest eigenvalue "
+            f"{smallest[wrong].min():.3g} (largest {largest[wrong].max():.3g})."
         )

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from botorch.utils.transforms import normalize_indices
 from torch import Tensor
 
+from tvbo.columns import split_time
 from tvbo.observations import Observations
 
 
@@ -42,14 +42,7 @@ class DriftLog:
         observations = Observations(
             *(x if x is None else x.to(torch.float64) for x in (train_X, train_Y, train_Yvar))
         )
-        num_columns = train_X.shape[-1]
-        if num_columns < 2:
-            raise BotorchTensorDimensionError(
-                "Expected train_X with time and at least one action column. "
-                f"Got train_X.shape={tuple(train_X.shape)}."
-            )
-        [time_column] = normalize_indices([time_feature], d=num_columns)
-        action_columns = [i for i in range(num_columns) if i != time_column]
+        time_column, action_columns = split_time(time_feature, train_X.shape[-1])
         log = cls(
             actions=observations.X[:, action_columns],
             times=observations.X[:, time_column],

@@ -20,6 +20,9 @@ RAW_RANGE = 8.0
 """How far a raw kernel parameter may move from its start: a factor of 3,000 for one kept as a
 logarithm. Farther out the likelihood is flat, and the covariance singular to rounding."""
 
+AT_BOUND = 1e-3
+"""Share of its range within which a parameter is said to be at an end of it."""
+
 NOISE_SHARES = (1e-6, 0.1, 10.0)
 """Smallest, first and largest σ², as shares of the variance of the rewards."""
 
@@ -65,7 +68,6 @@ class LikelihoodMaximizer:
     ):
         self.likelihood = likelihood
         self.noise_variance = noise_variance
-        self.num_evaluations = 0
         self.rate_bounds = tuple(math.log(rate) for rate in rate_bounds)
         self._parameters = []
         start, bounds = [], []
@@ -73,7 +75,8 @@ class LikelihoodMaximizer:
             low, first, high = (math.log(share * reward_variance) for share in NOISE_SHARES)
             bounds.append((low, high))
             start.append(np.array([first]))
-        for _, parameter, constraint in covar_module.named_parameters_and_constraints():
+        self.nuisance_names = [] if noise_variance is not None else ["noise variance"]
+        for name, parameter, constraint in covar_module.named_parameters_and_constraints():
             if not parameter.requires_grad:
                 continue
             raw = parameter.detach().flatten().numpy().copy()
@@ -84,6 +87,7 @@ class LikelihoodMaximizer:
                 box = (float(constraint.lower_bound), float(constraint.upper_bound))
                 bounds += [box] * len(raw)
             self._parameters.append(parameter)
+            self.nuisance_names += [name.replace("raw_", "")] * len(raw)
         self.start = np.concatenate(start) if start else np.empty(0)
         self.nuisance_bounds = bounds
 
@@ -109,6 +113,16 @@ class LikelihoodMaximizer:
         result = self._minimize(negative, nuisance, self.nuisance_bounds)
         return self._optimum(result, log_rate, result.x)
 
+    def at_bounds(self, optimum: Optimum) -> list[str]:
+        """Names of the parameters, the rate apart, that stand at an end of their range."""
+        return [
+            name
+            for name, x, (low, high) in zip(
+                self.nuisance_names, optimum.nuisance, self.nuisance_bounds, strict=True
+            )
+            if min(x - low, high - x) <= AT_BOUND * (high - low)
+        ]
+
     def place(self, optimum: Optimum) -> tuple[float, float]:
         """Set the kernel to an optimum; return the noise variance and the mean there."""
         noise = self._place(optimum.nuisance)
@@ -131,7 +145,6 @@ class LikelihoodMaximizer:
 
     def _negative(self, log_rate: float, nuisance: np.ndarray) -> tuple[float, np.ndarray]:
         """Negative log likelihood and its gradient in the whole vector."""
-        self.num_evaluations += 1
         noise = self._place(nuisance)
         rate = torch.tensor(log_rate, dtype=torch.float64).exp().requires_grad_()
         inputs = [rate, *([noise] if noise.requires_grad else []), *self._parameters]

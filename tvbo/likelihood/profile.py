@@ -15,6 +15,9 @@ from tvbo.likelihood.maximize import LikelihoodMaximizer, Optimum
 ROOT_TOLERANCE = 1e-4
 """Of log ρ at the ends of an interval: a ten-thousandth of ρ."""
 
+IMPROVEMENT = 1e-3
+"""A point of the profile this much above the maximum, in nats, shows that it was none."""
+
 BEYOND = math.log(1e9)
 """How far outside the bounds of log ρ the limits of no drift and of no memory are taken."""
 
@@ -68,18 +71,18 @@ def profile_rate(
     best = max([*optima, at_zero, at_infinity], key=lambda optimum: optimum.log_likelihood)
 
     points = {o.log_rate: o for o in (at_zero, best, at_infinity)}
-    threshold = best.log_likelihood - 0.5 * chi2.ppf(level, df=1)
+    drop = 0.5 * chi2.ppf(level, df=1)
 
     def excess(log_rate: float) -> float:
         if log_rate not in points:
             on_step("interval")
             nearest = min(points, key=lambda known: abs(known - log_rate))
             points[log_rate] = maximizer.maximize_at(log_rate, points[nearest].nuisance)
-        return points[log_rate].log_likelihood - threshold
+        return points[log_rate].log_likelihood - best.log_likelihood + drop
 
     def end(limit: Optimum, direction: float) -> float:
         """Where the profile crosses the threshold on the way from the best rate to a limit."""
-        if limit.log_likelihood >= threshold:
+        if limit.log_likelihood >= best.log_likelihood - drop:
             return limit.log_rate
         inner = min(max(best.log_rate, low), high)
         # A maximum at a limit may be sharper than the bounds: go on towards it.
@@ -92,7 +95,16 @@ def profile_rate(
             step *= 1.5
         return brentq(excess, *sorted((inner, inner + step)), xtol=ROOT_TOLERANCE)
 
-    lower, upper = end(at_zero, -1.0), end(at_infinity, 1.0)
+    while True:
+        lower, upper = end(at_zero, -1.0), end(at_infinity, 1.0)
+        higher = max(points.values(), key=lambda optimum: optimum.log_likelihood)
+        if higher.log_likelihood <= best.log_likelihood + IMPROVEMENT:
+            break
+        # The walk came upon a better maximum than any start: begin again from there.
+        best = _better(higher, maximizer.maximize(higher.log_rate, higher.nuisance))
+        points[best.log_rate] = best
+        at_zero = _better(at_zero, maximizer.maximize_at(at_zero.log_rate, best.nuisance))
+        points[at_zero.log_rate] = at_zero
     return Profile(
         best=best,
         at_zero=at_zero,
@@ -104,6 +116,10 @@ def profile_rate(
         points=sorted((rate, o.log_likelihood) for rate, o in points.items()),
         failed_starts=failed,
     )
+
+
+def _better(first: Optimum, second: Optimum) -> Optimum:
+    return first if first.log_likelihood >= second.log_likelihood else second
 
 
 def _best_of(maximizer: LikelihoodMaximizer, log_rate: float, optima: list[Optimum]) -> Optimum:

@@ -101,8 +101,8 @@ def fit_drift(
         kernel,
         noise_variance=1.0 if log.Yvar is not None else noise_variance,
         reward_variance=log.Y.var().item(),
-        # From a correlation of 1 - 1e-3 over the whole log to one of 1e-7 over its finest step.
-        rate_bounds=(2e-3 / span, 32 / finest),
+        # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its finest step.
+        rate_bounds=(2e-6 / span, 32 / finest),
     )
     profile = profile_rate(maximizer, num_starts, level, on_step)
     if not math.isfinite(profile.best.log_likelihood):
@@ -110,7 +110,7 @@ def fit_drift(
             f"The likelihood was not finite from any of {num_starts} starts: "
             f"{'; '.join(profile.failed_starts)}."
         )
-    return report(profile, maximizer, log, kernel, noise_variance, level, time_unit, times)
+    return report(profile, maximizer, log, kernel, level, time_unit, times)
 
 
 def scaled_kernel(base: type[RBFKernel] | type[MaternKernel], actions: Tensor, Y: Tensor) -> Kernel:

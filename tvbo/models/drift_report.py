@@ -19,6 +19,9 @@ from tvbo.theory import block_length
 FLAT = 0.1
 """A profile that changes by less than this (in nats) from no drift to no memory says nothing."""
 
+LONG = 10.0
+"""A half-life of this many lengths of the log is extrapolation."""
+
 
 @dataclass(frozen=True)
 class DriftFit:
@@ -91,7 +94,6 @@ def report(
     maximizer: LikelihoodMaximizer,
     log: DriftLog,
     kernel: Kernel,
-    noise_variance: float | None,
     level: float,
     time_unit: str,
     times: Tensor,
@@ -125,7 +127,7 @@ def report(
             -math.expm1(-rate * round_length), horizon, dim=log.actions.shape[-1], nu=nu
         ),
         n_observations=len(log),
-        messages=_messages(profile, maximizer, log, noise_variance, sigma2, level, time_unit),
+        messages=_messages(profile, maximizer, log, sigma2, level, time_unit),
         profile=[(-math.expm1(-_rate(profile, x)), y) for x, y in profile.points],
         covar_module=kernel,
     )
@@ -142,48 +144,48 @@ def _messages(
     profile: Profile,
     maximizer: LikelihoodMaximizer,
     log: DriftLog,
-    noise_variance: float | None,
     sigma2: float,
     level: float,
     time_unit: str,
 ) -> list[str]:
     """What a reader must know before trusting the numbers."""
     messages = []
-    low, high = maximizer.rate_bounds
     best = profile.best
+    low, high = profile.interval
     values = [y for _, y in profile.points]
-    if max(values) - min(values) < FLAT:
+    change = max(values) - min(values)
+    half_life = 2 * math.log(2) / math.exp(best.log_rate)
+    span = (log.times.max() - log.times.min()).item()
+    if change < FLAT:
         messages.append(
-            "The likelihood is flat: from no drift to no memory it changes by "
-            f"{max(values) - min(values):.2g} nats, so this log says nothing about ε."
+            f"The likelihood is flat: from no drift to no memory it changes by {change:.2g} nats, "
+            "so this log says nothing about ε."
         )
-    elif best.log_rate <= low:
-        messages.append("ε is at its lower bound: the log shows no drift.")
-    elif best.log_rate >= high:
-        messages.append(
-            "ε is at its upper bound: the function shares nothing between times, or the times are "
-            "too far apart to see what it shares."
-        )
-    elif profile.interval[0] == 0 and profile.interval[1] == math.inf:
+    elif low == 0 and high == math.inf:
         messages.append(
             f"The {level:.0%} interval is all of [0, 1]: the log is too short, or too sparse in "
             "time, to tell the drift."
         )
-    if profile.interval[0] > 40:
+    elif best.log_rate <= maximizer.rate_bounds[0] and low == 0:
+        messages.append("ε is at its lower bound: the log shows no drift.")
+    elif best.log_rate >= maximizer.rate_bounds[1]:
+        messages.append(
+            "ε is at its upper bound: the function shares nothing between times, or the times are "
+            "too far apart to see what it shares."
+        )
+    elif half_life > LONG * span and low > 0:
+        messages.append(
+            f"The half-life is more than {LONG:g} times the length of the log: the function "
+            "drifts, but so slowly for its variance that ε and the signal variance cannot be told "
+            "apart. Trust neither alone; a fixed kernel, or a longer log, tells ε."
+        )
+    if low > 40:
         messages.append(
             f"ε rounds to 1 per {time_unit}: state time in a shorter unit to tell it from 1."
         )
-    if log.Yvar is None and noise_variance is None:
-        floor, ceiling = (math.exp(bound) for bound in maximizer.nuisance_bounds[0])
-        if sigma2 <= 1.01 * floor:
-            messages.append(f"The noise variance is at its lower bound, {floor:.3g}.")
-        elif sigma2 >= 0.99 * ceiling:
-            messages.append(f"The noise variance is at its upper bound, {ceiling:.3g}.")
+    for name in dict.fromkeys(maximizer.at_bounds(best)):
+        value = f", {sigma2:.3g}" if name == "noise variance" else ""
+        messages.append(f"At an end of its range: {name}{value}.")
     if not best.converged:
         messages.append(f"The maximization did not converge: {best.message}.")
-    if profile.failed_starts:
-        messages.append(
-            f"{len(profile.failed_starts)} starts did not end at a maximum: "
-            f"{profile.failed_starts[0]}."
-        )
     return messages

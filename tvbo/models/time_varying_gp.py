@@ -11,7 +11,6 @@ from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.utils.datasets import SupervisedDataset
-from botorch.utils.transforms import normalize_indices
 from botorch.utils.types import DEFAULT
 from botorch.utils.types import _DefaultType as DefaultType
 from gpytorch.constraints import Interval
@@ -21,8 +20,8 @@ from gpytorch.means import Mean
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from tvbo.columns import check_finite, check_forgetting_rate
-from tvbo.kernels import ColumnKernel, TemporalDecayKernel
+from tvbo.columns import check_finite, check_forgetting_rate, split_time
+from tvbo.kernels import ColumnKernel, CovarianceMatrixKernel, TemporalDecayKernel
 
 
 class TimeVaryingGP(SingleTaskGP):
@@ -92,14 +91,7 @@ class TimeVaryingGP(SingleTaskGP):
             )
         check_finite("train_X", train_X)
         check_finite("train_Y", train_Y)
-        num_columns = train_X.shape[-1]
-        if num_columns < 2:
-            raise BotorchTensorDimensionError(
-                "Expected train_X with time and at least one other column. "
-                f"Got train_X.shape={tuple(train_X.shape)}."
-            )
-        [time_column] = normalize_indices([time_feature], d=num_columns)
-        other_columns = [i for i in range(num_columns) if i != time_column]
+        time_column, other_columns = split_time(time_feature, train_X.shape[-1])
         _, batch_shape = self.get_batch_dimensions(train_X=train_X, train_Y=train_Y)
         if covar_module is None:
             covar_module = get_covar_module_with_dim_scaled_prior(
@@ -188,14 +180,22 @@ def make_temporal_kernel(
 def output_dimensions(model: SingleTaskGP, aug_batch_shape: torch.Size) -> dict[str, int]:
     """For ``subset_output``: which axis of each parameter counts the outputs.
 
-    A parameter takes part if its shape begins with the whole augmented batch shape; one that a
-    user's kernel shares between outputs has none such and is kept whole.
+    A parameter, or a covariance matrix, takes part if its shape begins with the whole augmented
+    batch shape; one that a user's kernel shares between outputs has none such and is kept whole.
     """
     if model.num_outputs == 1:
         return {}
     depth = len(aug_batch_shape)
-    return {
-        name: depth - 1 - parameter.ndim
-        for name, parameter in model.named_parameters()
-        if parameter.shape[:depth] == aug_batch_shape
-    }
+    dimensions = {}
+    for prefix, module in model.named_modules():
+        own = dict(module.named_parameters(recurse=False))
+        if isinstance(module, Kernel):
+            # A kernel without outputs may have m rows by chance, such as an m x m covariance.
+            if module.batch_shape[:depth] != aug_batch_shape:
+                continue
+            if isinstance(module, CovarianceMatrixKernel):
+                own["covar_matrix"] = module.covar_matrix
+        for name, tensor in own.items():
+            if tensor.shape[:depth] == aug_batch_shape:
+                dimensions[f"{prefix}.{name}"] = depth - 1 - tensor.ndim
+    return dimensions

@@ -57,23 +57,23 @@ class Optimizer(ABC):
         """The next action to try.
 
         Args:
-            t: The present time, in the user's unit, never before an earlier ask's; None counts
-                rounds 1, 2, ...
+            t: The present time, in the user's unit, never before that of an earlier ask or of an
+                outcome told; None counts rounds 1, 2, ...
             context: The present context, where contexts were declared.
 
         Returns:
             A trial, open until it is told.
 
         Raises:
-            InputDataError: if ``t`` is not finite, or lies before an earlier ask's.
+            InputDataError: if ``t`` is not finite, or lies before an earlier ask or outcome.
             BotorchTensorDimensionError: if ``context`` does not fit the columns.
         """
         round_number = self._num_asked + 1
         t = check_time(float(round_number) if t is None else t)
         if t < self._t:
             raise InputDataError(
-                f"Expected t >= {self._t}, the time of an earlier ask: an action is chosen for the "
-                f"present. Got t={t}."
+                f"Expected t >= {self._t}, the time of an earlier ask or outcome: an action is "
+                f"chosen for the present. Got t={t}."
             )
         X = self._choose(round_number, t, context)
         self._num_asked = round_number
@@ -97,8 +97,7 @@ class Optimizer(ABC):
             raise BotorchTensorDimensionError(
                 f"Expected one action, 1 x {self.domain.dim}. Got X.shape={tuple(X.shape)}."
             )
-        self.domain.check(X)
-        return self._open_trial(X, check_time(t), context)
+        return self._open_trial(self.domain.snap(X), check_time(t), context)
 
     def tell(
         self, trial: Trial | int, Y: Tensor | float, Yvar: Tensor | float | None = None
@@ -124,6 +123,7 @@ class Optimizer(ABC):
         )
         self._learn(trial, observation)
         del self._open[trial.id]
+        self._t = max(self._t, trial.t)
 
     @abstractmethod
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
@@ -142,10 +142,19 @@ class Optimizer(ABC):
 
     def _find(self, trial: Trial | int) -> Trial:
         trial_id = trial.id if isinstance(trial, Trial) else trial
-        if trial_id in self._open:
-            return self._open[trial_id]
-        if isinstance(trial_id, int) and 1 <= trial_id <= self._num_trials:
+        known = isinstance(trial_id, int) and 1 <= trial_id <= self._num_trials
+        if known and trial_id not in self._open:
             raise TrialError(f"Expected an open trial. Got trial {trial_id}, told already.")
+        if known:
+            mine = self._open[trial_id]
+            if isinstance(trial, Trial) and not (
+                trial.t == mine.t and torch.equal(trial.X, mine.X)
+            ):
+                raise TrialError(
+                    f"Expected a trial of this optimizer. Got a trial {trial_id} with X="
+                    f"{trial.X.tolist()}, t={trial.t}; here it has X={mine.X.tolist()}, t={mine.t}."
+                )
+            return mine
         raise TrialError(
             f"Expected an open trial, one of {sorted(self._open)}. Got unknown trial {trial_id!r}."
         )

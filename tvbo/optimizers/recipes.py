@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Generator, Tensor
 
@@ -42,6 +43,7 @@ def tv_gp_ucb(
     forgetting_rate: float | None = None,
     noise_variance: float | None = None,
     mean_module: Mean | None = None,
+    likelihood: Likelihood | None = None,
     beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
     retention: Retention | None = None,
     refit: Refit | None = None,
@@ -58,6 +60,7 @@ def tv_gp_ucb(
         noise_variance: σ², in squared units of the reward, for outcomes told without their own.
             None learns it.
         mean_module: Prior mean; None is zero where nothing is learned, else a learned constant.
+        likelihood: As in :class:`tvbo.models.TimeVaryingGP`, for a learned noise.
         beta: A number, or a schedule by round; default ``0.8 log(4 t)``.
         retention: Which observations stay; all by default.
         refit: When hyperparameters are learned; None: never if all are given, else in each round.
@@ -81,6 +84,7 @@ def tv_gp_ucb(
         forgetting_rate=forgetting_rate,
         noise_variance=noise_variance,
         mean_module=mean_module,
+        likelihood=likelihood,
         refit=refit,
     )
     return GPOptimizer(
@@ -100,6 +104,7 @@ def gp_ucb(
     covar_module: Kernel | None = None,
     noise_variance: float | None = None,
     mean_module: Mean | None = None,
+    likelihood: Likelihood | None = None,
     beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
     retention: Retention | None = None,
     refit: Refit | None = None,
@@ -116,6 +121,7 @@ def gp_ucb(
         forgetting_rate=0.0,
         noise_variance=noise_variance,
         mean_module=mean_module,
+        likelihood=likelihood,
         beta=beta,
         retention=retention,
         refit=refit,
@@ -132,6 +138,7 @@ def r_gp_ucb(
     covar_module: Kernel | None = None,
     noise_variance: float | None = None,
     mean_module: Mean | None = None,
+    likelihood: Likelihood | None = None,
     beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
     refit: Refit | None = None,
     generator: Generator | None = None,
@@ -146,6 +153,7 @@ def r_gp_ucb(
         covar_module: See there.
         noise_variance: See there.
         mean_module: See there.
+        likelihood: See there.
         beta: See there.
         refit: See there.
         generator: See there.
@@ -156,6 +164,7 @@ def r_gp_ucb(
         covar_module=covar_module,
         noise_variance=noise_variance,
         mean_module=mean_module,
+        likelihood=likelihood,
         beta=beta,
         retention=Reset(every=every, start=start),
         refit=refit,

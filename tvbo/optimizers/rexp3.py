@@ -84,7 +84,7 @@ class RExp3(Optimizer):
             self._block_of_weights = block
         arm = torch.multinomial(self.probabilities, 1, generator=self.generator)
         self._draws[self._num_trials + 1] = (block, self.probabilities[arm].item())
-        return self.domain.choices[arm]
+        return self.domain.choices[arm].clone()
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         low, high = self.reward_bounds

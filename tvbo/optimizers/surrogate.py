@@ -10,7 +10,7 @@ from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models.transforms import Normalize, Standardize
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Generator, Tensor
@@ -46,6 +46,7 @@ class GPSurrogate:
         forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
         noise_variance: Variance of the noise, for outcomes told without their own. None learns it.
         mean_module: Prior mean. None: zero where nothing is learned, else a learned constant.
+        likelihood: As in :class:`tvbo.models.TimeVaryingGP`, for a learned noise.
         refit: When to learn. None: never if kernel, rate and noise are all given, else always.
 
     Raises:
@@ -61,6 +62,7 @@ class GPSurrogate:
         forgetting_rate: float | None = None,
         noise_variance: float | None = None,
         mean_module: Mean | None = None,
+        likelihood: Likelihood | None = None,
         refit: Refit | None = None,
     ):
         if forgetting_rate is not None:
@@ -85,6 +87,7 @@ class GPSurrogate:
         self.forgetting_rate = forgetting_rate
         self.noise_variance = noise_variance
         self.mean_module = mean_module
+        self.likelihood = likelihood
         self.refit = refit
         self.last_model: TimeVaryingGP | None = None
         self._state: dict[str, Mapping[str, Tensor]] = {}
@@ -144,6 +147,7 @@ class GPSurrogate:
             forgetting_rate=self.forgetting_rate,
             covar_module=deepcopy(self.covar_module),
             mean_module=mean_module,
+            likelihood=deepcopy(self.likelihood) if Yvar is None else None,
             # A standard deviation needs two outcomes.
             outcome_transform=Standardize(m=1) if default and len(observations) > 1 else None,
             input_transform=self._normalize() if default else None,

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from tvbo.columns import Columns, check_finite, check_last_dimension
-from tvbo.randomness import default_generator
+from tvbo.randomness import PROBLEM_SEED, default_generator
 
 
 class DriftingProblem(ABC):
@@ -17,7 +17,7 @@ class DriftingProblem(ABC):
     Args:
         columns: How its rows are laid out.
         noise_variance: Variance of the Gaussian noise on what is observed.
-        generator: Source of the noise; default a fresh one with seed 0.
+        generator: Source of the noise; default a fresh one with a fixed seed.
 
     Raises:
         ValueError: if ``noise_variance`` is negative.
@@ -30,7 +30,7 @@ class DriftingProblem(ABC):
             raise ValueError(f"Expected noise_variance >= 0. Got {noise_variance}.")
         self.columns = columns
         self.noise_variance = noise_variance
-        self.generator = default_generator(generator)
+        self.generator = default_generator(generator, PROBLEM_SEED)
 
     def __call__(self, X: Tensor) -> Tensor:
         """Noisy values of rows ``n x (d + c + 1)``: a tensor of shape ``n``."""

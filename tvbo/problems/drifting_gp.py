@@ -6,14 +6,13 @@ import math
 from copy import deepcopy
 
 import torch
-from botorch.utils.transforms import normalize_indices
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
-from tvbo.columns import check_forgetting_rate
+from tvbo.columns import check_forgetting_rate, split_time
 from tvbo.kernels import temporal_correlation
 from tvbo.problems.panel import PanelProblem
-from tvbo.randomness import default_generator
+from tvbo.randomness import PROBLEM_SEED, default_generator
 
 JITTER = 1e-8
 """Share of the mean variance added to the diagonal of a covariance before its factorization."""
@@ -39,7 +38,7 @@ def drifting_gp(
         forgetting_rate: ε per unit of time, in [0, 1].
         horizon: Number of times ``1, ..., T``.
         noise_variance: Variance of the observation noise.
-        generator: Source of the draw and of the noise; default a fresh one with seed 0.
+        generator: Source of the draw and of the noise; default a fresh one with a fixed seed.
 
     Raises:
         ValueError: if ε lies outside [0, 1], or ``horizon`` is not positive.
@@ -50,7 +49,7 @@ def drifting_gp(
     rate = check_forgetting_rate(forgetting_rate).item()
     if horizon < 1:
         raise ValueError(f"Expected horizon >= 1. Got {horizon}.")
-    generator = default_generator(generator)
+    generator = default_generator(generator, PROBLEM_SEED)
     choices = torch.as_tensor(choices, dtype=torch.float64)
     with torch.no_grad():
         root = _root(deepcopy(covar_module).to(choices)(choices).to_dense())
@@ -101,7 +100,7 @@ def drifting_gp_log(
         forgetting_rate: ε per unit of time, in [0, 1].
         noise_variance: Variance of the observation noise.
         time_feature: Index of the time column.
-        generator: Source of the draw; default a fresh one with seed 0.
+        generator: Source of the draw; default a fresh one with a fixed seed.
 
     Returns:
         Rewards, ``n x 1``.
@@ -112,11 +111,10 @@ def drifting_gp_log(
     rate = check_forgetting_rate(forgetting_rate)
     if noise_variance < 0:
         raise ValueError(f"Expected noise_variance >= 0. Got {noise_variance}.")
-    generator = default_generator(generator)
+    generator = default_generator(generator, PROBLEM_SEED)
     train_X = torch.as_tensor(train_X, dtype=torch.float64)
-    [time_column] = normalize_indices([time_feature], d=train_X.shape[-1])
-    times = train_X[:, time_column]
-    actions = train_X[:, [i for i in range(train_X.shape[-1]) if i != time_column]]
+    time_column, action_columns = split_time(time_feature, train_X.shape[-1])
+    times, actions = train_X[:, time_column], train_X[:, action_columns]
     with torch.no_grad():
         covar = deepcopy(covar_module).to(actions)(actions).to_dense()
         covar = covar * temporal_correlation((times.unsqueeze(-1) - times).abs(), rate)

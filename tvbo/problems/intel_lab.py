@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.problems.recorded import data_folder
-from tvbo.tables import TableError, read_panel
+from tvbo.tables import UNREADABLE, TableError, read_panel
 
 FILE = "intel_lab/temperature.csv.gz"
 TRAIN_STEPS = 432
@@ -69,7 +69,8 @@ def intel_lab(folder: str | Path | None = None) -> EmpiricalPanel:
         folder: Data folder; default the one that the environment variable ``TVBO_DATA`` names.
 
     Raises:
-        FileNotFoundError: if there is no such folder or file.
+        FileNotFoundError: if there is no such folder.
+        TableError: if there is no such file in it.
     """
     panel = read_panel(data_folder(folder) / FILE, resample="10min")
     return EmpiricalPanel(
@@ -108,7 +109,7 @@ def build_intel_lab(
     on_step("reading")
     try:
         readings = pd.read_csv(raw, sep=r"\s+", names=RAW_COLUMNS, header=None)
-    except (ValueError, OSError) as error:
+    except (ValueError, *UNREADABLE) as error:
         raise TableError(
             f"Expected blank-separated columns {', '.join(RAW_COLUMNS)}. Got {raw}: {error}."
         ) from error

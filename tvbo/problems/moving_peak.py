@@ -25,7 +25,7 @@ class MovingPeak(DriftingProblem):
         width: The width w of the peak.
         radius: The radius ρ of the circle, at most one half.
         noise_variance: Variance of the observation noise.
-        generator: Source of the noise; default a fresh one with seed 0.
+        generator: Source of the noise; default a fresh one with a fixed seed.
 
     Raises:
         ValueError: if an argument is out of range.
