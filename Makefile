@@ -37,6 +37,7 @@ validate: $(VENV)/.dev
 		--plot docs/results/bogunovic-fig3a.png
 
 bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
 	$(BIN)/python benchmarks/panel_likelihood.py --json docs/results/panel_likelihood.json
 
 $(VENV)/.installed: pyproject.toml constraints.txt
