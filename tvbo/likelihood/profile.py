@@ -87,7 +87,7 @@ def profile_rate(
         inner = min(max(best.log_rate, low), high)
         # A maximum at a limit may be sharper than the bounds: go on towards it.
         while excess(inner) <= 0:
-            inner += math.copysign(1.0, best.log_rate - inner)
+            inner += min(1.0, max(-1.0, best.log_rate - inner))
         # Walk outwards from the maximum: the crossing next to it is the end of the interval.
         step = 0.25 * direction
         while excess(inner + step) > 0:
