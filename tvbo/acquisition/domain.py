@@ -27,6 +27,8 @@ class Domain(Protocol):
     """A set of actions."""
 
     dim: int
+    bounds: Tensor
+    """Smallest and largest value of each column, ``2 x d``."""
 
     def maximize(
         self, acquisition: AcquisitionFunction, situation: Situation, generator: Generator
@@ -138,6 +140,7 @@ class Choices:
                 f"{int(count.max())} times."
             )
         self.choices = choices
+        self.bounds = torch.stack(choices.aminmax(dim=0))
         self.dim = choices.shape[-1]
 
     def maximize(

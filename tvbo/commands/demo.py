@@ -18,18 +18,17 @@ from tvbo.acquisition import LogBeta
 from tvbo.commands.report import (
     console,
     print_drift_fit,
-    print_reproduction,
     saved,
     working,
 )
+from tvbo.commands.reproduce import EXPERIMENTS, run_experiment
 from tvbo.history import History
 from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes
-from tvbo.plotting import new_figure, plot_average_regret, plot_tracking, save_figure
+from tvbo.plotting import plot_tracking, save_figure
 from tvbo.problems import PanelProblem, drifting_gp, unit_grid
-from tvbo.problems.intel_lab import intel_lab
 from tvbo.problems.recorded import VARIABLE
-from tvbo.reproduce import bogunovic_fig3a, mean_and_error
+from tvbo.reproduce import mean_and_error
 from tvbo.runner import run
 
 FORGETTING_RATE = 0.03
@@ -164,12 +163,10 @@ def _with_error(mean: float, error: float | None) -> str:
 
 def temperatures(out: Path) -> None:
     """The recorded data: figure 3(a) of the paper in a short form."""
-    result = bogunovic_fig3a(intel_lab(), trials=TEMPERATURE_TRIALS)
-    print_reproduction(result)
-    ax = new_figure().subplots()
-    plot_average_regret(result.regret, ax, unit="°C", time_label="round (10 minutes each)")
-    ax.figure.suptitle(result.title, fontsize=10)
-    save_figure(ax.figure, out / "temperatures.png")
-    result.to_json(out / "temperatures.json")
-    for name in ("temperatures.png", "temperatures.json"):
-        saved(out / name)
+    run_experiment(
+        EXPERIMENTS["bogunovic-fig3a"],
+        trials=TEMPERATURE_TRIALS,
+        seed=0,
+        json=out / "temperatures.json",
+        plot=out / "temperatures.png",
+    )

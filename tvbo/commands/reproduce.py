@@ -64,7 +64,13 @@ def reproduce(
         raise TableError(
             f"Expected the name of a reproduction: {', '.join(EXPERIMENTS)}. Got {name}."
         )
-    experiment = EXPERIMENTS[name]
+    run_experiment(EXPERIMENTS[name], trials, seed, json, plot)
+
+
+def run_experiment(
+    experiment: Experiment, trials: int, seed: int, json: Path | None, plot: Path | None
+) -> None:
+    """Run, print, and save what was asked for."""
     result = experiment.run(trials, seed)
     print_reproduction(result)
     if json is not None:

@@ -72,14 +72,9 @@ def tv_gp_ucb(
     """
     domain = make_domain(bounds, choices)
     columns = Columns(domain.dim)
-    if isinstance(domain, Choices):
-        action_bounds = domain.choices.aminmax(dim=0)
-        action_bounds = (action_bounds.min, action_bounds.max)
-    else:
-        action_bounds = domain.bounds
     surrogate = GPSurrogate(
         columns,
-        action_bounds,
+        domain.bounds,
         covar_module=covar_module,
         forgetting_rate=forgetting_rate,
         noise_variance=noise_variance,
