@@ -39,6 +39,32 @@ def test_panel_resampled_and_cut(write):
     assert read_panel(write(PANEL), rows=":3").values.shape == (3, 2)
 
 
+def test_panel_with_gaps_where_they_are_allowed(write):
+    text = "when,a,b\n2020-01-01 00:00,1,\n2020-01-01 00:30,,4\n"
+    panel = read_panel(write(text), allow_gaps=True)
+    assert panel.values.isnan().tolist() == [[False, True], [True, False]]
+    assert panel.values.nansum() == 5.0
+    resampled = read_panel(write(text), resample="10min", allow_gaps=True)
+    assert resampled.values.shape == (4, 2)
+    assert int(resampled.values.isnan().sum()) == 6
+    assert resampled.axis.times.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("t,a,b\n1,1,\n2,2,\n", {}, "a reading of every arm. Got none of arm 'b' in 2 rows"),
+        (PANEL + "2020-01-01 00:20,,3\n", {"rows": "4:5"}, "Got none of arm 'a' in 1 rows"),
+        ("t,a\n1,1\n2,x\n", {}, "Got 'x' in line 3"),
+        ("t,a\n1,1\n2,inf\n", {}, "Got an infinity in line 3"),
+        ("t,a\n1,1\n,2\n", {}, "Got an empty cell in line 3"),
+    ],
+)
+def test_panels_that_are_of_no_use_with_gaps_either(write, text, options, message):
+    with pytest.raises(TableError, match=message):
+        read_panel(write(text), allow_gaps=True, **options)
+
+
 def test_panel_in_another_unit(write):
     assert read_panel(write(PANEL), time_unit="1h").axis.times[-1].item() == 0.25
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +12,7 @@ import torch
 from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 from torch import Tensor
 
-UNREADABLE = (
-    pd.errors.ParserError,
-    pd.errors.EmptyDataError,
-    UnicodeDecodeError,
-    OSError,
-    EOFError,
-    zlib.error,
-)
-"""What pandas raises for a file that is no CSV, or a compressed file that is cut off or broken."""
-
-
-class TableError(ValueError):
-    """A file that does not hold what was asked of it."""
+from tvbo.csv_files import TableError, line_of, numbers_of, read_csv
 
 
 @dataclass(frozen=True)
@@ -47,7 +34,7 @@ class PanelTable:
 
     Args:
         axis: The times.
-        values: ``T x n``.
+        values: ``T x n``; NaN where there is no reading.
         arms: Names of the arms.
     """
 
@@ -83,6 +70,7 @@ def read_panel(
     resample: str | None = None,
     rows: str | None = None,
     time_unit: str | None = None,
+    allow_gaps: bool = False,
 ) -> PanelTable:
     """Read a panel: first column a timestamp (or a number), every other column an arm.
 
@@ -93,11 +81,13 @@ def read_panel(
         time_unit: Unit of time, such as ``1h``. Default: the resampling step, else the commonest
             gap between timestamps. Numeric times are used as they are; this is then but their
             unit's name.
+        allow_gaps: Whether cells may be empty; their values are NaN. An arm without any reading
+            is refused all the same.
 
     Raises:
         TableError: if the file, a column or a cell is not as expected; the message names it.
     """
-    frame = _read(path)
+    frame = read_csv(path)
     if frame.shape[1] < 2:
         raise TableError(
             f"Expected a time column and at least one arm in {path}. "
@@ -105,7 +95,9 @@ def read_panel(
         )
     time_name, *arms = frame.columns
     times = _time_column(frame, time_name, path)
-    values = frame[arms].apply(lambda column: _numbers(column, path, allow_empty=bool(resample)))
+    values = frame[arms].apply(
+        lambda column: numbers_of(column, path, allow_empty=allow_gaps or bool(resample))
+    )
     values.index = pd.Index(times)
     if values.index.has_duplicates:
         repeated = values.index[values.index.duplicated()][0]
@@ -119,7 +111,9 @@ def read_panel(
             )
         values = values.resample(_timedelta("resample", resample)).mean()
     values = values.iloc[_row_range(rows, len(values))]
-    _refuse_gaps(values)
+    _refuse_empty_arms(values)
+    if not allow_gaps:
+        _refuse_gaps(values)
     axis = _time_axis(values.index.to_series(), time_unit or resample)
     return PanelTable(axis, torch.tensor(values.to_numpy(dtype=float)), [str(a) for a in arms])
 
@@ -147,7 +141,7 @@ def read_log(
     Raises:
         TableError: if the file, a column or a cell is not as expected; the message names it.
     """
-    frame = _read(path)
+    frame = read_csv(path)
     if not actions:
         raise TableError("Expected at least one action column. Got none.")
     wanted = [time, reward, *actions, *([reward_variance] if reward_variance else [])]
@@ -160,7 +154,7 @@ def read_log(
     if len(set(wanted)) < len(wanted):
         raise TableError(f"Expected different columns for each role. Got {', '.join(wanted)}.")
     frame = frame.iloc[_row_range(rows, len(frame))]
-    numbers = {name: _numbers(frame[name], path) for name in wanted[1:]}
+    numbers = {name: numbers_of(frame[name], path) for name in wanted[1:]}
 
     def tensor(names: Sequence[str]) -> Tensor:
         return torch.tensor(np.stack([numbers[name].to_numpy(dtype=float) for name in names], -1))
@@ -173,60 +167,17 @@ def read_log(
     )
 
 
-def _read(path: str | Path) -> pd.DataFrame:
-    if not Path(path).is_file():
-        raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
-    try:
-        frame = pd.read_csv(path)
-    except UNREADABLE as error:
-        raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.") from error
-    if not isinstance(frame.index, pd.RangeIndex):
-        raise TableError(
-            f"Expected as many cells in each row of {path} as in its header, {frame.shape[1]}. "
-            "Got rows with more."
-        )
-    if frame.empty:
-        raise TableError(f"Expected rows in {path}. Got an empty log.")
-    return frame
-
-
-def _line(index: int) -> str:
-    """A row as a person finds it: the line of the file, the header being line 1."""
-    return f"line {index + 2}"
-
-
-def _numbers(column: pd.Series, path: str | Path, allow_empty: bool = False) -> pd.Series:
-    numbers = pd.to_numeric(column, errors="coerce")
-    unreadable = numbers.isna() & column.notna()
-    if unreadable.any():
-        index = unreadable.idxmax()
-        raise TableError(
-            f"Expected numbers in column '{column.name}' of {path}. "
-            f"Got {column[index]!r} in {_line(index)}."
-        )
-    infinite = np.isinf(numbers)
-    missing = numbers.isna() & (not allow_empty)
-    if (infinite | missing).any():
-        index = (infinite | missing).idxmax()
-        what = "an infinity" if infinite[index] else "an empty cell"
-        raise TableError(
-            f"Expected finite numbers in column '{column.name}' of {path}. "
-            f"Got {what} in {_line(index)}."
-        )
-    return numbers.astype(float)
-
-
 def _time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
     column = frame[name]
     if is_numeric_dtype(column):
-        return _numbers(column, path)
+        return numbers_of(column, path)
     # In UTC, since a log may cross a change of the clocks; without offsets it stays as written.
     times = pd.to_datetime(column, errors="coerce", format="ISO8601", utc=True).dt.tz_convert(None)
     if times.isna().any():
         index = times.isna().idxmax()
         raise TableError(
             f"Expected timestamps like 2004-03-04 00:10:00, or numbers, in column '{name}' of "
-            f"{path}. Got {column[index]!r} in {_line(index)}."
+            f"{path}. Got {column[index]!r} in {line_of(index)}."
         )
     return times
 
@@ -279,6 +230,15 @@ def _row_range(text: str | None, length: int) -> slice:
             f"Expected rows among the {length} there are. Got {text!r}, which is none."
         )
     return chosen
+
+
+def _refuse_empty_arms(values: pd.DataFrame) -> None:
+    empty = values.columns[values.isna().all()]
+    if len(empty):
+        raise TableError(
+            f"Expected a reading of every arm. Got none of arm '{empty[0]}' in {len(values)} rows; "
+            "drop the arm, or choose other rows."
+        )
 
 
 def _refuse_gaps(values: pd.DataFrame) -> None:

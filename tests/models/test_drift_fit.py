@@ -7,12 +7,11 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from scipy.stats import chi2
 
-from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.likelihood import DenseLikelihood, DriftLog, panel_rows
 from tvbo.models import fit_drift
-from tvbo.models.drift_fit import MAX_DENSE, scaled_kernel
+from tvbo.models.drift_fit import scaled_kernel
 from tvbo.problems import drifting_gp, drifting_gp_log, unit_grid
-from tvbo.problems.intel_lab import empirical_covariance
 from tvbo.tables import read_panel
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
@@ -330,8 +329,101 @@ def test_level_and_starts_must_make_sense():
             fit_drift(X, Y, **wrong)
 
 
-def test_a_long_log_that_is_no_panel_is_refused():
-    times = torch.arange(MAX_DENSE + 1.0)
-    X = torch.stack([times.sin(), times], dim=-1)
-    with pytest.raises(InputDataError, match="at most 3000 observations"):
-        fit_drift(X, times.cos().unsqueeze(-1))
+def draw_arms(rate, n, arms=5, seed=0, noise=0.05):
+    """A log over few arms at irregular times, in the order of time, drawn step by step."""
+    generator = torch.Generator().manual_seed(seed)
+    choices = torch.linspace(0, 1, arms).unsqueeze(-1)
+    root = torch.linalg.cholesky(known_kernel()(choices).to_dense() + 1e-10 * torch.eye(arms))
+    times = torch.sort(n * torch.rand(n, generator=generator)).values
+    kept = torch.exp(-0.5 * rate * times.diff(prepend=times[:1])).tolist()
+    state, values = root @ torch.randn(arms, generator=generator), []
+    arm = torch.randint(arms, (n,), generator=generator)
+    for step, place in zip(kept, arm.tolist(), strict=True):
+        fresh = root @ torch.randn(arms, generator=generator)
+        state = step * state + (1 - step**2) ** 0.5 * fresh
+        values.append(state[place])
+    Y = torch.stack(values) + noise**0.5 * torch.randn(n, generator=generator)
+    return torch.cat([choices[arm], times.unsqueeze(-1)], dim=-1), Y.unsqueeze(-1)
+
+
+def test_a_long_irregular_log_recovers_the_rate():
+    rate = 0.05
+    X, Y = draw_arms(rate, n=4000, seed=1)
+    fit = fit_drift(X, Y, covar_module=ScaleKernel(known_kernel()))
+    epsilon = -math.expm1(-rate)
+    low, high = fit.forgetting_rate_interval
+    assert low < epsilon < high
+    assert high / low < 1.7
+    assert fit.n_observations == 4000
+    assert fit.messages == []
+
+
+def test_a_thinned_log_for_the_starts_changes_nothing(monkeypatch):
+    X, Y = draw_arms(0.05, n=2100)
+    kernel = ScaleKernel(known_kernel())
+    thinned = fit_drift(X, Y, covar_module=kernel)
+    monkeypatch.setattr("tvbo.models.drift_fit.SCOUT", 10_000)
+    whole = fit_drift(X, Y, covar_module=kernel)
+    assert thinned.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-6)
+    assert thinned.lr_statistic == pytest.approx(whole.lr_statistic, abs=1e-5)
+    assert thinned.forgetting_rate == pytest.approx(whole.forgetting_rate, rel=1e-4)
+    assert thinned.forgetting_rate_interval == pytest.approx(
+        whole.forgetting_rate_interval, rel=2e-4
+    )
+
+
+def test_a_panel_with_gaps_gives_nearly_the_same_fit():
+    problem = drifting_gp(unit_grid(3), known_kernel(), 0.1, horizon=200, noise_variance=0.05)
+    kernel = CovarianceMatrixKernel(known_kernel()(problem.choices).to_dense())
+    generator = torch.Generator().manual_seed(3)
+    values = problem.values + 0.05**0.5 * torch.randn(200, 9, generator=generator)
+    gappy = values.clone()
+    gappy[torch.rand(200, 9, generator=generator) < 0.05] = float("nan")
+    full, rest = (
+        fit_drift(*panel_rows(v, problem.times), covar_module=kernel) for v in (values, gappy)
+    )
+    assert rest.n_observations == int((~gappy.isnan()).sum())
+    low, high = full.forgetting_rate_interval
+    assert low < rest.forgetting_rate < high
+
+
+def test_stretches_share_the_parameters_and_nothing_else():
+    days = [draw_arms(0.05, n=300, seed=seed) for seed in range(3)]
+    X, Y = (torch.cat(parts) for parts in zip(*days, strict=True))
+    day = torch.arange(3).repeat_interleave(300)
+    fit = fit_drift(X, Y, stretches=day, covar_module=known_kernel(), noise_variance=0.05, mean=0.0)
+    rate = torch.tensor(-math.log1p(-fit.forgetting_rate))
+    alone = sum(
+        DenseLikelihood(DriftLog.from_rows(*part, None, -1), known_kernel(), 0.0)(
+            rate, torch.tensor(0.05)
+        )[0].item()
+        for part in days
+    )
+    assert fit.log_likelihood == pytest.approx(alone, rel=1e-10)
+    low, high = fit.forgetting_rate_interval
+    assert low < -math.expm1(-0.05) < high
+
+
+@pytest.mark.parametrize(
+    "labels", [torch.zeros(9), torch.zeros(10, 1), torch.full((10,), math.nan)]
+)
+def test_stretches_must_label_every_row(labels):
+    X, Y = draw_log(0.05, n=10)
+    with pytest.raises(InputDataError, match="label of its stretch for each of 10 observations"):
+        fit_drift(X, Y, stretches=labels)
+
+
+def test_a_stretch_must_have_two_times():
+    X, Y = draw_log(0.05, n=10)
+    with pytest.raises(InputDataError, match="at two times at least. Got each stretch at one"):
+        fit_drift(X, Y, stretches=torch.arange(10))
+
+
+def test_what_a_long_log_of_many_actions_neglects_is_said(monkeypatch):
+    monkeypatch.setattr("tvbo.likelihood.choose.MAX_DENSE", 500)
+    X, Y = draw_log(0.005, n=760)
+    fit = fit_drift(X, Y, covar_module=known_kernel(), noise_variance=0.05, mean=0.0, num_starts=1)
+    [message] = fit.messages
+    assert "on the 500 before it" in message
+    # Of four blocks of 190 the last has rows left out, the nearest of them 501 steps before it.
+    assert f"at most {(1 - fit.forgetting_rate) ** 501:.2g}" in message

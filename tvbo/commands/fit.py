@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -10,15 +11,16 @@ from typing import Annotated
 
 import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from tvbo.commands.report import print_drift_fit, saved, working
-from tvbo.kernels import CovarianceMatrixKernel
-from tvbo.likelihood import panel_rows
+from tvbo.commands.report import print_drift_fit, progress_console, saved
+from tvbo.csv_files import TableError
+from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
+from tvbo.likelihood import panel_rows, steps
 from tvbo.models import DriftFit, fit_drift
 from tvbo.models.drift_fit import scaled_kernel
 from tvbo.plotting import plot_drift_fit, save_figure
-from tvbo.problems.intel_lab import empirical_covariance
-from tvbo.tables import LogTable, TableError, read_log, read_panel
+from tvbo.tables import LogTable, read_log, read_panel
 
 
 class KernelName(StrEnum):
@@ -71,9 +73,10 @@ def fit(
     """Learn how fast the objective drifts from a log, with an interval.
 
     A long log has one row per observation: tvbo fit LOG.csv --time t --reward y --action x1,x2.
-    A panel has one row per time and one column per arm: tvbo fit PANEL.csv --panel.
+    A panel has one row per time and one column per arm: tvbo fit PANEL.csv --panel. Its cells may
+    be empty.
     """
-    with working("fitting") as on_step:
+    with _fitting() as on_step:
         if panel:
             _refuse(
                 "--panel",
@@ -117,6 +120,33 @@ KERNEL_IS_ESTIMATED = (
     "fewer half-lives the panel spans, the more the interval is too narrow."
 )
 
+NUM_STARTS = 4
+"""Starts of the maximization."""
+
+
+@contextmanager
+def _fitting() -> Iterator[Callable[[str], None]]:
+    """A bar on stderr that says which step of how many is being done, and for how long."""
+    order = steps(NUM_STARTS)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("fitting: {task.description}"),
+        BarColumn(),
+        TextColumn("step {task.fields[number]} of {task.total}"),
+        TimeElapsedColumn(),
+    )
+    on_a_terminal = progress_console.is_interactive
+    with Progress(
+        *columns, console=progress_console, transient=True, disable=not on_a_terminal
+    ) as progress:
+        task = progress.add_task("reading", total=len(order), number=0)
+
+        def on_step(step: str) -> None:
+            done = order.index(step)
+            progress.update(task, description=step, completed=done, number=done + 1)
+
+        yield on_step
+
 
 def _fit_panel(
     log: Path,
@@ -127,16 +157,17 @@ def _fit_panel(
     level: float,
     on_step: Callable[[str], None],
 ) -> DriftFit:
-    table = read_panel(log, resample, rows, time_unit)
+    table = read_panel(log, resample, rows, time_unit, allow_gaps=True)
     train_X, train_Y = panel_rows(table.values, table.axis.times)
     result = fit_drift(
         train_X,
         train_Y,
         covar_module=CovarianceMatrixKernel(empirical_covariance(table.values)),
         noise_variance=noise_variance,
-        mean=table.values.mean().item(),
+        mean=table.values.nanmean().item(),
         time_unit=table.axis.unit,
         level=level,
+        num_starts=NUM_STARTS,
         on_step=on_step,
     )
     return replace(result, messages=[*result.messages, KERNEL_IS_ESTIMATED])
@@ -157,6 +188,7 @@ def _fit_log(
         noise_variance=noise_variance,
         time_unit=table.axis.unit,
         level=level,
+        num_starts=NUM_STARTS,
         on_step=on_step,
     )
 

@@ -1,19 +1,30 @@
-"""Exact log likelihoods of a drifting GP, and their maximization."""
+"""Log likelihoods of a drifting GP for logs of every shape, and their maximization."""
 
+from tvbo.likelihood.blocks import BlockLikelihood
+from tvbo.likelihood.choose import make_likelihood
 from tvbo.likelihood.dense import DenseLikelihood
-from tvbo.likelihood.log import DriftLog, Panel, panel_rows
+from tvbo.likelihood.log import DriftLog
 from tvbo.likelihood.maximize import LikelihoodMaximizer, Optimum
+from tvbo.likelihood.nuisance import NuisanceParameters
 from tvbo.likelihood.panel import PanelLikelihood
-from tvbo.likelihood.profile import Profile, profile_rate
+from tvbo.likelihood.panel_log import Panel, panel_rows, panel_stretches
+from tvbo.likelihood.profile import Profile, profile_rate, steps
+from tvbo.likelihood.vecchia import VecchiaLikelihood
 
 __all__ = [
+    "BlockLikelihood",
     "DenseLikelihood",
     "DriftLog",
     "LikelihoodMaximizer",
+    "NuisanceParameters",
     "Optimum",
     "Panel",
     "PanelLikelihood",
     "Profile",
+    "VecchiaLikelihood",
+    "make_likelihood",
     "panel_rows",
+    "panel_stretches",
     "profile_rate",
+    "steps",
 ]

@@ -9,7 +9,9 @@ from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
+from tvbo.likelihood.gradient import with_gradient
 from tvbo.likelihood.log import DriftLog
+from tvbo.likelihood.mean import weighted_mean
 
 
 class DenseLikelihood:
@@ -19,7 +21,8 @@ class DenseLikelihood:
         - \tfrac{n}{2} \log 2\pi, \quad
         \Sigma_{ij} = k(x_i, x_j)\,e^{-\rho |t_i - t_j| / 2} + \sigma_i^2 \delta_{ij}
 
-    with :math:`r = y - m` and :math:`\rho = -\log(1 - \varepsilon)`. Costs :math:`O(n^3)`.
+    with :math:`r = y - m` and :math:`\rho = -\log(1 - \varepsilon)`, and
+    :math:`\Sigma_{ij} = 0` between different stretches. Costs :math:`O(n^3)`.
 
     Args:
         log: The observations.
@@ -32,6 +35,8 @@ class DenseLikelihood:
         self.mean = mean
         self.actions = log.actions
         self.lags = (log.times.unsqueeze(-1) - log.times).abs()
+        # Of the covariance, and not an infinite lag, which at ρ = 0 has no gradient.
+        self.together = (log.stretches.unsqueeze(-1) == log.stretches).double()
         self.Yvar = log.Yvar
         self.y_and_one = torch.stack([log.Y, torch.ones_like(log.Y)], dim=-1)
 
@@ -45,7 +50,8 @@ class DenseLikelihood:
         Raises:
             NotPSDError: if the covariance is singular to rounding.
         """
-        covar = self.covar_module(self.actions).to_dense() * torch.exp(-0.5 * rate * self.lags)
+        covar = self.covar_module(self.actions).to_dense() * self.together
+        covar = covar * torch.exp(-0.5 * rate * self.lags)
         noise = self.Yvar if self.Yvar is not None else noise_variance.expand(len(covar))
         covar = covar + torch.diag(noise)
         with torch.no_grad():
@@ -58,31 +64,22 @@ class DenseLikelihood:
             if mean is None:
                 mean = weighted_mean(white[:, 0], white[:, 1])
             residual = white[:, 0] - mean * white[:, 1]
-            log_likelihood = (
+            value = (
                 -0.5 * residual.square().sum()
                 - root.diagonal().log().sum()
                 - 0.5 * len(covar) * math.log(2 * math.pi)
-            )
-        if torch.is_grad_enabled():
-            log_likelihood = log_likelihood + self._gradient_carrier(covar, root, residual)
-        return log_likelihood, mean
+            ).item()
+        if not torch.is_grad_enabled():
+            return torch.tensor(value, dtype=torch.float64), mean
+        return with_gradient(value, (covar, self._weights(root, residual))), mean
 
     @staticmethod
-    def _gradient_carrier(covar: Tensor, root: Tensor, residual: Tensor) -> Tensor:
-        r"""A term of value zero that carries the gradient (25).
+    def _weights(root: Tensor, residual: Tensor) -> Tensor:
+        r"""The derivative (25) in the covariance.
 
-        It is :math:`\tfrac12 \mathrm{tr}((\alpha\alpha^\top - \Sigma^{-1})\,\partial\Sigma)`.
-        Cheaper than differentiating the factorization step by step.
+        It is :math:`\tfrac12 (\alpha\alpha^\top - \Sigma^{-1})`. Cheaper than differentiating the
+        factorization step by step.
         """
         with torch.no_grad():
             alpha = torch.linalg.solve_triangular(root.mT, residual.unsqueeze(-1), upper=True)
-            weights = 0.5 * (alpha @ alpha.mT - torch.cholesky_inverse(root))
-        return (weights * (covar - covar.detach())).sum()
-
-
-def weighted_mean(white_y: Tensor, white_one: Tensor) -> float:
-    """Generalized least squares mean from whitened outcomes and ones.
-
-    A plain number: the likelihood is stationary in it, so no gradient flows through.
-    """
-    return ((white_y * white_one).sum() / white_one.square().sum()).item()
+            return 0.5 * (alpha @ alpha.mT - torch.cholesky_inverse(root))

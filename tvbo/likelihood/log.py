@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from tvbo.columns import split_time
 from tvbo.observations import Observations
+
+RUN = 100
+"""Successive observations in each run of a thinned log."""
 
 
 @dataclass(frozen=True)
@@ -21,23 +27,38 @@ class DriftLog:
         times: ``n``.
         Y: ``n``.
         Yvar: ``n``, or None.
+        stretches: ``n``, the number of the stretch of each observation, from 0. Functions of
+            different stretches are independent.
     """
 
     actions: Tensor
     times: Tensor
     Y: Tensor
     Yvar: Tensor | None
+    stretches: Tensor
 
     @classmethod
     def from_rows(
-        cls, train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None, time_feature: int
+        cls,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None,
+        time_feature: int,
+        stretches: Tensor | None = None,
     ) -> DriftLog:
         """Split rows.
+
+        Args:
+            train_X: ``n x d`` rows, one column of them time.
+            train_Y: ``n x 1``.
+            train_Yvar: ``n x 1``, or None.
+            time_feature: Index of the time column.
+            stretches: ``n`` labels, such as days; None if the log is all one stretch.
 
         Raises:
             BotorchTensorDimensionError: if shapes do not agree, or there is no action column.
             InputDataError: if a value is not finite, there are fewer than three observations or
-                only one time, or the reward is constant.
+                only one time (in every stretch), or the reward is constant.
         """
         observations = Observations(
             *(x if x is None else x.to(torch.float64) for x in (train_X, train_Y, train_Yvar))
@@ -48,6 +69,7 @@ class DriftLog:
             times=observations.X[:, time_column],
             Y=observations.Y.squeeze(-1),
             Yvar=None if observations.Yvar is None else observations.Yvar.squeeze(-1),
+            stretches=_numbered(stretches, len(observations.X)),
         )
         if len(log) < 3:
             raise InputDataError(f"Expected at least 3 observations. Got {len(log)}.")
@@ -56,64 +78,87 @@ class DriftLog:
                 f"Expected a reward that varies. Got the constant {log.Y[0].item():g} "
                 f"in all {len(log)} observations."
             )
-        if (log.times == log.times[0]).all():
+        if len(log.gaps) == 0:
+            where = f"all {len(log)} at t={log.times[0].item():g}"
             raise InputDataError(
                 "Expected observations at two times at least. "
-                f"Got all {len(log)} at t={log.times[0].item():g}."
+                f"Got {where if stretches is None else 'each stretch at one'}."
             )
         return log
 
     def __len__(self) -> int:
         return len(self.Y)
 
+    @cached_property
+    def instants(self) -> Tensor:
+        """Rows ``[stretch | time]``, each once, in order."""
+        return torch.unique(torch.stack([self.stretches.double(), self.times], dim=-1), dim=0)
+
     @property
-    def distinct_times(self) -> Tensor:
-        """The times, each once, increasing."""
-        return torch.unique(self.times)
+    def gaps(self) -> Tensor:
+        """Gaps between successive times, those between stretches left out."""
+        stretch_steps, gaps = self.instants.diff(dim=0).unbind(-1)
+        return gaps[stretch_steps == 0]
 
+    @property
+    def span(self) -> float:
+        """From the first time to the last, of the longest stretch."""
+        numbers, times = self.instants.unbind(-1)
+        lengths = [
+            times.new_zeros(int(numbers[-1]) + 1).scatter_reduce(
+                0, numbers.long(), times, end, include_self=False
+            )
+            for end in ("amax", "amin")
+        ]
+        return (lengths[0] - lengths[1]).max().item()
 
-@dataclass(frozen=True)
-class Panel:
-    """A log in which every action was observed at every time.
+    @property
+    def order(self) -> Tensor:
+        """Places of the observations, stretch after stretch, each by time."""
+        by_time = torch.argsort(self.times, stable=True)
+        return by_time[torch.argsort(self.stretches[by_time], stable=True)]
 
-    Args:
-        actions: ``n x d``, each once.
-        times: ``T``, increasing.
-        values: ``T x n``.
-    """
+    def cut(self, size: int) -> list[tuple[slice, bool]]:
+        """Blocks of a log in order: slices, and whether each is the first of its stretch.
 
-    actions: Tensor
-    times: Tensor
-    values: Tensor
-
-    @classmethod
-    def from_log(cls, log: DriftLog) -> Panel | None:
-        """The panel that a log forms, or None.
-
-        None if a cell is missing or stands twice, or the log knows its noise.
+        Blocks of about equal length, at most ``size``; none crosses from stretch to stretch.
         """
-        if log.Yvar is not None:
-            return None
-        actions, arm = torch.unique(log.actions, dim=0, return_inverse=True)
-        times, step = torch.unique(log.times, return_inverse=True)
-        cell = step * len(actions) + arm
-        if len(cell) != len(actions) * len(times) or len(torch.unique(cell)) != len(cell):
-            return None
-        values = log.Y.new_empty(len(cell)).scatter(0, cell, log.Y)
-        return cls(actions, times, values.reshape(len(times), len(actions)))
+        blocks, start = [], 0
+        for length in torch.bincount(self.stretches).tolist():
+            count = math.ceil(length / size)
+            ends = [start + length * k // count for k in range(count + 1)]
+            blocks += [(slice(*pair), pair[0] == start) for pair in pairwise(ends)]
+            start += length
+        return blocks
 
+    def thinned(self, size: int) -> DriftLog:
+        """About ``size`` observations: runs of successive ones, spread evenly over the log.
 
-def panel_rows(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
-    """A ``T x n`` panel as rows ``[arm index | time]`` and outcomes, ``Tn x 2`` and ``Tn x 1``.
+        Runs, and not single observations, so that short lags are seen as well as long ones.
+        """
+        ordered = self.rows(self.order)
+        starts = torch.linspace(0, len(self) - RUN, size // RUN, dtype=torch.float64).long()
+        return ordered.rows((starts.unsqueeze(-1) + torch.arange(RUN)).flatten().unique())
 
-    Raises:
-        BotorchTensorDimensionError: if there is not one time for each row of ``values``.
-    """
-    if values.ndim != 2 or times.shape != values.shape[:1]:
-        raise BotorchTensorDimensionError(
-            f"Expected values T x n and T times. Got values.shape={tuple(values.shape)}, "
-            f"times.shape={tuple(times.shape)}."
+    def rows(self, chosen: Tensor | slice) -> DriftLog:
+        """The observations at some places, in their order; not checked again."""
+        return DriftLog(
+            self.actions[chosen],
+            self.times[chosen],
+            self.Y[chosen],
+            None if self.Yvar is None else self.Yvar[chosen],
+            self.stretches[chosen],
         )
-    arms = torch.arange(values.shape[1], dtype=torch.float64)
-    grid_t, grid_arm = torch.meshgrid(times.to(torch.float64), arms, indexing="ij")
-    return torch.stack([grid_arm.flatten(), grid_t.flatten()], dim=-1), values.reshape(-1, 1)
+
+
+def _numbered(stretches: Tensor | None, n: int) -> Tensor:
+    """Numbers from 0 in the order of the labels."""
+    if stretches is None:
+        return torch.zeros(n, dtype=torch.long)
+    if stretches.shape != (n,) or not torch.isfinite(stretches).all():
+        raise InputDataError(
+            f"Expected one finite label of its stretch for each of {n} observations. "
+            f"Got stretches.shape={tuple(stretches.shape)}, "
+            f"{int((~torch.isfinite(stretches)).sum())} of them not finite."
+        )
+    return torch.unique(stretches, return_inverse=True)[1]

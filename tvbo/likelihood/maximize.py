@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NotPSDError
-from scipy.optimize import OptimizeResult, minimize
+from scipy.optimize import minimize
 from torch import Tensor
+
+from tvbo.likelihood.nuisance import NuisanceParameters
+from tvbo.likelihood.quadratic import Function, Quadratic
 
 Likelihood = Callable[[Tensor, Tensor], tuple[Tensor, float]]
 """Gives the log likelihood and the mean, from the rate ρ and the noise variance."""
 
-RAW_RANGE = 8.0
-"""How far a raw kernel parameter may move from its start: a factor of 3,000 for one kept as a
-logarithm. Farther out the likelihood is flat, and the covariance singular to rounding."""
+TOLERANCE = 1e-12
+"""Gain of a step, as a share of the likelihood, at which L-BFGS-B stops. Likelihoods of drifting
+logs have long flat stretches, at each of which a looser search would stop."""
 
-AT_BOUND = 1e-3
-"""Share of its range within which a parameter is said to be at an end of it."""
-
-NOISE_SHARES = (1e-6, 0.1, 10.0)
-"""Smallest, first and largest σ², as shares of the variance of the rewards."""
+PROFILE = 1e-5
+"""Nats by which a point of the profile may lie too low: it moves an end of the interval by less
+than a ten-thousandth of its distance from the maximum."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Optimum:
         log_rate: Logarithm of ρ.
         nuisance: The other parameters, as the optimizer holds them.
         log_likelihood: Its value.
+        slope: Its derivative in log ρ, which is that of the profile.
         converged: False if the optimizer stopped for another reason than a flat gradient.
         message: The optimizer's own words.
     """
@@ -42,112 +44,105 @@ class Optimum:
     log_rate: float
     nuisance: np.ndarray
     log_likelihood: float
+    slope: float
     converged: bool
     message: str
 
 
 class LikelihoodMaximizer:
-    """L-BFGS-B over one flat vector: log ρ, log σ² if it is learned, raw kernel parameters.
+    """Maximizes over one flat vector: log ρ, and the nuisance parameters.
+
+    L-BFGS-B finds a maximum from afar; near one, Newton's method takes a few steps.
 
     Args:
         likelihood: The log likelihood; reads the kernel's parameters where they stand.
-        covar_module: The kernel, whose parameters are moved.
-        noise_variance: A fixed σ², or None to learn it.
-        reward_variance: Variance of the rewards: a learned σ² starts at a tenth of it and stays
-            between 1e-6 and 10 times it.
+        nuisance: The parameters beside the rate.
         rate_bounds: Range of ρ.
     """
 
     def __init__(
         self,
         likelihood: Likelihood,
-        covar_module: Kernel,
-        noise_variance: float | None,
-        reward_variance: float,
+        nuisance: NuisanceParameters,
         rate_bounds: tuple[float, float],
     ):
         self.likelihood = likelihood
-        self.noise_variance = noise_variance
+        self.nuisance = nuisance
         self.rate_bounds = tuple(math.log(rate) for rate in rate_bounds)
-        self._parameters = []
-        start, bounds = [], []
-        if noise_variance is None:
-            low, first, high = (math.log(share * reward_variance) for share in NOISE_SHARES)
-            bounds.append((low, high))
-            start.append(np.array([first]))
-        self.nuisance_names = [] if noise_variance is not None else ["noise variance"]
-        for name, parameter, constraint in covar_module.named_parameters_and_constraints():
-            if not parameter.requires_grad:
-                continue
-            raw = parameter.detach().flatten().numpy().copy()
-            start.append(raw)
-            if constraint is None or constraint.enforced:
-                bounds += [(x - RAW_RANGE, x + RAW_RANGE) for x in raw]
-            else:
-                box = (float(constraint.lower_bound), float(constraint.upper_bound))
-                bounds += [box] * len(raw)
-            self._parameters.append(parameter)
-            self.nuisance_names += [name.replace("raw_", "")] * len(raw)
-        self.start = np.concatenate(start) if start else np.empty(0)
-        self.nuisance_bounds = bounds
+        # The last points are asked for again: to refine a maximum, and for the slope there.
+        self._negative = lru_cache(maxsize=16)(self._evaluate)
 
-    def maximize(self, log_rate: float, nuisance: np.ndarray) -> Optimum:
-        """The nearest maximum over everything, from a start."""
-        result = self._minimize(
-            lambda theta: self._negative(theta[0], theta[1:]),
-            np.concatenate([[log_rate], nuisance]),
-            [self.rate_bounds, *self.nuisance_bounds],
-        )
-        return self._optimum(result, result.x[0], result.x[1:])
+    def explore(self, log_rate: float, nuisance: np.ndarray) -> Optimum:
+        """The nearest maximum over everything, from a start however far."""
+        return self._search(None, np.concatenate([[log_rate], nuisance]))
 
-    def maximize_at(self, log_rate: float, nuisance: np.ndarray) -> Optimum:
-        """The maximum over everything but the rate: one point of the profile."""
-        if len(nuisance) == 0:
-            value, _ = self._negative(log_rate, nuisance)
-            return Optimum(log_rate, nuisance, -value, math.isfinite(value), "evaluated")
+    def explore_at(self, log_rate: float, nuisance: np.ndarray) -> Optimum:
+        """The nearest maximum over everything but the rate."""
+        return self._search(log_rate, nuisance)
 
-        def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = self._negative(log_rate, theta)
-            return value, gradient[1:]
+    def refine(self, rough: Optimum) -> tuple[Optimum, Quadratic | None]:
+        """The maximum over everything next to a rough one.
 
-        result = self._minimize(negative, nuisance, self.nuisance_bounds)
-        return self._optimum(result, log_rate, result.x)
+        Also the quadratic model in the whole vector; None if the likelihood has none there.
+        """
+        theta = np.concatenate([[rough.log_rate], rough.nuisance])
+        optimum, model = self._refine(None, theta)
+        if model is None:
+            theta = np.concatenate([[optimum.log_rate], optimum.nuisance])
+            model = Quadratic.by_differences(*self._function(None), theta)
+        return optimum, model
 
-    def at_bounds(self, optimum: Optimum) -> list[str]:
-        """Names of the parameters, the rate apart, that stand at an end of their range."""
-        return [
-            name
-            for name, x, (low, high) in zip(
-                self.nuisance_names, optimum.nuisance, self.nuisance_bounds, strict=True
-            )
-            if min(x - low, high - x) <= AT_BOUND * (high - low)
-        ]
+    def refine_at(self, rough: Optimum) -> Optimum:
+        """The maximum over everything but the rate next to a rough one."""
+        return self._refine(rough.log_rate, rough.nuisance)[0]
+
+    def maximize_at(
+        self, log_rate: float, nuisance: np.ndarray, model: Quadratic | None
+    ) -> Optimum:
+        """The maximum over everything but the rate: one point of the profile.
+
+        Args:
+            log_rate: Logarithm of ρ.
+            nuisance: The start.
+            model: A quadratic model in the nuisance parameters near the start; it is brought up to
+                date. None if there is none.
+        """
+        if model is not None:
+            function, bounds = self._function(log_rate)
+            found = model.minimize(function, bounds, nuisance, PROFILE)
+            if found is not None:
+                return self._optimum(log_rate, found, True, "Newton's method")
+        return self._search(log_rate, nuisance)
+
+    def value(self, log_rate: float, nuisance: np.ndarray) -> float:
+        """The log likelihood."""
+        return -self._negative(log_rate, *nuisance)[0]
 
     def place(self, optimum: Optimum) -> tuple[float, float]:
         """Set the kernel to an optimum; return the noise variance and the mean there."""
-        noise = self._place(optimum.nuisance)
+        noise = self.nuisance.place(optimum.nuisance)
         with torch.no_grad():
             rate = torch.tensor(optimum.log_rate, dtype=torch.float64).exp()
             _, mean = self.likelihood(rate, noise)
         return noise.item(), mean
 
-    def _place(self, nuisance: np.ndarray) -> Tensor:
-        values = torch.as_tensor(nuisance, dtype=torch.float64)
-        if self.noise_variance is None:
-            noise, values = values[0].exp().requires_grad_(), values[1:]
-        else:
-            noise = torch.tensor(self.noise_variance, dtype=torch.float64)
-        with torch.no_grad():
-            for parameter in self._parameters:
-                part, values = values[: parameter.numel()], values[parameter.numel() :]
-                parameter.copy_(part.reshape(parameter.shape))
-        return noise
+    def _function(self, log_rate: float | None) -> tuple[Function, list[tuple[float, float]]]:
+        """What is minimized, and in what bounds: of the whole vector, or of all but the rate."""
+        if log_rate is None:
+            everything = [self.rate_bounds, *self.nuisance.bounds]
+            return lambda theta: self._negative(*theta), everything
 
-    def _negative(self, log_rate: float, nuisance: np.ndarray) -> tuple[float, np.ndarray]:
+        def at_rate(nuisance: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = self._negative(log_rate, *nuisance)
+            return value, gradient[1:]
+
+        return at_rate, self.nuisance.bounds
+
+    def _evaluate(self, log_rate: float, *nuisance: float) -> tuple[float, np.ndarray]:
         """Negative log likelihood and its gradient in the whole vector."""
-        noise = self._place(nuisance)
+        noise = self.nuisance.place(np.array(nuisance))
         rate = torch.tensor(log_rate, dtype=torch.float64).exp().requires_grad_()
-        inputs = [rate, *([noise] if noise.requires_grad else []), *self._parameters]
+        inputs = [rate, *([noise] if noise.requires_grad else []), *self.nuisance.kernel_parameters]
         try:
             value, _ = self.likelihood(rate, noise)
         except NotPSDError:
@@ -161,26 +156,46 @@ class LikelihoodMaximizer:
         flat[0] = flat[0] * rate.detach()
         if noise.requires_grad:
             flat[1] = flat[1] * noise.detach()
-        return -value.item(), -torch.cat(flat).numpy()
+        gradient = -torch.cat(flat).numpy()
+        # It is kept, and asked for again.
+        gradient.flags.writeable = False
+        return -value.item(), gradient
 
-    @staticmethod
-    def _minimize(
-        negative: Callable[[np.ndarray], tuple[float, np.ndarray]],
-        start: np.ndarray,
-        bounds: Sequence[tuple[float, float]],
-    ) -> OptimizeResult:
-        return minimize(
-            negative,
+    def _search(self, log_rate: float | None, start: np.ndarray) -> Optimum:
+        """L-BFGS-B."""
+        function, bounds = self._function(log_rate)
+        if len(start) == 0:
+            return self._optimum(log_rate, start, True, "evaluated")
+        result = minimize(
+            function,
             np.clip(start, *np.array(bounds).T),
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
-            options={"maxiter": 500, "ftol": 1e-12, "gtol": 1e-6},
+            options={"maxiter": 500, "ftol": TOLERANCE, "gtol": 1e-6},
         )
-
-    @staticmethod
-    def _optimum(result: OptimizeResult, log_rate: float, nuisance: np.ndarray) -> Optimum:
         # Status 2 is a line search that finds no further descent: at a maximum to rounding.
         gradient_is_flat = float(np.abs(result.jac).max()) < 1e-2 * max(1.0, abs(result.fun)) ** 0.5
-        converged = math.isfinite(result.fun) and (result.status == 0 or gradient_is_flat)
-        return Optimum(float(log_rate), nuisance, -float(result.fun), converged, result.message)
+        converged = result.status == 0 or gradient_is_flat
+        return self._optimum(log_rate, result.x, converged, result.message)
+
+    def _refine(
+        self, log_rate: float | None, rough: np.ndarray
+    ) -> tuple[Optimum, Quadratic | None]:
+        """Newton's method with a Hessian from differences; L-BFGS-B where it does not reach."""
+        function, bounds = self._function(log_rate)
+        model = Quadratic.by_differences(function, bounds, rough)
+        found = None if model is None else model.minimize(function, bounds, rough)
+        if found is None:
+            return self._search(log_rate, rough), None
+        return self._optimum(log_rate, found, True, "Newton's method"), model
+
+    def _optimum(
+        self, log_rate: float | None, theta: np.ndarray, converged: bool, message: str
+    ) -> Optimum:
+        if log_rate is None:
+            log_rate, theta = float(theta[0]), theta[1:]
+        value, gradient = self._negative(log_rate, *theta)
+        return Optimum(
+            log_rate, theta, -value, -gradient[0], converged and math.isfinite(value), message
+        )

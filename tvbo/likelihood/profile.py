@@ -7,19 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.stats import chi2
 
 from tvbo.likelihood.maximize import LikelihoodMaximizer, Optimum
-
-ROOT_TOLERANCE = 1e-4
-"""Of log ρ at the ends of an interval: a ten-thousandth of ρ."""
+from tvbo.likelihood.walk import ProfileWalk
 
 IMPROVEMENT = 1e-3
 """A point of the profile this much above the maximum, in nats, shows that it was none."""
 
 BEYOND = math.log(1e9)
 """How far outside the bounds of log ρ the limits of no drift and of no memory are taken."""
+
+LIMITS = ("no drift", "no memory")
+MAXIMUM = "maximum"
+INTERVAL = "interval"
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,18 @@ class Profile:
     failed_starts: list[str]
 
 
+def steps(num_starts: int) -> list[str]:
+    """What :func:`profile_rate` does, one thing after the other, in words."""
+    starts = [f"start {i + 1} of {num_starts}" for i in range(num_starts)]
+    return [*starts, *LIMITS, MAXIMUM, INTERVAL]
+
+
 def profile_rate(
     maximizer: LikelihoodMaximizer,
     num_starts: int,
     level: float,
     on_step: Callable[[str], None],
+    scout: LikelihoodMaximizer | None = None,
 ) -> Profile:
     """Maximize from several starts, then walk down the profile to both ends of the interval.
 
@@ -55,55 +63,51 @@ def profile_rate(
         maximizer: Of the likelihood at hand.
         num_starts: Starts, spread evenly in log ρ over the range that the log can tell apart.
         level: Confidence of the interval.
-        on_step: Told in words what is being done, for a progress bar.
+        on_step: Told what is being done, each of :func:`steps` in turn and the last of them for
+            each point of the profile, for a progress bar.
+        scout: Maximizer of the likelihood of a part of the log, with the same parameters, which
+            looks from all the starts; the maxima that it finds are starts for the whole. None if
+            the whole is quick enough.
     """
     low, high = maximizer.rate_bounds
+    scout = scout or maximizer
+    drop = 0.5 * chi2.ppf(level, df=1)
     starts = np.linspace(low, high, num_starts + 2)[1:-1]
     optima = []
-    for i, start in enumerate(starts):
-        on_step(f"start {i + 1} of {num_starts}")
-        optima.append(maximizer.maximize(start, maximizer.start))
-    on_step("no drift")
-    at_zero = _best_of(maximizer, low - BEYOND, optima)
-    on_step("no memory")
-    at_infinity = _best_of(maximizer, high + BEYOND, optima)
+    for step, start in zip(steps(num_starts), starts, strict=False):
+        on_step(step)
+        optima.append(scout.explore(start, scout.nuisance.start))
     failed = [optimum.message for optimum in optima if not optimum.converged]
-    best = max([*optima, at_zero, at_infinity], key=lambda optimum: optimum.log_likelihood)
+    on_step(LIMITS[0])
+    at_zero = maximizer.refine_at(_best_of(scout, low - BEYOND, optima))
+    on_step(LIMITS[1])
+    # Not refined: no more is reported of it than on which side of a threshold it lies.
+    rough = _best_of(scout, high + BEYOND, optima)
+    at_infinity = maximizer.explore_at(rough.log_rate, rough.nuisance)
+    on_step(MAXIMUM)
+    top = max(optima, key=lambda optimum: maximizer.value(optimum.log_rate, optimum.nuisance))
+    best, model = maximizer.refine(top)
+    if at_zero.log_likelihood > best.log_likelihood:
+        best, model = at_zero, None
+    if at_infinity.log_likelihood > best.log_likelihood - drop:
+        at_infinity = maximizer.refine_at(at_infinity)
+        if at_infinity.log_likelihood > best.log_likelihood:
+            best, model = at_infinity, None
 
     points = {o.log_rate: o for o in (at_zero, best, at_infinity)}
-    drop = 0.5 * chi2.ppf(level, df=1)
-
-    def excess(log_rate: float) -> float:
-        if log_rate not in points:
-            on_step("interval")
-            nearest = min(points, key=lambda known: abs(known - log_rate))
-            points[log_rate] = maximizer.maximize_at(log_rate, points[nearest].nuisance)
-        return points[log_rate].log_likelihood - best.log_likelihood + drop
-
-    def end(limit: Optimum, direction: float) -> float:
-        """Where the profile crosses the threshold on the way from the best rate to a limit."""
-        if limit.log_likelihood >= best.log_likelihood - drop:
-            return limit.log_rate
-        inner = min(max(best.log_rate, low), high)
-        # A maximum at a limit may be sharper than the bounds: go on towards it.
-        while excess(inner) <= 0:
-            inner += min(1.0, max(-1.0, best.log_rate - inner))
-        # Walk outwards from the maximum: the crossing next to it is the end of the interval.
-        step = 0.25 * direction
-        while excess(inner + step) > 0:
-            inner += step
-            step *= 1.5
-        return brentq(excess, *sorted((inner, inner + step)), xtol=ROOT_TOLERANCE)
-
     while True:
-        lower, upper = end(at_zero, -1.0), end(at_infinity, 1.0)
+        walk = ProfileWalk(maximizer, best, model, points, lambda: on_step(INTERVAL))
+        lower = _end(walk, at_zero, drop, -1.0)
+        upper = _end(walk, at_infinity, drop, 1.0)
         higher = max(points.values(), key=lambda optimum: optimum.log_likelihood)
         if higher.log_likelihood <= best.log_likelihood + IMPROVEMENT:
             break
         # The walk came upon a better maximum than any start: begin again from there.
-        best = _better(higher, maximizer.maximize(higher.log_rate, higher.nuisance))
+        best, model = maximizer.refine(higher)
+        if best.log_likelihood < higher.log_likelihood:
+            best, model = higher, None
         points[best.log_rate] = best
-        at_zero = _better(at_zero, maximizer.maximize_at(at_zero.log_rate, best.nuisance))
+        at_zero = _better(at_zero, maximizer.maximize_at(at_zero.log_rate, best.nuisance, None))
         points[at_zero.log_rate] = at_zero
     return Profile(
         best=best,
@@ -118,15 +122,30 @@ def profile_rate(
     )
 
 
+def _end(walk: ProfileWalk, limit: Optimum, drop: float, direction: float) -> float:
+    """Where the profile crosses the threshold on the way from the best rate to a limit."""
+    best = walk.best
+    threshold = best.log_likelihood - drop
+    if limit.log_likelihood >= threshold:
+        return limit.log_rate
+    low, high = walk.maximizer.rate_bounds
+    inner = min(max(best.log_rate, low), high)
+    # A maximum at a limit may be sharper than the bounds: go on towards it.
+    while inner != best.log_rate and walk.at(inner).log_likelihood <= threshold:
+        inner += min(1.0, max(-1.0, best.log_rate - inner))
+    return walk.crossing(inner, drop, direction)
+
+
 def _better(first: Optimum, second: Optimum) -> Optimum:
     return first if first.log_likelihood >= second.log_likelihood else second
 
 
 def _best_of(maximizer: LikelihoodMaximizer, log_rate: float, optima: list[Optimum]) -> Optimum:
     """The maximum at one rate, from the first start and from the best optimum found so far."""
-    best = max(optima, key=lambda optimum: optimum.log_likelihood)
-    candidates = [
-        maximizer.maximize_at(log_rate, nuisance)
-        for nuisance in (maximizer.start, best.nuisance)[: 1 + (len(maximizer.start) > 0)]
-    ]
-    return max(candidates, key=lambda optimum: optimum.log_likelihood)
+    starts = [max(optima, key=lambda optimum: optimum.log_likelihood).nuisance]
+    if len(starts[0]) > 0:
+        starts.append(maximizer.nuisance.start)
+    return max(
+        (maximizer.explore_at(log_rate, start) for start in starts),
+        key=lambda optimum: optimum.log_likelihood,
+    )

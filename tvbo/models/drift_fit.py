@@ -7,23 +7,25 @@ from collections.abc import Callable
 from copy import deepcopy
 
 import torch
-from botorch.exceptions.errors import InputDataError
 from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 from tvbo.likelihood import (
-    DenseLikelihood,
     DriftLog,
     LikelihoodMaximizer,
-    Panel,
+    NuisanceParameters,
     PanelLikelihood,
+    make_likelihood,
     profile_rate,
 )
 from tvbo.models.drift_report import DriftFit, report
 
-MAX_DENSE = 3000
-"""Observations up to which the dense likelihood is used: 3,000 take some seconds a step."""
+SCOUT = 1000
+"""Observations of the thinned log on which a long fit tries its starts."""
+
+SCOUT_PAYS = 2
+"""A log is long if it has this many times as many; a panel is quick enough at any length."""
 
 
 class DriftFitError(RuntimeError):
@@ -35,6 +37,7 @@ def fit_drift(
     train_Y: Tensor,
     train_Yvar: Tensor | None = None,
     *,
+    stretches: Tensor | None = None,
     time_feature: int = -1,
     covar_module: Kernel | None = None,
     noise_variance: float | None = None,
@@ -46,14 +49,21 @@ def fit_drift(
 ) -> DriftFit:
     r"""Learn ε from a log by maximum marginal likelihood (Bogunovic et al., 2016, Appendix B).
 
-    Rows in any order, many at one time, unequal steps. A log that holds every action at every time
-    is a panel, whose likelihood is nearly linear in its length; any other log is factorized
-    densely, up to 3,000 observations. Both are exact.
+    Rows in any order, many at one time, unequal steps, of any number. The likelihood is exact, by
+    whichever form is quickest for the log (:func:`~tvbo.likelihood.make_likelihood`): by modes if
+    every action was observed at every time, by blocks if there are few distinct actions, else
+    dense. Only a log of more than 3,000 rows over more than 1,000 actions is approximated: each
+    block is conditioned on the stretch before it, and what that neglects is said.
+
+    The starts of a log of more than 2,000 rows that is no full panel are tried on 1,000 of them,
+    in runs spread over the log; the maximum, the test and the interval are of all rows.
 
     Args:
         train_X: ``n x d`` rows, one column of them time.
         train_Y: ``n x 1`` rewards.
         train_Yvar: ``n x 1`` known noise variances, or None.
+        stretches: ``n`` labels of independent stretches of the log, such as days: functions of
+            different stretches share the parameters and nothing else. None: one stretch.
         time_feature: Index of the time column.
         covar_module: Kernel over the non-time columns; those of its parameters that require
             gradients are learned on a copy, priors not counted. Default: scaled RBF with a
@@ -67,11 +77,11 @@ def fit_drift(
 
     Returns:
         A :class:`DriftFit`. An ε at the edge of what the log can tell, a flat likelihood, noise at
-        its bound and starts that failed are said in its ``messages``.
+        its bound, what was neglected and a maximization that failed are said in its ``messages``.
 
     Raises:
-        InputDataError: if a value is not finite; there are fewer than three observations, only
-            one time, or a constant reward; or a log that is no panel is longer than 3,000.
+        InputDataError: if a value is not finite or a label missing, or there are fewer than three
+            observations, only one time, or a constant reward.
         BotorchTensorDimensionError: if shapes do not agree.
         ValueError: if ``noise_variance`` is not positive or given beside ``train_Yvar``, or
             ``level`` lies outside (0, 1), or ``num_starts`` is not positive.
@@ -89,28 +99,30 @@ def fit_drift(
         raise ValueError(
             f"Expected level in (0, 1) and num_starts >= 1. Got {level}, {num_starts}."
         )
-    log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature)
+    log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, stretches)
     if covar_module is None:
         kernel = scaled_kernel(RBFKernel, log.actions, log.Y)
     else:
         kernel = deepcopy(covar_module).double()
-    times = log.distinct_times
-    span, finest = (times[-1] - times[0]).item(), times.diff().min().item()
-    maximizer = LikelihoodMaximizer(
-        make_likelihood(log, kernel, mean),
-        kernel,
-        noise_variance=1.0 if log.Yvar is not None else noise_variance,
-        reward_variance=log.Y.var().item(),
-        # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its finest step.
-        rate_bounds=(2e-6 / span, 32 / finest),
+    # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its finest step.
+    rate_bounds = (2e-6 / log.span, 32 / log.gaps.min().item())
+    nuisance = NuisanceParameters(
+        kernel, 1.0 if log.Yvar is not None else noise_variance, log.Y.var().item()
     )
-    profile = profile_rate(maximizer, num_starts, level, on_step)
+
+    def maximizer_of(part: DriftLog) -> LikelihoodMaximizer:
+        return LikelihoodMaximizer(make_likelihood(part, kernel, mean), nuisance, rate_bounds)
+
+    maximizer, scout = maximizer_of(log), None
+    if len(log) > SCOUT_PAYS * SCOUT and not isinstance(maximizer.likelihood, PanelLikelihood):
+        scout = maximizer_of(log.thinned(SCOUT))
+    profile = profile_rate(maximizer, num_starts, level, on_step, scout)
     if not math.isfinite(profile.best.log_likelihood):
         raise DriftFitError(
             f"The likelihood was not finite from any of {num_starts} starts: "
             f"{'; '.join(profile.failed_starts)}."
         )
-    return report(profile, maximizer, log, kernel, level, time_unit, times)
+    return report(profile, maximizer, log, kernel, level, time_unit)
 
 
 def scaled_kernel(base: type[RBFKernel] | type[MaternKernel], actions: Tensor, Y: Tensor) -> Kernel:
@@ -131,23 +143,3 @@ def scaled_kernel(base: type[RBFKernel] | type[MaternKernel], actions: Tensor, Y
     kernel.base_kernel.lengthscale = torch.where(spread > 0, spread, 1.0)
     kernel.outputscale = Y.var(correction=0)
     return kernel
-
-
-def make_likelihood(
-    log: DriftLog, covar_module: Kernel, mean: float | None
-) -> DenseLikelihood | PanelLikelihood:
-    """The likelihood that fits the shape of the log.
-
-    Raises:
-        InputDataError: if the log is no full panel and longer than ``MAX_DENSE``.
-    """
-    panel = Panel.from_log(log)
-    # A panel of one action, or of two times, gains nothing from its modes.
-    if panel is not None and len(log) > len(panel.times):
-        return PanelLikelihood(panel, covar_module, mean)
-    if len(log) > MAX_DENSE:
-        raise InputDataError(
-            f"Expected at most {MAX_DENSE} observations, unless every action was observed at every "
-            f"time. Got {len(log)}; fit a stretch of the log."
-        )
-    return DenseLikelihood(log, covar_module, mean)

@@ -11,16 +11,18 @@ import torch
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from scipy.stats import chi2
-from torch import Tensor
 
-from tvbo.likelihood import DriftLog, LikelihoodMaximizer, Profile
+from tvbo.likelihood import DriftLog, LikelihoodMaximizer, Profile, VecchiaLikelihood
 from tvbo.theory import block_length
 
 FLAT = 0.1
 """A profile that changes by less than this (in nats) from no drift to no memory says nothing."""
 
+NEGLIGIBLE = 1e-6
+"""Weight below which what a likelihood neglects is not spoken of."""
+
 LONG = 10.0
-"""A half-life of this many lengths of the log is extrapolation."""
+"""A half-life of this many lengths of the log, of its longest stretch, is extrapolation."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,6 @@ def report(
     kernel: Kernel,
     level: float,
     time_unit: str,
-    times: Tensor,
 ) -> DriftFit:
     """The fit behind a profile; the kernel is left at the maximum."""
     best, at_zero = profile.best, profile.at_zero
@@ -107,8 +108,8 @@ def report(
     smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
     scaled = [k for k in kernel.modules() if isinstance(k, ScaleKernel)]
     nu = next((k.nu for k in smooth if isinstance(k, MaternKernel)), math.inf)
-    round_length = times.diff().median().item()
-    horizon = ((times[-1] - times[0]) / round_length).item() + 1
+    round_length = log.gaps.median().item()
+    horizon = log.span / round_length + 1
     return DriftFit(
         forgetting_rate=epsilon,
         forgetting_rate_interval=tuple(-math.expm1(-end) for end in profile.interval),
@@ -155,7 +156,6 @@ def _messages(
     values = [y for _, y in profile.points]
     change = max(values) - min(values)
     half_life = 2 * math.log(2) / math.exp(best.log_rate)
-    span = (log.times.max() - log.times.min()).item()
     if change < FLAT:
         messages.append(
             f"The likelihood is flat: from no drift to no memory it changes by {change:.2g} nats, "
@@ -173,7 +173,7 @@ def _messages(
             "ε is at its upper bound: the function shares nothing between times, or the times are "
             "too far apart to see what it shares."
         )
-    elif half_life > LONG * span and low > 0:
+    elif half_life > LONG * log.span and low > 0:
         messages.append(
             f"The half-life is more than {LONG:g} times the length of the log: the function "
             "drifts, but so slowly for its variance that ε and the signal variance cannot be told "
@@ -183,7 +183,17 @@ def _messages(
         messages.append(
             f"ε rounds to 1 per {time_unit}: state time in a shorter unit to tell it from 1."
         )
-    for name in dict.fromkeys(maximizer.at_bounds(best)):
+    weight = 0.0
+    if isinstance(maximizer.likelihood, VecchiaLikelihood):
+        weight = maximizer.likelihood.neglected_weight(_rate(profile, best.log_rate))
+    if weight > NEGLIGIBLE:
+        messages.append(
+            "The log is too long for the exact likelihood: each block of observations was "
+            f"conditioned on the {maximizer.likelihood.reach} before it. Of the variance of the "
+            f"function at a block, a share of at most {weight:.2g} was there already at the time "
+            "of the nearest observation left out."
+        )
+    for name in maximizer.nuisance.at_bounds(best.nuisance):
         value = f", {sigma2:.3g}" if name == "noise variance" else ""
         messages.append(f"At an end of its range: {name}{value}.")
     if not best.converged:

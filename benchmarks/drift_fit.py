@@ -1,0 +1,141 @@
+"""What a whole fit of the drift rate costs on 20,000 observations, against one dense likelihood.
+
+python benchmarks/drift_fit.py --json docs/results/drift_fit.json
+
+The panel is the Intel Lab's three training days (needs TVBO_DATA), 46 sensors at 432 times; its
+kernel is the empirical covariance with a learned scale, its noise is learned. The panel with gaps
+is the same with one reading in twenty left out at random. The irregular log is drawn from the model
+that the panel's fit gives: 20,000 rows over the same three days, sensors and times at random.
+One thread. The dense likelihood is measured on the first rows of the panel and extrapolated as n³.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from gpytorch.kernels import ScaleKernel
+from report import parser, show
+from torch import Tensor
+
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.likelihood import DenseLikelihood, DriftLog, panel_rows
+from tvbo.models import DriftFit, fit_drift
+from tvbo.problems.intel_lab import intel_lab
+
+DENSE_SIZE = 9000
+MISSING = 0.05
+IRREGULAR_ROWS = 20_000
+
+
+def dense_seconds(X: Tensor, Y: Tensor, covar_module: ScaleKernel) -> dict:
+    """One dense likelihood of the first rows, its value alone and with its gradient."""
+    log = DriftLog.from_rows(X[:DENSE_SIZE], Y[:DENSE_SIZE], None, -1)
+    likelihood = DenseLikelihood(log, covar_module, None)
+    rate, noise = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (0.25, 0.002))
+    started = time.perf_counter()
+    with torch.no_grad():
+        likelihood(rate, noise)
+    value_seconds = time.perf_counter() - started
+    started = time.perf_counter()
+    likelihood(rate, noise)[0].backward()
+    gradient_seconds = time.perf_counter() - started
+    growth = (len(X) / DENSE_SIZE) ** 3
+    return {
+        "what": "one dense likelihood",
+        "observations": DENSE_SIZE,
+        "value_seconds": value_seconds,
+        "value_and_gradient_seconds": gradient_seconds,
+        "extrapolated_to": len(X),
+        "extrapolated_value_seconds": growth * value_seconds,
+        "extrapolated_value_and_gradient_seconds": growth * gradient_seconds,
+    }
+
+
+def whole_fit(what: str, X: Tensor, Y: Tensor, covar_module: ScaleKernel) -> tuple[dict, DriftFit]:
+    """A fit of everything, with its interval."""
+    started = time.perf_counter()
+    fit = fit_drift(X, Y, covar_module=covar_module)
+    seconds = time.perf_counter() - started
+    figures = {
+        "what": what,
+        "observations": len(X),
+        "seconds": seconds,
+        "forgetting_rate": fit.forgetting_rate,
+        "forgetting_rate_interval": fit.forgetting_rate_interval,
+        "noise_variance": fit.noise_variance,
+        "outputscale": fit.outputscale,
+        "messages": fit.messages,
+    }
+    return figures, fit
+
+
+def with_gaps(values: Tensor, generator: torch.Generator) -> Tensor:
+    """The panel with one reading in twenty left out."""
+    missing = torch.rand(values.shape, dtype=torch.float64, generator=generator) < MISSING
+    return torch.where(missing, torch.nan, values)
+
+
+def irregular_log(
+    fit: DriftFit, covar: Tensor, span: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Rows ``[arm | time]`` and outcomes drawn from the model of a fit, one after the other."""
+
+    def normal(n: int) -> Tensor:
+        return torch.randn(n, dtype=torch.float64, generator=generator)
+
+    n, arms = IRREGULAR_ROWS, len(covar)
+    arm = torch.randint(arms, (n,), generator=generator)
+    times = span * torch.rand(n, dtype=torch.float64, generator=generator).sort().values
+    kept = (1 - fit.forgetting_rate) ** (times.diff(prepend=times[:1]) / 2)
+    root = torch.linalg.cholesky(fit.outputscale * covar)
+    state, values = root @ normal(arms), []
+    for step, place in zip(kept.tolist(), arm.tolist(), strict=True):
+        state = step * state + (1 - step**2) ** 0.5 * (root @ normal(arms))
+        values.append(state[place])
+    Y = fit.mean + torch.stack(values) + fit.noise_variance**0.5 * normal(n)
+    return torch.stack([arm.double(), times], dim=-1), Y.unsqueeze(-1)
+
+
+def main() -> None:
+    """Measure, print a table, save JSON."""
+    chosen = parser(__doc__).parse_args()
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(0)
+    recorded = intel_lab()
+    values, covar = recorded.train, recorded.covar_module.covar_matrix
+    times = torch.arange(len(values), dtype=torch.float64)
+    kernel = ScaleKernel(CovarianceMatrixKernel(covar)).double()
+    X, Y = panel_rows(values, times)
+
+    panel, fit = whole_fit("full panel", X, Y, kernel)
+    gaps, _ = whole_fit("5 % missing", *panel_rows(with_gaps(values, generator), times), kernel)
+    span = (times[-1] - times[0]).item()
+    irregular, _ = whole_fit("irregular log", *irregular_log(fit, covar, span, generator), kernel)
+    dense = dense_seconds(X, Y, kernel)
+    for figures in (panel, gaps, irregular):
+        figures["share_of_one_dense_value"] = (
+            figures["seconds"] / dense["extrapolated_value_seconds"]
+        )
+        figures["times_the_panel"] = figures["seconds"] / panel["seconds"]
+    rows = [
+        (
+            f["what"],
+            f"{f['observations']}",
+            f"{f['seconds']:.2f}",
+            f"1/{1 / f['share_of_one_dense_value']:.0f}",
+            f"{f['times_the_panel']:.1f}",
+            "{:.3f}, {:.3f} to {:.3f}".format(f["forgetting_rate"], *f["forgetting_rate_interval"]),
+        )
+        for f in (panel, gaps, irregular)
+    ]
+    for what, key in (("value", "value"), ("gradient", "value_and_gradient")):
+        measured, extrapolated = dense[f"{key}_seconds"], dense[f"extrapolated_{key}_seconds"]
+        rows.append((f"one dense {what}", f"{DENSE_SIZE}", f"{measured:.1f}", "", "", ""))
+        rows.append(("as n³", f"{len(X)}", f"{extrapolated:.0f}", "", "", ""))
+    columns = ("what", "rows", "s", "of dense", "of panel", "ε per 10 min")
+    show("The whole fit, one thread", columns, rows, [panel, gaps, irregular, dense], chosen.json)
+
+
+if __name__ == "__main__":
+    main()
