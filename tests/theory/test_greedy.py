@@ -1,0 +1,112 @@
+import itertools
+import math
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+from tvbo.theory import drifting_covariance, greedy_information_gain, mutual_information
+
+NOISE = 0.1
+
+
+def random_covariance(generator, n, lengthscale=0.4):
+    kernel = RBFKernel().double()
+    kernel.lengthscale = lengthscale
+    points = torch.rand(n, 2, dtype=torch.float64, generator=generator)
+    scale = 0.3 + torch.rand(n, dtype=torch.float64, generator=generator)
+    return kernel(points).to_dense().detach() * scale * scale.unsqueeze(-1)
+
+
+def information(covar, points, rate):
+    """(14) for given points, without any recursion."""
+    chosen = covar[points][:, points]
+    times = torch.arange(len(points), dtype=torch.float64)
+    return mutual_information(drifting_covariance(chosen, times, rate), NOISE).item()
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.02, 0.5, 1.0])
+def test_incremental_is_the_log_determinant_of_what_was_chosen(generator, rate):
+    covar = random_covariance(generator, 30)
+    gain = greedy_information_gain(covar, 40, NOISE, rate)
+    for t in (1, 2, 13, 40):
+        expected = information(covar, gain.points[:t], rate)
+        assert gain.information[t - 1].item() == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.02, 0.5])
+def test_each_choice_is_the_best_next_one(generator, rate):
+    covar = random_covariance(generator, 8)
+    gain = greedy_information_gain(covar, 12, NOISE, rate)
+    for t in range(12):
+        before = gain.points[:t].tolist()
+        options = [information(covar, [*before, point], rate) for point in range(8)]
+        assert gain.information[t].item() == pytest.approx(max(options), abs=1e-10)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.05, 0.4, 1.0])
+@pytest.mark.parametrize("horizon", [1, 2, 4])
+def test_against_every_choice_there_is(generator, rate, horizon):
+    covar = random_covariance(generator, 6)
+    best = max(
+        information(covar, list(points), rate)
+        for points in itertools.product(range(6), repeat=horizon)
+    )
+    gain = greedy_information_gain(covar, horizon, NOISE, rate)
+    found = gain.information[-1].item()
+    assert gain.share == (1 - 1 / math.e if rate == 0 else 0.5)
+    assert gain.share * best <= found <= best + 1e-12
+    assert gain.ceiling[-1] >= best - 1e-12
+    if horizon == 1 or rate == 1:
+        assert found == pytest.approx(best)
+
+
+def test_greedy_is_not_always_best_but_keeps_its_promise():
+    # The middle point tells most at first; the best pair is the other two.
+    covar = torch.tensor([[1.0, 0.0, 0.74], [0.0, 1.0, 0.67], [0.74, 0.67, 1.01]])
+    gain = greedy_information_gain(covar, 2, NOISE)
+    best = information(covar.double(), [0, 1], 0.0)
+    assert gain.points[0] == 2
+    assert (1 - 1 / math.e) * best < gain.information[-1] < best < gain.ceiling[-1]
+
+
+def test_limits_of_drift(generator):
+    covar = random_covariance(generator, 20)
+    one_point = 0.5 * math.log(1 + covar.diagonal().max().item() / NOISE)
+    gains = [greedy_information_gain(covar, 15, NOISE, rate) for rate in (0.0, 1e-12, 0.1, 1.0)]
+    static, barely, drifting, forgetting = (gain.information for gain in gains)
+    torch.testing.assert_close(static, barely, rtol=1e-6, atol=1e-6)
+    rounds = torch.arange(1, 16, dtype=torch.float64)
+    torch.testing.assert_close(forgetting, one_point * rounds)
+    torch.testing.assert_close(gains[-1].ceiling, one_point * rounds)
+    assert (static[1:] < drifting[1:]).all()
+    assert (drifting[1:] < forgetting[1:]).all()
+
+
+def test_gains_of_a_static_function_diminish(generator):
+    information_gain = greedy_information_gain(random_covariance(generator, 20), 30, NOISE)
+    assert (information_gain.information.diff().diff() <= 1e-12).all()
+
+
+def test_one_point_again_and_again():
+    gain = greedy_information_gain(torch.ones(1, 1), 5, 0.25)
+    expected = [0.5 * math.log(1 + t / 0.25) for t in range(1, 6)]
+    assert gain.points.tolist() == [0] * 5
+    assert gain.information.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((torch.eye(2), 0, 0.1), "horizon to be a whole number >= 1. Got 0"),
+        ((torch.eye(2), 2.5, 0.1), "horizon to be a whole number >= 1. Got 2.5"),
+        ((torch.eye(2), math.inf, 0.1), "horizon to be a whole number >= 1. Got inf"),
+        ((torch.eye(2), 3, 0.0), "noise_variance > 0 and finite. Got 0.0"),
+        ((torch.eye(2), 3, 0.1, 1.1), r"forgetting_rate in \[0, 1\]. Got 1.1"),
+        ((torch.ones(2, 3), 3, 0.1), r"n x n, n >= 1. Got \(2, 3\)"),
+        ((torch.ones(4, 2, 2), 3, 0.1), r"covar to be n x n. Got \(4, 2, 2\)"),
+    ],
+)
+def test_bad_arguments(args, message):
+    with pytest.raises(ValueError, match=message):
+        greedy_information_gain(*args)

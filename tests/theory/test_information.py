@@ -1,0 +1,113 @@
+import itertools
+import math
+
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel
+
+from tvbo.theory import drifting_covariance, information_by_round, mutual_information
+
+NOISE = 0.05
+RATES = (0.0, 1e-3, 0.1, 0.9, 1.0)
+
+
+def random_covariance(generator, n=25, kernel=RBFKernel):
+    points = torch.rand(n, 2, dtype=torch.float64, generator=generator)
+    made = kernel().double()
+    made.lengthscale = 0.3
+    return made(points).to_dense().detach()
+
+
+@pytest.mark.parametrize("kernel", [RBFKernel, MaternKernel])
+@pytest.mark.parametrize("rate", RATES)
+def test_determinant_is_the_sum_over_rounds(generator, rate, kernel):
+    times = torch.rand(25, dtype=torch.float64, generator=generator).sort().values * 40
+    covar = drifting_covariance(random_covariance(generator, kernel=kernel), times, rate)
+    whole = mutual_information(covar, NOISE)
+    by_round = information_by_round(covar, NOISE)
+    torch.testing.assert_close(by_round[-1], whole, rtol=1e-10, atol=1e-10)
+    for n in (1, 2, 17):
+        part = mutual_information(covar[:n, :n], NOISE)
+        torch.testing.assert_close(by_round[n - 1], part, rtol=1e-10, atol=1e-10)
+
+
+def test_equation_26_in_a_plain_loop(generator):
+    covar = drifting_covariance(random_covariance(generator, n=9), torch.arange(9.0), 0.2)
+    total = 0.0
+    for t in range(9):
+        before, cross = covar[:t, :t], covar[:t, t]
+        inverse = torch.linalg.inv(before + NOISE * torch.eye(t, dtype=torch.float64))
+        variance = covar[t, t] - cross @ inverse @ cross
+        total += 0.5 * math.log(1 + variance / NOISE)
+    assert mutual_information(covar, NOISE).item() == pytest.approx(total, abs=1e-10)
+
+
+def test_covariance_under_drift_in_a_plain_loop(generator):
+    covar = random_covariance(generator, n=5)
+    times = [1.0, 1.0, 2.5, 7.0, 7.0]
+    for rate in RATES:
+        drifting = drifting_covariance(covar, times, rate)
+        for i in range(5):
+            for j in range(5):
+                decay = (1 - rate) ** (abs(times[i] - times[j]) / 2)
+                assert drifting[i, j].item() == pytest.approx(covar[i, j].item() * decay)
+
+
+def test_limits_of_drift(generator):
+    covar = random_covariance(generator)
+    times = torch.arange(25.0)
+    static = mutual_information(covar, NOISE)
+    assert torch.equal(mutual_information(drifting_covariance(covar, times, 0.0), NOISE), static)
+    new_each_round = mutual_information(drifting_covariance(covar, times, 1.0), NOISE)
+    assert new_each_round.item() == pytest.approx(25 * 0.5 * math.log(1 + 1 / NOISE))
+
+
+def test_the_faster_the_drift_the_more_there_is_to_know(generator):
+    covar = random_covariance(generator)
+    times = torch.arange(25.0)
+    gains = [mutual_information(drifting_covariance(covar, times, rate), NOISE) for rate in RATES]
+    assert all(less < more for less, more in itertools.pairwise(gains))
+
+
+def test_one_reward():
+    assert mutual_information([[2.0]], 0.5).item() == pytest.approx(0.5 * math.log(5))
+    assert information_by_round([[2.0]], 0.5).tolist() == pytest.approx([0.5 * math.log(5)])
+
+
+def test_batches(generator):
+    covar = torch.stack([random_covariance(generator, n=6) for _ in range(3)])
+    assert mutual_information(covar, NOISE).shape == (3,)
+    assert information_by_round(covar, NOISE).shape == (3, 6)
+    one = information_by_round(covar[1], NOISE)
+    torch.testing.assert_close(information_by_round(covar, NOISE)[1], one)
+
+
+@pytest.mark.parametrize("information", [mutual_information, information_by_round])
+@pytest.mark.parametrize(
+    ("covar", "noise", "message"),
+    [
+        (torch.eye(2), 0.0, "noise_variance > 0 and finite. Got 0.0"),
+        (torch.eye(2), math.nan, "noise_variance > 0 and finite. Got nan"),
+        (torch.ones(2, 3), 0.1, r"... x n x n, n >= 1. Got \(2, 3\)"),
+        (torch.ones(2), 0.1, r"Got \(2,\)"),
+        (torch.tensor([[math.nan]]), 0.1, "finite covar"),
+        (torch.tensor([[1.0, 0.5], [0.2, 1.0]]), 0.1, "symmetric covar. Got .* up to 0.3"),
+        (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), 0.1, "positive semi-definite"),
+    ],
+)
+def test_bad_arguments(information, covar, noise, message):
+    with pytest.raises(ValueError, match=message):
+        information(covar, noise)
+
+
+@pytest.mark.parametrize(
+    ("times", "rate", "message"),
+    [
+        ([1.0, 2.0], -0.1, r"forgetting_rate in \[0, 1\]. Got -0.1"),
+        ([1.0], 0.1, r"2 finite times, .* Got \[1.0\]"),
+        ([1.0, math.inf], 0.1, "2 finite times"),
+    ],
+)
+def test_bad_drift(times, rate, message):
+    with pytest.raises(ValueError, match=message):
+        drifting_covariance(torch.eye(2), times, rate)

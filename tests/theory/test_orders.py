@@ -1,0 +1,94 @@
+import math
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+from tvbo.theory import (
+    greedy_information_gain,
+    information_gain_by_blocks,
+    lower_bound_order,
+    r_gp_ucb_order,
+    tv_gp_ucb_order,
+)
+
+
+def test_squared_exponential():
+    assert r_gp_ucb_order().horizon_exponent == tv_gp_ucb_order().horizon_exponent == 0.5
+    assert r_gp_ucb_order().rate_exponent == pytest.approx(1 / 8)
+    assert tv_gp_ucb_order(dim=7).rate_exponent == pytest.approx(1 / 6)
+    assert tv_gp_ucb_order()(200, 0.01) == pytest.approx(200 * 0.01 ** (1 / 6))
+    assert tv_gp_ucb_order()(200, 0.0) == pytest.approx(math.sqrt(200))
+
+
+def test_matern():
+    # d = 2, ν = 2.5 gives c = 6 / 11.
+    resetting, forgetting = r_gp_ucb_order(dim=2, nu=2.5), tv_gp_ucb_order(dim=2, nu=2.5)
+    assert resetting.horizon_exponent == forgetting.horizon_exponent == pytest.approx(17 / 22)
+    assert resetting.rate_exponent == pytest.approx(5 / 76)
+    assert forgetting.rate_exponent == pytest.approx(5 / 54)
+
+
+def test_smooth_limit_of_matern_is_the_squared_exponential():
+    for order in (r_gp_ucb_order, tv_gp_ucb_order):
+        near, limit = order(dim=3, nu=1e9), order(dim=3)
+        assert near.rate_exponent == pytest.approx(limit.rate_exponent, abs=1e-6)
+        assert near.horizon_exponent == pytest.approx(limit.horizon_exponent, abs=1e-6)
+
+
+@pytest.mark.parametrize("nu", [2.5, 4.5, math.inf])
+def test_forgetting_smoothly_is_better_and_neither_beats_the_lower_bound(nu):
+    resetting, forgetting = r_gp_ucb_order(dim=2, nu=nu), tv_gp_ucb_order(dim=2, nu=nu)
+    for rate in (1e-6, 1e-3, 0.1):
+        lower = lower_bound_order(1e4, rate)
+        assert lower == 1e4 * rate
+        assert lower <= forgetting(1e4, rate) <= resetting(1e4, rate)
+
+
+def test_rate_exponent_from_the_bound_itself():
+    """The least of (46) over the block, per round, falls with ε at least as fast as ε^(1/3).
+
+    Its root is what (21) is made of, hence ε^(1/6).
+    """
+    kernel = RBFKernel().double()
+    kernel.lengthscale = 0.5
+    points = torch.linspace(0, 1, 20, dtype=torch.float64).unsqueeze(-1)
+    horizon = 20_000
+    gains = greedy_information_gain(kernel(points).to_dense().detach(), 2000, 1.0).information
+
+    def per_round(rate):
+        return min(
+            information_gain_by_blocks(
+                horizon=horizon,
+                block=block,
+                static_gain=gains[block - 1].item(),
+                noise_variance=1.0,
+                forgetting_rate=rate,
+            )
+            for block in range(1, 2001)
+        )
+
+    exponent = math.log(per_round(1e-4) / per_round(1e-6)) / math.log(100)
+    assert exponent > 1 / 3 - 0.05
+
+
+@pytest.mark.parametrize("order", [r_gp_ucb_order, tv_gp_ucb_order])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"nu": 2.0}, "nu > 2, or infinity for the squared exponential. Got 2.0"),
+        ({"nu": math.nan}, "nu > 2"),
+        ({"dim": 0}, "dim to be a whole number >= 1. Got 0"),
+    ],
+)
+def test_bad_kernels(order, options, message):
+    with pytest.raises(ValueError, match=message):
+        order(**options)
+
+
+@pytest.mark.parametrize("order", [tv_gp_ucb_order(), lower_bound_order])
+def test_bad_situations(order):
+    with pytest.raises(ValueError, match=r"forgetting_rate in \[0, 1\]. Got 2"):
+        order(10, 2)
+    with pytest.raises(ValueError, match="horizon >= 0 and finite. Got -1"):
+        order(-1, 0.1)
