@@ -48,6 +48,22 @@ def test_choices_find_the_maximum_over_all_chunks(acquisition, situation, genera
     assert torch.equal(found[0], points[values.argmax()])
 
 
+@pytest.mark.parametrize("chunk", [1, 7, 30, 1000])
+def test_choices_are_evaluated_in_chunks(acquisition, situation, generator, chunk):
+    points = torch.rand(30, 2, generator=generator, dtype=torch.float64)
+    sizes = []
+
+    def counted(X):
+        sizes.append(len(X))
+        return acquisition(X)
+
+    found = Choices(points, chunk=chunk).maximize(counted, situation, generator)
+    assert sizes == [chunk] * (30 // chunk) + [30 % chunk] * (30 % chunk > 0)
+    with torch.no_grad():
+        values = acquisition(situation.rows(points).unsqueeze(-2))
+    assert torch.equal(found[0], points[values.argmax()])
+
+
 def test_ties_are_broken_at_random_and_repeatably(situation):
     choices = Choices(torch.arange(40.0).unsqueeze(-1))
     flat = Situation(1, 1.0, None, Columns(1), situation.observations)

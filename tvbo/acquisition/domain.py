@@ -14,13 +14,10 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition.situation import Situation
 from tvbo.columns import check_finite, check_last_dimension
+from tvbo.finite_set import SINGLE_PRECISION, FiniteSet
 from tvbo.randomness import seeded
 
 EVALUATION_CHUNK = 512
-"""Candidates per batched posterior: beyond this, memory traffic makes a GP slower, not faster."""
-
-SINGLE_PRECISION = 1e-6
-"""Relative difference up to which two numbers are one: torch's default is float32."""
 
 
 class Domain(Protocol):
@@ -120,28 +117,22 @@ class Choices:
 
     Args:
         choices: ``n x d``, one row per action, no two alike.
+        chunk: Actions evaluated at once. Beyond some hundreds, memory traffic makes a dense GP
+            slower, not faster; a streaming one takes them all.
 
     Raises:
         BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
         InputDataError: if an entry is not finite, or a row stands twice.
     """
 
-    def __init__(self, choices: Tensor):
-        choices = torch.as_tensor(choices, dtype=torch.float64).clone()
-        if choices.ndim != 2 or 0 in choices.shape:
-            raise BotorchTensorDimensionError(
-                f"Expected choices of shape n x d. Got choices.shape={tuple(choices.shape)}."
-            )
-        check_finite("choices", choices)
-        distinct, count = torch.unique(choices, dim=0, return_counts=True)
-        if len(distinct) < len(choices):
-            raise InputDataError(
-                f"Expected choices that differ. Got {distinct[count > 1][0].tolist()} "
-                f"{int(count.max())} times."
-            )
-        self.choices = choices
-        self.bounds = torch.stack(choices.aminmax(dim=0))
-        self.dim = choices.shape[-1]
+    def __init__(self, choices: Tensor, chunk: int = EVALUATION_CHUNK):
+        self.finite_set = FiniteSet(choices)
+        self.choices = self.finite_set.choices
+        self.bounds = torch.stack(self.choices.aminmax(dim=0))
+        self.dim = self.finite_set.dim
+        if chunk < 1:
+            raise ValueError(f"Expected chunk >= 1. Got {chunk}.")
+        self.chunk = chunk
 
     def maximize(
         self, acquisition: AcquisitionFunction, situation: Situation, generator: Generator
@@ -149,7 +140,7 @@ class Choices:
         """By evaluating every action; ties are broken at random."""
         rows = situation.rows(self.choices).unsqueeze(-2)
         with torch.no_grad():
-            values = torch.cat([acquisition(part) for part in rows.split(EVALUATION_CHUNK)])
+            values = torch.cat([acquisition(part) for part in rows.split(self.chunk)])
         best = torch.nonzero(values == values.max()).squeeze(-1)
         return self._row(int(best[_uniform_index(len(best), generator)]))
 
@@ -168,15 +159,7 @@ class Choices:
             InputDataError: if a row is none of the choices.
         """
         check_action(X, self.dim)
-        distance = (X.unsqueeze(1) - self.choices).abs()
-        slack = SINGLE_PRECISION * self.choices.abs()
-        known = (distance <= slack).all(dim=-1).any(dim=-1)
-        if not known.all():
-            raise InputDataError(
-                f"Expected actions among the {len(self.choices)} choices. "
-                f"Got {X[~known][0].tolist()}."
-            )
-        return distance.sum(dim=-1).argmin(dim=-1)
+        return self.finite_set.index(X)
 
     def snap(self, X: Tensor) -> Tensor:
         """``X`` as the choices it stands for; raises if a row is none of them."""

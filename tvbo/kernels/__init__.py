@@ -2,6 +2,18 @@
 
 from tvbo.kernels.column import ColumnKernel
 from tvbo.kernels.covariance_matrix import CovarianceMatrixKernel
-from tvbo.kernels.temporal import TemporalDecayKernel, temporal_correlation
+from tvbo.kernels.empirical import empirical_covariance
+from tvbo.kernels.temporal import (
+    TemporalDecayKernel,
+    decay_exponent,
+    temporal_correlation,
+)
 
-__all__ = ["ColumnKernel", "CovarianceMatrixKernel", "TemporalDecayKernel", "temporal_correlation"]
+__all__ = [
+    "ColumnKernel",
+    "CovarianceMatrixKernel",
+    "TemporalDecayKernel",
+    "decay_exponent",
+    "empirical_covariance",
+    "temporal_correlation",
+]

@@ -15,6 +15,7 @@ from tvbo.columns import check_finite, check_forgetting_rate
 MIN_FORGETTING_RATE = 1e-6
 MAX_FORGETTING_RATE = 1 - 1e-4
 DEFAULT_FORGETTING_RATE = 0.05
+FORGETS_ALL = 1e300
 
 
 def temporal_correlation(lag: Tensor, forgetting_rate: Tensor) -> Tensor:
@@ -32,6 +33,17 @@ def temporal_correlation(lag: Tensor, forgetting_rate: Tensor) -> Tensor:
     log_keep = torch.log1p(-torch.where(forgets_all, 0.0, forgetting_rate))
     smooth = torch.exp(0.5 * lag * log_keep)
     return torch.where(forgets_all, (lag == 0).to(smooth), smooth)
+
+
+def decay_exponent(forgetting_rate: Tensor) -> Tensor:
+    r""":math:`e` such that the correlation of two times is :math:`\exp(e \cdot \text{lag})`.
+
+    For rates that are given, not learned: at ε = 1 it is finite, so that a zero lag keeps its
+    correlation of one, and so large that any other has none.
+    """
+    forgets_all = forgetting_rate == 1
+    exponent = 0.5 * torch.log1p(-torch.where(forgets_all, 0.0, forgetting_rate))
+    return torch.where(forgets_all, -FORGETS_ALL, exponent)
 
 
 class TemporalDecayKernel(Kernel):

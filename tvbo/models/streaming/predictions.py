@@ -1,0 +1,180 @@
+"""What a streaming posterior says: the BoTorch side of it, which changes nothing."""
+
+from __future__ import annotations
+
+import torch
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
+from botorch.models.model import Model
+from botorch.posteriors import GPyTorchPosterior, Posterior
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.means import Mean
+from gpytorch.settings import min_variance
+from linear_operator import to_linear_operator
+from torch import Size, Tensor
+
+from tvbo.columns import check_finite, check_last_dimension
+from tvbo.finite_set import FiniteSet
+from tvbo.models.streaming.innovations import Innovations
+
+
+class Predictions(Model):
+    """A BoTorch model on a finite set, of independent trials.
+
+    Attributes:
+        finite_set: The choices.
+        innovations: What was observed, by trial.
+        mean_module: Prior mean over rows ``[action | time]``; None is zero.
+    """
+
+    finite_set: FiniteSet
+    innovations: Innovations
+    mean_module: Mean | None
+    _batch_shape: Size
+    _rate: Tensor
+    _noise: Tensor
+
+    @property
+    def choices(self) -> Tensor:
+        """The actions, ``n x d``."""
+        return self.finite_set.choices
+
+    @property
+    def batch_shape(self) -> Size:
+        """Shape of the independent trials."""
+        return self._batch_shape
+
+    @property
+    def num_outputs(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def noise_variance(self) -> Tensor:
+        """σ², ``batch_shape``."""
+        return self._noise.reshape(self._batch_shape)
+
+    @property
+    def now(self) -> Tensor:
+        """Time of the newest observation, ``batch_shape``; minus infinity before any."""
+        return self.innovations.now.reshape(self._batch_shape)
+
+    def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of every choice at a time, without a data set in sight.
+
+        Args:
+            t: One time, or ``batch_shape``; at or after the newest observation.
+
+        Returns:
+            ``batch_shape x n`` each.
+
+        Raises:
+            BotorchTensorDimensionError: if ``t`` has another shape.
+            InputDataError: if ``t`` is not finite or lies before the newest observation.
+        """
+        time = torch.as_tensor(t, dtype=torch.float64).to(self._rate)
+        if time.ndim > 0 and time.shape != self._batch_shape:
+            raise BotorchTensorDimensionError(
+                f"Expected one time, or batch_shape={tuple(self._batch_shape)} times. "
+                f"Got t.shape={tuple(time.shape)}."
+            )
+        time = time.expand(self._batch_shape)
+        self._check_time(time, self.now)
+        fade = self.innovations.since_newest(self._trials, time.reshape(-1, 1))
+        mean = (fade * self.innovations.mean).reshape(*self._batch_shape, -1)
+        if self.mean_module is not None:
+            rows = self.choices.expand(*self._batch_shape, -1, -1)
+            time = time[..., None, None].expand(*rows.shape[:-1], 1)
+            mean = mean + self._prior_mean(torch.cat([rows, time], dim=-1))
+        reduction = fade.square() * self.innovations.reduction
+        variance = (self.innovations.covariance.diagonal - reduction).clamp_min(0.0)
+        return mean, variance.reshape(*self._batch_shape, -1)
+
+    def posterior(
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> Posterior:
+        """Joint posterior of ``q`` rows at a time.
+
+        Args:
+            X: Rows ``[action | time]``, ``... x q x (d + 1)``, the first dimensions broadcasting
+                with ``batch_shape``; no time before the newest observation.
+            output_indices: None or ``[0]``.
+            observation_noise: True adds ``noise_variance``; a tensor ``... x q x 1`` is added.
+            posterior_transform: As in BoTorch.
+
+        Raises:
+            BotorchTensorDimensionError: if the shape does not fit.
+            InputDataError: if an action is none of the choices, or a time is not finite or lies
+                before the newest observation.
+        """
+        if output_indices not in (None, [0]):
+            raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
+        index, time = self._split(X)
+        shape = self._joint_shape(X)
+        trial = self._trials.reshape(self._batch_shape).expand(shape[:-1])
+        self._check_time(time, self.now.unsqueeze(-1))
+        with torch.no_grad():
+            mean, covar = self.innovations.predict(
+                trial.reshape(-1),
+                index.expand(shape).reshape(-1, shape[-1]),
+                time.expand(shape).reshape(-1, shape[-1]),
+            )
+        covar = covar.reshape(*shape, shape[-1])
+        # As in GPyTorch, which warns of variances below this.
+        diagonal = covar.diagonal(dim1=-2, dim2=-1)
+        diagonal.clamp_(min=min_variance.value(covar.dtype))
+        if observation_noise is True:
+            diagonal += self.noise_variance.unsqueeze(-1)
+        elif observation_noise is not False:
+            diagonal += observation_noise.squeeze(-1)
+        mean = mean.reshape(shape) + self._prior_mean(X)
+        posterior = GPyTorchPosterior(MultivariateNormal(mean, to_linear_operator(covar)))
+        return posterior if posterior_transform is None else posterior_transform(posterior)
+
+    @property
+    def _trials(self) -> Tensor:
+        return torch.arange(self._rate.numel(), device=self._rate.device)
+
+    def _split(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions and times of rows, ``... x q`` each."""
+        check_last_dimension("X", X, self.finite_set.dim + 1)
+        if X.ndim < 2:
+            raise BotorchTensorDimensionError(
+                f"Expected X of shape ... x q x {self.finite_set.dim + 1}. "
+                f"Got X.shape={tuple(X.shape)}."
+            )
+        check_finite("X", X)
+        return self.finite_set.index(X[..., :-1]), X[..., -1].to(self._rate)
+
+    def _joint_shape(self, X: Tensor) -> Size:
+        """Batch of rows and trials together, and ``q``."""
+        try:
+            return Size((*torch.broadcast_shapes(X.shape[:-2], self._batch_shape), X.shape[-2]))
+        except RuntimeError as error:
+            raise BotorchTensorDimensionError(
+                f"Expected X of shape ... x q x {self.finite_set.dim + 1} that broadcasts with "
+                f"batch_shape={tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
+            ) from error
+
+    def _prior_mean(self, X: Tensor) -> Tensor | float:
+        if self.mean_module is None:
+            return 0.0
+        with torch.no_grad():
+            return self.mean_module(X.to(self._rate))
+
+    @staticmethod
+    def _check_time(time: Tensor, now: Tensor) -> None:
+        check_finite("time", time)
+        if (time < now).any():
+            raise InputDataError(
+                f"Expected times at or after the newest observation, t={now.max().item():g}. "
+                f"Got t={time.min().item():g}."
+            )

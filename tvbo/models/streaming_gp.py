@@ -1,0 +1,280 @@
+"""The exact posterior on a finite set of actions, at constant cost per round."""
+
+from __future__ import annotations
+
+import math
+from copy import copy, deepcopy
+
+import torch
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    InputDataError,
+)
+from botorch.sampling import MCSampler
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from torch import Size, Tensor
+
+from tvbo.columns import check_finite, check_forgetting_rate
+from tvbo.finite_set import FiniteSet
+from tvbo.models.streaming import FiniteCovariance, Innovations, Predictions, Room
+from tvbo.models.streaming.hyperparameters import (
+    RawKernel,
+    RawMean,
+    has_zero_mean,
+    raw_noise_variance,
+)
+from tvbo.models.time_varying_gp import TimeVaryingGP
+
+BLOCK = 256
+"""Observations taken in at once: a Cholesky factorization of this size costs little."""
+
+
+class StreamingGP(Predictions):
+    r"""A drifting GP on a finite set whose rounds never get slower.
+
+    The posterior (7)-(8) of TV-GP-UCB (Bogunovic et al., 2016), the same as that of
+    :class:`tvbo.models.TimeVaryingGP` with the same hyperparameters. Because
+    :math:`(1-\varepsilon)^{|\Delta t|/2}` is Markov in time, no growing data set is needed: an
+    observation costs :math:`O(W n)` with
+
+    .. math:: W = \lceil \ln(\text{tol}) / \ln(1 - \varepsilon) \rceil
+
+    rows for unit steps, or, where more rows weigh than there are choices, about :math:`O(n^2)`
+    whatever ε is. With ε = 0 no row ever loses its weight: then old rows are merged into an
+    ``n x n`` matrix, which is exact, or dropped beyond ``max_rows``, with the error in
+    :attr:`neglected`.
+
+    Args:
+        choices: ``n x d``, the actions (or actions and contexts), no two alike.
+        covar_module: Kernel over the choices, held fixed, used as it stands now.
+        forgetting_rate: ε per unit of time, in [0, 1]; a tensor gives each trial its own.
+        noise_variance: σ², at least 0; a tensor gives each trial its own.
+        mean_module: Prior mean over rows ``[action | time]``; None is zero.
+        batch_shape: Of independent trials, each with its own observations; broadcast with the batch
+            shapes of kernel, ``forgetting_rate`` and ``noise_variance``.
+        tol: A row is dropped once its weight :math:`(1-\varepsilon)^{\text{age}}` has fallen to
+            this. The mean loses nothing by that; posterior variances and covariances are off by at
+            most this share of the prior variance, and later observations are weighted that much
+            less exactly. An observation late by ℓ finds :math:`(1-\varepsilon)^{-\ell}` times
+            that error, unless ``max_lateness`` covers ℓ.
+        max_rows: Never hold more rows; None for as many as exactness needs. Once rows that still
+            weigh were dropped for it, no observation may come late.
+        max_lateness: In units of time: late observations up to this are as exact as others. None:
+            at least the last 256 observations are held, and any observation made since is welcome.
+            0: none comes late, which saves memory.
+
+    Raises:
+        BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
+        InputDataError: if a choice is not finite, or stands twice.
+        ValueError: if a parameter is out of range, or batch shapes do not broadcast.
+
+    Example:
+        >>> model = StreamingGP(choices, RBFKernel(), forgetting_rate=0.03, noise_variance=0.01)
+        >>> model.observe(torch.tensor([[0.2, 0.4, 1.0]]), torch.tensor([[0.7]]))  # [x1, x2, t]
+        >>> model.posterior(torch.tensor([[0.2, 0.4, 2.0]])).mean
+    """
+
+    def __init__(
+        self,
+        choices: Tensor,
+        covar_module: Kernel,
+        forgetting_rate: float | Tensor,
+        noise_variance: float | Tensor,
+        *,
+        mean_module: Mean | None = None,
+        batch_shape: Size | None = None,
+        tol: float = 1e-12,
+        max_rows: int | None = None,
+        max_lateness: float | None = None,
+    ):
+        super().__init__()
+        if not 0 < tol < 1:
+            raise ValueError(f"Expected tol in (0, 1). Got {tol}.")
+        if max_rows is not None and max_rows < 1:
+            raise ValueError(f"Expected max_rows >= 1. Got {max_rows}.")
+        if max_lateness is not None and not max_lateness >= 0:
+            raise ValueError(f"Expected max_lateness >= 0. Got {max_lateness}.")
+        self.finite_set = FiniteSet(choices)
+        like = self.finite_set.choices
+        rate = check_forgetting_rate(forgetting_rate).to(like)
+        noise = torch.as_tensor(noise_variance, dtype=torch.float64).to(like)
+        if not ((noise >= 0) & (noise < math.inf)).all():
+            raise ValueError(f"Expected noise_variance >= 0, finite. Got {noise_variance}.")
+        covar_module = deepcopy(covar_module).to(like).eval()
+        shapes = (batch_shape or Size(), covar_module.batch_shape, rate.shape, noise.shape)
+        try:
+            self._batch_shape = torch.broadcast_shapes(*shapes)
+        except RuntimeError as error:
+            raise ValueError(
+                "Expected batch_shape and batches of kernel, forgetting_rate and noise_variance "
+                f"that broadcast. Got {', '.join(str(tuple(shape)) for shape in shapes)}."
+            ) from error
+        self.mean_module = deepcopy(mean_module)
+        self.register_buffer("_rate", rate.expand(self._batch_shape).reshape(-1).clone())
+        self.register_buffer("_noise", noise.expand(self._batch_shape).reshape(-1).clone())
+        covariance = FiniteCovariance(like, covar_module, self._batch_shape)
+        self.room = Room(tol, max_lateness, max_rows)
+        self.innovations = Innovations(covariance, self._rate, self.room)
+
+    @classmethod
+    def from_model(
+        cls,
+        model: TimeVaryingGP,
+        choices: Tensor,
+        *,
+        noise_variance: float | None = None,
+        tol: float = 1e-12,
+        max_rows: int | None = None,
+        max_lateness: float | None = None,
+    ) -> StreamingGP:
+        """With the hyperparameters of a fitted model, without its observations.
+
+        Args:
+            model: A model of one output whose rows are ``[action | time]``; its transforms of
+                actions and outcomes are taken into account as they stand.
+            choices: ``n x d`` raw actions.
+            noise_variance: σ² in raw units; None takes the model's (the mean one, if fixed).
+            tol: As in the class.
+            max_rows: As in the class.
+            max_lateness: As in the class.
+
+        Raises:
+            UnsupportedError: if the model has a batch or more than one output, an outcome transform
+                other than ``Standardize``, or an input transform that changes time.
+        """
+        model = deepcopy(model).eval()
+        return cls(
+            choices,
+            RawKernel(model),
+            model.forgetting_rate.detach().squeeze(-1),
+            raw_noise_variance(model) if noise_variance is None else noise_variance,
+            mean_module=None if has_zero_mean(model) else RawMean(model),
+            tol=tol,
+            max_rows=max_rows,
+            max_lateness=max_lateness,
+        )
+
+    def reset(self) -> None:
+        """Forget every observation; the memory is kept for the next ones."""
+        self.innovations.reset()
+
+    @property
+    def forgetting_rate(self) -> Tensor:
+        """ε per unit of time, ``batch_shape``."""
+        return self._rate.reshape(self._batch_shape)
+
+    @property
+    def earliest(self) -> float:
+        """Earliest event time that can still be observed in every trial; minus infinity if any."""
+        return self.innovations.earliest.max().item()
+
+    @property
+    def num_rows(self) -> int:
+        """Rows held."""
+        return self.innovations.store.count
+
+    @property
+    def neglected(self) -> Tensor:
+        """Largest present error of a posterior covariance by dropped rows, ``batch_shape``.
+
+        As a share of the prior variance; zero if nothing was dropped, one if all may have been.
+        """
+        base = self.innovations.base
+        neglected = base.neglected * base.since(self.innovations.now).square()
+        return neglected.clamp_max(1.0).reshape(self._batch_shape)
+
+    def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
+        """Take in observations.
+
+        Args:
+            X: Rows ``[action | time]``, ``batch_shape x q x (d + 1)``, or ``q x (d + 1)`` for the
+                same rows in every trial; times in any order.
+            Y: Outcomes, ``batch_shape x q x 1``.
+            Yvar: Their noise variances, ``batch_shape x q x 1``; None for ``noise_variance``.
+
+        Raises:
+            BotorchTensorDimensionError: if shapes do not agree.
+            InputDataError: if a value is not finite, an action is none of the choices, ``Yvar`` is
+                negative, an observation is later than the rows held allow, or an outcome was
+                certain already. Nothing is taken in then.
+        """
+        index, time = self._split(X)
+        shape = (*self._batch_shape, index.shape[-1])
+        for name, value in (("Y", Y), ("Yvar", Yvar)):
+            if value is not None and value.shape != (*shape, 1):
+                raise BotorchTensorDimensionError(
+                    f"Expected {name} of shape batch_shape x q x 1 = {(*shape, 1)}. "
+                    f"Got {name}.shape={tuple(value.shape)}."
+                )
+        if shape[-1] == 0:
+            return
+        try:
+            index, time = (x.expand(shape).reshape(-1, shape[-1]) for x in (index, time))
+        except RuntimeError as error:
+            raise BotorchTensorDimensionError(
+                f"Expected X of shape batch_shape x q x {self.finite_set.dim + 1} with batch_shape="
+                f"{tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
+            ) from error
+        check_finite("Y", Y)
+        residual = Y.to(self._rate).squeeze(-1) - self._prior_mean(X)
+        residual = residual.reshape(-1, shape[-1])
+        noise = self._noise.unsqueeze(-1)
+        if Yvar is not None:
+            check_finite("Yvar", Yvar)
+            if (Yvar < 0).any():
+                raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item()}.")
+            noise = Yvar.to(self._rate).reshape(-1, shape[-1])
+        parts = [index, time, residual, noise.expand_as(time)]
+        if shape[-1] > 1:
+            order = time.argsort(dim=-1, stable=True)
+            parts = [x.gather(-1, order) for x in parts]
+        block = BLOCK if self.room.max_rows is None else min(BLOCK, self.room.max_rows)
+        blocks = list(zip(*(x.split(block, dim=-1) for x in parts), strict=True))
+        before = self.innovations.take(self._trials) if len(blocks) > 1 else self.innovations
+        try:
+            with torch.no_grad():
+                for each in blocks:
+                    self.innovations.observe(*each)
+        except InputDataError:
+            self.innovations = before
+            raise
+
+    def condition_on_observations(
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None
+    ) -> StreamingGP:
+        """A copy that has seen more.
+
+        Args:
+            X: Rows ``[action | time]``, ``... x q x (d + 1)``.
+            Y: Outcomes, ``... x q x 1``, whose first dimensions broadcast with ``batch_shape``;
+                together they are the batch shape of the copy.
+            noise: Noise variances in the shape of ``Y``; None for ``noise_variance``.
+
+        Raises:
+            As :meth:`observe`.
+        """
+        shape = torch.broadcast_shapes(Y.shape[:-2], self._batch_shape)
+        trial = self._trials.reshape(self._batch_shape).expand(shape).reshape(-1)
+        new = copy(self)
+        new._buffers = {name: buffer[trial] for name, buffer in self._buffers.items()}
+        new._modules = dict(self._modules)
+        new.innovations = self.innovations.take(trial)
+        new._batch_shape = shape
+        Y = Y.expand(*shape, *Y.shape[-2:])
+        new.observe(X, Y, None if noise is None else noise.expand_as(Y))
+        return new
+
+    def fantasize(
+        self, X: Tensor, sampler: MCSampler, observation_noise: Tensor | None = None
+    ) -> StreamingGP:
+        """Copies that have seen outcomes drawn from the posterior at ``X``.
+
+        Args:
+            X: Rows, ``... x q x (d + 1)``.
+            sampler: Draws the outcomes; its sample shape leads the batch shape of the copies.
+            observation_noise: Noise variances ``... x q x 1``; None for ``noise_variance``.
+        """
+        noise = True if observation_noise is None else observation_noise
+        Y = sampler(self.posterior(X, observation_noise=noise))
+        return self.condition_on_observations(X, Y, observation_noise)
