@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tvbo.observations import Observations
-from tvbo.retention import KeepAll, Reset, SlidingWindow
+from tvbo.retention import KeepAll, Reset, SlidingWindow, StaleCutoff
 
 
 def at_times(*times):
@@ -44,7 +44,7 @@ def test_window_longer_than_the_data_is_no_window():
 
 
 def test_no_observations():
-    for policy in (KeepAll(), Reset(every=3), SlidingWindow(length=3)):
+    for policy in (KeepAll(), Reset(every=3), SlidingWindow(length=3), StaleCutoff(0.1)):
         assert policy.keep(at_times(), None, 1.0).shape == (0,)
 
 
@@ -54,3 +54,29 @@ def test_bad_lengths(bad):
         Reset(every=bad)
     with pytest.raises(ValueError, match="Expected length > 0, in units of time. Got"):
         SlidingWindow(length=bad)
+
+
+def test_stale_is_what_weighs_no_more_than_the_tolerance():
+    """Half is lost per unit of time: 2^-3 is kept at tol 0.1, 2^-4 is not."""
+    policy = StaleCutoff(0.5, tol=0.1)
+    assert kept(policy, [1, 5.9, 6, 7, 9.5, 10], 10) == [7, 9.5, 10]
+    assert kept(policy, [6.0, 6.6, 6.7, 7.0], 10) == [6.7, 7.0]
+
+
+def test_stale_by_default_is_what_rounding_hides():
+    # 0.97^907 > 1e-12 > 0.97^908
+    assert kept(StaleCutoff(0.03), [91.0, 92.0, 93.0, 94.0], 1000) == [93.0, 94.0]
+
+
+def test_without_forgetting_nothing_is_stale_and_with_rate_one_all_but_the_present():
+    assert kept(StaleCutoff(0.0), [-1e12, 5.0], 1e12) == [-1e12, 5.0]
+    assert kept(StaleCutoff(1.0), [4.0, 4.999, 5.0], 5.0) == [5.0]
+
+
+def test_bad_cutoffs():
+    for bad in (-0.1, 1.5, float("nan")):
+        with pytest.raises(ValueError, match=r"forgetting_rate in \[0, 1\]. Got"):
+            StaleCutoff(bad)
+    for bad in (0.0, 1.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match=r"tol in \(0, 1\). Got"):
+            StaleCutoff(0.1, tol=bad)

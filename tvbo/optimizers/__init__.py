@@ -5,7 +5,8 @@ from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.rexp3 import RExp3, rexp3_block_length
-from tvbo.optimizers.surrogate import GPSurrogate
+from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
+from tvbo.optimizers.surrogate import GPSurrogate, Surrogate
 from tvbo.optimizers.trial import Trial
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "Refit",
     "RefitEvery",
     "RefitNever",
+    "StreamingSurrogate",
+    "Surrogate",
     "Trial",
     "TrialError",
     "rexp3_block_length",

@@ -9,7 +9,7 @@ from tvbo.acquisition import Acquisition, Domain, Situation
 from tvbo.columns import Columns
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.surrogate import GPSurrogate
+from tvbo.optimizers.surrogate import Surrogate
 from tvbo.optimizers.trial import Trial
 from tvbo.retention import KeepAll, Retention
 
@@ -33,7 +33,7 @@ class GPOptimizer(Optimizer):
     def __init__(
         self,
         domain: Domain,
-        surrogate: GPSurrogate,
+        surrogate: Surrogate,
         acquisition: Acquisition,
         retention: Retention | None = None,
         columns: Columns | None = None,
@@ -58,7 +58,9 @@ class GPOptimizer(Optimizer):
 
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
         keep = self.retention.keep(self.observations, self.model, t)
-        self.observations = self.observations[keep]
+        if not keep.all():
+            self.surrogate.drop(self.observations, keep, t)
+            self.observations = self.observations[keep]
         model = self.surrogate.model(self.observations, self._num_told, self.generator)
         situation = Situation(round_number, t, context, self.columns, self.observations)
         return self.domain.maximize(self.acquisition(model, situation), situation, self.generator)

@@ -13,10 +13,11 @@ from tvbo.acquisition.domain import make_domain
 from tvbo.columns import Columns
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.random_search import RandomSearch
-from tvbo.optimizers.refit import Refit
+from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.rexp3 import RExp3
-from tvbo.optimizers.surrogate import GPSurrogate
-from tvbo.retention import Reset, Retention
+from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
+from tvbo.optimizers.surrogate import GPSurrogate, Surrogate
+from tvbo.retention import Reset, Retention, StaleCutoff
 
 
 def random_search(
@@ -51,6 +52,10 @@ def tv_gp_ucb(
 ) -> GPOptimizer:
     """TV-GP-UCB: old data forgotten smoothly (Bogunovic et al., 2016, Algorithm 2).
 
+    On a finite set, unless hyperparameters are learned in each round, the model is a
+    :class:`tvbo.models.StreamingGP`: the same posterior at constant cost. Otherwise it is a
+    :class:`tvbo.models.TimeVaryingGP`.
+
     Args:
         bounds: ``2 x d`` for a box, or
         choices: ``n x d`` for a finite set.
@@ -62,7 +67,8 @@ def tv_gp_ucb(
         mean_module: Prior mean; None is zero where nothing is learned, else a learned constant.
         likelihood: As in :class:`tvbo.models.TimeVaryingGP`, for a learned noise.
         beta: A number, or a schedule by round; default ``0.8 log(4 t)``.
-        retention: Which observations stay; all by default.
+        retention: Which observations stay. None: all, but where nothing is ever learned on a
+            finite set, those that the streaming model no longer needs are let go.
         refit: When hyperparameters are learned; None: never if all are given, else in each round.
         generator: Source of randomness; default a fresh one with seed 0.
 
@@ -72,7 +78,7 @@ def tv_gp_ucb(
     """
     domain = make_domain(bounds, choices)
     columns = Columns(domain.dim)
-    surrogate = GPSurrogate(
+    dense = GPSurrogate(
         columns,
         domain.bounds,
         covar_module=covar_module,
@@ -82,6 +88,12 @@ def tv_gp_ucb(
         likelihood=likelihood,
         refit=refit,
     )
+    surrogate: Surrogate = dense
+    if choices is not None and dense.refit != RefitEvery(1):
+        surrogate = StreamingSurrogate(dense, domain.choices)
+        domain = Choices(choices, chunk=len(domain.choices))
+        if retention is None and forgetting_rate and isinstance(dense.refit, RefitNever):
+            retention = StaleCutoff(forgetting_rate, surrogate.tol)
     return GPOptimizer(
         domain,
         surrogate,

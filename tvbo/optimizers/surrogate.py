@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from typing import Protocol
 
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
+from botorch.models.model import Model
 from botorch.models.transforms import Normalize, Standardize
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
@@ -29,6 +31,25 @@ picks an ε at one of its bounds more often than not."""
 LEARNED = ("covar_module", "mean_module", "likelihood")
 """The parts whose state is carried from fit to fit. Loading a whole model's state would carry its
 transforms too, which belong to older data."""
+
+
+class Surrogate(Protocol):
+    """Gives the model that the next action rests on."""
+
+    last_model: Model | None
+    """The newest model, None before the first."""
+
+    def model(self, observations: Observations, num_told: int, generator: Generator) -> Model:
+        """The model of the observations that retention kept.
+
+        Args:
+            observations: Those of the call before, less what was dropped since, and new ones.
+            num_told: Number of outcomes told so far, kept or not; decides whether a fit is due.
+            generator: Seeds the restarts of a fit.
+        """
+
+    def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
+        """Retention keeps, at time ``t``, only the observations that the mask ``keep`` names."""
 
 
 class GPSurrogate:
@@ -108,6 +129,7 @@ class GPSurrogate:
                 told without their own.
             botorch.exceptions.errors.ModelFittingError: if a fit fails in every restart.
         """
+        self.check_noise(observations)
         model = self._build(observations)
         learned = [part for part in LEARNED if not _is_fixed_noise(getattr(model, part))]
         for part in learned:
@@ -125,6 +147,28 @@ class GPSurrogate:
         self.last_model = model
         return model.eval()
 
+    def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
+        """Nothing to do: each model is built from what is kept."""
+
+    def changes(self, num_told: int) -> bool:
+        """Whether the next model may have other hyperparameters than the last one."""
+        if isinstance(self.refit, RefitNever):
+            return False
+        return not self._state or self.refit.due(num_told - self._num_told_at_fit)
+
+    def check_noise(self, observations: Observations) -> None:
+        """Raise unless the noise of the observations is known or learned.
+
+        Raises:
+            InputDataError: if it is neither.
+        """
+        known = observations.Yvar is not None or self.noise_variance is not None
+        if not known and isinstance(self.refit, RefitNever) and len(observations) > 0:
+            raise InputDataError(
+                "Expected Yvar with every outcome, since refit is never and no noise_variance was "
+                "given. Got outcomes without Yvar."
+            )
+
     def _build(self, observations: Observations) -> TimeVaryingGP:
         default = self.covar_module is None
         learns = not isinstance(self.refit, RefitNever)
@@ -134,11 +178,6 @@ class GPSurrogate:
         Yvar = observations.Yvar
         if Yvar is None and self.noise_variance is not None:
             Yvar = torch.full_like(observations.Y, self.noise_variance)
-        if Yvar is None and not learns and len(observations) > 0:
-            raise InputDataError(
-                "Expected Yvar with every outcome, since refit is never and no noise_variance was "
-                "given. Got outcomes without Yvar."
-            )
         return TimeVaryingGP(
             observations.X,
             observations.Y,

@@ -1,5 +1,5 @@
 """Which observations the next model sees: all, a block, a window."""
 
-from tvbo.retention.policies import KeepAll, Reset, Retention, SlidingWindow
+from tvbo.retention.policies import KeepAll, Reset, Retention, SlidingWindow, StaleCutoff
 
-__all__ = ["KeepAll", "Reset", "Retention", "SlidingWindow"]
+__all__ = ["KeepAll", "Reset", "Retention", "SlidingWindow", "StaleCutoff"]

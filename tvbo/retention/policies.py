@@ -10,6 +10,8 @@ import torch
 from botorch.models.model import Model
 from torch import Tensor
 
+from tvbo.columns import check_forgetting_rate
+from tvbo.kernels import temporal_correlation
 from tvbo.observations import Observations
 
 
@@ -81,6 +83,39 @@ class SlidingWindow:
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
         """True for the observations no older than ``length``."""
         return t - observations.X[:, -1] <= self.length
+
+
+@dataclass(frozen=True)
+class StaleCutoff:
+    r"""Drop what the drift has made worthless.
+
+    An observation of age :math:`a` has weight :math:`w = (1 - \varepsilon)^a`: the squared
+    correlation of what it saw with the present. Without the observations of weight at most
+    ``tol``, no posterior variance grows by more than the share ``tol`` of the prior variance. A
+    dense posterior mean moves by about :math:`\sqrt{\text{tol}}` prior standard deviations at
+    most; a streaming one, which carries its sum forward, by nothing.
+
+    Args:
+        forgetting_rate: ε per unit of time, in [0, 1]; with 0 all stay.
+        tol: Weight up to which an observation is dropped.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    forgetting_rate: float
+    tol: float = 1e-12
+
+    def __post_init__(self):
+        check_forgetting_rate(self.forgetting_rate)
+        if not 0 < self.tol < 1:
+            raise ValueError(f"Expected tol in (0, 1). Got {self.tol}.")
+
+    def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
+        """True for the observations that still weigh."""
+        age = t - observations.X[:, -1]
+        rate = torch.as_tensor(self.forgetting_rate, dtype=age.dtype)
+        return temporal_correlation(age, rate).square() > self.tol
 
 
 def _check_positive(name: str, value: float) -> None:
