@@ -10,7 +10,10 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo.cli import main
+from tvbo.commands.experiments import EXPERIMENTS, Experiment
+from tvbo.plotting import plot_regret_against
 from tvbo.problems import drifting_gp_log
+from tvbo.reproduce import Claim, Reproduction
 
 
 @pytest.fixture
@@ -120,6 +123,61 @@ def test_fit_of_the_temperatures(tvbo, data_folder, tmp_path):
     assert any("empirical covariance" in message for message in fit["messages"])
 
 
+@pytest.fixture
+def gappy_panel(tmp_path):
+    """A panel of a few arms that move together and drift, a tenth of its cells empty."""
+    generator = torch.Generator().manual_seed(0)
+    shared, own = (torch.randn(80, k, generator=generator).cumsum(0) for k in (1, 3))
+    values = (0.95 ** torch.arange(80).flip(0))[:, None] * (shared + 0.3 * own)
+    empty = torch.rand(80, 3, generator=generator) < 0.1
+    path = tmp_path / "panel.csv"
+    rows = [
+        ",".join([str(t), *("" if gap else f"{y:.6f}" for y, gap in zip(*cells, strict=True))])
+        for t, cells in enumerate(zip(values.tolist(), empty.tolist(), strict=True))
+    ]
+    path.write_text("\n".join(["t,a,b,c", *rows]) + "\n")
+    return path, int((~empty).sum())
+
+
+def test_fit_of_a_panel_with_gaps(tvbo, gappy_panel, tmp_path):
+    path, readings = gappy_panel
+    code, out, err = tvbo("fit", path, "--panel", "--json", tmp_path / "fit.json")
+    assert (code, err) == (0, "")
+    assert "forgetting rate ε" in out
+    fit = json.loads((tmp_path / "fit.json").read_text())
+    assert fit["n_observations"] == readings < 240
+    low, high = fit["forgetting_rate_interval"]
+    assert low <= fit["forgetting_rate"] <= high
+
+
+def test_fit_of_arms_that_were_never_read_together(tvbo, tmp_path):
+    path = tmp_path / "panel.csv"
+    path.write_text("t,a,b\n1,1,\n2,,2\n3,2,\n4,,3\n")
+    code, _, err = tvbo("fit", path, "--panel")
+    check_one_line(code, err, "two arms to be read at one time .* Got arms 0 and 1")
+
+
+def test_fit_of_a_long_log_over_few_arms(tvbo, tmp_path):
+    """Longer than the dense likelihood would take, at irregular times, with known noise."""
+    generator = torch.Generator().manual_seed(0)
+    n = 3200
+    arm = torch.randint(4, (n,), generator=generator)
+    times = (10 * torch.rand(n, generator=generator, dtype=torch.float64)).cumsum(0) / 10
+    wave = torch.sin(times / 40 + arm) + 0.3 * torch.randn(n, generator=generator)
+    lines = (
+        f"{t},{y},{x},0.09"
+        for t, y, x in zip(times.tolist(), wave.tolist(), arm.tolist(), strict=True)
+    )
+    path = tmp_path / "long.csv"
+    path.write_text("\n".join(["t,y,x,v", *lines]) + "\n")
+    columns = ["--time", "t", "--reward", "y", "--action", "x", "--reward-variance", "v"]
+    code, _, err = tvbo("fit", path, *columns, "--json", tmp_path / "fit.json")
+    assert (code, err) == (0, "")
+    fit = json.loads((tmp_path / "fit.json").read_text())
+    assert fit["n_observations"] == n
+    assert fit["noise_variance"] is None
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -152,7 +210,9 @@ def test_fit_of_a_bad_log(tvbo, tmp_path, content, message):
         (["fit", "x.csv", "--resample", "1h"], "Expected no --resample with a long log"),
         (["fit", "x.csv", "--bogus"], "No such option"),
         (["fit", "x.csv", "--kernel", "cubic"], "cubic"),
-        (["reproduce", "fig99"], "reproduction: bogunovic-fig3a. Got fig99"),
+        (["reproduce", "fig99"], "reproduction: .*bogunovic-fig3a, .*. Got fig99"),
+        (["reproduce", "bogunovic-fig3a", "--trials", "0"], "value for '--trials'"),
+        (["reproduce", "bogunovic-fig3a", "--trials", "-3"], "value for '--trials'"),
         (["reproduce"], "Expected the name of a reproduction"),
         (["data", "intel-lab", "--from", "nothing.gz"], "nothing.gz, which is no file"),
         (["demo", "--rounds", "1"], "rounds"),
@@ -171,16 +231,68 @@ def test_a_bad_noise_variance(tvbo, log):
     check_one_line(code, err, "noise_variance > 0. Got -1")
 
 
-def test_reproduce_without_data_says_so(tvbo, monkeypatch):
+@pytest.mark.parametrize("name", ["bogunovic-fig3a", "bogunovic-fig3cf"])
+def test_reproduce_without_data_says_so(tvbo, monkeypatch, name):
     monkeypatch.delenv("TVBO_DATA", raising=False)
-    code, _, err = tvbo("reproduce", "bogunovic-fig3a")
+    code, _, err = tvbo("reproduce", name)
     check_one_line(code, err, "environment variable TVBO_DATA")
+
+
+def test_reproduce_refuses_more_trials_than_sensors(tvbo, data_folder, monkeypatch):
+    monkeypatch.setenv("TVBO_DATA", str(data_folder))
+    code, _, err = tvbo("reproduce", "bogunovic-fig3cf", "--trials", "51")
+    check_one_line(code, err, "trials from 1 to 50, .* Got 51")
 
 
 def test_reproduce_lists_its_names(tvbo):
     code, out, _ = tvbo("reproduce", "--list")
     assert code == 0
     assert "bogunovic-fig3a" in out
+    assert "bogunovic-fig3cf" in out
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """An experiment registered by one entry; gives what it was run with."""
+    runs = []
+
+    def run(trials, seed):
+        runs.append((trials, seed))
+        return Reproduction(
+            name="made-up",
+            title="A made-up figure",
+            settings={"trials": trials, "seed": seed},
+            results={"0.01": {"mean_regret": 1.5}, "0.1": {"mean_regret": 2.5}},
+            claims=[Claim("it is made up", True, 1.0, None)],
+            regret={"0.01": torch.ones(3, 4), "0.1": torch.full((3, 4), 2.0)},
+            row_label="ε assumed",
+        )
+
+    def plot(result):
+        regret = torch.stack(list(result.regret.values())).mean(dim=2)
+        return plot_regret_against(torch.tensor([0.01, 0.1]), regret, label="ε assumed").figure
+
+    monkeypatch.setitem(EXPERIMENTS, "made-up", Experiment("Nothing.", run, plot, trials=200))
+    return runs
+
+
+def test_reproduce_runs_prints_and_saves(tvbo, made_up, tmp_path):
+    files = tmp_path / "x.json", tmp_path / "x.png"
+    code, out, _ = tvbo(
+        "reproduce", "made-up", "--seed", "7", "--json", files[0], "--plot", files[1]
+    )
+    assert code == 0
+    assert "ε assumed" in out
+    assert "it is made up" in out
+    assert json.loads(files[0].read_text())["settings"] == {"trials": 200, "seed": 7}
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+    tvbo("reproduce", "made-up", "--trials", "3")
+    assert made_up == [(200, 7), (3, 0)]
+
+
+def test_reproduce_list_tells_the_default_trials(tvbo, made_up):
+    _, out, _ = tvbo("reproduce", "--list")
+    assert re.search(r"made-up\s*│ Nothing\.\s*│ 200", out)
 
 
 def test_demo(tvbo, tmp_path, monkeypatch):

@@ -2,10 +2,9 @@ import gzip
 
 import pandas as pd
 import pytest
-import torch
 
 from tvbo.problems import recorded
-from tvbo.problems.intel_lab import build_intel_lab, empirical_covariance, intel_lab
+from tvbo.problems.intel_lab import build_intel_lab, intel_lab
 from tvbo.tables import TableError
 
 
@@ -76,17 +75,6 @@ def test_raw_file_without_usable_readings(tmp_path):
         build_intel_lab(tmp_path / "data.txt.gz")
     with pytest.raises(TableError, match="which is no file"):
         build_intel_lab(tmp_path / "missing.gz")
-
-
-def test_empirical_covariance_is_about_one_mean(generator):
-    values = torch.randn(7, 3, generator=generator, dtype=torch.float64) + 5
-    covar = empirical_covariance(values)
-    for i in range(3):
-        for j in range(3):
-            expected = sum(
-                (values[t, i] - values.mean()) * (values[t, j] - values.mean()) for t in range(7)
-            )
-            assert covar[i, j].item() == pytest.approx(expected.item() / 7)
 
 
 def test_stretches(data_folder):

@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 
+from tvbo.commands.experiments import EXPERIMENTS
 from tvbo.problems.intel_lab import intel_lab
 from tvbo.reproduce import bogunovic_fig3a
 
@@ -43,6 +44,12 @@ def test_every_claim_has_its_figure(short):
     assert len(short.claims) == 8
     for claim in short.to_dict()["claims"]:
         assert set(claim) >= {"claim", "held", "figure", "standard_error"}
+
+
+def test_picture(short):
+    (ax,) = EXPERIMENTS["bogunovic-fig3a"].plot(short).axes
+    assert len(ax.get_lines()) == 5
+    assert ax.get_ylabel() == "average regret (°C)"
 
 
 def test_repeats_with_its_seed(data):

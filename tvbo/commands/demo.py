@@ -15,13 +15,14 @@ from rich.table import Table
 from torch import Tensor
 
 from tvbo.acquisition import LogBeta
+from tvbo.commands.experiments import EXPERIMENTS
 from tvbo.commands.report import (
     console,
     print_drift_fit,
     saved,
     working,
 )
-from tvbo.commands.reproduce import EXPERIMENTS, run_experiment
+from tvbo.commands.reproduce import run_experiment
 from tvbo.history import History
 from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes

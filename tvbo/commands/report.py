@@ -63,7 +63,7 @@ def print_drift_fit(fit: DriftFit) -> None:
 def print_reproduction(result: Reproduction) -> None:
     """A reproduction as two tables: results, and the paper's claims beside our figures."""
     table = Table(title=result.title)
-    table.add_column("algorithm")
+    table.add_column(result.row_label)
     measures = list(next(iter(result.results.values())))
     for measure in measures:
         table.add_column(measure.replace("_", " "), justify="right")

@@ -51,13 +51,34 @@ def drifting_gp(
         raise ValueError(f"Expected horizon >= 1. Got {horizon}.")
     generator = default_generator(generator, PROBLEM_SEED)
     choices = torch.as_tensor(choices, dtype=torch.float64)
-    with torch.no_grad():
-        root = _root(deepcopy(covar_module).to(choices)(choices).to_dense())
-        normal = torch.randn(len(choices), horizon, dtype=torch.float64, generator=generator)
-        values = (root @ normal).mT.contiguous()
-        for t in range(1, horizon):
-            values[t] = math.sqrt(1 - rate) * values[t - 1] + math.sqrt(rate) * values[t]
+    root = covariance_root(choices, covar_module)
+    values = drifting_values(root, rate, horizon, generator)
     return PanelProblem(values, choices=choices, noise_variance=noise_variance, generator=generator)
+
+
+def drifting_values(
+    root: Tensor, forgetting_rate: float, horizon: int, generator: Generator
+) -> Tensor:
+    """One draw of the Markov model (3)-(4), ``T x n``.
+
+    Args:
+        root: From :func:`covariance_root`, ``n x n``.
+        forgetting_rate: ε per step.
+        horizon: Number of steps T.
+        generator: Source of the draw.
+    """
+    normal = torch.randn(len(root), horizon, dtype=torch.float64, generator=generator)
+    values = (root @ normal).mT.contiguous()
+    for t in range(1, horizon):
+        values[t] *= math.sqrt(forgetting_rate)
+        values[t] += math.sqrt(1 - forgetting_rate) * values[t - 1]
+    return values
+
+
+def covariance_root(choices: Tensor, covar_module: Kernel) -> Tensor:
+    """Cholesky factor of the covariance of ``n`` choices, ``n x n``; 1e-8 of it is jitter."""
+    with torch.no_grad():
+        return _root(deepcopy(covar_module).to(choices)(choices).to_dense())
 
 
 def _root(covar: Tensor) -> Tensor:

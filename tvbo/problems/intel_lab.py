@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from torch import Tensor
 
-from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.csv_files import UNREADABLE, TableError
+from tvbo.problems.empirical import EmpiricalPanel
 from tvbo.problems.recorded import data_folder
-from tvbo.tables import UNREADABLE, TableError, read_panel
+from tvbo.tables import read_panel
 
 FILE = "intel_lab/temperature.csv.gz"
 TRAIN_STEPS = 432
@@ -23,43 +22,6 @@ DROPPED_MOTES = (5, 12, 15, 18, 27, 29, 30, 33)
 """5 and 15 hardly report; 18's battery fails; the others have the most gaps."""
 RAW_COLUMNS = ("date", "time", "epoch", "mote", "temperature", "humidity", "light", "voltage")
 PLAUSIBLE = {"temperature": (0, 50), "voltage": (2.0, 3.2), "humidity": (0, 100)}
-
-
-@dataclass(frozen=True)
-class EmpiricalPanel:
-    """A recorded panel in two stretches, with the kernel that the first gives.
-
-    Args:
-        train: ``T_train x n`` values.
-        test: ``T_test x n`` values.
-        arms: Names of the arms.
-        time_unit: Length of a step.
-    """
-
-    train: Tensor
-    test: Tensor
-    arms: list[str]
-    time_unit: str
-
-    @property
-    def mean(self) -> float:
-        """One mean over all arms and times of the training stretch."""
-        return self.train.mean().item()
-
-    @property
-    def covar_module(self) -> CovarianceMatrixKernel:
-        """Second moments of the arms about that one mean, over the training stretch."""
-        return CovarianceMatrixKernel(empirical_covariance(self.train))
-
-
-def empirical_covariance(values: Tensor) -> Tensor:
-    """Second moments of the columns of ``values``, ``T x n``, about the mean of all entries.
-
-    One mean for all arms, not one for each: that an arm is warmer than the others for days is
-    something the kernel should know.
-    """
-    centered = values - values.mean()
-    return centered.mT @ centered / len(values)
 
 
 def intel_lab(folder: str | Path | None = None) -> EmpiricalPanel:

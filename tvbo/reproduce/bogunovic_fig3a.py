@@ -11,9 +11,9 @@ from tvbo.acquisition import LogBeta
 from tvbo.likelihood import panel_rows
 from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes, rexp3_block_length
-from tvbo.problems.intel_lab import EmpiricalPanel
+from tvbo.problems.empirical import EmpiricalPanel
 from tvbo.problems.panel import PanelProblem
-from tvbo.reproduce.claims import Claim, Reproduction, claim_below, mean_and_error
+from tvbo.reproduce.claims import Claim, Reproduction, claim_below, claim_rate, mean_and_error
 from tvbo.runner import progress_bar, run
 
 NAME = "bogunovic-fig3a"
@@ -130,15 +130,13 @@ def _claims(regret: dict[str, Tensor], fit: DriftFit) -> list[Claim]:
     tv, resetting = regret["TV-GP-UCB"], regret["R-GP-UCB"]
     gap = resetting - tv
     early, late = gap[:, :half].sum(dim=1), gap.sum(dim=1)
-    low, high = fit.forgetting_rate_interval
     return [
-        Claim(
+        claim_rate(
             "the training days give ε by maximum likelihood near 0.03 (0.02 to 0.04)",
-            0.02 <= fit.forgetting_rate <= 0.04,
-            fit.forgetting_rate,
-            # Width of the 95 % interval over 2 x 1.96.
-            (high - low) / 3.92,
-            "0.03",
+            fit,
+            low=0.02,
+            high=0.04,
+            paper="0.03",
         ),
         claim_below(
             "R-GP-UCB minus TV-GP-UCB, mean regret: above 0", mean["TV-GP-UCB"], mean["R-GP-UCB"]

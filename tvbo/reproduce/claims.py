@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from tvbo.models import DriftFit
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,11 @@ class Reproduction:
         name: Its name on the command line.
         title: What it shows.
         settings: Everything that was chosen, seeds included.
-        results: By algorithm, by measure.
+        results: By row, by measure, the same measures in each row.
         claims: The claims.
-        regret: By algorithm, ``trials x T``, for plots.
+        regret: By algorithm, ``trials x ... x T``, for plots; what stands between is the figure's
+            own, such as test days.
+        row_label: What the rows of ``results`` are.
     """
 
     name: str
@@ -49,6 +54,7 @@ class Reproduction:
     results: dict[str, dict[str, float | None]]
     claims: list[Claim]
     regret: dict[str, Tensor] = field(repr=False)
+    row_label: str = "algorithm"
 
     def to_dict(self) -> dict:
         """Everything but the curves, in JSON's types."""
@@ -71,13 +77,61 @@ def mean_and_error(samples: Tensor) -> tuple[float, float | None]:
     return samples.mean().item(), (samples.std() / math.sqrt(n)).item() if n > 1 else None
 
 
-def claim_below(claim: str, lower: Tensor, higher: Tensor) -> Claim:
+def jackknife(statistic: Callable[[Tensor], float], samples: Tensor) -> tuple[float, float | None]:
+    """A statistic of independent trials and its jackknife standard error.
+
+    Args:
+        statistic: A number from ``... x trials``.
+        samples: ``... x trials``; what belongs to one trial is left out together.
+
+    Returns:
+        The statistic of all trials, and its standard error; None for fewer than three trials.
+    """
+    n = samples.shape[-1]
+    if n < 3:
+        return statistic(samples), None
+    keep = ~torch.eye(n, dtype=torch.bool)
+    without = torch.tensor([statistic(samples[..., row]) for row in keep], dtype=torch.float64)
+    spread = (without - without.mean()).square().sum() * (n - 1) / n
+    return statistic(samples), math.sqrt(spread)
+
+
+def claim_below(claim: str, lower: Tensor, higher: Tensor, standard_errors: float = 0.0) -> Claim:
     """A claim that one algorithm's measure is below another's, trial by trial.
+
+    It is held if the mean difference, ``higher`` minus ``lower``, exceeds 0, or as many of its
+    standard errors as are asked for; a single trial, which has none, then bears nothing out.
 
     Args:
         claim: The claim, in words.
         lower: ``trials``, of the algorithm that should be below.
         higher: ``trials``, of the other.
+        standard_errors: By how many standard errors the mean difference must exceed 0.
+
+    Raises:
+        ValueError: if ``standard_errors`` is negative.
     """
+    if not standard_errors >= 0:
+        raise ValueError(f"Expected standard_errors >= 0. Got {standard_errors}.")
     figure, error = mean_and_error(torch.as_tensor(higher) - torch.as_tensor(lower))
-    return Claim(claim, figure > 0, figure, error)
+    if standard_errors == 0:
+        held = figure > 0
+    else:
+        held = error is not None and figure > standard_errors * error
+    return Claim(claim, held, figure, error)
+
+
+def claim_rate(claim: str, fit: DriftFit, low: float, high: float, paper: str) -> Claim:
+    """A claim that the fitted ε, per unit of time, lies between ``low`` and ``high``.
+
+    Args:
+        claim: The claim, in words.
+        fit: A fit with a 95 % interval.
+        low: Least ε that bears the claim out.
+        high: Largest one.
+        paper: The paper's ε.
+    """
+    lower, upper = fit.forgetting_rate_interval
+    # Width of the 95 % interval over 2 x 1.96.
+    error = (upper - lower) / 3.92
+    return Claim(claim, low <= fit.forgetting_rate <= high, fit.forgetting_rate, error, paper)

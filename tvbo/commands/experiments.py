@@ -1,0 +1,138 @@
+"""The reproductions that the command line knows, each with its data and its picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from tvbo.plotting import plot_average_regret, plot_regret_against, plot_regret_panels
+from tvbo.problems.intel_lab import intel_lab
+from tvbo.problems.traffic import traffic
+from tvbo.reproduce import (
+    Reproduction,
+    bogunovic_fig2a,
+    bogunovic_fig2b,
+    bogunovic_fig2c,
+    bogunovic_fig2d,
+    bogunovic_fig3a,
+    bogunovic_fig3cf,
+)
+
+PRIOR = "prior s.d."
+"""Unit of the reward of drawn functions."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A reproduction by name.
+
+    Args:
+        what: What it shows, and the data it needs.
+        run: Runs it, from the number of trials and the seed.
+        plot: Draws it.
+        trials: Number of trials where none is asked for: the paper's, if it gives one.
+    """
+
+    what: str
+    run: Callable[[int, int], Reproduction]
+    plot: Callable[[Reproduction], Figure]
+    trials: int
+
+
+def plot_temperatures(result: Reproduction) -> Figure:
+    """Average regret of every algorithm."""
+    ax = plot_average_regret(result.regret, unit="°C", time_label="round (10 minutes each)")
+    return ax.figure
+
+
+def plot_traffic(result: Reproduction) -> Figure:
+    """Average regret of every algorithm, a panel for each test day."""
+    fitted = {"TV-GP-UCB": f"TV-GP-UCB, fitted ε = {result.settings['forgetting_rate']:.2f}"}
+    panels = {
+        f"day {day}": {fitted.get(name, name): rows[:, i] for name, rows in result.regret.items()}
+        for i, day in enumerate(result.settings["test_days"])
+    }
+    return plot_regret_panels(panels, unit="mph", time_label="round (5 minutes each)")
+
+
+def plot_matched_case(result: Reproduction) -> Figure:
+    """Average regret of every algorithm, a panel for each true ε."""
+    panels: dict[str, dict[str, Tensor]] = {}
+    for name, rows in result.regret.items():
+        algorithm, rate = name.split(", ")
+        panels.setdefault(rate, {})[algorithm] = rows
+    return plot_regret_panels(panels, unit=PRIOR)
+
+
+def plot_wrong_rate(result: Reproduction) -> Figure:
+    """Average regret against the assumed ε."""
+    ax = _plot_against(result, "assumed_rates", "ε assumed by TV-GP-UCB, per round")
+    # Linear around 0, which a logarithm could not show.
+    ax.set_xscale("symlog", linthresh=1e-3, linscale=0.5)
+    ax.set_xticks(
+        [0, 0.001, 0.003, 0.01, 0.03, 0.1], ["0", "0.001", "0.003", "0.01", "0.03", "0.1"]
+    )
+    ax.set_xlim(-2e-4, 0.12)
+    ax.axvline(result.settings["true_rate"], color="black", linestyle=":", linewidth=1)
+    ax.annotate("true ε", (result.settings["true_rate"], 0), (4, 4), textcoords="offset points")
+    return ax.figure
+
+
+def plot_wrong_length(result: Reproduction) -> Figure:
+    """Average regret against the block length."""
+    ax = _plot_against(result, "block_lengths", "block length N of R-GP-UCB, rounds")
+    matched = result.settings["matched_block_length"]
+    ax.axvline(matched, color="black", linestyle=":", linewidth=1)
+    ax.annotate("N by the rule", (matched, 0), (4, 4), textcoords="offset points")
+    return ax.figure
+
+
+def _plot_against(result: Reproduction, setting: str, label: str) -> Axes:
+    regret = torch.stack([rows.mean(dim=1) for rows in result.regret.values()])
+    return plot_regret_against(torch.tensor(result.settings[setting]), regret, label, unit=PRIOR)
+
+
+EXPERIMENTS = {
+    "bogunovic-fig2a": Experiment(
+        what="Drawn functions, squared exponential kernel: TV-GP-UCB, R-GP-UCB, GP-UCB",
+        run=lambda trials, seed: bogunovic_fig2a(trials=trials, seed=seed),
+        plot=plot_matched_case,
+        trials=200,
+    ),
+    "bogunovic-fig2b": Experiment(
+        what="The same with the Matérn kernel",
+        run=lambda trials, seed: bogunovic_fig2b(trials=trials, seed=seed),
+        plot=plot_matched_case,
+        trials=200,
+    ),
+    "bogunovic-fig2c": Experiment(
+        what="TV-GP-UCB with a wrong ε",
+        run=lambda trials, seed: bogunovic_fig2c(trials=trials, seed=seed),
+        plot=plot_wrong_rate,
+        trials=200,
+    ),
+    "bogunovic-fig2d": Experiment(
+        what="R-GP-UCB over its block length N",
+        run=lambda trials, seed: bogunovic_fig2d(trials=trials, seed=seed),
+        plot=plot_wrong_length,
+        trials=200,
+    ),
+    "bogunovic-fig3a": Experiment(
+        what="Temperatures of 46 sensors: TV-GP-UCB, R-GP-UCB, GP-UCB, RExp3, random "
+        "(needs TVBO_DATA)",
+        run=lambda trials, seed: bogunovic_fig3a(intel_lab(), trials=trials, seed=seed),
+        plot=plot_temperatures,
+        trials=20,
+    ),
+    "bogunovic-fig3cf": Experiment(
+        what="Speeds of 50 road sensors, 6 mornings: TV-GP-UCB, GP-UCB (needs TVBO_DATA)",
+        run=lambda trials, seed: bogunovic_fig3cf(traffic(), trials=trials, seed=seed),
+        plot=plot_traffic,
+        trials=20,
+    ),
+}

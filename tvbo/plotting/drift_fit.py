@@ -1,0 +1,72 @@
+"""What a fit says about ε."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from scipy.interpolate import PchipInterpolator
+from torch import Tensor
+
+from tvbo.models import DriftFit
+from tvbo.plotting.figure import COLORS, new_figure
+
+DEEPEST = 8.0
+"""Nats below the maximum that are shown."""
+
+
+def plot_drift_fit(fit: DriftFit) -> Figure:
+    """The profile likelihood over ε with its interval, and the correlation that ε means."""
+    figure = new_figure(9.0, 3.8)
+    left, right = figure.subplots(1, 2)
+    low, high = fit.forgetting_rate_interval
+    rate, depth = profile_curve(fit)
+    left.plot(rate, depth, color=COLORS[0])
+    computed = [(r, value - fit.log_likelihood) for r, value in fit.profile]
+    shown = [(r, value) for r, value in computed if value > -DEEPEST]
+    left.plot(*zip(*shown, strict=True), "o", color=COLORS[0], markersize=3)
+    left.axvspan(low, high, color=COLORS[0], alpha=0.15, label=f"{fit.level:.0%} interval")
+    left.axvline(fit.forgetting_rate, color=COLORS[1], linestyle="--", label="maximum")
+    left.locator_params(axis="x", nbins=5)
+    left.set_xlabel(f"forgetting rate ε per {fit.time_unit}")
+    left.set_ylabel("profile log likelihood − maximum (nats)")
+    left.legend(frameon=False)
+    reach = 4 * fit.half_life if 0 < fit.half_life < float("inf") else 1.0
+    lag = torch.linspace(0, reach, 200, dtype=torch.float64)
+
+    def correlation(rate: float) -> Tensor:
+        return (1 - rate) ** (lag / 2)
+
+    right.plot(lag, correlation(fit.forgetting_rate), color=COLORS[1])
+    right.fill_between(lag, correlation(low), correlation(high), color=COLORS[0], alpha=0.15)
+    if fit.half_life < float("inf"):
+        right.axvline(fit.half_life, color="black", linestyle=":", linewidth=1)
+        right.annotate(
+            f"half-life {fit.half_life:.3g}",
+            (fit.half_life, 0.5),
+            xytext=(6, 6),
+            textcoords="offset points",
+        )
+    right.set_xlabel(f"lag (unit: {fit.time_unit})")
+    right.set_ylabel("correlation of the function with itself")
+    right.set_ylim(0, 1.02)
+    for ax in (left, right):
+        ax.grid(alpha=0.3)
+    return figure
+
+
+def profile_curve(fit: DriftFit) -> tuple[np.ndarray, np.ndarray]:
+    """The profile between the points that were computed: rates, and nats above the maximum.
+
+    Interpolated as the signed root of the drop, which is close to a straight line where the
+    likelihood is close to a normal one.
+    """
+    rate, value = (np.array(column) for column in zip(*fit.profile, strict=True))
+    rate, place = np.unique(rate, return_index=True)
+    drop = np.maximum(fit.log_likelihood - value[place], 0.0)
+    root = np.sign(rate - fit.forgetting_rate) * np.sqrt(drop)
+    near = drop <= 4 * DEEPEST
+    fine = np.linspace(rate[near][0], rate[near][-1], 400)
+    depth = -(PchipInterpolator(rate, root)(fine) ** 2) if len(rate) > 1 else -(root**2)
+    shown = depth > -DEEPEST
+    return fine[shown], depth[shown]
