@@ -33,12 +33,21 @@ wheel-check: $(VENV)/.dev
 validate: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/coverage.py --draws 200 --json docs/results/coverage.json
-	$(BIN)/tvbo reproduce bogunovic-fig3a --json docs/results/bogunovic-fig3a.json \
-		--plot docs/results/bogunovic-fig3a.png
+	for figure in fig2a fig2b fig2c fig2d fig3a fig3cf; do \
+		$(BIN)/tvbo reproduce bogunovic-$$figure --json docs/results/bogunovic-$$figure.json \
+			--plot docs/results/bogunovic-$$figure.png || exit 1; \
+	done
 
+# Ratios, each measured in one run; their tables are in docs/benchmarks.md.
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
+	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
+	$(BIN)/python benchmarks/streaming.py --json docs/results/streaming.json
+	$(BIN)/python benchmarks/scaling.py --json docs/results/scaling.json
+	$(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json
 	$(BIN)/python benchmarks/panel_likelihood.py --json docs/results/panel_likelihood.json
+	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
+	$(BIN)/python benchmarks/regret_bounds.py --json docs/results/regret_bounds.json \
+		--plot docs/results/regret_bounds.png
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "tvbo needs Python 3.11 or newer"'

@@ -1,6 +1,29 @@
 """Figures and tables of the papers, done again: one module per figure."""
 
+from tvbo.reproduce.bogunovic_fig2ab import bogunovic_fig2a, bogunovic_fig2b
+from tvbo.reproduce.bogunovic_fig2cd import bogunovic_fig2c, bogunovic_fig2d
 from tvbo.reproduce.bogunovic_fig3a import bogunovic_fig3a
-from tvbo.reproduce.claims import Claim, Reproduction, claim_below, mean_and_error
+from tvbo.reproduce.bogunovic_fig3cf import bogunovic_fig3cf
+from tvbo.reproduce.claims import (
+    Claim,
+    Reproduction,
+    claim_below,
+    claim_rate,
+    jackknife,
+    mean_and_error,
+)
 
-__all__ = ["Claim", "Reproduction", "bogunovic_fig3a", "claim_below", "mean_and_error"]
+__all__ = [
+    "Claim",
+    "Reproduction",
+    "bogunovic_fig2a",
+    "bogunovic_fig2b",
+    "bogunovic_fig2c",
+    "bogunovic_fig2d",
+    "bogunovic_fig3a",
+    "bogunovic_fig3cf",
+    "claim_below",
+    "claim_rate",
+    "jackknife",
+    "mean_and_error",
+]

@@ -1,0 +1,157 @@
+"""The cost model of the streaming posterior against measured points, in one run.
+
+python benchmarks/scaling.py --json docs/results/scaling.json
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import torch
+from gpytorch.kernels import RBFKernel
+from report import parser, show
+from torch import Size, Tensor
+
+from tvbo.models import StreamingGP
+from tvbo.models.streaming import StreamingCost, streaming_cost
+
+# Choices, ε, trials side by side, max_lateness.
+POINTS = (
+    (500, 0.03, 1, None),
+    (2500, 0.3, 1, None),
+    (2500, 0.03, 1, None),
+    (2500, 0.03, 1, 0.0),
+    (2500, 0.001, 1, 0.0),
+    (2500, 0.0, 1, 0.0),
+    (2500, 0.1, 20, 0.0),
+    (46, 0.03, 1000, 0.0),
+    (200, 0.1, 200, 0.0),
+    (10000, 0.1, 1, 0.0),
+)
+SETTLED = 1.5
+"""Rounds before the measurement, in multiples of the rows that the model says are held."""
+MEASURED = 200
+PRODUCT = 1500
+BANDWIDTH_BYTES = 400_000_000
+
+
+def rounds(n: int, rate: float, trials: int, max_lateness: float | None) -> tuple[float, int]:
+    """Median seconds of a round, ask and tell, in the steady state, and the bytes held."""
+    generator = torch.Generator().manual_seed(0)
+    cost = streaming_cost(n, rate, trials=trials, max_lateness=max_lateness)
+    model = StreamingGP(
+        torch.linspace(0, 1, n, dtype=torch.float64).unsqueeze(-1),
+        kernel(),
+        rate,
+        0.1,
+        batch_shape=Size([trials]),
+        max_lateness=max_lateness,
+    )
+    times = []
+    for t in range(1, int(SETTLED * cost.rows) + MEASURED + 1):
+        started = time.perf_counter()
+        mean, variance = model.marginals(t)
+        arm = (mean + variance.sqrt_()).argmax(dim=-1)
+        rows = torch.cat([model.choices[arm], mean.new_full((trials, 1), t)], dim=-1)
+        outcome = torch.randn(trials, 1, 1, dtype=torch.float64, generator=generator)
+        model.observe(rows.unsqueeze(1), outcome)
+        times.append(time.perf_counter() - started)
+    tensors = [x for x in model.state_dict().values() if isinstance(x, Tensor)]
+    held = sum(x.numel() * x.element_size() for x in tensors)
+    return statistics.mean(times[-MEASURED:]), held
+
+
+def kernel() -> RBFKernel:
+    """Long-range, so that arms inform each other."""
+    made = RBFKernel().double()
+    made.lengthscale = 0.2
+    return made
+
+
+def machine() -> tuple[float, float, float]:
+    """Overhead of a round, bandwidth and speed of a product, of one thread."""
+    overhead, _ = rounds(4, 0.9, 1, 0.0)
+    big = torch.zeros(BANDWIDTH_BYTES // 8, dtype=torch.float64)
+    square = torch.rand(PRODUCT, PRODUCT, dtype=torch.float64)
+    reading, product = [], []
+    for _ in range(5):
+        started = time.perf_counter()
+        big.sum()
+        reading.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        square @ square
+        product.append(time.perf_counter() - started)
+    return (
+        overhead,
+        BANDWIDTH_BYTES / statistics.median(reading),
+        2 * PRODUCT**3 / statistics.median(product),
+    )
+
+
+def main() -> None:
+    """Measure, print a table, save JSON."""
+    chosen = parser(__doc__).parse_args()
+    torch.set_num_threads(1)
+    overhead, bandwidth, speed = machine()
+    results, table = [], []
+    for point in POINTS:
+        n, rate, trials, max_lateness = point
+        cost: StreamingCost = streaming_cost(n, rate, trials=trials, max_lateness=max_lateness)
+        predicted = cost.seconds(overhead, bandwidth, speed)
+        measured, held = rounds(*point)
+        results.append(
+            {
+                "choices": n,
+                "forgetting_rate": rate,
+                "trials": trials,
+                "max_lateness": max_lateness,
+                "merged": cost.merged,
+                "rows": cost.rows,
+                "predicted_seconds": predicted,
+                "measured_seconds": measured,
+                "predicted_bytes": cost.memory,
+                "measured_bytes": held,
+            }
+        )
+        table.append(
+            (
+                f"{n}",
+                f"{rate:g}",
+                f"{trials}",
+                "default" if max_lateness is None else f"{max_lateness:g}",
+                f"{cost.rows:.0f}" + (" + matrix" if cost.merged else ""),
+                f"{1e3 * predicted:.2f}",
+                f"{1e3 * measured:.2f}",
+                f"{cost.memory / 1e6:.1f}",
+                f"{held / 1e6:.1f}",
+            )
+        )
+    figures = {
+        "overhead_seconds": overhead,
+        "bandwidth": bandwidth,
+        "speed": speed,
+        "points": results,
+    }
+    show(
+        f"A round in the steady state; one thread, overhead {1e3 * overhead:.2f} ms, "
+        f"{bandwidth / 1e9:.0f} GB/s, {speed / 1e9:.0f} Gflop/s",
+        (
+            "choices",
+            "ε",
+            "trials",
+            "max_lateness",
+            "rows",
+            "model (ms)",
+            "measured (ms)",
+            "model (MB)",
+            "measured (MB)",
+        ),
+        table,
+        figures,
+        chosen.json,
+    )
+
+
+if __name__ == "__main__":
+    main()

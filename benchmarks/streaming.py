@@ -1,0 +1,263 @@
+"""What the streaming posterior saves: a round against BoTorch's, a late round against an early one.
+
+python benchmarks/streaming.py --json docs/results/streaming.json
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from botorch.acquisition import UpperConfidenceBound
+from botorch.models import SingleTaskGP
+from botorch.optim import optimize_acqf_discrete
+from gpytorch.kernels import RBFKernel
+from gpytorch.means import ZeroMean
+from report import parser, show
+from torch import Generator, Size, Tensor
+
+from tvbo import recipes
+from tvbo.acquisition import LogBeta
+from tvbo.kernels import ColumnKernel, TemporalDecayKernel
+from tvbo.models import StreamingGP
+from tvbo.models.time_varying_gp import make_temporal_kernel
+from tvbo.optimizers import GPOptimizer
+from tvbo.problems.drifting_gp import covariance_root, unit_grid
+from tvbo.sweep import Trials, ucb_sweep
+
+RATE, NOISE, POINTS = 0.03, 0.01, 50
+BETA = LogBeta()
+EARLY, LATE = 5_000, 50_000
+WINDOW = 500
+"""Rounds around each of the two over which the median is taken."""
+USUAL_STEP = 500
+USUAL_REPEATS = 7
+TRIALS, HORIZON, SIDE_BY_SIDE, BOTORCH_TRIALS = 200, 200, 50, 2
+
+
+def kernel() -> RBFKernel:
+    """The paper's kernel over actions."""
+    made = RBFKernel().double()
+    made.lengthscale = 0.2
+    return made
+
+
+def temporal() -> TemporalDecayKernel:
+    """Its forgetting, on the time column."""
+    return make_temporal_kernel(RATE, active_dims=[2])
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall-clock seconds of some work."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def long_run(choices: Tensor, generator: Generator) -> tuple[dict, GPOptimizer]:
+    """One loop of ask and tell, 50,000 rounds; outcomes are noise, which costs the same."""
+    optimizer = recipes.tv_gp_ucb(
+        choices=choices, covar_module=kernel(), forgetting_rate=RATE, noise_variance=NOISE
+    )
+    outcomes = torch.randn(LATE + 1, dtype=torch.float64, generator=generator)
+    times, size = {}, {}
+    for t in range(1, LATE + 1):
+        started = time.perf_counter()
+        optimizer.tell(optimizer.ask(t), outcomes[t])
+        times[t] = time.perf_counter() - started
+        if t in (EARLY, LATE):
+            size[t] = held_bytes(optimizer)
+    median = {
+        t: statistics.median(times[s] for s in range(t - WINDOW + 1, t + 1)) for t in (EARLY, LATE)
+    }
+    figures = {
+        "early_round": EARLY,
+        "late_round": LATE,
+        "early_seconds": median[EARLY],
+        "late_seconds": median[LATE],
+        "ratio": median[LATE] / median[EARLY],
+        "early_bytes": size[EARLY],
+        "late_bytes": size[LATE],
+    }
+    return figures, optimizer
+
+
+def held_bytes(optimizer: GPOptimizer) -> int:
+    """Bytes of the tensors that model and loop hold."""
+    observed = optimizer.observations
+    tensors = [*optimizer.model.state_dict().values(), observed.X, observed.Y]
+    return sum(x.numel() * x.element_size() for x in tensors if isinstance(x, Tensor))
+
+
+def botorch_step(train_X: Tensor, train_Y: Tensor, candidates: Tensor, beta: float) -> Tensor:
+    """BoTorch's usual step with fixed hyperparameters: build, then evaluate all candidates."""
+    model = SingleTaskGP(
+        train_X,
+        train_Y,
+        torch.full_like(train_Y, NOISE),
+        covar_module=ColumnKernel(kernel(), [0, 1]) * temporal(),
+        mean_module=ZeroMean(),
+        outcome_transform=None,
+    )
+    acquisition = UpperConfidenceBound(model, beta=beta)
+    with torch.no_grad():
+        best, _ = optimize_acqf_discrete(acquisition, q=1, choices=candidates)
+    return best
+
+
+def at(choices: Tensor, t: float) -> Tensor:
+    """Choices as rows at a time."""
+    return torch.cat([choices, choices.new_full((len(choices), 1), t)], dim=-1)
+
+
+def usual_step(choices: Tensor, generator: Generator) -> dict:
+    """A round at t = 500: both do the same, ask for the action and take in its outcome."""
+    arms = torch.randint(len(choices), (USUAL_STEP,), generator=generator)
+    times = torch.arange(1, USUAL_STEP + 1, dtype=torch.float64)
+    train_X = torch.cat([choices[arms], times.unsqueeze(-1)], dim=-1)
+    train_Y = torch.randn(USUAL_STEP, 1, dtype=torch.float64, generator=generator)
+    optimizer = recipes.tv_gp_ucb(
+        choices=choices, covar_module=kernel(), forgetting_rate=RATE, noise_variance=NOISE
+    )
+    ours, theirs = [], []
+    for row, outcome in zip(train_X[:-1], train_Y[:-1], strict=True):
+        optimizer.tell(optimizer.attach(row[:2], row[2].item()), outcome)
+        optimizer.ask(row[2].item())
+    for i in range(USUAL_REPEATS):
+        # The outcome told before makes each ask a round of its own.
+        t = USUAL_STEP - 1 + i
+        row = torch.cat([train_X[i, :2], torch.tensor([t], dtype=torch.float64)])
+        optimizer.tell(optimizer.attach(row[:2], t), train_Y[i])
+        ours.append(seconds(lambda t=t: optimizer.ask(t + 1)))
+        theirs.append(
+            seconds(
+                lambda: botorch_step(
+                    train_X, train_Y, at(choices, USUAL_STEP + 1.0), BETA(USUAL_STEP)
+                )
+            )
+        )
+    streaming, usual = statistics.median(ours), statistics.median(theirs)
+    return {
+        "round": USUAL_STEP,
+        "streaming_seconds": streaming,
+        "botorch_seconds": usual,
+        "ratio": usual / streaming,
+    }
+
+
+def sweep(choices: Tensor) -> dict:
+    """200 trials of 200 rounds side by side, BoTorch's loop, and the rows just read."""
+    root = covariance_root(choices, kernel())
+    model = StreamingGP(
+        choices, kernel(), RATE, NOISE, batch_shape=Size([SIDE_BY_SIDE]), max_lateness=0.0
+    )
+    ours, reading = 0.0, 0.0
+    for first in range(0, TRIALS, SIDE_BY_SIDE):
+        trials = Trials.draw(root, RATE, HORIZON, NOISE, range(first, first + SIDE_BY_SIDE))
+        ours += seconds(lambda trials=trials: ucb_sweep(model, trials, BETA))
+        reading += read_rows(model)
+    theirs = [
+        seconds(lambda seed=seed: botorch_loop(choices, root, seed))
+        for seed in range(BOTORCH_TRIALS)
+    ]
+    botorch = statistics.mean(theirs) * TRIALS
+    return {
+        "trials": TRIALS,
+        "rounds": HORIZON,
+        "sweep_seconds": ours,
+        "botorch_seconds": botorch,
+        "botorch_trials_timed": BOTORCH_TRIALS,
+        "ratio": botorch / ours,
+        "reading_seconds": reading,
+        "over_reading": ours / reading,
+        "reading_gigabytes_per_second": TRIALS
+        * HORIZON
+        * (HORIZON - 1)
+        / 2
+        * len(choices)
+        * 8e-9
+        / reading,
+    }
+
+
+def read_rows(model: StreamingGP) -> float:
+    """Seconds to read, in every round, the rows that the round has: a sum, nothing else."""
+    rows = model.innovations.store.V
+    return seconds(lambda: [rows[:, :held].sum() for held in range(1, HORIZON)])
+
+
+def botorch_loop(choices: Tensor, root: Tensor, seed: int) -> None:
+    """One trial with BoTorch alone."""
+    trial = Trials.draw(root, RATE, HORIZON, NOISE, range(seed, seed + 1))
+    train_X = torch.empty(0, 3, dtype=torch.float64)
+    train_Y = torch.empty(0, 1, dtype=torch.float64)
+    for i in range(HORIZON):
+        candidates = at(choices, i + 1.0)
+        if i == 0:
+            row = candidates[trial.first[0, 0]].unsqueeze(0)
+        else:
+            row = botorch_step(train_X, train_Y, candidates, BETA(i + 1))
+        arm = (choices == row[:, :2]).all(dim=-1).nonzero()[0]
+        outcome = trial.values[0, i, arm] + trial.noise[0, i]
+        train_X, train_Y = torch.cat([train_X, row]), torch.cat([train_Y, outcome.unsqueeze(0)])
+
+
+def main() -> None:
+    """Measure, print a table, save JSON."""
+    chosen = parser(__doc__).parse_args()
+    torch.set_num_threads(1)
+    choices = unit_grid(POINTS)
+    generator = torch.Generator().manual_seed(0)
+    step = usual_step(choices, generator)
+    batch = sweep(choices)
+    run, _ = long_run(choices, generator)
+    rows = [
+        (
+            f"one round, t = {LATE:,} against {EARLY:,}",
+            f"{run['late_seconds']:.5f}",
+            f"{run['early_seconds']:.5f}",
+            f"{run['ratio']:.2f}",
+            "at most 1.1",
+        ),
+        (
+            f"memory of the loop (MB), t = {LATE:,} against {EARLY:,}",
+            f"{run['late_bytes'] / 1e6:.2f}",
+            f"{run['early_bytes'] / 1e6:.2f}",
+            f"{run['late_bytes'] / run['early_bytes']:.3f}",
+            "flat",
+        ),
+        (
+            f"BoTorch's step against a round, t = {USUAL_STEP}",
+            f"{step['botorch_seconds']:.4f}",
+            f"{step['streaming_seconds']:.4f}",
+            f"{step['ratio']:.0f}",
+            "at least 50",
+        ),
+        (
+            f"BoTorch's loop × {TRIALS} against the sweep",
+            f"{batch['botorch_seconds']:.0f}",
+            f"{batch['sweep_seconds']:.2f}",
+            f"{batch['ratio']:.0f}",
+            "at least 100",
+        ),
+        (
+            "the sweep against reading its rows",
+            f"{batch['sweep_seconds']:.2f}",
+            f"{batch['reading_seconds']:.2f}",
+            f"{batch['over_reading']:.2f}",
+            "at most 3",
+        ),
+    ]
+    show(
+        "Streaming posterior, 2,500 candidates, ε = 0.03, seconds of one thread",
+        ("what", "first", "second", "ratio", "wanted"),
+        rows,
+        {"long_run": run, "usual_step": step, "sweep": batch},
+        chosen.json,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Many independent trials of an upper confidence bound algorithm, side by side in one tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
+from torch import Tensor
+
+from tvbo.acquisition import BetaSchedule
+from tvbo.models import StreamingGP
+from tvbo.problems.drifting_gp import drifting_values
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What ``b`` independent trials meet: a function of their own each, and its noise.
+
+    Args:
+        values: The functions, ``b x T x n``, at times ``1, ..., T``.
+        noise: What is added to the outcome of each round, ``b x T``.
+        first: Position of the action with which each trial starts, and starts again after a
+            reset, where all actions look alike: ``b x T``.
+
+    Raises:
+        BotorchTensorDimensionError: if shapes do not agree.
+    """
+
+    values: Tensor
+    noise: Tensor
+    first: Tensor
+
+    def __post_init__(self):
+        if not self.values.shape[:2] == self.noise.shape == self.first.shape:
+            raise BotorchTensorDimensionError(
+                "Expected values b x T x n, noise b x T and first b x T. Got "
+                f"{tuple(self.values.shape)}, {tuple(self.noise.shape)}, {tuple(self.first.shape)}."
+            )
+
+    @classmethod
+    def draw(
+        cls, root: Tensor, forgetting_rate: float, horizon: int, noise_variance: float, seeds: range
+    ) -> Trials:
+        """Functions of the Markov model (3)-(4) of Bogunovic et al. (2016), one seed for each.
+
+        Args:
+            root: From :func:`tvbo.problems.drifting_gp.covariance_root`, ``n x n``.
+            forgetting_rate: ε per round.
+            horizon: T.
+            noise_variance: σ².
+            seeds: One for each trial: its draw does not depend on the others.
+        """
+        values, noise, first = [], [], []
+        for seed in seeds:
+            generator = torch.Generator().manual_seed(seed)
+            values.append(drifting_values(root, forgetting_rate, horizon, generator))
+            normal = torch.randn(horizon, dtype=torch.float64, generator=generator)
+            noise.append(noise_variance**0.5 * normal)
+            first.append(torch.randint(len(root), (horizon,), generator=generator))
+        return cls(torch.stack(values), torch.stack(noise), torch.stack(first))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def ucb_sweep(
+    model: StreamingGP, trials: Trials, beta: BetaSchedule, reset_every: int | None = None
+) -> Tensor:
+    r"""Play :math:`\arg\max \mu(x) + \sqrt{\beta_t}\,\sigma(x)` in every trial.
+
+    TV-GP-UCB, or with ε = 0 in the model GP-UCB, or with resets R-GP-UCB (Bogunovic et al., 2016,
+    Algorithms 1 and 2).
+
+    Args:
+        model: With batch shape ``(b,)`` and the ``n`` choices of the trials; starts afresh.
+        trials: ``b`` trials.
+        beta: Schedule by round.
+        reset_every: Block length N in rounds; None for no reset.
+
+    Returns:
+        Regret by round, ``b x T``.
+
+    Raises:
+        BotorchTensorDimensionError: if model and trials do not agree.
+        ValueError: if ``reset_every`` is not positive.
+    """
+    b, horizon, n = trials.values.shape
+    if model.batch_shape != (b,) or len(model.choices) != n:
+        raise BotorchTensorDimensionError(
+            f"Expected a model with batch_shape ({b},) and {n} choices. "
+            f"Got {tuple(model.batch_shape)} and {len(model.choices)}."
+        )
+    if reset_every is not None and reset_every < 1:
+        raise ValueError(f"Expected reset_every >= 1 round. Got {reset_every}.")
+    regret = trials.noise.new_empty(b, horizon)
+    for i in range(horizon):
+        t = i + 1
+        if i == 0 or (reset_every is not None and i % reset_every == 0):
+            model.reset()
+            arm = trials.first[:, i]
+        else:
+            mean, variance = model.marginals(t)
+            arm = variance.sqrt_().mul_(beta(t) ** 0.5).add_(mean).argmax(dim=-1)
+        now = trials.values[:, i]
+        value = now.gather(-1, arm.unsqueeze(-1))
+        regret[:, i] = now.amax(dim=-1) - value.squeeze(-1)
+        rows = torch.cat([model.choices[arm], value.new_full((b, 1), t)], dim=-1)
+        model.observe(rows.unsqueeze(1), (value + trials.noise[:, i : i + 1]).unsqueeze(1))
+    return regret
