@@ -13,8 +13,11 @@ from gpytorch.kernels import RBFKernel
 from report import parser, show
 
 from tvbo import recipes
+from tvbo.acquisition import UCB, Choices, LogBeta
+from tvbo.columns import Columns
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.likelihood import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
+from tvbo.optimizers import GPOptimizer, GPSurrogate
 from tvbo.problems import unit_grid
 
 ROUNDS = (200, 400, 800, 1200)
@@ -23,32 +26,54 @@ PANELS = ((46, 432), (46, 2000))
 REPEATS = 3
 
 
-def median_seconds(work: Callable[[], object]) -> float:
-    """Median time of the work, after one run to warm up."""
+def median_seconds(
+    work: Callable[[], object], before: Callable[[], object] = lambda: None
+) -> float:
+    """Median time of the work, after one run to warm up; ``before`` it, something not counted."""
+    before()
     work()
     times = []
     for _ in range(REPEATS):
+        before()
         started = time.perf_counter()
         work()
         times.append(time.perf_counter() - started)
     return sorted(times)[REPEATS // 2]
 
 
-def one_round(n: int) -> dict:
-    """An ask of TV-GP-UCB over 2,500 choices that rests on n observations."""
-    generator = torch.Generator().manual_seed(0)
+def optimizers() -> dict[str, GPOptimizer]:
+    """TV-GP-UCB over 2,500 choices, with the recipe's streaming model and with a dense one."""
     choices = unit_grid(50)
     kernel = RBFKernel().double()
     kernel.lengthscale = 0.2
-    optimizer = recipes.tv_gp_ucb(
-        choices=choices, covar_module=kernel, forgetting_rate=0.03, noise_variance=0.01
-    )
-    for t in range(1, n + 1):
-        place = int(torch.randint(len(choices), (1,), generator=generator))
-        reward = torch.randn(1, generator=generator)
-        optimizer.tell(optimizer.attach(choices[place], t), reward)
-    seconds = median_seconds(lambda: optimizer.ask(t=n + 1))
-    return {"what": f"ask, 2,500 choices, n = {n}", "seconds": seconds}
+    given = {"covar_module": kernel, "forgetting_rate": 0.03, "noise_variance": 0.01}
+    domain = Choices(choices)
+    dense = GPSurrogate(Columns(domain.dim), domain.bounds, **given)
+    return {
+        "streaming": recipes.tv_gp_ucb(choices=choices, **given),
+        "dense": GPOptimizer(domain, dense, UCB(LogBeta())),
+    }
+
+
+def one_round(n: int) -> list[dict]:
+    """An ask that rests on n observations, the last of them just told."""
+    results = []
+    for model, optimizer in optimizers().items():
+        generator = torch.Generator().manual_seed(0)
+        times = iter(range(1, n + REPEATS + 2))
+
+        def observe(optimizer=optimizer, generator=generator, times=times) -> None:
+            place = int(torch.randint(len(optimizer.domain.choices), (1,), generator=generator))
+            trial = optimizer.attach(optimizer.domain.choices[place], next(times))
+            optimizer.tell(trial, torch.randn(1, generator=generator))
+
+        for _ in range(n):
+            observe()
+        seconds = median_seconds(
+            lambda optimizer=optimizer: optimizer.ask(t=n + REPEATS + 2), before=observe
+        )
+        results.append({"what": f"ask, 2,500 choices, n = {n}, {model}", "seconds": seconds})
+    return results
 
 
 def likelihood_seconds(likelihood: DenseLikelihood | PanelLikelihood) -> float:
@@ -89,11 +114,11 @@ def main() -> None:
     chosen = parser(__doc__).parse_args()
     torch.set_num_threads(1)
     results = [
-        *(one_round(n) for n in ROUNDS),
+        *(row for n in ROUNDS for row in one_round(n)),
         *(dense(n) for n in DENSE),
         *(panel(*size) for size in PANELS),
     ]
-    rows = [(r["what"], f"{r['seconds']:.3f}") for r in results]
+    rows = [(r["what"], f"{r['seconds']:.4f}") for r in results]
     show("Seconds of one thread", ("what", "seconds"), rows, results, chosen.json)
 
 

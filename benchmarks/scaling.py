@@ -29,8 +29,11 @@ POINTS = (
     (200, 0.1, 200, 0.0),
     (10000, 0.1, 1, 0.0),
 )
-SETTLED = 1.5
-"""Rounds before the measurement, in multiples of the rows that the model says are held."""
+MANY = (50, 0.9, 1000, 0.0)
+"""Few rows for many trials: what is left is the cost of an entry."""
+
+SETTLED = 1.6
+"""Rounds before the measurement, in multiples of the rows held, or of the choices."""
 MEASURED = 200
 PRODUCT = 1500
 BANDWIDTH_BYTES = 400_000_000
@@ -49,7 +52,9 @@ def rounds(n: int, rate: float, trials: int, max_lateness: float | None) -> tupl
         max_lateness=max_lateness,
     )
     times = []
-    for t in range(1, int(SETTLED * cost.rows) + MEASURED + 1):
+    # Merging begins when there are more rows than choices.
+    settled = int(SETTLED * max(cost.rows, n if cost.merged else 0))
+    for t in range(1, settled + MEASURED + 1):
         started = time.perf_counter()
         mean, variance = model.marginals(t)
         arm = (mean + variance.sqrt_()).argmax(dim=-1)
@@ -69,9 +74,11 @@ def kernel() -> RBFKernel:
     return made
 
 
-def machine() -> tuple[float, float, float]:
-    """Overhead of a round, bandwidth and speed of a product, of one thread."""
+def machine() -> tuple[float, float, float, float]:
+    """Overhead of a round, seconds per entry, bandwidth and speed of a product, of one thread."""
     overhead, _ = rounds(4, 0.9, 1, 0.0)
+    many, _ = rounds(*MANY)
+    per_entry = (many - overhead) / (MANY[0] * MANY[2])
     big = torch.zeros(BANDWIDTH_BYTES // 8, dtype=torch.float64)
     square = torch.rand(PRODUCT, PRODUCT, dtype=torch.float64)
     reading, product = [], []
@@ -84,6 +91,7 @@ def machine() -> tuple[float, float, float]:
         product.append(time.perf_counter() - started)
     return (
         overhead,
+        per_entry,
         BANDWIDTH_BYTES / statistics.median(reading),
         2 * PRODUCT**3 / statistics.median(product),
     )
@@ -93,12 +101,12 @@ def main() -> None:
     """Measure, print a table, save JSON."""
     chosen = parser(__doc__).parse_args()
     torch.set_num_threads(1)
-    overhead, bandwidth, speed = machine()
+    overhead, per_entry, bandwidth, speed = machine()
     results, table = [], []
     for point in POINTS:
         n, rate, trials, max_lateness = point
         cost: StreamingCost = streaming_cost(n, rate, trials=trials, max_lateness=max_lateness)
-        predicted = cost.seconds(overhead, bandwidth, speed)
+        predicted = cost.seconds(overhead, per_entry, bandwidth, speed)
         measured, held = rounds(*point)
         results.append(
             {
@@ -129,12 +137,14 @@ def main() -> None:
         )
     figures = {
         "overhead_seconds": overhead,
+        "per_entry_seconds": per_entry,
         "bandwidth": bandwidth,
         "speed": speed,
         "points": results,
     }
     show(
         f"A round in the steady state; one thread, overhead {1e3 * overhead:.2f} ms, "
+        f"{1e9 * per_entry:.0f} ns an entry, "
         f"{bandwidth / 1e9:.0f} GB/s, {speed / 1e9:.0f} Gflop/s",
         (
             "choices",

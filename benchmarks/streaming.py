@@ -87,8 +87,8 @@ def long_run(choices: Tensor, generator: Generator) -> tuple[dict, GPOptimizer]:
 def held_bytes(optimizer: GPOptimizer) -> int:
     """Bytes of the tensors that model and loop hold."""
     observed = optimizer.observations
-    tensors = [*optimizer.model.state_dict().values(), observed.X, observed.Y]
-    return sum(x.numel() * x.element_size() for x in tensors if isinstance(x, Tensor))
+    tensors = [*optimizer.model.buffers(), observed.X, observed.Y]
+    return sum(x.numel() * x.element_size() for x in tensors)
 
 
 def botorch_step(train_X: Tensor, train_Y: Tensor, candidates: Tensor, beta: float) -> Tensor:

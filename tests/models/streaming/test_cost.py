@@ -52,8 +52,8 @@ def test_memory_and_rows_of_a_long_run(n, rate, trials, max_lateness):
 def test_seconds_add_up():
     cost = streaming_cost(50, 0.0, max_lateness=0)
     assert cost.merged
-    expected = 1e-3 + cost.traffic / 1e10 + cost.operations / 1e9
-    assert cost.seconds(1e-3, bandwidth=1e10, speed=1e9) == pytest.approx(expected)
+    expected = 1e-3 + 50 * 1e-7 + cost.traffic / 1e10 + 2 * 50**2 / 1e9
+    assert cost.seconds(1e-3, 1e-7, bandwidth=1e10, speed=1e9) == pytest.approx(expected)
 
 
 def test_bad_input():

@@ -59,24 +59,34 @@ class Base(GrowingModule):
         # With ε = 0 an infinite lag makes a NaN.
         return self.decay(lag).nan_to_num_(nan=0.0)
 
-    def absorb(self, V: Tensor, gains: Tensor, made_at: Tensor, merge: bool) -> None:
-        """Take over the oldest rows: ``b x m x n``, ``b x m``, ``b x m``."""
-        time = made_at[:, -1]
+    def absorb(self, V: Tensor, gains: Tensor, made_at: Tensor, merge: bool) -> Tensor | None:
+        """Take over the oldest rows: ``b x m x n``, ``b x m``, ``b x m``.
+
+        Returns:
+            The variance reduction that is lost by that, as of the new time, ``b x n``, or None.
+        """
+        # A copy: the rows are overwritten by those that follow.
+        time = made_at[:, -1].clone()
         fade = self.since(time).unsqueeze(-1)
         V = V * self.decay(time.unsqueeze(-1) - made_at).unsqueeze(-1)
         reduction = V.square().sum(dim=1)
         self.mean = fade * self.mean + (gains.unsqueeze(1) @ V).squeeze(1)
         self.neglected = fade.squeeze(-1).square() * self.neglected
-        if merge:
-            product = V.mT @ V
-            if self.shared is not None:
-                product += fade.unsqueeze(-1).square() * self.shared
-            self.shared = product
-            self.reduction = fade.square() * self.reduction + reduction
-        else:
-            share = reduction / self._variance.clamp_min(torch.finfo(V.dtype).tiny)
-            self.neglected = self.neglected + share.amax(dim=-1)
+        self.reduction *= fade.square()
         self.time = time
+        if self.shared is not None:
+            self.shared *= fade.unsqueeze(-1).square()
+        if not merge:
+            share = reduction / self._variance.clamp_min(torch.finfo(V.dtype).tiny)
+            self.neglected += share.amax(dim=-1)
+            return reduction
+        if self.shared is None:
+            self.shared = V.mT @ V
+        else:
+            # In place: a second matrix of this size costs more time than the product.
+            self.shared.baddbmm_(V.mT, V)
+        self.reduction += reduction
+        return None
 
 
 def _leading(values: Tensor, like: Tensor) -> Tensor:

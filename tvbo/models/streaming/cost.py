@@ -12,9 +12,6 @@ from tvbo.models.streaming.room import merged_block, spare_rows
 NUMBER = 8
 """Bytes of one float64."""
 
-PASSES = 14
-"""Times that a round goes over vectors of all choices: decay, mean, variance, new row, maximum."""
-
 
 @dataclass(frozen=True)
 class StreamingCost:
@@ -24,25 +21,29 @@ class StreamingCost:
         rows: Rows held, on average.
         merged: Whether old rows are merged into an ``n x n`` matrix instead of dropped.
         memory: Bytes of all trials together, at the most.
-        traffic: Bytes read and written in a round.
+        entries: Choices of all trials together: what mean, variance and a new row have.
+        traffic: Bytes of rows read in a round.
         operations: Floating-point operations of a round in large matrix products.
     """
 
     rows: float
     merged: bool
     memory: float
+    entries: int
     traffic: float
     operations: float
 
-    def seconds(self, overhead: float, bandwidth: float, speed: float) -> float:
+    def seconds(self, overhead: float, per_entry: float, bandwidth: float, speed: float) -> float:
         """Seconds of a round: ask and tell.
 
         Args:
             overhead: Seconds of a round on a tiny set: what the calls cost.
+            per_entry: Seconds for each choice and trial, for decay, mean, variance, maximum.
             bandwidth: Bytes per second of memory.
             speed: Operations per second of a matrix product.
         """
-        return overhead + self.traffic / bandwidth + self.operations / speed
+        vectors = overhead + per_entry * self.entries
+        return vectors + self.traffic / bandwidth + self.operations / speed
 
 
 def streaming_rows(forgetting_rate: float, tol: float) -> float:
@@ -99,9 +100,10 @@ def streaming_cost(
         numbers += trials * capacity**2
     if num_choices**2 <= MAX_CACHED:
         numbers += num_choices**2
-    touched = trials * num_choices * (rows + PASSES)
+    entries = trials * num_choices
     operations = 0.0
     if merged:
         numbers += trials * num_choices**2
         operations = 2.0 * trials * num_choices**2
-    return StreamingCost(rows, merged, NUMBER * numbers, NUMBER * touched, operations)
+    traffic = NUMBER * rows * entries
+    return StreamingCost(rows, merged, NUMBER * numbers, entries, traffic, operations)

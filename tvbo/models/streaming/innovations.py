@@ -72,8 +72,10 @@ class Innovations(GrowingModule):
                 certain already. Nothing is taken in then.
         """
         self._check_reach(time)
-        if self.room.make(self.store, self.base, self.now, time):
-            self._sum_reductions()
+        lost = self.room.make(self.store, self.base, self.now, time)
+        if lost is not None:
+            # Variances explain no more than is held, or observations to come would not agree.
+            self.reduction -= self.base.since(self.now).square().unsqueeze(-1) * lost
         newest = torch.maximum(self.now, time.amax(dim=-1))
         cross = self._cross(index, time)
         root = self._innovation_root(index, time, noise, cross)
@@ -136,13 +138,6 @@ class Innovations(GrowingModule):
             fade = self.base.since(self.now)[trial][:, None, None]
             explained = explained + fade.square() * shared
         return explained
-
-    def _sum_reductions(self) -> None:
-        """Variances explain no more than is held, or observations to come would not agree."""
-        rows = self.store.held
-        fade = self.base.decay(self.now.unsqueeze(-1) - rows.made_at).unsqueeze(-1)
-        merged = self.base.since(self.now).square().unsqueeze(-1) * self.base.reduction
-        self.reduction = merged + (fade * rows.V).square().sum(dim=-2)
 
     @property
     def _trials(self) -> Tensor:

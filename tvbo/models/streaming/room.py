@@ -19,7 +19,7 @@ them costs less than the rest of a round."""
 SPARE_ROWS = (256, 2048)
 """Least and most of such rows."""
 
-WORTHWHILE = 16
+WORTHWHILE = 8
 """Rows go when they are this part of the room, at least: each time, the others are copied."""
 
 
@@ -46,15 +46,16 @@ class Room:
         """Rows to make room for at first."""
         return FIRST_CAPACITY if self.max_rows is None else min(FIRST_CAPACITY, self.max_rows)
 
-    def make(self, store: RowStore, base: Base, now: Tensor, coming: Tensor) -> bool:
+    def make(self, store: RowStore, base: Base, now: Tensor, coming: Tensor) -> Tensor | None:
         """Make room for ``coming``, the times ``b x q`` of the next observations.
 
         Returns:
-            Whether rows were dropped, with what they explained.
+            The variance reduction that went with dropped rows, as of the new time of the base,
+            ``b x n``; None if none were dropped.
         """
         needed = store.count + coming.shape[1]
         if needed <= store.capacity:
-            return False
+            return None
         free = self._free(store, now, coming)
         merging = base.shared is not None
         gone = free if merging else min(free, self._forgotten(store, base, now))
@@ -64,15 +65,16 @@ class Room:
             limit = max(self.max_rows, coming.shape[1])
             full = needed > limit
             if full:
-                # At least a sixteenth, or each observation would copy all rows.
+                # At least an eighth, or each observation would copy all rows.
                 gone = min(store.count, max(gone, needed - limit, limit // WORTHWHILE))
         elif not merging and store.count >= store.V.shape[-1] and free > gone:
             merging, gone = True, free
         if full or gone * WORTHWHILE >= capacity:
             rows = store.held
-            base.absorb(rows.V[:, :gone], rows.gains[:, :gone], rows.made_at[:, :gone], merging)
+            oldest = (rows.V[:, :gone], rows.gains[:, :gone], rows.made_at[:, :gone])
+            lost = base.absorb(*oldest, merge=merging)
         else:
-            gone = 0
+            gone, lost = 0, None
         kept = store.count - gone
         if merging:
             capacity = kept + merged_block(store.V.shape[-1])
@@ -81,7 +83,7 @@ class Room:
         if self.max_rows is not None:
             capacity = min(capacity, limit)
         store.resize(gone, capacity)
-        return gone > 0 and not merging
+        return lost
 
     def _free(self, store: RowStore, now: Tensor, coming: Tensor) -> int:
         """How many of the oldest rows no late observation will ask for."""

@@ -82,11 +82,15 @@ class RowStore(GrowingModule):
         if self.root is not None:
             self.root[:, first:last, :first] = cross
             self.root[:, first:last, first:last] = rows.root
+            self.root[:, first:last, last:] = 0.0
         self.count = last
 
     def resize(self, first: int, capacity: int) -> None:
         """Forget the rows before ``first``, and make room for ``capacity`` of them in all."""
         kept = self.count - first
+        if capacity == self.capacity and first > 0:
+            self._shift(first, kept)
+            return
         for name in PER_ROW:
             old = getattr(self, name)
             new = old.new_empty(len(old), capacity, *old.shape[2:])
@@ -96,6 +100,20 @@ class RowStore(GrowingModule):
             new = self.root.new_zeros(len(self.root), capacity, capacity)
             new[:, :kept, :kept] = self.root[:, first : self.count, first : self.count]
             self.root = new
+        self.count = kept
+
+    def _shift(self, first: int, kept: int) -> None:
+        """Move the rows from ``first`` on to the front, where they are: fresh memory is slow."""
+        for name in PER_ROW:
+            buffer = getattr(self, name)
+            # As many rows at once as are free, so that source and target never overlap.
+            for start in range(0, kept, first):
+                stop = min(start + first, kept)
+                buffer[:, start:stop] = buffer[:, start + first : stop + first]
+        if self.root is not None:
+            kept_root = self.root[:, first : self.count, first : self.count].clone()
+            self.root[:, :kept, :kept] = kept_root
+            self.root[:, :kept, kept:] = 0.0
         self.count = kept
 
     def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
