@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from tvbo.plotting import (
     plot_tracking,
     save_figure,
 )
+from tvbo.plotting.drift_fit import profile_curve
 from tvbo.problems import drifting_gp, unit_grid
 
 
@@ -91,6 +93,16 @@ def test_drift_fit_names_the_unit(ends, tmp_path):
     assert "1h" in right.get_xlabel()
     save_figure(figure, tmp_path / "fit.png")
     assert (tmp_path / "fit.png").stat().st_size > 10_000
+
+
+def test_profile_curve_passes_through_the_computed_points():
+    """A parabola in ε, as of a normal likelihood, from few points."""
+    rates = [0.02, 0.03, 0.04, 0.05, 0.06]
+    fit = make_fit(0.04, 0.03, 0.05)
+    fit = replace(fit, profile=[(r, -4e4 * (r - 0.04) ** 2) for r in rates], log_likelihood=0.0)
+    rate, depth = profile_curve(fit)
+    assert depth == pytest.approx(-4e4 * (rate - 0.04) ** 2, abs=1e-9)
+    assert depth.min() > -8
 
 
 def test_tracking(tmp_path):

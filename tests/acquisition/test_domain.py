@@ -157,3 +157,8 @@ def test_actions_given_out_are_copies(generator, situation):
     choices.maximize(lambda X: torch.zeros(len(X)), flat, generator).mul_(100)
     given.mul_(100)
     assert choices.choices.flatten().tolist() == [1.0, 2.0]
+
+
+def test_no_chunk():
+    with pytest.raises(ValueError, match="chunk >= 1. Got 0"):
+        Choices(torch.zeros(1, 1), chunk=0)

@@ -250,3 +250,26 @@ def test_bad_questions(small):
 def test_bad_choices(choices, error, message):
     with pytest.raises(error, match=message):
         StreamingGP(choices, RBFKernel(), 0.1, 0.1)
+
+
+def test_a_fault_in_a_later_block_leaves_the_model_as_it_was(small):
+    model = small.streaming(0.0, noise=0.0)
+    X, Y = small.data(range(20))
+    model.observe(X[:1], Y[:1], torch.tensor([[0.1]]))
+    before = [x.clone() for x in model.marginals(20.0)]
+    many = X[:1].repeat(300, 1)
+    noise = torch.full((300, 1), 0.1)
+    noise[290:] = 0.0  # certain by then: a repeat without noise
+    with pytest.raises(InputDataError, match="certain"):
+        model.observe(many, torch.zeros(300, 1), noise)
+    assert model.num_rows == 1
+    for x, y in zip(model.marginals(20.0), before, strict=True):
+        assert torch.equal(x, y)
+
+
+def test_times_of_the_wrong_shape(small):
+    model = small.streaming(0.1, batch_shape=torch.Size([3]))
+    with pytest.raises(
+        BotorchTensorDimensionError, match=r"batch_shape=\(3,\) times. Got .*\(2,\)"
+    ):
+        model.marginals(torch.zeros(2))

@@ -191,3 +191,19 @@ def _counted(method, calls):
         return method(self)
 
     return counted
+
+
+def test_limits_reach_the_model_and_a_later_outcome_is_still_exact():
+    """With max_lateness 0 nothing may come late: the model is then built anew."""
+    surrogate = GPSurrogate(Columns(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.05, NOISE)
+    streaming = StreamingSurrogate(surrogate, CHOICES, tol=1e-9, max_rows=500, max_lateness=0.0)
+    rows = Columns(2).rows(CHOICES[:3], 5.0)
+    observations = Observations(rows, torch.ones(3, 1, dtype=torch.float64))
+    model = streaming.model(observations, 3, torch.Generator())
+    assert (model.room.tol, model.room.max_rows, model.room.max_lateness) == (1e-9, 500, 0.0)
+    late = Observations(
+        Columns(2).rows(CHOICES[5:6], 2.0), torch.ones(1, 1, dtype=torch.float64) * 3
+    )
+    observations = observations.append(late)
+    model = streaming.model(observations, 4, torch.Generator())
+    assert_same(model, dense_model(observations, 0.05), 6.0, atol=1e-10)
