@@ -427,3 +427,20 @@ def test_what_a_long_log_of_many_actions_neglects_is_said(monkeypatch):
     assert "on the 500 before it" in message
     # Of four blocks of 190 the last has rows left out, the nearest of them 501 steps before it.
     assert f"at most {(1 - fit.forgetting_rate) ** 501:.2g}" in message
+
+
+def test_long_logs_of_many_short_stretches(generator):
+    """Most stretches have no row among those that the starts are tried on."""
+    stretches = torch.arange(60).repeat_interleave(60)
+    X = torch.stack(
+        [
+            torch.randint(5, (3600,), generator=generator),
+            torch.rand(3600, generator=generator) * 50,
+        ],
+        -1,
+    )
+    X = X.double()
+    Y = X[:, :1] + torch.randn(3600, 1, generator=generator, dtype=torch.float64)
+    fit = fit_drift(X, Y, stretches=stretches, noise_variance=1.0, num_starts=1)
+    assert math.isfinite(fit.log_likelihood)
+    assert fit.n_observations == 3600

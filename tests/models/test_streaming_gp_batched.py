@@ -151,3 +151,18 @@ def test_marginals_at_a_time_of_each_trial(small):
         one = small.dense(X[k], Y[k], 0.03).posterior(small.rows(times[k]))
         torch.testing.assert_close(mean[k], one.mean[:, 0], rtol=0, atol=1e-10)
         torch.testing.assert_close(variance[k], one.variance[:, 0], rtol=0, atol=1e-10)
+
+
+def test_own_kernels_of_as_many_trials_as_choices(small):
+    """b x n variances of n = b choices are not a matrix."""
+    count = len(small.choices)
+    lengths = torch.linspace(0.2, 0.9, count)
+    batched = small.streaming(0.1, kernel=small.rbf(lengths, (count,)))
+    X, Y = small.data(range(5))
+    batched.observe(X, Y.expand(count, 5, 1))
+    mean, variance = batched.marginals(5.0)
+    for k in range(count):
+        single = small.streaming(0.1, kernel=small.rbf(lengths[k]))
+        single.observe(X, Y)
+        expected = single.marginals(5.0)
+        torch.testing.assert_close((mean[k], variance[k]), expected, rtol=0, atol=1e-12)

@@ -207,3 +207,29 @@ def test_limits_reach_the_model_and_a_later_outcome_is_still_exact():
     observations = observations.append(late)
     model = streaming.model(observations, 4, torch.Generator())
     assert_same(model, dense_model(observations, 0.05), 6.0, atol=1e-10)
+
+
+def test_noise_free_repeats_go_on_as_with_the_dense_model():
+    """GPyTorch raises a noise variance of 0 to its least, and so does the loop."""
+    optimizer = make(0.0, beta=0.0)
+    for _ in range(12):
+        trial = optimizer.ask()
+        optimizer.tell(trial, trial.X.sum().item(), Yvar=0.0)
+    best = optimizer.observations.X[-3:, :2]
+    assert (best == best[0]).all()
+
+
+@pytest.mark.parametrize("max_rows", [4, 10])
+def test_late_outcomes_of_a_small_model_are_taken(max_rows):
+    surrogate = GPSurrogate(Columns(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.3, NOISE)
+    streaming = StreamingSurrogate(surrogate, CHOICES, max_rows=max_rows)
+    observations = Observations.empty(Columns(2))
+    generator = torch.Generator().manual_seed(0)
+    for i in range(30):
+        t = float(i if i % 3 else max(i - 5, 0))
+        row = Columns(2).rows(CHOICES[int(torch.randint(16, (1,), generator=generator))][None], t)
+        observations = observations.append(
+            Observations(row, torch.randn(1, 1, generator=generator, dtype=torch.float64))
+        )
+        model = streaming.model(observations, i + 1, generator)
+        assert model.num_rows <= max_rows

@@ -6,6 +6,13 @@ import torch
 from tvbo.commands.experiments import EXPERIMENTS
 from tvbo.reproduce import bogunovic_fig2c, bogunovic_fig2d
 from tvbo.reproduce.bogunovic_fig2ab import matched_case
+from tvbo.reproduce.bogunovic_fig2cd import (
+    BLOCK_LENGTHS,
+    _large_change,
+    _small_change,
+    _spread_grows,
+    _spread_rank,
+)
 from tvbo.reproduce.synthetic import SIDE_BY_SIDE, Player, Synthetic
 
 TRIALS = 12
@@ -88,3 +95,25 @@ def test_pictures(matched, wrong_rate, wrong_length):
 def test_no_trials():
     with pytest.raises(ValueError, match="trials >= 1. Got 0"):
         bogunovic_fig2c(0)
+
+
+def test_claims_can_fail():
+    """Each kind of claim, on samples that bear it out and on samples that do not."""
+    even = torch.linspace(0.9, 1.1, 50, dtype=torch.float64)
+    for changed, small, large in ((1.02, True, False), (1.5, False, True), (0.5, True, False)):
+        assert _small_change("", changed * even, even, 0.1).held is small
+        assert _large_change("", changed * even, even).held is large
+    assert not _small_change("", 0.5 * even, even, 0.1, both_sides=True).held
+    wide = 1 + 5 * (even - 1)
+    assert _spread_grows("", even, wide).held
+    assert not _spread_grows("", wide, even).held
+    rising = {N: 1 + N * (even - 1) for N in BLOCK_LENGTHS}
+    falling = {N: 1 + (even - 1) / N for N in BLOCK_LENGTHS}
+    assert _spread_rank(38, rising).figure == 1
+    assert _spread_rank(38, rising).held
+    assert not _spread_rank(38, falling).held
+
+
+def test_one_trial_has_no_spread():
+    with pytest.raises(ValueError, match="trials >= 2, to see how they spread. Got 1"):
+        bogunovic_fig2d(1, progress=False, setting=SMALL)

@@ -36,7 +36,8 @@ def reproduce(
         return
     if name not in EXPERIMENTS:
         raise TableError(
-            f"Expected the name of a reproduction: {', '.join(EXPERIMENTS)}. Got {name}."
+            f"Expected the name of a reproduction: {', '.join(EXPERIMENTS)}; --list says what they "
+            f"show. Got {name or 'none'}."
         )
     run_experiment(EXPERIMENTS[name], trials, seed, json, plot)
 

@@ -35,7 +35,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Base:
+class Carried:
     r"""The posterior of ``f`` over the ``n`` actions at one time, all that a later time needs.
 
     For times :math:`s, s'` after it, with :math:`\phi(d) = e^{-\rho d / 2}` and ages
@@ -51,7 +51,7 @@ class Base:
     reduction: Array
 
     @classmethod
-    def prior(cls, series: int, n: int) -> Base:
+    def prior(cls, series: int, n: int) -> Carried:
         """Nothing seen."""
         return cls(np.zeros((series, n)), np.zeros((n, n)))
 
@@ -94,7 +94,9 @@ class BlockStep:
         NotPSDError: if the covariance of the block is singular to rounding.
     """
 
-    def __init__(self, block: Block, base: Base, covar: Array, rate: float, noise_variance: float):
+    def __init__(
+        self, block: Block, base: Carried, covar: Array, rate: float, noise_variance: float
+    ):
         self.block, self.base, self.prior, self.rate = block, base, covar, rate
         times = block.times
         self.ages, self.age = times - block.start, times[-1] - block.start
@@ -135,9 +137,9 @@ class BlockStep:
         """Of the covariance of the block given the base."""
         return 2 * float(np.log(self.root.diagonal()).sum())
 
-    def after(self) -> Base:
+    def after(self) -> Carried:
         """The base at the block's end: its last time."""
-        return Base(
+        return Carried(
             mean=self.kept * self.base.mean + self.white.T @ self.crossed,
             reduction=self.kept**2 * self.base.reduction + self.crossed.T @ self.crossed,
         )

@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from tvbo.likelihood.block_step import Base, Block, BlockGradient, BlockStep
+from tvbo.likelihood.block_step import Block, BlockGradient, BlockStep, Carried
 from tvbo.likelihood.gradient import with_gradient
 from tvbo.likelihood.log import DriftLog
 from tvbo.likelihood.mean import weighted_mean
@@ -75,7 +75,7 @@ class BlockLikelihood:
         steps, base = [], None
         for block in self.blocks:
             if block.is_first:
-                base = Base.prior(len(block.series), len(prior))
+                base = Carried.prior(len(block.series), len(prior))
             step = BlockStep(block, base, prior, rate.item(), noise_variance.item())
             base = step.after()
             steps.append(step)

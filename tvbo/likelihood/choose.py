@@ -37,7 +37,7 @@ def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> 
         mean: The prior mean; None takes its maximum likelihood value (generalized least squares).
     """
     panel = Panel.from_log(log)
-    # A panel of one action, or of two times, gains nothing from its modes.
+    # A panel of one action gains nothing from its modes.
     if panel is not None and len(log) > len(panel.values):
         return PanelLikelihood(panel, covar_module, mean)
     n_actions = len(torch.unique(log.actions, dim=0))

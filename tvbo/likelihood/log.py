@@ -147,7 +147,8 @@ class DriftLog:
             self.times[chosen],
             self.Y[chosen],
             None if self.Yvar is None else self.Yvar[chosen],
-            self.stretches[chosen],
+            # From 0 again: a stretch may have nothing among the chosen.
+            torch.unique(self.stretches[chosen], return_inverse=True)[1],
         )
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from copy import copy, deepcopy
+from dataclasses import asdict
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import (
@@ -42,8 +45,8 @@ class StreamingGP(Predictions):
 
     rows for unit steps, or, where more rows weigh than there are choices, about :math:`O(n^2)`
     whatever ε is. With ε = 0 no row ever loses its weight: then old rows are merged into an
-    ``n x n`` matrix, which is exact, or dropped beyond ``max_rows``, with the error in
-    :attr:`neglected`.
+    ``n x n`` matrix, which is exact, or dropped beyond ``max_rows``, with what that
+    loses in :attr:`neglected`.
 
     Args:
         choices: ``n x d``, the actions (or actions and contexts), no two alike.
@@ -54,10 +57,10 @@ class StreamingGP(Predictions):
         batch_shape: Of independent trials, each with its own observations; broadcast with the batch
             shapes of kernel, ``forgetting_rate`` and ``noise_variance``.
         tol: A row is dropped once its weight :math:`(1-\varepsilon)^{\text{age}}` has fallen to
-            this. The mean loses nothing by that; posterior variances and covariances are off by at
-            most this share of the prior variance, and later observations are weighted that much
-            less exactly. An observation late by ℓ finds :math:`(1-\varepsilon)^{-\ell}` times
-            that error, unless ``max_lateness`` covers ℓ.
+            this. At that moment the mean loses nothing, and no posterior covariance more than this
+            share of the prior variance; later observations are weighted by covariances that lack
+            as much, which moves means a little, too. An observation late by ℓ finds
+            :math:`(1-\varepsilon)^{-\ell}` times that error, unless ``max_lateness`` covers ℓ.
         max_rows: Never hold more rows; None for as many as exactness needs. Once rows that still
             weigh were dropped for it, no observation may come late.
         max_lateness: In units of time: late observations up to this are as exact as others. None:
@@ -155,6 +158,28 @@ class StreamingGP(Predictions):
             max_lateness=max_lateness,
         )
 
+    def get_extra_state(self) -> dict[str, float | None]:
+        """The limits on what is held, for ``state_dict``."""
+        return asdict(self.room)
+
+    def set_extra_state(self, state: Mapping[str, float | None]) -> None:
+        """Nothing to set: :meth:`load_state_dict` has checked that the limits are the same."""
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """A saved state, into a model made with the same arguments.
+
+        Raises:
+            ValueError: if ``tol``, ``max_rows`` or ``max_lateness`` were others. Nothing is loaded.
+            RuntimeError: if the number of choices or trials was another.
+        """
+        mine = asdict(self.room)
+        saved = state_dict.get("_extra_state", mine)
+        if saved != mine:
+            raise ValueError(f"Expected a state saved with {mine}. Got one saved with {saved}.")
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
     def reset(self) -> None:
         """Forget every observation; the memory is kept for the next ones."""
         self.innovations.reset()
@@ -176,9 +201,14 @@ class StreamingGP(Predictions):
 
     @property
     def neglected(self) -> Tensor:
-        """Largest present error of a posterior covariance by dropped rows, ``batch_shape``.
+        """What dropped rows explained, as a share of the prior variance, faded to the present.
 
-        As a share of the prior variance; zero if nothing was dropped, one if all may have been.
+        The largest error of a posterior covariance at the moment of dropping; zero if nothing was
+        dropped. Observations that come later usually make the error smaller, but among strongly
+        correlated choices they can magnify it. The error of the mean is not in it.
+
+        Returns:
+            ``batch_shape``, at most 1.
         """
         base = self.innovations.base
         neglected = base.neglected * base.since(self.innovations.now).square()

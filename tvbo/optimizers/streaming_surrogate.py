@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
 from tvbo.kernels import temporal_correlation
@@ -13,9 +15,11 @@ from tvbo.optimizers.surrogate import GPSurrogate
 class StreamingSurrogate:
     """Keeps a :class:`tvbo.models.StreamingGP` up to date with the observations of a loop.
 
-    The same posterior as the dense surrogate it is made from. Hyperparameters are learned there,
-    when its ``refit`` says so, from the observations that retention kept; after that the streaming
-    model is built again from the same observations.
+    With the hyperparameters given, the same posterior as the dense surrogate it is made from.
+    Where they are learned, they are learned there, when its ``refit`` says so, from the
+    observations that retention kept; then the streaming model is built again from the same
+    observations. Between two fits, the scaling of outcomes stays as it was at the last one; the
+    dense surrogate scales them anew in each round.
 
     Args:
         dense: Knows the hyperparameters, or learns them.
@@ -56,11 +60,11 @@ class StreamingSurrogate:
             )
             self._num_seen = 0
         new = observations[self._num_seen :]
-        if len(new) > 0 and new.X[:, -1].min() < self.last_model.earliest:
+        if len(new) > 0 and new.X[:, -1].min() < self._earliest():
             self._restart()
             new = observations
         if len(new) > 0:
-            self.last_model.observe(new.X, new.Y, new.Yvar)
+            self.last_model.observe(new.X, new.Y, self._noise(new))
         self._num_seen = len(observations)
         return self.last_model
 
@@ -76,6 +80,20 @@ class StreamingSurrogate:
             self._restart()
         else:
             self._num_seen -= seen
+
+    def _earliest(self) -> float:
+        """Earliest event that the model can still take in without being built anew."""
+        if self.max_rows is None:
+            return self.last_model.earliest
+        # Which rows have to go for want of room depends on what comes.
+        return self.last_model.now.item()
+
+    @staticmethod
+    def _noise(observations: Observations) -> Tensor | None:
+        """Known variances, no smaller than GPyTorch lets them be: a repeat is never certain."""
+        if observations.Yvar is None:
+            return None
+        return observations.Yvar.clamp_min(min_fixed_noise.value(torch.float64))
 
     def _restart(self) -> None:
         self.last_model.reset()

@@ -22,7 +22,7 @@ def data_folder(folder: str | Path | None = None) -> Path:
         if not folder:
             raise FileNotFoundError(
                 f"Expected the data folder in the environment variable {VARIABLE}. Got nothing; "
-                "'tvbo data intel-lab' builds it from the public download."
+                "'tvbo data intel-lab' builds the temperatures in it from the public download."
             )
     path = Path(folder)
     if not path.is_dir():

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tvbo.reproduce.claims import Claim, Reproduction, claim_below, mean_and_error
+from tvbo.reproduce.claims import BEYOND, Claim, Reproduction, claim_below, regret_result
 from tvbo.reproduce.synthetic import Player, Synthetic
 from tvbo.theory import block_length
 
 RATES = (0.001, 0.01, 0.03)
-BEYOND = 2.0
-"""Standard errors by which a claim must hold."""
 
 
 def bogunovic_fig2a(trials: int = 200, seed: int = 0, progress: bool = True) -> Reproduction:
@@ -76,7 +74,7 @@ def matched_case(
         title=title,
         settings=setting.settings(trials, seed)
         | {"block_lengths": {str(rate): block for rate, block in blocks.items()}},
-        results={who: _result(rows) for who, rows in regret.items()},
+        results={who: regret_result(rows) for who, rows in regret.items()},
         claims=claims,
         regret=regret,
         row_label="algorithm, true ε",
@@ -86,11 +84,6 @@ def matched_case(
 def label(algorithm: str, rate: float) -> str:
     """The name of an algorithm at a true ε."""
     return f"{algorithm}, ε = {rate}"
-
-
-def _result(regret: Tensor) -> dict[str, float | None]:
-    mean, error = mean_and_error(regret.mean(dim=1))
-    return {"mean_regret": mean, "standard_error": error}
 
 
 def _oscillation(rate: float, block: int, smooth: Tensor, afresh: Tensor) -> list[Claim]:

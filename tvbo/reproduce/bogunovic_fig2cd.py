@@ -6,7 +6,14 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from tvbo.reproduce.claims import Claim, Reproduction, claim_below, jackknife, mean_and_error
+from tvbo.reproduce.claims import (
+    BEYOND,
+    Claim,
+    Reproduction,
+    claim_below,
+    jackknife,
+    regret_result,
+)
 from tvbo.reproduce.synthetic import Player, Synthetic
 from tvbo.theory import block_length
 
@@ -23,9 +30,6 @@ ROBUST = 0.25
 
 STEADILY = 0.8
 """Rank correlation from which a rise is called steady."""
-
-BEYOND = 2.0
-"""Standard errors by which a claim must hold."""
 
 
 def bogunovic_fig2c(
@@ -79,7 +83,7 @@ def bogunovic_fig2c(
             ),
             _large_change(
                 f"beyond some point under-estimating costs much: regret at ε = 0 over that at "
-                f"{FAR_UNDER}, less 1: above {SLOW} by more than two standard errors",
+                f"{FAR_UNDER}, less 1: above {SLOW} by more than two standard errors (added later)",
                 mean[0.0],
                 mean[FAR_UNDER],
             ),
@@ -102,7 +106,13 @@ def bogunovic_fig2d(
     progress: bool = True,
     setting: Synthetic | None = None,
 ) -> Reproduction:
-    """R-GP-UCB over its block length N; arguments as :func:`bogunovic_fig2c`."""
+    """R-GP-UCB over its block length N; arguments as :func:`bogunovic_fig2c`.
+
+    Raises:
+        ValueError: if there are fewer than two trials, which have no spread.
+    """
+    if trials < 2:
+        raise ValueError(f"Expected trials >= 2, to see how they spread. Got {trials}.")
     players = {_block_name(N): Player(reset_every=N) for N in BLOCK_LENGTHS}
     regret, setting = _play(players, trials, seed, "bogunovic-fig2d", progress, setting)
     mean = {N: regret[_block_name(N)].mean(dim=1) for N in BLOCK_LENGTHS}
@@ -170,9 +180,8 @@ def _block_name(length: int) -> str:
 
 def _result(regret: Tensor) -> dict[str, float | None]:
     average = regret.mean(dim=1)
-    mean, error = mean_and_error(average)
     deviation = average.std().item() if len(average) > 1 else None
-    return {"mean_regret": mean, "standard_error": error, "standard_deviation": deviation}
+    return regret_result(regret) | {"standard_deviation": deviation}
 
 
 def _small_change(
@@ -204,7 +213,7 @@ def _spread_grows(claim: str, matched: Tensor, longest: Tensor) -> Claim:
 
 
 def _spread_rank(matched: int, mean: dict[int, Tensor]) -> Claim:
-    """Whether the standard deviation rises from each N to the next."""
+    """Whether the standard deviation rises with N: over few N, so a rough figure."""
     lengths = [N for N in BLOCK_LENGTHS if matched <= N]
     rank = spearmanr(lengths, [mean[N].std().item() for N in lengths]).statistic
     return Claim(

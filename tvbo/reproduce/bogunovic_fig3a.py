@@ -13,7 +13,14 @@ from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes, rexp3_block_length
 from tvbo.problems.empirical import EmpiricalPanel
 from tvbo.problems.panel import PanelProblem
-from tvbo.reproduce.claims import Claim, Reproduction, claim_below, claim_rate, mean_and_error
+from tvbo.reproduce.claims import (
+    Claim,
+    Reproduction,
+    claim_below,
+    claim_rate,
+    mean_and_error,
+    regret_result,
+)
 from tvbo.runner import progress_bar, run
 
 NAME = "bogunovic-fig3a"
@@ -85,7 +92,7 @@ def bogunovic_fig3a(
             "train_steps": len(data.train),
             "test_steps": horizon,
         },
-        results={name: _result(rows) for name, rows in curves.items()},
+        results={name: regret_result(rows) for name, rows in curves.items()},
         claims=_claims(curves, fit),
         regret=curves,
     )
@@ -116,11 +123,6 @@ def _algorithms(
         ),
         "random": lambda g: recipes.random_search(choices=problem.choices, generator=g),
     }
-
-
-def _result(regret: Tensor) -> dict[str, float | None]:
-    mean, error = mean_and_error(regret.mean(dim=1))
-    return {"mean_regret": mean, "standard_error": error}
 
 
 def _claims(regret: dict[str, Tensor], fit: DriftFit) -> list[Claim]:

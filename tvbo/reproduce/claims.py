@@ -13,6 +13,9 @@ from torch import Tensor
 
 from tvbo.models import DriftFit
 
+BEYOND = 2.0
+"""Standard errors by which a claim must hold where it says so."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -75,6 +78,12 @@ def mean_and_error(samples: Tensor) -> tuple[float, float | None]:
     """Mean of independent samples and its standard error; None for a single one."""
     n = len(samples)
     return samples.mean().item(), (samples.std() / math.sqrt(n)).item() if n > 1 else None
+
+
+def regret_result(regret: Tensor) -> dict[str, float | None]:
+    """Mean over trials of the average regret, and its standard error, from ``trials x T``."""
+    mean, error = mean_and_error(regret.mean(dim=1))
+    return {"mean_regret": mean, "standard_error": error}
 
 
 def jackknife(statistic: Callable[[Tensor], float], samples: Tensor) -> tuple[float, float | None]:

@@ -179,3 +179,45 @@ def test_by_default_the_last_256_may_be_overtaken(small):
     assert model.earliest == -math.inf
     assert 0 < many.earliest <= 699 - 256
     assert 256 <= many.num_rows < 500
+
+
+def test_late_in_the_call_that_drops_is_refused(small):
+    """Rows that have to go now may not be newer than what comes."""
+    model = small.streaming(0.3, max_rows=1)
+    X, Y = small.data([100.0, 60.0])
+    model.observe(X[:1], Y[:1])
+    before = [x.clone() for x in model.marginals(100.0)]
+    with pytest.raises(InputDataError, match=r"times >= 100.*max_rows=1.*t=60"):
+        model.observe(X[1:], Y[1:])
+    for x, y in zip(model.marginals(100.0), before, strict=True):
+        assert torch.equal(x, y)
+    full = small.streaming(0.3, max_rows=16)
+    X, Y = small.data(range(16))
+    full.observe(X, Y)
+    late, outcome = small.data([0.5])
+    # Two rows have to go, of the times 0 and 1: an event between them comes too late.
+    with pytest.raises(InputDataError, match="times >= "):
+        full.observe(late, outcome)
+
+
+def test_a_refused_outcome_drops_nothing(small):
+    model = small.streaming(0.0, max_rows=2)
+    X, Y = small.data([0.0, 0.0])
+    X[1, :2] = 1 - X[0, :2]
+    model.observe(X, Y, torch.tensor([[0.1], [0.0]]))
+    before = [x.clone() for x in model.marginals(1.0)]
+    with pytest.raises(InputDataError, match="certain"):
+        model.observe(X[1:], Y[1:], torch.zeros(1, 1))
+    assert model.num_rows == 2
+    assert model.neglected == 0
+    for x, y in zip(model.marginals(1.0), before, strict=True):
+        assert torch.equal(x, y)
+
+
+def test_rows_that_fill_their_room_exactly_go_in_time(small):
+    """In time, every outcome is taken, at each number of rows."""
+    model = small.streaming(0.1, max_rows=9)
+    X, Y = small.data(range(100))
+    for i in range(100):
+        model.observe(X[i : i + 1], Y[i : i + 1])
+    assert model.num_rows <= 9

@@ -14,8 +14,8 @@ class Base(GrowingModule):
 
     Rows go in one of two ways. *Merged*, their products are kept in an ``n x n`` matrix ``shared``,
     and nothing is lost. *Dropped*, only the mean keeps what they told: the posterior covariance
-    grows by what they explained, at most the share ``neglected`` of the prior variance, and later
-    observations weigh that much more.
+    grows by what they explained, at most the share ``neglected`` of the prior variance then, and
+    later observations weigh that much more.
 
     Attributes:
         exponent: :math:`\tfrac12 \ln(1 - \varepsilon)`, ``b``.

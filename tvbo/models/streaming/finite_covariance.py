@@ -34,7 +34,9 @@ class FiniteCovariance(GrowingModule):
     def __init__(self, choices: Tensor, covar_module: Kernel, batch_shape: Size):
         super().__init__()
         with torch.no_grad():
-            diagonal = covar_module(choices, diag=True)
+            # With its batch: GPyTorch would take b x n variances of n = b choices for a matrix.
+            batch = choices.expand(*covar_module.batch_shape, *choices.shape)
+            diagonal = covar_module(batch, diag=True)
         if not (torch.isfinite(diagonal) & (diagonal >= 0)).all():
             raise ValueError(
                 "Expected a kernel with finite variances >= 0 on the choices. "

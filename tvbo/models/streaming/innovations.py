@@ -54,7 +54,7 @@ class Innovations(GrowingModule):
         """Forget every observation."""
         self.mean.zero_()
         self.reduction.zero_()
-        self.now.fill_(-torch.inf)
+        self.now = torch.full_like(self.now, -torch.inf)
         self.base.reset()
         self.store.count = 0
 
@@ -72,13 +72,17 @@ class Innovations(GrowingModule):
                 certain already. Nothing is taken in then.
         """
         self._check_reach(time)
-        lost = self.room.make(self.store, self.base, self.now, time)
-        if lost is not None:
-            # Variances explain no more than is held, or observations to come would not agree.
-            self.reduction -= self.base.since(self.now).square().unsqueeze(-1) * lost
         newest = torch.maximum(self.now, time.amax(dim=-1))
         cross = self._cross(index, time)
         root = self._innovation_root(index, time, noise, cross)
+        if self.room.is_needed(self.store, time.shape[1]):
+            # Only now, when nothing can be refused any more.
+            lost = self.room.make(self.store, self.base, self.now, time)
+            if lost is not None:
+                # Variances explain no more than is held, or later outcomes would not agree.
+                self.reduction -= self.base.since(self.now).square().unsqueeze(-1) * lost
+            cross = self._cross(index, time)
+            root = self._innovation_root(index, time, noise, cross)
         foretold = self.base.since(time) * self.base.mean.gather(-1, index)
         foretold = foretold + (cross @ self.store.held.gains.unsqueeze(-1)).squeeze(-1)
         surprise = (residual - foretold).unsqueeze(-1)
@@ -155,7 +159,10 @@ class Innovations(GrowingModule):
         return torch.where(lost, self.now, self.base.time)
 
     def _check_reach(self, time: Tensor) -> None:
+        going = self.room.forced_out(self.store, time.shape[1])
         earliest = self.earliest
+        if going > 0:
+            earliest = torch.maximum(earliest, self.store.held.made_at[:, going - 1])
         early = time < earliest.unsqueeze(-1)
         if early.any():
             place = tuple(torch.nonzero(early)[0].tolist())

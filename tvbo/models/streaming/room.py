@@ -46,6 +46,21 @@ class Room:
         """Rows to make room for at first."""
         return FIRST_CAPACITY if self.max_rows is None else min(FIRST_CAPACITY, self.max_rows)
 
+    def is_needed(self, store: RowStore, num_coming: int) -> bool:
+        """Whether so many more rows do not fit."""
+        return store.count + num_coming > store.capacity
+
+    def forced_out(self, store: RowStore, num_coming: int) -> int:
+        """How many of the oldest rows must go, whatever they weigh, for ``max_rows``."""
+        if self.max_rows is None:
+            return 0
+        limit = max(self.max_rows, num_coming)
+        excess = store.count + num_coming - limit
+        if excess <= 0:
+            return 0
+        # At least an eighth, or each observation would copy all rows.
+        return min(store.count, max(excess, limit // WORTHWHILE))
+
     def make(self, store: RowStore, base: Base, now: Tensor, coming: Tensor) -> Tensor | None:
         """Make room for ``coming``, the times ``b x q`` of the next observations.
 
@@ -53,23 +68,16 @@ class Room:
             The variance reduction that went with dropped rows, as of the new time of the base,
             ``b x n``; None if none were dropped.
         """
-        needed = store.count + coming.shape[1]
-        if needed <= store.capacity:
-            return None
         free = self._free(store, now, coming)
         merging = base.shared is not None
         gone = free if merging else min(free, self._forgotten(store, base, now))
         capacity = store.capacity
-        full = False
-        if self.max_rows is not None:
-            limit = max(self.max_rows, coming.shape[1])
-            full = needed > limit
-            if full:
-                # At least an eighth, or each observation would copy all rows.
-                gone = min(store.count, max(gone, needed - limit, limit // WORTHWHILE))
-        elif not merging and store.count >= store.V.shape[-1] and free > gone:
+        forced = self.forced_out(store, coming.shape[1])
+        gone = max(gone, forced)
+        many = self.max_rows is None and store.count >= store.V.shape[-1]
+        if many and not merging and free > gone:
             merging, gone = True, free
-        if full or gone * WORTHWHILE >= capacity:
+        if forced or gone * WORTHWHILE >= capacity:
             rows = store.held
             oldest = (rows.V[:, :gone], rows.gains[:, :gone], rows.made_at[:, :gone])
             lost = base.absorb(*oldest, merge=merging)
@@ -81,7 +89,7 @@ class Room:
         if kept + coming.shape[1] > capacity:
             capacity = max(capacity + capacity // 2, kept + coming.shape[1])
         if self.max_rows is not None:
-            capacity = min(capacity, limit)
+            capacity = min(capacity, max(self.max_rows, coming.shape[1]))
         store.resize(gone, capacity)
         return lost
 
