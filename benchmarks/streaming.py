@@ -165,10 +165,11 @@ def sweep(choices: Tensor) -> dict:
         trials = Trials.draw(root, RATE, HORIZON, NOISE, range(first, first + SIDE_BY_SIDE))
         ours += seconds(lambda trials=trials: ucb_sweep(model, trials, BETA))
         reading += read_rows(model)
-    theirs = [
-        seconds(lambda seed=seed: botorch_loop(choices, root, seed))
+    single = [
+        Trials.draw(root, RATE, HORIZON, NOISE, range(seed, seed + 1))
         for seed in range(BOTORCH_TRIALS)
     ]
+    theirs = [seconds(lambda trial=trial: botorch_loop(choices, trial)) for trial in single]
     botorch = statistics.mean(theirs) * TRIALS
     return {
         "trials": TRIALS,
@@ -195,9 +196,8 @@ def read_rows(model: StreamingGP) -> float:
     return seconds(lambda: [rows[:, :held].sum() for held in range(1, HORIZON)])
 
 
-def botorch_loop(choices: Tensor, root: Tensor, seed: int) -> None:
+def botorch_loop(choices: Tensor, trial: Trials) -> None:
     """One trial with BoTorch alone."""
-    trial = Trials.draw(root, RATE, HORIZON, NOISE, range(seed, seed + 1))
     train_X = torch.empty(0, 3, dtype=torch.float64)
     train_Y = torch.empty(0, 1, dtype=torch.float64)
     for i in range(HORIZON):
