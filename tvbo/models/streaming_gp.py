@@ -184,36 +184,6 @@ class StreamingGP(Predictions):
         """Forget every observation; the memory is kept for the next ones."""
         self.innovations.reset()
 
-    @property
-    def forgetting_rate(self) -> Tensor:
-        """ε per unit of time, ``batch_shape``."""
-        return self._rate.reshape(self._batch_shape)
-
-    @property
-    def earliest(self) -> float:
-        """Earliest event time that can still be observed in every trial; minus infinity if any."""
-        return self.innovations.earliest.max().item()
-
-    @property
-    def num_rows(self) -> int:
-        """Rows held."""
-        return self.innovations.store.count
-
-    @property
-    def neglected(self) -> Tensor:
-        """What dropped rows explained, as a share of the prior variance, faded to the present.
-
-        The largest error of a posterior covariance at the moment of dropping; zero if nothing was
-        dropped. Observations that come later usually make the error smaller, but among strongly
-        correlated choices they can magnify it. The error of the mean is not in it.
-
-        Returns:
-            ``batch_shape``, at most 1.
-        """
-        base = self.innovations.base
-        neglected = base.neglected * base.since(self.innovations.now).square()
-        return neglected.clamp_max(1.0).reshape(self._batch_shape)
-
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
         """Take in observations.
 

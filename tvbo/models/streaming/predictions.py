@@ -63,6 +63,36 @@ class Predictions(Model):
         """Time of the newest observation, ``batch_shape``; minus infinity before any."""
         return self.innovations.now.reshape(self._batch_shape)
 
+    @property
+    def forgetting_rate(self) -> Tensor:
+        """ε per unit of time, ``batch_shape``."""
+        return self._rate.reshape(self._batch_shape)
+
+    @property
+    def earliest(self) -> float:
+        """Earliest event time that can still be observed in every trial; minus infinity if any."""
+        return self.innovations.earliest.max().item()
+
+    @property
+    def num_rows(self) -> int:
+        """Rows held."""
+        return self.innovations.store.count
+
+    @property
+    def neglected(self) -> Tensor:
+        """What dropped rows explained, as a share of the prior variance, faded to the present.
+
+        The largest error of a posterior covariance at the moment of dropping; zero if nothing was
+        dropped. Observations that come later usually make the error smaller, but among strongly
+        correlated choices they can magnify it. The error of the mean is not in it.
+
+        Returns:
+            ``batch_shape``, at most 1.
+        """
+        base = self.innovations.base
+        neglected = base.neglected * base.since(self.innovations.now).square()
+        return neglected.clamp_max(1.0).reshape(self._batch_shape)
+
     def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of every choice at a time, without a data set in sight.
 
