@@ -4,6 +4,8 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
+from tvbo.likelihood import panel_rows
+
 
 @pytest.fixture
 def make_kernel():
@@ -53,3 +55,11 @@ def differences():
         return torch.tensor(slopes)
 
     return run
+
+
+@pytest.fixture
+def rows(generator):
+    """A small panel with unequal steps, as rows and outcomes."""
+    values = torch.randn(9, 5, generator=generator)
+    times = torch.tensor([0, 1, 2, 2.5, 4, 7, 7.25, 9, 14.0])
+    return panel_rows(values, times)

@@ -6,16 +6,9 @@ import pytest
 import torch
 from linear_operator.utils.errors import NotPSDError
 
-from tvbo.likelihood import DenseLikelihood, DriftLog, panel_rows
+from tvbo.likelihood import DenseLikelihood, DriftLog
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
-
-
-@pytest.fixture
-def rows(generator):
-    values = torch.randn(9, 5, generator=generator)
-    times = torch.tensor([0, 1, 2, 2.5, 4, 7, 7.25, 9, 14.0])
-    return panel_rows(values, times)
 
 
 def loop_likelihood(X, Y, rate, noise, kernel, mean, stretches=None):

@@ -11,13 +11,6 @@ from tvbo.likelihood import DriftLog, Panel, panel_rows, panel_stretches
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
 
-@pytest.fixture
-def rows(generator):
-    values = torch.randn(9, 5, generator=generator)
-    times = torch.tensor([0, 1, 2, 2.5, 4, 7, 7.25, 9, 14.0])
-    return panel_rows(values, times)
-
-
 def test_rows_in_any_order_form_the_same_panel(rows, generator):
     X, Y = rows
     order = torch.randperm(len(X), generator=generator)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from linear_operator.utils.errors import NotPSDError
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
+
+from tvbo.likelihood.whiten import check_factored
 
 Array = NDArray[np.float64]
 
@@ -110,10 +111,8 @@ class BlockStep:
         reduction *= self.since[:, None]
         covariance -= reduction
         covariance.flat[:: len(times) + 1] += noise_variance if block.noise is None else block.noise
-        # No jitter: it would be noise that nobody asked for, and change the likelihood.
         self.root, info = dpotrf(covariance.T, lower=1, overwrite_a=1)
-        if info != 0:
-            raise NotPSDError("The covariance of the log is singular to rounding.")
+        check_factored(info)
         crossed = covar[block.arms] * self.until[:, None]
         crossed -= base.reduction[block.arms] * (self.kept * self.since)[:, None]
         series = block.series - self.since * base.mean[:, block.arms]

@@ -6,12 +6,12 @@ import math
 
 import torch
 from gpytorch.kernels import Kernel
-from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from tvbo.likelihood.gradient import with_gradient
 from tvbo.likelihood.log import DriftLog
 from tvbo.likelihood.mean import weighted_mean
+from tvbo.likelihood.whiten import whiten
 
 
 class DenseLikelihood:
@@ -55,11 +55,7 @@ class DenseLikelihood:
         noise = self.Yvar if self.Yvar is not None else noise_variance.expand(len(covar))
         covar = covar + torch.diag(noise)
         with torch.no_grad():
-            # No jitter: it would be noise that nobody asked for, and change the likelihood.
-            root, info = torch.linalg.cholesky_ex(covar)
-            if info > 0:
-                raise NotPSDError("The covariance of the log is singular to rounding.")
-            white = torch.linalg.solve_triangular(root, self.y_and_one, upper=False)
+            root, white = whiten(covar, self.y_and_one)
             mean = self.mean
             if mean is None:
                 mean = weighted_mean(white[:, 0], white[:, 1])

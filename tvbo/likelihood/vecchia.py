@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import torch
 from gpytorch.kernels import Kernel
-from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from tvbo.likelihood.gradient import with_gradient
 from tvbo.likelihood.log import DriftLog
 from tvbo.likelihood.mean import weighted_mean
+from tvbo.likelihood.whiten import whiten
 
 BLOCK = 250
 """Observations in a block."""
@@ -146,13 +146,8 @@ class VecchiaLikelihood:
     @staticmethod
     def _whiten(covar: Tensor, window: Window) -> tuple[Tensor, Tensor]:
         """The Cholesky factor, and outcomes and ones whitened by it."""
-        # No jitter: it would be noise that nobody asked for, and change the likelihood.
-        root, info = torch.linalg.cholesky_ex(covar)
-        if info > 0:
-            raise NotPSDError("The covariance of the log is singular to rounding.")
         Y = window.log.Y
-        series = torch.stack([Y, torch.ones_like(Y)], dim=-1)
-        return root, torch.linalg.solve_triangular(root, series, upper=False)
+        return whiten(covar, torch.stack([Y, torch.ones_like(Y)], dim=-1))
 
     def _factor(self, covar: Tensor, window: Window) -> tuple[Tensor, float]:
         """Whitened outcomes and ones of the block given the stretch; the log determinant."""

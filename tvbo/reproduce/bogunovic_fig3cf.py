@@ -172,7 +172,7 @@ def _claims(regret: dict[str, Tensor], fit: DriftFit) -> list[Claim]:
     per_day = [mean_and_error(day) for day in (gp - tv).unbind(dim=1)]
     days = len(per_day)
     at_or_below = sum(diff >= 0 for diff, _ in per_day)
-    clearly_below = sum(error is not None and diff > 2 * error for diff, error in per_day)
+    clearly_below = sum(error is not None and diff > BEYOND * error for diff, error in per_day)
     return [
         claim_rate(
             "the training days give ε by maximum likelihood within a factor of two of the paper's, "

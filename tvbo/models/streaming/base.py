@@ -51,7 +51,12 @@ class Base(GrowingModule):
 
     def decay(self, lag: Tensor) -> Tensor:
         r""":math:`(1 - \varepsilon)^{\text{lag} / 2}` for ``b x ...`` lags."""
-        return (lag * _leading(self.exponent, lag)).exp_()
+        return self.decay_of(self.exponent, lag)
+
+    @staticmethod
+    def decay_of(exponent: Tensor, lag: Tensor) -> Tensor:
+        """The same for ``N x ...`` lags of ``N`` trials, of which the exponents are given."""
+        return (lag * _leading(exponent, lag)).exp_()
 
     def since(self, time: Tensor) -> Tensor:
         """Decay from the base to times, ``b x ...``; 0 where nothing has gone yet."""

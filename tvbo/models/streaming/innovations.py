@@ -100,7 +100,7 @@ class Innovations(GrowingModule):
     def since_newest(self, trial: Tensor, time: Tensor) -> Tensor:
         r""":math:`\phi` from the newest observation to later times, ``N x q``; 0 before any."""
         lag = time - self.now[trial].unsqueeze(-1)
-        return (lag * self.base.exponent[trial].unsqueeze(-1)).exp_().nan_to_num_(nan=0.0)
+        return self.base.decay_of(self.base.exponent[trial], lag).nan_to_num_(nan=0.0)
 
     def predict(self, trial: Tensor, index: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """Joint posterior, less the prior mean, of ``q`` choices at times after the newest.
@@ -122,7 +122,7 @@ class Innovations(GrowingModule):
             return mean, variance.unsqueeze(-1)
         lag = (time.unsqueeze(-1) - time.unsqueeze(-2)).abs()
         covar = self.covariance.between(trial, index, index)
-        covar = covar * (lag * self.base.exponent[trial][:, None, None]).exp()
+        covar = covar * self.base.decay_of(self.base.exponent[trial], lag)
         fades = fade.unsqueeze(-1) * fade.unsqueeze(-2)
         covar = covar - fades * self._explained(trial, index)
         # The same to the last digit as for one row at a time.
