@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -78,6 +78,10 @@ class Columns:
             )
         context = torch.as_tensor(context, dtype=like.dtype, device=like.device)
         check_last_dimension("context", context, self.num_contexts)
+        if context.numel() != self.num_contexts:
+            raise BotorchTensorDimensionError(
+                f"Expected one context for all rows. Got context.shape={tuple(context.shape)}."
+            )
         check_finite("context", context)
         return context.reshape(self.num_contexts)
 
@@ -95,6 +99,34 @@ def split_time(time_feature: int, num_columns: int) -> tuple[int, list[int]]:
         )
     [time_column] = normalize_indices([time_feature], d=num_columns)
     return time_column, [i for i in range(num_columns) if i != time_column]
+
+
+def split_context(
+    context_features: Sequence[int], time_feature: int | None, num_columns: int
+) -> tuple[list[int], list[int], int | None]:
+    """Indices of the action columns, of the context columns, and of the time column, if any.
+
+    Raises:
+        ValueError: if a feature is no column, or two of them are the same column.
+        BotorchTensorDimensionError: if there is no context, or no column is left for actions.
+    """
+    context = normalize_indices(list(context_features), d=num_columns)
+    time = None if time_feature is None else normalize_indices([time_feature], d=num_columns)[0]
+    taken = [*context, *([] if time is None else [time])]
+    if len(set(taken)) < len(taken):
+        raise ValueError(
+            "Expected context_features and time_feature to be different columns. "
+            f"Got context_features={list(context_features)}, time_feature={time_feature} "
+            f"of {num_columns} columns."
+        )
+    action = [i for i in range(num_columns) if i not in taken]
+    if not context or not action:
+        raise BotorchTensorDimensionError(
+            "Expected rows with at least one context column and one action column. "
+            f"Got context_features={list(context_features)} of {num_columns} columns"
+            f"{'' if time is None else ', one of them time'}."
+        )
+    return action, context, time
 
 
 def check_last_dimension(name: str, tensor: Tensor, width: int) -> None:

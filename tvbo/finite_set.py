@@ -23,24 +23,26 @@ class FiniteSet(Module):
 
     Args:
         choices: ``n x d``; kept as a float64 copy on its device.
+        name: What the rows are called in errors.
 
     Raises:
         BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
         InputDataError: if an entry is not finite, or a row stands twice.
     """
 
-    def __init__(self, choices: Tensor):
+    def __init__(self, choices: Tensor, name: str = "choices"):
         super().__init__()
+        self.name = name
         choices = torch.as_tensor(choices).to(torch.float64, copy=True)
         if choices.ndim != 2 or 0 in choices.shape:
             raise BotorchTensorDimensionError(
-                f"Expected choices of shape n x d. Got choices.shape={tuple(choices.shape)}."
+                f"Expected {name} of shape n x d. Got {name}.shape={tuple(choices.shape)}."
             )
-        check_finite("choices", choices)
+        check_finite(name, choices)
         distinct, count = torch.unique(choices, dim=0, return_counts=True)
         if len(distinct) < len(choices):
             raise InputDataError(
-                f"Expected choices that differ. Got {distinct[count > 1][0].tolist()} "
+                f"Expected {name} that differ. Got {distinct[count > 1][0].tolist()} "
                 f"{int(count.max())} times."
             )
         self.register_buffer("choices", choices)
@@ -99,6 +101,22 @@ class FiniteSet(Module):
         known = near.any(dim=-1)
         if not known.all():
             raise InputDataError(
-                f"Expected actions among the {len(self)} choices. Got {rows[~known][0].tolist()}."
+                f"Expected rows among the {len(self)} {self.name}. Got {rows[~known][0].tolist()}."
             )
         return distance.sum(dim=-1).where(near, torch.inf).argmin(dim=-1)
+
+
+def action_context_rows(choices: Tensor, contexts: Tensor) -> Tensor:
+    """Every action in every context, ``n m x (d + c)``: all contexts of the first action first.
+
+    Args:
+        choices: ``n x d``.
+        contexts: ``m x c``.
+
+    Raises:
+        BotorchTensorDimensionError: if one of them is not a matrix.
+        InputDataError: if an entry is not finite, or a row stands twice.
+    """
+    choices, contexts = FiniteSet(choices).choices, FiniteSet(contexts, "contexts").choices
+    actions = choices.repeat_interleave(len(contexts), dim=0)
+    return torch.cat([actions, contexts.repeat(len(choices), 1)], dim=-1)

@@ -110,5 +110,5 @@ def test_index_must_be_one_of_the_rows(matrix, bad):
 
 
 def test_one_index_column_only(matrix):
-    with pytest.raises(BotorchTensorDimensionError, match="one index column.*Got 2 columns"):
+    with pytest.raises(BotorchTensorDimensionError, match="one column of indices.*Got 2 columns"):
         CovarianceMatrixKernel(matrix)(torch.zeros(3, 2)).to_dense()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from gpytorch.constraints import Interval
+from gpytorch.constraints import GreaterThan, Interval
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from tvbo.likelihood import NuisanceParameters
@@ -47,3 +47,12 @@ def test_an_unenforced_constraint_gives_the_bounds():
     [(low, high)] = nuisance.bounds
     assert (low, high) == pytest.approx((0.1, 5.0))
     assert torch.equal(kernel.raw_lengthscale.detach().flatten(), torch.as_tensor(nuisance.start))
+
+
+def test_a_range_open_to_one_side_has_one_end():
+    kernel = RBFKernel(lengthscale_constraint=GreaterThan(0.0, transform=None))
+    nuisance = NuisanceParameters(kernel, 1.0, reward_variance=1.0)
+    assert nuisance.bounds == [(0.0, math.inf)]
+    assert nuisance.at_bounds([0.7]) == []
+    assert nuisance.at_bounds([1e4]) == []
+    assert nuisance.at_bounds([0.0]) == ["lengthscale"]

@@ -1,8 +1,11 @@
-"""GPyTorch kernels: forgetting in time, fixed covariance matrices."""
+"""GPyTorch kernels: forgetting in time, action and context, fixed and learned covariances."""
 
 from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.context_action import ContextActionKernel, Structure
 from tvbo.kernels.covariance_matrix import CovarianceMatrixKernel
 from tvbo.kernels.empirical import empirical_covariance
+from tvbo.kernels.identity import IdentityKernel
+from tvbo.kernels.task import TaskKernel
 from tvbo.kernels.temporal import (
     TemporalDecayKernel,
     decay_exponent,
@@ -11,7 +14,11 @@ from tvbo.kernels.temporal import (
 
 __all__ = [
     "ColumnKernel",
+    "ContextActionKernel",
     "CovarianceMatrixKernel",
+    "IdentityKernel",
+    "Structure",
+    "TaskKernel",
     "TemporalDecayKernel",
     "decay_exponent",
     "empirical_covariance",

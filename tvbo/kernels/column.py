@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -29,6 +30,18 @@ class ColumnKernel(Kernel):
         self.base_kernel = base_kernel
 
     @property
+    def dtype(self) -> torch.dtype:
+        """As the base kernel."""
+        return self.base_kernel.dtype
+
+    def __getitem__(self, index) -> ColumnKernel:
+        """The kernel of a part of the batch."""
+        if not self.batch_shape:
+            return self
+        # Not GPyTorch's, which takes a part of the columns as well.
+        return ColumnKernel(self.base_kernel[index], self.active_dims.tolist())
+
+    @property
     def is_stationary(self) -> bool:
         """As the base kernel."""
         return self.base_kernel.is_stationary
@@ -38,3 +51,16 @@ class ColumnKernel(Kernel):
         check_finite("inputs", x1)
         check_finite("inputs", x2)
         return self.base_kernel(x1, x2, diag=diag, **params)
+
+
+def part_of_batch(kernel: Kernel, index) -> Kernel:
+    """``kernel[index]`` by GPyTorch, which would take a part of ``active_dims`` as well."""
+    if not kernel.batch_shape:
+        return kernel
+    columns, kernel.active_dims = kernel.active_dims, None
+    try:
+        part = Kernel.__getitem__(kernel, index)
+        part.active_dims = columns
+    finally:
+        kernel.active_dims = columns
+    return part

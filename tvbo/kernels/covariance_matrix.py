@@ -8,6 +8,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from tvbo.columns import check_finite
+from tvbo.kernels.column import part_of_batch
 
 
 class CovarianceMatrixKernel(Kernel):
@@ -63,43 +64,64 @@ class CovarianceMatrixKernel(Kernel):
 
     def __getitem__(self, index) -> CovarianceMatrixKernel:
         """The kernel of a part of the batch."""
-        batch_index = index if isinstance(index, tuple) else (index,)
-        new = super().__getitem__(index)
-        new.covar_matrix = self.covar_matrix[(*batch_index, slice(None), slice(None))]
-        new.batch_shape = new.covar_matrix.shape[:-2]
-        return new
+        return part_of_batch(self, index)
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params
     ) -> Tensor:
         """Covariances of the indices ``x1`` and ``x2``; see the class for shapes."""
-        i, j = self._indices(x1), self._indices(x2)
-        if not diag:
-            i, j = i.unsqueeze(-1), j.unsqueeze(-2)
-        # One axis of the flattened matrix, so that a batch of matrices gathers in one call.
-        place = i * self.num_indices + j
-        tail = place.ndim - (1 if diag else 2)
-        batch_shape = torch.broadcast_shapes(self.batch_shape, place.shape[:tail])
-        place = place.expand(*batch_shape, *place.shape[tail:])
-        entries = self.covar_matrix.flatten(-2).expand(*batch_shape, -1)
-        covar = entries.gather(-1, place.flatten(len(batch_shape))).reshape(place.shape)
+        covar = look_up(self.covar_matrix, x1, x2, diag)
         return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar
 
-    def _indices(self, x: Tensor) -> Tensor:
-        if x.shape[-1] != 1:
-            raise BotorchTensorDimensionError(
-                "CovarianceMatrixKernel looks up one index column; set active_dims. "
-                f"Got {x.shape[-1]} columns."
-            )
-        check_finite("indices", x)
-        index = x.squeeze(-1).round().long()
-        wrong = (index != x.squeeze(-1)) | (index < 0) | (index >= self.num_indices)
-        if wrong.any():
-            value = x.squeeze(-1)[wrong][0].item()
-            raise InputDataError(
-                f"Expected indices among the integers 0 to {self.num_indices - 1}. Got {value}."
-            )
-        return index
+
+def look_up(
+    covar_matrix: Tensor, x1: Tensor, x2: Tensor, diag: bool = False, name: str = "indices"
+) -> Tensor:
+    """Entries of ``batch_shape x n x n`` matrices at two columns of indices.
+
+    Args:
+        covar_matrix: ``batch_shape x n x n``.
+        x1: Row indices, ``... x m x 1``.
+        x2: Column indices, ``... x m' x 1``.
+        diag: Pair them one by one: ``... x m``, instead of ``... x m x m'``.
+        name: What the indices are, for errors.
+
+    Raises:
+        As :func:`index_column`.
+    """
+    n = covar_matrix.shape[-1]
+    i, j = (index_column(x, n, name) for x in (x1, x2))
+    if not diag:
+        i, j = i.unsqueeze(-1), j.unsqueeze(-2)
+    # One axis of the flattened matrix, so that a batch of matrices gathers in one call.
+    place = i * n + j
+    tail = place.ndim - (1 if diag else 2)
+    batch_shape = torch.broadcast_shapes(covar_matrix.shape[:-2], place.shape[:tail])
+    place = place.expand(*batch_shape, *place.shape[tail:])
+    entries = covar_matrix.flatten(-2).expand(*batch_shape, -1)
+    return entries.gather(-1, place.flatten(len(batch_shape))).reshape(place.shape)
+
+
+def index_column(x: Tensor, num_indices: int, name: str = "indices") -> Tensor:
+    """The one column of ``x``, ``... x 1``, as integers ``...``.
+
+    Raises:
+        BotorchTensorDimensionError: if there is more than one column.
+        InputDataError: if a value is no integer from 0 to ``num_indices - 1``.
+    """
+    if x.shape[-1] != 1:
+        raise BotorchTensorDimensionError(
+            f"Expected one column of {name}; set active_dims. Got {x.shape[-1]} columns."
+        )
+    check_finite(name, x)
+    index = x.squeeze(-1).round().long()
+    wrong = (index != x.squeeze(-1)) | (index < 0) | (index >= num_indices)
+    if wrong.any():
+        value = x.squeeze(-1)[wrong][0].item()
+        raise InputDataError(
+            f"Expected {name} among the integers 0 to {num_indices - 1}. Got {value}."
+        )
+    return index
 
 
 def check_covariance(covar_matrix: Tensor, tolerance: float = 1e-8) -> None:

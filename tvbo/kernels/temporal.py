@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from tvbo.columns import check_finite, check_forgetting_rate
+from tvbo.kernels.column import part_of_batch
 
 MIN_FORGETTING_RATE = 1e-6
 MAX_FORGETTING_RATE = 1 - 1e-4
@@ -123,6 +124,10 @@ class TemporalDecayKernel(Kernel):
         self.initialize(
             raw_forgetting_rate=self.raw_forgetting_rate_constraint.inverse_transform(value)
         )
+
+    def __getitem__(self, index) -> TemporalDecayKernel:
+        """The kernel of a part of the batch."""
+        return part_of_batch(self, index)
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params

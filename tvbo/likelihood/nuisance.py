@@ -71,6 +71,7 @@ class NuisanceParameters:
         names = [
             name
             for name, x, (low, high) in zip(self.names, values, self.bounds, strict=True)
-            if min(x - low, high - x) <= AT_BOUND * (high - low)
+            # A range open to one side has no length to take a share of.
+            if min(x - low, high - x) <= AT_BOUND * (high - low if high - low < math.inf else 1.0)
         ]
         return list(dict.fromkeys(names))

@@ -1,0 +1,125 @@
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+
+from tvbo.columns import Columns, check_finite, check_forgetting_rate, split_context, split_time
+
+X = torch.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=torch.float64)
+
+
+def test_rows_are_action_context_time():
+    columns = Columns(2, 2)
+    rows = columns.rows(X, 3.5, torch.tensor([7.0, 8.0]))
+    assert rows.tolist() == [[0.1, 0.2, 7, 8, 3.5], [0.3, 0.4, 7, 8, 3.5]]
+    assert rows.dtype == torch.float64
+    assert (columns.num_columns, columns.time_feature, columns.context_features) == (5, 4, [2, 3])
+    batch = columns.rows(X.expand(3, 2, 2), 3.5, torch.tensor([[7.0, 8.0]]))
+    assert torch.equal(batch, rows.expand(3, 2, 5))
+
+
+def test_rows_without_context():
+    assert Columns(2).rows(X, 1).tolist() == [[0.1, 0.2, 1], [0.3, 0.4, 1]]
+    assert Columns(2).context_features == []
+
+
+def test_fixed_features_are_those_of_the_rows():
+    fixed = Columns(2, 2).fixed_features(3.5, torch.tensor([7.0, 8.0]))
+    assert fixed == {2: 7.0, 3: 8.0, 4: 3.5}
+    assert Columns(2).fixed_features(3.5) == {2: 3.5}
+
+
+@pytest.mark.parametrize(
+    ("context", "time", "expected"),
+    [
+        ([2], 3, ([0, 1], [2], 3)),
+        ([2], None, ([0, 1, 3], [2], None)),
+        ([-1], 0, ([1, 2], [3], 0)),
+        ([3, 1], -4, ([2], [3, 1], 0)),
+        (range(1, 3), -1, ([0], [1, 2], 3)),
+        ([0], None, ([1, 2, 3], [0], None)),
+    ],
+)
+def test_split_context(context, time, expected):
+    assert split_context(context, time, 4) == expected
+
+
+@pytest.mark.parametrize(("context", "time"), [([2], 2), ([3], -1), ([1, 1], None), ([1, -3], 0)])
+def test_context_and_time_are_different_columns(context, time):
+    with pytest.raises(ValueError, match="to be different columns. Got context_features=.* of 4"):
+        split_context(context, time, 4)
+
+
+@pytest.mark.parametrize(
+    ("context", "time", "width"), [([], 3, 4), ([], None, 4), ([0, 1], 2, 3), ([0], None, 1)]
+)
+def test_there_is_a_context_and_an_action(context, time, width):
+    with pytest.raises(BotorchTensorDimensionError, match="at least one context column and one"):
+        split_context(context, time, width)
+
+
+@pytest.mark.parametrize(("context", "time"), [([4], None), ([-5], None), ([1], 4), ([1], -5)])
+def test_context_and_time_are_columns(context, time):
+    with pytest.raises(ValueError, match="4"):
+        split_context(context, time, 4)
+
+
+@pytest.mark.parametrize(("time", "expected"), [(-1, (2, [0, 1])), (0, (0, [1, 2]))])
+def test_split_time(time, expected):
+    assert split_time(time, 3) == expected
+
+
+def test_time_is_a_column_beside_others():
+    with pytest.raises(BotorchTensorDimensionError, match="at least one other column. Got 1"):
+        split_time(0, 1)
+    with pytest.raises(ValueError, match="3"):
+        split_time(3, 3)
+
+
+@pytest.mark.parametrize("context", [[7.0], [7.0, 8.0, 9.0], 7.0, []])
+def test_context_has_the_width_declared(context):
+    context = torch.tensor(context)
+    for call in (
+        lambda: Columns(2, 2).rows(X, 1.0, context),
+        lambda: Columns(2, 2).fixed_features(1.0, context),
+    ):
+        with pytest.raises(
+            BotorchTensorDimensionError, match="Expected context with last dimension 2. Got"
+        ):
+            call()
+
+
+def test_one_context_for_all_rows():
+    with pytest.raises(BotorchTensorDimensionError, match="Expected .*context.*Got"):
+        Columns(2, 2).rows(X, 1.0, torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_context_is_finite(bad):
+    with pytest.raises(InputDataError, match=r"Expected finite context. Got .* at index \(1,\)"):
+        Columns(2, 2).rows(X, 1.0, torch.tensor([0.0, bad]))
+
+
+def test_context_is_given_where_and_only_where_declared():
+    with pytest.raises(BotorchTensorDimensionError, match="2 context columns; got no context"):
+        Columns(2, 2).rows(X, 1.0)
+    with pytest.raises(BotorchTensorDimensionError, match="2 context columns; got no context"):
+        Columns(2, 2).fixed_features(1.0)
+    with pytest.raises(BotorchTensorDimensionError, match="declared without context"):
+        Columns(2).rows(X, 1.0, torch.zeros(1))
+
+
+def test_actions_have_the_width_declared():
+    with pytest.raises(BotorchTensorDimensionError, match="Expected X with last dimension 3. Got"):
+        Columns(3).rows(X, 1.0)
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan")])
+def test_forgetting_rate_is_a_share(bad):
+    with pytest.raises(ValueError, match=r"Expected forgetting_rate in \[0, 1\]. Got"):
+        check_forgetting_rate(bad)
+
+
+def test_check_finite_names_the_first_place():
+    with pytest.raises(InputDataError, match=r"Expected finite x. Got nan at index \(1, 0\)"):
+        check_finite("x", torch.tensor([[0.0, 1.0], [float("nan"), float("inf")]]))
+    check_finite("x", torch.zeros(0, 3))
