@@ -1,18 +1,26 @@
-"""BoTorch models whose function drifts in time."""
+"""BoTorch models over actions, contexts and time."""
 
+from tvbo.models.contextual_gp import ContextualGP
 from tvbo.models.drift_fit import DriftFitError, fit_drift
 from tvbo.models.drift_report import DriftFit
+from tvbo.models.incremental_gp import IncrementalGP
+from tvbo.models.kernel_parts import KernelParts, explained_variance, part_posterior
 from tvbo.models.streaming.cost import StreamingCost, streaming_cost, streaming_rows
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.models.time_varying_gp import TimeVaryingGP
 
 __all__ = [
+    "ContextualGP",
     "DriftFit",
     "DriftFitError",
+    "IncrementalGP",
+    "KernelParts",
     "StreamingCost",
     "StreamingGP",
     "TimeVaryingGP",
+    "explained_variance",
     "fit_drift",
+    "part_posterior",
     "streaming_cost",
     "streaming_rows",
 ]

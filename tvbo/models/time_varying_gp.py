@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -20,8 +18,13 @@ from gpytorch.means import Mean
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from tvbo.columns import check_finite, check_forgetting_rate, split_time
-from tvbo.kernels import ColumnKernel, CovarianceMatrixKernel, TemporalDecayKernel
+from tvbo.columns import split_time
+from tvbo.kernels import ColumnKernel, TemporalDecayKernel
+from tvbo.models.construction import (
+    check_training_data,
+    make_temporal_kernel,
+    output_dimensions,
+)
 
 
 class TimeVaryingGP(SingleTaskGP):
@@ -83,14 +86,7 @@ class TimeVaryingGP(SingleTaskGP):
         forgetting_rate_prior: Prior | None = None,
         forgetting_rate_constraint: Interval | None = None,
     ):
-        self._validate_tensor_args(X=train_X, Y=train_Y, Yvar=train_Yvar)
-        if train_X.shape[:-1] != train_Y.shape[:-1]:
-            raise BotorchTensorDimensionError(
-                "Expected as many rows in train_Y as in train_X. Got "
-                f"train_X.shape={tuple(train_X.shape)}, train_Y.shape={tuple(train_Y.shape)}."
-            )
-        check_finite("train_X", train_X)
-        check_finite("train_Y", train_Y)
+        check_training_data(train_X, train_Y, train_Yvar)
         time_column, other_columns = split_time(time_feature, train_X.shape[-1])
         _, batch_shape = self.get_batch_dimensions(train_X=train_X, train_Y=train_Y)
         if covar_module is None:
@@ -146,56 +142,3 @@ class TimeVaryingGP(SingleTaskGP):
             "time_feature": time_feature,
             "forgetting_rate": forgetting_rate,
         }
-
-
-def make_temporal_kernel(
-    forgetting_rate: float | Tensor | None,
-    forgetting_rate_prior: Prior | None = None,
-    forgetting_rate_constraint: Interval | None = None,
-    batch_shape: torch.Size | None = None,
-    active_dims: list[int] | None = None,
-) -> TemporalDecayKernel:
-    """A temporal kernel whose ε is learned (None) or held at a number, 0 and 1 included."""
-    fixed = forgetting_rate is not None
-    if fixed and not (forgetting_rate_prior is None and forgetting_rate_constraint is None):
-        raise ValueError(
-            "A fixed forgetting_rate takes no prior and no constraint. "
-            f"Got forgetting_rate={forgetting_rate} with one; pass None to learn it."
-        )
-    kernel = TemporalDecayKernel(
-        forgetting_rate_prior=forgetting_rate_prior,
-        forgetting_rate_constraint=(
-            Interval(0.0, 1.0, transform=None) if fixed else forgetting_rate_constraint
-        ),
-        batch_shape=batch_shape,
-        active_dims=active_dims,
-    ).to(torch.float64)
-    if fixed:
-        rate = check_forgetting_rate(forgetting_rate)
-        kernel.forgetting_rate = rate.expand_as(kernel.raw_forgetting_rate)
-        kernel.raw_forgetting_rate.requires_grad_(False)
-    return kernel
-
-
-def output_dimensions(model: SingleTaskGP, aug_batch_shape: torch.Size) -> dict[str, int]:
-    """For ``subset_output``: which axis of each parameter counts the outputs.
-
-    A parameter, or a covariance matrix, takes part if its shape begins with the whole augmented
-    batch shape; one that a user's kernel shares between outputs has none such and is kept whole.
-    """
-    if model.num_outputs == 1:
-        return {}
-    depth = len(aug_batch_shape)
-    dimensions = {}
-    for prefix, module in model.named_modules():
-        own = dict(module.named_parameters(recurse=False))
-        if isinstance(module, Kernel):
-            # A kernel without outputs may have m rows by chance, such as an m x m covariance.
-            if module.batch_shape[:depth] != aug_batch_shape:
-                continue
-            if isinstance(module, CovarianceMatrixKernel):
-                own["covar_matrix"] = module.covar_matrix
-        for name, tensor in own.items():
-            if tensor.shape[:depth] == aug_batch_shape:
-                dimensions[f"{prefix}.{name}"] = depth - 1 - tensor.ndim
-    return dimensions

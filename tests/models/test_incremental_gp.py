@@ -1,0 +1,287 @@
+"""The factor grown row by row against the dense model with all the data."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.means import LinearMean, ZeroMean
+
+from tvbo.models import IncrementalGP, TimeVaryingGP, incremental_gp
+from tvbo.models.incremental import factor as factor_module
+from tvbo.models.incremental.candidates import FEW
+
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
+RATE = 0.03
+NOISE = 0.01
+
+
+def kernel():
+    base = MaternKernel(nu=2.5, ard_num_dims=3).double()
+    base.lengthscale = torch.tensor([[0.3, 0.5, 0.8]])
+    scaled = ScaleKernel(base).double()
+    scaled.outputscale = 1.7
+    return scaled
+
+
+def data(n, seed=0, repeats=0):
+    """Rows [x1, x2, z, t] at times in random order, the last ones repeated, and outcomes."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 4, generator=generator, dtype=torch.float64)
+    X[:, 3] = (20 * X[:, 3]).round()
+    X[n - repeats :] = X[:repeats]
+    return X, torch.randn(n, 1, generator=generator, dtype=torch.float64)
+
+
+def dense(X, Y, Yvar=None, rate=RATE, **options):
+    """The same hyperparameters in a model with a data set."""
+    options = {"covar_module": kernel(), "mean_module": ZeroMean(), **options}
+    Yvar = torch.full_like(Y, NOISE) if Yvar is None else Yvar
+    options = {"outcome_transform": None, **options}
+    return TimeVaryingGP(X, Y, Yvar, forgetting_rate=rate, **options).eval()
+
+
+def incremental(rate=RATE, noise=NOISE):
+    return IncrementalGP(dense(*data(0), rate=rate).covar_module, noise)
+
+
+def observed(n=30, **options):
+    model = incremental(**options)
+    model.observe(*data(n))
+    return model
+
+
+def assert_same(model, other, X, atol=1e-9):
+    with torch.no_grad():
+        one, two = model.posterior(X), other.posterior(X)
+        for name in ("mean", "variance"):
+            torch.testing.assert_close(getattr(one, name), getattr(two, name), rtol=0, atol=atol)
+        one, two = (each.distribution.covariance_matrix for each in (one, two))
+        torch.testing.assert_close(one, two, rtol=0, atol=atol)
+
+
+AHEAD = data(24, seed=9)[0].reshape(4, 6, 4)
+
+
+@pytest.mark.parametrize("rate", [0.0, RATE, 1.0])
+@pytest.mark.parametrize("size", [1, 7, 60])
+def test_posterior_equals_the_dense_one(rate, size):
+    X, Y = data(60, repeats=9)
+    model = incremental(rate)
+    for x, y in zip(X.split(size), Y.split(size), strict=True):
+        model.observe(x, y)
+    assert model.num_observations == 60
+    for rows in (AHEAD, AHEAD[0], AHEAD.reshape(24, 1, 4), X[:5]):
+        assert_same(model, dense(X, Y, rate=rate), rows)
+
+
+def test_more_observations_than_a_block_and_than_the_first_capacity():
+    n = 2 * factor_module.BLOCK + 11
+    X, Y = data(n)
+    model = incremental()
+    for x, y in zip(X.split(50), Y.split(50), strict=True):
+        model.observe(x, y)
+    assert_same(model, dense(X, Y), AHEAD)
+
+
+def test_own_noise_of_each_observation():
+    X, Y = data(40, repeats=5)
+    Yvar = 0.01 + torch.rand(40, 1, generator=torch.Generator().manual_seed(2))
+    model = incremental()
+    for part in torch.arange(40).split(3):
+        model.observe(X[part], Y[part], Yvar[part])
+    assert_same(model, dense(X, Y, Yvar), AHEAD)
+
+
+@pytest.mark.draws_globally  # GPyTorch's mean does
+def test_prior_mean():
+    mean = LinearMean(4).double()
+    X, Y = data(20)
+    plain = dense(X, Y, mean_module=mean)
+    model = IncrementalGP(plain.covar_module, NOISE, mean_module=mean)
+    assert_same(model, dense(*data(0), mean_module=mean), AHEAD)
+    model.observe(X, Y)
+    assert_same(model, plain, AHEAD)
+    with torch.no_grad():
+        mean.weights.add_(1.0)
+    assert_same(model, dense(X, Y, mean_module=model.mean_module), AHEAD)
+
+
+def test_without_observations_it_is_the_prior():
+    model = incremental()
+    assert_same(model, dense(*data(0)), AHEAD, atol=1e-14)
+    model.observe(*data(0))
+    assert model.num_observations == 0
+    assert_same(model, dense(*data(0)), AHEAD, atol=1e-14)
+
+
+def test_what_was_given_may_change_afterwards():
+    X, Y = data(20)
+    given = kernel()
+    model = IncrementalGP(given, NOISE)
+    expected = IncrementalGP(given, NOISE)
+    expected.observe(X[:, :3].clone(), Y.clone())
+    x, y, ahead = X[:, :3].clone(), Y.clone(), AHEAD[0, :, :3].clone()
+    model.observe(x, y)
+    with torch.no_grad():
+        model.posterior(ahead)
+    x.zero_()
+    y.zero_()
+    ahead.add_(0.1)
+    given.outputscale = 9.0
+    assert_same(model, expected, ahead, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        torch.arange(30) >= 10,
+        torch.arange(30) < 12,
+        torch.arange(30) % 3 != 1,
+        torch.arange(30) == 17,
+        torch.arange(30) < 0,
+        torch.arange(30) < 30,
+    ],
+    ids=["newest", "oldest", "some", "one", "none", "all"],
+)
+def test_drop_is_never_having_observed(keep):
+    X, Y = data(30)
+    Yvar = 0.01 + torch.rand(30, 1, generator=torch.Generator().manual_seed(2))
+    model = incremental()
+    model.observe(X, Y, Yvar)
+    assert_same(model, dense(X, Y, Yvar), AHEAD)  # so that there are candidates to forget
+    model.drop(keep)
+    assert model.num_observations == keep.sum()
+    assert_same(model, dense(X[keep], Y[keep], Yvar[keep]), AHEAD)
+    model.observe(X[:5], Y[:5] + 1)
+    both = [torch.cat([v[keep], w]) for v, w in ((X, X[:5]), (Y, Y[:5] + 1))]
+    noise = torch.cat([Yvar[keep], torch.full((5, 1), NOISE)])
+    assert_same(model, dense(*both, noise), AHEAD)
+
+
+def test_a_drop_that_fails_forgets_nothing(monkeypatch):
+    model = observed()
+
+    def fail(*args):
+        raise InputDataError("certain")
+
+    monkeypatch.setattr(incremental_gp, "innovation_root", fail)
+    with pytest.raises(InputDataError, match="certain"):
+        model.drop(torch.arange(30) > 3)
+    assert model.num_observations == 30
+    assert_same(model, dense(*data(30)), AHEAD)
+
+
+def test_reset():
+    model = observed()
+    assert_same(model, dense(*data(30)), AHEAD)
+    model.reset()
+    assert model.num_observations == 0
+    assert_same(model, dense(*data(0)), AHEAD, atol=1e-14)
+    model.observe(*data(10, seed=4))
+    assert_same(model, dense(*data(10, seed=4)), AHEAD)
+
+
+@pytest.mark.parametrize("q", [1, 3])
+def test_gradient_equals_that_of_the_dense_model(q):
+    gradients = []
+    for model in (observed(200), dense(*data(200))):
+        X = AHEAD[:, :q].clone().requires_grad_()
+        posterior = model.posterior(X)
+        covar = posterior.distribution.covariance_matrix
+        (posterior.mean.sin().sum() + posterior.variance.sqrt().sum() + covar.sum()).backward()
+        gradients.append(X.grad)
+    assert gradients[0].abs().min() > 0
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-8)
+
+
+def test_remembered_candidates_are_extended(monkeypatch):
+    """The rows asked about again: no solve but for what is new, and the same posterior."""
+    X, Y = data(200)
+    model, fresh = incremental(), incremental()
+    rows = AHEAD.reshape(24, 1, 4)
+    solved = []
+    solve = factor_module.Factor.solve
+    monkeypatch.setattr(
+        factor_module.Factor,
+        "solve",
+        lambda self, B, known: (
+            solved.append((self is model.factor, len(B))) or solve(self, B, known)
+        ),
+    )
+    model.observe(X[:150], Y[:150])
+    with torch.no_grad():
+        model.posterior(rows)
+    solved.clear()
+    for i in range(150, 200, 10):
+        model.observe(X[i : i + 10], Y[i : i + 10])
+        fresh.reset()
+        fresh.observe(X[: i + 10], Y[: i + 10])
+        assert_same(model, fresh, rows, atol=1e-12)
+        assert_same(model, fresh, AHEAD, atol=1e-12)  # the same rows, jointly
+    # Cross-covariances of each ten with what is held, then the candidates' ten new rows.
+    mine = [count for is_mine, count in solved if is_mine]
+    assert mine == [count for i in range(150, 200, 10) for count in (i, 10)]
+    # Observing a candidate needs no solve, and one row alone displaces none of them.
+    solved.clear()
+    model.observe(rows[3], Y[:1])
+    assert solved == []
+    with torch.no_grad():
+        model.posterior(X[:1])
+        model.posterior(rows)
+    assert solved == [(True, n) for n in (201, 1)]
+    with torch.no_grad():
+        model.posterior(rows)
+        model.posterior(rows[5:8])
+    assert len(solved) == 2
+    fresh.observe(rows[3], Y[:1])
+    fresh._candidates = None
+    assert_same(model, fresh, rows, atol=1e-12)
+    # Other rows take their place.
+    with torch.no_grad():
+        model.posterior(X)
+    assert model._candidates.rows.shape == X.shape
+
+
+def test_a_subset_is_found_among_many_candidates():
+    model, fresh = observed(), observed()
+    X = data(3 * FEW, seed=5)[0]
+    with torch.no_grad():
+        model.posterior(X)
+    for rows in (X[FEW:], X[: FEW - 1].flip(0), torch.cat([X[4:6], AHEAD[0]])):
+        assert_same(model, fresh, rows, atol=1e-12)
+
+
+def test_candidates_under_gradients_are_not_kept():
+    model = observed()
+    model.posterior(AHEAD.clone().requires_grad_())
+    assert model._candidates is None
+
+
+def test_copies_go_their_own_ways():
+    model = observed()
+    for new in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        new.observe(*data(5, seed=3))
+        model_of_all = [torch.cat(pair) for pair in zip(data(30), data(5, seed=3), strict=True)]
+        assert_same(new, dense(*model_of_all), AHEAD)
+    assert_same(model, dense(*data(30)), AHEAD)
+
+
+def test_moving_keeps_what_is_remembered():
+    model = observed()
+    with torch.no_grad():
+        model.posterior(AHEAD)
+    known = model._candidates
+    assert model.to("cpu") is model
+    assert torch.equal(model._candidates.V, known.V)
+    model.to("meta")
+    assert {model.factor.root.device.type, model._candidates.V.device.type} == {"meta"}
+
+
+def test_it_says_what_it_is():
+    model = observed(30)
+    assert (model.num_outputs, model.batch_shape, model.width) == (1, torch.Size(), 4)
+    assert not any(parameter.requires_grad for parameter in model.parameters())

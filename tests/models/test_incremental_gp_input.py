@@ -1,0 +1,119 @@
+"""What an incremental posterior refuses, and that it is left as it was."""
+
+import pytest
+import torch
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
+from gpytorch.kernels import MaternKernel, RBFKernel
+
+from tvbo.models import IncrementalGP
+
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
+NOISE = 0.01
+
+
+def data(n, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 4, generator=generator, dtype=torch.float64)
+    return X, torch.randn(n, 1, generator=generator, dtype=torch.float64)
+
+
+AHEAD = data(24, seed=9)[0].reshape(4, 6, 4)
+
+
+def observed(n=30, noise=NOISE):
+    model = IncrementalGP(MaternKernel(nu=2.5).double(), noise)
+    model.observe(*data(n))
+    return model
+
+
+def refused(error, match, *args):
+    """Observing raises, and leaves the model as it was."""
+    model = observed()
+    with torch.no_grad():
+        before = model.posterior(AHEAD)
+        with pytest.raises(error, match=match):
+            model.observe(*args)
+        after = model.posterior(AHEAD)
+    assert model.num_observations == 30
+    assert torch.equal(before.mean, after.mean)
+    assert torch.equal(before.variance, after.variance)
+
+
+BAD = {
+    "width": (lambda X, Y: (X[:, :3], Y), BotorchTensorDimensionError, "X with last dimension 4"),
+    "one row": (lambda X, Y: (X[0], Y), BotorchTensorDimensionError, r"X of shape \.\.\. x q x d"),
+    "batch": (lambda X, Y: (X[None], Y), BotorchTensorDimensionError, r"q x d.*X.shape=\(1, 2"),
+    "Y short": (lambda X, Y: (X, Y[:1]), BotorchTensorDimensionError, r"Y of shape .* for 2 rows"),
+    "Y flat": (lambda X, Y: (X, Y[:, 0]), BotorchTensorDimensionError, r"Y.shape=\(2,\)"),
+    "Yvar short": (
+        lambda X, Y: (X, Y, Y[:1].abs()),
+        BotorchTensorDimensionError,
+        r"Yvar of shape .* Got Yvar.shape=\(1, 1\)",
+    ),
+    "Yvar batch": (
+        lambda X, Y: (X, Y, Y[None].abs()),
+        BotorchTensorDimensionError,
+        r"Got Yvar.shape=\(1, 2, 1\)",
+    ),
+    "X nan": (lambda X, Y: (X * torch.nan, Y), InputDataError, r"finite X\. Got nan at"),
+    "Y inf": (lambda X, Y: (X, Y / 0), InputDataError, r"finite Y\. Got -?inf at"),
+    "Yvar nan": (lambda X, Y: (X, Y, Y * torch.nan), InputDataError, r"finite Yvar"),
+    "Yvar negative": (lambda X, Y: (X, Y, -Y.abs()), InputDataError, r"Yvar >= 0\. Got -"),
+    "certain": (
+        lambda X, Y: (X[[0, 0]], Y, torch.zeros(2, 1)),
+        InputDataError,
+        "not certain already",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_observations_are_refused(name):
+    make, error, match = BAD[name]
+    refused(error, match, *make(*data(2, seed=1)))
+
+
+def test_a_repeat_without_noise_is_refused():
+    model = observed(3, noise=0.0)
+    X, Y = data(3)
+    with pytest.raises(InputDataError, match="a repeat without noise"):
+        model.observe(X[1:2], Y[1:2])
+    assert model.num_observations == 3
+
+
+@pytest.mark.parametrize(
+    ("X", "options", "error", "match"),
+    [
+        (AHEAD[0, 0], {}, BotorchTensorDimensionError, r"\.\.\. x q x d\. Got X.shape=\(4,\)"),
+        (AHEAD[..., :2], {}, BotorchTensorDimensionError, "X with last dimension 4"),
+        (AHEAD * torch.inf, {}, InputDataError, "finite X"),
+        (AHEAD, {"output_indices": [1]}, UnsupportedError, r"output_indices \[0\] or None"),
+    ],
+)
+def test_bad_questions_are_refused(X, options, error, match):
+    with pytest.raises(error, match=match):
+        observed().posterior(X, **options)
+
+
+@pytest.mark.parametrize(
+    "keep", [torch.ones(29, dtype=torch.bool), torch.ones(30), torch.ones(1, 30, dtype=torch.bool)]
+)
+def test_a_bad_mask_is_refused(keep):
+    with pytest.raises(BotorchTensorDimensionError, match="keep of 30 truth values"):
+        observed().drop(keep)
+
+
+@pytest.mark.parametrize("noise", [-0.1, torch.inf, torch.nan, torch.ones(2)])
+def test_a_bad_noise_variance_is_refused(noise):
+    with pytest.raises(ValueError, match="noise_variance >= 0, one finite number"):
+        IncrementalGP(RBFKernel(), noise)
+
+
+def test_a_kernel_with_a_batch_is_refused():
+    with pytest.raises(ValueError, match=r"kernel without a batch. Got batch_shape=\(2,\)"):
+        IncrementalGP(RBFKernel(batch_shape=torch.Size([2])), NOISE)

@@ -1,0 +1,84 @@
+"""A fitted model's hyperparameters over whole rows, its transforms undone."""
+
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Log, Normalize, Warp
+from gpytorch.means import ConstantMean, ZeroMean
+
+from tvbo.models import ContextualGP, IncrementalGP, TimeVaryingGP
+
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
+RATE = 0.03
+
+
+def data(n, seed=0):
+    """Rows [x1, x2, z, t] and outcomes."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 4, generator=generator, dtype=torch.float64)
+    return X, torch.randn(n, 1, generator=generator, dtype=torch.float64)
+
+
+AHEAD = data(24, seed=9)[0].reshape(4, 6, 4)
+
+
+@pytest.mark.parametrize("transforms", [False, True])
+@pytest.mark.parametrize("drifting", [False, True])
+def test_from_a_contextual_model(transforms, drifting):
+    X, Y = data(25)
+    Y = 5 + 3 * Y
+    columns = {"context_features": [2], "time_feature": 3, "forgetting_rate": RATE}
+    if not drifting:
+        X, columns = X[:, :3], {"context_features": [2]}
+    options = {"outcome_transform": None}
+    if transforms:
+        d = X.shape[-1]
+        bounds = torch.tensor([[-1.0] * d, [2.0] * d])
+        options = {"input_transform": Normalize(d, indices=[0, 1], bounds=bounds)}
+    plain = ContextualGP(X, Y, structure="both", mean_module=ConstantMean(), **columns, **options)
+    plain.mean_module.initialize(constant=0.3)
+    plain.likelihood.noise = 0.07
+    model = IncrementalGP.from_model(plain.eval())
+    assert model.num_observations == 0
+    for x, y in zip(X.split(4), Y.split(4), strict=True):
+        model.observe(x, y)
+    with torch.no_grad():
+        got, expected = (each.posterior(AHEAD[..., : X.shape[-1]]) for each in (model, plain))
+    torch.testing.assert_close(got.mean, expected.mean, rtol=0, atol=1e-8)
+    one, two = (each.distribution.covariance_matrix for each in (got, expected))
+    torch.testing.assert_close(one, two, rtol=0, atol=1e-8)
+    assert IncrementalGP.from_model(plain, noise_variance=0.5).noise_variance == 0.5
+
+
+def test_from_a_plain_model_without_observations():
+    X, Y = data(0)
+    plain = TimeVaryingGP(
+        X, Y, Y, mean_module=ZeroMean(), outcome_transform=None, forgetting_rate=RATE
+    )
+    model = IncrementalGP.from_model(plain.eval())
+    assert model.noise_variance == 0.0
+    assert model.mean_module is None
+    with pytest.raises(BotorchTensorDimensionError, match="last dimension 4"):
+        model.posterior(AHEAD[..., :3])
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda X, Y: SingleTaskGP(X, Y.repeat(1, 2), outcome_transform=None), "Got 2 outputs"),
+        (lambda X, Y: SingleTaskGP(X[None], Y[None], outcome_transform=None), "one output and no"),
+        (lambda X, Y: SingleTaskGP(X, Y.abs(), outcome_transform=Log()), "Got Log"),
+        (
+            lambda X, Y: SingleTaskGP(
+                X, Y, outcome_transform=None, input_transform=Warp(d=4, indices=[0])
+            ),
+            "Normalize or no input transform. Got Warp",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
+def test_models_that_do_not_carry_over_are_refused(make, match):
+    with pytest.raises(UnsupportedError, match=match):
+        IncrementalGP.from_model(make(*data(5)))

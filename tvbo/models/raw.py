@@ -1,0 +1,102 @@
+"""A fitted model's kernel and mean over whole rows, in the units of raw inputs and outcomes."""
+
+from __future__ import annotations
+
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Standardize
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean, ZeroMean
+from torch import Tensor
+
+
+class RawRowKernel(Kernel):
+    """The kernel of a model, its transforms of inputs and outcomes undone.
+
+    Args:
+        model: A model of one output, in eval mode; its parts are shared, not copied.
+
+    Raises:
+        UnsupportedError: if the model has a batch, more than one output, or an outcome transform
+            other than ``Standardize``.
+    """
+
+    def __init__(self, model: SingleTaskGP):
+        super().__init__()
+        check_one_output(model)
+        self.covar_module = model.covar_module
+        self.input_transform = getattr(model, "input_transform", None)
+        self.scale = outcome_scale(model)[1]
+
+    @property
+    def is_stationary(self) -> bool:
+        """As the model's."""
+        return self.covar_module.is_stationary
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params) -> Tensor:
+        """Covariances of rows, ``... x d``."""
+        inputs = [transformed(self.input_transform, x) for x in (x1, x2)]
+        return self.covar_module(*inputs, diag=diag, **params) * self.scale**2
+
+
+class RawMean(Mean):
+    """The mean of a model over whole rows, in units of raw outcomes.
+
+    Args:
+        model: As in :class:`RawRowKernel`.
+    """
+
+    def __init__(self, model: SingleTaskGP):
+        super().__init__()
+        self.mean_module = model.mean_module
+        self.input_transform = getattr(model, "input_transform", None)
+        self.shift, self.scale = outcome_scale(model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Means of rows, ``...``."""
+        return self.shift + self.scale * self.mean_module(transformed(self.input_transform, x))
+
+
+def has_zero_mean(model: SingleTaskGP) -> bool:
+    """Whether the mean is zero in raw units."""
+    return isinstance(model.mean_module, ZeroMean) and not hasattr(model, "outcome_transform")
+
+
+def raw_noise_variance(model: SingleTaskGP) -> float:
+    """The noise variance of a model, in squared units of raw outcomes; its mean, if fixed."""
+    noise = model.likelihood.noise
+    if noise.numel() == 0:
+        # Fixed for each observation, of which there are none yet.
+        return 0.0
+    return (noise.mean() * outcome_scale(model)[1] ** 2).item()
+
+
+def outcome_scale(model: SingleTaskGP) -> tuple[float, float]:
+    """Mean and standard deviation by which outcomes were standardized; 0 and 1 if they were not."""
+    if not hasattr(model, "outcome_transform"):
+        return 0.0, 1.0
+    return model.outcome_transform.means.item(), model.outcome_transform.stdvs.item()
+
+
+def transformed(input_transform, rows: Tensor) -> Tensor:
+    """Rows as the kernel of the model sees them."""
+    return rows if input_transform is None else input_transform(rows)
+
+
+def check_one_output(model: SingleTaskGP) -> None:
+    """Raise unless the model's hyperparameters carry over to a posterior in raw units.
+
+    Raises:
+        UnsupportedError: if it has a batch, more than one output, or an outcome transform other
+            than ``Standardize``.
+    """
+    if model.num_outputs > 1 or len(model.batch_shape) > 0:
+        raise UnsupportedError(
+            "Expected a model of one output and no batch. "
+            f"Got {model.num_outputs} outputs, batch_shape={tuple(model.batch_shape)}."
+        )
+    transform = getattr(model, "outcome_transform", None)
+    if transform is not None and not isinstance(transform, Standardize):
+        raise UnsupportedError(
+            f"Expected Standardize or no outcome transform. Got {type(transform).__name__}."
+        )
