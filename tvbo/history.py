@@ -21,6 +21,7 @@ class Round:
 
     Args:
         trial: What was asked.
+        context: The context of the round, ``c``, told to the optimizer or not; None without.
         reward: The outcome as observed, noise included; NaN until it arrives.
         value: The true value of the action at that time.
         optimal_value: The best true value at that time.
@@ -29,6 +30,7 @@ class Round:
     """
 
     trial: Trial
+    context: Tensor | None
     reward: float
     value: float
     optimal_value: float
@@ -60,6 +62,13 @@ class History:
         return self._column([r.trial.t for r in self.rounds])
 
     @property
+    def contexts(self) -> Tensor | None:
+        """Contexts, ``n x c``; None where there are none."""
+        if not self.rounds or self.rounds[0].context is None:
+            return None
+        return torch.stack([r.context for r in self.rounds])
+
+    @property
     def reward(self) -> Tensor:
         """Outcomes as observed, ``n``; NaN where one has not arrived."""
         return self._column([r.reward for r in self.rounds])
@@ -69,12 +78,13 @@ class History:
 
         What :func:`tvbo.models.fit_drift` takes: ``fit_drift(log.X, log.Y)``.
         """
-        first = self.rounds[0].trial
-        columns = Columns(first.X.shape[-1], 0 if first.context is None else len(first.context))
+        first = self.rounds[0]
+        num_contexts = 0 if first.context is None else len(first.context)
+        columns = Columns(first.trial.X.shape[-1], num_contexts)
         observations = Observations.empty(columns)
         arrived = [r for r in self.rounds if not math.isnan(r.reward)]
         if arrived:
-            rows = [columns.rows(r.trial.X, r.trial.t, r.trial.context) for r in arrived]
+            rows = [columns.rows(r.trial.X, r.trial.t, r.context) for r in arrived]
             rewards = self._column([r.reward for r in arrived]).unsqueeze(-1)
             observations = observations.append(Observations(torch.cat(rows), rewards))
         return observations
@@ -110,9 +120,8 @@ class History:
         if self.rounds:
             for i, column in enumerate(self.X.T.tolist()):
                 frame[f"action_{i}"] = column
-            if self.rounds[0].trial.context is not None:
-                contexts = torch.stack([r.trial.context for r in self.rounds])
-                for i, column in enumerate(contexts.T.tolist()):
+            if self.contexts is not None:
+                for i, column in enumerate(self.contexts.T.tolist()):
                     frame[f"context_{i}"] = column
         frame["reward"] = [r.reward for r in self.rounds]
         frame["value"] = [r.value for r in self.rounds]

@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import torch
 from rich.console import Console
 from rich.progress import track
+from torch import Tensor
 
+from tvbo.columns import check_finite
 from tvbo.history import History, Round
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.problems.base import DriftingProblem
@@ -26,6 +29,7 @@ def run(
     horizon: int,
     delay: Callable[[Trial], float] | None = None,
     times: Iterable[float] | None = None,
+    contexts: Tensor | None = None,
     progress: bool = True,
     label: str | None = None,
 ) -> History:
@@ -37,7 +41,10 @@ def run(
         horizon: Number of rounds.
         delay: Gives how long after ``trial.t`` its outcome arrives, in the unit of time; it is told
             before the first ask at or after its arrival. None: told at once.
-        times: The time of each round, non-decreasing; default ``1, ..., horizon``.
+        times: The time of each round, non-decreasing; default ``1, ..., horizon``. Where a time
+            stands several times, so many actions are tried at it, one after another.
+        contexts: The context of each round, ``horizon x c``; default what ``problem.context`` says.
+            An optimizer that was declared without contexts is not told them.
         progress: Show a progress bar.
         label: What the bar says; default the name of the optimizer's class.
 
@@ -46,7 +53,8 @@ def run(
         in the optimizer.
 
     Raises:
-        ValueError: if ``horizon`` is not positive, ``times`` does not give ``horizon`` times, or a
+        ValueError: if ``horizon`` is not positive, ``times`` does not give ``horizon`` times or
+            ``contexts`` not as many contexts, the problem has contexts and none are given, or a
             delay is negative.
     """
     if horizon < 1:
@@ -54,24 +62,29 @@ def run(
     times = [float(t) for t in (range(1, horizon + 1) if times is None else times)]
     if len(times) != horizon:
         raise ValueError(f"Expected {horizon} times. Got {len(times)}.")
+    given = _contexts(problem, contexts, times)
     history = History()
     coming: list[tuple[float, int, Trial, float]] = []
     label = type(optimizer).__name__ if label is None else label
-    for t in progress_bar(times, label, shown=progress):
+    rounds = list(zip(times, given, strict=True))
+    for t, context in progress_bar(rounds, label, shown=progress):
         started = time.perf_counter()
         _tell_arrived(optimizer, history, coming, until=t)
-        trial = optimizer.ask(t)
+        trial = optimizer.ask(t, context=None if optimizer.contexts is None else context)
         seconds = time.perf_counter() - started
-        row = optimizer.columns.rows(trial.X, trial.t, trial.context)
+        # As the optimizer understood it: what single precision rounded is undone.
+        context = context if trial.context is None else trial.context
+        row = problem.columns.rows(trial.X, trial.t, context)
         reward = problem(row).item()
         arrival = t + _checked_delay(delay, trial)
         heapq.heappush(coming, (arrival, len(history), trial, reward))
         history.rounds.append(
             Round(
                 trial=trial,
+                context=context,
                 reward=math.nan,
                 value=problem.evaluate_true(row).item(),
-                optimal_value=problem.optimal_value(t, trial.context),
+                optimal_value=problem.optimal_value(t, context),
                 model_size=optimizer.model_size,
                 seconds=seconds,
             )
@@ -83,6 +96,29 @@ def run(
 def progress_bar(steps: Sequence[T], label: str, shown: bool) -> Iterable[T]:
     """The steps, with a progress bar on stderr, where it does not mix with results."""
     return track(steps, description=label, console=Console(stderr=True), disable=not shown)
+
+
+def _contexts(
+    problem: DriftingProblem, contexts: Tensor | None, times: Sequence[float]
+) -> list[Tensor | None]:
+    """The context of each round, None where the problem has none."""
+    width = problem.columns.num_contexts
+    if contexts is None:
+        given = [problem.context(t) for t in times]
+        if width and any(context is None for context in given):
+            raise ValueError(
+                f"Expected contexts ({len(times)} x {width}), since the problem has contexts and "
+                "does not fix them by time. Got none."
+            )
+        return given
+    contexts = torch.as_tensor(contexts, dtype=torch.float64)
+    if contexts.shape != (len(times), width):
+        raise ValueError(
+            f"Expected contexts of shape {len(times)} x {width}. "
+            f"Got contexts.shape={tuple(contexts.shape)}."
+        )
+    check_finite("contexts", contexts)
+    return list(contexts)
 
 
 def _checked_delay(delay: Callable[[Trial], float] | None, trial: Trial) -> float:

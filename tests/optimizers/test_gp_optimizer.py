@@ -286,7 +286,8 @@ def test_a_likelihood_of_the_users_own():
     for i in range(12):
         optimizer.tell(optimizer.ask(), 0.1 * (i % 3))
     optimizer.ask()
-    assert not list(optimizer.model.likelihood.named_priors())
+    learned = optimizer.surrogate.dense.last_model.likelihood
+    assert not list(learned.named_priors())
     # Learned on a copy.
     assert likelihood.noise.item() == pytest.approx(GaussianLikelihood().noise.item())
-    assert optimizer.model.likelihood.noise.item() != pytest.approx(likelihood.noise.item())
+    assert learned.noise.item() != pytest.approx(likelihood.noise.item())

@@ -9,7 +9,13 @@ from tvbo import recipes
 from tvbo.columns import Columns
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.observations import Observations
-from tvbo.optimizers import GPSurrogate, RefitEvery, RefitNever, StreamingSurrogate
+from tvbo.optimizers import (
+    GPSurrogate,
+    IncrementalSurrogate,
+    RefitEvery,
+    RefitNever,
+    StreamingSurrogate,
+)
 from tvbo.problems import unit_grid
 from tvbo.retention import KeepAll, SlidingWindow, StaleCutoff
 
@@ -146,7 +152,7 @@ def test_learning_in_each_round_stays_with_the_dense_model():
         forgetting_rate=0.1,
         noise_variance=NOISE,
     )
-    assert isinstance(box.surrogate, GPSurrogate)
+    assert isinstance(box.surrogate, IncrementalSurrogate)
 
 
 def test_unknown_noise():

@@ -81,6 +81,10 @@ class Box:
         # The columns [context | time] follow the actions; their bounds are never searched.
         order = torch.tensor(list(fixed)).argsort()
         bounds = torch.cat([self.bounds, held[order].expand(2, -1)], dim=-1)
+        probe = situation.rows(self.bounds.mean(dim=0, keepdim=True)).requires_grad_()
+        if not acquisition(probe).requires_grad:
+            # A prior mean, for one: all actions are alike, and there is no gradient to follow.
+            return self.sample(generator)
         with seeded(generator), warnings.catch_warnings():
             # Before the first observation all actions are alike, and any of them will do.
             warnings.simplefilter("ignore", BadInitialCandidatesWarning)

@@ -1,23 +1,32 @@
 """Ask/tell loops."""
 
 from tvbo.optimizers.base import Optimizer, TrialError
+from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
 from tvbo.optimizers.random_search import RandomSearch
+from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.rexp3 import RExp3, rexp3_block_length
+from tvbo.optimizers.separate import SeparateContexts
 from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
 from tvbo.optimizers.surrogate import GPSurrogate, Surrogate
 from tvbo.optimizers.trial import Trial
 
 __all__ = [
+    "ContextualSurrogate",
     "GPOptimizer",
     "GPSurrogate",
+    "IncrementalSurrogate",
     "Optimizer",
+    "Policy",
     "RExp3",
     "RandomSearch",
+    "Recommendation",
     "Refit",
     "RefitEvery",
     "RefitNever",
+    "SeparateContexts",
     "StreamingSurrogate",
     "Surrogate",
     "Trial",

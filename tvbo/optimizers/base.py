@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import Domain
 from tvbo.columns import Columns
+from tvbo.contexts import ContextList, Contexts
 from tvbo.observations import Observations
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import default_generator
@@ -25,8 +26,14 @@ class Optimizer(ABC):
 
     Args:
         domain: The set of actions.
-        columns: How rows are laid out; by default actions and time.
+        columns: How the rows that the model sees are laid out; by default actions, the contexts
+            that were declared, and time.
         generator: Source of every random choice; default a fresh one with seed 0.
+        contexts: The contexts to expect; None where there are none. They may be declared and yet
+            have no place in ``columns``: then each trial has its context, and the model ignores it.
+
+    Raises:
+        BotorchTensorDimensionError: if ``columns`` do not fit the domain or the contexts.
     """
 
     def __init__(
@@ -34,9 +41,19 @@ class Optimizer(ABC):
         domain: Domain,
         columns: Columns | None = None,
         generator: Generator | None = None,
+        contexts: Contexts | None = None,
     ):
+        num_contexts = 0 if contexts is None else contexts.dim
+        if columns is None:
+            columns = Columns(domain.dim, num_contexts)
+        if columns.num_actions != domain.dim or columns.num_contexts not in (0, num_contexts):
+            raise BotorchTensorDimensionError(
+                f"Expected columns for {domain.dim} actions and 0 or {num_contexts} contexts, as "
+                f"declared. Got {columns}."
+            )
         self.domain = domain
-        self.columns = Columns(domain.dim) if columns is None else columns
+        self.contexts = contexts
+        self.columns = columns
         self.generator = default_generator(generator)
         self._open: dict[int, Trial] = {}
         self._num_trials = 0
@@ -59,14 +76,17 @@ class Optimizer(ABC):
         Args:
             t: The present time, in the user's unit, never before that of an earlier ask or of an
                 outcome told; None counts rounds 1, 2, ...
-            context: The present context, where contexts were declared.
+            context: The present context, ``c``, where contexts were declared. Several asks at one
+                time, with a tell after each, see one another's outcomes.
 
         Returns:
             A trial, open until it is told.
 
         Raises:
-            InputDataError: if ``t`` is not finite, or lies before an earlier ask or outcome.
-            BotorchTensorDimensionError: if ``context`` does not fit the columns.
+            InputDataError: if ``t`` is not finite, or lies before an earlier ask or outcome, or
+                ``context`` is not finite or none of those declared.
+            BotorchTensorDimensionError: if ``context`` has the wrong size, is missing, or none was
+                declared.
         """
         round_number = self._num_asked + 1
         t = check_time(float(round_number) if t is None else t)
@@ -75,6 +95,7 @@ class Optimizer(ABC):
                 f"Expected t >= {self._t}, the time of an earlier ask or outcome: an action is "
                 f"chosen for the present. Got t={t}."
             )
+        context = self._check_context(context)
         X = self._choose(round_number, t, context)
         self._num_asked = round_number
         self._t = t
@@ -89,15 +110,17 @@ class Optimizer(ABC):
             context: Its context, where contexts were declared.
 
         Raises:
-            InputDataError: if the action is not in the domain, or a value is not finite.
-            BotorchTensorDimensionError: if a shape does not fit.
+            InputDataError: if the action is not in the domain, the context none of those declared,
+                or a value is not finite.
+            BotorchTensorDimensionError: if a shape does not fit, or a declared context is missing:
+                an outcome seen in no known context cannot be compared with others.
         """
         X = torch.atleast_2d(torch.as_tensor(X, dtype=torch.float64))
         if len(X) != 1:
             raise BotorchTensorDimensionError(
                 f"Expected one action, 1 x {self.domain.dim}. Got X.shape={tuple(X.shape)}."
             )
-        return self._open_trial(self.domain.snap(X), check_time(t), context)
+        return self._open_trial(self.domain.snap(X), check_time(t), self._check_context(context))
 
     def tell(
         self, trial: Trial | int, Y: Tensor | float, Yvar: Tensor | float | None = None
@@ -117,7 +140,7 @@ class Optimizer(ABC):
         """
         trial = self._find(trial)
         observation = Observations(
-            X=self.columns.rows(trial.X, trial.t, trial.context),
+            X=self.columns.rows(trial.X, trial.t, self._seen(trial.context)),
             Y=as_scalar("Y", Y),
             Yvar=None if Yvar is None else as_scalar("Yvar", Yvar),
         )
@@ -133,8 +156,36 @@ class Optimizer(ABC):
     def _learn(self, trial: Trial, observation: Observations) -> None:
         """Take in one outcome."""
 
+    def _check_context(self, context: Tensor | None) -> Tensor | None:
+        if self.contexts is not None:
+            return self.contexts.snap(context)
+        if context is not None:
+            raise BotorchTensorDimensionError(
+                f"This optimizer was declared without contexts. Got context {context!r}."
+            )
+        return None
+
+    def _check_table(self, contexts: Tensor | None) -> list[Tensor]:
+        """Several contexts, each as declared; None for all of a declared list."""
+        if contexts is None:
+            if not isinstance(self.contexts, ContextList):
+                raise ValueError(
+                    "Expected contexts (m x c): only a declared list of them can be left out. "
+                    "Got none."
+                )
+            contexts = self.contexts.contexts
+        contexts = torch.as_tensor(contexts, dtype=torch.float64)
+        if contexts.ndim != 2 or len(contexts) == 0:
+            raise ValueError(
+                f"Expected contexts of shape m x c. Got contexts.shape={tuple(contexts.shape)}."
+            )
+        return [self._check_context(context) for context in contexts]
+
+    def _seen(self, context: Tensor | None) -> Tensor | None:
+        """The context as far as the model's rows have a place for it."""
+        return context if self.columns.num_contexts else None
+
     def _open_trial(self, X: Tensor, t: float, context: Tensor | None) -> Trial:
-        self.columns.rows(X, t, context)
         self._num_trials += 1
         trial = Trial(self._num_trials, X, t, context)
         self._open[trial.id] = trial
@@ -147,17 +198,24 @@ class Optimizer(ABC):
             raise TrialError(f"Expected an open trial. Got trial {trial_id}, told already.")
         if known:
             mine = self._open[trial_id]
-            if isinstance(trial, Trial) and not (
-                trial.t == mine.t and torch.equal(trial.X, mine.X)
-            ):
+            if isinstance(trial, Trial) and not _same(trial, mine):
                 raise TrialError(
-                    f"Expected a trial of this optimizer. Got a trial {trial_id} with X="
-                    f"{trial.X.tolist()}, t={trial.t}; here it has X={mine.X.tolist()}, t={mine.t}."
+                    f"Expected a trial of this optimizer. Got a trial {trial_id} that differs: "
+                    f"{trial}; here it is {mine}."
                 )
             return mine
         raise TrialError(
             f"Expected an open trial, one of {sorted(self._open)}. Got unknown trial {trial_id!r}."
         )
+
+
+def _same(one: Trial, two: Trial) -> bool:
+    """Whether two trials ask the same question."""
+    if one.t != two.t or (one.context is None) != (two.context is None):
+        return False
+    if one.context is not None and not torch.equal(one.context, two.context):
+        return False
+    return torch.equal(one.X, two.X)
 
 
 def check_time(t: float) -> float:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from copy import deepcopy
+
+import torch
+from botorch.acquisition import PosteriorMean
+from botorch.exceptions.errors import InputDataError
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
 from tvbo.acquisition import Acquisition, Domain, Situation
 from tvbo.columns import Columns
+from tvbo.contexts import Contexts
 from tvbo.observations import Observations
-from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.base import Optimizer, check_time
+from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.surrogate import Surrogate
 from tvbo.optimizers.trial import Trial
 from tvbo.retention import KeepAll, Retention
@@ -26,8 +34,9 @@ class GPOptimizer(Optimizer):
         acquisition: Builds the acquisition function: :class:`tvbo.acquisition.UCB`, or any function
             of a model and a :class:`tvbo.acquisition.Situation` to a BoTorch acquisition.
         retention: Which observations stay; all by default.
-        columns: How rows are laid out; by default actions and time.
+        columns: How the rows of the model are laid out; as in :class:`Optimizer`.
         generator: Source of every random choice; default a fresh one with seed 0.
+        contexts: The contexts to expect, as in :class:`Optimizer`.
     """
 
     def __init__(
@@ -38,8 +47,9 @@ class GPOptimizer(Optimizer):
         retention: Retention | None = None,
         columns: Columns | None = None,
         generator: Generator | None = None,
+        contexts: Contexts | None = None,
     ):
-        super().__init__(domain, columns, generator)
+        super().__init__(domain, columns, generator, contexts)
         self.surrogate = surrogate
         self.acquisition = acquisition
         self.retention = KeepAll() if retention is None else retention
@@ -56,15 +66,91 @@ class GPOptimizer(Optimizer):
         """The model behind the newest ask, None before the first."""
         return self.surrogate.last_model
 
+    def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
+        """The best action in a context, by posterior mean. It is no ask: nothing changes by it.
+
+        A fit of hyperparameters that is due is made on a copy, and again at the next ask.
+
+        Args:
+            context: The context, ``c``, where contexts were declared.
+            t: The time; None is that of the latest ask or outcome.
+
+        Raises:
+            InputDataError: if nothing was asked or told yet and no ``t`` is given, if ``t`` is
+                not finite, or lies before what a streaming model still knows, or the context is
+                none of those declared.
+            BotorchTensorDimensionError: if the context has the wrong size, or is missing.
+        """
+        context = self._check_context(context)
+        t = self._time_of(t)
+        return self._best(self._model_at(t), t, context)
+
+    def policy(self, contexts: Tensor | None = None, t: float | None = None) -> Policy:
+        """The best action within each of several contexts, by posterior mean, at one time.
+
+        Args:
+            contexts: ``m x c``; None is every context of a declared list.
+            t: As in :meth:`recommend`.
+
+        Raises:
+            ValueError: if no contexts are given where they were declared by bounds, or an empty
+                table.
+            InputDataError: as in :meth:`recommend`.
+            BotorchTensorDimensionError: if none were declared, or their size is wrong.
+        """
+        contexts = self._check_table(contexts)
+        t = self._time_of(t)
+        model = self._model_at(t)
+        return Policy.collect([self._best(model, t, context) for context in contexts])
+
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
         keep = self.retention.keep(self.observations, self.model, t)
         if not keep.all():
             self.surrogate.drop(self.observations, keep, t)
             self.observations = self.observations[keep]
         model = self.surrogate.model(self.observations, self._num_told, self.generator)
-        situation = Situation(round_number, t, context, self.columns, self.observations)
+        situation = self._situation(round_number, t, context, self.observations)
         return self.domain.maximize(self.acquisition(model, situation), situation, self.generator)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         self.observations = self.observations.append(observation)
         self._num_told += 1
+
+    def _situation(
+        self, round_number: int, t: float, context: Tensor | None, observations: Observations
+    ) -> Situation:
+        return Situation(round_number, t, self._seen(context), self.columns, observations)
+
+    def _time_of(self, t: float | None) -> float:
+        if t is None and self._t == -math.inf:
+            raise InputDataError("Expected t, since nothing was asked or told yet. Got none.")
+        return self._t if t is None else check_time(t)
+
+    def _model_at(self, t: float) -> Model:
+        """The model that an ask at ``t`` would rest on, without dropping anything for it."""
+        keep = self.retention.keep(self.observations, self.model, t)
+        if not keep.all():
+            return self.surrogate.preview(self.observations[keep])
+        surrogate = self.surrogate
+        if surrogate.changes(self._num_told):
+            # On a copy: a fit that is due is the next ask's to make, on what it keeps.
+            surrogate = deepcopy(surrogate)
+        return surrogate.model(self.observations, self._num_told, _copy(self.generator))
+
+    def _best(self, model: Model, t: float, context: Tensor | None) -> Recommendation:
+        situation = self._situation(self._num_asked, t, context, self.observations)
+        X = self.domain.maximize(PosteriorMean(model), situation, _copy(self.generator))
+        with torch.no_grad():
+            posterior = model.posterior(situation.rows(X))
+        return Recommendation(
+            X=X,
+            mean=posterior.mean.item(),
+            standard_deviation=posterior.variance.sqrt().item(),
+            t=t,
+            context=context,
+        )
+
+
+def _copy(generator: Generator) -> Generator:
+    """A generator in the same state, whose draws leave the given one as it is."""
+    return Generator(generator.device).set_state(generator.get_state())

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-from gpytorch.settings import min_fixed_noise
-from torch import Generator, Tensor
+from botorch.models import SingleTaskGP
+from torch import Tensor
 
-from tvbo.kernels import temporal_correlation
 from tvbo.models import StreamingGP
 from tvbo.observations import Observations
+from tvbo.optimizers.online_surrogate import OnlineSurrogate
 from tvbo.optimizers.surrogate import GPSurrogate
 
 
-class StreamingSurrogate:
+class StreamingSurrogate(OnlineSurrogate):
     """Keeps a :class:`tvbo.models.StreamingGP` up to date with the observations of a loop.
 
     With the hyperparameters given, the same posterior as the dense surrogate it is made from.
@@ -29,6 +28,8 @@ class StreamingSurrogate:
         max_lateness: As there. An outcome that is told later than this has the model built anew.
     """
 
+    last_model: StreamingGP | None
+
     def __init__(
         self,
         dense: GPSurrogate,
@@ -37,49 +38,34 @@ class StreamingSurrogate:
         max_rows: int | None = None,
         max_lateness: float | None = None,
     ):
-        self.dense = dense
+        super().__init__(dense, tol)
         self.choices = choices
-        self.tol = tol
         self.max_rows = max_rows
         self.max_lateness = max_lateness
-        self.last_model: StreamingGP | None = None
-        self._num_seen = 0
-
-    def model(self, observations: Observations, num_told: int, generator: Generator) -> StreamingGP:
-        """As :meth:`GPSurrogate.model`."""
-        self.dense.check_noise(observations)
-        if self.last_model is None or self.dense.changes(num_told):
-            dense = self.dense.model(observations, num_told, generator)
-            self.last_model = StreamingGP.from_model(
-                dense,
-                self.choices,
-                noise_variance=self.dense.noise_variance,
-                tol=self.tol,
-                max_rows=self.max_rows,
-                max_lateness=self.max_lateness,
-            )
-            self._num_seen = 0
-        new = observations[self._num_seen :]
-        if len(new) > 0 and new.X[:, -1].min() < self._earliest():
-            self._restart()
-            new = observations
-        if len(new) > 0:
-            self.last_model.observe(new.X, new.Y, self._noise(new))
-        self._num_seen = len(observations)
-        return self.last_model
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Retention keeps ``keep`` of the observations: forget the others, if not yet forgotten."""
         if self.last_model is None:
             return
         gone = ~keep
-        age = t - observations.X[gone, -1]
-        weight = temporal_correlation(age, self.last_model.forgetting_rate).square()
         seen = int(gone[: self._num_seen].sum())
-        if (weight > self.tol).any() and seen > 0:
+        if seen > 0 and self._weighs(observations[gone], t):
             self._restart()
         else:
             self._num_seen -= seen
+
+    def _from_dense(self, dense: SingleTaskGP) -> StreamingGP:
+        return StreamingGP.from_model(
+            dense,
+            self.choices,
+            noise_variance=self.dense.noise_variance,
+            tol=self.tol,
+            max_rows=self.max_rows,
+            max_lateness=self.max_lateness,
+        )
+
+    def _can_take(self, new: Observations) -> bool:
+        return len(new) == 0 or new.X[:, -1].min().item() >= self._earliest()
 
     def _earliest(self) -> float:
         """Earliest event that the model can still take in without being built anew."""
@@ -87,14 +73,3 @@ class StreamingSurrogate:
             return self.last_model.earliest
         # Which rows have to go for want of room depends on what comes.
         return self.last_model.now.item()
-
-    @staticmethod
-    def _noise(observations: Observations) -> Tensor | None:
-        """Known variances, no smaller than GPyTorch lets them be: a repeat is never certain."""
-        if observations.Yvar is None:
-            return None
-        return observations.Yvar.clamp_min(min_fixed_noise.value(torch.float64))
-
-    def _restart(self) -> None:
-        self.last_model.reset()
-        self._num_seen = 0

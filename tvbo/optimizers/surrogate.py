@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from botorch.models.transforms import Normalize, Standardize
 from gpytorch.kernels import Kernel
@@ -51,6 +52,12 @@ class Surrogate(Protocol):
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Retention keeps, at time ``t``, only the observations that the mask ``keep`` names."""
 
+    def changes(self, num_told: int) -> bool:
+        """Whether the next model may have other hyperparameters than the last one."""
+
+    def preview(self, observations: Observations) -> Model:
+        """A model of any observations, with the hyperparameters of now; changes nothing here."""
+
 
 class GPSurrogate:
     """Builds a :class:`tvbo.models.TimeVaryingGP` from the observations of a loop.
@@ -90,18 +97,6 @@ class GPSurrogate:
             check_forgetting_rate(forgetting_rate)
         if noise_variance is not None and not 0 < noise_variance < float("inf"):
             raise ValueError(f"Expected noise_variance > 0. Got {noise_variance}.")
-        given = {
-            "covar_module": covar_module,
-            "forgetting_rate": forgetting_rate,
-            "noise_variance": noise_variance,
-        }
-        missing = [name for name, value in given.items() if value is None]
-        if refit is None:
-            refit = RefitEvery(1) if missing else RefitNever()
-        # The noise may come with the outcomes instead.
-        needed = [name for name in missing if name != "noise_variance"]
-        if needed and isinstance(refit, RefitNever):
-            raise ValueError(f"Expected {', '.join(needed)}, since refit is never. Got None.")
         self.columns = columns
         self.action_bounds = action_bounds
         self.covar_module = covar_module
@@ -109,14 +104,21 @@ class GPSurrogate:
         self.noise_variance = noise_variance
         self.mean_module = mean_module
         self.likelihood = likelihood
+        missing = [name for name, value in self._given().items() if value is None]
+        if refit is None:
+            refit = RefitEvery(1) if missing else RefitNever()
+        # The noise may come with the outcomes instead.
+        needed = [name for name in missing if name != "noise_variance"]
+        if needed and isinstance(refit, RefitNever):
+            raise ValueError(f"Expected {', '.join(needed)}, since refit is never. Got None.")
         self.refit = refit
-        self.last_model: TimeVaryingGP | None = None
+        self.last_model: SingleTaskGP | None = None
         self._state: dict[str, Mapping[str, Tensor]] = {}
         self._num_told_at_fit = 0
 
     def model(
         self, observations: Observations, num_told: int, generator: Generator
-    ) -> TimeVaryingGP:
+    ) -> SingleTaskGP:
         """The model that the next action rests on.
 
         Args:
@@ -131,17 +133,13 @@ class GPSurrogate:
         """
         self.check_noise(observations)
         model = self._build(observations)
-        learned = [part for part in LEARNED if not _is_fixed_noise(getattr(model, part))]
-        for part in learned:
-            if part in self._state:
-                getattr(model, part).load_state_dict(self._state[part])
         num_learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
             with seeded(generator):
                 fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
             self._state.update(
-                {part: deepcopy(getattr(model, part).state_dict()) for part in learned}
+                {part: deepcopy(getattr(model, part).state_dict()) for part in _learned(model)}
             )
             self._num_told_at_fit = num_told
         self.last_model = model
@@ -149,6 +147,11 @@ class GPSurrogate:
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Nothing to do: each model is built from what is kept."""
+
+    def preview(self, observations: Observations) -> SingleTaskGP:
+        """A model of any observations, with the hyperparameters of now; changes nothing here."""
+        self.check_noise(observations)
+        return self._build(observations).eval()
 
     def changes(self, num_told: int) -> bool:
         """Whether the next model may have other hyperparameters than the last one."""
@@ -169,8 +172,25 @@ class GPSurrogate:
                 "given. Got outcomes without Yvar."
             )
 
-    def _build(self, observations: Observations) -> TimeVaryingGP:
-        default = self.covar_module is None
+    def _given(self) -> dict[str, object | None]:
+        """What a model needs, by name; None for what must be learned."""
+        return {
+            "covar_module": self.covar_module,
+            "forgetting_rate": self.forgetting_rate,
+            "noise_variance": self.noise_variance,
+        }
+
+    def _scaled_columns(self) -> list[int]:
+        """The columns whose kernel is BoTorch's default, which expects the unit cube."""
+        return [] if self.covar_module is not None else list(range(self.columns.time_feature))
+
+    def _make(self, **shared: Any) -> SingleTaskGP:
+        """The model, from the arguments that every model takes."""
+        return TimeVaryingGP(covar_module=deepcopy(self.covar_module), **shared)
+
+    def _build(self, observations: Observations) -> SingleTaskGP:
+        """The model of some observations, with what was learned so far."""
+        default = len(self._scaled_columns()) > 0
         learns = not isinstance(self.refit, RefitNever)
         mean_module = deepcopy(self.mean_module)
         if mean_module is None and not learns:
@@ -178,31 +198,40 @@ class GPSurrogate:
         Yvar = observations.Yvar
         if Yvar is None and self.noise_variance is not None:
             Yvar = torch.full_like(observations.Y, self.noise_variance)
-        return TimeVaryingGP(
-            observations.X,
-            observations.Y,
-            Yvar,
+        model = self._make(
+            train_X=observations.X,
+            train_Y=observations.Y,
+            train_Yvar=Yvar,
             time_feature=self.columns.time_feature,
             forgetting_rate=self.forgetting_rate,
-            covar_module=deepcopy(self.covar_module),
             mean_module=mean_module,
             likelihood=deepcopy(self.likelihood) if Yvar is None else None,
             # A standard deviation needs two outcomes.
             outcome_transform=Standardize(m=1) if default and len(observations) > 1 else None,
             input_transform=self._normalize() if default else None,
         )
+        for part in _learned(model):
+            if part in self._state:
+                getattr(model, part).load_state_dict(self._state[part])
+        return model
 
     def _normalize(self) -> Normalize:
-        """Actions to the unit cube by their declared range; time is left raw, as ε is per unit."""
+        """Columns to the unit cube by their declared range; time is left raw, as ε is per unit."""
         bounds = torch.zeros(2, self.columns.num_columns, dtype=torch.float64)
         bounds[1] = 1.0
-        lower, upper = self.action_bounds
-        bounds[:, : self.columns.num_actions] = torch.stack(
-            [lower, torch.where(upper > lower, upper, lower + 1)]
-        )
-        return Normalize(
-            self.columns.num_columns, indices=list(range(self.columns.num_actions)), bounds=bounds
-        )
+        scaled = self._scaled_columns()
+        lower, upper = self._bounds()[:, scaled]
+        bounds[:, scaled] = torch.stack([lower, torch.where(upper > lower, upper, lower + 1)])
+        return Normalize(self.columns.num_columns, indices=scaled, bounds=bounds)
+
+    def _bounds(self) -> Tensor:
+        """Declared range of the columns that are not time."""
+        return self.action_bounds
+
+
+def _learned(model: SingleTaskGP) -> list[str]:
+    """The parts of a model that learn: not the noise where each observation has its own."""
+    return [part for part in LEARNED if not _is_fixed_noise(getattr(model, part))]
 
 
 def _is_fixed_noise(part: Module) -> bool:

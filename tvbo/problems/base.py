@@ -48,6 +48,10 @@ class DriftingProblem(ABC):
     def _evaluate_true(self, X: Tensor) -> Tensor:
         """Values of checked rows."""
 
+    def context(self, t: float) -> Tensor | None:
+        """The context, ``c``, where the time fixes it, such as the time of day; None otherwise."""
+        return None
+
     @abstractmethod
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
         """The largest value that an action has at time ``t`` in ``context``."""

@@ -1,4 +1,4 @@
-"""The algorithms of the papers, each a choice of parts."""
+"""Algorithms for objectives that drift (Bogunovic et al., 2016)."""
 
 from __future__ import annotations
 
@@ -7,33 +7,14 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Generator, Tensor
 
-from tvbo.acquisition import UCB, BetaSchedule, Choices, LogBeta
-from tvbo.acquisition.beta import as_beta_schedule
+from tvbo.acquisition import BetaSchedule, LogBeta
 from tvbo.acquisition.domain import make_domain
 from tvbo.columns import Columns
 from tvbo.optimizers.gp_optimizer import GPOptimizer
-from tvbo.optimizers.random_search import RandomSearch
-from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
-from tvbo.optimizers.rexp3 import RExp3
-from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
-from tvbo.optimizers.surrogate import GPSurrogate, Surrogate
-from tvbo.retention import Reset, Retention, StaleCutoff
-
-
-def random_search(
-    *,
-    bounds: Tensor | None = None,
-    choices: Tensor | None = None,
-    generator: Generator | None = None,
-) -> RandomSearch:
-    """Uniformly random actions.
-
-    Args:
-        bounds: ``2 x d`` for a box, or
-        choices: ``n x d`` for a finite set.
-        generator: Source of randomness; default a fresh one with seed 0.
-    """
-    return RandomSearch(make_domain(bounds, choices), generator=generator)
+from tvbo.optimizers.recipes.assembly import gp_optimizer
+from tvbo.optimizers.refit import Refit
+from tvbo.optimizers.surrogate import GPSurrogate
+from tvbo.retention import Reset, Retention
 
 
 def tv_gp_ucb(
@@ -77,9 +58,8 @@ def tv_gp_ucb(
             out of range.
     """
     domain = make_domain(bounds, choices)
-    columns = Columns(domain.dim)
     dense = GPSurrogate(
-        columns,
+        Columns(domain.dim),
         domain.bounds,
         covar_module=covar_module,
         forgetting_rate=forgetting_rate,
@@ -88,20 +68,7 @@ def tv_gp_ucb(
         likelihood=likelihood,
         refit=refit,
     )
-    surrogate: Surrogate = dense
-    if choices is not None and dense.refit != RefitEvery(1):
-        surrogate = StreamingSurrogate(dense, domain.choices)
-        domain = Choices(choices, chunk=len(domain.choices))
-        if retention is None and forgetting_rate and isinstance(dense.refit, RefitNever):
-            retention = StaleCutoff(forgetting_rate, surrogate.tol)
-    return GPOptimizer(
-        domain,
-        surrogate,
-        acquisition=UCB(as_beta_schedule(beta)),
-        retention=retention,
-        columns=columns,
-        generator=generator,
-    )
+    return gp_optimizer(domain, dense, beta, retention, generator)
 
 
 def gp_ucb(
@@ -177,18 +144,3 @@ def r_gp_ucb(
         refit=refit,
         generator=generator,
     )
-
-
-def rexp3(
-    *,
-    choices: Tensor,
-    block: int,
-    reward_bounds: tuple[float, float],
-    exploration: float | None = None,
-    generator: Generator | None = None,
-) -> RExp3:
-    """RExp3: Exp3 that starts afresh every block (Besbes et al., 2014).
-
-    Arguments as in :class:`tvbo.optimizers.RExp3`.
-    """
-    return RExp3(Choices(choices), block, reward_bounds, exploration, generator)

@@ -1,0 +1,123 @@
+"""The contexts that a loop was told to expect, and what is refused as none of them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from torch import Tensor
+
+from tvbo.columns import check_finite
+from tvbo.finite_set import SINGLE_PRECISION, FiniteSet
+
+
+class Contexts(Protocol):
+    """A declared set of contexts."""
+
+    dim: int
+    bounds: Tensor
+    """Smallest and largest value of each column, ``2 x c``."""
+
+    def snap(self, context: Tensor) -> Tensor:
+        """``context`` as one of the set, ``c``, float64: what single precision rounded is undone.
+
+        Raises:
+            BotorchTensorDimensionError: if it has the wrong size.
+            InputDataError: if a value is not finite, or it is none of the set.
+        """
+
+
+class ContextBounds:
+    """All contexts between two bounds.
+
+    Args:
+        context_bounds: ``2 x c``, lower then upper; a column may be constant.
+
+    Raises:
+        BotorchTensorDimensionError: if it is not ``2 x c``.
+        InputDataError: if a bound is not finite, or a lower one above its upper one.
+    """
+
+    def __init__(self, context_bounds: Tensor):
+        bounds = torch.as_tensor(context_bounds).to(torch.float64, copy=True)
+        if bounds.ndim != 2 or len(bounds) != 2 or bounds.shape[-1] == 0:
+            raise BotorchTensorDimensionError(
+                "Expected context_bounds of shape 2 x c. "
+                f"Got context_bounds.shape={tuple(bounds.shape)}."
+            )
+        check_finite("context_bounds", bounds)
+        if (bounds[0] > bounds[1]).any():
+            raise InputDataError(
+                f"Expected lower context_bounds not above upper ones. Got {bounds.tolist()}."
+            )
+        self.bounds = bounds
+        self.dim = bounds.shape[-1]
+
+    def snap(self, context: Tensor) -> Tensor:
+        """``context`` within the bounds; raises if it lies outside by more than rounding."""
+        context = _check_context(context, self.dim)
+        slack = SINGLE_PRECISION * self.bounds.abs().amax(dim=0)
+        if ((self.bounds[0] - slack > context) | (self.bounds[1] + slack < context)).any():
+            raise InputDataError(
+                f"Expected a context within context_bounds {self.bounds.tolist()}. "
+                f"Got {context.tolist()}."
+            )
+        return context.clamp(*self.bounds)
+
+
+class ContextList:
+    """A finite list of contexts.
+
+    Args:
+        contexts: ``m x c``, no two alike.
+
+    Raises:
+        BotorchTensorDimensionError: if it is not ``m x c``.
+        InputDataError: if an entry is not finite, or a context stands twice.
+    """
+
+    def __init__(self, contexts: Tensor):
+        self.finite_set = FiniteSet(contexts, "contexts")
+        self.contexts = self.finite_set.choices
+        self.bounds = torch.stack(self.contexts.aminmax(dim=0))
+        self.dim = self.finite_set.dim
+
+    def index(self, context: Tensor) -> int:
+        """Number of ``context`` in the list; raises if it is none of them."""
+        return int(self.finite_set.index(_check_context(context, self.dim)))
+
+    def snap(self, context: Tensor) -> Tensor:
+        """``context`` as the one of the list it stands for; raises if it is none of them."""
+        return self.contexts[self.index(context)].clone()
+
+
+def make_contexts(context_bounds: Tensor | None, contexts: Tensor | None) -> Contexts:
+    """Bounds or a list, whichever of the two was given.
+
+    Raises:
+        ValueError: unless exactly one was given.
+    """
+    if (context_bounds is None) == (contexts is None):
+        raise ValueError(
+            "Expected either context_bounds (2 x c) or contexts (m x c). "
+            f"Got {'neither' if contexts is None else 'both'}."
+        )
+    return ContextBounds(context_bounds) if contexts is None else ContextList(contexts)
+
+
+def _check_context(context: Tensor | None, dim: int) -> Tensor:
+    if context is None:
+        raise BotorchTensorDimensionError(
+            f"Expected a context of size {dim}, as declared: what was seen without one cannot "
+            "be compared. Got none."
+        )
+    context = torch.as_tensor(context).to(torch.float64, copy=True)
+    if context.shape == (1, dim):
+        context = context.squeeze(0)
+    if context.shape != (dim,) and not (dim == 1 and context.ndim == 0):
+        raise BotorchTensorDimensionError(
+            f"Expected a context of size {dim}. Got context.shape={tuple(context.shape)}."
+        )
+    check_finite("context", context)
+    return context.reshape(dim)

@@ -1,0 +1,102 @@
+"""From observations with contexts to a model."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, get_args
+
+import torch
+from botorch.models import SingleTaskGP
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from torch import Tensor
+
+from tvbo.columns import Columns
+from tvbo.kernels import Structure
+from tvbo.models import ContextualGP
+from tvbo.optimizers.refit import Refit
+from tvbo.optimizers.surrogate import GPSurrogate
+
+
+class ContextualSurrogate(GPSurrogate):
+    """Builds a :class:`tvbo.models.ContextualGP` from the observations of a loop.
+
+    As :class:`GPSurrogate`; the columns whose kernel is left out are scaled to the unit cube.
+
+    Args:
+        columns: How rows are laid out, with contexts.
+        action_bounds: ``2 x d``, the range of the actions.
+        context_bounds: ``2 x c``, the range of the contexts.
+        structure: As in :class:`tvbo.models.ContextualGP`.
+        action_kernel: Kernel over actions; None learns BoTorch's default.
+        context_kernel: Kernel over contexts; None learns BoTorch's default.
+        forgetting_rate: This and the others as in :class:`GPSurrogate`.
+        noise_variance: See there.
+        mean_module: See there.
+        likelihood: See there.
+        refit: See there.
+
+    Raises:
+        ValueError: as there; and if ``structure`` is ``"both"``, whose scales must be learned, but
+            ``refit`` is never. Where they are known, give a :class:`GPSurrogate` the whole
+            :class:`tvbo.kernels.ContextActionKernel`.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        action_bounds: Tensor,
+        context_bounds: Tensor,
+        structure: Structure = "product",
+        action_kernel: Kernel | None = None,
+        context_kernel: Kernel | None = None,
+        forgetting_rate: float | None = None,
+        noise_variance: float | None = None,
+        mean_module: Mean | None = None,
+        likelihood: Likelihood | None = None,
+        refit: Refit | None = None,
+    ):
+        if structure not in get_args(Structure):
+            raise ValueError(
+                f"Expected structure 'product', 'additive' or 'both'. Got {structure!r}."
+            )
+        self.context_bounds = context_bounds
+        self.structure = structure
+        self.action_kernel = action_kernel
+        self.context_kernel = context_kernel
+        super().__init__(
+            columns,
+            action_bounds,
+            forgetting_rate=forgetting_rate,
+            noise_variance=noise_variance,
+            mean_module=mean_module,
+            likelihood=likelihood,
+            refit=refit,
+        )
+
+    def _given(self) -> dict[str, object | None]:
+        given = super()._given()
+        del given["covar_module"]
+        if self.structure == "both":
+            given["outputscales"] = None
+        return {"action_kernel": self.action_kernel, "context_kernel": self.context_kernel, **given}
+
+    def _scaled_columns(self) -> list[int]:
+        actions = range(self.columns.num_actions)
+        return [
+            *(actions if self.action_kernel is None else ()),
+            *(self.columns.context_features if self.context_kernel is None else ()),
+        ]
+
+    def _make(self, **shared: Any) -> SingleTaskGP:
+        return ContextualGP(
+            context_features=self.columns.context_features,
+            structure=self.structure,
+            action_kernel=deepcopy(self.action_kernel),
+            context_kernel=deepcopy(self.context_kernel),
+            **shared,
+        )
+
+    def _bounds(self) -> Tensor:
+        return torch.cat([self.action_bounds, self.context_bounds], dim=-1)

@@ -1,0 +1,83 @@
+"""From the parts that a recipe chose to an optimizer: which form the posterior takes."""
+
+from __future__ import annotations
+
+from torch import Generator, Tensor
+
+from tvbo.acquisition import UCB, BetaSchedule, Choices, Domain
+from tvbo.acquisition.beta import as_beta_schedule
+from tvbo.contexts import ContextList, Contexts
+from tvbo.finite_set import action_context_rows
+from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
+from tvbo.optimizers.refit import RefitEvery, RefitNever
+from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
+from tvbo.optimizers.surrogate import GPSurrogate, Surrogate
+from tvbo.retention import Retention, StaleCutoff
+
+JOINT_CHOICES = 5000
+"""Pairs of action and context up to which a streaming posterior holds them all. Its memory and a
+round's work grow with their number; the incremental one grows with the observations instead."""
+
+TOL = 1e-12
+"""Weight at which an observation is let go where nothing is learned from it any more."""
+
+
+def gp_optimizer(
+    domain: Domain,
+    dense: GPSurrogate,
+    beta: float | BetaSchedule,
+    retention: Retention | None,
+    generator: Generator | None,
+    contexts: Contexts | None = None,
+) -> GPOptimizer:
+    r"""The loop of :math:`\mu + \sqrt{\beta_t}\,\sigma`.
+
+    Where hyperparameters are learned in each round, the model is built anew each time. Otherwise
+    it takes in what is new: a streaming posterior where the pairs of action and context are a
+    finite set of moderate size, an incremental one on a box, or for contexts between bounds.
+
+    Args:
+        domain: The set of actions.
+        dense: Knows the hyperparameters, or learns them.
+        beta: A number, or a schedule by round.
+        retention: Which observations stay; None: all, but where nothing is ever learned, those
+            that the drift has made worthless are let go.
+        generator: Source of randomness.
+        contexts: The contexts to expect, in the columns of ``dense`` or not.
+    """
+    surrogate: Surrogate = dense
+    if dense.refit != RefitEvery(1):
+        pairs = _pairs(domain, contexts if dense.columns.num_contexts else None)
+        surrogate = (
+            IncrementalSurrogate(dense, tol=TOL)
+            if pairs is None
+            else StreamingSurrogate(dense, pairs, tol=TOL)
+        )
+        if isinstance(domain, Choices):
+            # These models take all candidates at once.
+            domain = Choices(domain.choices, chunk=len(domain.choices))
+        if retention is None and dense.forgetting_rate and isinstance(dense.refit, RefitNever):
+            retention = StaleCutoff(dense.forgetting_rate, TOL)
+    return GPOptimizer(
+        domain,
+        surrogate,
+        acquisition=UCB(as_beta_schedule(beta)),
+        retention=retention,
+        columns=dense.columns,
+        generator=generator,
+        contexts=contexts,
+    )
+
+
+def _pairs(domain: Domain, contexts: Contexts | None) -> Tensor | None:
+    """Rows ``[action | context]`` of a finite set; None where there is none of moderate size."""
+    if not isinstance(domain, Choices):
+        return None
+    if contexts is None:
+        return domain.choices
+    if not isinstance(contexts, ContextList):
+        return None
+    if len(domain.choices) * len(contexts.contexts) > JOINT_CHOICES:
+        return None
+    return action_context_rows(domain.choices, contexts.contexts)

@@ -1,0 +1,41 @@
+"""Algorithms without a model of the objective."""
+
+from __future__ import annotations
+
+from torch import Generator, Tensor
+
+from tvbo.acquisition import Choices
+from tvbo.acquisition.domain import make_domain
+from tvbo.optimizers.random_search import RandomSearch
+from tvbo.optimizers.rexp3 import RExp3
+
+
+def random_search(
+    *,
+    bounds: Tensor | None = None,
+    choices: Tensor | None = None,
+    generator: Generator | None = None,
+) -> RandomSearch:
+    """Uniformly random actions.
+
+    Args:
+        bounds: ``2 x d`` for a box, or
+        choices: ``n x d`` for a finite set.
+        generator: Source of randomness; default a fresh one with seed 0.
+    """
+    return RandomSearch(make_domain(bounds, choices), generator=generator)
+
+
+def rexp3(
+    *,
+    choices: Tensor,
+    block: int,
+    reward_bounds: tuple[float, float],
+    exploration: float | None = None,
+    generator: Generator | None = None,
+) -> RExp3:
+    """RExp3: Exp3 that starts afresh every block (Besbes et al., 2014).
+
+    Arguments as in :class:`tvbo.optimizers.RExp3`.
+    """
+    return RExp3(Choices(choices), block, reward_bounds, exploration, generator)

@@ -1,0 +1,107 @@
+"""One optimizer for each context: what contextual bandits have to beat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Generator, Tensor
+
+from tvbo.acquisition import Domain
+from tvbo.columns import Columns
+from tvbo.contexts import ContextBounds, ContextList, Contexts
+from tvbo.observations import Observations
+from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.recommendation import Policy, Recommendation
+from tvbo.optimizers.trial import Trial
+
+
+class SeparateContexts(Optimizer):
+    """A loop of its own for every context, which learns nothing from the others.
+
+    The baseline of Krause, Ong (2011), Section 6. Contexts in bounds are cut into cells, each
+    column into as many equal parts; those of one cell share a loop.
+
+    Args:
+        domain: The set of actions.
+        contexts: A list of contexts, or bounds.
+        make: Makes the loop of one context, without contexts, from a generator.
+        bins: Parts of each context column; for bounds, and for bounds only.
+        generator: Source of every random choice; default a fresh one with seed 0.
+
+    Raises:
+        ValueError: if ``bins`` is missing for bounds, given for a list, or not positive.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        contexts: Contexts,
+        make: Callable[[Generator], GPOptimizer],
+        bins: int | None = None,
+        generator: Generator | None = None,
+    ):
+        if isinstance(contexts, ContextBounds) != (bins is not None):
+            raise ValueError(
+                "Expected bins with context_bounds, and without them for a list of contexts. "
+                f"Got {type(contexts).__name__} and bins={bins}."
+            )
+        if bins is not None and bins < 1:
+            raise ValueError(f"Expected bins >= 1. Got {bins}.")
+        super().__init__(domain, Columns(domain.dim), generator, contexts)
+        self.make = make
+        self.bins = bins
+        self.loops: dict[tuple[int, ...], GPOptimizer] = {}
+        self._inner: dict[int, Trial] = {}
+
+    @property
+    def model_size(self) -> int:
+        """Number of observations held, over all contexts."""
+        return sum(loop.model_size for loop in self.loops.values())
+
+    def loop(self, context: Tensor) -> GPOptimizer:
+        """The loop of a context, made when it is first seen.
+
+        Raises:
+            As :meth:`ask` for contexts.
+        """
+        cell = self._cell(self.contexts.snap(context))
+        if cell not in self.loops:
+            self.loops[cell] = self.make(generator=self.generator)
+        return self.loops[cell]
+
+    def recommend(self, context: Tensor, t: float | None = None) -> Recommendation:
+        """As :meth:`GPOptimizer.recommend`, from the loop of the context alone."""
+        context = self.contexts.snap(context)
+        # Before anything was asked or told, the loop says so.
+        t = self._t if t is None and self._t > -math.inf else t
+        return replace(self.loop(context).recommend(t=t), context=context)
+
+    def policy(self, contexts: Tensor | None = None, t: float | None = None) -> Policy:
+        """As :meth:`GPOptimizer.policy`, each context from its own loop."""
+        return Policy.collect([self.recommend(each, t) for each in self._check_table(contexts)])
+
+    def _cell(self, context: Tensor) -> tuple[int, ...]:
+        if isinstance(self.contexts, ContextList):
+            return (self.contexts.index(context),)
+        lower, upper = self.contexts.bounds
+        width = torch.where(upper > lower, upper - lower, 1.0)
+        # The upper bound itself belongs to the last part.
+        part = ((context - lower) / width * self.bins).long().clamp_max(self.bins - 1)
+        return tuple(part.tolist())
+
+    def _choose(self, round_number: int, t: float, context: Tensor) -> Tensor:
+        trial = self.loop(context).ask(t)
+        # The trial that is about to be opened stands for the one of the inner loop.
+        self._inner[self._num_trials + 1] = trial
+        return trial.X
+
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        loop = self.loop(trial.context)
+        if trial.id not in self._inner:
+            self._inner[trial.id] = loop.attach(trial.X, trial.t)
+        loop.tell(self._inner[trial.id], observation.Y, observation.Yvar)
+        self._inner.pop(trial.id, None)
