@@ -7,6 +7,7 @@ from tvbo.acquisition.beta import (
     ResettingBeta,
     TimeVaryingBeta,
 )
+from tvbo.acquisition.contextual_beta import CompactBeta, FiniteBeta, RKHSBeta
 from tvbo.acquisition.domain import Box, Choices, Domain
 from tvbo.acquisition.situation import UCB, Acquisition, Situation
 
@@ -16,9 +17,12 @@ __all__ = [
     "BetaSchedule",
     "Box",
     "Choices",
+    "CompactBeta",
     "ConstantBeta",
     "Domain",
+    "FiniteBeta",
     "LogBeta",
+    "RKHSBeta",
     "ResettingBeta",
     "Situation",
     "TimeVaryingBeta",

@@ -1,0 +1,121 @@
+import math
+
+import pytest
+
+from tvbo.acquisition import CompactBeta, FiniteBeta, RKHSBeta
+from tvbo.acquisition.beta import as_beta_schedule
+from tvbo.theory import tail_constants
+
+NAN = math.nan
+
+
+def test_finite_beta_is_setting_1():
+    t, pairs, delta = 7, 5 * 46, 0.05
+    expected = 2 * math.log(pairs * t**2 * math.pi**2 / (6 * delta))
+    assert FiniteBeta(pairs, delta)(t) == pytest.approx(expected, rel=1e-14)
+    # By hand: 230 * 49 * 9.8696 / 0.3 = 370,768.9.
+    assert FiniteBeta(pairs, delta)(t) == pytest.approx(2 * math.log(370_768.9), abs=1e-5)
+
+
+def test_finite_beta_fails_with_probability_delta_in_all():
+    """Union bound: the sum over rounds and pairs of exp(-β / 2) is δ."""
+    beta = FiniteBeta(12, 0.1)
+    rounds = 100_000
+    total = sum(12 * math.exp(-beta(t) / 2) for t in range(1, rounds + 1))
+    # What is left of the sum of 1 / t² after T rounds is below 1 / T.
+    assert total == pytest.approx(0.1, rel=1 / rounds)
+    assert total < 0.1
+
+
+def test_compact_beta_is_setting_2():
+    t, delta, d, r, a, b = 7, 0.05, 3, 2.0, 1.5, 0.7
+    expected = 2 * math.log(t**2 * 2 * math.pi**2 / (3 * delta)) + 2 * d * math.log(
+        t**2 * d * b * r * math.sqrt(math.log(4 * d * a / delta))
+    )
+    assert CompactBeta(dim=d, delta=delta, side=r, a=a, b=b)(t) == pytest.approx(
+        expected, rel=1e-14
+    )
+
+
+def test_compact_beta_is_that_of_the_proof():
+    """A union bound over the points of the proof's grid, at δ / 4 of its π_t; not Lemma 5.4."""
+    t, delta, d, r, a, b = 5, 0.1, 2, 1.0, 2.0, 3.0
+    root = math.sqrt(math.log(4 * d * a / delta))
+    grid = (d * t**2 * b * r * root) ** d
+    in_proof = 2 * math.log(grid * 4 * (math.pi**2 * t**2 / 6) / delta)
+    beta = CompactBeta(dim=d, delta=delta, side=r, a=a, b=b)
+    assert beta(t) == pytest.approx(in_proof, rel=1e-14)
+    appendix = 2 * math.log(4 * (math.pi**2 * t**2 / 6) / delta) + 4 * d * math.log(
+        d * t * b * r * root
+    )
+    assert appendix - beta(t) == pytest.approx(2 * d * math.log(d * b * r * root), rel=1e-12)
+
+
+def test_compact_beta_needs_a_grid_of_one_point_at_least():
+    """A flat function: without the clamp β would fall below what one point needs."""
+    flat = CompactBeta(dim=4, b=1e-6)
+    assert flat(1) == pytest.approx(2 * math.log(2 * math.pi**2 / 0.3), rel=1e-14)
+    assert [flat(t) for t in range(1, 50)] == sorted(flat(t) for t in range(1, 50))
+
+
+def test_compact_beta_of_the_actions_alone_is_smaller():
+    assert CompactBeta(dim=2)(10) < CompactBeta(dim=3)(10)
+
+
+def test_compact_beta_takes_the_constants_of_a_tail():
+    a, b = tail_constants(expected_supremum=13.0, standard_deviation=5.0)
+    assert CompactBeta(dim=2, a=a, b=b)(10) > CompactBeta(dim=2)(10)
+
+
+def test_rkhs_beta_is_setting_3():
+    beta = RKHSBeta(norm_bound=1.5, information_gain=lambda t: 2.0 * t, delta=0.1)
+    assert beta(4) == pytest.approx(2 * 1.5**2 + 300 * 8.0 * math.log(40) ** 3, rel=1e-14)
+    # By hand: 4.5 + 2400 * 50.1976, where 50.1976 is 3.688879³.
+    assert beta(4) == pytest.approx(120_478.8, abs=0.5)
+    nothing_to_learn = RKHSBeta(norm_bound=2.0, information_gain=lambda t: 0.0)
+    assert nothing_to_learn(100) == 8.0
+
+
+@pytest.mark.parametrize(
+    "beta",
+    [FiniteBeta(1, 0.99), CompactBeta(1, 0.99, side=1e-3), RKHSBeta(0.0, math.log1p, 0.99)],
+    ids=["finite", "compact", "rkhs"],
+)
+def test_schedules_are_positive_and_never_fall(beta):
+    values = [as_beta_schedule(beta)(t) for t in range(1, 200)]
+    assert values[0] > 0
+    assert values == sorted(values)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FiniteBeta(0), "num_pairs to be a whole number >= 1. Got 0"),
+        (lambda: FiniteBeta(2.5), "num_pairs to be a whole number >= 1. Got 2.5"),
+        (lambda: FiniteBeta(NAN), "num_pairs to be a whole number >= 1. Got nan"),
+        (lambda: FiniteBeta(3, 1.0), r"delta in \(0, 1\). Got 1.0"),
+        (lambda: CompactBeta(0), "dim to be a whole number >= 1. Got 0"),
+        (lambda: CompactBeta(2, delta=0.0), r"delta in \(0, 1\). Got 0.0"),
+        (lambda: CompactBeta(2, side=0.0), "side > 0 and finite. Got 0.0"),
+        (lambda: CompactBeta(2, b=math.inf), "b > 0 and finite. Got inf"),
+        (lambda: CompactBeta(2, a=0.5), "a >= 1 and finite. Got 0.5"),
+        (lambda: CompactBeta(2, a=NAN), "a >= 1 and finite. Got nan"),
+        (lambda: RKHSBeta(-1.0, float), "norm_bound >= 0 and finite. Got -1.0"),
+        (lambda: RKHSBeta(NAN, float), "norm_bound >= 0 and finite. Got nan"),
+        (lambda: RKHSBeta(1.0, float, delta=2.0), r"delta in \(0, 1\). Got 2.0"),
+    ],
+)
+def test_bad_arguments(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_information_gain_must_be_a_function():
+    with pytest.raises(TypeError, match="information_gain to be a function of the round. Got 3.0"):
+        RKHSBeta(1.0, 3.0)
+
+
+@pytest.mark.parametrize("gain", [-0.1, math.inf, NAN])
+def test_bad_information_gain(gain):
+    with pytest.raises(ValueError, match=rf"information_gain\(3\) >= 0 and finite. Got {gain}"):
+        RKHSBeta(1.0, lambda t: gain)(3)

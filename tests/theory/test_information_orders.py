@@ -1,0 +1,65 @@
+import math
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+from tvbo.theory import (
+    InformationOrder,
+    greedy_information_gain,
+    linear_information_order,
+    matern_information_order,
+    product_covariance,
+    squared_exponential_information_order,
+)
+
+
+def test_orders_of_section_5_2():
+    horizon = 1000
+    log = math.log(horizon)
+    assert linear_information_order(4)(horizon) == pytest.approx(4 * log)
+    assert squared_exponential_information_order(2)(horizon) == pytest.approx(log**3)
+    # d = 2, ν = 2.5: 6 / 11.
+    assert matern_information_order(2, 2.5)(horizon) == pytest.approx(horizon ** (6 / 11) * log)
+
+
+def test_linear_times_squared_exponential():
+    """d1 (log T)^(d2 + 1), the paper's example."""
+    order = squared_exponential_information_order(3).times_rank(5)
+    assert order == InformationOrder(horizon_exponent=0.0, log_exponent=4.0, factor=5.0)
+    assert order(200) == pytest.approx(5 * math.log(200) ** 4)
+    assert linear_information_order(2).times_rank(3) == linear_information_order(6)
+
+
+@pytest.mark.parametrize("noise_variance", [0.1, 1.0])
+def test_gains_grow_no_faster_than_their_orders(noise_variance):
+    """From T = 200 to T = 1000, the greedy gain of the product over its order does not rise."""
+    points = torch.linspace(0, 1, 40, dtype=torch.float64)
+    kernel = RBFKernel().double()
+    kernel.lengthscale = 0.2
+    actions = kernel(points.unsqueeze(-1)).to_dense().detach()
+    angles = torch.linspace(0, math.pi, 9, dtype=torch.float64)[:-1]
+    features = torch.stack([angles.cos(), angles.sin()], dim=-1)
+    pairs = product_covariance(actions, features @ features.mT)
+    gains = greedy_information_gain(pairs, 1000, noise_variance).information
+    order = squared_exponential_information_order(1).times_rank(2)
+    shares = [gains[t - 1].item() / order(t) for t in (200, 500, 1000)]
+    assert shares == sorted(shares, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: linear_information_order(0), "dim to be a whole number >= 1. Got 0"),
+        (lambda: squared_exponential_information_order(1.5), "dim to be a whole number >= 1"),
+        (lambda: matern_information_order(0, 2.5), "dim to be a whole number >= 1. Got 0"),
+        (lambda: matern_information_order(1, 1.0), "nu > 1 and finite. Got 1.0"),
+        (lambda: matern_information_order(1, math.inf), "nu > 1 and finite. Got inf"),
+        (lambda: linear_information_order(1).times_rank(0), "rank to be a whole number >= 1"),
+        (lambda: linear_information_order(1)(0.5), "horizon >= 1 and finite. Got 0.5"),
+        (lambda: linear_information_order(1)(math.inf), "horizon >= 1 and finite. Got inf"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
