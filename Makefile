@@ -33,9 +33,12 @@ wheel-check: $(VENV)/.dev
 validate: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/coverage.py --draws 200 --json docs/results/coverage.json
-	for figure in fig2a fig2b fig2c fig2d fig3a fig3cf; do \
-		$(BIN)/tvbo reproduce bogunovic-$$figure --json docs/results/bogunovic-$$figure.json \
-			--plot docs/results/bogunovic-$$figure.png || exit 1; \
+	$(BIN)/python benchmarks/context_recovery.py --json docs/results/context_recovery.json
+	$(BIN)/python benchmarks/context_drift.py --json docs/results/context_drift.json
+	for figure in bogunovic-fig2a bogunovic-fig2b bogunovic-fig2c bogunovic-fig2d bogunovic-fig3a \
+		bogunovic-fig3cf krause-fig2 krause-fig3; do \
+		$(BIN)/tvbo reproduce $$figure --json docs/results/$$figure.json \
+			--plot docs/results/$$figure.png || exit 1; \
 	done
 
 # Ratios, each measured in one run; their tables are in docs/benchmarks.md.
@@ -43,6 +46,7 @@ bench: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/streaming.py --json docs/results/streaming.json
 	$(BIN)/python benchmarks/scaling.py --json docs/results/scaling.json
+	$(BIN)/python benchmarks/context_round.py --json docs/results/context_round.json
 	$(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json
 	$(BIN)/python benchmarks/panel_likelihood.py --json docs/results/panel_likelihood.json
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json

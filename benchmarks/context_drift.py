@@ -1,0 +1,162 @@
+"""Context and drift together: TV-CGP-UCB against the same loop without one or both.
+
+Functions are drawn from the joint model: actions on a 15 x 15 grid of the unit square, 12 contexts
+on [0, 1], product of two SE kernels (length-scales 0.2 and 0.3), ε = 0.03 per step, σ² = 0.01, 300
+steps, the context of each step uniform at random. Every loop knows kernel, ε where it has a place
+for it, and σ²; β is 0.8 log(4 t). The seed draws function, contexts, noise and ties, the same for
+all loops.
+
+    python benchmarks/context_drift.py --seeds 50 --json docs/results/context_drift.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+
+import torch
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from report import parser, show
+from rich.progress import track
+from torch import Tensor
+
+from tvbo import recipes, run
+from tvbo.finite_set import action_context_rows
+from tvbo.kernels import ContextActionKernel
+from tvbo.optimizers import Optimizer
+from tvbo.problems import (
+    ContextualPanelProblem,
+    covariance_root,
+    drifting_values,
+    unit_grid,
+)
+
+RATE = 0.03
+NOISE = 0.01
+HORIZON = 300
+CHOICES = unit_grid(15)
+CONTEXTS = torch.linspace(0, 1, 12, dtype=torch.float64).unsqueeze(-1)
+OURS = "TV-CGP-UCB"
+
+
+def squared_exponential(lengthscale: float) -> Kernel:
+    """An SE kernel."""
+    kernel = RBFKernel().double()
+    kernel.lengthscale = lengthscale
+    return kernel
+
+
+ACTION, CONTEXT = squared_exponential(0.2), squared_exponential(0.3)
+
+
+@cache
+def root() -> Tensor:
+    """Factor of the covariance of all pairs, once per process."""
+    kernel = ContextActionKernel(ACTION, CONTEXT, action_features=[0, 1], context_features=[2])
+    return covariance_root(action_context_rows(CHOICES, CONTEXTS), kernel)
+
+
+def averaged() -> tuple[Kernel, float]:
+    """What a model without context had best assume: the part that contexts share, the rest noise.
+
+    Two random contexts have correlation κ on average: of the variance, κ is of the action alone,
+    and 1 - κ comes and goes with the context.
+    """
+    with torch.no_grad():
+        shared = CONTEXT(CONTEXTS).to_dense().mean().item()
+    kernel = ScaleKernel(ACTION).double()
+    kernel.outputscale = shared
+    return kernel, NOISE + 1 - shared
+
+
+def algorithms() -> dict[str, Callable[[torch.Generator], Optimizer]]:
+    """By name, a loop from its generator."""
+    space = {"choices": CHOICES, "contexts": CONTEXTS}
+    both = {
+        **space,
+        "action_kernel": ACTION,
+        "context_kernel": CONTEXT,
+        "noise_variance": NOISE,
+    }
+    alone = {**space, "covar_module": ACTION, "noise_variance": NOISE}
+    kernel, noise = averaged()
+    tuned = {**space, "covar_module": kernel, "noise_variance": noise}
+    return {
+        OURS: lambda g: recipes.tv_cgp_ucb(**both, forgetting_rate=RATE, generator=g),
+        "CGP-UCB": lambda g: recipes.cgp_ucb(**both, generator=g),
+        "TV-GP-UCB (no context)": lambda g: recipes.merged(
+            **alone, forgetting_rate=RATE, generator=g
+        ),
+        "merged": lambda g: recipes.merged(**alone, generator=g),
+        "separate": lambda g: recipes.separate(**alone, generator=g),
+        "TV-GP-UCB, told the spread over contexts": lambda g: recipes.merged(
+            **tuned, forgetting_rate=RATE, generator=g
+        ),
+        "merged, told the spread over contexts": lambda g: recipes.merged(**tuned, generator=g),
+        "separate, with drift": lambda g: recipes.separate(
+            **alone, forgetting_rate=RATE, generator=g
+        ),
+        "random": lambda g: recipes.random_search(choices=CHOICES, generator=g),
+    }
+
+
+def one_seed(seed: int) -> dict[str, float]:
+    """Mean regret of every loop on one drawn function."""
+    draw = torch.Generator().manual_seed(seed)
+    values = drifting_values(root(), RATE, HORIZON, draw)
+    values = values.unflatten(1, (len(CHOICES), len(CONTEXTS)))
+    contexts = CONTEXTS[torch.randint(len(CONTEXTS), (HORIZON,), generator=draw)]
+    regret = {}
+    for name, make in algorithms().items():
+        noise = torch.Generator().manual_seed(10_000 + seed)
+        problem = ContextualPanelProblem(
+            values, CONTEXTS, choices=CHOICES, noise_variance=NOISE, generator=noise
+        )
+        optimizer = make(torch.Generator().manual_seed(seed))
+        history = run(problem, optimizer, horizon=HORIZON, contexts=contexts, progress=False)
+        regret[name] = history.regret.mean().item()
+    return regret
+
+
+def main() -> None:
+    """Measure, print a table, save JSON."""
+    options = parser(__doc__)
+    options.add_argument("--seeds", type=int, default=50)
+    options.add_argument("--workers", type=int, default=2)
+    chosen = options.parse_args()
+    n = chosen.seeds
+    with ProcessPoolExecutor(
+        chosen.workers, initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        rows = list(track(pool.map(one_seed, range(n)), description="seeds", total=n))
+    regret = {name: torch.tensor([row[name] for row in rows]).double() for name in rows[0]}
+    results = []
+    for name, values in regret.items():
+        gap = values - regret[OURS]
+        results.append(
+            {
+                "algorithm": name,
+                "seeds": n,
+                "mean_regret": values.mean().item(),
+                "standard_error": (values.std() / n**0.5).item(),
+                "behind": gap.mean().item(),
+                "behind_standard_error": (gap.std() / n**0.5).item(),
+            }
+        )
+    table = [
+        (
+            r["algorithm"],
+            f"{r['mean_regret']:.3f} ± {r['standard_error']:.3f}",
+            ""
+            if r["algorithm"] == OURS
+            else f"{r['behind']:.3f} ± {r['behind_standard_error']:.3f}",
+        )
+        for r in results
+    ]
+    columns = ("algorithm", "mean regret, prior s.d.", f"behind {OURS}, paired")
+    show(f"{HORIZON} steps, {n} seeds", columns, table, results, chosen.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""One time step with 46 arms and five asks, each told before the next: CGP-UCB and plain BoTorch.
+
+Arms are places in the plane, the context is the time of day on its circle, the kernel a product of
+two Matérn kernels with ν = 2.5, everything given and nothing learned, ε = 0: the setting of Krause
+and Ong (2011), Section 6.2. Plain BoTorch builds a SingleTaskGP with the same kernel for every ask
+and evaluates UpperConfidenceBound at the 46 arms. A second one uses BoTorch's own update,
+`condition_on_observations`, instead of building. All are timed in turns, one thread.
+
+    python benchmarks/context_round.py --json docs/results/context_round.json
+"""
+
+from __future__ import annotations
+
+import time
+from copy import deepcopy
+from statistics import median
+
+import torch
+from botorch.acquisition import UpperConfidenceBound
+from botorch.models import SingleTaskGP
+from botorch.optim import optimize_acqf_discrete
+from gpytorch.kernels import Kernel, MaternKernel
+from gpytorch.means import ZeroMean
+from report import parser, show
+from rich.progress import track
+from torch import Tensor
+
+from tvbo import recipes
+from tvbo.acquisition import LogBeta
+from tvbo.kernels import ContextActionKernel
+from tvbo.optimizers import GPOptimizer
+from tvbo.problems import time_of_day
+
+ARMS = 46
+ASKS = 5
+STEPS_PER_DAY = 288
+NOISE = 0.1
+BETA = LogBeta()
+OBSERVATIONS = (500, 1000, 2000, 4000)
+
+
+def matern(lengthscale: float) -> Kernel:
+    """Matérn 5/2."""
+    kernel = MaternKernel(nu=2.5).double()
+    kernel.lengthscale = lengthscale
+    return kernel
+
+
+ACTION, CONTEXT = matern(0.3), matern(0.5)
+
+
+def outcome(X: Tensor, context: Tensor) -> float:
+    """Something smooth in arm and context."""
+    return torch.sin(3 * X.sum() + context[0] + 2 * context[1] * X[0, 0]).item()
+
+
+def log_of(n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Arms, and ``n`` rows ``[arm | context]`` with outcomes, five at a time of day."""
+    generator = torch.Generator().manual_seed(0)
+    arms = torch.rand(ARMS, 2, dtype=torch.float64, generator=generator)
+    chosen = arms[torch.randint(ARMS, (n,), generator=generator)]
+    hours = torch.arange(n, dtype=torch.float64).div(ASKS, rounding_mode="floor") * 24
+    contexts = time_of_day(hours / STEPS_PER_DAY)
+    Y = torch.tensor([outcome(x[None], z) for x, z in zip(chosen, contexts, strict=True)])
+    return arms, torch.cat([chosen, contexts], dim=-1), Y.double().unsqueeze(-1)
+
+
+def ours(arms: Tensor, X: Tensor, Y: Tensor) -> GPOptimizer:
+    """The recipe, with the log told."""
+    optimizer = recipes.cgp_ucb(
+        choices=arms,
+        context_bounds=torch.tensor([[-1.0, -1.0], [1.0, 1.0]]),
+        action_kernel=ACTION,
+        context_kernel=CONTEXT,
+        noise_variance=NOISE,
+        beta=BETA,
+    )
+    for i, (x, y) in enumerate(zip(X, Y, strict=True)):
+        optimizer.tell(optimizer.attach(x[:2], float(i // ASKS), x[2:]), y)
+    optimizer.ask(t=len(X) / ASKS, context=X[-1, 2:])
+    return optimizer
+
+
+class PlainBoTorch:
+    """What a user of BoTorch writes.
+
+    Args:
+        update: Use ``condition_on_observations`` instead of a new model.
+    """
+
+    def __init__(self, arms: Tensor, X: Tensor, Y: Tensor, update: bool):
+        self.arms, self.X, self.Y, self.update = arms, X, Y, update
+        self.model = self.build()
+
+    def build(self) -> SingleTaskGP:
+        """A model of all there is."""
+        kernel = ContextActionKernel(
+            deepcopy(ACTION), deepcopy(CONTEXT), action_features=[0, 1], context_features=[2, 3]
+        )
+        return SingleTaskGP(
+            self.X,
+            self.Y,
+            torch.full_like(self.Y, NOISE),
+            covar_module=kernel,
+            mean_module=ZeroMean(),
+            outcome_transform=None,
+        )
+
+    def step(self, context: Tensor) -> None:
+        """Five asks and tells."""
+        rows = torch.cat([self.arms, context.expand(ARMS, -1)], dim=-1)
+        for _ in range(ASKS):
+            if not self.update:
+                self.model = self.build()
+            acquisition = UpperConfidenceBound(self.model, beta=BETA(len(self.X)))
+            with torch.no_grad():
+                best, _ = optimize_acqf_discrete(acquisition, q=1, choices=rows)
+                y = torch.full((1, 1), outcome(best[:, :2], context), dtype=torch.float64)
+                if self.update:
+                    self.model = self.model.condition_on_observations(
+                        best, y, noise=torch.full_like(y, NOISE)
+                    )
+            self.X, self.Y = torch.cat([self.X, best]), torch.cat([self.Y, y])
+
+
+def our_step(optimizer: GPOptimizer, t: float, context: Tensor) -> None:
+    """Five asks and tells."""
+    for _ in range(ASKS):
+        trial = optimizer.ask(t=t, context=context)
+        optimizer.tell(trial, outcome(trial.X, context))
+
+
+def measure(n: int, steps: int) -> dict:
+    """Seconds of one time step after ``n`` observations."""
+    arms, X, Y = log_of(n)
+    optimizer = ours(arms, X, Y)
+    plain = PlainBoTorch(arms, X, Y, update=False)
+    updated = PlainBoTorch(arms, X, Y, update=True)
+    seconds: dict[str, list[float]] = {"ours": [], "plain": [], "updated": []}
+    # The first step of each pays for what it keeps.
+    for step in range(steps + 1):
+        t = n / ASKS + 1 + step
+        context = time_of_day(t * 24 / STEPS_PER_DAY)
+        runs = {
+            "ours": lambda t=t, z=context: our_step(optimizer, t, z),
+            "plain": lambda z=context: plain.step(z),
+            "updated": lambda z=context: updated.step(z),
+        }
+        for name, work in runs.items():
+            started = time.perf_counter()
+            work()
+            if step > 0:
+                seconds[name].append(time.perf_counter() - started)
+    taken = {name: median(values) for name, values in seconds.items()}
+    return {
+        "observations": n,
+        "seconds": taken["ours"],
+        "botorch_seconds": taken["plain"],
+        "botorch_update_seconds": taken["updated"],
+        "ratio": taken["plain"] / taken["ours"],
+        "ratio_to_update": taken["updated"] / taken["ours"],
+    }
+
+
+def main() -> None:
+    """Measure, print a table, save JSON."""
+    options = parser(__doc__)
+    options.add_argument("--steps", type=int, default=5)
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    results = [measure(n, chosen.steps) for n in track(OBSERVATIONS, description="observations")]
+    rows = [
+        (
+            f"{r['observations']}",
+            f"{1e3 * r['seconds']:.1f} ms",
+            f"{1e3 * r['botorch_seconds']:.0f} ms",
+            f"{r['ratio']:.0f}",
+            f"{1e3 * r['botorch_update_seconds']:.0f} ms",
+            f"{r['ratio_to_update']:.1f}",
+        )
+        for r in results
+    ]
+    columns = (
+        "observations",
+        "cgp_ucb",
+        "BoTorch, built anew",
+        "ratio",
+        "BoTorch, conditioned",
+        "ratio",
+    )
+    show("One time step: 46 arms, 5 asks and tells", columns, rows, results, chosen.json)
+
+
+if __name__ == "__main__":
+    main()
