@@ -231,7 +231,9 @@ def test_a_bad_noise_variance(tvbo, log):
     check_one_line(code, err, "noise_variance > 0. Got -1")
 
 
-@pytest.mark.parametrize("name", ["bogunovic-fig3a", "bogunovic-fig3cf"])
+@pytest.mark.parametrize(
+    "name", ["bogunovic-fig3a", "bogunovic-fig3cf", "krause-fig2", "krause-fig3"]
+)
 def test_reproduce_without_data_says_so(tvbo, monkeypatch, name):
     monkeypatch.delenv("TVBO_DATA", raising=False)
     code, _, err = tvbo("reproduce", name)

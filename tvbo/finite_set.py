@@ -101,7 +101,8 @@ class FiniteSet(Module):
         known = near.any(dim=-1)
         if not known.all():
             raise InputDataError(
-                f"Expected rows among the {len(self)} {self.name}. Got {rows[~known][0].tolist()}."
+                f"Expected rows that are among the {len(self)} {self.name}. "
+                f"Got {rows[~known][0].tolist()}."
             )
         return distance.sum(dim=-1).where(near, torch.inf).argmin(dim=-1)
 

@@ -5,12 +5,13 @@ import pickle
 
 import pytest
 import torch
+from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import MaternKernel, RBFKernel
 
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
 from tvbo.columns import Columns
-from tvbo.kernels import ContextActionKernel
+from tvbo.kernels import ContextActionKernel, TaskKernel
 from tvbo.optimizers import RefitNever, TrialError
 from tvbo.retention import Reset, SlidingWindow, StaleCutoff
 
@@ -298,3 +299,23 @@ def test_the_rows_are_action_context_time():
     trial = optimizer.ask(t=2.5, context=LISTED[1])
     optimizer.tell(trial, 1.0)
     assert optimizer.observations.X.tolist() == [[*trial.X[0].tolist(), 0.35, 2.5]]
+
+
+def test_a_task_that_the_kernel_does_not_know_is_refused_when_contexts_are_declared():
+    with pytest.raises(InputDataError, match="Expected tasks among the integers 0 to 1. Got 2"):
+        recipes.cgp_ucb(
+            choices=torch.tensor([[0.0], [1.0]]),
+            contexts=torch.tensor([[0.0], [1.0], [2.0]]),
+            context_kernel=TaskKernel(2),
+        )
+
+
+def test_random_search_takes_contexts_where_they_were_declared():
+    optimizer = recipes.random_search(
+        bounds=torch.tensor([[0.0], [1.0]]), context_bounds=torch.tensor([[0.0], [2.0]])
+    )
+    trial = optimizer.ask(context=torch.tensor([1.5]))
+    assert trial.context.tolist() == [1.5]
+    optimizer.tell(trial, 1.0)
+    with pytest.raises(InputDataError, match="within context_bounds"):
+        optimizer.ask(context=torch.tensor([2.5]))

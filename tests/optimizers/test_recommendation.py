@@ -244,7 +244,9 @@ def test_which_contexts_a_policy_takes():
     assert bounded.policy(tensor([0.77])).contexts.tolist() == [[0.77]]
     with pytest.raises(InputDataError, match="among the 4 contexts"):
         listed.policy(tensor([0.1], [0.77]))
-    for contexts, shape in ((tensor(0.1, 0.5), r"\(2,\)"), (torch.zeros(0, 1), r"\(0, 1\)")):
+    # One number each, where a context is one number.
+    assert torch.equal(bounded.policy(tensor(0.1, 0.5)).contexts, tensor([0.1], [0.5]))
+    for contexts, shape in ((tensor(0.1).squeeze(), r"\(\)"), (torch.zeros(0, 1), r"\(0, 1\)")):
         with pytest.raises(ValueError, match=f"shape m x c. Got contexts.shape={shape}"):
             listed.policy(contexts)
     with pytest.raises(BotorchTensorDimensionError, match="of size 1"):

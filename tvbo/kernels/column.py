@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from gpytorch.kernels import Kernel
-from torch import Tensor
+from torch import Size, Tensor
 
 from tvbo.columns import check_finite
 
@@ -28,6 +28,15 @@ class ColumnKernel(Kernel):
     def __init__(self, base_kernel: Kernel, columns: Sequence[int]):
         super().__init__(active_dims=tuple(columns))
         self.base_kernel = base_kernel
+
+    @property
+    def batch_shape(self) -> Size:
+        """As the base kernel's. GPyTorch would look through every kernel inside, each time."""
+        return self.base_kernel.batch_shape
+
+    @batch_shape.setter
+    def batch_shape(self, value: Size) -> None:
+        self._batch_shape = value
 
     @property
     def dtype(self) -> torch.dtype:

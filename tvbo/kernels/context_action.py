@@ -11,7 +11,7 @@ from botorch.exceptions.errors import UnsupportedError
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, ScaleKernel
 from linear_operator import to_dense
-from torch import Tensor
+from torch import Size, Tensor
 from torch.nn import Parameter
 
 from tvbo.columns import check_finite
@@ -84,6 +84,17 @@ class ContextActionKernel(Kernel):
             self.register_parameter("raw_outputscales", Parameter(torch.ones(*self.batch_shape, 3)))
             # No transform: L-BFGS sees a box, and a part that explains nothing can be exactly zero.
             self.register_constraint("raw_outputscales", GreaterThan(0.0, transform=None))
+
+    @property
+    def batch_shape(self) -> Size:
+        """That of the two kernels together."""
+        return torch.broadcast_shapes(
+            self.action_kernel.batch_shape, self.context_kernel.batch_shape
+        )
+
+    @batch_shape.setter
+    def batch_shape(self, value: Size) -> None:
+        self._batch_shape = value
 
     @property
     def dtype(self) -> torch.dtype:

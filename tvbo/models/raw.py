@@ -7,7 +7,7 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms import Standardize
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
-from torch import Tensor
+from torch import Size, Tensor
 
 
 class RawRowKernel(Kernel):
@@ -27,6 +27,15 @@ class RawRowKernel(Kernel):
         self.covar_module = model.covar_module
         self.input_transform = getattr(model, "input_transform", None)
         self.scale = outcome_scale(model)[1]
+
+    @property
+    def batch_shape(self) -> Size:
+        """As the model's kernel. GPyTorch would look through every kernel inside, each time."""
+        return self.covar_module.batch_shape
+
+    @batch_shape.setter
+    def batch_shape(self, value: Size) -> None:
+        self._batch_shape = value
 
     @property
     def is_stationary(self) -> bool:

@@ -175,11 +175,19 @@ class Optimizer(ABC):
                 )
             contexts = self.contexts.contexts
         contexts = torch.as_tensor(contexts, dtype=torch.float64)
+        if contexts.ndim == 1 and self.contexts is not None and self.contexts.dim == 1:
+            contexts = contexts.unsqueeze(-1)
         if contexts.ndim != 2 or len(contexts) == 0:
             raise ValueError(
                 f"Expected contexts of shape m x c. Got contexts.shape={tuple(contexts.shape)}."
             )
         return [self._check_context(context) for context in contexts]
+
+    def _time_of(self, t: float | None) -> float:
+        """A time to look at; None is that of the latest ask or outcome."""
+        if t is None and self._t == -math.inf:
+            raise InputDataError("Expected t, since nothing was asked or told yet. Got none.")
+        return self._t if t is None else check_time(t)
 
     def _seen(self, context: Tensor | None) -> Tensor | None:
         """The context as far as the model's rows have a place for it."""

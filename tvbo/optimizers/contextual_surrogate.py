@@ -15,7 +15,7 @@ from torch import Tensor
 from tvbo.columns import Columns
 from tvbo.kernels import Structure
 from tvbo.models import ContextualGP
-from tvbo.optimizers.refit import Refit
+from tvbo.optimizers.refit import Refit, RefitNever
 from tvbo.optimizers.surrogate import GPSurrogate
 
 
@@ -60,6 +60,11 @@ class ContextualSurrogate(GPSurrogate):
         if structure not in get_args(Structure):
             raise ValueError(
                 f"Expected structure 'product', 'additive' or 'both'. Got {structure!r}."
+            )
+        if structure == "both" and isinstance(refit, RefitNever):
+            raise ValueError(
+                "Expected a refit, since the scales of structure 'both' are learned; where they "
+                "are known, give covar_module=ContextActionKernel(...) instead. Got refit never."
             )
         self.context_bounds = context_bounds
         self.structure = structure

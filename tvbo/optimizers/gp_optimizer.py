@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from copy import deepcopy
 
 import torch
 from botorch.acquisition import PosteriorMean
-from botorch.exceptions.errors import InputDataError
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
@@ -15,7 +13,7 @@ from tvbo.acquisition import Acquisition, Domain, Situation
 from tvbo.columns import Columns
 from tvbo.contexts import Contexts
 from tvbo.observations import Observations
-from tvbo.optimizers.base import Optimizer, check_time
+from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.surrogate import Surrogate
 from tvbo.optimizers.trial import Trial
@@ -120,11 +118,6 @@ class GPOptimizer(Optimizer):
         self, round_number: int, t: float, context: Tensor | None, observations: Observations
     ) -> Situation:
         return Situation(round_number, t, self._seen(context), self.columns, observations)
-
-    def _time_of(self, t: float | None) -> float:
-        if t is None and self._t == -math.inf:
-            raise InputDataError("Expected t, since nothing was asked or told yet. Got none.")
-        return self._t if t is None else check_time(t)
 
     def _model_at(self, t: float) -> Model:
         """The model that an ask at ``t`` would rest on, without dropping anything for it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -28,7 +27,7 @@ class SeparateContexts(Optimizer):
     Args:
         domain: The set of actions.
         contexts: A list of contexts, or bounds.
-        make: Makes the loop of one context, without contexts, from a generator.
+        make: Makes the loop of one context, without contexts, from ``generator=``.
         bins: Parts of each context column; for bounds, and for bounds only.
         generator: Source of every random choice; default a fresh one with seed 0.
 
@@ -40,7 +39,7 @@ class SeparateContexts(Optimizer):
         self,
         domain: Domain,
         contexts: Contexts,
-        make: Callable[[Generator], GPOptimizer],
+        make: Callable[..., GPOptimizer],
         bins: int | None = None,
         generator: Generator | None = None,
     ):
@@ -76,9 +75,7 @@ class SeparateContexts(Optimizer):
     def recommend(self, context: Tensor, t: float | None = None) -> Recommendation:
         """As :meth:`GPOptimizer.recommend`, from the loop of the context alone."""
         context = self.contexts.snap(context)
-        # Before anything was asked or told, the loop says so.
-        t = self._t if t is None and self._t > -math.inf else t
-        return replace(self.loop(context).recommend(t=t), context=context)
+        return replace(self.loop(context).recommend(t=self._time_of(t)), context=context)
 
     def policy(self, contexts: Tensor | None = None, t: float | None = None) -> Policy:
         """As :meth:`GPOptimizer.policy`, each context from its own loop."""

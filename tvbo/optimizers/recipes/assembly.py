@@ -49,11 +49,10 @@ def gp_optimizer(
     surrogate: Surrogate = dense
     if dense.refit != RefitEvery(1):
         pairs = _pairs(domain, contexts if dense.columns.num_contexts else None)
-        surrogate = (
-            IncrementalSurrogate(dense, tol=TOL)
-            if pairs is None
-            else StreamingSurrogate(dense, pairs, tol=TOL)
-        )
+        if pairs is None:
+            surrogate = IncrementalSurrogate(dense, tol=TOL)
+        else:
+            surrogate = StreamingSurrogate(dense, pairs, tol=TOL)
         if isinstance(domain, Choices):
             # These models take all candidates at once.
             domain = Choices(domain.choices, chunk=len(domain.choices))

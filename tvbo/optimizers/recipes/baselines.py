@@ -6,6 +6,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import Choices
 from tvbo.acquisition.domain import make_domain
+from tvbo.contexts import make_contexts
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.rexp3 import RExp3
 
@@ -14,16 +15,25 @@ def random_search(
     *,
     bounds: Tensor | None = None,
     choices: Tensor | None = None,
+    context_bounds: Tensor | None = None,
+    contexts: Tensor | None = None,
     generator: Generator | None = None,
 ) -> RandomSearch:
-    """Uniformly random actions.
+    """Uniformly random actions, whatever the context.
 
     Args:
         bounds: ``2 x d`` for a box, or
         choices: ``n x d`` for a finite set.
+        context_bounds: ``2 x c``, where it is asked with contexts as others are, or
+        contexts: ``m x c``.
         generator: Source of randomness; default a fresh one with seed 0.
     """
-    return RandomSearch(make_domain(bounds, choices), generator=generator)
+    undeclared = context_bounds is None and contexts is None
+    return RandomSearch(
+        make_domain(bounds, choices),
+        generator=generator,
+        contexts=None if undeclared else make_contexts(context_bounds, contexts),
+    )
 
 
 def rexp3(

@@ -85,6 +85,10 @@ def tv_cgp_ucb(
     domain = make_domain(bounds, choices)
     declared = make_contexts(context_bounds, contexts)
     columns = Columns(domain.dim, declared.dim)
+    if contexts is not None and context_kernel is not None:
+        with torch.no_grad():
+            # A task that the kernel does not know is refused here, not at the first ask.
+            context_kernel(declared.contexts, diag=True)
     learned = {
         "forgetting_rate": forgetting_rate,
         "noise_variance": noise_variance,
