@@ -2,9 +2,10 @@ import gzip
 
 import pandas as pd
 import pytest
+import torch
 
 from tvbo.problems import recorded
-from tvbo.problems.intel_lab import build_intel_lab, intel_lab
+from tvbo.problems.intel_lab import FILE, POSITIONS, build_intel_lab, intel_lab, intel_lab_days
 from tvbo.tables import TableError
 
 
@@ -93,3 +94,67 @@ def test_data_folder(monkeypatch, tmp_path):
         recorded.data_folder(tmp_path / "missing")
     monkeypatch.setenv("TVBO_DATA", str(tmp_path))
     assert recorded.data_folder() == tmp_path
+
+
+@pytest.fixture
+def two_motes(tmp_path):
+    """A data folder of five days in which the reading is day, hour and mote in one number."""
+    stamps = pd.date_range("2004-03-04", periods=5 * 288, freq="5min", name="timestamp")
+    hours = (stamps - stamps[0]) / pd.Timedelta("1h")
+    (tmp_path / "intel_lab").mkdir()
+    panel = pd.DataFrame({mote: hours + 1000 * mote for mote in (7, 3)}, index=stamps)
+    panel.to_csv(tmp_path / FILE)
+    (tmp_path / POSITIONS).write_text("id,x,y\n1,0,0\n3,1.5,2\n7,8,9.25\n")
+    return tmp_path
+
+
+def test_days_come_with_hours_and_places(two_motes):
+    data = intel_lab_days(two_motes)
+    assert data.values.shape == (4 * 288, 2)
+    assert data.arms == ["7", "3"]
+    assert data.positions.tolist() == [[8, 9.25], [1.5, 2]]
+    steps = torch.arange(4 * 288, dtype=torch.float64)
+    torch.testing.assert_close(data.times, steps / 12, rtol=0, atol=1e-12)
+    torch.testing.assert_close(data.values[:, 1], 3000 + steps / 12)
+
+
+def test_other_days_begin_at_their_own_midnight(two_motes):
+    data = intel_lab_days(two_motes, first_day=3, days=2)
+    assert data.values.shape == (2 * 288, 2)
+    assert (data.times[0].item(), data.times[288].item()) == (0, 24)
+    assert data.values[0].tolist() == [7072, 3072]
+    for first_day, days in ((0, 6), (3, 3), (-1, 2), (0, 0)):
+        with pytest.raises(ValueError, match=f"among the 5 there are. Got {days} from day"):
+            intel_lab_days(two_motes, first_day, days)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("id,x,y\n3,1,2\n", "a place for every mote in .* Got none for 7"),
+        ("id,x\n3,1\n", "columns id, x and y in .* Got columns id, x"),
+        ("id,x,y\n3,1,2\n7,1,here\n", "numbers in column 'y'.* Got 'here' in line 3"),
+        ("id,x,y\n3,1,2\n7,,2\n", "finite numbers in column 'x'.* Got an empty cell in line 3"),
+    ],
+)
+def test_bad_places(two_motes, content, message):
+    (two_motes / POSITIONS).write_text(content)
+    with pytest.raises(TableError, match=message):
+        intel_lab_days(two_motes)
+
+
+def test_missing_places(two_motes):
+    (two_motes / POSITIONS).unlink()
+    with pytest.raises(TableError, match="mote_locs.csv, which is no file"):
+        intel_lab_days(two_motes)
+
+
+def test_recorded_days_with_places(data_folder):
+    data = intel_lab_days(data_folder)
+    assert data.values.shape == (1152, 46)
+    assert data.positions.shape == (46, 2)
+    # The laboratory is about 40 m long and 30 m wide.
+    assert data.positions.min() >= 0
+    assert (data.positions.amax(dim=0) < torch.tensor([45, 35])).all()
+    tens = intel_lab(data_folder).train
+    torch.testing.assert_close(data.values[:864].reshape(432, 2, 46).mean(dim=1), tens)

@@ -1,6 +1,10 @@
 """Objectives that drift: drawn, synthetic and recorded."""
 
 from tvbo.problems.base import DriftingProblem
+from tvbo.problems.contextual_panel import (
+    ContextualPanelProblem,
+    drifting_contextual_gp,
+)
 from tvbo.problems.drifting_gp import (
     covariance_root,
     drifting_gp,
@@ -11,15 +15,22 @@ from tvbo.problems.drifting_gp import (
 from tvbo.problems.empirical import EmpiricalPanel
 from tvbo.problems.moving_peak import MovingPeak
 from tvbo.problems.panel import PanelProblem
+from tvbo.problems.pd_control import PDControl
+from tvbo.problems.time_of_day import TimeOfDayPanel, time_of_day
 
 __all__ = [
+    "ContextualPanelProblem",
     "DriftingProblem",
     "EmpiricalPanel",
     "MovingPeak",
+    "PDControl",
     "PanelProblem",
+    "TimeOfDayPanel",
     "covariance_root",
+    "drifting_contextual_gp",
     "drifting_gp",
     "drifting_gp_log",
     "drifting_values",
+    "time_of_day",
     "unit_grid",
 ]

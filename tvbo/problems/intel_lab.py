@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import torch
+from torch import Tensor
 
-from tvbo.csv_files import UNREADABLE, TableError
+from tvbo.csv_files import UNREADABLE, TableError, numbers_of, read_csv
 from tvbo.problems.empirical import EmpiricalPanel
 from tvbo.problems.recorded import data_folder
 from tvbo.tables import read_panel
 
 FILE = "intel_lab/temperature.csv.gz"
+POSITIONS = "intel_lab/mote_locs.csv"
 TRAIN_STEPS = 432
 """Three days of 10-minute steps; the two days after them are for testing."""
 
 FIRST_DAY, LAST_DAY = "2004-03-04", "2004-03-08"
+NUM_DAYS = 5
 STEP = "5min"
+STEPS_PER_DAY = 288
 DROPPED_MOTES = (5, 12, 15, 18, 27, 29, 30, 33)
 """5 and 15 hardly report; 18's battery fails; the others have the most gaps."""
 RAW_COLUMNS = ("date", "time", "epoch", "mote", "temperature", "humidity", "light", "voltage")
@@ -41,6 +47,71 @@ def intel_lab(folder: str | Path | None = None) -> EmpiricalPanel:
         arms=panel.arms,
         time_unit="10min",
     )
+
+
+@dataclass(frozen=True)
+class SensorDays:
+    """Whole days of readings of sensors whose places are known.
+
+    Args:
+        values: ``T x n`` readings of ``n`` sensors at ``T`` times.
+        times: ``T``, in hours since the midnight at which the first day began.
+        positions: ``n x 2``, in metres.
+        arms: Names of the sensors.
+    """
+
+    values: Tensor
+    times: Tensor
+    positions: Tensor
+    arms: list[str]
+
+
+def intel_lab_days(
+    folder: str | Path | None = None, first_day: int = 0, days: int = 4
+) -> SensorDays:
+    """The 46 motes in 5-minute steps, with their places: 4-7 March unless other days are named.
+
+    Args:
+        folder: Data folder; default the one that the environment variable ``TVBO_DATA`` names.
+        first_day: Days left out before the first, of the five from 4 March (a Thursday) on.
+        days: Number of days.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+        TableError: if there is no such file in it, or a mote has no place.
+        ValueError: if there are no such days.
+    """
+    if not (first_day >= 0 and 1 <= days <= NUM_DAYS - first_day):
+        raise ValueError(
+            f"Expected days among the {NUM_DAYS} there are. "
+            f"Got {days} from day {first_day} on, counted from 0."
+        )
+    folder = data_folder(folder)
+    rows = f"{STEPS_PER_DAY * first_day}:{STEPS_PER_DAY * (first_day + days)}"
+    panel = read_panel(folder / FILE, rows=rows, time_unit="1h")
+    return SensorDays(
+        panel.values, panel.axis.times, _positions(folder / POSITIONS, panel.arms), panel.arms
+    )
+
+
+def _positions(path: Path, arms: list[str]) -> Tensor:
+    frame = read_csv(path)
+    missing = [name for name in ("id", "x", "y") if name not in frame.columns]
+    if missing:
+        raise TableError(
+            f"Expected columns id, x and y in {path}. "
+            f"Got columns {', '.join(map(str, frame.columns))}."
+        )
+    places = {
+        str(mote): place
+        for mote, *place in zip(
+            frame["id"], *(numbers_of(frame[name], path) for name in ("x", "y")), strict=True
+        )
+    }
+    unknown = [arm for arm in arms if arm not in places]
+    if unknown:
+        raise TableError(f"Expected a place for every mote in {path}. Got none for {unknown[0]}.")
+    return torch.tensor([places[arm] for arm in arms], dtype=torch.float64)
 
 
 def build_intel_lab(
