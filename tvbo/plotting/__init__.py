@@ -1,7 +1,9 @@
-"""Pictures: regret over time, what a fit says, what a demo did."""
+"""Pictures: regret over time, what a fit says, what a demo did, what a policy is."""
 
 from tvbo.plotting.drift_fit import plot_drift_fit
 from tvbo.plotting.figure import COLORS, LINES, new_figure, save_figure
+from tvbo.plotting.kernel_parts import plot_kernel_parts, plot_part
+from tvbo.plotting.policy import plot_policy, plot_policy_over_time, plot_posterior_map
 from tvbo.plotting.regret import plot_average_regret, plot_regret_against, plot_regret_panels
 from tvbo.plotting.tracking import plot_tracking
 
@@ -11,6 +13,11 @@ __all__ = [
     "new_figure",
     "plot_average_regret",
     "plot_drift_fit",
+    "plot_kernel_parts",
+    "plot_part",
+    "plot_policy",
+    "plot_policy_over_time",
+    "plot_posterior_map",
     "plot_regret_against",
     "plot_regret_panels",
     "plot_tracking",

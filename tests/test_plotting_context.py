@@ -1,0 +1,271 @@
+"""Pictures of contextual optimization: what is drawn is what was given."""
+
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
+from gpytorch.kernels import RBFKernel
+
+from tvbo.models import ContextualGP, KernelParts, explained_variance, part_posterior
+from tvbo.optimizers.recommendation import Policy
+from tvbo.plotting import (
+    plot_kernel_parts,
+    plot_part,
+    plot_policy,
+    plot_policy_over_time,
+    plot_posterior_map,
+    save_figure,
+)
+
+LABELS = ("stiffness (N/m)", "damping (N s/m)")
+LOAD = "load (kg)"
+
+
+def tensor(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def make_policy(t=3.0, shift=0.0):
+    """Contexts out of order, as a user may give them."""
+    return Policy(
+        contexts=tensor([2.0], [1.0], [4.0]),
+        X=tensor([20.0, 5.0], [10.0, 4.0], [40.0, 7.0]) + shift,
+        mean=tensor(0.2, 0.1, 0.4),
+        standard_deviation=tensor(0.02, 0.01, 0.04),
+        t=t,
+    )
+
+
+@pytest.fixture
+def model(generator):
+    X = torch.rand(20, 4, generator=generator, dtype=torch.float64)
+    kernels = [RBFKernel().double() for _ in range(2)]
+    return ContextualGP(
+        X,
+        torch.sin(5 * X).sum(-1, keepdim=True),
+        torch.full((20, 1), 0.01, dtype=torch.float64),
+        context_features=[2],
+        time_feature=3,
+        structure="both",
+        action_kernel=kernels[0],
+        context_kernel=kernels[1],
+        forgetting_rate=0.1,
+    )
+
+
+def lines(ax):
+    return {line.get_label(): line.get_xydata().tolist() for line in ax.get_lines()}
+
+
+def saved(figure, path):
+    save_figure(figure, path)
+    return path.stat().st_size > 10_000
+
+
+def test_policy_shows_action_and_value_by_context(tmp_path):
+    optimal = tensor([21.0, 5.5], [11.0, 4.5], [41.0, 7.5])
+    figure = plot_policy(make_policy(), LABELS, LOAD, optimal, tensor(0.3, 0.2, 0.5))
+    stiffness, damping, value = figure.axes
+    assert lines(stiffness) == {
+        "policy": [[1, 10], [2, 20], [4, 40]],
+        "optimum": [[1, 11], [2, 21], [4, 41]],
+    }
+    assert lines(damping)["policy"] == [[1, 4], [2, 5], [4, 7]]
+    assert lines(value) == {
+        "policy": [[1, 0.1], [2, 0.2], [4, 0.4]],
+        "optimum": [[1, 0.2], [2, 0.3], [4, 0.5]],
+    }
+    (band,) = value.collections
+    edges = {tuple(round(x, 9) for x in point) for point in band.get_paths()[0].vertices.tolist()}
+    assert edges == {(1, 0.08), (1, 0.12), (2, 0.16), (2, 0.24), (4, 0.32), (4, 0.48)}
+    assert [ax.get_ylabel() for ax in figure.axes] == [*LABELS, "predicted reward"]
+    assert {ax.get_xlabel() for ax in figure.axes} == {LOAD}
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "± 2 standard deviations",
+        "policy",
+        "optimum",
+    ]
+    assert saved(figure, tmp_path / "policy.png")
+
+
+def test_policy_alone_and_within_the_box(tmp_path):
+    figure = plot_policy(make_policy(), LABELS, LOAD, bounds=tensor([0.0, 1.0], [100.0, 9.0]))
+    stiffness, damping, value = figure.axes
+    assert [stiffness.get_ylim(), damping.get_ylim()] == [(0, 100), (1, 9)]
+    assert list(lines(stiffness)) == list(lines(value)) == ["policy"]
+    assert saved(figure, tmp_path / "policy.png")
+
+
+def test_policies_over_time(tmp_path):
+    policies = [make_policy(), make_policy(t=50.0, shift=1.0)]
+    optimal = [policy.X + 0.5 for policy in policies]
+    figure = plot_policy_over_time(
+        policies, LABELS, LOAD, optimal, tensor([0.0, 0.0], [50.0, 9.0]), time_label="round"
+    )
+    stiffness, damping, value = figure.axes
+    assert [line.get_ydata().tolist() for line in stiffness.get_lines()] == [
+        [10.5, 20.5, 40.5],
+        [10, 20, 40],
+        [11.5, 21.5, 41.5],
+        [11, 21, 41],
+    ]
+    # What belongs together has one line style.
+    styles = [line.get_linestyle() for line in damping.get_lines()]
+    assert styles[0] == styles[1] != styles[2] == styles[3]
+    assert stiffness.get_ylim() == (0, 50)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "round = 3",
+        "round = 50",
+        "optimum, same line style",
+    ]
+    assert value.get_ylabel() == "predicted reward"
+    assert saved(figure, tmp_path / "policies.png")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"labels": LABELS[:1]}, ValueError, r"2 labels, one per coordinate. Got \['stiff"),
+        (
+            {"optimal": torch.zeros(3, 1)},
+            BotorchTensorDimensionError,
+            r"optimal of shape \(3, 2\). Got optimal.shape=\(3, 1\)",
+        ),
+        (
+            {"optimal_value": torch.zeros(2)},
+            BotorchTensorDimensionError,
+            r"optimal_value of shape \(3,\). Got optimal_value.shape=\(2,\)",
+        ),
+        (
+            {"bounds": torch.zeros(2, 3)},
+            BotorchTensorDimensionError,
+            r"bounds of shape 2 x 2. Got bounds.shape=\(2, 3\)",
+        ),
+    ],
+)
+def test_bad_arguments_of_a_policy(options, error, message):
+    with pytest.raises(error, match=message):
+        plot_policy(make_policy(), **{"labels": LABELS, "context_label": LOAD, **options})
+
+
+def test_contexts_of_two_columns_are_refused():
+    policy = Policy(torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(3), torch.ones(3), 1.0)
+    message = r"contexts of one column. Got policy.contexts.shape=\(3, 2\)"
+    with pytest.raises(BotorchTensorDimensionError, match=message):
+        plot_policy(policy, LABELS, LOAD)
+    with pytest.raises(BotorchTensorDimensionError, match=message):
+        plot_policy_over_time([policy], LABELS, LOAD)
+
+
+@pytest.mark.parametrize("count", [0, 6])
+def test_as_many_policies_as_lines_can_tell_apart(count):
+    with pytest.raises(ValueError, match=f"1 to 5 policies. Got {count}"):
+        plot_policy_over_time([make_policy()] * count, LABELS, LOAD)
+
+
+def test_an_optimum_for_each_time():
+    with pytest.raises(ValueError, match="optimal for 2 times. Got 1"):
+        plot_policy_over_time([make_policy()] * 2, LABELS, LOAD, [make_policy().X])
+
+
+def test_posterior_map_is_the_posterior(model, tmp_path):
+    """Away from the diagonal, so that exchanged axes would show."""
+    row, bounds = tensor(0.3, 0.4, 0.5, 1.0), tensor([0.0, 0.2], [2.0, 0.6])
+    figure = plot_posterior_map(
+        model, row, (2, 1), bounds, (LOAD, LABELS[1]), "mean", tensor([0.0, 0.3], [2.0, 0.5])
+    )
+    mean, deviation = figure.axes[:2]
+    assert [ax.get_title() for ax in (mean, deviation)] == ["mean", "posterior standard deviation"]
+    assert mean.get_xlim() == (0.0, 2.0)
+    assert mean.get_ylim() == pytest.approx((0.2, 0.6))
+    assert (mean.get_xlabel(), mean.get_ylabel()) == (LOAD, LABELS[1])
+    shown = [ax.collections[0].get_array().reshape(60, 60) for ax in (mean, deviation)]
+    for i, j in ((0, 59), (59, 0), (20, 41)):
+        corner = row.clone()
+        # Row i of a map is a height, column j a place across.
+        corner[1], corner[2] = 0.2 + 0.4 * i / 59, 2.0 * j / 59
+        with torch.no_grad():
+            posterior = model.posterior(corner.unsqueeze(0))
+        assert shown[0][i, j] == pytest.approx(posterior.mean.item(), abs=1e-8)
+        assert shown[1][i, j] == pytest.approx(posterior.variance.sqrt().item(), abs=1e-6)
+    assert saved(figure, tmp_path / "map.png")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"row": torch.zeros(1, 4)}, BotorchTensorDimensionError, r"one row.* row.shape=\(1, 4\)"),
+        ({"bounds": torch.zeros(2, 1)}, BotorchTensorDimensionError, r"bounds.shape=\(2, 1\)"),
+        ({"features": (1, 1)}, ValueError, r"two different columns of 4. Got \(1, 1\)"),
+        ({"features": (1, 4)}, ValueError, r"two different columns of 4. Got \(1, 4\)"),
+        ({"optimal": torch.zeros(3, 1)}, BotorchTensorDimensionError, "optimal with last dim"),
+    ],
+)
+def test_bad_arguments_of_a_map(model, options, error, message):
+    good = {
+        "row": torch.zeros(4, dtype=torch.float64),
+        "features": (2, 1),
+        "bounds": tensor([0.0, 0.0], [1.0, 1.0]),
+        "labels": (LOAD, LABELS[1]),
+    }
+    with pytest.raises(error, match=message):
+        plot_posterior_map(model, **{**good, **options})
+
+
+def test_kernel_parts_are_bars(tmp_path):
+    """A negative covariance points downwards; a part that a kernel has not, has no bar."""
+    both = KernelParts({"action": 0.6, "context": 0.3, "interaction": 0.2}, 0.1, -0.2, 4.0, 30)
+    additive = KernelParts({"action": 0.5, "context": 0.3}, 0.15, 0.05, 4.0, 30)
+    ax = plot_kernel_parts({"both": both, "additive": additive})
+    first, second = ax.containers
+    assert [bar.get_height() for bar in first] == [0.6, 0.3, 0.2, 0.1, -0.2]
+    assert [bar.get_height() for bar in second] == [0.5, 0.3, 0.15, 0.05]
+    # The bars of a part stand together, at its name.
+    names = [text.get_text() for text in ax.get_xticklabels()]
+    assert names == ["action", "context", "interaction", "residual", "covariance"]
+    places = [round(bar.get_x() + bar.get_width() / 2) for bar in second]
+    assert places == [0, 1, 3, 4]
+    assert first[0].get_hatch() != second[0].get_hatch()
+    assert ax.get_ylim()[0] < -0.2
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["both", "additive"]
+    assert saved(ax.figure, tmp_path / "parts.png")
+
+
+def test_kernel_parts_of_a_model(model):
+    parts = explained_variance(model)
+    ax = plot_kernel_parts({"drifting": parts})
+    (bars,) = ax.containers
+    assert [bar.get_height() for bar in bars] == parts.to_frame()["share"].tolist()
+    assert ax.get_legend() is None
+
+
+@pytest.mark.parametrize("count", [0, 6])
+def test_as_many_models_as_hatches_can_tell_apart(count):
+    parts = {str(i): KernelParts({"action": 1.0}, 0.0, 0.0, 1.0, 2) for i in range(count)}
+    with pytest.raises(ValueError, match=f"1 to 5 models. Got {count}"):
+        plot_kernel_parts(parts)
+
+
+def test_a_part_is_its_centered_posterior(model, tmp_path):
+    rows = torch.full((9, 4), 0.5, dtype=torch.float64)
+    rows[:, 2] = torch.linspace(0.0, 1.0, 9)
+    ax = plot_part(model, "context", rows, 2, LOAD, "N")
+    mean, variance = part_posterior(model, "context", rows, centered=True)
+    curve = next(line for line in ax.get_lines() if line.get_label() == "mean")
+    assert curve.get_xdata().tolist() == rows[:, 2].tolist()
+    assert curve.get_ydata().tolist() == mean.tolist()
+    ends = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert ends.max() == pytest.approx((mean + 2 * variance.sqrt()).max().item())
+    assert (ax.get_xlabel(), ax.get_ylabel()) == (LOAD, "context part less its average (N)")
+    assert saved(ax.figure, tmp_path / "part.png")
+
+
+def test_a_line_needs_two_rows(model):
+    with pytest.raises(BotorchTensorDimensionError, match=r"two rows.* Got X.shape=\(1, 4\)"):
+        plot_part(model, "context", torch.zeros(1, 4, dtype=torch.float64), 2, LOAD)
+
+
+def test_a_part_that_the_kernel_has_not(model):
+    with pytest.raises(ValueError, match="Expected a part of the kernel"):
+        plot_part(model, "time", torch.zeros(2, 4, dtype=torch.float64), 2, LOAD)

@@ -1,0 +1,240 @@
+"""What a contextual model learned, taken apart: action, context, interaction."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from botorch.exceptions.errors import InputDataError, UnsupportedError
+from botorch.models import SingleTaskGP
+from gpytorch.kernels import Kernel, ProductKernel, ScaleKernel
+from linear_operator import to_dense
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from torch import Tensor
+
+from tvbo.columns import check_last_dimension
+from tvbo.kernels import ColumnKernel, ContextActionKernel
+from tvbo.models.incremental_gp import IncrementalGP
+from tvbo.models.raw import RawRowKernel, check_one_output, outcome_scale, transformed
+
+
+@dataclass(frozen=True)
+class KernelParts:
+    r"""Which part of the kernel explains the variance of the outcomes.
+
+    With :math:`K = \sum_p K_p` the parts' covariances at the ``n`` observations, the posterior mean
+    of the outcomes less the prior mean, :math:`y - m`, is a sum of one vector for each part,
+
+    .. math:: y - m = \sum_p \hat f_p + r, \quad \hat f_p = K_p (K + \Sigma)^{-1} (y - m),
+
+    and a residual. Their variances over the observations, as shares of that of :math:`y - m`, are
+    what stands here. Posterior parts are correlated, so the shares need not add to one, and one
+    alone may exceed it: ``covariance`` is what is missing, twice the sum of all covariances of two
+    of the vectors, and may be negative. Where it is large, the data do not tell the parts apart.
+
+    A product of kernels holds functions of the action alone, or the context alone, too: where there
+    is no other part (``structure="product"``), all that is explained counts as interaction.
+
+    Args:
+        shares: By part: ``action``, ``context``, ``interaction``, those that the kernel has.
+        residual: Share of what is left to noise.
+        covariance: One less all of these.
+        variance: The variance of which these are shares, in squared units of the outcome.
+        num_observations: ``n``.
+    """
+
+    shares: dict[str, float]
+    residual: float
+    covariance: float
+    variance: float
+    num_observations: int
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per part, then residual and covariance: name, share, variance."""
+        every = {**self.shares, "residual": self.residual, "covariance": self.covariance}
+        return pd.DataFrame(
+            {
+                "part": list(every),
+                "share": list(every.values()),
+                "variance": [share * self.variance for share in every.values()],
+            }
+        )
+
+
+def explained_variance(model: SingleTaskGP | IncrementalGP) -> KernelParts:
+    """Which part of a model's kernel explains the variance of its outcomes.
+
+    Args:
+        model: With one :class:`tvbo.kernels.ContextActionKernel` in its kernel, times whatever
+            forgets: a :class:`tvbo.models.ContextualGP`, a :class:`tvbo.models.TimeVaryingGP`, or a
+            :class:`tvbo.models.IncrementalGP` with the hyperparameters of one, such as the
+            ``model`` of an optimizer.
+
+    Raises:
+        UnsupportedError: if its kernel is another, or it has a batch, more outputs than one, or an
+            outcome transform other than ``Standardize``; or it is a
+            :class:`tvbo.models.StreamingGP`, which does not keep its observations.
+        InputDataError: if it has fewer than two observations, or all outcomes are as the prior
+            mean says up to a constant.
+    """
+    seen = _Seen(model)
+    variance = seen.residual.var(correction=0).item() if len(seen.residual) > 1 else 0.0
+    if variance == 0:
+        raise InputDataError(
+            "Expected at least two outcomes that differ. "
+            f"Got {len(seen.residual)} with variance {variance}."
+        )
+    fitted = {name: seen.covar(name, seen.rows) @ seen.weights for name in seen.parts}
+    residual = seen.residual - torch.stack(list(fitted.values())).sum(0)
+    shares = {name: f.var(correction=0).item() / variance for name, f in fitted.items()}
+    left = residual.var(correction=0).item() / variance
+    return KernelParts(
+        shares=shares,
+        residual=left,
+        covariance=1.0 - sum(shares.values()) - left,
+        variance=variance * seen.scale**2,
+        num_observations=len(seen.residual),
+    )
+
+
+@torch.no_grad()
+def part_posterior(
+    model: SingleTaskGP | IncrementalGP, part: str, X: Tensor, *, centered: bool = False
+) -> tuple[Tensor, Tensor]:
+    r"""Posterior mean and variance of one part of the function.
+
+    .. math:: \mu_p(x) = k_p(x)^\top (K + \Sigma)^{-1} (y - m), \quad
+        \sigma_p^2(x) = k_p(x, x) - k_p(x)^\top (K + \Sigma)^{-1} k_p(x)
+
+    The means of all parts and the prior mean add to the posterior mean; the variances do not add,
+    since posterior parts are correlated. What a part does not see may stand at anything: the
+    ``action`` part says the same of every context.
+
+    Parts exchange their levels: a constant added to one and taken from another changes no outcome.
+    So wherever there is another part, one alone is uncertain by about its prior scale, however well
+    its shape is known; ``centered`` gives the shape.
+
+    Args:
+        model: As in :func:`explained_variance`.
+        part: ``"action"``, ``"context"`` or ``"interaction"``, one that the kernel has.
+        X: Rows, ``n x d``, laid out as those of the model.
+        centered: Of the part less its average over these rows, in :math:`O(n^2)` memory.
+
+    Returns:
+        Mean, ``n``, in units of the outcome, the prior mean left out; and variance, ``n``.
+
+    Raises:
+        ValueError: if the kernel has no such part.
+        BotorchTensorDimensionError: if rows have another width.
+        InputDataError: if the model has no observations.
+        UnsupportedError: as in :func:`explained_variance`.
+    """
+    seen = _Seen(model)
+    if part not in seen.parts:
+        raise ValueError(f"Expected a part of the kernel, one of {list(seen.parts)}. Got {part!r}.")
+    check_last_dimension("X", X, seen.rows.shape[-1])
+    rows = transformed(seen.input_transform, X)
+    cross = seen.covar(part, rows)
+    whitened = torch.linalg.solve_triangular(seen.root, cross.mT, upper=False)
+    mean, prior = cross @ seen.weights, seen.parts[part]
+    if centered:
+        covar = to_dense(prior(rows)) - whitened.mT @ whitened
+        covar = covar - covar.mean(0) - covar.mean(1, keepdim=True) + covar.mean()
+        mean, variance = mean - mean.mean(), covar.diagonal()
+    else:
+        variance = prior(rows, diag=True) - whitened.square().sum(0)
+    return seen.scale * mean, seen.scale**2 * variance.clamp_min(0.0)
+
+
+def split_kernel(kernel: Kernel) -> dict[str, Kernel]:
+    """Kernels whose sum is ``kernel``, one for each component of its ContextActionKernel.
+
+    What scales, forgets or selects columns around it goes to every part. They are copies.
+
+    Raises:
+        UnsupportedError: if there is not exactly one ContextActionKernel that multiplies all else.
+    """
+    if isinstance(kernel, ContextActionKernel):
+        return kernel.components()
+    if isinstance(kernel, ScaleKernel):
+        base = kernel.base_kernel
+        if base.active_dims is None and kernel.active_dims is not None:
+            base = ColumnKernel(base, kernel.active_dims.tolist())
+        # Anew, since a ScaleKernel selects the columns of its base kernel.
+        return {name: _scaled(part, kernel) for name, part in split_kernel(base).items()}
+    if isinstance(kernel, ColumnKernel):
+        return _around(kernel, "base_kernel")
+    if isinstance(kernel, RawRowKernel):
+        return _around(kernel, "covar_module")
+    if isinstance(kernel, ProductKernel):
+        holders = [factor for factor in kernel.kernels if _holds_parts(factor)]
+        if len(holders) == 1:
+            others = [deepcopy(factor) for factor in kernel.kernels if factor is not holders[0]]
+            return {
+                name: ProductKernel(part, *others)
+                for name, part in split_kernel(holders[0]).items()
+            }
+    raise UnsupportedError(
+        "Expected a kernel with one ContextActionKernel, alone or times others. "
+        f"Got {type(kernel).__name__}."
+    )
+
+
+class _Seen:
+    """The observations of a model and the parts of its kernel, in the units that the kernel sees.
+
+    Args:
+        model: As in :func:`explained_variance`.
+    """
+
+    @torch.no_grad()
+    def __init__(self, model: SingleTaskGP | IncrementalGP):
+        if isinstance(model, IncrementalGP):
+            factor = model.factor
+            self.rows, self.residual, self.scale = factor.X, factor.residual, 1.0
+            self.input_transform, self.root = None, factor.root.tril()
+        elif isinstance(model, SingleTaskGP):
+            check_one_output(model)
+            model.eval()
+            [self.rows] = model.train_inputs
+            prior = model.forward(self.rows)
+            self.residual = model.train_targets - prior.mean
+            self.scale = outcome_scale(model)[1]
+            self.input_transform = getattr(model, "input_transform", None)
+            self.root = psd_safe_cholesky(model.likelihood(prior, [self.rows]).covariance_matrix)
+        else:
+            raise UnsupportedError(
+                "Expected a model that keeps its observations: ContextualGP, TimeVaryingGP or "
+                f"IncrementalGP. Got {type(model).__name__}."
+            )
+        if len(self.rows) == 0:
+            raise InputDataError("Expected a model with observations. Got none.")
+        self.parts = split_kernel(model.covar_module)
+        self.weights = torch.cholesky_solve(self.residual.unsqueeze(-1), self.root).squeeze(-1)
+
+    @torch.no_grad()
+    def covar(self, part: str, rows: Tensor) -> Tensor:
+        """Covariance of a part at some rows with itself at the observations."""
+        return to_dense(self.parts[part](rows, self.rows))
+
+
+def _holds_parts(kernel: Kernel) -> bool:
+    return any(isinstance(module, ContextActionKernel) for module in kernel.modules())
+
+
+def _around(kernel: Kernel, name: str) -> dict[str, Kernel]:
+    """Copies of a kernel that calls another, by its attribute, with each of that one's parts."""
+    copies = {}
+    for part_name, part in split_kernel(getattr(kernel, name)).items():
+        copies[part_name] = deepcopy(kernel)
+        setattr(copies[part_name], name, part)
+    return copies
+
+
+def _scaled(part: Kernel, like: ScaleKernel) -> ScaleKernel:
+    scaled = ScaleKernel(part, outputscale_constraint=deepcopy(like.raw_outputscale_constraint))
+    scaled = scaled.to(like.outputscale)
+    scaled.outputscale = like.outputscale.detach()
+    return scaled

@@ -1,0 +1,121 @@
+"""Which part of a contextual kernel explains the variance, and what each part looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
+from botorch.models import SingleTaskGP
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from tvbo.models import IncrementalGP, KernelParts, part_posterior
+from tvbo.plotting.figure import COLORS, new_figure
+
+HATCHES = ("", "///", "...", "\\\\\\", "xx")
+
+
+def plot_kernel_parts(parts: Mapping[str, KernelParts], ax: Axes | None = None) -> Axes:
+    """Shares of the variance, by part of the kernel, side by side for several models.
+
+    Bars stand beside each other and not on top: shares of correlated parts need not add to one.
+    What is missing, the covariance of parts, has a bar of its own, which may point downwards.
+
+    Args:
+        parts: By the name of a model, what :func:`tvbo.models.explained_variance` gives.
+        ax: Where to draw; default a new figure.
+
+    Raises:
+        ValueError: if there are no models, or more than five, which hatches can tell apart.
+    """
+    if not 1 <= len(parts) <= len(HATCHES):
+        raise ValueError(f"Expected 1 to {len(HATCHES)} models. Got {len(parts)}.")
+    if ax is None:
+        ax = new_figure(6.4, 3.8).subplots()
+    tables = {
+        name: {**each.shares, "residual": each.residual, "covariance": each.covariance}
+        for name, each in parts.items()
+    }
+    known = ("action", "context", "interaction", "residual", "covariance")
+    shown = [part for part in known if any(part in table for table in tables.values())]
+    width = 0.8 / len(tables)
+    for place, (name, table) in enumerate(tables.items()):
+        present = [i for i, part in enumerate(shown) if part in table]
+        bars = ax.bar(
+            [i + (place - (len(tables) - 1) / 2) * width for i in present],
+            [table[shown[i]] for i in present],
+            width=width,
+            color=COLORS[place],
+            hatch=HATCHES[place],
+            edgecolor="white",
+            label=name,
+        )
+        ax.bar_label(bars, fmt=_percent, fontsize=8, padding=2)
+    ax.axhline(0.0, color="black", linewidth=0.8)
+    ax.set_xticks(range(len(shown)), shown)
+    ax.margins(y=0.12)
+    ax.yaxis.set_major_formatter(lambda share, _: _percent(share))
+    ax.set_ylabel("share of the variance of outcomes")
+    ax.grid(alpha=0.3, axis="y")
+    ax.set_axisbelow(True)
+    if len(tables) > 1:
+        ax.legend(frameon=False, ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return ax
+
+
+def plot_part(
+    model: SingleTaskGP | IncrementalGP,
+    part: str,
+    X: Tensor,
+    feature: int,
+    label: str,
+    unit: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """One part of the function along a line, less its average there, and two standard deviations.
+
+    The average is taken off since parts exchange their levels: it is not known which has how much.
+
+    Args:
+        model: As in :func:`tvbo.models.part_posterior`.
+        part: ``"action"``, ``"context"`` or ``"interaction"``.
+        X: Rows of the model, ``n x d``, at least two, in the order of the line.
+        feature: The column that the horizontal axis shows.
+        label: Of that column, with its unit.
+        unit: Unit of the outcome.
+        ax: Where to draw; default a new figure.
+
+    Raises:
+        BotorchTensorDimensionError: if there are fewer than two rows.
+        ValueError: if the kernel has no such part.
+    """
+    if X.ndim != 2 or len(X) < 2:
+        raise BotorchTensorDimensionError(
+            f"Expected at least two rows, n x d. Got X.shape={tuple(X.shape)}."
+        )
+    mean, variance = part_posterior(model, part, X, centered=True)
+    if ax is None:
+        ax = new_figure(4.8, 3.6).subplots()
+    place, spread = X[:, feature], 2 * torch.sqrt(variance)
+    ax.fill_between(
+        place,
+        mean - spread,
+        mean + spread,
+        color=COLORS[0],
+        alpha=0.25,
+        linewidth=0,
+        label="± 2 standard deviations",
+    )
+    ax.plot(place, mean, color=COLORS[0], linewidth=1.8, label="mean")
+    ax.axhline(0.0, color="black", linewidth=0.8, linestyle=":")
+    ax.set_xlabel(label)
+    name = f"{part} part less its average"
+    ax.set_ylabel(f"{name} ({unit})" if unit else name)
+    ax.grid(alpha=0.3)
+    ax.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return ax
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}".replace("-", "−")
