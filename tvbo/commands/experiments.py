@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from tvbo.plotting import plot_average_regret, plot_regret_against, plot_regret_panels
-from tvbo.problems.intel_lab import intel_lab
+from tvbo.plotting.krause import plot_tasks
+from tvbo.problems.intel_lab import intel_lab, intel_lab_days
+from tvbo.problems.mhc import mhc
 from tvbo.problems.traffic import traffic
 from tvbo.reproduce import (
     Reproduction,
@@ -21,6 +23,8 @@ from tvbo.reproduce import (
     bogunovic_fig2d,
     bogunovic_fig3a,
     bogunovic_fig3cf,
+    krause_fig2,
+    krause_fig3,
 )
 
 PRIOR = "prior s.d."
@@ -58,6 +62,26 @@ def plot_traffic(result: Reproduction) -> Figure:
         for i, day in enumerate(result.settings["test_days"])
     }
     return plot_regret_panels(panels, unit="mph", time_label="round (5 minutes each)")
+
+
+def plot_molecules(result: Reproduction) -> Figure:
+    """Average regret over the molecules, and the largest gap of any of them."""
+    names = [name.removeprefix("HLA-") for name in result.settings["molecules"]]
+    panels: dict[str, dict[str, Tensor]] = {}
+    for name, rows in result.regret.items():
+        algorithm, _, once = name.partition(", ")
+        panels.setdefault(once or "peptides may be tried again", {})[algorithm] = rows
+    return plot_tasks(panels, names, unit="log10 of affinity")
+
+
+def plot_sensors(result: Reproduction) -> Figure:
+    """Average regret of every algorithm: of the warmest reading of a step, and of their average."""
+    measures = ("maximum of the readings", "average of the readings")
+    panels = {
+        measure: {name: rows[:, i] for name, rows in result.regret.items()}
+        for i, measure in enumerate(measures)
+    }
+    return plot_regret_panels(panels, unit="°C", time_label="step (5 minutes each)")
 
 
 def plot_matched_case(result: Reproduction) -> Figure:
@@ -134,5 +158,18 @@ EXPERIMENTS = {
         run=lambda trials, seed: bogunovic_fig3cf(traffic(), trials=trials, seed=seed),
         plot=plot_traffic,
         trials=20,
+    ),
+    "krause-fig2": Experiment(
+        what="Peptides for 7 HLA-A molecules: CGP-UCB, merged, separate (needs TVBO_DATA)",
+        run=lambda trials, seed: krause_fig2(mhc(), trials=trials, seed=seed),
+        plot=plot_molecules,
+        trials=10,
+    ),
+    "krause-fig3": Experiment(
+        what="Five of 46 sensors every 5 minutes: CGP-UCB, merged, separate, and with drift "
+        "(needs TVBO_DATA)",
+        run=lambda trials, seed: krause_fig3(intel_lab_days(), trials=trials, seed=seed),
+        plot=plot_sensors,
+        trials=3,
     ),
 }

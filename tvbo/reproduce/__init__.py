@@ -12,6 +12,8 @@ from tvbo.reproduce.claims import (
     jackknife,
     mean_and_error,
 )
+from tvbo.reproduce.krause_fig2 import krause_fig2
+from tvbo.reproduce.krause_fig3 import krause_fig3
 
 __all__ = [
     "Claim",
@@ -25,5 +27,7 @@ __all__ = [
     "claim_below",
     "claim_rate",
     "jackknife",
+    "krause_fig2",
+    "krause_fig3",
     "mean_and_error",
 ]
