@@ -13,6 +13,9 @@ from rich.table import Table
 from tvbo.models import DriftFit
 from tvbo.reproduce import Reproduction
 
+MEASURES_ABREAST = 4
+"""Columns of figures that a terminal of 80 characters shows without cutting them."""
+
 console = Console()
 progress_console = Console(stderr=True)
 
@@ -61,15 +64,17 @@ def print_drift_fit(fit: DriftFit) -> None:
 
 
 def print_reproduction(result: Reproduction) -> None:
-    """A reproduction as two tables: results, and the paper's claims beside our figures."""
-    table = Table(title=result.title)
-    table.add_column(result.row_label)
+    """A reproduction as tables: results, and the paper's claims beside our figures."""
     measures = list(next(iter(result.results.values())))
-    for measure in measures:
-        table.add_column(measure.replace("_", " "), justify="right")
-    for name, row in result.results.items():
-        table.add_row(name, *(_number(row[measure]) for measure in measures))
-    console.print(table)
+    for first in range(0, len(measures), MEASURES_ABREAST):
+        shown = measures[first : first + MEASURES_ABREAST]
+        table = Table(title=result.title if first == 0 else None)
+        table.add_column(result.row_label)
+        for measure in shown:
+            table.add_column(measure.replace("_", " "), justify="right")
+        for name, row in result.results.items():
+            table.add_row(name, *(_number(row[measure]) for measure in shown))
+        console.print(table)
     claims = Table(title="The paper's claims", show_lines=True)
     for column, justify in (
         ("claim", "left"),
