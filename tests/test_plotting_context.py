@@ -158,9 +158,9 @@ def test_contexts_of_two_columns_are_refused():
         plot_policy_over_time([policy], LABELS, LOAD)
 
 
-@pytest.mark.parametrize("count", [0, 6])
+@pytest.mark.parametrize("count", [0, 8])
 def test_as_many_policies_as_lines_can_tell_apart(count):
-    with pytest.raises(ValueError, match=f"1 to 5 policies. Got {count}"):
+    with pytest.raises(ValueError, match=f"1 to 7 policies. Got {count}"):
         plot_policy_over_time([make_policy()] * count, LABELS, LOAD)
 
 
@@ -240,7 +240,7 @@ def test_kernel_parts_of_a_model(model):
     assert ax.get_legend() is None
 
 
-@pytest.mark.parametrize("count", [0, 6])
+@pytest.mark.parametrize("count", [0, 8])
 def test_as_many_models_as_hatches_can_tell_apart(count):
     parts = {str(i): KernelParts({"action": 1.0}, 0.0, 0.0, 1.0, 2) for i in range(count)}
     with pytest.raises(ValueError, match=f"1 to 5 models. Got {count}"):

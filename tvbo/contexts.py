@@ -40,7 +40,7 @@ class ContextBounds:
     """
 
     def __init__(self, context_bounds: Tensor):
-        bounds = torch.as_tensor(context_bounds).to(torch.float64, copy=True)
+        bounds = torch.as_tensor(context_bounds, dtype=torch.float64).clone()
         if bounds.ndim != 2 or len(bounds) != 2 or bounds.shape[-1] == 0:
             raise BotorchTensorDimensionError(
                 "Expected context_bounds of shape 2 x c. "
@@ -112,7 +112,7 @@ def _check_context(context: Tensor | None, dim: int) -> Tensor:
             f"Expected a context of size {dim}, as declared: what was seen without one cannot "
             "be compared. Got none."
         )
-    context = torch.as_tensor(context).to(torch.float64, copy=True)
+    context = torch.as_tensor(context, dtype=torch.float64).clone()
     if context.shape == (1, dim):
         context = context.squeeze(0)
     if context.shape != (dim,) and not (dim == 1 and context.ndim == 0):

@@ -33,7 +33,7 @@ class FiniteSet(Module):
     def __init__(self, choices: Tensor, name: str = "choices"):
         super().__init__()
         self.name = name
-        choices = torch.as_tensor(choices).to(torch.float64, copy=True)
+        choices = torch.as_tensor(choices, dtype=torch.float64).clone()
         if choices.ndim != 2 or 0 in choices.shape:
             raise BotorchTensorDimensionError(
                 f"Expected {name} of shape n x d. Got {name}.shape={tuple(choices.shape)}."

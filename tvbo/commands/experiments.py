@@ -26,6 +26,7 @@ from tvbo.reproduce import (
     krause_fig2,
     krause_fig3,
 )
+from tvbo.reproduce.krause_fig2_claims import worst_gap
 
 PRIOR = "prior s.d."
 """Unit of the reward of drawn functions."""
@@ -71,7 +72,11 @@ def plot_molecules(result: Reproduction) -> Figure:
     for name, rows in result.regret.items():
         algorithm, _, once = name.partition(", ")
         panels.setdefault(once or "peptides may be tried again", {})[algorithm] = rows
-    return plot_tasks(panels, names, unit="log10 of affinity")
+    gaps = {
+        title: {name: worst_gap(rows) for name, rows in panel.items()}
+        for title, panel in panels.items()
+    }
+    return plot_tasks(panels, gaps, names, unit="log10 of affinity")
 
 
 def plot_sensors(result: Reproduction) -> Figure:
@@ -81,7 +86,9 @@ def plot_sensors(result: Reproduction) -> Figure:
         measure: {name: rows[:, i] for name, rows in result.regret.items()}
         for i, measure in enumerate(measures)
     }
-    return plot_regret_panels(panels, unit="°C", time_label="step (5 minutes each)")
+    return plot_regret_panels(
+        panels, unit="°C", time_label="step (5 minutes each)", panel_height=4.5
+    )
 
 
 def plot_matched_case(result: Reproduction) -> Figure:

@@ -83,7 +83,7 @@ class ContextActionKernel(Kernel):
         if structure == "both":
             self.register_parameter("raw_outputscales", Parameter(torch.ones(*self.batch_shape, 3)))
             # No transform: L-BFGS sees a box, and a part that explains nothing can be exactly zero.
-            self.register_constraint("raw_outputscales", GreaterThan(0.0, transform=None))
+            self.register_constraint("raw_outputscales", _at_least_zero())
 
     @property
     def batch_shape(self) -> Size:

@@ -40,7 +40,8 @@ class ContextualGP(SingleTaskGP):
         k_{SZ}\big((s, z), (s', z')\big)\,(1 - \varepsilon)^{|t - t'| / 2},
 
     so that one model has action, context and drift, and ``fit_gpytorch_mll`` learns the parameters
-    of both kernels, ε and the noise together. Without observations (``n = 0``) it is its prior.
+    of both kernels, ε and the noise together. Without observations (``n = 0``), for
+    which ``outcome_transform=None`` is needed, it is its prior.
 
     Args:
         train_X: ``batch_shape x n x d`` rows; any order of columns.

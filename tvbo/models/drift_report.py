@@ -38,8 +38,10 @@ class DriftFit:
             :math:`\rho = -\ln(1 - \varepsilon)`, in ``time_unit``; infinite at ε = 0.
         noise_variance: σ², learned or given; None where the log knew its noise.
         mean: The prior mean.
-        lengthscales: Of the kernel over actions, in units of the actions; empty if it has none.
-        outputscale: Of the kernel over actions; None if it has none.
+        lengthscales: Of all parts of the kernel in order, action before context, in units of their
+            columns; empty if it has none.
+        outputscale: Of the first scale in the kernel; None if it has none. Those of a
+            :class:`tvbo.kernels.ContextActionKernel` stand in ``covar_module.outputscales``.
         log_likelihood: At the maximum.
         lr_statistic: Twice the log likelihood ratio against ε = 0.
         lr_pvalue: Its p-value. ε = 0 is on the boundary, so half the tail of a χ² with one degree.

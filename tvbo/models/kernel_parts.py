@@ -197,6 +197,7 @@ class _Seen:
             self.input_transform, self.root = None, factor.root.tril()
         elif isinstance(model, SingleTaskGP):
             check_one_output(model)
+            was_training = model.training
             model.eval()
             [self.rows] = model.train_inputs
             prior = model.forward(self.rows)
@@ -204,6 +205,7 @@ class _Seen:
             self.scale = outcome_scale(model)[1]
             self.input_transform = getattr(model, "input_transform", None)
             self.root = psd_safe_cholesky(model.likelihood(prior, [self.rows]).covariance_matrix)
+            model.train(was_training)
         else:
             raise UnsupportedError(
                 "Expected a model that keeps its observations: ContextualGP, TimeVaryingGP or "

@@ -20,13 +20,9 @@ from torch import Size, Tensor
 
 from tvbo.columns import check_finite, check_forgetting_rate
 from tvbo.finite_set import FiniteSet
+from tvbo.models.raw import RawMean, has_zero_mean, raw_noise_variance
 from tvbo.models.streaming import FiniteCovariance, Innovations, Predictions, Room
-from tvbo.models.streaming.hyperparameters import (
-    RawKernel,
-    RawMean,
-    has_zero_mean,
-    raw_noise_variance,
-)
+from tvbo.models.streaming.hyperparameters import RawKernel
 from tvbo.models.time_varying_gp import TimeVaryingGP
 
 BLOCK = 256

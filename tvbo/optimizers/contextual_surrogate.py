@@ -22,7 +22,9 @@ from tvbo.optimizers.surrogate import GPSurrogate
 class ContextualSurrogate(GPSurrogate):
     """Builds a :class:`tvbo.models.ContextualGP` from the observations of a loop.
 
-    As :class:`GPSurrogate`; the columns whose kernel is left out are scaled to the unit cube.
+    As :class:`GPSurrogate`; the columns whose kernel is left out are scaled to the unit cube. Where
+    either kernel is left out, outcomes are standardized, and a scale in the other one is in units
+    of the standardized outcome.
 
     Args:
         columns: How rows are laid out, with contexts.

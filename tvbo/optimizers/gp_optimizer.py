@@ -61,7 +61,7 @@ class GPOptimizer(Optimizer):
 
     @property
     def model(self) -> Model | None:
-        """The model behind the newest ask, None before the first."""
+        """The model behind the newest ask or recommendation, None before the first."""
         return self.surrogate.last_model
 
     def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
@@ -122,13 +122,16 @@ class GPOptimizer(Optimizer):
     def _model_at(self, t: float) -> Model:
         """The model that an ask at ``t`` would rest on, without dropping anything for it."""
         keep = self.retention.keep(self.observations, self.model, t)
-        if not keep.all():
-            return self.surrogate.preview(self.observations[keep])
+        kept = self.observations if keep.all() else self.observations[keep]
         surrogate = self.surrogate
         if surrogate.changes(self._num_told):
             # On a copy: a fit that is due is the next ask's to make, on what it keeps.
             surrogate = deepcopy(surrogate)
-        return surrogate.model(self.observations, self._num_told, _copy(self.generator))
+            if len(kept) < len(keep):
+                surrogate.drop(self.observations, keep, t)
+        elif len(kept) < len(keep):
+            return surrogate.preview(kept)
+        return surrogate.model(kept, self._num_told, _copy(self.generator))
 
     def _best(self, model: Model, t: float, context: Tensor | None) -> Recommendation:
         situation = self._situation(self._num_asked, t, context, self.observations)

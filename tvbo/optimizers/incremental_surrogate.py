@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from tvbo.models import IncrementalGP
 from tvbo.observations import Observations
-from tvbo.optimizers.online_surrogate import OnlineSurrogate
+from tvbo.optimizers.online_surrogate import OnlineSurrogate, least_noise
 from tvbo.optimizers.surrogate import GPSurrogate
 
 
@@ -23,7 +23,8 @@ class IncrementalSurrogate(OnlineSurrogate):
         dense: Knows the hyperparameters, or learns them.
         tol: Of the observations that retention drops, those whose weight
             :math:`(1-\varepsilon)^{\text{age}}` has fallen to this stay in the model until they
-            are a third of it; the others go at once, for which the rest is factorized anew.
+            are a third of it; the others go at once, for which the rest is factorized anew. A
+            recommendation for a time long past may see them still.
     """
 
     last_model: IncrementalGP | None
@@ -37,7 +38,10 @@ class IncrementalSurrogate(OnlineSurrogate):
         self, observations: Observations, num_told: int, generator: Generator
     ) -> IncrementalGP:
         """As :meth:`GPSurrogate.model`."""
+        previous = self.last_model
         model = super().model(observations, num_told, generator)
+        if model is not previous:
+            self._kept = self._kept[:0]
         num_new = model.num_observations - len(self._kept)
         self._kept = torch.cat([self._kept, self._kept.new_ones(num_new)])
         return model
@@ -57,5 +61,14 @@ class IncrementalSurrogate(OnlineSurrogate):
         self._num_seen -= int(gone.sum())
 
     def _from_dense(self, dense: SingleTaskGP) -> IncrementalGP:
-        self._kept = self._kept[:0]
         return IncrementalGP.from_model(dense, self.dense.noise_variance)
+
+    def _noise(self, observations: Observations) -> Tensor | None:
+        known = observations.Yvar
+        if known is None and self.dense.noise_variance is None:
+            return None
+        if known is None:
+            known = torch.full_like(observations.Y, self.dense.noise_variance)
+        with torch.no_grad():
+            prior = self.last_model.covar_module(observations.X, diag=True)
+        return torch.maximum(known, least_noise(self.dense.last_model, prior).unsqueeze(-1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import deepcopy
 
 import torch
 from botorch.models import SingleTaskGP
@@ -12,6 +11,8 @@ from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
 from tvbo.kernels import temporal_correlation
+from tvbo.models.raw import outcome_scale
+from tvbo.models.streaming.innovations import CERTAIN
 from tvbo.observations import Observations
 from tvbo.optimizers.surrogate import GPSurrogate
 
@@ -58,7 +59,7 @@ class OnlineSurrogate(ABC):
             self._restart()
         new = observations[self._num_seen :]
         if len(new) > 0:
-            self.last_model.observe(new.X, new.Y, _noise(new))
+            self.last_model.observe(new.X, new.Y, self._noise(new))
         self._num_seen = len(observations)
         return self.last_model
 
@@ -71,10 +72,9 @@ class OnlineSurrogate(ABC):
         self.dense.check_noise(observations)
         if self.last_model is None:
             return self.dense.preview(observations)
-        model = deepcopy(self.last_model)
-        model.reset()
+        model = self._from_dense(self.dense.last_model)
         if len(observations) > 0:
-            model.observe(observations.X, observations.Y, _noise(observations))
+            model.observe(observations.X, observations.Y, self._noise(observations))
         return model
 
     def _can_take(self, new: Observations) -> bool:
@@ -93,9 +93,16 @@ class OnlineSurrogate(ABC):
         weight = temporal_correlation(t - gone.X[:, -1], rate.detach().squeeze()).square()
         return bool((weight > self.tol).any())
 
+    @abstractmethod
+    def _noise(self, observations: Observations) -> Tensor | None:
+        """Their noise variances, at least :func:`least_noise`; None for the model's own."""
 
-def _noise(observations: Observations) -> Tensor | None:
-    """Known variances, no smaller than GPyTorch lets them be: a repeat is never certain."""
-    if observations.Yvar is None:
-        return None
-    return observations.Yvar.clamp_min(min_fixed_noise.value(torch.float64))
+
+def least_noise(dense: SingleTaskGP, prior_variance: Tensor) -> Tensor:
+    """The least noise variance that a dense model takes, in raw units, shape of the prior variance.
+
+    GPyTorch has one in the units that the model sees. Where the kernel is large beside it, a repeat
+    would still be certain to rounding, and no further outcome could be taken in.
+    """
+    least = min_fixed_noise.value(torch.float64) * outcome_scale(dense)[1] ** 2
+    return (10 * CERTAIN * prior_variance).clamp_min(least)

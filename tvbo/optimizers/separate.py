@@ -75,7 +75,8 @@ class SeparateContexts(Optimizer):
     def recommend(self, context: Tensor, t: float | None = None) -> Recommendation:
         """As :meth:`GPOptimizer.recommend`, from the loop of the context alone."""
         context = self.contexts.snap(context)
-        return replace(self.loop(context).recommend(t=self._time_of(t)), context=context)
+        loop = self.loops.get(self._cell(context)) or self.make(generator=self.generator)
+        return replace(loop.recommend(t=self._time_of(t)), context=context)
 
     def policy(self, contexts: Tensor | None = None, t: float | None = None) -> Policy:
         """As :meth:`GPOptimizer.policy`, each context from its own loop."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import torch
 from botorch.models import SingleTaskGP
 from torch import Tensor
 
 from tvbo.models import StreamingGP
+from tvbo.models.raw import RawRowKernel
+from tvbo.models.streaming.hyperparameters import with_time
 from tvbo.observations import Observations
-from tvbo.optimizers.online_surrogate import OnlineSurrogate
+from tvbo.optimizers.online_surrogate import OnlineSurrogate, least_noise
 from tvbo.optimizers.surrogate import GPSurrogate
 
 
@@ -42,6 +45,7 @@ class StreamingSurrogate(OnlineSurrogate):
         self.choices = choices
         self.max_rows = max_rows
         self.max_lateness = max_lateness
+        self._least_noise = 0.0
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Retention keeps ``keep`` of the observations: forget the others, if not yet forgotten."""
@@ -55,14 +59,23 @@ class StreamingSurrogate(OnlineSurrogate):
             self._num_seen -= seen
 
     def _from_dense(self, dense: SingleTaskGP) -> StreamingGP:
+        with torch.no_grad():
+            # Of the largest prior variance: one number, since each round asks for it.
+            prior = RawRowKernel(dense)(with_time(self.choices, 0.0), diag=True).max()
+        self._least_noise = least_noise(dense, prior).item()
+        given = self.dense.noise_variance
         return StreamingGP.from_model(
             dense,
             self.choices,
-            noise_variance=self.dense.noise_variance,
+            noise_variance=None if given is None else max(given, self._least_noise),
             tol=self.tol,
             max_rows=self.max_rows,
             max_lateness=self.max_lateness,
         )
+
+    def _noise(self, observations: Observations) -> Tensor | None:
+        known = observations.Yvar
+        return None if known is None else known.clamp_min(self._least_noise)
 
     def _can_take(self, new: Observations) -> bool:
         return len(new) == 0 or new.X[:, -1].min().item() >= self._earliest()

@@ -134,6 +134,11 @@ class GPSurrogate:
         self.check_noise(observations)
         model = self._build(observations)
         num_learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        if num_learned == 0 and not isinstance(self.refit, RefitNever):
+            raise ValueError(
+                "Expected a parameter to learn, since a refit was asked for. Got none: give "
+                "refit=RefitNever(), or a kernel whose parameters require gradients."
+            )
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
             with seeded(generator):

@@ -9,7 +9,15 @@ from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, told apart by the colour-blind; line styles survive a grey printer.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#999999", "#56B4E9", "#E69F00")
-LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), ":")
+LINES = (
+    "-",
+    "--",
+    "-.",
+    (0, (5, 1, 1, 1, 1, 1)),
+    ":",
+    (0, (9, 2)),
+    (0, (3, 1, 1, 1)),
+)
 DPI = 150
 
 

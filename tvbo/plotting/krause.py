@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import cycle
 
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from tvbo.plotting.figure import COLORS, LINES, new_figure
-from tvbo.plotting.regret import plot_average_regret
+from tvbo.plotting.figure import new_figure
+from tvbo.plotting.regret import draw_means, plot_average_regret, start_axes
 
 
 def plot_tasks(
-    panels: Mapping[str, Mapping[str, Tensor]], tasks: list[str], unit: str = ""
+    panels: Mapping[str, Mapping[str, Tensor]],
+    gaps: Mapping[str, Mapping[str, Tensor]],
+    tasks: list[str],
+    unit: str = "",
 ) -> Figure:
     """Tasks one after another: (a) average regret, (b) the largest gap of any task.
 
@@ -24,6 +25,7 @@ def plot_tasks(
     Args:
         panels: By what was allowed, one pair of pictures each; in it, by algorithm,
             ``trials x tasks x T``.
+        gaps: The same, ``trials x T``, what is drawn for (b).
         tasks: Their names, in order.
         unit: Unit of the reward.
     """
@@ -31,7 +33,9 @@ def plot_tasks(
     axes = figure.subplots(len(panels), 2, squeeze=False)
     for (title, regret), (left, right) in zip(panels.items(), axes, strict=True):
         _draw_average_regret(left, regret, tasks, unit)
-        _draw_worst_gap(right, regret)
+        draw_means(right, gaps[title])
+        start_axes(right)
+        right.set_xlabel("trial of each task")
         right.set_ylabel(f"largest gap ({unit})" if unit else "largest gap")
         left.set_title(f"(a) {title}", fontsize=10)
         right.set_title(f"(b) {title}", fontsize=10)
@@ -58,18 +62,3 @@ def _draw_average_regret(
             va="bottom",
             fontsize=7,
         )
-
-
-def _draw_worst_gap(ax: Axes, regret: Mapping[str, Tensor]) -> None:
-    for (name, rows), color, line in zip(regret.items(), cycle(COLORS), cycle(LINES), strict=False):
-        gap = rows.cummin(dim=-1).values.amax(dim=-2)
-        rounds = torch.arange(1, gap.shape[-1] + 1)
-        mean = gap.mean(dim=0)
-        ax.plot(rounds, mean, color=color, linestyle=line, linewidth=1.8, label=name)
-        if len(gap) > 1:
-            error = gap.std(dim=0) / len(gap) ** 0.5
-            ax.fill_between(rounds, mean - error, mean + error, color=color, alpha=0.2, linewidth=0)
-    ax.set_ylim(bottom=0)
-    ax.set_xlim(left=1)
-    ax.set_xlabel("trial of each task")
-    ax.grid(alpha=0.3)

@@ -32,7 +32,9 @@ def plot_policy(
     """The best action in each context, and what is expected of it.
 
     One panel for each coordinate of the action, since they differ in unit, and one for the
-    predicted value with a band of two posterior standard deviations, noise left out.
+    predicted value with a band of two posterior standard deviations, noise left out. The band is
+    that of the value: where the function is flat, another action may do as well, and no band says
+    so.
 
     Args:
         policy: Over contexts of one column, in any order.
@@ -93,8 +95,12 @@ def plot_policy_over_time(
 ) -> Figure:
     """Policies at several times, one over the other: where the best action has drifted to.
 
+    Take each policy when the loop has reached its time. Asked of one optimizer for later times,
+    they name the same actions: what drifts is known from outcomes only, and the mean returns to the
+    prior.
+
     Args:
-        policies: In the order of the legend, up to five that lines can tell apart.
+        policies: In the order of the legend, up to seven that lines can tell apart.
         labels: As in :func:`plot_policy`.
         context_label: See there.
         optimal: The truly best actions at each time, each ``m x d``; drawn thin, in black, with
@@ -105,7 +111,7 @@ def plot_policy_over_time(
 
     Raises:
         BotorchTensorDimensionError: as :func:`plot_policy`.
-        ValueError: if there are no policies, more than five, or not as many optima.
+        ValueError: if there are no policies, more than seven, or not as many optima.
     """
     if not 1 <= len(policies) <= len(LINES):
         raise ValueError(f"Expected 1 to {len(LINES)} policies. Got {len(policies)}.")

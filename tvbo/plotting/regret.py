@@ -32,7 +32,7 @@ def plot_average_regret(
     if ax is None:
         ax = new_figure().subplots()
     _draw_average_regret(ax, regret)
-    _start_axes(ax)
+    start_axes(ax)
     ax.set_xlabel(time_label)
     ax.set_ylabel(_with_unit("average regret", unit))
     ax.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
@@ -44,6 +44,7 @@ def plot_regret_panels(
     unit: str = "",
     time_label: str = "round",
     columns: int = 3,
+    panel_height: float = PANEL_HEIGHT,
 ) -> Figure:
     """Average regret in several panels, on the same axes, the same algorithms in each.
 
@@ -52,10 +53,11 @@ def plot_regret_panels(
         unit: Unit of the reward.
         time_label: What the horizontal axes count.
         columns: Panels side by side.
+        panel_height: In inches.
     """
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
-    figure = new_figure(PANEL_WIDTH * columns, PANEL_HEIGHT * rows)
+    figure = new_figure(PANEL_WIDTH * columns, panel_height * rows)
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
     for place, (title, regret) in enumerate(panels.items()):
         _draw_average_regret(axes[place], regret)
@@ -64,7 +66,7 @@ def plot_regret_panels(
             axes[place].set_xlabel(time_label)
             axes[place].tick_params(labelbottom=True)
     # Limits are set when all is drawn: setting one end of shared axes freezes the other.
-    _start_axes(axes[0])
+    start_axes(axes[0])
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
     figure.supylabel(_with_unit("average regret", unit), fontsize=10)
@@ -107,22 +109,38 @@ def plot_regret_against(
     return ax
 
 
-def _draw_average_regret(ax: Axes, regret: Mapping[str, Tensor]) -> None:
-    for (name, rows), color, line in zip(regret.items(), cycle(COLORS), cycle(LINES), strict=False):
-        rows = torch.atleast_2d(rows)
+def draw_means(ax: Axes, curves: Mapping[str, Tensor]) -> None:
+    """Means over trials, with a band of one standard error where there are several.
+
+    Args:
+        ax: Where to draw.
+        curves: By algorithm, ``trials x T``.
+    """
+    for (name, rows), color, line in zip(curves.items(), cycle(COLORS), cycle(LINES), strict=False):
         rounds = torch.arange(1, rows.shape[1] + 1)
-        average = rows.cumsum(dim=1) / rounds
-        mean = average.mean(dim=0)
+        mean = rows.mean(dim=0)
         ax.plot(rounds, mean, color=color, linestyle=line, linewidth=1.8, label=name)
         if len(rows) > 1:
-            error = average.std(dim=0) / len(rows) ** 0.5
+            error = rows.std(dim=0) / len(rows) ** 0.5
             ax.fill_between(rounds, mean - error, mean + error, color=color, alpha=0.2, linewidth=0)
     ax.grid(alpha=0.3)
 
 
-def _start_axes(ax: Axes) -> None:
+def start_axes(ax: Axes) -> None:
+    """Rounds from 1, regret from 0."""
     ax.set_ylim(bottom=0)
     ax.set_xlim(left=1)
+
+
+def _draw_average_regret(ax: Axes, regret: Mapping[str, Tensor]) -> None:
+    rows = {name: torch.atleast_2d(each) for name, each in regret.items()}
+    draw_means(
+        ax,
+        {
+            name: each.cumsum(dim=1) / torch.arange(1, each.shape[1] + 1)
+            for name, each in rows.items()
+        },
+    )
 
 
 def _with_unit(label: str, unit: str) -> str:

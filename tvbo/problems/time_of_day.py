@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from botorch.exceptions.errors import InputDataError
 from torch import Generator, Tensor
 
 from tvbo.columns import Columns, check_finite
@@ -51,7 +52,8 @@ class TimeOfDayPanel(PanelProblem):
         generator: Source of the noise.
 
     Raises:
-        As :class:`tvbo.problems.PanelProblem`.
+        As :class:`tvbo.problems.PanelProblem`; when it is evaluated, an InputDataError if the
+        context of a row is not the time of day at its time.
     """
 
     def __init__(
@@ -69,6 +71,16 @@ class TimeOfDayPanel(PanelProblem):
     def contexts(self) -> Tensor:
         """The times of day that were recorded, from midnight on, ``m x 2``."""
         return _on_circle(torch.unique(_microseconds(self.times)))
+
+    def _evaluate_true(self, X: Tensor) -> Tensor:
+        given, due = X[:, self.domain.dim : -1], time_of_day(X[:, -1])
+        wrong = ~torch.isclose(given, due, rtol=0.0, atol=1e-6).all(dim=-1)
+        if wrong.any():
+            raise InputDataError(
+                f"Expected the time of day {due[wrong][0].tolist()} at t={X[wrong][0, -1]:g}. "
+                f"Got {given[wrong][0].tolist()}."
+            )
+        return super()._evaluate_true(X)
 
     def context(self, t: float) -> Tensor:
         """The time of day at time ``t``, 2."""

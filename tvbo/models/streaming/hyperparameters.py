@@ -7,24 +7,11 @@ from botorch.exceptions.errors import UnsupportedError
 from torch import Tensor
 
 from tvbo.models.raw import (
-    RawMean,
     RawRowKernel,
     check_one_output,
-    has_zero_mean,
-    outcome_scale,
-    raw_noise_variance,
     transformed,
 )
 from tvbo.models.time_varying_gp import TimeVaryingGP
-
-__all__ = [
-    "RawKernel",
-    "RawMean",
-    "check_supported",
-    "has_zero_mean",
-    "outcome_scale",
-    "raw_noise_variance",
-]
 
 
 class RawKernel(RawRowKernel):

@@ -58,7 +58,8 @@ def tv_cgp_ucb(
             :class:`tvbo.kernels.ContextActionKernel`; ``"both"`` has scales to learn.
         action_kernel: Kernel over actions, which it sees as columns ``0, ..., d - 1``. At a refit,
             those of its parameters that require gradients are learned, on a copy. None learns
-            BoTorch's default.
+            BoTorch's default. Where either kernel is None, outcomes are standardized, and a scale
+            in the other one is in units of the standardized outcome.
         context_kernel: The same for contexts, as columns ``0, ..., c - 1``.
         covar_module: Instead of these three, any kernel over ``[action | context]``.
         forgetting_rate: ε per unit of time, in [0, 1]. None learns it.
@@ -85,10 +86,16 @@ def tv_cgp_ucb(
     domain = make_domain(bounds, choices)
     declared = make_contexts(context_bounds, contexts)
     columns = Columns(domain.dim, declared.dim)
-    if contexts is not None and context_kernel is not None:
+    if context_kernel is not None:
+        lower, upper = declared.bounds
+        # Between bounds, any context may come; this one is no whole number, save by chance.
+        known = declared.contexts if contexts is not None else lower.lerp(upper, 0.382).unsqueeze(0)
         with torch.no_grad():
-            # A task that the kernel does not know is refused here, not at the first ask.
-            context_kernel(declared.contexts, diag=True)
+            # A task that the kernel does not know is refused here: once told, none is taken back.
+            context_kernel(known, diag=True)
+    if choices is not None and action_kernel is not None:
+        with torch.no_grad():
+            action_kernel(domain.choices, diag=True)
     learned = {
         "forgetting_rate": forgetting_rate,
         "noise_variance": noise_variance,
@@ -186,7 +193,8 @@ def linear_ucb(
         contexts: ``m x c``, the list of them.
         shared_kernel: Kernel over arms, of what they share: the hybrid model (Li et al.,
             Algorithm 2, in which the shared features are products of arm features and context, has
-            ``LinearKernel()`` on arm features in ``choices``). None: arms share nothing.
+            a ``LinearKernel`` of variance 1, where a fresh one has 0.69, on arm features in
+            ``choices``). None: arms share nothing.
         noise_variance: σ².
         beta: β, or a schedule by round.
         generator: Source of randomness; default a fresh one with seed 0.

@@ -33,9 +33,10 @@ def tv_gp_ucb(
 ) -> GPOptimizer:
     """TV-GP-UCB: old data forgotten smoothly (Bogunovic et al., 2016, Algorithm 2).
 
-    On a finite set, unless hyperparameters are learned in each round, the model is a
-    :class:`tvbo.models.StreamingGP`: the same posterior at constant cost. Otherwise it is a
-    :class:`tvbo.models.TimeVaryingGP`.
+    Where hyperparameters are learned in each round, the model is a
+    :class:`tvbo.models.TimeVaryingGP`. Otherwise the same posterior takes in what is new: a
+    :class:`tvbo.models.StreamingGP` on a finite set, at constant cost, a
+    :class:`tvbo.models.IncrementalGP` on a box.
 
     Args:
         bounds: ``2 x d`` for a box, or
@@ -48,8 +49,8 @@ def tv_gp_ucb(
         mean_module: Prior mean; None is zero where nothing is learned, else a learned constant.
         likelihood: As in :class:`tvbo.models.TimeVaryingGP`, for a learned noise.
         beta: A number, or a schedule by round; default ``0.8 log(4 t)``.
-        retention: Which observations stay. None: all, but where nothing is ever learned on a
-            finite set, those that the streaming model no longer needs are let go.
+        retention: Which observations stay. None: all, but where nothing is ever learned and ε > 0,
+            those whose weight has fallen to 1e-12 are let go.
         refit: When hyperparameters are learned; None: never if all are given, else in each round.
         generator: Source of randomness; default a fresh one with seed 0.
 
