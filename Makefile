@@ -29,12 +29,15 @@ wheel-check: $(VENV)/.dev
 		--constraint constraints.txt dist/*.whl
 	cd build && empty/bin/tvbo --help
 
-# Long measurements; their tables are in docs/validation.md.
+# Long measurements; their tables are in docs/validation.md and docs/contexts.md.
 validate: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/coverage.py --draws 200 --json docs/results/coverage.json
 	$(BIN)/python benchmarks/context_recovery.py --json docs/results/context_recovery.json
 	$(BIN)/python benchmarks/context_drift.py --json docs/results/context_drift.json
+	$(BIN)/python benchmarks/context_structure.py --json docs/results/context_structure.json
+	$(BIN)/python benchmarks/context_cycle.py --json docs/results/context_cycle.json
+	$(BIN)/python benchmarks/context_useless.py --json docs/results/context_useless.json
 	for figure in bogunovic-fig2a bogunovic-fig2b bogunovic-fig2c bogunovic-fig2d bogunovic-fig3a \
 		bogunovic-fig3cf krause-fig2 krause-fig3; do \
 		$(BIN)/tvbo reproduce $$figure --json docs/results/$$figure.json \
