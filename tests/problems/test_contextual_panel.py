@@ -266,3 +266,11 @@ def test_a_panel_is_run_with_and_without_its_context(days):
         torch.testing.assert_close(history.regret, best - history.reward)
     assert len(separate.loops) == 6
     assert all(loop.model_size == 4 for loop in separate.loops.values())
+
+
+def test_a_context_that_is_not_the_time_of_day_is_refused():
+    problem = TimeOfDayPanel(torch.arange(72.0).reshape(24, 3), torch.arange(24.0))
+    rows = problem.columns.rows(problem.choices[:1], 3.0, problem.context(3.0))
+    assert problem(rows).shape == (1,)
+    with pytest.raises(InputDataError, match="Expected the time of day .* at t=3. Got"):
+        problem(problem.columns.rows(problem.choices[:1], 3.0, problem.context(15.0)))

@@ -1,0 +1,132 @@
+"""The loop with contexts where numbers are extreme, or what was declared does not fit."""
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.means import ZeroMean
+
+from tvbo import recipes
+from tvbo.kernels import CovarianceMatrixKernel, TaskKernel
+from tvbo.optimizers import RefitEvery
+from tvbo.retention import SlidingWindow
+
+UNIT = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+
+
+def rbf(scale=None):
+    kernel = RBFKernel().double()
+    kernel.lengthscale = torch.tensor(0.3, dtype=torch.float64)
+    if scale is None:
+        return kernel
+    scaled = ScaleKernel(kernel).double()
+    scaled.outputscale = scale
+    return scaled
+
+
+def told(optimizer, outcomes, Yvar=None):
+    for i, y in enumerate(outcomes):
+        place = torch.tensor([i / len(outcomes)], dtype=torch.float64)
+        optimizer.tell(optimizer.attach(place, float(i), context=place), y, Yvar)
+    return optimizer
+
+
+@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.OptimizationWarning")
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_small_known_noise_of_small_rewards_is_the_dense_models(scale):
+    """The least noise that GPyTorch takes is in the units of the standardized outcome."""
+    policies = []
+    for refit in (RefitEvery(1), RefitEvery(30)):
+        optimizer = recipes.cgp_ucb(bounds=UNIT, context_bounds=UNIT, refit=refit)
+        outcomes = [scale * torch.tensor(6.0 * i / 30).sin().item() for i in range(30)]
+        told(optimizer, outcomes, Yvar=(0.1 * scale) ** 2)
+        policies.append(optimizer.policy(torch.tensor([0.2, 0.8]), t=30.0))
+    dense, incremental = policies
+    torch.testing.assert_close(incremental.mean, dense.mean, rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        incremental.standard_deviation, dense.standard_deviation, rtol=1e-4, atol=0
+    )
+
+
+@pytest.mark.parametrize("contexts", [{"context_bounds": UNIT}, {"contexts": UNIT}])
+@pytest.mark.parametrize("actions", [{"bounds": UNIT}, {"choices": UNIT}])
+def test_certain_repeats_under_a_large_kernel_do_not_end_a_loop(actions, contexts):
+    optimizer = recipes.cgp_ucb(
+        **actions, **contexts, action_kernel=rbf(1e8), context_kernel=rbf(), noise_variance=1e-14
+    )
+    here = torch.tensor([1.0], dtype=torch.float64)
+    for t in range(6):
+        optimizer.tell(optimizer.attach(here, float(t), context=here), 3.0, Yvar=0.0)
+    assert optimizer.ask(t=6.0, context=here).id == 7
+
+
+def test_task_kernels_that_cannot_take_what_is_declared_are_refused_at_once():
+    known = {"noise_variance": 0.1, "action_kernel": rbf()}
+    with pytest.raises(InputDataError, match="Expected tasks among the integers"):
+        recipes.cgp_ucb(
+            choices=UNIT,
+            context_bounds=torch.tensor([[0.0], [3.0]]),
+            context_kernel=TaskKernel(4),
+            **known,
+        )
+    with pytest.raises(InputDataError, match="Expected indices among the integers 0 to 1. Got 2"):
+        recipes.cgp_ucb(
+            choices=torch.tensor([[0.0], [2.0]]),
+            contexts=UNIT,
+            action_kernel=CovarianceMatrixKernel(torch.eye(2)),
+            context_kernel=rbf(),
+            noise_variance=0.1,
+        )
+
+
+def test_a_recommendation_rests_on_the_fit_that_the_next_ask_makes():
+    """Also where retention drops something at that time."""
+    rows = torch.linspace(0, 1, 60, dtype=torch.float64)
+    loops = []
+    for _ in range(2):
+        optimizer = recipes.cgp_ucb(
+            bounds=UNIT, context_bounds=UNIT, retention=SlidingWindow(length=40.0)
+        )
+        for i, x in enumerate(rows[torch.randperm(60, generator=torch.Generator().manual_seed(1))]):
+            trial = optimizer.attach(x, float(i), context=x)
+            optimizer.tell(trial, 100 * torch.sin(8 * x))
+        loops.append(optimizer)
+    context = torch.tensor([0.5], dtype=torch.float64)
+    before = loops[0].recommend(context, t=60.0)
+    loops[1].ask(t=60.0, context=context)
+    after = loops[1].recommend(context, t=60.0)
+    assert before.mean == pytest.approx(after.mean, rel=0.01)
+    assert before.standard_deviation == pytest.approx(after.standard_deviation, rel=0.1)
+
+
+def test_plain_numbers_are_contexts_in_double_precision():
+    optimizer = recipes.cgp_ucb(
+        choices=UNIT,
+        context_bounds=[[0.1], [0.7]],
+        action_kernel=rbf(),
+        context_kernel=rbf(),
+        noise_variance=0.1,
+    )
+    assert optimizer.contexts.bounds.tolist() == [[0.1], [0.7]]
+    assert optimizer.ask(context=0.3).context.tolist() == [0.3]
+    assert optimizer.ask(context=[0.3]).context.tolist() == [0.3]
+
+
+def test_a_policy_of_separate_loops_makes_none():
+    optimizer = recipes.separate(choices=UNIT, contexts=UNIT, covar_module=rbf(), noise_variance=1)
+    assert optimizer.policy(t=1.0).mean.tolist() == [0.0, 0.0]
+    assert optimizer.loops == {}
+
+
+def test_a_refit_with_nothing_to_learn_is_refused():
+    optimizer = recipes.cgp_ucb(
+        choices=UNIT,
+        contexts=UNIT,
+        action_kernel=rbf().requires_grad_(False),
+        context_kernel=rbf().requires_grad_(False),
+        noise_variance=0.1,
+        mean_module=ZeroMean(),
+        refit=RefitEvery(3),
+    )
+    with pytest.raises(ValueError, match="Expected a parameter to learn"):
+        optimizer.ask(context=torch.tensor([0.0]))
