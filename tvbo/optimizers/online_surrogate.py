@@ -55,9 +55,10 @@ class OnlineSurrogate(ABC):
             dense = self.dense.model(observations, num_told, generator)
             self.last_model = self._from_dense(dense)
             self._num_seen = 0
-        if not self._can_take(observations[self._num_seen :]):
-            self._restart()
         new = observations[self._num_seen :]
+        if not self._can_take(new):
+            self._restart()
+            new = observations
         if len(new) > 0:
             self.last_model.observe(new.X, new.Y, self._noise(new))
         self._num_seen = len(observations)
