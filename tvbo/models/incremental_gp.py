@@ -39,8 +39,9 @@ class IncrementalGP(RowPosterior):
     equations (7)-(8) of Bogunovic et al. (2016). An observation costs :math:`O(n^2)` instead of
     the :math:`O(n^3)` of a new factor; ``N`` new rows cost :math:`O(n^2 N)`. The newest set of
     rows evaluated without gradients is remembered with its ``V``: asked about again, the same
-    rows at the same time and context cost :math:`O(N)`, and :math:`O(n N)` for each observation
-    made since; and observing one of them costs no more. Memory grows as :math:`n^2`.
+    rows at the same time and context, or at any time where nothing is forgotten, cost
+    :math:`O(N)`, and :math:`O(n N)` for each observation made since; and observing one of them
+    costs no more. Memory grows as :math:`n^2`.
 
     On a finite set, :class:`tvbo.models.StreamingGP` does not slow down at all.
 
@@ -77,6 +78,8 @@ class IncrementalGP(RowPosterior):
         self.register_buffer("_noise", noise.reshape(()).clone())
         self.factor = Factor()
         self._candidates: Candidates | None = None
+        # A column that the kernel does not depend on: time, where nothing is forgotten.
+        self._idle_column: int | None = None
 
     @classmethod
     def from_model(cls, model: SingleTaskGP, noise_variance: float | None = None) -> IncrementalGP:
@@ -102,6 +105,9 @@ class IncrementalGP(RowPosterior):
             mean_module=None if has_zero_mean(model) else RawMean(model),
         )
         new.factor = Factor(model.train_inputs[0].shape[-1])
+        temporal = getattr(model, "temporal_kernel", None)
+        if temporal is not None and (temporal.forgetting_rate == 0).all():
+            new._idle_column = int(temporal.active_dims)
         return new.to(model.train_inputs[0].device)
 
     @property
@@ -206,7 +212,7 @@ class IncrementalGP(RowPosterior):
     def _take_in(self, X: Tensor, residual: Tensor, noise: Tensor) -> None:
         if len(X) == 0:
             return
-        cross = self._known(X) or self._learned(Candidates.unseen(X))
+        cross = self._known(self._told_apart(X)) or self._learned(Candidates.unseen(X))
         prior = to_dense(self.covar_module(X))
         root = innovation_root(prior - cross.V.mT @ cross.V, noise, prior)
         self.factor.append(X, residual, noise, cross.V.mT, root)
@@ -216,9 +222,11 @@ class IncrementalGP(RowPosterior):
         if torch.is_grad_enabled() and rows.requires_grad:
             of_rows = self._learned(Candidates.unseen(rows))
         else:
+            rows = self._told_apart(rows)
             of_rows = self._known(rows)
             if of_rows is None:
-                of_rows = self._learned(Candidates.unseen(rows.clone()))
+                prior = to_dense(self.covar_module(rows, diag=True))
+                of_rows = self._learned(Candidates.unseen(rows.clone(), prior))
                 # One row alone is not worth forgetting a set for.
                 if len(rows) > 1:
                     self._candidates = of_rows
@@ -227,7 +235,16 @@ class IncrementalGP(RowPosterior):
             (of_rows.V.mT.reshape(*shape, len(of_rows.V)),),
             of_rows.mean.reshape(shape),
             of_rows.reduction.reshape(shape),
+            None if of_rows.prior is None else of_rows.prior.reshape(shape),
         )
+
+    def _told_apart(self, rows: Tensor) -> Tensor:
+        """Rows that differ only if the kernel does: a later time alone is no new question."""
+        if self._idle_column is None:
+            return rows
+        rows = rows.clone()
+        rows[:, self._idle_column] = 0.0
+        return rows
 
     def _known(self, rows: Tensor) -> Candidates | None:
         """What is known of rows that are among the newest candidates, brought up to date."""
@@ -239,11 +256,11 @@ class IncrementalGP(RowPosterior):
 
     def _learned(self, candidates: Candidates) -> Candidates:
         """Candidates with what was observed since they were last asked about."""
-        first = len(candidates.V)
+        first = candidates.count
         if first == self.num_observations:
             return candidates
         covar = to_dense(self.covar_module(self.factor.X[first:], candidates.rows))
-        return candidates.learn(self.factor.solve(covar, candidates.V), self.factor.gains)
+        return candidates.learn(self.factor.solve(covar, candidates.V), self.factor.gains[first:])
 
     def _apply(self, fn, recurse: bool = True):
         # Acquisition functions move their model to the device of X in each evaluation.

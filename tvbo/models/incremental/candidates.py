@@ -12,39 +12,72 @@ FEW = 64
 """So many rows at most are looked for one by one among the candidates."""
 
 
+FIRST_CAPACITY = 64
+
+
 @dataclass(frozen=True, eq=False)
 class Candidates:
     r"""Rows, and how they depend on the observations seen so far.
 
     Args:
         rows: ``M x d``.
-        V: Covariances with the innovations, :math:`L^{-1} k(X, \text{rows})`, ``n x M``.
+        store: Memory whose first ``count`` rows are ``V``. What comes after is written by whoever
+            learns next; what is held never changes.
+        count: Number of observations seen, ``n``.
         mean: Posterior mean less the prior mean, ``M``.
         reduction: Prior variance less posterior variance, ``M``.
+        prior: Prior variance, ``M``; None if nobody asked for it.
     """
 
     rows: Tensor
-    V: Tensor
+    store: Tensor
+    count: int
     mean: Tensor
     reduction: Tensor
+    prior: Tensor | None = None
 
     @classmethod
-    def unseen(cls, rows: Tensor) -> Candidates:
+    def unseen(cls, rows: Tensor, prior: Tensor | None = None) -> Candidates:
         """Before any observation."""
         zero = rows.new_zeros(len(rows))
-        return cls(rows, rows.new_empty(0, len(rows)), zero, zero)
+        return cls(rows, rows.new_empty(0, len(rows)), 0, zero, zero, prior)
 
-    def learn(self, V: Tensor, gains: Tensor) -> Candidates:
+    @property
+    def V(self) -> Tensor:
+        r"""Covariances with the innovations, :math:`L^{-1} k(X, \text{rows})`, ``n x M``."""
+        return self.store[: self.count]
+
+    def learn(self, new: Tensor, gains: Tensor) -> Candidates:
         """With more observations.
 
         Args:
-            V: ``n x M``, whose first rows are those known already.
-            gains: Innovations of all observations, ``n``.
+            new: What they add to ``V``, ``q x M``.
+            gains: Their innovations, ``q``.
         """
-        new, gains = V[len(self.V) :], gains[len(self.V) :]
         return Candidates(
-            self.rows, V, self.mean + gains @ new, self.reduction + new.square().sum(dim=0)
+            self.rows,
+            self._with(new),
+            self.count + len(new),
+            self.mean + gains @ new,
+            self.reduction + new.square().sum(dim=0),
+            self.prior,
         )
+
+    def _with(self, new: Tensor) -> Tensor:
+        """Memory whose first rows are ``V`` and the new ones."""
+        if self.count == 0:
+            return new
+        if new.requires_grad:
+            return torch.cat([self.V, new])
+        needed = self.count + len(new)
+        store = self.store
+        if needed > len(store):
+            # Half as much again, so that a loop seldom copies what it has.
+            capacity = max(FIRST_CAPACITY, needed, len(store) + len(store) // 2)
+            store = store.new_empty(capacity, store.shape[-1])
+            store[: self.count] = self.V
+        store[self.count : needed] = new
+        return store
 
     def among(self, rows: Tensor) -> Candidates | None:
         """The same of some of them, in any order; None unless all rows are among these.
@@ -59,8 +92,22 @@ class Candidates:
         if not same.any(dim=-1).all():
             return None
         place = same.to(torch.uint8).argmax(dim=-1)
-        return Candidates(rows, self.V[:, place], self.mean[place], self.reduction[place])
+        return Candidates(
+            rows,
+            self.V[:, place],
+            self.count,
+            self.mean[place],
+            self.reduction[place],
+            None if self.prior is None else self.prior[place],
+        )
 
     def moved(self, fn: Callable[[Tensor], Tensor]) -> Candidates:
         """On another device."""
-        return Candidates(fn(self.rows), fn(self.V), fn(self.mean), fn(self.reduction))
+        return Candidates(
+            fn(self.rows),
+            fn(self.store),
+            self.count,
+            fn(self.mean),
+            fn(self.reduction),
+            None if self.prior is None else fn(self.prior),
+        )

@@ -68,13 +68,14 @@ class Factor(Module):
             known: The solution's first ``p`` rows, ``p x M``.
 
         Returns:
-            ``n x M``.
+            The other rows, ``(n - p) x M``.
         """
         root, first = self.root, len(known)
-        solution = known
+        solution = known[:0]
         for start in range(first, self.count, BLOCK):
             stop = min(start + BLOCK, self.count)
-            part = B[start - first : stop - first] - root[start:stop, :start] @ solution
+            part = B[start - first : stop - first] - root[start:stop, :first] @ known
+            part = part - root[start:stop, first:start] @ solution
             own = torch.linalg.solve_triangular(root[start:stop, start:stop], part, upper=False)
             solution = torch.cat([solution, own])
         return solution

@@ -35,11 +35,13 @@ class Whitened:
             products of all are what the observations explain of the rows' covariances.
         mean: Posterior mean less the prior mean, ``... x q``.
         reduction: Prior variance less posterior variance, ``... x q``.
+        prior: Prior variance, ``... x q``, where it is remembered.
     """
 
     V: tuple[Tensor, ...]
     mean: Tensor
     reduction: Tensor
+    prior: Tensor | None = None
 
     def explained(self, other: Whitened) -> Tensor:
         """What the observations explain of the covariances with other rows, ``... x q x p``."""
@@ -153,7 +155,8 @@ class RowPosterior(Model):
     def _joint(self, X: Tensor, white: Whitened) -> tuple[Tensor, Tensor]:
         """Means ``... x q`` and covariances ``... x q x q`` of rows."""
         if X.shape[-2] == 1:
-            prior = to_dense(self.covar_module(X, diag=True))
+            known = white.prior is not None
+            prior = white.prior if known else to_dense(self.covar_module(X, diag=True))
             covar = (prior - white.reduction).unsqueeze(-1)
         else:
             covar = to_dense(self.covar_module(X)) - white.explained(white)
@@ -258,7 +261,8 @@ class ConditionedGP(RowPosterior):
         covar = to_dense(self.covar_module(one, two)) - self._white.explained(white)
         V = torch.linalg.solve_triangular(self._root, covar, upper=False).mT
         mean = white.mean + (V @ self._gains).squeeze(-1)
-        return Whitened((*white.V, V), mean, white.reduction + V.square().sum(dim=-1))
+        reduction = white.reduction + V.square().sum(dim=-1)
+        return Whitened((*white.V, V), mean, reduction, white.prior)
 
 
 def innovation_root(covar: Tensor, noise: Tensor, prior: Tensor) -> Tensor:
