@@ -8,6 +8,21 @@ from tvbo.theory.composite import (
     product_covariance,
     product_information_gain,
 )
+from tvbo.theory.compression import (
+    compression_budget,
+    compression_regret_exponent,
+    information_model_order_bound,
+    model_order_bound,
+    model_order_exponent,
+    variance_threshold,
+)
+from tvbo.theory.cusum import (
+    average_run_length,
+    cusum_step,
+    cusum_threshold,
+    detection_delay,
+    detection_probability,
+)
 from tvbo.theory.greedy import InformationGain, greedy_information_gain
 from tvbo.theory.information import drifting_covariance, information_by_round, mutual_information
 from tvbo.theory.information_orders import (
@@ -37,15 +52,25 @@ __all__ = [
     "TailConstants",
     "additive_covariance",
     "additive_information_gain",
+    "average_run_length",
     "block_length",
     "cgp_ucb_regret_bound",
+    "compression_budget",
+    "compression_regret_exponent",
+    "cusum_step",
+    "cusum_threshold",
+    "detection_delay",
+    "detection_probability",
     "drifting_covariance",
     "greedy_information_gain",
     "information_by_round",
     "information_gain_by_blocks",
+    "information_model_order_bound",
     "linear_information_order",
     "lower_bound_order",
     "matern_information_order",
+    "model_order_bound",
+    "model_order_exponent",
     "mutual_information",
     "product_covariance",
     "product_information_gain",
@@ -56,4 +81,5 @@ __all__ = [
     "tail_constants",
     "tv_gp_ucb_order",
     "tv_gp_ucb_regret_bound",
+    "variance_threshold",
 ]
