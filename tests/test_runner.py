@@ -47,8 +47,11 @@ def test_frame_and_csv(problem, tmp_path):
         "optimal_value",
         "regret",
         "average_regret",
+        "evaluated",
+        "informative",
         "model_size",
         "seconds",
+        "evaluation_seconds",
     ]
     assert frame["model_size"].tolist() == list(range(6))
     assert (frame["seconds"] > 0).all()

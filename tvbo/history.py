@@ -22,11 +22,12 @@ class Round:
     Args:
         trial: What was asked.
         context: The context of the round, ``c``, told to the optimizer or not; None without.
-        reward: The outcome as observed, noise included; NaN until it arrives.
+        reward: The outcome as observed, noise included; NaN until it arrives, or if it was skipped.
         value: The true value of the action at that time.
         optimal_value: The best true value at that time.
         model_size: Number of observations that the choice rested on.
         seconds: Time that ask and the tells before it took.
+        evaluation_seconds: Time that the evaluation took; nothing for a skipped trial.
     """
 
     trial: Trial
@@ -36,6 +37,7 @@ class Round:
     optimal_value: float
     model_size: int
     seconds: float
+    evaluation_seconds: float = 0.0
 
 
 @dataclass
@@ -105,12 +107,25 @@ class History:
         return self._column([r.seconds for r in self.rounds])
 
     @property
+    def evaluation_seconds(self) -> Tensor:
+        """Seconds that each evaluation took, ``n``."""
+        return self._column([r.evaluation_seconds for r in self.rounds])
+
+    @property
+    def evaluated(self) -> Tensor:
+        """Whether the action of each round was evaluated, not skipped, ``n``."""
+        return torch.tensor([not r.trial.skipped for r in self.rounds])
+
+    @property
     def model_size(self) -> Tensor:
         """Number of observations behind each choice, ``n``."""
         return torch.tensor([r.model_size for r in self.rounds])
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per round: trial, time, action, context, rewards, regret, size, seconds."""
+        """One row per round: trial, time, action, context, rewards, regret, size, seconds.
+
+        And whether the action was evaluated, and its outcome kept.
+        """
         frame = pd.DataFrame(
             {
                 "trial": [r.trial.id for r in self.rounds],
@@ -128,8 +143,11 @@ class History:
         frame["optimal_value"] = [r.optimal_value for r in self.rounds]
         frame["regret"] = self.regret.tolist()
         frame["average_regret"] = self.average_regret.tolist()
+        frame["evaluated"] = [not r.trial.skipped for r in self.rounds]
+        frame["informative"] = [r.trial.informative for r in self.rounds]
         frame["model_size"] = [r.model_size for r in self.rounds]
         frame["seconds"] = [r.seconds for r in self.rounds]
+        frame["evaluation_seconds"] = [r.evaluation_seconds for r in self.rounds]
         return frame
 
     def to_csv(self, path: str | Path) -> None:

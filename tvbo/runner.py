@@ -35,6 +35,8 @@ def run(
 ) -> History:
     """Ask, observe, tell, record, for ``horizon`` rounds.
 
+    A trial that the optimizer skips is not observed; its action is scored like any other.
+
     Args:
         problem: What is observed and how it is scored.
         optimizer: Asked once per round.
@@ -49,8 +51,8 @@ def run(
         label: What the bar says; default the name of the optimizer's class.
 
     Returns:
-        The history. Outcomes that had not arrived at the end are NaN in its rewards and stay open
-        in the optimizer.
+        The history. Outcomes of skipped trials are NaN in its rewards; those that had not arrived
+        at the end, too, and they stay open in the optimizer.
 
     Raises:
         ValueError: if ``horizon`` is not positive, ``times`` does not give ``horizon`` times or
@@ -75,9 +77,12 @@ def run(
         # As the optimizer understood it: what single precision rounded is undone.
         context = context if trial.context is None else trial.context
         row = problem.columns.rows(trial.X, trial.t, context)
-        reward = problem(row).item()
-        arrival = t + _checked_delay(delay, trial)
-        heapq.heappush(coming, (arrival, len(history), trial, reward))
+        started = time.perf_counter()
+        if not trial.skipped:
+            reward = problem(row).item()
+            arrival = t + _checked_delay(delay, trial)
+            heapq.heappush(coming, (arrival, len(history), trial, reward))
+        evaluation_seconds = time.perf_counter() - started
         history.rounds.append(
             Round(
                 trial=trial,
@@ -87,6 +92,7 @@ def run(
                 optimal_value=problem.optimal_value(t, context),
                 model_size=optimizer.model_size,
                 seconds=seconds,
+                evaluation_seconds=evaluation_seconds,
             )
         )
     _tell_arrived(optimizer, history, coming, until=times[-1])

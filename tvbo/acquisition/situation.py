@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
 from botorch.models.model import Model
-from torch import Tensor
+from torch import Generator, Tensor
 
 from tvbo.acquisition.beta import BetaSchedule
 from tvbo.columns import Columns
 from tvbo.observations import Observations
+
+if TYPE_CHECKING:
+    from tvbo.acquisition.domain import Domain
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class Situation:
         context: ``c``-dimensional context, or None.
         columns: How rows are laid out.
         observations: The observations that the model saw.
+        domain: The actions that can be chosen; None where nothing asks for them.
+        generator: Source of randomness for what an acquisition has to search by itself.
     """
 
     round: int
@@ -31,6 +37,8 @@ class Situation:
     context: Tensor | None
     columns: Columns
     observations: Observations
+    domain: Domain | None = None
+    generator: Generator | None = None
 
     def rows(self, X: Tensor) -> Tensor:
         """Actions ``... x d`` as rows at the present time and context."""

@@ -80,7 +80,7 @@ class Optimizer(ABC):
                 time, with a tell after each, see one another's outcomes.
 
         Returns:
-            A trial, open until it is told.
+            A trial, open until it is told, unless it is ``skipped``.
 
         Raises:
             InputDataError: if ``t`` is not finite, or lies before an earlier ask or outcome, or
@@ -97,9 +97,10 @@ class Optimizer(ABC):
             )
         context = self._check_context(context)
         X = self._choose(round_number, t, context)
+        trial = self._judge(self._new_trial(X, t, context))
         self._num_asked = round_number
         self._t = t
-        return self._open_trial(X, t, context)
+        return trial if trial.skipped else self._open_trial(trial)
 
     def attach(self, X: Tensor, t: float, context: Tensor | None = None) -> Trial:
         """Open a trial with an action of the caller's choice, such as a row of a log.
@@ -120,7 +121,8 @@ class Optimizer(ABC):
             raise BotorchTensorDimensionError(
                 f"Expected one action, 1 x {self.domain.dim}. Got X.shape={tuple(X.shape)}."
             )
-        return self._open_trial(self.domain.snap(X), check_time(t), self._check_context(context))
+        X, t, context = self.domain.snap(X), check_time(t), self._check_context(context)
+        return self._open_trial(self._new_trial(X, t, context))
 
     def tell(
         self, trial: Trial | int, Y: Tensor | float, Yvar: Tensor | float | None = None
@@ -133,7 +135,7 @@ class Optimizer(ABC):
             Yvar: Variance of the noise in ``Y``, where known.
 
         Raises:
-            TrialError: if the trial is unknown, or was told already.
+            TrialError: if the trial is unknown, was told already, or was skipped.
             InputDataError: if ``Y`` or ``Yvar`` is not finite, or ``Yvar`` negative. The trial
                 stays open.
             BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is more than one number.
@@ -193,17 +195,30 @@ class Optimizer(ABC):
         """The context as far as the model's rows have a place for it."""
         return context if self.columns.num_contexts else None
 
-    def _open_trial(self, X: Tensor, t: float, context: Tensor | None) -> Trial:
+    def _judge(self, trial: Trial) -> Trial:
+        """The trial that was chosen, with what is expected of its outcome."""
+        return trial
+
+    def _new_trial(self, X: Tensor, t: float, context: Tensor | None) -> Trial:
         self._num_trials += 1
-        trial = Trial(self._num_trials, X, t, context)
+        return Trial(self._num_trials, X, t, context)
+
+    def _open_trial(self, trial: Trial) -> Trial:
         self._open[trial.id] = trial
         return trial
 
     def _find(self, trial: Trial | int) -> Trial:
         trial_id = trial.id if isinstance(trial, Trial) else trial
         known = isinstance(trial_id, int) and 1 <= trial_id <= self._num_trials
+        if known and isinstance(trial, Trial) and trial.skipped:
+            raise TrialError(
+                f"Expected an open trial. Got trial {trial_id}, skipped: it was not worth its "
+                "evaluation. Attach its action to tell an outcome nevertheless."
+            )
         if known and trial_id not in self._open:
-            raise TrialError(f"Expected an open trial. Got trial {trial_id}, told already.")
+            raise TrialError(
+                f"Expected an open trial. Got trial {trial_id}, told already or skipped."
+            )
         if known:
             mine = self._open[trial_id]
             if isinstance(trial, Trial) and not _same(trial, mine):

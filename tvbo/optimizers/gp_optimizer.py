@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 
 import torch
 from botorch.acquisition import PosteriorMean
@@ -12,29 +13,37 @@ from torch import Generator, Tensor
 from tvbo.acquisition import Acquisition, Domain, Situation
 from tvbo.columns import Columns
 from tvbo.contexts import Contexts
+from tvbo.models.covariance import noise_variance
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.recommendation import Policy, Recommendation
+from tvbo.optimizers.refusals import Refusals
 from tvbo.optimizers.surrogate import Surrogate
 from tvbo.optimizers.trial import Trial
-from tvbo.retention import KeepAll, Retention
+from tvbo.retention import KeepAll, Prediction, Retention
 
 
 class GPOptimizer(Optimizer):
     """Bayesian optimization by ask/tell.
 
     One round is: drop what retention no longer keeps, build the model, maximize the acquisition at
-    the present time. Outcomes told late enter with the time at which they were sampled.
+    the present time. Outcomes told late enter with the time at which they were sampled. Where the
+    retention policy judges whether an outcome is worth having, the trial says so.
 
     Args:
         domain: The set of actions.
         surrogate: Builds the model.
         acquisition: Builds the acquisition function: :class:`tvbo.acquisition.UCB`, or any function
             of a model and a :class:`tvbo.acquisition.Situation` to a BoTorch acquisition.
-        retention: Which observations stay; all by default.
+        retention: Which observations stay, and which outcomes enter; all by default. The loop works
+            on a copy, ``optimizer.retention``, since a policy may learn from what it is told.
         columns: How the rows of the model are laid out; as in :class:`Optimizer`.
         generator: Source of every random choice; default a fresh one with seed 0.
         contexts: The contexts to expect, as in :class:`Optimizer`.
+
+    Attributes:
+        observations: The observations held.
+        refusals: The record of trials whose outcome is not wanted.
     """
 
     def __init__(
@@ -50,9 +59,11 @@ class GPOptimizer(Optimizer):
         super().__init__(domain, columns, generator, contexts)
         self.surrogate = surrogate
         self.acquisition = acquisition
-        self.retention = KeepAll() if retention is None else retention
+        self.retention = KeepAll() if retention is None else deepcopy(retention)
+        self.refusals = Refusals()
         self.observations = Observations.empty(self.columns)
         self._num_told = 0
+        self._predictions: dict[int, Prediction] = {}
 
     @property
     def model_size(self) -> int:
@@ -110,14 +121,54 @@ class GPOptimizer(Optimizer):
         situation = self._situation(round_number, t, context, self.observations)
         return self.domain.maximize(self.acquisition(model, situation), situation, self.generator)
 
+    def _judge(self, trial: Trial) -> Trial:
+        if not self.retention.needs_prediction:
+            return trial
+        prediction = self._predict(trial)
+        refusal = self.retention.judge(prediction, len(self.observations))
+        trial = replace(
+            trial,
+            informative=refusal is None,
+            information_gain=prediction.information_gain,
+            skipped=refusal is not None and refusal.skip,
+        )
+        if refusal is not None:
+            self.refusals.add(trial, refusal)
+        if not trial.skipped:
+            self._predictions[trial.id] = prediction
+        return trial
+
+    def _predict(self, trial: Trial) -> Prediction:
+        row = self.columns.rows(trial.X, trial.t, self._seen(trial.context))
+        with torch.no_grad():
+            posterior = self.model.posterior(row)
+        return Prediction(
+            t=trial.t,
+            mean=posterior.mean.item(),
+            variance=posterior.variance.item(),
+            noise_variance=noise_variance(self.model),
+        )
+
     def _learn(self, trial: Trial, observation: Observations) -> None:
-        self.observations = self.observations.append(observation)
+        if trial.informative:
+            self.observations = self.observations.append(observation)
         self._num_told += 1
+        prediction = self._predictions.pop(trial.id, None)
+        if prediction is not None:
+            self.retention.learn(prediction, observation.Y.item())
 
     def _situation(
         self, round_number: int, t: float, context: Tensor | None, observations: Observations
     ) -> Situation:
-        return Situation(round_number, t, self._seen(context), self.columns, observations)
+        return Situation(
+            round=round_number,
+            t=t,
+            context=self._seen(context),
+            columns=self.columns,
+            observations=observations,
+            domain=self.domain,
+            generator=self.generator,
+        )
 
     def _model_at(self, t: float) -> Model:
         """The model that an ask at ``t`` would rest on, without dropping anything for it."""

@@ -97,6 +97,12 @@ class SeparateContexts(Optimizer):
         self._inner[self._num_trials + 1] = trial
         return trial.X
 
+    def _judge(self, trial: Trial) -> Trial:
+        inner = self._inner[trial.id]
+        if inner.skipped:
+            del self._inner[trial.id]
+        return replace(inner, id=trial.id, context=trial.context)
+
     def _learn(self, trial: Trial, observation: Observations) -> None:
         loop = self.loop(trial.context)
         if trial.id not in self._inner:

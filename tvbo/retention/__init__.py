@@ -1,5 +1,24 @@
-"""Which observations the next model sees: all, a block, a window."""
+"""Which observations the next model sees, and which outcomes are worth having."""
 
-from tvbo.retention.policies import KeepAll, Reset, Retention, SlidingWindow, StaleCutoff
+from tvbo.retention.base import Prediction, Refusal, Retention
+from tvbo.retention.chain import Chain
+from tvbo.retention.entropy import EntropyThreshold
+from tvbo.retention.event_reset import EventReset
+from tvbo.retention.policies import KeepAll, Reset, SlidingWindow, StaleCutoff, StaleErrorBound
+from tvbo.retention.size_limit import SizeLimit, marginal_information
 
-__all__ = ["KeepAll", "Reset", "Retention", "SlidingWindow", "StaleCutoff"]
+__all__ = [
+    "Chain",
+    "EntropyThreshold",
+    "EventReset",
+    "KeepAll",
+    "Prediction",
+    "Refusal",
+    "Reset",
+    "Retention",
+    "SizeLimit",
+    "SlidingWindow",
+    "StaleCutoff",
+    "StaleErrorBound",
+    "marginal_information",
+]

@@ -1,10 +1,10 @@
-"""Which observations the next model sees."""
+"""Policies that go by time alone."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple
 
 import torch
 from botorch.models.model import Model
@@ -13,32 +13,16 @@ from torch import Tensor
 from tvbo.columns import check_forgetting_rate
 from tvbo.kernels import temporal_correlation
 from tvbo.observations import Observations
-
-
-class Retention(Protocol):
-    """A rule that answers which observations stay."""
-
-    def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
-        """A mask, ``n``, over the observations: True stays, False is dropped for good.
-
-        Args:
-            observations: What the optimizer holds; the last column of X is time.
-            model: The model of the round before, None in the first round.
-            t: The present time.
-        """
+from tvbo.retention.base import Retention
 
 
 @dataclass(frozen=True)
-class KeepAll:
+class KeepAll(Retention):
     """Every observation stays."""
 
-    def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
-        """All True."""
-        return torch.ones(len(observations), dtype=torch.bool)
-
 
 @dataclass(frozen=True)
-class Reset:
+class Reset(Retention):
     """Start afresh every ``every`` units of time (R-GP-UCB: Bogunovic et al., 2016, Algorithm 1).
 
     With rounds for times, ``t = 1, 2, ...``, the model is reset where ``t mod N = 1``: the blocks
@@ -65,7 +49,7 @@ class Reset:
 
 
 @dataclass(frozen=True)
-class SlidingWindow:
+class SlidingWindow(Retention):
     """Only the last ``length`` units of time.
 
     Args:
@@ -85,15 +69,30 @@ class SlidingWindow:
         return t - observations.X[:, -1] <= self.length
 
 
+class StaleErrorBound(NamedTuple):
+    """What :class:`StaleCutoff` can cost, at one action.
+
+    Attributes:
+        variance_growth: The most by which the posterior variance is larger, in squared units of
+            the reward.
+        mean_shift: The most that the root mean square shift of the posterior mean can be, over
+            functions and outcomes drawn from the model, in units of the reward.
+    """
+
+    variance_growth: float
+    mean_shift: float
+
+
 @dataclass(frozen=True)
-class StaleCutoff:
+class StaleCutoff(Retention):
     r"""Drop what the drift has made worthless.
 
     An observation of age :math:`a` has weight :math:`w = (1 - \varepsilon)^a`: the squared
-    correlation of what it saw with the present. Without the observations of weight at most
-    ``tol``, no posterior variance grows by more than the share ``tol`` of the prior variance. A
-    dense posterior mean moves by about :math:`\sqrt{\text{tol}}` prior standard deviations at
-    most; a streaming one, which carries its sum forward, by nothing.
+    correlation of what it saw with the present. Those of weight at most ``tol`` go. What that costs
+    is bounded by :meth:`error_bound`: at present, no posterior variance grows by more than the
+    share ``tol`` of the prior variance, and a dense posterior mean moves by
+    :math:`\sqrt{\text{tol}}` prior standard deviations at most, in root mean square. A streaming
+    mean, which carries its sum forward, does not move at the moment of dropping.
 
     Args:
         forgetting_rate: ε per unit of time, in [0, 1]; with 0 all stay.
@@ -116,6 +115,48 @@ class StaleCutoff:
         age = t - observations.X[:, -1]
         rate = torch.as_tensor(self.forgetting_rate, dtype=age.dtype)
         return temporal_correlation(age, rate).square() > self.tol
+
+    def error_bound(self, prior_variance: float = 1.0) -> StaleErrorBound:
+        r"""How far the posterior can be from the one that drops nothing, now or later.
+
+        Where :math:`v = k(x, x)`, with :math:`A` kept and :math:`B` dropped,
+
+        .. math:: 0 \le \mathrm{Var}[f_t(x) \mid A] - \mathrm{Var}[f_t(x) \mid A, B]
+            = \mathrm{E}\big[(\mu_{AB}(x) - \mu_A(x))^2\big] \le \text{tol} \cdot v.
+
+        The equality is the law of total variance, so the shift of the mean is bounded on average
+        over the model, not for each data set: outcomes far out of what the model expects can move
+        it further. The inequality is attained by an outcome without noise at ``x`` itself, of
+        weight ``tol``, where nothing is kept.
+
+        It holds where the model is the kernel over actions and contexts times
+        :math:`(1-\varepsilon)^{|\Delta t|/2}` with this ε or a larger one; everything kept is newer
+        than everything dropped, which is so by construction; and time runs forward: nothing kept
+        is later than ``t``.
+
+        *Proof.* Let ``s`` be the newest dropped time, :math:`\phi = (1-\varepsilon)^{(t-s)/2}`. On
+        the rows concerned, :math:`f_u(x) = q(x)^\top z_u`, with :math:`\|q(x)\|^2 = v` and
+        independent processes in the coordinates of :math:`z`, each of variance 1 and correlation as
+        in time. Given :math:`z_s`, no more is learned from ``B``: so the growth is at most
+        :math:`q^\top (P - R) q`, with :math:`P` and :math:`R` the covariances of :math:`z_t` after
+        filtering ``A`` from :math:`z_s` unknown and known. The difference of two solutions of a
+        Riccati equation is :math:`P - R = \Phi_P \Phi_R^\top`, where :math:`\Phi_P` is :math:`\phi`
+        times the product over the steps of :math:`P_j (\phi_j^2 P_{j-1} + (1 - \phi_j^2) I)^{-1}`.
+        Regrouped, each :math:`(\phi_j^2 P_{j-1} + (1 - \phi_j^2) I)^{-1} P_{j-1}` has norm at most
+        1, since :math:`P_{j-1} \le I`; so :math:`\|\Phi_P\| \le \phi`. The same with
+        :math:`R_j \le (1 - (1-\varepsilon)^{t_j - s}) I`, whose factors telescope, gives
+        :math:`\|\Phi_R\| \le \phi`. Hence :math:`P - R \le \phi^2 I`.
+
+        Args:
+            prior_variance: :math:`v`, the largest one, in squared units of the reward.
+
+        Raises:
+            ValueError: if ``prior_variance`` is not positive and finite.
+        """
+        if not 0 < prior_variance < math.inf:
+            raise ValueError(f"Expected prior_variance > 0 and finite. Got {prior_variance}.")
+        growth = self.tol * prior_variance
+        return StaleErrorBound(variance_growth=growth, mean_shift=math.sqrt(growth))
 
 
 def _check_positive(name: str, value: float) -> None:

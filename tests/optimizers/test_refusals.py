@@ -1,0 +1,289 @@
+"""Trials that are not worth their evaluation, or not worth keeping; and the record of them."""
+
+import math
+import pickle
+
+import pandas as pd
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from gpytorch.kernels import RBFKernel
+
+from tvbo import recipes
+from tvbo.optimizers import Refusals, RefusedTrial, Trial, TrialError
+from tvbo.optimizers import refusals as refusals_module
+from tvbo.retention import EntropyThreshold, Prediction, Refusal, Retention
+
+NOISE = 0.1
+BUDGET = 0.2
+CHOICES = torch.tensor([[0.0], [0.4], [1.0]], dtype=torch.float64)
+
+
+def rbf():
+    kernel = RBFKernel().double()
+    kernel.lengthscale = torch.tensor(0.5, dtype=torch.float64)
+    return kernel
+
+
+def loop(mode="skip", budget=BUDGET, retention=None, **options):
+    given = {"choices": CHOICES, "covar_module": rbf(), "noise_variance": NOISE, **options}
+    return recipes.gp_ucb(retention=retention or EntropyThreshold(budget, mode), **given)
+
+
+def outcome(trial):
+    return math.sin(4 * trial.X.item()) + 0.2 * math.sin(7.0 * trial.id)
+
+
+def until_refused(optimizer, rounds=60):
+    """The first refused trial; those before it are told."""
+    for _ in range(rounds):
+        trial = optimizer.ask()
+        if not trial.informative:
+            return trial
+        optimizer.tell(trial, outcome(trial))
+    raise AssertionError("nothing was refused")
+
+
+def variance_of(optimizer, trial):
+    """From the observations held, with a dense inverse."""
+    X = optimizer.observations.X[:, 0]
+    K = (-((X.unsqueeze(-1) - X) ** 2) / (2 * 0.5**2)).exp()
+    k = (-((X - trial.X.item()) ** 2) / (2 * 0.5**2)).exp()
+    covar = K + NOISE * torch.eye(len(X), dtype=torch.float64)
+    return (1 - k @ torch.linalg.inv(covar) @ k).item()
+
+
+def test_a_skipped_trial_says_so():
+    optimizer = loop()
+    trial = until_refused(optimizer)
+    assert trial.skipped is True
+    assert trial.informative is False
+    gain = 0.5 * math.log(1 + variance_of(optimizer, trial) / NOISE)
+    assert trial.information_gain == pytest.approx(gain, abs=1e-11)
+    assert trial.information_gain <= BUDGET
+
+
+def test_informative_trials_say_what_they_promise():
+    optimizer = loop()
+    for _ in range(4):
+        trial = optimizer.ask()
+        gain = 0.5 * math.log(1 + variance_of(optimizer, trial) / NOISE)
+        assert trial.information_gain == pytest.approx(gain, abs=1e-11)
+        assert trial.information_gain > BUDGET
+        assert (trial.informative, trial.skipped) == (True, False)
+        optimizer.tell(trial, outcome(trial))
+
+
+def test_without_a_threshold_no_gain_is_computed():
+    optimizer = recipes.gp_ucb(choices=CHOICES, covar_module=rbf(), noise_variance=NOISE)
+    trial = optimizer.ask()
+    assert (trial.informative, trial.information_gain, trial.skipped) == (True, None, False)
+    assert len(optimizer.refusals) == 0
+
+
+def test_a_skipped_trial_is_not_open_and_changes_no_model():
+    optimizer = loop()
+    trial = until_refused(optimizer)
+    assert optimizer.open_trials == ()
+    held, size = optimizer.observations, optimizer.model_size
+    rows = torch.cat([CHOICES, torch.full((3, 1), trial.t)], dim=-1).unsqueeze(1)
+    before = optimizer.model.posterior(rows)
+    second = optimizer.ask()
+    assert second.skipped
+    after = optimizer.model.posterior(rows + torch.tensor([0.0, 1.0]))
+    assert optimizer.observations is held
+    assert optimizer.model_size == size
+    assert torch.equal(before.mean, after.mean)
+    assert torch.equal(before.variance, after.variance)
+
+
+def test_rounds_go_on_over_skipped_trials():
+    optimizer = loop()
+    trial = until_refused(optimizer)
+    following = optimizer.ask()
+    assert (following.id, following.t) == (trial.id + 1, trial.t + 1)
+
+
+def test_a_skipped_trial_cannot_be_told():
+    optimizer = loop()
+    trial = until_refused(optimizer)
+    for given in (trial, pickle.loads(pickle.dumps(trial))):
+        with pytest.raises(
+            TrialError, match=f"Got trial {trial.id}, skipped: .* Attach its action"
+        ):
+            optimizer.tell(given, 0.5)
+    size = optimizer.model_size
+    with pytest.raises(TrialError, match=f"Got trial {trial.id}, told already or skipped"):
+        optimizer.tell(trial.id, 0.5)
+    assert optimizer.model_size == size
+    with pytest.raises(TrialError, match="unknown trial 99"):
+        optimizer.tell(99, 0.5)
+
+
+def test_a_skipped_action_may_be_attached():
+    optimizer = loop()
+    trial = until_refused(optimizer)
+    size = optimizer.model_size
+    attached = optimizer.attach(trial.X, trial.t)
+    assert attached.informative
+    assert attached.information_gain is None
+    optimizer.tell(attached, 0.3)
+    assert optimizer.model_size == size + 1
+    assert len(optimizer.refusals) == 1
+
+
+def test_a_discarded_trial_is_open_and_told_but_not_kept():
+    optimizer = loop("discard")
+    trial = until_refused(optimizer)
+    assert (trial.informative, trial.skipped) == (False, False)
+    assert optimizer.open_trials == (trial,)
+    held = optimizer.observations
+    optimizer.tell(trial.id, 1e6)
+    assert optimizer.open_trials == ()
+    assert optimizer.observations is held
+    assert optimizer.recommend().mean < 10
+    with pytest.raises(TrialError, match="told already"):
+        optimizer.tell(trial, 1e6)
+
+
+def test_a_discarded_outcome_is_still_checked():
+    optimizer = loop("discard")
+    trial = until_refused(optimizer)
+    with pytest.raises(InputDataError, match="Expected finite Y. Got nan"):
+        optimizer.tell(trial, float("nan"))
+    assert optimizer.open_trials == (trial,)
+    optimizer.tell(trial, 0.5)
+
+
+class Notebook(Retention):
+    """Learns, and has no opinion; or refuses, for a reason of its own."""
+
+    needs_prediction = True
+
+    def __init__(self, refusal=None):
+        self.refusal = refusal
+        self.learned = []
+
+    def judge(self, prediction, num_held):
+        return self.refusal
+
+    def learn(self, prediction, Y):
+        self.learned.append((prediction, Y))
+
+
+def test_other_policies_learn_from_what_is_discarded():
+    optimizer = loop(retention=EntropyThreshold(BUDGET, "discard") & Notebook())
+    trials = []
+    for _ in range(30):
+        trials.append(optimizer.ask())
+        optimizer.tell(trials[-1], outcome(trials[-1]))
+    learned = optimizer.retention.policies[1].learned
+    assert [y for _, y in learned] == [outcome(trial) for trial in trials]
+    assert [p.t for p, _ in learned] == [trial.t for trial in trials]
+    assert [p.information_gain for p, _ in learned] == [t.information_gain for t in trials]
+    assert 0 < optimizer.refusals.num_discarded == 30 - optimizer.model_size
+
+
+def test_nothing_is_learned_of_what_is_skipped_or_attached():
+    optimizer = loop(retention=EntropyThreshold(BUDGET) & Notebook())
+    optimizer.tell(optimizer.attach(CHOICES[0], 0.0), 0.1)
+    told = 0
+    for _ in range(30):
+        trial = optimizer.ask()
+        if not trial.skipped:
+            optimizer.tell(trial, outcome(trial))
+            told += 1
+    assert len(optimizer.retention.policies[1].learned) == told == optimizer.model_size - 1
+
+
+def test_the_prediction_is_that_of_the_time_of_asking():
+    """Told late, when the model knows more: the residual is still one of a forecast."""
+    optimizer = loop(retention=Notebook())
+    first = optimizer.ask()
+    for _ in range(5):
+        trial = optimizer.ask()
+        optimizer.tell(trial, 1.0)
+    optimizer.tell(first, 0.7)
+    prediction, Y = optimizer.retention.learned[-1]
+    assert (prediction.t, Y) == (first.t, 0.7)
+    expected = Prediction(t=1.0, mean=0.0, variance=1.0, noise_variance=NOISE)
+    assert prediction == expected
+
+
+def test_the_record():
+    optimizer = loop()
+    trial = until_refused(optimizer)
+    refusals = optimizer.refusals
+    assert (len(refusals), refusals.num_skipped, refusals.num_discarded) == (1, 1, 0)
+    assert refusals.recent[0].trial is trial
+    gain = f"{trial.information_gain:.3g}"
+    assert refusals.recent[0].reason == (
+        f"predicted gain of {gain} nats is within the budget of 0.2"
+    )
+
+
+def test_the_record_of_discards():
+    optimizer = loop("discard")
+    trial = until_refused(optimizer)
+    refusals = optimizer.refusals
+    assert (len(refusals), refusals.num_skipped, refusals.num_discarded) == (1, 0, 1)
+    assert refusals.recent[0].trial is trial
+
+
+def test_the_record_as_a_table(tmp_path):
+    optimizer = recipes.cgp_ucb(
+        choices=CHOICES,
+        contexts=torch.tensor([[0.0, 1.0], [2.0, 1.0]]),
+        covar_module=rbf(),
+        noise_variance=NOISE,
+        retention=EntropyThreshold(5.0),
+    )
+    trials = [optimizer.ask(t, context) for t, context in ((1.5, [0.0, 1.0]), (2.5, [2.0, 1.0]))]
+    frame = optimizer.refusals.to_frame()
+    assert list(frame.columns) == [
+        "trial",
+        "t",
+        "action_0",
+        "context_0",
+        "context_1",
+        "information_gain",
+        "skipped",
+        "reason",
+    ]
+    assert frame["trial"].tolist() == [1, 2]
+    assert frame["t"].tolist() == [1.5, 2.5]
+    assert frame["action_0"].tolist() == [trial.X.item() for trial in trials]
+    assert frame["context_0"].tolist() == [0.0, 2.0]
+    assert frame["information_gain"].tolist() == [trial.information_gain for trial in trials]
+    assert frame["skipped"].tolist() == [True, True]
+    optimizer.refusals.to_csv(tmp_path / "refusals.csv")
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "refusals.csv"), frame)
+
+
+@pytest.mark.xfail(strict=True, raises=pd.errors.EmptyDataError, reason="no columns without rows")
+def test_an_empty_record_can_be_read_back(tmp_path):
+    optimizer = loop()
+    optimizer.ask()
+    optimizer.refusals.to_csv(tmp_path / "refusals.csv")
+    assert len(pd.read_csv(tmp_path / "refusals.csv")) == 0
+
+
+def test_a_record_without_end_forgets_the_oldest(monkeypatch):
+    monkeypatch.setattr(refusals_module, "RECENT", 3)
+    refusals = Refusals()
+    for i in range(1, 6):
+        trial = Trial(i, CHOICES[:1], float(i), informative=False, information_gain=0.1)
+        refusals.add(trial, Refusal(f"no. {i}", skip=i % 2 == 0))
+    assert [refused.trial.id for refused in refusals.recent] == [3, 4, 5]
+    assert refusals.recent[-1] == RefusedTrial(trial, "no. 5")
+    assert (len(refusals), refusals.num_skipped, refusals.num_discarded) == (5, 2, 3)
+
+
+def test_a_policy_of_ones_own_may_refuse():
+    optimizer = loop(retention=Notebook(Refusal("a hunch", skip=False)))
+    trial = optimizer.ask()
+    assert (trial.informative, trial.skipped) == (False, False)
+    optimizer.tell(trial, 1.0)
+    assert optimizer.model_size == 0
+    assert optimizer.retention.learned[0][1] == 1.0
+    assert optimizer.refusals.recent[0].reason == "a hunch"

@@ -1,0 +1,69 @@
+"""What a model predicts of an outcome, and a policy without an opinion."""
+
+import math
+
+import pytest
+import torch
+
+from tvbo.observations import Observations
+from tvbo.retention import Chain, Prediction, Retention
+
+
+def prediction(variance=2.0, noise_variance=0.5, mean=1.0):
+    return Prediction(t=3.0, mean=mean, variance=variance, noise_variance=noise_variance)
+
+
+@pytest.mark.parametrize("variance", [1e-14, 3e-5, 0.7, 40.0, 1e12])
+@pytest.mark.parametrize("noise_variance", [1e-9, 0.02, 5.0])
+def test_gain_by_its_inverse(variance, noise_variance):
+    """(2.12) solved for the variance: sigma^2 (e^{2 gain} - 1)."""
+    gain = prediction(variance, noise_variance).information_gain
+    assert noise_variance * math.expm1(2 * gain) == pytest.approx(variance, rel=1e-12, abs=0)
+
+
+def test_gain_is_the_difference_of_two_entropies():
+    gain = prediction(2.0, 0.5).information_gain
+    entropies = [0.5 * math.log(2 * math.pi * math.e * variance) for variance in (2.5, 0.5)]
+    assert gain == pytest.approx(entropies[0] - entropies[1], rel=1e-14)
+
+
+def test_gain_without_noise_is_all_or_nothing():
+    assert prediction(1e-30, 0.0).information_gain == math.inf
+    assert prediction(0.0, 0.0).information_gain == 0.0
+
+
+def test_gain_of_what_is_certain():
+    assert prediction(0.0, 0.5).information_gain == 0.0
+
+
+def test_standardized_outcomes_are_standard_normal(generator):
+    """Function values and noise drawn as predicted: mean and variance within 4 standard errors."""
+    n = 40_000
+    draws = torch.randn(2, n, generator=generator, dtype=torch.float64)
+    outcomes = 1.0 + 2.0**0.5 * draws[0] + 0.5**0.5 * draws[1]
+    told = prediction()
+    residuals = torch.tensor([told.standardized(y) for y in outcomes.tolist()])
+    assert abs(residuals.mean().item()) < 4 / n**0.5
+    assert abs(residuals.var().item() - 1) < 4 * (2 / n) ** 0.5
+
+
+def test_an_outcome_that_was_certain_cannot_be_standardized():
+    with pytest.raises(ZeroDivisionError):
+        prediction(0.0, 0.0).standardized(1.0)
+
+
+def test_a_policy_without_an_opinion_keeps_and_admits_all():
+    policy = Retention()
+    X = torch.rand(4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert policy.keep(Observations(X, X[:, :1]), None, 9.0).tolist() == [True] * 4
+    assert policy.judge(prediction(0.0), num_held=0) is None
+    policy.learn(prediction(), 1e9)
+    assert not policy.needs_prediction
+
+
+def test_and_joins_in_order():
+    one, two = Retention(), Retention()
+    both = one & two
+    assert isinstance(both, Chain)
+    assert both.policies[0] is one
+    assert both.policies[1] is two

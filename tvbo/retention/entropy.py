@@ -1,0 +1,101 @@
+"""Keep only what informs (Bedi et al., compressed GP bandits)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tvbo.retention.base import Prediction, Refusal, Retention
+from tvbo.theory.compression import compression_budget
+
+Mode = Literal["skip", "discard"]
+
+
+@dataclass(frozen=True)
+class EntropyThreshold(Retention):
+    r"""Refuse an outcome whose conditional entropy says that it would inform too little.
+
+    An outcome :math:`y` at :math:`x` enters the model only if it is expected to bring more than
+    the budget :math:`\epsilon` (Bedi et al., Algorithm 1 and (2.12)):
+
+    .. math:: \tfrac{1}{2} \log\big(2 \pi e (\sigma^2 + \sigma_D^2(x))\big)
+        > \log \sqrt{2 \pi e \sigma^2} + \epsilon
+        \iff \tfrac{1}{2} \log\big(1 + \sigma_D^2(x) / \sigma^2\big) > \epsilon
+        \iff \sigma_D^2(x) > \sigma^2 (e^{2 \epsilon} - 1).
+
+    The test does not need the outcome, so in mode ``"skip"`` the action need not even be tried:
+    ``trial.skipped`` is True, the trial is not open and the model stays as it is. Where an action
+    must be taken in any case, ``"discard"`` opens the trial as ever, lets other policies learn from
+    its outcome, and leaves it out of the model.
+
+    Under drift, variance returns: what was refused becomes worth sampling again without any rule to
+    say so. Without drift, skipping ends a loop in effect: as long as the model does not change,
+    only a growing β changes the action. One action may be sampled about :math:`1/(2\epsilon)`
+    times before the test refuses it, since ``n`` repeats leave :math:`\sigma_D^2 = \sigma^2 / n` at
+    most; with the paper's :math:`\epsilon = 10^{-4}` that is 5,000 times.
+
+    Trials that the caller attaches are not judged.
+
+    Args:
+        budget: ε in nats, at least 0; 0 refuses nothing.
+        mode: ``"skip"`` or ``"discard"``.
+        floor: While fewer observations than this are held, nothing is refused.
+
+    Raises:
+        ValueError: if ``budget`` is negative or not finite, ``mode`` is unknown, or ``floor`` is no
+            whole number from 0.
+
+    Example:
+        >>> optimizer = recipes.gp_ucb(..., retention=EntropyThreshold(0.02))
+        >>> trial = optimizer.ask()
+        >>> if not trial.skipped:
+        ...     optimizer.tell(trial, evaluate(trial.X))
+    """
+
+    budget: float
+    mode: Mode = "skip"
+    floor: int = 0
+
+    needs_prediction = True
+
+    def __post_init__(self):
+        if not 0 <= self.budget < float("inf"):
+            raise ValueError(f"Expected budget >= 0, finite, in nats. Got {self.budget}.")
+        if self.mode not in get_args(Mode):
+            raise ValueError(f"Expected mode 'skip' or 'discard'. Got {self.mode!r}.")
+        if self.floor != int(self.floor) or self.floor < 0:
+            raise ValueError(f"Expected floor to be 0, 1, ... observations. Got {self.floor}.")
+
+    @classmethod
+    def for_horizon(
+        cls, horizon: int, *, dim: int, alpha: float | None = None, mode: Mode = "skip"
+    ) -> EntropyThreshold:
+        r"""With the budget :math:`\epsilon = \tfrac{1}{2} \log(1 + T^{-\alpha})` of the theorems.
+
+        The model order is then :math:`O(T^{\alpha p})` and the regret that compression adds
+        :math:`O(T^{1 - \alpha / 2})`, both up to logarithms (Theorems 3.1 and 3.2).
+
+        Args:
+            horizon: T, in rounds.
+            dim: Dimension ``p`` of the actions.
+            alpha: In ``(0, 1/p)``; None takes ``1 / (2 p)``, with which both grow slower than T.
+            mode: As in the class.
+
+        Raises:
+            ValueError: if an argument is out of range.
+        """
+        if alpha is None:
+            alpha = 1 / (2 * dim)
+        return cls(compression_budget(horizon=horizon, alpha=alpha, dim=dim), mode)
+
+    def judge(self, prediction: Prediction, num_held: int) -> Refusal | None:
+        """Refuses what is expected to bring no more than the budget."""
+        if self.budget == 0 or num_held < self.floor:
+            return None
+        gain = prediction.information_gain
+        if gain > self.budget:
+            return None
+        return Refusal(
+            f"predicted gain of {gain:.3g} nats is within the budget of {self.budget:.3g}",
+            skip=self.mode == "skip",
+        )
