@@ -7,13 +7,22 @@ from tvbo.acquisition.beta import (
     ResettingBeta,
     TimeVaryingBeta,
 )
+from tvbo.acquisition.bkb_beta import BKBBeta, bkb_qbar
 from tvbo.acquisition.contextual_beta import CompactBeta, FiniteBeta, RKHSBeta
 from tvbo.acquisition.domain import Box, Choices, Domain
+from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
+from tvbo.acquisition.incumbent import BestMean, BestObserved, Incumbent, MaxMean
 from tvbo.acquisition.situation import UCB, Acquisition, Situation
 
 __all__ = [
+    "EI",
+    "MPI",
+    "PI",
     "UCB",
     "Acquisition",
+    "BKBBeta",
+    "BestMean",
+    "BestObserved",
     "BetaSchedule",
     "Box",
     "Choices",
@@ -21,9 +30,14 @@ __all__ = [
     "ConstantBeta",
     "Domain",
     "FiniteBeta",
+    "Incumbent",
     "LogBeta",
+    "LogEI",
+    "LogPI",
+    "MaxMean",
     "RKHSBeta",
     "ResettingBeta",
     "Situation",
     "TimeVaryingBeta",
+    "bkb_qbar",
 ]

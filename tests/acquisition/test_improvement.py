@@ -1,0 +1,302 @@
+"""Improvement rules against scipy's normal distribution, and each of them in a loop."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from botorch.acquisition import ExpectedImprovement
+from botorch.exceptions.warnings import NumericsWarning
+from botorch.models.model import Model
+from botorch.posteriors import GPyTorchPosterior
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import RBFKernel
+from scipy.special import erfcx
+from scipy.stats import norm
+
+from tvbo import recipes
+from tvbo.acquisition import Box, Choices, Situation
+from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
+from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
+from tvbo.columns import Columns
+from tvbo.models import TimeVaryingGP
+from tvbo.observations import Observations
+from tvbo.optimizers import GPOptimizer, GPSurrogate
+from tvbo.optimizers.recipes.assembly import gp_optimizer
+from tvbo.problems import PanelProblem, unit_grid
+from tvbo.runner import run
+
+CHOICES = torch.linspace(0, 1, 101, dtype=torch.float64).unsqueeze(-1)
+RULES = [EI(), LogEI(), MPI(), PI(), LogPI(), EI(BestMean()), LogEI(MaxMean()), LogPI(BestMean())]
+
+
+def name(rule):
+    return repr(rule).replace("incumbent=", "").replace("()", "")
+
+
+def tensor(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+class HandMade(Model):
+    """Mean sin(7 x) + 0.1 t, standard deviation 0.3 + 0.2 cos(5 x): written, not learned."""
+
+    num_outputs = 1
+
+    def posterior(self, X, output_indices=None, observation_noise=False, posterior_transform=None):
+        mean, deviation = self.moments(X)
+        return GPyTorchPosterior(MultivariateNormal(mean, torch.diag_embed(deviation**2)))
+
+    @staticmethod
+    def moments(X):
+        x, t = X[..., 0], X[..., -1]
+        return torch.sin(7 * x) + 0.1 * t, 0.3 + 0.2 * torch.cos(5 * x)
+
+
+def situation_of(t=5.0, best=1.2, domain=None):
+    observations = Observations(tensor([0.1, 1.0], [0.5, 2.0]), tensor([best - 1], [best]))
+    return Situation(3, t, None, Columns(1), observations, domain)
+
+
+def values(acquisition, situation):
+    with torch.no_grad():
+        return acquisition(situation.rows(CHOICES).unsqueeze(-2)).numpy()
+
+
+def moments(situation):
+    return (part.numpy() for part in HandMade.moments(situation.rows(CHOICES)))
+
+
+def log_ei(mean, deviation, best):
+    """Stable where the two terms of EI cancel: Φ(z) by the scaled complementary error function."""
+    z = (mean - best) / deviation
+    tail = 1 + z * math.sqrt(math.pi / 2) * erfcx(-z / math.sqrt(2))
+    return np.log(deviation) + norm.logpdf(z) + np.log(tail)
+
+
+def test_ei_is_equation_2_6():
+    situation = situation_of()
+    mean, deviation = moments(situation)
+    z = (mean - 1.2) / deviation
+    expected = deviation * norm.pdf(z) + (mean - 1.2) * norm.cdf(z)
+    found = values(EI()(HandMade(), situation), situation)
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-14)
+
+
+def test_log_ei_is_its_logarithm_where_it_underflows_too():
+    for best in (1.2, 30.0):
+        situation = situation_of(best=best)
+        expected = log_ei(*moments(situation), best)
+        found = values(LogEI()(HandMade(), situation), situation)
+        # z goes down to -250, where the closed form has lost 1e5 of its digits.
+        assert found == pytest.approx(expected, rel=1e-9)
+    assert expected.min() < math.log(5e-324)
+    assert (values(EI()(HandMade(), situation), situation) == 0).any()
+
+
+def test_pi_is_the_normal_distribution():
+    situation = situation_of()
+    mean, deviation = moments(situation)
+    expected = norm.sf(1.2, loc=mean, scale=deviation)
+    found = values(PI()(HandMade(), situation), situation)
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("incumbent", [BestObserved(), MaxMean()], ids=name)
+def test_a_margin_is_added_to_the_incumbent(incumbent):
+    situation = situation_of(domain=Choices(CHOICES))
+    mean, deviation = moments(situation)
+    best = incumbent(HandMade(), situation) + 0.25
+    found = values(PI(incumbent, margin=0.25)(HandMade(), situation), situation)
+    assert found == pytest.approx(norm.sf(best, mean, deviation), rel=1e-12, abs=1e-15)
+    found = values(LogPI(incumbent, margin=0.25)(HandMade(), situation), situation)
+    assert found == pytest.approx(norm.logsf(best, mean, deviation), rel=1e-10)
+
+
+@pytest.mark.parametrize("rule", [PI, LogPI])
+@pytest.mark.parametrize("margin", [-0.1, math.inf, math.nan])
+def test_bad_margin(rule, margin):
+    with pytest.raises(ValueError, match=f"Expected margin >= 0 and finite. Got {margin}"):
+        rule(margin=margin)
+
+
+def test_log_pi_is_its_logarithm_where_it_underflows_too():
+    for best in (1.2, 30.0):
+        situation = situation_of(best=best)
+        mean, deviation = moments(situation)
+        expected = norm.logsf(best, loc=mean, scale=deviation)
+        found = values(LogPI()(HandMade(), situation), situation)
+        assert found == pytest.approx(expected, rel=1e-10)
+    assert expected.min() < math.log(5e-324)
+
+
+def test_pi_is_a_share_of_draws(generator):
+    situation = situation_of()
+    acquisition = PI()(HandMade(), situation)
+    mean, deviation = HandMade.moments(situation.rows(CHOICES))
+    draws = torch.randn(40_000, len(CHOICES), generator=generator, dtype=torch.float64)
+    share = (mean + deviation * draws > 1.2).double().mean(0).numpy()
+    # Five standard errors of a share.
+    assert values(acquisition, situation) == pytest.approx(share, abs=0.0125)
+
+
+@pytest.mark.parametrize("t", [0.0, 5.0])
+def test_mpi_is_ei_on_the_largest_mean(t):
+    situation = situation_of(t=t, domain=Choices(CHOICES))
+    mean, deviation = moments(situation)
+    expected = log_ei(mean, deviation, mean.max())
+    found = values(MPI()(HandMade(), situation), situation)
+    assert found == pytest.approx(expected, rel=1e-10)
+
+
+def test_pi_on_the_largest_mean_is_greedy():
+    situation = situation_of(domain=Choices(CHOICES))
+    mean, _ = moments(situation)
+    found = values(PI(MaxMean())(HandMade(), situation), situation)
+    assert found.argmax() == mean.argmax()
+    assert found.max() == pytest.approx(0.5, abs=1e-12)
+
+
+@pytest.mark.parametrize("incumbent", [BestObserved(), BestMean(), MaxMean()], ids=repr)
+def test_logarithms_have_the_same_maximum(incumbent, generator):
+    for _ in range(8):
+        place = torch.randperm(len(CHOICES), generator=generator)[:6]
+        X = torch.cat([CHOICES[place], torch.arange(6.0)[:, None]], dim=-1)
+        Y = torch.randn(6, 1, generator=generator, dtype=torch.float64)
+        model = TimeVaryingGP(
+            X,
+            Y,
+            torch.full_like(Y, 0.01),
+            forgetting_rate=0.1,
+            covar_module=rbf(),
+            outcome_transform=None,
+        ).eval()
+        observations = Observations(X, Y)
+        situation = Situation(7, 6.0, None, Columns(1), observations, Choices(CHOICES))
+        for plain, logarithm in ((EI, LogEI), (PI, LogPI)):
+            one, two = (
+                values(rule(incumbent)(model, situation), situation) for rule in (plain, logarithm)
+            )
+            assert one.max() > 1e-8
+            assert one.argmax() == two.argmax()
+
+
+def test_incumbents_keep_double_precision():
+    """A number would be rounded to torch's default: to 1.2000000477."""
+    for rule in (EI(), LogEI(), PI(), LogPI()):
+        assert rule(HandMade(), situation_of()).best_f.item() == 1.2
+
+
+def test_only_this_warning_is_silenced_and_only_here():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        EI()(HandMade(), situation_of())
+    assert caught == []
+    with pytest.warns(NumericsWarning, match="ExpectedImprovement"):
+        ExpectedImprovement(HandMade(), best_f=0.0)
+
+    def warns(model, situation):
+        warnings.warn("numerics of the user's own", NumericsWarning, stacklevel=1)
+        return 0.0
+
+    with pytest.warns(NumericsWarning, match="of the user's own"):
+        EI(warns)(HandMade(), situation_of())
+
+
+def test_mpi_without_a_domain():
+    with pytest.raises(ValueError, match="Expected a situation with a domain to search. Got"):
+        MPI()(HandMade(), situation_of())
+
+
+def rbf():
+    kernel = RBFKernel().double()
+    kernel.lengthscale = tensor(0.15)
+    return kernel
+
+
+def one_peak(x):
+    return torch.exp(-((x - 0.72) ** 2) / 0.1)
+
+
+def two_peaks(x):
+    """The higher one is at 0.72; the other one, at 0.2, has six tenths of it."""
+    return torch.exp(-((x - 0.72) ** 2) / 0.02) + 0.6 * torch.exp(-((x - 0.2) ** 2) / 0.02)
+
+
+def loop(domain, rule, online=True):
+    surrogate = GPSurrogate(
+        Columns(1),
+        domain.bounds,
+        covar_module=rbf(),
+        forgetting_rate=0.0,
+        noise_variance=1e-4,
+    )
+    if online:
+        return gp_optimizer(domain, surrogate, rule, None, None)
+    return GPOptimizer(domain, surrogate, rule)
+
+
+def found_by(optimizer, function, rounds=12):
+    """The action recommended after three given ones, on the slopes, and some rounds."""
+    for x in (0.1, 0.5, 0.9):
+        X = tensor([x])
+        optimizer.tell(optimizer.attach(X, t=0.0), function(X).item())
+    for _ in range(rounds):
+        trial = optimizer.ask()
+        optimizer.tell(trial, function(trial.X).item())
+    return optimizer.recommend().X.item()
+
+
+@pytest.mark.parametrize("online", [True, False], ids=["streaming", "dense"])
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_a_loop_finds_the_optimum_of_a_finite_set(rule, online):
+    optimizer = loop(Choices(CHOICES), rule, online)
+    assert found_by(optimizer, one_peak) == pytest.approx(0.72, abs=0.011)
+
+
+@pytest.mark.draws_globally
+@pytest.mark.parametrize("rule", [EI(), MPI(), LogPI(BestMean())], ids=name)
+def test_a_loop_finds_the_optimum_of_a_box(rule):
+    box = Box(tensor([0.0], [1.0]), num_restarts=2, raw_samples=16)
+    assert found_by(loop(box, rule), one_peak, 8) == pytest.approx(0.72, abs=0.02)
+
+
+LEAVING = [EI(), LogEI(), MPI(), LogEI(BestMean()), PI(margin=0.1), LogPI(BestMean(), 0.1)]
+
+
+@pytest.mark.parametrize("rule", LEAVING, ids=name)
+def test_who_leaves_the_lower_peak(rule):
+    found = found_by(loop(Choices(CHOICES), rule), two_peaks)
+    assert found == pytest.approx(0.72, abs=0.011)
+
+
+@pytest.mark.parametrize("rule", [PI(), LogPI(), LogPI(BestMean()), PI(MaxMean())], ids=name)
+def test_probability_without_a_margin_stays_where_it_is(rule):
+    assert found_by(loop(Choices(CHOICES), rule), two_peaks) < 0.3
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_before_the_first_outcome_all_actions_are_alike(rule):
+    first = set()
+    for seed in range(8):
+        optimizer = loop(Choices(CHOICES), rule)
+        optimizer.generator.manual_seed(seed)
+        first.add(optimizer.ask().X.item())
+    assert len(first) > 4
+
+
+def test_a_stale_incumbent_costs_regret_when_the_level_falls():
+    """What was 3 once is never reached again: all that is left to a stale rule is to explore."""
+    choices = unit_grid(21, dim=1)
+    level = torch.where(torch.arange(1, 61) <= 5, 2.0, 0.0).double().unsqueeze(-1)
+    problem = PanelProblem(level + one_peak(choices.T), choices=choices)
+    regret = {}
+    for incumbent in (BestObserved(), BestMean()):
+        optimizer = recipes.tv_gp_ucb(
+            choices=choices, covar_module=rbf(), forgetting_rate=0.02, noise_variance=1e-4
+        )
+        optimizer.acquisition = LogEI(incumbent)
+        history = run(problem, optimizer, horizon=60, progress=False)
+        regret[type(incumbent)] = history.regret[30:].mean().item()
+    assert regret[BestMean] < 0.5 * regret[BestObserved], regret

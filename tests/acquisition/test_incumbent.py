@@ -1,0 +1,250 @@
+"""Incumbents against equation (7) of Bogunovic et al. (2016), written out in numpy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from botorch.models.transforms import Standardize
+from gpytorch.kernels import RBFKernel
+from gpytorch.means import ConstantMean
+
+from tvbo.acquisition import Box, Choices, Situation
+from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
+from tvbo.columns import Columns
+from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
+from tvbo.observations import Observations
+
+SCALE, RATE, NOISE = 0.3, 0.05, 0.01
+NOW, CONTEXT = 14.0, 0.4
+GRID = torch.linspace(0, 1, 700, dtype=torch.float64).unsqueeze(-1)
+
+
+def tensor(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+FEW = Choices(tensor([0.2], [0.4], [0.6], [0.8], [0.9]))
+
+
+def rbf(active_dims=None):
+    kernel = RBFKernel(active_dims=active_dims).double()
+    kernel.lengthscale = tensor(SCALE)
+    return kernel
+
+
+def means_by_formula(observations, rows):
+    """Posterior means, one pair of rows at a time."""
+
+    def covariances(one, two):
+        return np.array(
+            [
+                [
+                    np.exp(-0.5 * np.sum((a[:-1] - b[:-1]) ** 2) / SCALE**2)
+                    * (1 - RATE) ** (abs(a[-1] - b[-1]) / 2)
+                    for b in two
+                ]
+                for a in one
+            ]
+        )
+
+    X, Y, rows = observations.X.numpy(), observations.Y.numpy(), rows.numpy()
+    K = covariances(X, X) + NOISE * np.eye(len(X))
+    return (covariances(rows, X) @ np.linalg.solve(K, Y))[:, 0]
+
+
+def situation_of(num_contexts, domain, generator, n=12):
+    """Observations of grid points at times 1, ..., n, in two contexts where there are any."""
+    place = torch.randint(len(GRID), (n,), generator=generator)
+    times = torch.arange(1, n + 1, dtype=torch.float64).unsqueeze(-1)
+    contexts = torch.where(times % 2 == 0, 0.1, CONTEXT).expand(-1, num_contexts)
+    X = torch.cat([GRID[place], contexts, times], dim=-1)
+    Y = torch.randn(n, 1, generator=generator, dtype=torch.float64)
+    context = tensor(CONTEXT) if num_contexts else None
+    return Situation(
+        n + 1, NOW, context, Columns(1, num_contexts), Observations(X, Y), domain, generator
+    )
+
+
+def dense(observations):
+    X, Y = observations.X, observations.Y
+    return TimeVaryingGP(
+        X,
+        Y,
+        torch.full_like(Y, NOISE),
+        forgetting_rate=RATE,
+        covar_module=rbf(),
+        outcome_transform=None,
+    ).eval()
+
+
+def contextual(observations):
+    X, Y = observations.X, observations.Y
+    return ContextualGP(
+        X,
+        Y,
+        torch.full_like(Y, NOISE),
+        outcome_transform=None,
+        context_features=[1],
+        time_feature=2,
+        action_kernel=rbf(),
+        context_kernel=rbf(),
+        forgetting_rate=RATE,
+    ).eval()
+
+
+def incremental(observations):
+    model = IncrementalGP.from_model(dense(observations), NOISE)
+    model.observe(observations.X, observations.Y)
+    return model
+
+
+def streaming(observations):
+    model = StreamingGP(GRID, rbf(), RATE, NOISE)
+    model.observe(observations.X, observations.Y)
+    return model
+
+
+MODELS = [(dense, 0), (incremental, 0), (streaming, 0), (dense, 1), (contextual, 1)]
+
+
+@pytest.mark.parametrize(("make", "num_contexts"), MODELS)
+def test_incumbents_on_a_finite_set_are_the_formulas(make, num_contexts, generator):
+    situation = situation_of(num_contexts, Choices(GRID), generator)
+    model = make(situation.observations)
+    at_observed = means_by_formula(situation.observations, situation.rows_observed())
+    everywhere = means_by_formula(situation.observations, situation.rows(GRID))
+    assert BestMean()(model, situation) == pytest.approx(at_observed.max(), abs=1e-9)
+    assert MaxMean()(model, situation) == pytest.approx(everywhere.max(), abs=1e-9)
+    assert BestObserved()(model, situation) == situation.observations.Y.max().item()
+    # Three different things: a mix-up would not pass.
+    assert at_observed.max() < everywhere.max() - 1e-6
+    assert everywhere.max() < situation.observations.Y.max() - 1e-3
+
+
+@pytest.mark.draws_globally
+@pytest.mark.parametrize(("make", "num_contexts"), [m for m in MODELS if m[0] is not streaming])
+def test_incumbents_in_a_box_are_the_formulas(make, num_contexts, generator):
+    situation = situation_of(num_contexts, Box(tensor([0.0], [1.0])), generator)
+    model = make(situation.observations)
+    at_observed = means_by_formula(situation.observations, situation.rows_observed())
+    fine = torch.linspace(0, 1, 4001, dtype=torch.float64).unsqueeze(-1)
+    everywhere = means_by_formula(situation.observations, situation.rows(fine))
+    assert BestMean()(model, situation) == pytest.approx(at_observed.max(), abs=1e-9)
+    assert MaxMean()(model, situation) == pytest.approx(everywhere.max(), abs=1e-6)
+
+
+def test_best_mean_needs_no_domain(generator):
+    situation = situation_of(0, None, generator)
+    at_observed = means_by_formula(situation.observations, situation.rows_observed())
+    model = dense(situation.observations)
+    assert BestMean()(model, situation) == pytest.approx(at_observed.max(), abs=1e-9)
+
+
+def test_chunks_make_no_difference(generator):
+    situation = situation_of(0, Choices(GRID), generator)
+    model = dense(situation.observations)
+    small = replace(situation, domain=Choices(GRID, chunk=17))
+    for incumbent in (BestMean(), MaxMean()):
+        expected = incumbent(model, situation)
+        assert incumbent(model, small) == pytest.approx(expected, abs=1e-12)
+
+
+def test_best_outcome_goes_stale_and_best_mean_does_not():
+    """0.2 was worth 3 once; of late it is worth 0.5, and all else nothing."""
+    actions, times = [0.2, 0.2, 0.2, 0.6, 0.9], [0.0, 99.0, 98.0, 99.0, 98.0]
+    observations = Observations(
+        tensor(*zip(actions, times, strict=True)), tensor([3.0], [0.5], [0.5], [0.0], [0.0])
+    )
+    situation = Situation(6, 100.0, None, Columns(1), observations, FEW)
+    model = dense(observations)
+    assert BestObserved()(model, situation) == 3.0
+    assert BestMean()(model, situation) == pytest.approx(0.5, abs=0.05)
+
+
+def test_best_outcome_of_another_context_is_no_mark_here():
+    observations = Observations(
+        tensor([0.2, 5.0, 9.0], [0.2, 0.4, 9.0], [0.8, 0.4, 9.0]), tensor([3.0], [0.5], [0.0])
+    )
+    situation = Situation(4, 10.0, tensor(CONTEXT), Columns(1, 1), observations, FEW)
+    model = contextual(observations)
+    assert BestObserved()(model, situation) == 3.0
+    assert BestMean()(model, situation) == pytest.approx(0.5, abs=0.05)
+
+
+def test_standardized_outcomes_give_incumbents_in_their_unit(generator):
+    situation = situation_of(0, Choices(GRID), generator)
+    raw = replace(situation.observations, Y=1000 + 50 * situation.observations.Y)
+    center, scale = raw.Y.mean(), raw.Y.std()
+    within = Observations(raw.X, (raw.Y - center) / scale)
+    X, Y = raw.X, raw.Y
+    model = TimeVaryingGP(
+        X,
+        Y,
+        torch.full_like(Y, NOISE * scale**2),
+        forgetting_rate=RATE,
+        covar_module=rbf(),
+        outcome_transform=Standardize(m=1),
+    ).eval()
+    situation = replace(situation, observations=raw)
+    for incumbent, rows in (
+        (BestMean(), situation.rows_observed()),
+        (MaxMean(), situation.rows(GRID)),
+    ):
+        expected = center + scale * means_by_formula(within, rows).max()
+        assert incumbent(model, situation) == pytest.approx(expected.item(), abs=1e-8)
+    assert BestObserved()(model, situation) == raw.Y.max().item()
+
+
+@pytest.mark.parametrize("domain", [Choices(GRID), Box(tensor([0.0], [1.0]))])
+@pytest.mark.parametrize("incumbent", [BestObserved(), BestMean(), MaxMean()])
+def test_before_the_first_observation_it_is_the_prior_mean(incumbent, domain, generator):
+    mean = ConstantMean().double()
+    mean.constant = 2.5
+    model = IncrementalGP(rbf(), NOISE, mean_module=mean)
+    columns = Columns(1)
+    situation = Situation(1, 1.0, None, columns, Observations.empty(columns), domain, generator)
+    assert incumbent(model, situation) == pytest.approx(2.5, abs=1e-12)
+
+
+@pytest.mark.draws_globally
+def test_to_ask_for_an_incumbent_draws_nothing(generator):
+    situation = situation_of(0, Box(tensor([0.0], [1.0])), generator)
+    model = dense(situation.observations)
+    before = generator.get_state()
+    first = MaxMean()(model, situation)
+    assert torch.equal(generator.get_state(), before)
+    assert MaxMean()(model, situation) == first
+
+
+def test_max_mean_works_without_a_generator(generator):
+    situation = situation_of(0, Choices(GRID), generator)
+    model = dense(situation.observations)
+    without = replace(situation, generator=None)
+    assert MaxMean()(model, without) == MaxMean()(model, situation)
+    box = replace(without, domain=Box(tensor([0.0], [1.0])))
+    assert MaxMean()(model, box) == pytest.approx(MaxMean()(model, situation), abs=1e-4)
+
+
+def test_a_model_remembers_the_set_for_the_acquisition(generator):
+    """Asking for an incumbent leaves the candidates in the incremental model's memory."""
+    situation = situation_of(0, Choices(GRID, chunk=len(GRID)), generator)
+    model = incremental(situation.observations)
+    for incumbent in (MaxMean(), BestMean()):
+        incumbent(model, situation)
+        assert torch.equal(model._candidates.rows, situation.rows(GRID))
+
+
+def test_max_mean_without_a_domain(generator):
+    situation = situation_of(0, None, generator)
+    model = dense(situation.observations)
+    with pytest.raises(ValueError, match="Expected a situation with a domain to search. Got"):
+        MaxMean()(model, situation)
+
+
+@pytest.mark.parametrize("incumbent", [BestObserved(), BestMean()])
+def test_nothing_observed_and_no_domain(incumbent):
+    columns = Columns(1)
+    situation = Situation(1, 1.0, None, columns, Observations.empty(columns))
+    with pytest.raises(ValueError, match="Expected a situation with a domain to search. Got"):
+        incumbent(IncrementalGP(rbf(), NOISE), situation)
