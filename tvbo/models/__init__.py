@@ -5,6 +5,7 @@ from tvbo.models.drift_fit import DriftFitError, fit_drift
 from tvbo.models.drift_report import DriftFit
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.kernel_parts import KernelParts, explained_variance, part_posterior
+from tvbo.models.nystrom_gp import NystromGP
 from tvbo.models.streaming.cost import StreamingCost, streaming_cost, streaming_rows
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.models.time_varying_gp import TimeVaryingGP
@@ -15,6 +16,7 @@ __all__ = [
     "DriftFitError",
     "IncrementalGP",
     "KernelParts",
+    "NystromGP",
     "StreamingCost",
     "StreamingGP",
     "TimeVaryingGP",

@@ -1,12 +1,15 @@
 """Ask/tell loops."""
 
 from tvbo.optimizers.base import Optimizer, TrialError
+from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
+from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
+from tvbo.optimizers.refusals import Refusals, RefusedTrial
 from tvbo.optimizers.rexp3 import RExp3, rexp3_block_length
 from tvbo.optimizers.separate import SeparateContexts
 from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
@@ -14,10 +17,12 @@ from tvbo.optimizers.surrogate import GPSurrogate, Surrogate
 from tvbo.optimizers.trial import Trial
 
 __all__ = [
+    "BKB",
     "ContextualSurrogate",
     "GPOptimizer",
     "GPSurrogate",
     "IncrementalSurrogate",
+    "NystromSurrogate",
     "Optimizer",
     "Policy",
     "RExp3",
@@ -26,6 +31,8 @@ __all__ = [
     "Refit",
     "RefitEvery",
     "RefitNever",
+    "Refusals",
+    "RefusedTrial",
     "SeparateContexts",
     "StreamingSurrogate",
     "Surrogate",

@@ -1,12 +1,16 @@
 """The algorithms of the papers, each a choice of parts."""
 
 from tvbo.optimizers.recipes.baselines import random_search, rexp3
+from tvbo.optimizers.recipes.bkb import bkb
+from tvbo.optimizers.recipes.compressed import compressed_gp
 from tvbo.optimizers.recipes.contextual import cgp_ucb, linear_ucb, tv_cgp_ucb
 from tvbo.optimizers.recipes.drifting import gp_ucb, r_gp_ucb, tv_gp_ucb
 from tvbo.optimizers.recipes.without_context import merged, separate
 
 __all__ = [
+    "bkb",
     "cgp_ucb",
+    "compressed_gp",
     "gp_ucb",
     "linear_ucb",
     "merged",

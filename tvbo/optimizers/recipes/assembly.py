@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Generator, Tensor
 
-from tvbo.acquisition import UCB, BetaSchedule, Choices, Domain
-from tvbo.acquisition.beta import as_beta_schedule
+from tvbo.acquisition import Acquisition, Choices, Domain
 from tvbo.contexts import ContextList, Contexts
 from tvbo.finite_set import action_context_rows
 from tvbo.optimizers.gp_optimizer import GPOptimizer
@@ -26,12 +25,12 @@ TOL = 1e-12
 def gp_optimizer(
     domain: Domain,
     dense: GPSurrogate,
-    beta: float | BetaSchedule,
+    acquisition: Acquisition,
     retention: Retention | None,
     generator: Generator | None,
     contexts: Contexts | None = None,
 ) -> GPOptimizer:
-    r"""The loop of :math:`\mu + \sqrt{\beta_t}\,\sigma`.
+    """The loop of a Gaussian process model.
 
     Where hyperparameters are learned in each round, the model is built anew each time. Otherwise
     it takes in what is new: a streaming posterior where the pairs of action and context are a
@@ -40,7 +39,7 @@ def gp_optimizer(
     Args:
         domain: The set of actions.
         dense: Knows the hyperparameters, or learns them.
-        beta: A number, or a schedule by round.
+        acquisition: Builds the acquisition function.
         retention: Which observations stay; None: all, but where nothing is ever learned, those
             that the drift has made worthless are let go.
         generator: Source of randomness.
@@ -56,17 +55,22 @@ def gp_optimizer(
         if isinstance(domain, Choices):
             # These models take all candidates at once.
             domain = Choices(domain.choices, chunk=len(domain.choices))
-        if retention is None and dense.forgetting_rate and isinstance(dense.refit, RefitNever):
-            retention = StaleCutoff(dense.forgetting_rate, TOL)
     return GPOptimizer(
         domain,
         surrogate,
-        acquisition=UCB(as_beta_schedule(beta)),
-        retention=retention,
+        acquisition=acquisition,
+        retention=stale_cutoff(dense) if retention is None else retention,
         columns=dense.columns,
         generator=generator,
         contexts=contexts,
     )
+
+
+def stale_cutoff(dense: GPSurrogate) -> StaleCutoff | None:
+    """Lets go of what the drift has made worthless; None where something may be learned from it."""
+    if not dense.forgetting_rate or not isinstance(dense.refit, RefitNever):
+        return None
+    return StaleCutoff(dense.forgetting_rate, TOL)
 
 
 def _pairs(domain: Domain, contexts: Contexts | None) -> Tensor | None:

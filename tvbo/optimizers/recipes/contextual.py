@@ -8,7 +8,8 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Generator, Tensor
 
-from tvbo.acquisition import BetaSchedule, LogBeta
+from tvbo.acquisition import UCB, BetaSchedule, LogBeta
+from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.acquisition.domain import make_domain
 from tvbo.columns import Columns
 from tvbo.contexts import make_contexts
@@ -121,7 +122,7 @@ def tv_cgp_ucb(
             f"structure={structure!r}, action_kernel={type(action_kernel).__name__}, "
             f"context_kernel={type(context_kernel).__name__} beside covar_module."
         )
-    return gp_optimizer(domain, dense, beta, retention, generator, declared)
+    return gp_optimizer(domain, dense, UCB(as_beta_schedule(beta)), retention, generator, declared)
 
 
 def cgp_ucb(

@@ -7,7 +7,8 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Generator, Tensor
 
-from tvbo.acquisition import BetaSchedule, LogBeta
+from tvbo.acquisition import UCB, BetaSchedule, LogBeta
+from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.acquisition.domain import make_domain
 from tvbo.columns import Columns
 from tvbo.optimizers.gp_optimizer import GPOptimizer
@@ -69,7 +70,7 @@ def tv_gp_ucb(
         likelihood=likelihood,
         refit=refit,
     )
-    return gp_optimizer(domain, dense, beta, retention, generator)
+    return gp_optimizer(domain, dense, UCB(as_beta_schedule(beta)), retention, generator)
 
 
 def gp_ucb(

@@ -9,7 +9,8 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Generator, Tensor
 
-from tvbo.acquisition import BetaSchedule, LogBeta
+from tvbo.acquisition import UCB, BetaSchedule, LogBeta
+from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.acquisition.domain import make_domain
 from tvbo.columns import Columns
 from tvbo.contexts import make_contexts
@@ -73,7 +74,7 @@ def merged(
         refit=refit,
     )
     declared = make_contexts(context_bounds, contexts)
-    return gp_optimizer(domain, dense, beta, retention, generator, declared)
+    return gp_optimizer(domain, dense, UCB(as_beta_schedule(beta)), retention, generator, declared)
 
 
 def separate(

@@ -1,0 +1,558 @@
+"""The loop with an entropy threshold: none is no change; what is refused; what comes back."""
+
+import math
+import pickle
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood
+
+from tvbo import recipes
+from tvbo.acquisition import EI, UCB, Box, Choices, LogBeta, LogEI
+from tvbo.columns import Columns
+from tvbo.contexts import ContextBounds, ContextList
+from tvbo.finite_set import action_context_rows
+from tvbo.optimizers import (
+    GPOptimizer,
+    GPSurrogate,
+    IncrementalSurrogate,
+    RefitEvery,
+    RefitNever,
+    StreamingSurrogate,
+)
+from tvbo.retention import EntropyThreshold, EventReset, Retention, SlidingWindow
+
+NOISE = 0.05
+UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+ARMS = torch.rand(12, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+CONTEXTS = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.float64)
+
+
+def rbf(lengthscale=0.3):
+    kernel = RBFKernel().double().requires_grad_(False)
+    kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
+    return kernel
+
+
+def loop(
+    kind,
+    retention,
+    *,
+    rate=0.0,
+    acquisition=None,
+    box=False,
+    contexts=False,
+    noise_variance=NOISE,
+):
+    """The loop on each of the models; ``refit`` learns the noise in each round."""
+    columns = Columns(2, int(contexts))
+    dense = GPSurrogate(
+        columns,
+        UNIT,
+        covar_module=rbf(),
+        forgetting_rate=rate,
+        noise_variance=None if kind == "refit" else noise_variance,
+        likelihood=GaussianLikelihood() if kind == "refit" else None,
+        refit=RefitEvery(1) if kind == "refit" else RefitNever(),
+    )
+    rows = action_context_rows(ARMS, CONTEXTS) if contexts else ARMS
+    surrogate = {
+        "dense": lambda: dense,
+        "refit": lambda: dense,
+        "incremental": lambda: IncrementalSurrogate(dense),
+        "streaming": lambda: StreamingSurrogate(dense, rows),
+    }[kind]()
+    listed = ContextList(CONTEXTS) if not box else ContextBounds(torch.tensor([[0.0], [1.0]]))
+    return GPOptimizer(
+        Box(UNIT, num_restarts=1, raw_samples=16) if box else Choices(ARMS, chunk=len(ARMS)),
+        surrogate,
+        UCB(LogBeta()) if acquisition is None else acquisition,
+        retention=retention,
+        columns=columns,
+        generator=torch.Generator().manual_seed(5),
+        contexts=listed if contexts else None,
+    )
+
+
+def outcome(trial):
+    x, y = trial.X[0].tolist()
+    z = 0.0 if trial.context is None else trial.context.item()
+    return math.sin(5 * x + z) * math.cos(3 * y) + 0.2 * math.sin(7.0 * trial.id)
+
+
+def ask(optimizer):
+    """In a context that moves, where there are contexts."""
+    context = None
+    if optimizer.contexts is not None:
+        context = CONTEXTS[(optimizer._num_trials * 5) % 3]
+    return optimizer.ask(context=context)
+
+
+def played(optimizer, rounds):
+    """The trials, each told at once unless it is skipped."""
+    trials = []
+    for _ in range(rounds):
+        trials.append(ask(optimizer))
+        if not trials[-1].skipped:
+            optimizer.tell(trials[-1], outcome(trials[-1]))
+    return trials
+
+
+def actions(trials):
+    return torch.cat([trial.X for trial in trials])
+
+
+def assert_no_change(kind, rounds, **options):
+    """Threshold 0 in both modes against keep-all, bit for bit."""
+    plain = loop(kind, None, **options)
+    expected = actions(played(plain, rounds))
+    assert len(expected.unique(dim=0)) > 1
+    for mode in ("skip", "discard"):
+        optimizer = loop(kind, EntropyThreshold(0.0, mode), **options)
+        trials = played(optimizer, rounds)
+        assert torch.equal(actions(trials), expected)
+        assert all(trial.informative and not trial.skipped for trial in trials)
+        assert all(trial.information_gain > 0 for trial in trials)
+        assert torch.equal(optimizer.observations.X, plain.observations.X)
+        assert torch.equal(optimizer.observations.Y, plain.observations.Y)
+        assert len(optimizer.refusals) == 0
+
+
+@pytest.mark.parametrize(
+    ("rate", "contexts", "acquisition"),
+    [(0.0, False, None), (0.05, True, None), (0.0, True, EI()), (0.05, False, EI())],
+    ids=["static-UCB", "drift-context-UCB", "static-context-EI", "drift-EI"],
+)
+@pytest.mark.parametrize("kind", ["streaming", "incremental", "dense"])
+def test_budget_0_changes_nothing_on_a_finite_set(kind, rate, contexts, acquisition):
+    assert_no_change(kind, 10, rate=rate, contexts=contexts, acquisition=acquisition)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "contexts", "acquisition"),
+    [
+        ("incremental", 0.0, False, LogEI()),
+        ("incremental", 0.05, True, None),
+        ("dense", 0.0, False, None),
+        ("dense", 0.05, True, LogEI()),
+    ],
+)
+def test_budget_0_changes_nothing_in_a_box(kind, rate, contexts, acquisition):
+    assert_no_change(kind, 3, rate=rate, contexts=contexts, acquisition=acquisition, box=True)
+
+
+@pytest.mark.parametrize("box", [False, True])
+def test_budget_0_changes_nothing_where_all_is_learned_anew(box):
+    assert_no_change("refit", 5 if box else 7, rate=0.05, box=box, acquisition=LogEI())
+
+
+@pytest.mark.parametrize("mode", ["skip", "discard"])
+@pytest.mark.parametrize("rate", [0.0, 0.05])
+def test_all_models_refuse_alike(mode, rate):
+    """The same actions, gains and refusals, whichever form the posterior takes."""
+    records = []
+    for kind in ("streaming", "incremental", "dense"):
+        # The first is told outside the loop: a dense model has no noise before.
+        optimizer = loop(kind, EntropyThreshold(0.5, mode), rate=rate)
+        optimizer.tell(optimizer.attach(ARMS[2], 0.0), 0.3)
+        records.append(played(optimizer, 16))
+    first = records[0]
+    for other in records[1:]:
+        assert torch.equal(actions(other), actions(first))
+        for one, two in zip(first, other, strict=True):
+            assert (one.informative, one.skipped) == (two.informative, two.skipped)
+            assert one.information_gain == pytest.approx(two.information_gain, rel=1e-8)
+    assert {trial.informative for trial in first} == {True, False}
+
+
+@pytest.mark.xfail(strict=True, reason="a dense model without observations has no noise variance")
+def test_a_dense_model_knows_its_noise_before_the_first_outcome():
+    gain = loop("dense", EntropyThreshold(0.1)).ask().information_gain
+    assert gain == pytest.approx(0.5 * math.log(1 + 1 / NOISE))
+
+
+@pytest.mark.xfail(strict=True, reason="judged by sigma^2 as given, held with the least noise")
+def test_all_models_refuse_alike_where_the_noise_is_below_the_least():
+    gains = {}
+    for kind in ("streaming", "incremental"):
+        optimizer = loop(kind, EntropyThreshold(0.1), noise_variance=1e-9)
+        optimizer.tell(optimizer.attach(ARMS[2], 0.0), 0.3)
+        gains[kind] = [trial.information_gain for trial in played(optimizer, 5)]
+    assert gains["incremental"] == pytest.approx(gains["streaming"], rel=1e-3)
+
+
+def single_arm(budget, rate, mode="skip", **options):
+    arm = torch.tensor([[0.5, 0.5]], dtype=torch.float64)
+    return recipes.compressed_gp(
+        choices=arm,
+        covar_module=rbf(),
+        noise_variance=NOISE,
+        forgetting_rate=rate,
+        budget=budget,
+        mode=mode,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.002])
+@pytest.mark.parametrize("mode", ["skip", "discard"])
+def test_what_was_refused_informs_again_in_time(rate, mode):
+    """One look at lag a leaves 1 - (1 - rate)^a / (1 + noise): solved for a."""
+    budget = 0.9
+    optimizer = single_arm(budget, rate, mode)
+    optimizer.tell(optimizer.ask(1.0), 0.3)
+    threshold = NOISE * (math.exp(2 * budget) - 1)
+    lag = math.log((1 - threshold) * (1 + NOISE)) / math.log(1 - rate)
+    assert 3 < lag < 200
+    wakes = 1 + math.floor(lag) + 1
+    for t in range(2, wakes + 1):
+        trial = optimizer.ask(float(t))
+        assert trial.informative == (t == wakes), f"round {t} of {wakes}"
+        if not trial.skipped:
+            optimizer.tell(trial, 0.3)
+    assert optimizer.model_size == 2
+    # In real time, at any moment: the sum of both looks is as good as a filter.
+    assert not optimizer.ask(wakes + 0.5).informative
+
+
+def test_a_single_arm_over_many_rounds_against_a_scalar_filter():
+    """Variance p: grows to 1 - (1 - rate)(1 - p) in a round, falls to p s2 / (p + s2) by a look."""
+    rate, budget = 0.01, 0.35
+    optimizer = single_arm(budget, rate)
+    p, looks = 1.0, 0
+    for t in range(1, 120):
+        p = 1 - (1 - rate) * (1 - p)
+        trial = optimizer.ask()
+        gain = 0.5 * math.log(1 + p / NOISE)
+        assert trial.information_gain == pytest.approx(gain, abs=1e-9)
+        assert trial.skipped == (gain <= budget)
+        if gain > budget:
+            optimizer.tell(trial, math.sin(t))
+            p = p * NOISE / (p + NOISE)
+            looks += 1
+    assert 20 < looks < 100
+
+
+def test_without_drift_what_was_refused_stays_refused():
+    optimizer = single_arm(0.1, 0.0)
+    # n looks leave s2 / (n + s2).
+    looks = math.ceil(1 / (math.exp(0.2) - 1) - NOISE)
+    trials = []
+    for t in (*range(1, 20), 1e3, 1e6):
+        trials.append(optimizer.ask(float(t)))
+        if not trials[-1].skipped:
+            optimizer.tell(trials[-1], 0.1)
+    assert [trial.skipped for trial in trials] == [False] * looks + [True] * (21 - looks)
+
+
+def test_floor():
+    """While fewer are held nothing is refused; attached ones count, discarded ones do not."""
+    optimizer = single_arm(5.0, 0.0, "discard", floor=3)
+    optimizer.tell(optimizer.attach(torch.tensor([0.5, 0.5]), 0.0), 0.1)
+    kept = []
+    for _ in range(6):
+        trial = optimizer.ask()
+        kept.append(trial.informative)
+        optimizer.tell(trial, 0.2)
+    assert kept == [True, True, False, False, False, False]
+    assert optimizer.model_size == 3
+
+
+def test_floor_holds_again_after_a_reset():
+    optimizer = single_arm(5.0, 0.0, floor=2, retention=SlidingWindow(3.5))
+    skipped = []
+    for _ in range(12):
+        trial = optimizer.ask()
+        skipped.append(trial.skipped)
+        if not trial.skipped:
+            optimizer.tell(trial, 0.2)
+    # What was told in rounds 1 and 2 is out of the window in rounds 5 and 6, and so on.
+    assert skipped == [False, False, True, True] * 3
+
+
+def test_attached_trials_are_not_judged():
+    optimizer = single_arm(5.0, 0.0)
+    assert optimizer.ask().skipped
+    for t in range(2, 6):
+        trial = optimizer.attach(torch.tensor([0.5, 0.5]), float(t))
+        assert (trial.informative, trial.information_gain) == (True, None)
+        optimizer.tell(trial, 0.1)
+    assert optimizer.model_size == 4
+    assert len(optimizer.refusals) == 1
+
+
+def test_several_trials_at_once_are_judged_by_what_is_known():
+    """Open trials tell nothing yet: one gain for all of them, kept when they come, in any order."""
+    optimizer = single_arm(1.0, 0.0)
+    trials = [optimizer.ask(1.0) for _ in range(4)]
+    gain = 0.5 * math.log(1 + 1 / NOISE)
+    assert [trial.information_gain for trial in trials] == pytest.approx([gain] * 4)
+    assert not any(trial.skipped for trial in trials)
+    for trial in reversed(trials):
+        optimizer.tell(trial, 0.1 * trial.id)
+    assert optimizer.model_size == 4
+    assert optimizer.ask(1.0).skipped
+
+
+def test_late_outcomes_enter_with_the_time_of_their_trial():
+    """The verdict stands that was given at the time of asking."""
+    rate, budget = 0.05, 0.9
+    optimizer = single_arm(budget, rate)
+    first, second = optimizer.ask(1.0), optimizer.ask(2.0)
+    optimizer.tell(second, 0.4)
+    refused = optimizer.ask(3.0)
+    variance = 1 - (1 - rate) / (1 + NOISE)
+    assert refused.information_gain == pytest.approx(0.5 * math.log(1 + variance / NOISE))
+    assert refused.skipped
+    optimizer.tell(first, -0.4)
+    assert optimizer.observations.X[:, -1].tolist() == [2.0, 1.0]
+    later = optimizer.ask(4.0)
+    k = torch.tensor([(1 - rate) ** 1.0, (1 - rate) ** 1.5], dtype=torch.float64)
+    K = torch.tensor([[1 + NOISE, (1 - rate) ** 0.5], [(1 - rate) ** 0.5, 1 + NOISE]])
+    variance = 1 - (k @ torch.linalg.inv(K.double()) @ k).item()
+    assert later.information_gain == pytest.approx(0.5 * math.log(1 + variance / NOISE), rel=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["skip", "discard"])
+def test_contexts_are_judged_each_for_itself(mode):
+    """Known well in one context, an action informs in another."""
+    optimizer = recipes.cgp_ucb(
+        choices=ARMS[:1],
+        contexts=CONTEXTS,
+        action_kernel=rbf(),
+        context_kernel=rbf(0.1),
+        noise_variance=NOISE,
+        retention=EntropyThreshold(1.0, mode),
+    )
+    first = optimizer.ask(context=CONTEXTS[0])
+    optimizer.tell(first, 0.2)
+    assert not optimizer.ask(context=CONTEXTS[0]).informative
+    other = optimizer.ask(context=CONTEXTS[2])
+    assert other.informative
+    between = math.exp(-((0.9 - 0.1) ** 2) / (2 * 0.1**2))
+    variance = 1 - between**2 / (1 + NOISE)
+    assert other.information_gain == pytest.approx(0.5 * math.log(1 + variance / NOISE), rel=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["skip", "discard"])
+def test_separate_contexts(mode):
+    """Each loop refuses for itself; ids and contexts are those of the whole."""
+    optimizer = recipes.separate(
+        choices=ARMS[:1],
+        contexts=CONTEXTS,
+        covar_module=rbf(),
+        noise_variance=NOISE,
+        retention=EntropyThreshold(1.0, mode),
+    )
+    informative = []
+    for i in range(9):
+        context = CONTEXTS[i % 2 if i < 6 else 2]
+        trial = optimizer.ask(context=context)
+        assert trial.id == i + 1
+        assert torch.equal(trial.context, context)
+        assert trial.skipped == (mode == "skip" and not trial.informative)
+        informative.append(trial.informative)
+        if trial.skipped:
+            assert optimizer.open_trials == ()
+            with pytest.raises(ValueError, match=f"Got trial {trial.id}, skipped"):
+                optimizer.tell(trial, 0.1)
+        else:
+            assert [each.id for each in optimizer.open_trials] == [trial.id]
+            optimizer.tell(trial, 0.1)
+    assert informative == [True, True, False, False, False, False, True, False, False]
+    assert optimizer.model_size == 3
+    assert [len(each.refusals) for each in optimizer.loops.values()] == [2, 2, 2]
+    assert optimizer.open_trials == ()
+    assert optimizer._inner == {}
+    # Of one loop nothing reaches the policy of another.
+    policies = {id(each.retention) for each in optimizer.loops.values()}
+    assert len(policies) == 3
+
+
+def test_separate_contexts_with_budget_0_change_nothing():
+    def chosen(retention):
+        optimizer = recipes.separate(
+            choices=ARMS,
+            contexts=CONTEXTS,
+            covar_module=rbf(),
+            noise_variance=NOISE,
+            retention=retention,
+        )
+        return actions(played(optimizer, 15))
+
+    assert torch.equal(chosen(None), chosen(EntropyThreshold(0.0)))
+
+
+@pytest.mark.parametrize("kind", ["streaming", "incremental", "dense"])
+def test_noise_told_with_each_outcome(kind):
+    """It decides how much is known; the test itself asks for the noise of the model."""
+    optimizer = loop(kind, EntropyThreshold(0.3))
+    trial = optimizer.attach(ARMS[0], 0.0)
+    optimizer.tell(trial, 0.1, Yvar=NOISE)
+    trial = optimizer.attach(ARMS[0], 0.0)
+    optimizer.tell(trial, 0.1, Yvar=NOISE)
+    trial = optimizer.ask()
+    distance = (trial.X - ARMS[:1]).square().sum().item()
+    k = math.exp(-distance / (2 * 0.3**2))
+    variance = 1 - k**2 / (1 + NOISE / 2)
+    assert trial.information_gain == pytest.approx(0.5 * math.log(1 + variance / NOISE), rel=1e-9)
+
+
+@pytest.mark.xfail(strict=True, reason="judged by the noise that BoTorch starts from, 0.0067")
+@pytest.mark.parametrize("kind", ["streaming", "incremental"])
+def test_noise_told_with_each_outcome_alone(kind):
+    """Where σ² is told by the outcomes only, it is theirs: as the dense model has it."""
+    gains = []
+    for each in (kind, "dense"):
+        optimizer = loop(each, EntropyThreshold(0.0), noise_variance=None)
+        optimizer.ask()
+        optimizer.tell(optimizer.attach(ARMS[0], 0.0), 0.1, Yvar=0.5)
+        gains.append(optimizer.ask().information_gain)
+    assert gains[0] == pytest.approx(gains[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["refit", "streaming"])
+def test_learned_noise(kind):
+    """The gain is that of the hyperparameters which the choice rested on."""
+    dense = GPSurrogate(
+        Columns(2),
+        UNIT,
+        covar_module=rbf(),
+        forgetting_rate=0.0,
+        likelihood=GaussianLikelihood(),
+        refit=RefitEvery(1 if kind == "refit" else 3),
+    )
+    surrogate = dense if kind == "refit" else StreamingSurrogate(dense, ARMS)
+    optimizer = GPOptimizer(
+        Choices(ARMS, chunk=len(ARMS)),
+        surrogate,
+        UCB(LogBeta()),
+        retention=EntropyThreshold(0.4, "discard", floor=6),
+        columns=Columns(2),
+    )
+    noises, informative = set(), []
+    for _ in range(10):
+        trial = optimizer.ask()
+        model = optimizer.model
+        noise = model.likelihood.noise if kind == "refit" else model.noise_variance
+        with torch.no_grad():
+            variance = model.posterior(Columns(2).rows(trial.X, trial.t, None)).variance
+        expected = 0.5 * math.log(1 + variance.item() / noise.item())
+        assert trial.information_gain == pytest.approx(expected, rel=1e-9)
+        noises.add(noise.item())
+        informative.append(trial.informative)
+        optimizer.tell(trial, outcome(trial))
+    assert len(noises) > 2
+    assert {*informative} == {True, False}
+
+
+def test_discarded_outcomes_make_a_fit_due():
+    """A fit is due after so many outcomes told, kept or not."""
+
+    class Counted(RefitEvery):
+        asked = []  # noqa: RUF012
+
+        def due(self, num_new):
+            self.asked.append(num_new)
+            return super().due(num_new)
+
+    dense = GPSurrogate(
+        Columns(2),
+        UNIT,
+        covar_module=rbf(),
+        forgetting_rate=0.0,
+        likelihood=GaussianLikelihood(),
+        refit=Counted(1000),
+    )
+    optimizer = GPOptimizer(
+        Choices(ARMS), dense, UCB(LogBeta()), EntropyThreshold(9.0, "discard", 5), Columns(2)
+    )
+    played(optimizer, 7)
+    assert optimizer.model_size == 5
+    optimizer.ask()
+    assert Counted.asked[-1] == 7
+
+
+class Counter(Retention):
+    """Refuses by a count of what it has learned."""
+
+    needs_prediction = True
+
+    def __init__(self):
+        self.told = 0
+
+    def learn(self, prediction, Y):
+        self.told += 1
+
+
+def test_two_loops_with_one_policy_share_nothing():
+    policy = Counter() & EntropyThreshold(0.3)
+    one, two = (loop("streaming", policy) for _ in range(2))
+    played(one, 4)
+    assert one.retention.policies[0].told == 4
+    assert two.retention.policies[0].told == policy.policies[0].told == 0
+    assert one.retention is not policy
+
+
+@pytest.mark.parametrize("kind", ["streaming", "incremental", "dense"])
+@pytest.mark.parametrize("mode", ["skip", "discard"])
+def test_saved_in_mid_run_it_goes_on_as_the_other(kind, mode):
+    policy = EventReset(0.05) & EntropyThreshold(0.9, mode)
+    optimizer = loop(kind, policy, rate=0.03)
+    played(optimizer, 8)
+    pending = ask(optimizer)
+    while pending.skipped:
+        pending = ask(optimizer)
+    again = pickle.loads(pickle.dumps(optimizer))
+    ends = []
+    for each in (optimizer, again):
+        trials = played(each, 6)
+        each.tell(pending, 5.0)
+        ends.append((trials + played(each, 6), each))
+    (one, first), (two, second) = ends
+    assert torch.equal(actions(one), actions(two))
+    assert [trial.information_gain for trial in one] == [trial.information_gain for trial in two]
+    assert [trial.informative for trial in one] == [trial.informative for trial in two]
+    assert first.refusals.to_frame().equals(second.refusals.to_frame())
+    assert len(first.refusals) > 0
+    assert vars(first.retention.policies[0]) == vars(second.retention.policies[0])
+
+
+@pytest.mark.parametrize("kind", ["streaming", "incremental", "dense"])
+@pytest.mark.parametrize("rate", [0.0, 0.03])
+def test_recommendations_change_nothing(kind, rate):
+    def chosen(look):
+        policy = SlidingWindow(6.5) & EventReset(0.05) & EntropyThreshold(0.9, "discard")
+        optimizer = loop(kind, policy, rate=rate, contexts=True)
+        trials = []
+        for _ in range(5):
+            trials += played(optimizer, 3)
+            if look:
+                seen = len(optimizer.refusals), optimizer.model_size
+                optimizer.recommend(CONTEXTS[1])
+                optimizer.recommend(CONTEXTS[1], t=trials[-1].t + 4)
+                optimizer.policy(CONTEXTS)
+                assert (len(optimizer.refusals), optimizer.model_size) == seen
+        return trials, optimizer
+
+    (one, first), (two, second) = chosen(False), chosen(True)
+    assert torch.equal(actions(one), actions(two))
+    assert [t.information_gain for t in one] == pytest.approx([t.information_gain for t in two])
+    assert [t.informative for t in one] == [t.informative for t in two]
+    assert vars(first.retention.policies[1]) == vars(second.retention.policies[1])
+    assert len(first.refusals) > 0
+
+
+@pytest.mark.xfail(strict=True, reason="found out at the first ask", raises=AssertionError)
+def test_what_is_no_policy_is_refused_at_once():
+    class Windowed:
+        def keep(self, observations, model, t):
+            return torch.ones(len(observations), dtype=torch.bool)
+
+    refused = False
+    try:
+        loop("streaming", Windowed())
+    except TypeError:
+        refused = True
+    assert refused

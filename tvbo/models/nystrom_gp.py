@@ -1,0 +1,209 @@
+"""The posterior of a GP seen through a few inducing points: the sketch of BKB."""
+
+from __future__ import annotations
+
+import math
+from copy import copy
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
+from linear_operator import to_dense
+from torch import Size, Tensor
+
+from tvbo.columns import check_finite
+from tvbo.models.incremental import RowPosterior, Whitened
+from tvbo.models.incremental_gp import _fixed
+
+OBSERVED = ("_observed_noise", "_observed_variance", "_observed_prior_variance")
+
+ROUNDING = 4 * torch.finfo(torch.float64).eps
+"""Share of the largest eigenvalue up to which others are rounding errors. It is added to those
+above it, too: where two inducing points nearly coincide, an eigenvalue too small by its rounding
+error would claim more knowledge than there is."""
+
+
+class NystromGP(RowPosterior):
+    r"""A GP whose data act through ``m`` inducing points (Calandriello et al., 2019, Section 3).
+
+    With :math:`z(x) = K_S^{+1/2} k_S(x)` the embedding of a row by the inducing points ``S``,
+    :math:`Z` that of the observed rows, :math:`\lambda = \sigma^2` and
+    :math:`V = Z^\top Z + \lambda I`,
+
+    .. math:: \mu(x) = m(x) + z(x)^\top V^{-1} Z^\top (y - m(X)), \quad
+        \mathrm{Cov}(x, x') = k(x, x') - z(x)^\top Z^\top Z\, V^{-1} z(x').
+
+    The paper writes :math:`\tilde\sigma^2(x)` for :math:`\mathrm{Cov}(x, x) / \lambda`. Unlike in
+    a subset of regressors, the whole :math:`k(x, x)` stands in it: far from ``S`` the variance is
+    the prior's, not zero. With all observed rows in ``S`` it is the exact posterior; without data,
+    or without inducing points, the prior.
+
+    Observations with noise variances of their own weigh :math:`\lambda / \sigma_i^2` in ``V`` and
+    in :math:`Z^\top y`.
+
+    The pseudo-inverse leaves out eigenvalues of :math:`K_S` within rounding of zero, so repeats
+    among the inducing points do no harm. ``n`` observations cost :math:`O(n m^2 + m^3)` once, and
+    ``N`` rows asked about :math:`O(N m^2)` each time.
+
+    :meth:`condition_on_observations` and :meth:`fantasize` condition this posterior on further
+    outcomes as they are, not by way of the inducing points.
+
+    Args:
+        covar_module: Kernel over whole rows, held fixed, used as it stands now.
+        noise_variance: σ², in squared units of the outcome, for outcomes without their own.
+        inducing_points: Rows ``S``, ``m x d``; they need not have been observed.
+        X: Observed rows, ``n x d``.
+        Y: Outcomes, ``n x 1``.
+        Yvar: Their noise variances, ``n x 1``; None for ``noise_variance``.
+        mean_module: Prior mean over rows, held fixed; None is zero.
+
+    Raises:
+        ValueError: if ``noise_variance`` is out of range, or the kernel has a batch shape.
+        BotorchTensorDimensionError: if shapes do not agree.
+        InputDataError: if a value is not finite, or the noise of an outcome is not above zero.
+    """
+
+    def __init__(
+        self,
+        covar_module: Kernel,
+        noise_variance: float,
+        inducing_points: Tensor,
+        X: Tensor,
+        Y: Tensor,
+        Yvar: Tensor | None = None,
+        mean_module: Mean | None = None,
+    ):
+        super().__init__()
+        noise = torch.as_tensor(noise_variance, dtype=torch.float64)
+        if noise.numel() != 1 or not 0 <= noise < math.inf:
+            raise ValueError(
+                f"Expected noise_variance >= 0, one finite number. Got {noise_variance}."
+            )
+        if len(covar_module.batch_shape) > 0:
+            raise ValueError(
+                "Expected a kernel without a batch. "
+                f"Got batch_shape={tuple(covar_module.batch_shape)}."
+            )
+        self.covar_module = _fixed(covar_module)
+        self.mean_module = None if mean_module is None else _fixed(mean_module)
+        self.register_buffer("_noise", noise.reshape(()).clone())
+        for name in ("_S", "_whitening", "_weights", *OBSERVED):
+            self.register_buffer(name, None, persistent=False)
+        self._see(inducing_points, X, Y, Yvar)
+
+    def with_data(
+        self, inducing_points: Tensor, X: Tensor, Y: Tensor, Yvar: Tensor | None = None
+    ) -> NystromGP:
+        """Other inducing points and observations; kernel and mean are shared with this model.
+
+        Args:
+            inducing_points: As in the constructor, and so the others.
+            X: See there.
+            Y: See there.
+            Yvar: See there.
+        """
+        new = copy(self)
+        new._buffers = dict(self._buffers)
+        new._see(inducing_points, X, Y, Yvar)
+        return new
+
+    @property
+    def batch_shape(self) -> Size:
+        """None."""
+        return Size()
+
+    @property
+    def noise_variance(self) -> Tensor:
+        """σ² of an outcome that comes without its own."""
+        return self._noise
+
+    @property
+    def width(self) -> int:
+        """Columns of a row."""
+        return 0 if self._S is None else self._S.shape[-1]
+
+    @property
+    def inducing_points(self) -> Tensor:
+        """Rows ``S``, ``m x d``."""
+        return self._S
+
+    @property
+    def num_observations(self) -> int:
+        """Observations behind the posterior, ``n``."""
+        return len(self._observed_noise)
+
+    @property
+    def observed_noise(self) -> Tensor:
+        """Noise variance of each observation, ``n``."""
+        return self._observed_noise
+
+    @property
+    def observed_variance(self) -> Tensor:
+        """Posterior variance at each observed row, ``n``, in squared units of the outcome."""
+        return self._observed_variance
+
+    @property
+    def observed_prior_variance(self) -> Tensor:
+        """Prior variance at each observed row, ``n``, in squared units of the outcome."""
+        return self._observed_prior_variance
+
+    def _see(self, inducing_points: Tensor, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
+        for name, value in (("inducing_points", inducing_points), ("X", X), ("Y", Y)):
+            if value.ndim != 2:
+                raise BotorchTensorDimensionError(
+                    f"Expected {name} with two dimensions. Got {name}.shape={tuple(value.shape)}."
+                )
+        check_finite("inducing_points", inducing_points)
+        self._S = inducing_points.to(torch.float64).clone()
+        X = self._checked(X)
+        with torch.no_grad():
+            residual, noise = self._outcomes(X, Y, Yvar, "Yvar")
+            if len(X) > 0 and noise.min() <= 0:
+                raise InputDataError(
+                    f"Expected noise variances > 0. Got {noise.min().item()}: without noise an "
+                    "outcome off the span of the inducing points has no posterior."
+                )
+            self._observed_noise = noise.clone()
+            self._learn(X, residual)
+
+    def _learn(self, X: Tensor, residual: Tensor) -> None:
+        # A kernel need not know what to do with no rows at all.
+        prior = to_dense(self.covar_module(X, diag=True)) if len(X) > 0 else X.new_empty(0)
+        self._observed_prior_variance = self._observed_variance = prior
+        self._whitening = self._weights = None
+        if len(self._S) == 0 or len(X) == 0:
+            return
+        covar = to_dense(self.covar_module(X, self._S))
+        embedding = _root_of_pseudo_inverse(to_dense(self.covar_module(self._S)))
+        Z = covar @ embedding
+        weighted = (Z / self._observed_noise.unsqueeze(-1)).mT
+        # I + Z' Z / σ² = U (I + D) U' gives both V⁻¹ and the root of what the data explain.
+        D, U = torch.linalg.eigh(weighted @ Z)
+        D = D.clamp_min(0.0)
+        basis = embedding @ U
+        self._weights = basis @ ((U.mT @ (weighted @ residual)) / (1 + D))
+        self._whitening = basis * (D / (1 + D)).sqrt()
+        explained = (covar @ self._whitening).square().sum(dim=-1)
+        self._observed_variance = (prior - explained).clamp_min(0.0)
+
+    def _whiten(self, X: Tensor) -> Whitened:
+        shape = X.shape[:-1]
+        if self._weights is None:
+            zero = X.new_zeros(shape)
+            return Whitened((X.new_zeros(*shape, 0),), zero, zero)
+        covar = to_dense(self.covar_module(X.reshape(-1, X.shape[-1]), self._S))
+        V = covar @ self._whitening
+        return Whitened(
+            (V.reshape(*shape, V.shape[-1]),),
+            (covar @ self._weights).reshape(shape),
+            V.square().sum(dim=-1).reshape(shape),
+        )
+
+
+def _root_of_pseudo_inverse(covar: Tensor) -> Tensor:
+    """``E``, ``m x r``, with ``E E'`` the pseudo-inverse of a covariance matrix of rank ``r``."""
+    values, vectors = torch.linalg.eigh(covar)
+    rounding = ROUNDING * values[-1]
+    kept = values > rounding
+    return vectors[:, kept] / (values[kept] + rounding).sqrt()

@@ -1,0 +1,90 @@
+"""Algorithms that keep only what informs (Bedi et al.)."""
+
+from __future__ import annotations
+
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from torch import Generator, Tensor
+
+from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
+from tvbo.acquisition.beta import as_beta_schedule
+from tvbo.acquisition.domain import make_domain
+from tvbo.columns import Columns
+from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.recipes.assembly import gp_optimizer, stale_cutoff
+from tvbo.optimizers.refit import Refit
+from tvbo.optimizers.surrogate import GPSurrogate
+from tvbo.retention import EntropyThreshold, Retention
+from tvbo.retention.entropy import Mode
+
+
+def compressed_gp(
+    *,
+    bounds: Tensor | None = None,
+    choices: Tensor | None = None,
+    budget: float = 0.01,
+    mode: Mode = "skip",
+    floor: int = 0,
+    acquisition: Acquisition | None = None,
+    beta: float | BetaSchedule | None = None,
+    covar_module: Kernel | None = None,
+    forgetting_rate: float | None = 0.0,
+    noise_variance: float | None = None,
+    mean_module: Mean | None = None,
+    likelihood: Likelihood | None = None,
+    retention: Retention | None = None,
+    refit: Refit | None = None,
+    generator: Generator | None = None,
+) -> GPOptimizer:
+    r"""Compressed GP bandits: CUB, CEI and their like (Bedi et al., Algorithm 1).
+
+    A candidate whose outcome is expected to bring no more than ``budget`` nats is not evaluated, or
+    evaluated and not kept; see :class:`tvbo.retention.EntropyThreshold`, which works as
+    ``retention`` of the other recipes as well. Other policies can be joined to it.
+
+    Args:
+        bounds: ``2 x d`` for a box, or
+        choices: ``n x d`` for a finite set.
+        budget: ε in nats. The paper's experiments have ``1e-4``, which lets one action be sampled
+            5,000 times; its theorems :math:`\tfrac{1}{2} \log(1 + T^{-\alpha})`, see
+            :func:`tvbo.theory.compression_budget`.
+        mode: ``"skip"`` or ``"discard"``.
+        floor: While fewer observations than this are held, nothing is refused.
+        acquisition: Rule for the next action, such as :class:`tvbo.acquisition.LogEI`; None is
+            UCB.
+        beta: β of UCB, a number or a schedule by round; None is ``0.8 log(4 t)``.
+        covar_module: Kernel over actions; None learns BoTorch's default.
+        forgetting_rate: ε of the drift, per unit of time; None learns it.
+        noise_variance: This and the others as in :func:`tv_gp_ucb`.
+        mean_module: See there.
+        likelihood: See there.
+        retention: A policy that comes before the entropy threshold. None: where nothing is ever
+            learned, what the drift has made worthless is let go.
+        refit: See there.
+        generator: See there.
+
+    Raises:
+        ValueError: as :func:`tv_gp_ucb`; if both ``acquisition`` and ``beta`` are given; or as
+            :class:`tvbo.retention.EntropyThreshold`.
+    """
+    if acquisition is not None and beta is not None:
+        raise ValueError("Expected either acquisition or beta, which is that of UCB. Got both.")
+    if acquisition is None:
+        acquisition = UCB(as_beta_schedule(LogBeta() if beta is None else beta))
+    domain = make_domain(bounds, choices)
+    dense = GPSurrogate(
+        Columns(domain.dim),
+        domain.bounds,
+        covar_module=covar_module,
+        forgetting_rate=forgetting_rate,
+        noise_variance=noise_variance,
+        mean_module=mean_module,
+        likelihood=likelihood,
+        refit=refit,
+    )
+    threshold = EntropyThreshold(budget, mode, floor)
+    if retention is None:
+        retention = stale_cutoff(dense)
+    retention = threshold if retention is None else retention & threshold
+    return gp_optimizer(domain, dense, acquisition, retention, generator)
