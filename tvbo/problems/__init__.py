@@ -13,18 +13,24 @@ from tvbo.problems.drifting_gp import (
     unit_grid,
 )
 from tvbo.problems.empirical import EmpiricalPanel
+from tvbo.problems.hyperparameter_tuning import LogisticRegressionTuning
 from tvbo.problems.moving_peak import MovingPeak
 from tvbo.problems.panel import PanelProblem
 from tvbo.problems.pd_control import PDControl
+from tvbo.problems.static_functions import ExampleFunction, Rosenbrock, StaticFunction
 from tvbo.problems.time_of_day import TimeOfDayPanel, time_of_day
 
 __all__ = [
     "ContextualPanelProblem",
     "DriftingProblem",
     "EmpiricalPanel",
+    "ExampleFunction",
+    "LogisticRegressionTuning",
     "MovingPeak",
     "PDControl",
     "PanelProblem",
+    "Rosenbrock",
+    "StaticFunction",
     "TimeOfDayPanel",
     "covariance_root",
     "drifting_contextual_gp",
