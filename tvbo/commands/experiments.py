@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from matplotlib.axes import Axes
@@ -11,12 +12,17 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from tvbo.plotting import plot_average_regret, plot_regret_against, plot_regret_panels
+from tvbo.plotting.bedi import plot_compression
 from tvbo.plotting.krause import plot_tasks
+from tvbo.problems.digits import mnist
 from tvbo.problems.intel_lab import intel_lab, intel_lab_days
 from tvbo.problems.mhc import mhc
 from tvbo.problems.traffic import traffic
 from tvbo.reproduce import (
     Reproduction,
+    bedi_table2,
+    bedi_table3,
+    bedi_table4,
     bogunovic_fig2a,
     bogunovic_fig2b,
     bogunovic_fig2c,
@@ -41,12 +47,15 @@ class Experiment:
         run: Runs it, from the number of trials and the seed.
         plot: Draws it.
         trials: Number of trials where none is asked for: the paper's, if it gives one.
+        run_on: Runs it on data of the user's choice, from its folder, too; None where there is no
+            choice.
     """
 
     what: str
     run: Callable[[int, int], Reproduction]
     plot: Callable[[Reproduction], Figure]
     trials: int
+    run_on: Callable[[Path, int, int], Reproduction] | None = None
 
 
 def plot_temperatures(result: Reproduction) -> Figure:
@@ -123,6 +132,26 @@ def plot_wrong_length(result: Reproduction) -> Figure:
     return ax.figure
 
 
+def plot_tables(result: Reproduction) -> Figure:
+    """Regret, clock time and model order; the models that were timed only are left out."""
+
+    def panels(curves: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+        shown: dict[str, dict[str, Tensor]] = {}
+        for name, rows in curves.items():
+            acquisition, model = name.rsplit(", ", 1)
+            if acquisition in ("UCB", "EI", "MPI") and model in ("dense", "compressed", "BKB"):
+                shown.setdefault(acquisition, {})[model] = rows
+        return shown
+
+    return plot_compression(
+        panels(result.regret),
+        panels(result.curves["seconds"]),
+        panels(result.curves["model_order"]),
+        bound=min(result.settings["cell_bound"], result.settings["information_bound"]),
+        unit="accuracy" if result.name == "bedi-table4" else "",
+    )
+
+
 def _plot_against(result: Reproduction, setting: str, label: str) -> Axes:
     regret = torch.stack([rows.mean(dim=1) for rows in result.regret.values()])
     return plot_regret_against(torch.tensor(result.settings[setting]), regret, label, unit=PRIOR)
@@ -178,5 +207,24 @@ EXPERIMENTS = {
         run=lambda trials, seed: krause_fig3(intel_lab_days(), trials=trials, seed=seed),
         plot=plot_sensors,
         trials=3,
+    ),
+    "bedi-table2": Experiment(
+        what="Compressed GP bandits on the example function: UCB, EI, MPI; dense, compressed, BKB",
+        run=lambda trials, seed: bedi_table2(trials=trials, seed=seed),
+        plot=plot_tables,
+        trials=20,
+    ),
+    "bedi-table3": Experiment(
+        what="The same on the Rosenbrock function",
+        run=lambda trials, seed: bedi_table3(trials=trials, seed=seed),
+        plot=plot_tables,
+        trials=20,
+    ),
+    "bedi-table4": Experiment(
+        what="The same on 4 hyperparameters of a logistic regression (digits; --data: MNIST)",
+        run=lambda trials, seed: bedi_table4(trials=trials, seed=seed),
+        plot=plot_tables,
+        trials=5,
+        run_on=lambda folder, trials, seed: bedi_table4(mnist(folder), trials=trials, seed=seed),
     ),
 }

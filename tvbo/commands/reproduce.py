@@ -24,6 +24,10 @@ def reproduce(
     seed: Annotated[
         int, typer.Option(help="First seed: of the trials, or of what they share.")
     ] = 0,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of data to use instead of the usual; bedi-table4: MNIST."),
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Save results and claims as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Save the figure, FILE.png.")] = None,
 ) -> None:
@@ -39,14 +43,23 @@ def reproduce(
             f"Expected the name of a reproduction: {', '.join(EXPERIMENTS)}; --list says what they "
             f"show. Got {name or 'none'}."
         )
-    run_experiment(EXPERIMENTS[name], trials, seed, json, plot)
+    experiment = EXPERIMENTS[name]
+    if data is not None and experiment.run_on is None:
+        raise TableError(f"Expected {name} without --data, which it has no use for. Got {data}.")
+    run_experiment(experiment, trials, seed, json, plot, data)
 
 
 def run_experiment(
-    experiment: Experiment, trials: int | None, seed: int, json: Path | None, plot: Path | None
+    experiment: Experiment,
+    trials: int | None,
+    seed: int,
+    json: Path | None,
+    plot: Path | None,
+    data: Path | None = None,
 ) -> None:
     """Run, print, and save what was asked for; None takes the experiment's number of trials."""
-    result = experiment.run(experiment.trials if trials is None else trials, seed)
+    trials = experiment.trials if trials is None else trials
+    result = experiment.run(trials, seed) if data is None else experiment.run_on(data, trials, seed)
     print_reproduction(result)
     if json is not None:
         result.to_json(json)

@@ -1,5 +1,6 @@
 """Figures and tables of the papers, done again: one module per figure."""
 
+from tvbo.reproduce.bedi_tables import bedi_table2, bedi_table3, bedi_table4
 from tvbo.reproduce.bogunovic_fig2ab import bogunovic_fig2a, bogunovic_fig2b
 from tvbo.reproduce.bogunovic_fig2cd import bogunovic_fig2c, bogunovic_fig2d
 from tvbo.reproduce.bogunovic_fig3a import bogunovic_fig3a
@@ -18,6 +19,9 @@ from tvbo.reproduce.krause_fig3 import krause_fig3
 __all__ = [
     "Claim",
     "Reproduction",
+    "bedi_table2",
+    "bedi_table3",
+    "bedi_table4",
     "bogunovic_fig2a",
     "bogunovic_fig2b",
     "bogunovic_fig2c",

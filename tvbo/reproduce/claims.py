@@ -49,6 +49,7 @@ class Reproduction:
         regret: By algorithm, ``trials x ... x T``, for plots; what stands between is the figure's
             own, such as test days.
         row_label: What the rows of ``results`` are.
+        curves: What else a picture shows: by measure, by algorithm, ``trials x T``.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Reproduction:
     claims: list[Claim]
     regret: dict[str, Tensor] = field(repr=False)
     row_label: str = "algorithm"
+    curves: dict[str, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict:
         """Everything but the curves, in JSON's types."""

@@ -1,0 +1,206 @@
+"""What Tables 2, 3 and 4 of Bedi et al. share: the algorithms, their clocks, and the claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from gpytorch.kernels import Kernel, RBFKernel
+from torch import Generator, Tensor
+
+from tvbo.acquisition import MPI, UCB, Acquisition, Choices, ConstantBeta, FiniteBeta, LogEI
+from tvbo.columns import Columns
+from tvbo.history import History
+from tvbo.optimizers import (
+    BKB,
+    GPOptimizer,
+    GPSurrogate,
+    IncrementalSurrogate,
+    NystromSurrogate,
+    Optimizer,
+    Surrogate,
+)
+from tvbo.optimizers.recipes.bkb import QBAR
+from tvbo.problems.base import DriftingProblem
+from tvbo.retention import EntropyThreshold, Retention
+from tvbo.runner import progress_bar, run
+from tvbo.theory import compression_budget
+
+NOISE_VARIANCE = 0.001
+DELTA = 0.9
+PAPER_BUDGET = 1e-4
+DENSE, REFACTORED = "dense", "dense, new factor each round"
+COMPRESSED, PAPERS = "compressed", "compressed, ε = 1e-4"
+GROWING = "UCB, growing β"
+"""UCB with the width of each round, where the others have that of the last."""
+
+
+def exponent(dim: int) -> float:
+    """α = 3/(4p), inside the (0, 1/p) of the theorems and nearer to its dense end."""
+    return 3 / (4 * dim)
+
+
+def unit_kernel() -> Kernel:
+    """Squared exponential, length-scale 1, variance 1."""
+    kernel = RBFKernel().to(torch.float64)
+    kernel.lengthscale = torch.ones(1, dtype=torch.float64)
+    return kernel
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One of the three experiments.
+
+    Args:
+        problem: Makes the problem from the generator of its noise.
+        choices: ``n x p``, the actions.
+        horizon: T, in rounds.
+        paper_seconds: The paper's clock times by acquisition: dense, compressed, BKB.
+        unit: Of the paper's clock times.
+    """
+
+    problem: Callable[[Generator], DriftingProblem]
+    choices: Tensor
+    horizon: int
+    paper_seconds: dict[str, tuple[float, float, float]]
+    unit: str
+
+    @property
+    def dim(self) -> int:
+        """Dimension ``p`` of the actions."""
+        return self.choices.shape[-1]
+
+    @property
+    def budget(self) -> float:
+        """ε in nats."""
+        return compression_budget(horizon=self.horizon, alpha=exponent(self.dim), dim=self.dim)
+
+    def acquisitions(self) -> dict[str, Acquisition]:
+        """The paper's three rules, and UCB with a width that grows.
+
+        The width of a confidence band may be that of the last round in every round: the regret
+        bound has it in any case. While the width grows, so does the set of actions worth trying.
+        """
+        beta = FiniteBeta(len(self.choices), DELTA)
+        return {
+            "UCB": UCB(ConstantBeta(beta(self.horizon))),
+            "EI": LogEI(),
+            "MPI": MPI(),
+            GROWING: UCB(beta),
+        }
+
+    def optimizer(self, method: str, acquisition: Acquisition, generator: Generator) -> Optimizer:
+        """A loop on the finite set; all but one take in an outcome by growing their factor."""
+        domain = Choices(self.choices, chunk=len(self.choices))
+        surrogate: Surrogate = GPSurrogate(
+            Columns(self.dim),
+            domain.bounds,
+            covar_module=unit_kernel(),
+            forgetting_rate=0.0,
+            noise_variance=NOISE_VARIANCE,
+        )
+        if method == "BKB":
+            sketch = NystromSurrogate(surrogate, QBAR)
+            return BKB(domain, sketch, acquisition, generator=generator)
+        if method == REFACTORED:
+            domain = Choices(self.choices)
+        else:
+            surrogate = IncrementalSurrogate(surrogate)
+        budgets = {COMPRESSED: self.budget, PAPERS: PAPER_BUDGET}
+        retention: Retention | None = None
+        if method in budgets:
+            retention = EntropyThreshold(budgets[method])
+        return GPOptimizer(domain, surrogate, acquisition, retention, generator=generator)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What the trials of one algorithm gave, each ``trials x T``.
+
+    Args:
+        regret: By round.
+        model_order: Number of points behind each choice.
+        seconds: Clock time of each round, choosing, learning and evaluating.
+        evaluated: Whether the action was evaluated.
+    """
+
+    regret: Tensor
+    model_order: Tensor
+    seconds: Tensor
+    evaluated: Tensor
+
+    @classmethod
+    def of(cls, histories: list[History]) -> Curves:
+        """From runs."""
+        return cls(
+            regret=torch.stack([h.regret for h in histories]),
+            model_order=torch.stack([h.model_size for h in histories]).to(torch.float64),
+            seconds=torch.stack([h.seconds + h.evaluation_seconds for h in histories]),
+            evaluated=torch.stack([h.evaluated for h in histories]).to(torch.float64),
+        )
+
+
+def play(
+    setting: Setting, trials: dict[str, int], seed: int, progress: bool, label: str
+) -> dict[str, Curves]:
+    """Every acquisition with every method, in turns, so that a busy machine is busy for all.
+
+    Args:
+        setting: The experiment.
+        trials: Number of trials by method.
+        seed: Trials use the seeds ``seed, seed + 1, ...``, the same for all.
+        progress: Show a progress bar.
+        label: What the bar says.
+
+    Returns:
+        By ``"acquisition, method"``.
+    """
+    histories: dict[str, list[History]] = {}
+    jobs = [
+        (trial, name, method)
+        for trial in range(max(trials.values()))
+        for name in setting.acquisitions()
+        for method, number in trials.items()
+        if trial < number
+        and (name != GROWING or (trial < trials[PAPERS] and method in (DENSE, COMPRESSED)))
+    ]
+    for trial, name, method in progress_bar(jobs, label, shown=progress):
+        history = _play_once(setting, setting.acquisitions()[name], method, seed + trial)
+        histories.setdefault(f"{name}, {method}", []).append(history)
+    return {name: Curves.of(runs) for name, runs in histories.items()}
+
+
+def _play_once(setting: Setting, acquisition: Acquisition, method: str, seed: int) -> History:
+    generator = torch.Generator().manual_seed(seed)
+    problem = setting.problem(torch.Generator().manual_seed(seed + 10_000))
+    optimizer = setting.optimizer(method, acquisition, generator)
+    first = torch.randperm(len(setting.choices), generator=generator)[: 2**setting.dim]
+    for x in setting.choices[first]:
+        trial = optimizer.attach(x, t=0.0)
+        optimizer.tell(trial, problem(problem.columns.rows(trial.X, 0.0)))
+    return run(problem, optimizer, horizon=setting.horizon, progress=False)
+
+
+def growth(model_order: Tensor) -> Tensor:
+    """By how many points the model grew in the last half of the rounds, ``trials``."""
+    return model_order[:, -1] - model_order[:, model_order.shape[1] // 2 - 1]
+
+
+def excess(compressed: Tensor, dense: Tensor) -> tuple[float, float | None]:
+    """Mean regret over that of the dense model less 1, of means over trials; its standard error.
+
+    Args:
+        compressed: ``trials x T``.
+        dense: ``trials x T``, of the same seeds.
+
+    Returns:
+        The share, and its standard error by the delta method; None for a single trial.
+    """
+    one, two = compressed.mean(dim=1), dense.mean(dim=1)
+    ratio = one.mean() / two.mean()
+    if len(one) == 1:
+        return (ratio - 1).item(), None
+    error = (one - ratio * two).std() / two.mean() / math.sqrt(len(one))
+    return (ratio - 1).item(), error.item()
