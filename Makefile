@@ -29,7 +29,7 @@ wheel-check: $(VENV)/.dev
 		--constraint constraints.txt dist/*.whl
 	cd build && empty/bin/tvbo --help
 
-# Long measurements; their tables are in docs/validation.md and docs/contexts.md.
+# Long measurements; their tables are in docs/validation*.md and docs/contexts.md.
 validate: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/coverage.py --draws 200 --json docs/results/coverage.json
@@ -38,8 +38,10 @@ validate: $(VENV)/.dev
 	$(BIN)/python benchmarks/context_structure.py --json docs/results/context_structure.json
 	$(BIN)/python benchmarks/context_cycle.py --json docs/results/context_cycle.json
 	$(BIN)/python benchmarks/context_useless.py --json docs/results/context_useless.json
+	$(BIN)/python benchmarks/event_reset.py --json docs/results/event_reset.json
+	$(BIN)/python benchmarks/compression_drift.py --json docs/results/compression_drift.json
 	for figure in bogunovic-fig2a bogunovic-fig2b bogunovic-fig2c bogunovic-fig2d bogunovic-fig3a \
-		bogunovic-fig3cf krause-fig2 krause-fig3; do \
+		bogunovic-fig3cf krause-fig2 krause-fig3 bedi-table2 bedi-table3 bedi-table4; do \
 		$(BIN)/tvbo reproduce $$figure --json docs/results/$$figure.json \
 			--plot docs/results/$$figure.png || exit 1; \
 	done

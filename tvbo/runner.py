@@ -7,19 +7,15 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 
 from tvbo.columns import check_finite
 from tvbo.history import History, Round
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.problems.base import DriftingProblem
-
-T = TypeVar("T")
+from tvbo.progress import progress_bar
 
 
 def run(
@@ -77,12 +73,13 @@ def run(
         # As the optimizer understood it: what single precision rounded is undone.
         context = context if trial.context is None else trial.context
         row = problem.columns.rows(trial.X, trial.t, context)
-        started = time.perf_counter()
+        evaluation_seconds = 0.0
         if not trial.skipped:
+            started = time.perf_counter()
             reward = problem(row).item()
+            evaluation_seconds = time.perf_counter() - started
             arrival = t + _checked_delay(delay, trial)
             heapq.heappush(coming, (arrival, len(history), trial, reward))
-        evaluation_seconds = time.perf_counter() - started
         history.rounds.append(
             Round(
                 trial=trial,
@@ -97,11 +94,6 @@ def run(
         )
     _tell_arrived(optimizer, history, coming, until=times[-1])
     return history
-
-
-def progress_bar(steps: Sequence[T], label: str, shown: bool) -> Iterable[T]:
-    """The steps, with a progress bar on stderr, where it does not mix with results."""
-    return track(steps, description=label, console=Console(stderr=True), disable=not shown)
 
 
 def _contexts(

@@ -21,7 +21,7 @@ from tvbo.optimizers import (
     RefitNever,
     StreamingSurrogate,
 )
-from tvbo.retention import EntropyThreshold, EventReset, Retention, SlidingWindow
+from tvbo.retention import EntropyThreshold, EventReset, Reset, Retention, SlidingWindow
 
 NOISE = 0.05
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
@@ -126,7 +126,7 @@ def assert_no_change(kind, rounds, **options):
 )
 @pytest.mark.parametrize("kind", ["streaming", "incremental", "dense"])
 def test_budget_0_changes_nothing_on_a_finite_set(kind, rate, contexts, acquisition):
-    assert_no_change(kind, 10, rate=rate, contexts=contexts, acquisition=acquisition)
+    assert_no_change(kind, 8, rate=rate, contexts=contexts, acquisition=acquisition)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,7 @@ def test_budget_0_changes_nothing_where_all_is_learned_anew(box):
     assert_no_change("refit", 5 if box else 7, rate=0.05, box=box, acquisition=LogEI())
 
 
-@pytest.mark.parametrize("mode", ["skip", "discard"])
-@pytest.mark.parametrize("rate", [0.0, 0.05])
+@pytest.mark.parametrize(("mode", "rate"), [("skip", 0.05), ("discard", 0.0)])
 def test_all_models_refuse_alike(mode, rate):
     """The same actions, gains and refusals, whichever form the posterior takes."""
     records = []
@@ -166,13 +165,11 @@ def test_all_models_refuse_alike(mode, rate):
     assert {trial.informative for trial in first} == {True, False}
 
 
-@pytest.mark.xfail(strict=True, reason="a dense model without observations has no noise variance")
 def test_a_dense_model_knows_its_noise_before_the_first_outcome():
     gain = loop("dense", EntropyThreshold(0.1)).ask().information_gain
     assert gain == pytest.approx(0.5 * math.log(1 + 1 / NOISE))
 
 
-@pytest.mark.xfail(strict=True, reason="judged by sigma^2 as given, held with the least noise")
 def test_all_models_refuse_alike_where_the_noise_is_below_the_least():
     gains = {}
     for kind in ("streaming", "incremental"):
@@ -195,9 +192,8 @@ def single_arm(budget, rate, mode="skip", **options):
     )
 
 
-@pytest.mark.parametrize("rate", [0.02, 0.002])
-@pytest.mark.parametrize("mode", ["skip", "discard"])
-def test_what_was_refused_informs_again_in_time(rate, mode):
+@pytest.mark.parametrize(("mode", "rate"), [("skip", 0.02), ("discard", 0.02), ("skip", 0.005)])
+def test_what_was_refused_informs_again_in_time(mode, rate):
     """One look at lag a leaves 1 - (1 - rate)^a / (1 + noise): solved for a."""
     budget = 0.9
     optimizer = single_arm(budget, rate, mode)
@@ -221,7 +217,7 @@ def test_a_single_arm_over_many_rounds_against_a_scalar_filter():
     rate, budget = 0.01, 0.35
     optimizer = single_arm(budget, rate)
     p, looks = 1.0, 0
-    for t in range(1, 120):
+    for t in range(1, 80):
         p = 1 - (1 - rate) * (1 - p)
         trial = optimizer.ask()
         gain = 0.5 * math.log(1 + p / NOISE)
@@ -231,7 +227,7 @@ def test_a_single_arm_over_many_rounds_against_a_scalar_filter():
             optimizer.tell(trial, math.sin(t))
             p = p * NOISE / (p + NOISE)
             looks += 1
-    assert 20 < looks < 100
+    assert 15 < looks < 65
 
 
 def test_without_drift_what_was_refused_stays_refused():
@@ -399,9 +395,8 @@ def test_noise_told_with_each_outcome(kind):
     assert trial.information_gain == pytest.approx(0.5 * math.log(1 + variance / NOISE), rel=1e-9)
 
 
-@pytest.mark.xfail(strict=True, reason="judged by the noise that BoTorch starts from, 0.0067")
 @pytest.mark.parametrize("kind", ["streaming", "incremental"])
-def test_noise_told_with_each_outcome_alone(kind):
+def test_noise_told_by_outcomes_alone(kind):
     """Where σ² is told by the outcomes only, it is theirs: as the dense model has it."""
     gains = []
     for each in (kind, "dense"):
@@ -447,8 +442,8 @@ def test_learned_noise(kind):
     assert {*informative} == {True, False}
 
 
-def test_discarded_outcomes_make_a_fit_due():
-    """A fit is due after so many outcomes told, kept or not."""
+def test_discarded_outcomes_make_no_fit_due():
+    """A fit is due after so many outcomes that entered: it learns from no others."""
 
     class Counted(RefitEvery):
         asked = []  # noqa: RUF012
@@ -471,7 +466,7 @@ def test_discarded_outcomes_make_a_fit_due():
     played(optimizer, 7)
     assert optimizer.model_size == 5
     optimizer.ask()
-    assert Counted.asked[-1] == 7
+    assert Counted.asked[-1] == 5
 
 
 class Counter(Retention):
@@ -495,8 +490,9 @@ def test_two_loops_with_one_policy_share_nothing():
     assert one.retention is not policy
 
 
-@pytest.mark.parametrize("kind", ["streaming", "incremental", "dense"])
-@pytest.mark.parametrize("mode", ["skip", "discard"])
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("streaming", "skip"), ("incremental", "discard"), ("dense", "skip")]
+)
 def test_saved_in_mid_run_it_goes_on_as_the_other(kind, mode):
     policy = EventReset(0.05) & EntropyThreshold(0.9, mode)
     optimizer = loop(kind, policy, rate=0.03)
@@ -519,14 +515,16 @@ def test_saved_in_mid_run_it_goes_on_as_the_other(kind, mode):
     assert vars(first.retention.policies[0]) == vars(second.retention.policies[0])
 
 
-@pytest.mark.parametrize("kind", ["streaming", "incremental", "dense"])
-@pytest.mark.parametrize("rate", [0.0, 0.03])
+@pytest.mark.parametrize(
+    ("kind", "rate"),
+    [("streaming", 0.0), ("streaming", 0.03), ("incremental", 0.0), ("dense", 0.03)],
+)
 def test_recommendations_change_nothing(kind, rate):
     def chosen(look):
-        policy = SlidingWindow(6.5) & EventReset(0.05) & EntropyThreshold(0.9, "discard")
+        policy = SlidingWindow(6.5) & EventReset(0.05) & EntropyThreshold(1.2, "discard")
         optimizer = loop(kind, policy, rate=rate, contexts=True)
         trials = []
-        for _ in range(5):
+        for _ in range(4):
             trials += played(optimizer, 3)
             if look:
                 seen = len(optimizer.refusals), optimizer.model_size
@@ -544,15 +542,35 @@ def test_recommendations_change_nothing(kind, rate):
     assert len(first.refusals) > 0
 
 
-@pytest.mark.xfail(strict=True, reason="found out at the first ask", raises=AssertionError)
-def test_what_is_no_policy_is_refused_at_once():
-    class Windowed:
-        def keep(self, observations, model, t):
-            return torch.ones(len(observations), dtype=torch.bool)
+class Windowed:
+    """Keeps, but is no policy: it cannot be asked what it thinks of an outcome."""
 
-    refused = False
-    try:
-        loop("streaming", Windowed())
-    except TypeError:
-        refused = True
-    assert refused
+    def keep(self, observations, model, t):
+        return torch.ones(len(observations), dtype=torch.bool)
+
+
+@pytest.mark.parametrize("wrong", [Windowed(), EntropyThreshold, 0.1])
+def test_what_is_no_policy_is_refused_at_once(wrong):
+    with pytest.raises(TypeError, match="Expected a retention policy. Got"):
+        loop("streaming", wrong)
+
+
+def test_policies_join_whatever_the_model_forgets():
+    """A reset brings back what was refused; the threshold judges by what is left."""
+    optimizer = single_arm(1.0, 0.0, retention=Reset(4))
+    skipped = []
+    for _ in range(12):
+        trial = optimizer.ask()
+        skipped.append(trial.skipped)
+        if not trial.skipped:
+            optimizer.tell(trial, 0.1)
+    assert skipped == [False, True, True, True] * 3
+
+
+def test_after_a_reset_all_models_refuse_alike():
+    """Above what any outcome can tell, 1.52 nats, nothing informs."""
+    policy = Reset(4) & EntropyThreshold(2.0)
+    records = []
+    for kind in ("streaming", "dense"):
+        records.append([trial.skipped for trial in played(loop(kind, policy), 6)])
+    assert records[0] == records[1] == [True] * 6

@@ -13,7 +13,6 @@ from torch import Generator, Tensor
 from tvbo.acquisition import Acquisition, Domain, Situation
 from tvbo.columns import Columns
 from tvbo.contexts import Contexts
-from tvbo.models.covariance import noise_variance
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.recommendation import Policy, Recommendation
@@ -59,6 +58,10 @@ class GPOptimizer(Optimizer):
         super().__init__(domain, columns, generator, contexts)
         self.surrogate = surrogate
         self.acquisition = acquisition
+        if retention is not None and not isinstance(retention, Retention):
+            raise TypeError(
+                f"Expected a retention policy. Got {retention!r} of {type(retention).__name__}."
+            )
         self.retention = KeepAll() if retention is None else deepcopy(retention)
         self.refusals = Refusals()
         self.observations = Observations.empty(self.columns)
@@ -146,13 +149,14 @@ class GPOptimizer(Optimizer):
             t=trial.t,
             mean=posterior.mean.item(),
             variance=posterior.variance.item(),
-            noise_variance=noise_variance(self.model),
+            noise_variance=self.surrogate.outcome_noise(self.observations),
         )
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         if trial.informative:
             self.observations = self.observations.append(observation)
-        self._num_told += 1
+            # What is refused makes no fit due: it would learn nothing from it.
+            self._num_told += 1
         prediction = self._predictions.pop(trial.id, None)
         if prediction is not None:
             self.retention.learn(prediction, observation.Y.item())

@@ -18,7 +18,7 @@ from tvbo.optimizers.surrogate import GPSurrogate
 
 
 class NystromSurrogate:
-    r"""Keeps a :class:`tvbo.models.nystrom_gp.NystromGP` for BKB (Calandriello et al., 2019).
+    r"""Keeps a :class:`tvbo.models.NystromGP` for BKB (Calandriello et al., 2019).
 
     Whenever there are new observations, each observation, old or new, is drawn into the inducing
     set by itself with probability (Algorithm 1)
@@ -40,7 +40,7 @@ class NystromSurrogate:
     Args:
         dense: Knows the hyperparameters, or learns them.
         qbar: Oversampling :math:`\bar q`; larger sets are more accurate. The theory asks for
-            :func:`tvbo.acquisition.bkb_beta.bkb_qbar`, the authors' program for 2 to 10.
+            :func:`tvbo.acquisition.bkb_qbar`, the authors' program for 2 to 10.
 
     Raises:
         ValueError: if ``qbar`` is not above 0 and finite.
@@ -102,6 +102,10 @@ class NystromSurrogate:
     def changes(self, num_told: int) -> bool:
         """Whether the next model may have other hyperparameters, or inducing points drawn anew."""
         return num_told != self._num_told or self.dense.changes(num_told)
+
+    def outcome_noise(self, observations: Observations) -> float:
+        """As :meth:`GPSurrogate.outcome_noise`."""
+        return self.dense.outcome_noise(observations)
 
     def preview(self, observations: Observations) -> Model:
         """A model of any observations, with hyperparameters and inducing points of now."""

@@ -68,6 +68,10 @@ class OnlineSurrogate(ABC):
         """As :meth:`GPSurrogate.changes`."""
         return self.dense.changes(num_told)
 
+    def outcome_noise(self, observations: Observations) -> float:
+        """As :meth:`GPSurrogate.outcome_noise`."""
+        return self.dense.outcome_noise(observations)
+
     def preview(self, observations: Observations) -> Model:
         """A model of any observations, with the hyperparameters of now; changes nothing here."""
         self.dense.check_noise(observations)

@@ -67,7 +67,8 @@ class Refusals:
             row["skipped"] = trial.skipped
             row["reason"] = refused.reason
             rows.append(row)
-        return pd.DataFrame(rows)
+        columns = None if rows else ["trial", "t", "information_gain", "skipped", "reason"]
+        return pd.DataFrame(rows, columns=columns)
 
     def to_csv(self, path: str | Path) -> None:
         """Write :meth:`to_frame` as CSV."""

@@ -16,11 +16,13 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean, ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 from torch.nn import Module
 
 from tvbo.columns import Columns, check_forgetting_rate
 from tvbo.models import TimeVaryingGP
+from tvbo.models.raw import outcome_scale, raw_noise_variance
 from tvbo.observations import Observations
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.randomness import seeded
@@ -45,7 +47,8 @@ class Surrogate(Protocol):
 
         Args:
             observations: Those of the call before, less what was dropped since, and new ones.
-            num_told: Number of outcomes told so far, kept or not; decides whether a fit is due.
+            num_told: Number of outcomes that entered so far, kept since or not; decides whether a
+                fit is due.
             generator: Seeds the restarts of a fit.
         """
 
@@ -54,6 +57,9 @@ class Surrogate(Protocol):
 
     def changes(self, num_told: int) -> bool:
         """Whether the next model may have other hyperparameters than the last one."""
+
+    def outcome_noise(self, observations: Observations) -> float:
+        """Noise variance to expect of the next outcome, told without its own."""
 
     def preview(self, observations: Observations) -> Model:
         """A model of any observations, with the hyperparameters of now; changes nothing here."""
@@ -123,7 +129,8 @@ class GPSurrogate:
 
         Args:
             observations: What the retention policy kept.
-            num_told: Number of outcomes told so far, kept or not; decides whether a fit is due.
+            num_told: Number of outcomes that entered so far, kept since or not; decides whether a
+                fit is due.
             generator: Seeds the restarts of a fit.
 
         Raises:
@@ -163,6 +170,19 @@ class GPSurrogate:
         if isinstance(self.refit, RefitNever):
             return False
         return not self._state or self.refit.due(num_told - self._num_told_at_fit)
+
+    def outcome_noise(self, observations: Observations) -> float:
+        """Noise variance to expect of the next outcome: as given, as told before, or as learned.
+
+        Args:
+            observations: Those held.
+        """
+        if self.noise_variance is not None:
+            least = min_fixed_noise.value(torch.float64) * outcome_scale(self.last_model)[1] ** 2
+            return max(self.noise_variance, least)
+        if observations.Yvar is not None and len(observations) > 0:
+            return observations.Yvar.mean().item()
+        return raw_noise_variance(self.last_model)
 
     def check_noise(self, observations: Observations) -> None:
         """Raise unless the noise of the observations is known or learned.

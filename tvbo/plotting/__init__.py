@@ -1,5 +1,6 @@
-"""Pictures: regret over time, what a fit says, what a demo did, what a policy is."""
+"""Pictures: regret over time, what a fit says, what a demo did, what a policy is or saves."""
 
+from tvbo.plotting.compression import plot_budget, plot_model_order
 from tvbo.plotting.drift_fit import plot_drift_fit
 from tvbo.plotting.figure import COLORS, LINES, new_figure, save_figure
 from tvbo.plotting.kernel_parts import plot_kernel_parts, plot_part
@@ -12,8 +13,10 @@ __all__ = [
     "LINES",
     "new_figure",
     "plot_average_regret",
+    "plot_budget",
     "plot_drift_fit",
     "plot_kernel_parts",
+    "plot_model_order",
     "plot_part",
     "plot_policy",
     "plot_policy_over_time",

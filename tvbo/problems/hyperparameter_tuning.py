@@ -15,6 +15,7 @@ from tvbo.problems.base import DriftingProblem
 from tvbo.problems.digits import ClassificationData
 from tvbo.problems.drifting_gp import unit_grid
 from tvbo.problems.logistic_regression import Hyperparameters, train_logistic_regression
+from tvbo.progress import progress_bar
 from tvbo.randomness import PROBLEM_SEED, default_generator
 
 LEARNING_RATE = (-3.0, 1.0)
@@ -135,9 +136,6 @@ class LogisticRegressionTuning(DriftingProblem):
         Raises:
             ValueError: if ``repeats`` is below 2.
         """
-        # Here, since the runner knows problems.
-        from tvbo.runner import progress_bar
-
         if repeats < 2:
             raise ValueError(f"Expected repeats >= 2, to see the noise. Got {repeats}.")
         generator = default_generator(generator, MEASURE_SEED)

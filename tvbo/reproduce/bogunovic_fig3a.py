@@ -13,6 +13,7 @@ from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes, rexp3_block_length
 from tvbo.problems.empirical import EmpiricalPanel
 from tvbo.problems.panel import PanelProblem
+from tvbo.progress import progress_bar
 from tvbo.reproduce.claims import (
     Claim,
     Reproduction,
@@ -21,7 +22,7 @@ from tvbo.reproduce.claims import (
     mean_and_error,
     regret_result,
 )
-from tvbo.runner import progress_bar, run
+from tvbo.runner import run
 
 NAME = "bogunovic-fig3a"
 TITLE = "Temperatures of 46 sensors, 10-minute steps, average regret in °C"

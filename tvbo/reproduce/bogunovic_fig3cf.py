@@ -13,6 +13,7 @@ from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes
 from tvbo.problems.panel import PanelProblem
 from tvbo.problems.traffic import TrafficDays
+from tvbo.progress import progress_bar
 from tvbo.reproduce.claims import (
     BEYOND,
     Claim,
@@ -21,7 +22,7 @@ from tvbo.reproduce.claims import (
     claim_rate,
     mean_and_error,
 )
-from tvbo.runner import progress_bar, run
+from tvbo.runner import run
 
 NAME = "bogunovic-fig3cf"
 NUM_SENSORS = 50

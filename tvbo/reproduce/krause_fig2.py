@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import BetaSchedule, LogBeta
 from tvbo.problems.mhc import BindingData
+from tvbo.progress import progress_bar
 from tvbo.reproduce.claims import Reproduction
 from tvbo.reproduce.krause_fig2_claims import NUM_RELATED, make_claims, summarize
 from tvbo.reproduce.krause_fig2_model import (
@@ -18,7 +19,6 @@ from tvbo.reproduce.krause_fig2_model import (
     fit_examples,
     learned,
 )
-from tvbo.runner import progress_bar
 
 NAME = "krause-fig2"
 NUM_EXAMPLES = 1000

@@ -14,6 +14,7 @@ from tvbo.kernels import IdentityKernel
 from tvbo.optimizers import Optimizer, recipes
 from tvbo.problems.intel_lab import SensorDays
 from tvbo.problems.time_of_day import HOURS_PER_DAY, TimeOfDayPanel
+from tvbo.progress import progress_bar
 from tvbo.reproduce.claims import Reproduction
 from tvbo.reproduce.krause_fig3_claims import (
     CGP,
@@ -28,7 +29,7 @@ from tvbo.reproduce.krause_fig3_claims import (
     summarize,
 )
 from tvbo.reproduce.krause_fig3_fit import Prior, fit_prior, matern_of_the_day, no_kernel
-from tvbo.runner import progress_bar, run
+from tvbo.runner import run
 
 NAME = "krause-fig3"
 PER_STEP = 5

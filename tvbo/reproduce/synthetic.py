@@ -12,7 +12,7 @@ from torch import Size, Tensor
 from tvbo.acquisition import LogBeta
 from tvbo.models import StreamingGP
 from tvbo.problems.drifting_gp import covariance_root, unit_grid
-from tvbo.runner import progress_bar
+from tvbo.progress import progress_bar
 from tvbo.sweep import Trials, ucb_sweep
 
 HORIZON = 200

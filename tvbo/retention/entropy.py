@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tvbo.retention.base import Prediction, Refusal, Retention
+from tvbo.theory.arguments import check_count
 from tvbo.theory.compression import compression_budget
 
 Mode = Literal["skip", "discard"]
@@ -63,7 +64,7 @@ class EntropyThreshold(Retention):
             raise ValueError(f"Expected budget >= 0, finite, in nats. Got {self.budget}.")
         if self.mode not in get_args(Mode):
             raise ValueError(f"Expected mode 'skip' or 'discard'. Got {self.mode!r}.")
-        if self.floor != int(self.floor) or self.floor < 0:
+        if not isinstance(self.floor, int) or self.floor < 0:
             raise ValueError(f"Expected floor to be 0, 1, ... observations. Got {self.floor}.")
 
     @classmethod
@@ -84,6 +85,7 @@ class EntropyThreshold(Retention):
         Raises:
             ValueError: if an argument is out of range.
         """
+        check_count(horizon=horizon, dim=dim)
         if alpha is None:
             alpha = 1 / (2 * dim)
         return cls(compression_budget(horizon=horizon, alpha=alpha, dim=dim), mode)

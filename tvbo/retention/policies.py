@@ -70,17 +70,14 @@ class SlidingWindow(Retention):
 
 
 class StaleErrorBound(NamedTuple):
-    """What :class:`StaleCutoff` can cost, at one action.
-
-    Attributes:
-        variance_growth: The most by which the posterior variance is larger, in squared units of
-            the reward.
-        mean_shift: The most that the root mean square shift of the posterior mean can be, over
-            functions and outcomes drawn from the model, in units of the reward.
-    """
+    """What :class:`StaleCutoff` can cost, at one action."""
 
     variance_growth: float
+    """The most by which the posterior variance is larger, in squared units of the reward."""
+
     mean_shift: float
+    """The most that the root mean square shift of the posterior mean can be, over functions and
+    outcomes drawn from the model, in units of the reward."""
 
 
 @dataclass(frozen=True)

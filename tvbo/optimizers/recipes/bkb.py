@@ -53,8 +53,8 @@ def bkb(
         bounds: ``2 x d`` for a box, or
         choices: ``n x d`` for a finite set, the paper's case.
         qbar: Oversampling :math:`\bar q`: the expected size of the set grows with it. The theorems
-            ask for :func:`tvbo.acquisition.bkb_beta.bkb_qbar`, which is hundreds.
-        delta: Of :class:`tvbo.acquisition.bkb_beta.BKBBeta`, with ``epsilon`` and ``norm_bound``;
+            ask for :func:`tvbo.acquisition.bkb_qbar`, which is hundreds.
+        delta: Of :class:`tvbo.acquisition.BKBBeta`, with ``epsilon`` and ``norm_bound``;
             without effect where ``acquisition`` or ``beta`` is given.
         epsilon: See there.
         norm_bound: See there.

@@ -1,0 +1,16 @@
+"""A progress bar for long work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import track
+
+T = TypeVar("T")
+
+
+def progress_bar(steps: Sequence[T], label: str, shown: bool) -> Iterable[T]:
+    """The steps, with a progress bar on stderr, where it does not mix with results."""
+    return track(steps, description=label, console=Console(stderr=True), disable=not shown)
