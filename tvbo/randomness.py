@@ -19,6 +19,11 @@ def default_generator(generator: Generator | None, seed: int = OPTIMIZER_SEED) -
     return torch.Generator().manual_seed(seed) if generator is None else generator
 
 
+def copy_of(generator: Generator) -> Generator:
+    """A generator in the same state, whose draws leave the given one as it is."""
+    return Generator(generator.device).set_state(generator.get_state())
+
+
 @contextmanager
 def seeded(generator: Generator) -> Iterator[None]:
     """Run code that draws from torch's global generator on a seed taken from ours.

@@ -360,3 +360,16 @@ def test_one_row_among_those_asked_about(rate):
     for t in (30.0, 31.0):
         assert_same(model, dense(X, Y, rate), at(t)[7])
         assert_same(model, dense(X, Y, rate), at(t)[[3, 3, 9]])
+
+
+def test_asked_in_inference_mode_it_learns_on():
+    """Memory made in inference mode must not be written outside of it."""
+    model = incremental()
+    X, Y = data(8)
+    model.observe(X[:3], Y[:3])
+    for i in range(3, 7):
+        with torch.inference_mode():
+            model.posterior(at(1.0))
+        model.observe(X[i : i + 1], Y[i : i + 1])
+        model.posterior(at(2.0))
+    assert_same(model, dense(X[:7], Y[:7]), at(2.0))

@@ -21,7 +21,7 @@ from tvbo.observations import Observations
 from tvbo.optimizers import GPSurrogate, RefitEvery, RefitNever
 from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
 from tvbo.optimizers.recipes.bkb import bkb
-from tvbo.retention import EntropyThreshold, Reset, SlidingWindow
+from tvbo.retention import EntropyThreshold, Reset, SizeLimit, SlidingWindow
 
 NOISE, LENGTHSCALE = 0.05, 0.2
 QBAR = 2.0
@@ -413,3 +413,21 @@ def test_outcomes_with_their_own_noise_variance():
     optimizer.ask()
     expected = torch.tensor([0.01, 0.04], dtype=torch.float64)
     torch.testing.assert_close(optimizer.model.observed_noise, expected)
+
+
+def test_a_size_limit_holds(generator):
+    choices = torch.linspace(0, 1, 15, dtype=torch.float64).unsqueeze(-1)
+    kernel = RBFKernel().double()
+    kernel.lengthscale = torch.tensor(0.2, dtype=torch.float64)
+    optimizer = bkb(
+        choices=choices,
+        covar_module=kernel,
+        noise_variance=0.01,
+        beta=4.0,
+        retention=SizeLimit(5),
+        generator=generator,
+    )
+    for _ in range(12):
+        trial = optimizer.ask()
+        assert len(optimizer.observations) <= 5
+        optimizer.tell(trial, trial.X.item())

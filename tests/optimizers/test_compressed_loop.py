@@ -574,3 +574,28 @@ def test_after_a_reset_all_models_refuse_alike():
     for kind in ("streaming", "dense"):
         records.append([trial.skipped for trial in played(loop(kind, policy), 6)])
     assert records[0] == records[1] == [True] * 6
+
+
+@pytest.mark.parametrize("kind", ["streaming", "incremental", "dense"])
+def test_as_long_as_nothing_is_known_of_the_noise_nothing_is_refused(kind):
+    optimizer = loop(kind, EntropyThreshold(5.0), noise_variance=None)
+    trial = optimizer.ask()
+    assert (trial.informative, trial.information_gain) == (True, None)
+    optimizer.tell(trial, 0.1, Yvar=0.5)
+    trial = optimizer.ask()
+    assert trial.skipped
+    assert 0 < trial.information_gain <= 5.0
+
+
+def test_an_outcome_is_judged_by_its_own_noise():
+    """An outcome two of its own standard deviations off is inside a band of three; by σ², not."""
+    alarms = {}
+    for Yvar in (None, 100 * NOISE):
+        optimizer = loop("streaming", EventReset(band=0.9973), noise_variance=NOISE)
+        for t in range(1, 7):
+            trial = optimizer.ask(t)
+            sign = 1 if t % 2 else -1
+            optimizer.tell(trial, 20 * sign * NOISE**0.5, Yvar)
+        alarms[Yvar] = len(optimizer.retention.alarms)
+    assert alarms[None] > 0
+    assert alarms[100 * NOISE] == 0

@@ -206,7 +206,7 @@ def test_the_prediction_is_that_of_the_time_of_asking():
     optimizer.tell(first, 0.7)
     prediction, Y = optimizer.retention.learned[-1]
     assert (prediction.t, Y) == (first.t, 0.7)
-    expected = Prediction(t=1.0, mean=0.0, variance=1.0, noise_variance=NOISE)
+    expected = Prediction(t=1.0, mean=0.0, variance=1.0, noise_variance=NOISE, trial_id=first.id)
     assert prediction == expected
 
 

@@ -204,3 +204,8 @@ def test_table4_short():
     # Sixteen choices are known after fewer looks than twenty-five.
     assert result.results["MPI, compressed"]["evaluated"] < 1
     assert len(EXPERIMENTS["bedi-table4"].plot(result).axes) == 9
+
+
+def test_there_must_be_a_last_half():
+    with pytest.raises(ValueError, match=r"horizon >= 2 rounds. Got 1"):
+        bedi_table2(trials=1, horizon=1, progress=False)

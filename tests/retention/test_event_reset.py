@@ -23,8 +23,8 @@ def rbf():
     return kernel
 
 
-def predicted(t, variance=0.0, noise_variance=1.0):
-    return Prediction(t=float(t), mean=0.0, variance=variance, noise_variance=noise_variance)
+def predicted(t, variance=0.0, noise_variance=1.0, trial_id=0):
+    return Prediction(float(t), 0.0, variance, noise_variance, trial_id)
 
 
 def tell(policy, outcomes, start=1):
@@ -151,9 +151,24 @@ def test_of_actions_chosen_with_one_model_one_outcome_counts():
 
 def test_asks_at_one_time_with_a_tell_after_each_all_count():
     policy = EventReset()
-    for _ in range(3):
-        tell(policy, [5], start=7)
+    for trial_id in range(1, 4):
+        policy.judge(predicted(7, trial_id=trial_id), 0)
+        policy.learn(predicted(7, trial_id=trial_id), 5.0)
     assert policy.alarms == [7.0]
+
+
+def test_of_trials_open_together_at_one_time_the_first_told_counts():
+    """The third was asked for knowing the first; the second was not."""
+    policy = EventReset()
+    first, second, third = (predicted(1, trial_id=trial_id) for trial_id in (1, 2, 3))
+    policy.judge(first, 0)
+    policy.judge(second, 0)
+    policy.learn(first, 5.0)
+    policy.judge(third, 0)
+    policy.learn(second, 5.0)
+    assert policy.statistic == policy.step
+    policy.learn(third, 5.0)
+    assert policy.statistic == 2 * policy.step
 
 
 def test_an_outcome_that_was_certain():

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from botorch.acquisition import PosteriorMean
 from botorch.models.model import Model
-from torch import Generator, Tensor
+from torch import Tensor
 
 from tvbo.acquisition.domain import EVALUATION_CHUNK, Choices
 from tvbo.acquisition.situation import Situation
-from tvbo.randomness import default_generator
+from tvbo.randomness import copy_of, default_generator
 
 Incumbent = Callable[[Model, Situation], float]
 """A rule that gives the value to improve on, in the unit of the outcomes, at a moment."""
@@ -84,7 +84,9 @@ class MaxMean:
             raise ValueError("Expected a situation with a domain to search. Got domain=None.")
         if isinstance(domain, Choices):
             return _means_of_choices(model, situation, domain).max().item()
-        found = domain.maximize(PosteriorMean(model), situation, _copy(situation.generator))
+        # A copy, so that to ask for an incumbent changes no later draw.
+        generator = copy_of(default_generator(situation.generator))
+        found = domain.maximize(PosteriorMean(model), situation, generator)
         actions = torch.cat([found, _observed_actions(situation)])
         return _means(model, situation.rows(actions)).max().item()
 
@@ -102,10 +104,3 @@ def _means(model: Model, rows: Tensor, chunk: int = EVALUATION_CHUNK) -> Tensor:
     with torch.no_grad():
         parts = [model.posterior(part).mean for part in rows.unsqueeze(-2).split(chunk)]
     return torch.cat(parts).flatten()
-
-
-def _copy(generator: Generator | None) -> Generator:
-    """One in the same state, so that to ask for an incumbent changes no later draw."""
-    if generator is None:
-        return default_generator(None)
-    return Generator(generator.device).set_state(generator.get_state())

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from tvbo.kernels import temporal_correlation
 from tvbo.models.incremental import RowPosterior
-from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.raw import RawRowKernel, raw_noise_variance
 from tvbo.models.streaming_gp import StreamingGP
 
@@ -44,7 +43,7 @@ def prior_covariance(model: Model, X1: Tensor, X2: Tensor) -> Tensor:
     with torch.no_grad():
         if isinstance(model, StreamingGP):
             return _on_finite_set(model, X1, X2)
-        kernel = model.covar_module if isinstance(model, IncrementalGP) else RawRowKernel(model)
+        kernel = model.covar_module if isinstance(model, RowPosterior) else RawRowKernel(model)
         return to_dense(kernel(X1, X2))
 
 
@@ -76,9 +75,9 @@ def _on_finite_set(model: StreamingGP, X1: Tensor, X2: Tensor) -> Tensor:
 
 
 def _check_supported(model: Model) -> None:
-    if not isinstance(model, (StreamingGP, IncrementalGP, SingleTaskGP)):
+    if not isinstance(model, (StreamingGP, RowPosterior, SingleTaskGP)):
         raise UnsupportedError(
-            "Expected a StreamingGP, an IncrementalGP or a SingleTaskGP. "
+            "Expected a StreamingGP, an IncrementalGP, a NystromGP or a SingleTaskGP. "
             f"Got {type(model).__name__}."
         )
     if len(model.batch_shape) > 0 or model.num_outputs > 1:

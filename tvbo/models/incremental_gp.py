@@ -73,8 +73,8 @@ class IncrementalGP(RowPosterior):
                 "Expected a kernel without a batch. "
                 f"Got batch_shape={tuple(covar_module.batch_shape)}."
             )
-        self.covar_module = _fixed(covar_module)
-        self.mean_module = None if mean_module is None else _fixed(mean_module)
+        self.covar_module = held_fixed(covar_module)
+        self.mean_module = None if mean_module is None else held_fixed(mean_module)
         self.register_buffer("_noise", noise.reshape(()).clone())
         self.factor = Factor()
         self._candidates: Candidates | None = None
@@ -269,6 +269,6 @@ class IncrementalGP(RowPosterior):
         return super()._apply(fn, recurse)
 
 
-def _fixed(module: Module) -> Module:
+def held_fixed(module: Module) -> Module:
     """A copy in float64 that does not learn."""
     return deepcopy(module).to(torch.float64).eval().requires_grad_(False)

@@ -14,7 +14,7 @@ from torch import Size, Tensor
 
 from tvbo.columns import check_finite
 from tvbo.models.incremental import RowPosterior, Whitened
-from tvbo.models.incremental_gp import _fixed
+from tvbo.models.incremental_gp import held_fixed
 
 OBSERVED = ("_observed_noise", "_observed_variance", "_observed_prior_variance")
 
@@ -85,8 +85,8 @@ class NystromGP(RowPosterior):
                 "Expected a kernel without a batch. "
                 f"Got batch_shape={tuple(covar_module.batch_shape)}."
             )
-        self.covar_module = _fixed(covar_module)
-        self.mean_module = None if mean_module is None else _fixed(mean_module)
+        self.covar_module = held_fixed(covar_module)
+        self.mean_module = None if mean_module is None else held_fixed(mean_module)
         self.register_buffer("_noise", noise.reshape(()).clone())
         for name in ("_S", "_whitening", "_weights", *OBSERVED):
             self.register_buffer(name, None, persistent=False)

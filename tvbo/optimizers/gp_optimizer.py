@@ -19,6 +19,7 @@ from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refusals import Refusals
 from tvbo.optimizers.surrogate import Surrogate
 from tvbo.optimizers.trial import Trial
+from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Retention
 
 
@@ -128,6 +129,8 @@ class GPOptimizer(Optimizer):
         if not self.retention.needs_prediction:
             return trial
         prediction = self._predict(trial)
+        if prediction is None:
+            return trial
         refusal = self.retention.judge(prediction, len(self.observations))
         trial = replace(
             trial,
@@ -141,7 +144,11 @@ class GPOptimizer(Optimizer):
             self._predictions[trial.id] = prediction
         return trial
 
-    def _predict(self, trial: Trial) -> Prediction:
+    def _predict(self, trial: Trial) -> Prediction | None:
+        """What the model says of the trial; None as long as nothing is known of the noise."""
+        noise_variance = self.surrogate.outcome_noise(self.observations)
+        if noise_variance is None:
+            return None
         row = self.columns.rows(trial.X, trial.t, self._seen(trial.context))
         with torch.no_grad():
             posterior = self.model.posterior(row)
@@ -149,7 +156,8 @@ class GPOptimizer(Optimizer):
             t=trial.t,
             mean=posterior.mean.item(),
             variance=posterior.variance.item(),
-            noise_variance=self.surrogate.outcome_noise(self.observations),
+            noise_variance=noise_variance,
+            trial_id=trial.id,
         )
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
@@ -159,6 +167,8 @@ class GPOptimizer(Optimizer):
             self._num_told += 1
         prediction = self._predictions.pop(trial.id, None)
         if prediction is not None:
+            if observation.Yvar is not None:
+                prediction = replace(prediction, noise_variance=observation.Yvar.item())
             self.retention.learn(prediction, observation.Y.item())
 
     def _situation(
@@ -186,11 +196,11 @@ class GPOptimizer(Optimizer):
                 surrogate.drop(self.observations, keep, t)
         elif len(kept) < len(keep):
             return surrogate.preview(kept)
-        return surrogate.model(kept, self._num_told, _copy(self.generator))
+        return surrogate.model(kept, self._num_told, copy_of(self.generator))
 
     def _best(self, model: Model, t: float, context: Tensor | None) -> Recommendation:
         situation = self._situation(self._num_asked, t, context, self.observations)
-        X = self.domain.maximize(PosteriorMean(model), situation, _copy(self.generator))
+        X = self.domain.maximize(PosteriorMean(model), situation, copy_of(self.generator))
         with torch.no_grad():
             posterior = model.posterior(situation.rows(X))
         return Recommendation(
@@ -200,8 +210,3 @@ class GPOptimizer(Optimizer):
             t=t,
             context=context,
         )
-
-
-def _copy(generator: Generator) -> Generator:
-    """A generator in the same state, whose draws leave the given one as it is."""
-    return Generator(generator.device).set_state(generator.get_state())

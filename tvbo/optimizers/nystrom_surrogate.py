@@ -103,7 +103,7 @@ class NystromSurrogate:
         """Whether the next model may have other hyperparameters, or inducing points drawn anew."""
         return num_told != self._num_told or self.dense.changes(num_told)
 
-    def outcome_noise(self, observations: Observations) -> float:
+    def outcome_noise(self, observations: Observations) -> float | None:
         """As :meth:`GPSurrogate.outcome_noise`."""
         return self.dense.outcome_noise(observations)
 

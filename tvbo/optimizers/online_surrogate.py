@@ -68,7 +68,7 @@ class OnlineSurrogate(ABC):
         """As :meth:`GPSurrogate.changes`."""
         return self.dense.changes(num_told)
 
-    def outcome_noise(self, observations: Observations) -> float:
+    def outcome_noise(self, observations: Observations) -> float | None:
         """As :meth:`GPSurrogate.outcome_noise`."""
         return self.dense.outcome_noise(observations)
 

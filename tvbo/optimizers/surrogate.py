@@ -58,8 +58,8 @@ class Surrogate(Protocol):
     def changes(self, num_told: int) -> bool:
         """Whether the next model may have other hyperparameters than the last one."""
 
-    def outcome_noise(self, observations: Observations) -> float:
-        """Noise variance to expect of the next outcome, told without its own."""
+    def outcome_noise(self, observations: Observations) -> float | None:
+        """Noise variance to expect of the next outcome; None if nothing is known of it."""
 
     def preview(self, observations: Observations) -> Model:
         """A model of any observations, with the hyperparameters of now; changes nothing here."""
@@ -171,17 +171,22 @@ class GPSurrogate:
             return False
         return not self._state or self.refit.due(num_told - self._num_told_at_fit)
 
-    def outcome_noise(self, observations: Observations) -> float:
+    def outcome_noise(self, observations: Observations) -> float | None:
         """Noise variance to expect of the next outcome: as given, as told before, or as learned.
 
         Args:
             observations: Those held.
+
+        Returns:
+            The variance; None where it comes with the outcomes, and none has come yet.
         """
         if self.noise_variance is not None:
             least = min_fixed_noise.value(torch.float64) * outcome_scale(self.last_model)[1] ** 2
             return max(self.noise_variance, least)
         if observations.Yvar is not None and len(observations) > 0:
             return observations.Yvar.mean().item()
+        if isinstance(self.refit, RefitNever):
+            return None
         return raw_noise_variance(self.last_model)
 
     def check_noise(self, observations: Observations) -> None:

@@ -65,7 +65,7 @@ class LogisticRegressionTuning(DriftingProblem):
     ``repeats`` times at every choice, once, and scores come from that table. Its largest entry lies
     above the largest mean by chance, by about a standard error; all choices are scored by the same
     table. The noise differs much from choice to choice: ``measured.variance`` has it. Accuracies
-    are shares: a GP needs them standardized, or a mean and a scale.
+    are shares of 1, far from 0 at most choices: standardized, they suit a GP better.
 
     Args:
         data: What to train on, and what to score on.

@@ -93,7 +93,10 @@ class Setting:
         }
 
     def optimizer(self, method: str, acquisition: Acquisition, generator: Generator) -> Optimizer:
-        """A loop on the finite set; all but one take in an outcome by growing their factor."""
+        """A loop on the finite set.
+
+        The dense and the compressed model both take in an outcome by a new row of their factor.
+        """
         domain = Choices(self.choices, chunk=len(self.choices))
         surrogate: Surrogate = GPSurrogate(
             Columns(self.dim),
@@ -157,7 +160,12 @@ def play(
 
     Returns:
         By ``"acquisition, method"``.
+
+    Raises:
+        ValueError: if the horizon is below 2, which has no last half.
     """
+    if setting.horizon < 2:
+        raise ValueError(f"Expected horizon >= 2 rounds. Got {setting.horizon}.")
     # Untimed: whoever comes first would pay for what is only done once.
     for method in trials:
         _play_once(replace(setting, horizon=2), LogEI(), method, seed)

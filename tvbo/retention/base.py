@@ -25,12 +25,14 @@ class Prediction:
         mean: Posterior mean :math:`\mu` of the function there.
         variance: Posterior variance :math:`\sigma_D^2` of the function, without noise.
         noise_variance: Variance :math:`\sigma^2` of the noise in an outcome.
+        trial_id: Number of the trial, which tells apart what was chosen at one time.
     """
 
     t: float
     mean: float
     variance: float
     noise_variance: float
+    trial_id: int = 0
 
     @property
     def information_gain(self) -> float:

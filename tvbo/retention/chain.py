@@ -14,7 +14,8 @@ class Chain(Retention):
     """Policies one after another: each sees what those before it kept.
 
     So a size limit that comes last counts what is left. ``Reset(50) & EntropyThreshold(0.1)`` is
-    the same as ``Chain(Reset(50), EntropyThreshold(0.1))``.
+    the same as ``Chain(Reset(50), EntropyThreshold(0.1))``. The floor of one policy binds no other:
+    a limit or a window may drop below it.
 
     Args:
         policies: In order; chains among them are unrolled.

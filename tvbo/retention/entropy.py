@@ -35,7 +35,10 @@ class EntropyThreshold(Retention):
     times before the test refuses it, since ``n`` repeats leave :math:`\sigma_D^2 = \sigma^2 / n` at
     most; with the paper's :math:`\epsilon = 10^{-4}` that is 5,000 times.
 
-    Trials that the caller attaches are not judged.
+    Trials that the caller attaches are not judged. Of several trials open at once, each is judged
+    by what was told before it: together they may bring less. Where hyperparameters are learned, a
+    threshold that refuses too early leaves nothing to learn from: ``floor`` should be what a first
+    fit waits for, two observations a parameter.
 
     Args:
         budget: ε in nats, at least 0; 0 refuses nothing.
@@ -69,18 +72,26 @@ class EntropyThreshold(Retention):
 
     @classmethod
     def for_horizon(
-        cls, horizon: int, *, dim: int, alpha: float | None = None, mode: Mode = "skip"
+        cls,
+        horizon: int,
+        *,
+        dim: int,
+        alpha: float | None = None,
+        mode: Mode = "skip",
+        floor: int = 0,
     ) -> EntropyThreshold:
         r"""With the budget :math:`\epsilon = \tfrac{1}{2} \log(1 + T^{-\alpha})` of the theorems.
 
-        The model order is then :math:`O(T^{\alpha p})` and the regret that compression adds
-        :math:`O(T^{1 - \alpha / 2})`, both up to logarithms (Theorems 3.1 and 3.2).
+        The regret that compression adds is then :math:`O(T^{1 - \alpha / 2})` up to logarithms
+        (Theorem 3.2). The paper has the model order as :math:`O(T^{\alpha p})` (Theorem 3.1), which
+        leaves out repeats: see :func:`tvbo.theory.information_model_order_bound`.
 
         Args:
             horizon: T, in rounds.
             dim: Dimension ``p`` of the actions.
             alpha: In ``(0, 1/p)``; None takes ``1 / (2 p)``, with which both grow slower than T.
             mode: As in the class.
+            floor: See there.
 
         Raises:
             ValueError: if an argument is out of range.
@@ -88,7 +99,7 @@ class EntropyThreshold(Retention):
         check_count(horizon=horizon, dim=dim)
         if alpha is None:
             alpha = 1 / (2 * dim)
-        return cls(compression_budget(horizon=horizon, alpha=alpha, dim=dim), mode)
+        return cls(compression_budget(horizon=horizon, alpha=alpha, dim=dim), mode, floor)
 
     def judge(self, prediction: Prediction, num_held: int) -> Refusal | None:
         """Refuses what is expected to bring no more than the budget."""

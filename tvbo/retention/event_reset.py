@@ -51,8 +51,7 @@ class EventReset(Retention):
     What the rate rests on:
 
     * The model is right: kernel, noise variance, ε. Where they are learned or wrong, the rate holds
-      as far as they fit. An outcome's own ``Yvar`` is not known beforehand; the prediction is made
-      with the noise variance of the model.
+      as far as they fit. An outcome told with its own ``Yvar`` is judged by that.
     * Outcomes enter the model and stay. What a window or a limit drops is no longer predicted from,
       and residuals are correlated through it; two that :class:`EntropyThreshold` discards by up to
       :math:`1 - e^{-2\epsilon}`.
@@ -107,9 +106,9 @@ class EventReset(Retention):
         self._limit = NormalDist().inv_cdf(0.5 + 0.5 * band)
         # Time of the first outcome since the statistic last was 0.
         self._left_zero = math.inf
-        # Times of the newest action chosen, and of the newest when an outcome last counted.
-        self._newest = -math.inf
-        self._ignored_until = -math.inf
+        # The newest action chosen, and the newest one when an outcome last counted.
+        self._newest = (-math.inf, 0)
+        self._ignored_until = (-math.inf, 0)
 
     def detection_delay(self, probability: float = 0.95) -> int:
         """Number of outcomes that count within which a change is found with some probability.
@@ -132,17 +131,14 @@ class EventReset(Retention):
 
     def judge(self, prediction: Prediction, num_held: int) -> Refusal | None:
         """Never refuses; notes which actions were chosen knowing what has counted so far."""
-        self._newest = max(self._newest, prediction.t)
-        if prediction.t <= self._ignored_until:
-            # Asked again at the same time, with a tell between.
-            self._ignored_until = math.nextafter(prediction.t, -math.inf)
+        self._newest = max(self._newest, _order(prediction))
         return None
 
     def learn(self, prediction: Prediction, Y: float) -> None:
         """Move the statistic; raise an alarm where it reaches the threshold."""
-        if prediction.t <= self._ignored_until:
+        if _order(prediction) <= self._ignored_until:
             return
-        self._ignored_until = max(self._newest, prediction.t)
+        self._ignored_until = max(self._newest, _order(prediction))
         if self.statistic == 0:
             self._left_zero = prediction.t
         move = self.step if self._is_outside(prediction, Y) else -1
@@ -156,11 +152,17 @@ class EventReset(Retention):
         # An outcome that was certain has a band without width.
         if math.isclose(Y, prediction.mean, rel_tol=ROUNDING, abs_tol=1e-12):
             return False
-        deviation = math.sqrt(prediction.variance + prediction.noise_variance)
-        return abs(Y - prediction.mean) > self._limit * deviation
+        if prediction.variance + prediction.noise_variance == 0:
+            return True
+        return abs(prediction.standardized(Y)) > self._limit
 
     def __repr__(self) -> str:
         return (
             f"EventReset(false_alarm_rate={self.false_alarm_rate:.3g}, band={self.band}, "
             f"outside={self.outside})"
         )
+
+
+def _order(prediction: Prediction) -> tuple[float, int]:
+    """In which order actions were chosen, several at one time among them."""
+    return prediction.t, prediction.trial_id

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tvbo.models.incremental.factor import FIRST_CAPACITY
+
 FEW = 64
 """So many rows at most are looked for one by one among the candidates."""
-
-
-FIRST_CAPACITY = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +70,8 @@ class Candidates:
             return torch.cat([self.V, new])
         needed = self.count + len(new)
         store = self.store
-        if needed > len(store):
+        foreign = store.is_inference() and not torch.is_inference_mode_enabled()
+        if needed > len(store) or foreign:
             # Half as much again, so that a loop seldom copies what it has.
             capacity = max(FIRST_CAPACITY, needed, len(store) + len(store) // 2)
             store = store.new_empty(capacity, store.shape[-1])
