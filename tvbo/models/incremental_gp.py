@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from copy import copy, deepcopy
+from copy import copy
 
 import torch
 from botorch.exceptions.errors import (
@@ -17,7 +16,6 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from linear_operator import to_dense
 from torch import Size, Tensor
-from torch.nn import Module
 
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models.incremental import Candidates, Factor, RowPosterior, Whitened
@@ -63,19 +61,7 @@ class IncrementalGP(RowPosterior):
         self, covar_module: Kernel, noise_variance: float, *, mean_module: Mean | None = None
     ):
         super().__init__()
-        noise = torch.as_tensor(noise_variance, dtype=torch.float64)
-        if noise.numel() != 1 or not 0 <= noise < math.inf:
-            raise ValueError(
-                f"Expected noise_variance >= 0, one finite number. Got {noise_variance}."
-            )
-        if len(covar_module.batch_shape) > 0:
-            raise ValueError(
-                "Expected a kernel without a batch. "
-                f"Got batch_shape={tuple(covar_module.batch_shape)}."
-            )
-        self.covar_module = held_fixed(covar_module)
-        self.mean_module = None if mean_module is None else held_fixed(mean_module)
-        self.register_buffer("_noise", noise.reshape(()).clone())
+        self._hold(covar_module, noise_variance, mean_module)
         self.factor = Factor()
         self._candidates: Candidates | None = None
         # A column that the kernel does not depend on: time, where nothing is forgotten.
@@ -267,8 +253,3 @@ class IncrementalGP(RowPosterior):
         if self._candidates is not None:
             self._candidates = self._candidates.moved(fn)
         return super()._apply(fn, recurse)
-
-
-def held_fixed(module: Module) -> Module:
-    """A copy in float64 that does not learn."""
-    return deepcopy(module).to(torch.float64).eval().requires_grad_(False)

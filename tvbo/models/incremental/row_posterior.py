@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +23,7 @@ from gpytorch.means import Mean
 from gpytorch.settings import min_variance
 from linear_operator import to_dense, to_linear_operator
 from torch import Size, Tensor
+from torch.nn import Module
 
 from tvbo.columns import check_finite, check_last_dimension
 from tvbo.models.streaming.innovations import CERTAIN
@@ -148,6 +151,26 @@ class RowPosterior(Model):
         Y = sampler(self.posterior(X, observation_noise=noise))
         return self.condition_on_observations(X, Y, observation_noise)
 
+    def _hold(self, covar_module: Kernel, noise_variance: float, mean_module: Mean | None) -> None:
+        """Take over hyperparameters, copied and held fixed; the noise as a buffer ``_noise``.
+
+        Raises:
+            ValueError: if ``noise_variance`` is out of range, or the kernel has a batch shape.
+        """
+        noise = torch.as_tensor(noise_variance, dtype=torch.float64)
+        if noise.numel() != 1 or not 0 <= noise < math.inf:
+            raise ValueError(
+                f"Expected noise_variance >= 0, one finite number. Got {noise_variance}."
+            )
+        if len(covar_module.batch_shape) > 0:
+            raise ValueError(
+                "Expected a kernel without a batch. "
+                f"Got batch_shape={tuple(covar_module.batch_shape)}."
+            )
+        self.covar_module = _held_fixed(covar_module)
+        self.mean_module = None if mean_module is None else _held_fixed(mean_module)
+        self.register_buffer("_noise", noise.reshape(()).clone())
+
     def _settled(self) -> RowPosterior:
         """This model as it is now, whatever it learns later."""
         return self
@@ -263,6 +286,11 @@ class ConditionedGP(RowPosterior):
         mean = white.mean + (V @ self._gains).squeeze(-1)
         reduction = white.reduction + V.square().sum(dim=-1)
         return Whitened((*white.V, V), mean, reduction, white.prior)
+
+
+def _held_fixed(module: Module) -> Module:
+    """A copy in float64 that does not learn."""
+    return deepcopy(module).to(torch.float64).eval().requires_grad_(False)
 
 
 def innovation_root(covar: Tensor, noise: Tensor, prior: Tensor) -> Tensor:
