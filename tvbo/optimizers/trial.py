@@ -19,7 +19,7 @@ class Trial:
         informative: Whether the outcome will enter the model. False only where a retention policy
             refuses it, such as :class:`tvbo.retention.EntropyThreshold`.
         information_gain: What the outcome is expected to tell of the function, in nats; None where
-            no retention policy asks for it.
+            no retention policy asks for it, or nothing is known of the noise yet.
         skipped: Whether the action need not be tried: it is not worth its evaluation. The trial is
             not open, and cannot be told.
     """

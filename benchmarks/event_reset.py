@@ -1,0 +1,218 @@
+"""Event-triggered reset: sudden jumps of two kinds found, and false alarms without one.
+
+50 actions on [0, 1], functions drawn with an RBF kernel of length-scale 0.2 and variance 1,
+σ² = 0.01; GP-UCB is given the kernel and σ². After round 100 comes one of two jumps, for 100 more
+rounds. Redraw: the function is replaced by an independent draw, which may leave the value where
+the loop sits nearly as it was. Drop: every action falls by a stated number of standard deviations
+of the noise, so that the jump is seen wherever the loop looks; which action is best stays as it
+was. This kind was added once redraws had been measured, its size fixed before its first run. The
+seed draws functions and noise, the same for both jumps, with the reset and without.
+
+A jump is found if an alarm falls within as many outcomes of it as the policy states for 95 % at its
+share outside. False alarms: one function for 10,000 rounds, several seeds, the count beside the
+stated rate.
+
+    python benchmarks/event_reset.py --runs 200 --json docs/results/event_reset.json
+"""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import RBFKernel
+from report import parser, show
+from rich.progress import track
+from scipy.stats import binomtest, norm, poisson
+
+from tvbo import recipes, run
+from tvbo.optimizers import GPOptimizer
+from tvbo.problems import PanelProblem, drifting_gp, unit_grid
+from tvbo.retention import Retention
+from tvbo.retention.event_reset import EventReset
+
+ACTIONS = unit_grid(50, dim=1)
+NOISE = 0.01
+JUMP = 100
+AFTER = 100
+
+
+def kernel() -> RBFKernel:
+    """The kernel that draws the functions, and that the loop is given."""
+    rbf = RBFKernel().double()
+    rbf.lengthscale = 0.2
+    return rbf
+
+
+def loop(retention: Retention | None) -> GPOptimizer:
+    """GP-UCB, with a reset or without."""
+    return recipes.gp_ucb(
+        choices=ACTIONS, covar_module=kernel(), noise_variance=NOISE, retention=retention
+    )
+
+
+def functions(count: int, seed: int) -> torch.Tensor:
+    """Independent draws, ``count x 50``: with ε = 1 nothing of a function remains."""
+    draw = torch.Generator().manual_seed(seed)
+    return drifting_gp(ACTIONS, kernel(), 1.0, horizon=count, generator=draw).values
+
+
+def share_outside(change: float, policy: EventReset) -> float:
+    """Of outcomes whose mean is off by ``change`` standard deviations of the noise.
+
+    Near 0.5 at the edge of the band. What the model does not know is left out: it is small where
+    the loop has settled.
+    """
+    edge = norm.ppf(0.5 + policy.band / 2)
+    return norm.sf(edge - change) + norm.cdf(-edge - change)
+
+
+def after_jump(kind: str, size: float, before: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The function after a jump, ``50``."""
+    return other if kind == "redraw" else before - size * NOISE**0.5
+
+
+def one_jump(seed: int, kind: str, size: float, policy: EventReset) -> dict:
+    """When the jump was found, and the regret after it, with the reset and without."""
+    before, other = functions(2, seed)
+    values = torch.stack([before, after_jump(kind, size, before, other)])
+    change = (values[1] - values[0]).abs() / NOISE**0.5
+    values = values.repeat_interleave(torch.tensor([JUMP, AFTER]), dim=0)
+    regret = {}
+    for name, retention in (("none", None), ("reset", policy)):
+        noise = torch.Generator().manual_seed(seed)
+        problem = PanelProblem(values, choices=ACTIONS, noise_variance=NOISE, generator=noise)
+        optimizer = loop(retention)
+        history = run(problem, optimizer, horizon=JUMP + AFTER, progress=False)
+        regret[name] = history.regret[JUMP:].mean().item()
+    alarms = [int(t) for t in optimizer.retention.alarms]
+    after = [t - JUMP for t in alarms if t > JUMP]
+    sat = problem.domain.index(history.X[JUMP - 1 : JUMP]).item()
+    return {
+        "seed": seed,
+        "delay": after[0] if after else None,
+        "alarms_before": len(alarms) - len(after),
+        "alarms_after": len(after),
+        "change_where_it_was": change[sat].item(),
+        "regret_reset": regret["reset"],
+        "regret_none": regret["none"],
+    }
+
+
+def without_jump(rounds: int, seed: int, policy: EventReset) -> int:
+    """Alarms on one function."""
+    values = functions(1, seed).expand(rounds, -1)
+    noise = torch.Generator().manual_seed(seed)
+    problem = PanelProblem(values, choices=ACTIONS, noise_variance=NOISE, generator=noise)
+    optimizer = loop(policy)
+    run(problem, optimizer, horizon=rounds, progress=False)
+    return len(optimizer.retention.alarms)
+
+
+def regrets(found: list[dict]) -> list[tuple[str, str]]:
+    """Means with the standard errors of means over independent seeds."""
+    reset, none = (
+        torch.tensor([r[f"regret_{name}"] for r in found]).double() for name in ("reset", "none")
+    )
+    rows = {"with reset": reset, "without": none, "without less with, paired": none - reset}
+    return [
+        (f"mean regret after the jump, {name}", f"{x.mean():.3f} ± {x.std() / len(x) ** 0.5:.3f}")
+        for name, x in rows.items()
+    ]
+
+
+def jumps(kind: str, found: list[dict], policy: EventReset) -> tuple[list[tuple[str, ...]], dict]:
+    """Rows of the table and figures, over many jumps of a kind."""
+    stated = policy.detection_delay(0.95)
+    in_time = [r for r in found if r["delay"] is not None and r["delay"] <= stated]
+    missed = [r for r in found if r not in in_time]
+    visible = [
+        r for r in found if share_outside(r["change_where_it_was"], policy) >= policy.outside
+    ]
+    seen = [r for r in visible if r in in_time]
+    interval = binomtest(len(in_time), len(found)).proportion_ci()
+    delays = torch.tensor([float(AFTER + 1 if r["delay"] is None else r["delay"]) for r in found])
+    levels = (0.5, 0.9, 0.95, 0.99)
+    quantiles = [delays.quantile(q, interpolation="higher").item() for q in levels]
+    rows = [
+        (f"found within {stated} outcomes", f"{len(in_time)} of {len(found)}"),
+        ("that share, 95 % interval", f"{interval.low:.3f} to {interval.high:.3f}"),
+        (
+            f"of those with a share outside >= {policy.outside:g} where the loop was",
+            f"{len(seen)} of {len(visible)}",
+        ),
+        (
+            "delay: " + ", ".join(f"{q:.0%}" for q in levels),
+            ", ".join(f"{d:g}" if d <= AFTER else "not" for d in quantiles),
+        ),
+        (
+            "found later, or not (change where the loop was, in σ)",
+            ", ".join(f"{r['delay'] or 'not'} ({r['change_where_it_was']:.1f})" for r in missed),
+        ),
+        (f"false alarms in the {JUMP} rounds before", f"{sum(r['alarms_before'] for r in found)}"),
+        (
+            f"further alarms in the {AFTER} rounds after",
+            f"{sum(max(0, r['alarms_after'] - 1) for r in found)}",
+        ),
+        *regrets(found),
+    ]
+    figures = {
+        "found_in_time": len(in_time),
+        "interval": [interval.low, interval.high],
+        "visible": len(visible),
+        "visible_found_in_time": len(seen),
+        "delay_quantiles": dict(zip(map(str, levels), quantiles, strict=True)),
+        "runs": found,
+    }
+    return [(kind, *row) for row in rows], figures
+
+
+def false_alarms(rounds: int, counts: list[int], rate: float) -> tuple[list[tuple[str, ...]], dict]:
+    """Rows of the table and figures, over long runs without a jump."""
+    total = rounds * len(counts)
+    low, high = (bound / total for bound in poisson.interval(0.95, rate * total))
+    measured = sum(counts) / total
+    rows = [
+        (f"false alarms, {len(counts)} x {rounds} rounds", f"{sum(counts)}"),
+        ("expected at the stated rate", f"{rate * total:.1f}"),
+        ("per 10,000 rounds: measured, stated", f"{measured * 1e4:.2f}, {rate * 1e4:.2f}"),
+        ("95 % of counts at that rate", f"{low * 1e4:.2f} to {high * 1e4:.2f}"),
+        ("by seed", ", ".join(map(str, counts))),
+    ]
+    figures = {"rate": rate, "rounds": rounds, "counts": counts, "interval_per_round": [low, high]}
+    return [("no jump", *row) for row in rows], figures
+
+
+def main() -> None:
+    """Measure, print a table, save JSON."""
+    options = parser(__doc__)
+    options.add_argument("--runs", type=int, default=200, help="jumps of each kind")
+    options.add_argument("--size", type=float, default=3.0, help="of a drop, noise s.d.")
+    options.add_argument("--rounds", type=int, default=10_000, help="of a run without a jump")
+    options.add_argument("--seeds", type=int, default=10, help="runs without a jump")
+    options.add_argument("--first-seed", type=int, default=0, help="of the jumps")
+    options.add_argument(
+        "--outside", type=float, default=0.5, help="share that is to be found fast"
+    )
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    policy = EventReset(outside=chosen.outside)
+    figures = {
+        "outside": policy.outside,
+        "stated_delay": policy.detection_delay(0.95),
+        "drop_in_noise_deviations": chosen.size,
+    }
+    table = []
+    seeds = range(chosen.first_seed, chosen.first_seed + chosen.runs)
+    for kind, name in (("redraw", "redraw"), ("drop", f"drop of {chosen.size:g} σ")):
+        found = [one_jump(seed, kind, chosen.size, policy) for seed in track(seeds, name)]
+        rows, figures[kind] = jumps(name, found, policy)
+        table += rows
+    counts = [
+        without_jump(chosen.rounds, seed, policy) for seed in track(range(chosen.seeds), "no jump")
+    ]
+    rows, figures["no_jump"] = false_alarms(chosen.rounds, counts, policy.false_alarm_rate)
+    title = f"{policy!r}: GP-UCB on {len(ACTIONS)} actions"
+    show(title, ("what happens", "measure", "value"), table + rows, figures, chosen.json)
+
+
+if __name__ == "__main__":
+    main()
