@@ -19,9 +19,9 @@ def prior_covariance(model: Model, X1: Tensor, X2: Tensor) -> Tensor:
     """Prior covariances of the function at rows, without noise, in squared units of raw outcomes.
 
     Args:
-        model: A :class:`tvbo.models.StreamingGP`, a :class:`tvbo.models.IncrementalGP`, or any
-            :class:`botorch.models.SingleTaskGP` in eval mode, whose transforms are undone; of one
-            output and no batch.
+        model: A :class:`tvbo.models.StreamingGP`, a :class:`tvbo.models.IncrementalGP`, a
+            :class:`tvbo.models.NystromGP`, or any :class:`botorch.models.SingleTaskGP` in eval
+            mode, whose transforms are undone; of one output and no batch.
         X1: Raw rows ``[action | context | time]``, ``n x d``.
         X2: Raw rows, ``m x d``.
 
@@ -51,14 +51,12 @@ def noise_variance(model: Model) -> float:
     """Noise variance of an outcome told without its own, in squared units of raw outcomes.
 
     Args:
-        model: As in :func:`prior_covariance`, or a :class:`tvbo.models.NystromGP`. A dense model
-            with a fixed noise for each observation gives their mean, and 0 while it has none.
+        model: As in :func:`prior_covariance`. A dense model with a fixed noise for each observation
+            gives their mean, and 0 while it has none.
 
     Raises:
         UnsupportedError: as there.
     """
-    if isinstance(model, RowPosterior):
-        return model.noise_variance.item()
     _check_supported(model)
     if isinstance(model, SingleTaskGP):
         return raw_noise_variance(model)

@@ -19,7 +19,7 @@ from torch import Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models.incremental import Candidates, Factor, RowPosterior, Whitened
-from tvbo.models.incremental.row_posterior import innovation_root
+from tvbo.models.incremental.whitened import innovation_root
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
 
 

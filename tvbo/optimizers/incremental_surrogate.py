@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from tvbo.models import IncrementalGP
 from tvbo.observations import Observations
-from tvbo.optimizers.online_surrogate import OnlineSurrogate, least_noise
+from tvbo.optimizers.online_surrogate import OnlineSurrogate, known_noise
 from tvbo.optimizers.surrogate import GPSurrogate
 
 
@@ -64,11 +64,4 @@ class IncrementalSurrogate(OnlineSurrogate):
         return IncrementalGP.from_model(dense, self.dense.noise_variance)
 
     def _noise(self, observations: Observations) -> Tensor | None:
-        known = observations.Yvar
-        if known is None and self.dense.noise_variance is None:
-            return None
-        if known is None:
-            known = torch.full_like(observations.Y, self.dense.noise_variance)
-        with torch.no_grad():
-            prior = self.last_model.covar_module(observations.X, diag=True)
-        return torch.maximum(known, least_noise(self.dense.last_model, prior).unsqueeze(-1))
+        return known_noise(self.dense, self.last_model.covar_module, observations)

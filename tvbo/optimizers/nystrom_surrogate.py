@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from tvbo.models import IncrementalGP
 from tvbo.models.nystrom_gp import NystromGP
 from tvbo.observations import Observations
-from tvbo.optimizers.online_surrogate import least_noise
+from tvbo.optimizers.online_surrogate import known_noise
 from tvbo.optimizers.surrogate import GPSurrogate
 
 
@@ -165,13 +165,7 @@ class NystromSurrogate:
         """With noise variances for all, of the size that the dense model would take."""
         if len(observations) == 0:
             return observations
-        known = observations.Yvar
-        if known is None and self.dense.noise_variance is None:
-            learned = self._blank.noise_variance.expand_as(observations.Y)
-            return replace(observations, Yvar=learned)
-        if known is None:
-            known = torch.full_like(observations.Y, self.dense.noise_variance)
-        with torch.no_grad():
-            prior = self._blank.covar_module(observations.X, diag=True)
-        least = least_noise(self.dense.last_model, prior).unsqueeze(-1)
-        return replace(observations, Yvar=torch.maximum(known, least))
+        noise = known_noise(self.dense, self._blank.covar_module, observations)
+        if noise is None:
+            noise = self._blank.noise_variance.expand_as(observations.Y)
+        return replace(observations, Yvar=noise)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
+from gpytorch.kernels import Kernel
 from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
@@ -101,6 +102,29 @@ class OnlineSurrogate(ABC):
     @abstractmethod
     def _noise(self, observations: Observations) -> Tensor | None:
         """Their noise variances, at least :func:`least_noise`; None for the model's own."""
+
+
+def known_noise(
+    dense: GPSurrogate, covar_module: Kernel, observations: Observations
+) -> Tensor | None:
+    """Noise variances of observations as told or given, ``n x 1``, at least :func:`least_noise`.
+
+    Args:
+        dense: Knows what was given, and has made a model.
+        covar_module: Kernel over rows, in raw units.
+        observations: ``n`` of them.
+
+    Returns:
+        The variances; None where the noise is learned.
+    """
+    known = observations.Yvar
+    if known is None and dense.noise_variance is None:
+        return None
+    if known is None:
+        known = torch.full_like(observations.Y, dense.noise_variance)
+    with torch.no_grad():
+        prior = covar_module(observations.X, diag=True)
+    return torch.maximum(known, least_noise(dense.last_model, prior).unsqueeze(-1))
 
 
 def least_noise(dense: SingleTaskGP, prior_variance: Tensor) -> Tensor:

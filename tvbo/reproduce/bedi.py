@@ -14,15 +14,13 @@ from tvbo.acquisition import MPI, UCB, Acquisition, Choices, ConstantBeta, Finit
 from tvbo.columns import Columns
 from tvbo.history import History
 from tvbo.optimizers import (
-    BKB,
     GPOptimizer,
     GPSurrogate,
     IncrementalSurrogate,
-    NystromSurrogate,
     Optimizer,
     Surrogate,
 )
-from tvbo.optimizers.recipes.bkb import QBAR
+from tvbo.optimizers.recipes import bkb
 from tvbo.problems.base import DriftingProblem
 from tvbo.progress import progress_bar
 from tvbo.retention import EntropyThreshold, Retention
@@ -97,6 +95,14 @@ class Setting:
 
         The dense and the compressed model both take in an outcome by a new row of their factor.
         """
+        if method == "BKB":
+            return bkb(
+                choices=self.choices,
+                acquisition=acquisition,
+                covar_module=unit_kernel(),
+                noise_variance=NOISE_VARIANCE,
+                generator=generator,
+            )
         domain = Choices(self.choices, chunk=len(self.choices))
         surrogate: Surrogate = GPSurrogate(
             Columns(self.dim),
@@ -105,9 +111,6 @@ class Setting:
             forgetting_rate=0.0,
             noise_variance=NOISE_VARIANCE,
         )
-        if method == "BKB":
-            sketch = NystromSurrogate(surrogate, QBAR)
-            return BKB(domain, sketch, acquisition, generator=generator)
         if method == REFACTORED:
             domain = Choices(self.choices)
         else:

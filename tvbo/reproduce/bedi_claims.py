@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from tvbo.acquisition import Choices
 from tvbo.optimizers.recipes.bkb import QBAR
@@ -21,6 +20,7 @@ from tvbo.reproduce.bedi import (
     excess,
     exponent,
     growth,
+    play,
     unit_kernel,
 )
 from tvbo.reproduce.claims import Claim, Reproduction, mean_and_error
@@ -42,26 +42,30 @@ def trials_by_method(trials: int) -> dict[str, int]:
     return {DENSE: trials, COMPRESSED: trials, PAPERS: some, "BKB": some, REFACTORED: few}
 
 
-def report(
+def reproduction(
     name: str,
     title: str,
     setting: Setting,
-    curves: dict[str, Curves],
     trials: int,
     seed: int,
+    progress: bool,
     about: dict,
 ) -> Reproduction:
-    """The experiment as a table, with its claims.
+    """The experiment played, as a table with its claims.
 
     Args:
         name: As in :class:`Reproduction`.
         title: See there.
-        setting: What was played.
-        curves: From :func:`tvbo.reproduce.bedi.play`.
+        setting: What is played.
         trials: Number of trials.
         seed: The first of their seeds.
+        progress: Show a progress bar.
         about: More settings.
+
+    Raises:
+        ValueError: as :func:`trials_by_method` and :func:`tvbo.reproduce.bedi.play`.
     """
+    curves = play(setting, trials_by_method(trials), seed, progress, name)
     return Reproduction(
         name=name,
         title=title,
@@ -85,7 +89,11 @@ def report(
             for acquisition, seconds in setting.paper_seconds.items()
             for claim in _claims(acquisition, seconds, setting, curves)
         ]
-        + [_growing(curves)],
+        + [
+            _settles(
+                f"{GROWING}: growth of the compressed model", curves[f"{GROWING}, {COMPRESSED}"]
+            )
+        ],
         regret={row: each.regret for row, each in curves.items()},
         row_label="acquisition, model",
         curves={
@@ -141,7 +149,6 @@ def _claims(
         for method in (DENSE, COMPRESSED, PAPERS, "BKB", REFACTORED)
     )
     more, error = excess(compressed.regret, dense.regret)
-    grown, grown_error = mean_and_error(growth(compressed.model_order))
     times = f"{paper[0]:g} / {paper[1]:g} {setting.unit}"
     return [
         Claim(
@@ -151,13 +158,7 @@ def _claims(
             error,
             "comparable",
         ),
-        Claim(
-            f"{acquisition}: growth of the compressed model in the last half, points: 0",
-            bool((growth(compressed.model_order) == 0).all()),
-            grown,
-            grown_error,
-            "settles",
-        ),
+        _settles(f"{acquisition}: growth of the compressed model", compressed),
         _clock(
             f"{acquisition}: clock time, dense over compressed: above the paper's",
             dense,
@@ -179,7 +180,7 @@ def _claims(
             paper[2] / paper[1],
             f"{paper[2]:g} / {paper[1]:g} {setting.unit}",
         ),
-        _settles_at_the_papers_budget(acquisition, papers),
+        _settles(f"{acquisition}: with ε = {PAPER_BUDGET:g}, growth", papers),
     ]
 
 
@@ -191,24 +192,10 @@ def _clock(claim: str, slow: Curves, fast: Curves, above: float, times: str) -> 
     return Claim(claim, figure > above, figure, error, f"{above:.3g} ({times})")
 
 
-def _settles_at_the_papers_budget(acquisition: str, papers: Curves) -> Claim:
-    figure, error = mean_and_error(growth(papers.model_order))
+def _settles(claim: str, curves: Curves) -> Claim:
+    """That the model does not grow in the last half of any trial."""
+    grown = growth(curves.model_order)
+    figure, error = mean_and_error(grown)
     return Claim(
-        f"{acquisition}: with ε = {PAPER_BUDGET:g}, growth in the last half, points: 0",
-        figure == 0,
-        figure,
-        error,
-        "settles",
-    )
-
-
-def _growing(curves: dict[str, Curves]) -> Claim:
-    order: Tensor = curves[f"{GROWING}, {COMPRESSED}"].model_order
-    figure, error = mean_and_error(growth(order))
-    return Claim(
-        f"{GROWING}: growth of the compressed model in the last half, points: 0",
-        bool((growth(order) == 0).all()),
-        figure,
-        error,
-        "settles",
+        f"{claim} in the last half, points: 0", bool((grown == 0).all()), figure, error, "settles"
     )

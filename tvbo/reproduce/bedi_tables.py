@@ -9,8 +9,8 @@ from tvbo.problems.digits import ClassificationData, digits
 from tvbo.problems.drifting_gp import unit_grid
 from tvbo.problems.hyperparameter_tuning import LogisticRegressionTuning
 from tvbo.problems.static_functions import ExampleFunction, Rosenbrock
-from tvbo.reproduce.bedi import NOISE_VARIANCE, Setting, play
-from tvbo.reproduce.bedi_claims import report, trials_by_method
+from tvbo.reproduce.bedi import NOISE_VARIANCE, Setting
+from tvbo.reproduce.bedi_claims import reproduction
 from tvbo.reproduce.claims import Reproduction
 
 HORIZON = 1000
@@ -49,8 +49,8 @@ def bedi_table2(
         unit="s",
     )
     name, title = "bedi-table2", "sin x + cos x + 0.1 x on 1,000 points of [0, 10]"
-    curves = play(setting, trials_by_method(trials), seed, progress, name)
-    return report(name, title, setting, curves, trials, seed, {"noise_variance": NOISE_VARIANCE})
+    about = {"noise_variance": NOISE_VARIANCE}
+    return reproduction(name, title, setting, trials, seed, progress, about)
 
 
 def bedi_table3(
@@ -83,8 +83,8 @@ def bedi_table3(
     )
     name = "bedi-table3"
     title = "Rosenbrock function, standardized, on 900 points of [-2, 2] × [-1, 3]"
-    curves = play(setting, trials_by_method(trials), seed, progress, name)
-    return report(name, title, setting, curves, trials, seed, {"noise_variance": NOISE_VARIANCE})
+    about = {"noise_variance": NOISE_VARIANCE}
+    return reproduction(name, title, setting, trials, seed, progress, about)
 
 
 def bedi_table4(
@@ -135,11 +135,10 @@ def bedi_table4(
     )
     name = "bedi-table4"
     title = f"Logistic regression, 4 hyperparameters, {len(choices)} choices"
-    curves = play(setting, trials_by_method(trials), seed, progress, name)
     about = {
         "training_examples": len(data.train_X),
         "epochs": epochs,
         "best_mean_accuracy": table.optimal_value(0.0),
         "measured_noise_variance": measured.noise_variance,
     }
-    return report(name, title, setting, curves, trials, seed, about)
+    return reproduction(name, title, setting, trials, seed, progress, about)

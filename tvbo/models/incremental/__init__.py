@@ -2,6 +2,7 @@
 
 from tvbo.models.incremental.candidates import Candidates
 from tvbo.models.incremental.factor import Factor
-from tvbo.models.incremental.row_posterior import ConditionedGP, RowPosterior, Whitened
+from tvbo.models.incremental.row_posterior import ConditionedGP, RowPosterior
+from tvbo.models.incremental.whitened import Whitened
 
 __all__ = ["Candidates", "ConditionedGP", "Factor", "RowPosterior", "Whitened"]

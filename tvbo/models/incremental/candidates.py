@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tvbo.models.incremental.factor import FIRST_CAPACITY
+from tvbo.models.incremental.factor import enough_room
 
 FEW = 64
 """So many rows at most are looked for one by one among the candidates."""
@@ -72,9 +72,7 @@ class Candidates:
         store = self.store
         foreign = store.is_inference() and not torch.is_inference_mode_enabled()
         if needed > len(store) or foreign:
-            # Half as much again, so that a loop seldom copies what it has.
-            capacity = max(FIRST_CAPACITY, needed, len(store) + len(store) // 2)
-            store = store.new_empty(capacity, store.shape[-1])
+            store = store.new_empty(enough_room(len(store), needed), store.shape[-1])
             store[: self.count] = self.V
         store[self.count : needed] = new
         return store

@@ -119,7 +119,7 @@ class Factor(Module):
         capacity = len(self._X)
         if needed <= capacity:
             return
-        capacity = max(FIRST_CAPACITY, needed, capacity + capacity // 2)
+        capacity = enough_room(capacity, needed)
         shapes = {"X": (capacity, width), "root": (capacity, capacity)}
         for name in PARTS:
             held = getattr(self, name)
@@ -127,3 +127,8 @@ class Factor(Module):
             if self.count > 0:
                 new[tuple(slice(size) for size in held.shape)] = held
             setattr(self, f"_{name}", new)
+
+
+def enough_room(capacity: int, needed: int) -> int:
+    """Room for at least so many rows, and half as much again: a loop seldom copies what it has."""
+    return max(FIRST_CAPACITY, needed, capacity + capacity // 2)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Acquisition, Choices, Domain
+from tvbo.acquisition import UCB, Acquisition, BetaSchedule, Choices, Domain
+from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.contexts import ContextList, Contexts
 from tvbo.finite_set import action_context_rows
 from tvbo.optimizers.gp_optimizer import GPOptimizer
@@ -52,9 +53,7 @@ def gp_optimizer(
             surrogate = IncrementalSurrogate(dense, tol=TOL)
         else:
             surrogate = StreamingSurrogate(dense, pairs, tol=TOL)
-        if isinstance(domain, Choices):
-            # These models take all candidates at once.
-            domain = Choices(domain.choices, chunk=len(domain.choices))
+        domain = all_at_once(domain)
     return GPOptimizer(
         domain,
         surrogate,
@@ -64,6 +63,28 @@ def gp_optimizer(
         generator=generator,
         contexts=contexts,
     )
+
+
+def all_at_once(domain: Domain) -> Domain:
+    """The domain for models that evaluate all candidates of a finite set together."""
+    if isinstance(domain, Choices):
+        return Choices(domain.choices, chunk=len(domain.choices))
+    return domain
+
+
+def acquisition_or_ucb(
+    acquisition: Acquisition | None, beta: float | BetaSchedule | None, default: Acquisition
+) -> Acquisition:
+    """The acquisition given, or UCB with the β given, or else the default.
+
+    Raises:
+        ValueError: if both are given.
+    """
+    if acquisition is not None and beta is not None:
+        raise ValueError("Expected either acquisition or beta, which is that of UCB. Got both.")
+    if acquisition is not None:
+        return acquisition
+    return default if beta is None else UCB(as_beta_schedule(beta))
 
 
 def stale_cutoff(dense: GPSurrogate) -> StaleCutoff | None:

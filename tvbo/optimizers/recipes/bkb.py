@@ -7,14 +7,13 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Generator, Tensor
 
-from tvbo.acquisition import UCB, Acquisition, BetaSchedule, Choices
-from tvbo.acquisition.beta import as_beta_schedule
+from tvbo.acquisition import Acquisition, BetaSchedule
 from tvbo.acquisition.bkb_beta import BKBBeta
 from tvbo.acquisition.domain import make_domain
 from tvbo.columns import Columns
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
-from tvbo.optimizers.recipes.assembly import stale_cutoff
+from tvbo.optimizers.recipes.assembly import acquisition_or_ucb, all_at_once, stale_cutoff
 from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import Retention
@@ -73,15 +72,9 @@ def bkb(
         ValueError: as :func:`tv_gp_ucb`; if both ``acquisition`` and ``beta`` are given; or if
             ``qbar``, ``delta``, ``epsilon`` or ``norm_bound`` is out of range.
     """
-    if acquisition is not None and beta is not None:
-        raise ValueError("Expected either acquisition or beta, which is that of UCB. Got both.")
     width = BKBBeta(norm_bound=norm_bound, delta=delta, epsilon=epsilon)
-    if acquisition is None:
-        acquisition = width if beta is None else UCB(as_beta_schedule(beta))
-    domain = make_domain(bounds, choices)
-    if isinstance(domain, Choices):
-        # The sketch takes all candidates at once.
-        domain = Choices(domain.choices, chunk=len(domain.choices))
+    acquisition = acquisition_or_ucb(acquisition, beta, default=width)
+    domain = all_at_once(make_domain(bounds, choices))
     dense = GPSurrogate(
         Columns(domain.dim),
         domain.bounds,

@@ -8,11 +8,10 @@ from gpytorch.means import Mean
 from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
-from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.acquisition.domain import make_domain
 from tvbo.columns import Columns
 from tvbo.optimizers.gp_optimizer import GPOptimizer
-from tvbo.optimizers.recipes.assembly import gp_optimizer, stale_cutoff
+from tvbo.optimizers.recipes.assembly import acquisition_or_ucb, gp_optimizer, stale_cutoff
 from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import EntropyThreshold, Retention
@@ -69,10 +68,7 @@ def compressed_gp(
         ValueError: as :func:`tv_gp_ucb`; if both ``acquisition`` and ``beta`` are given; or as
             :class:`tvbo.retention.EntropyThreshold`.
     """
-    if acquisition is not None and beta is not None:
-        raise ValueError("Expected either acquisition or beta, which is that of UCB. Got both.")
-    if acquisition is None:
-        acquisition = UCB(as_beta_schedule(LogBeta() if beta is None else beta))
+    acquisition = acquisition_or_ucb(acquisition, beta, default=UCB(LogBeta()))
     domain = make_domain(bounds, choices)
     dense = GPSurrogate(
         Columns(domain.dim),
