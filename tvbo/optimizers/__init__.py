@@ -2,7 +2,9 @@
 
 from tvbo.optimizers.base import Optimizer, TrialError
 from tvbo.optimizers.bkb import BKB
+from tvbo.optimizers.closed import ClosedTrials, LostTrial
 from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
+from tvbo.optimizers.events import Event, Recorder
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
 from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
@@ -18,16 +20,20 @@ from tvbo.optimizers.trial import Trial
 
 __all__ = [
     "BKB",
+    "ClosedTrials",
     "ContextualSurrogate",
+    "Event",
     "GPOptimizer",
     "GPSurrogate",
     "IncrementalSurrogate",
+    "LostTrial",
     "NystromSurrogate",
     "Optimizer",
     "Policy",
     "RExp3",
     "RandomSearch",
     "Recommendation",
+    "Recorder",
     "Refit",
     "RefitEvery",
     "RefitNever",

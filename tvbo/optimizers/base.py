@@ -13,16 +13,22 @@ from tvbo.acquisition import Domain
 from tvbo.columns import Columns
 from tvbo.contexts import ContextList, Contexts
 from tvbo.observations import Observations
+from tvbo.optimizers.checks import as_scalar, check_time
+from tvbo.optimizers.closed import ClosedTrials, Ending
+from tvbo.optimizers.durable import Durable
+from tvbo.optimizers.events import Event
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import default_generator
 
 
 class TrialError(ValueError):
-    """A trial that the optimizer does not know, or that was told already."""
+    """A trial that the optimizer does not know, or that is no longer open."""
 
 
-class Optimizer(ABC):
+class Optimizer(Durable, ABC):
     """Ask for an action, tell its outcome; outcomes in any order, any time later.
+
+    A trial is open from the ask until it is told, fails or expires.
 
     Args:
         domain: The set of actions.
@@ -31,6 +37,9 @@ class Optimizer(ABC):
         generator: Source of every random choice; default a fresh one with seed 0.
         contexts: The contexts to expect; None where there are none. They may be declared and yet
             have no place in ``columns``: then each trial has its context, and the model ignores it.
+
+    Attributes:
+        closed: How many trials ended and how, and why the newest of them were lost.
 
     Raises:
         BotorchTensorDimensionError: if ``columns`` do not fit the domain or the contexts.
@@ -55,6 +64,7 @@ class Optimizer(ABC):
         self.contexts = contexts
         self.columns = columns
         self.generator = default_generator(generator)
+        self.closed = ClosedTrials()
         self._open: dict[int, Trial] = {}
         self._num_trials = 0
         self._num_asked = 0
@@ -62,7 +72,7 @@ class Optimizer(ABC):
 
     @property
     def open_trials(self) -> tuple[Trial, ...]:
-        """Trials whose outcome has not been told, oldest first."""
+        """Trials that were not told yet, and did not fail or expire; oldest first."""
         return tuple(self._open.values())
 
     @property
@@ -80,7 +90,7 @@ class Optimizer(ABC):
                 time, with a tell after each, see one another's outcomes.
 
         Returns:
-            A trial, open until it is told, unless it is ``skipped``.
+            A trial, open until it is told, fails or expires, unless it is ``skipped``.
 
         Raises:
             InputDataError: if ``t`` is not finite, or lies before an earlier ask or outcome, or
@@ -96,11 +106,15 @@ class Optimizer(ABC):
                 f"chosen for the present. Got t={t}."
             )
         context = self._check_context(context)
-        X = self._choose(round_number, t, context)
-        trial = self._judge(self._new_trial(X, t, context))
-        self._num_asked = round_number
-        self._t = t
-        return trial if trial.skipped else self._open_trial(trial)
+        with self._guarded():
+            X = self._choose(round_number, t, context)
+            trial = self._judge(self._new_trial(X, t, context))
+            with self._recorded(*self._refits(), Event("ask", trial)):
+                self._num_asked = round_number
+                self._t = t
+                if not trial.skipped:
+                    self._open_trial(trial)
+        return trial
 
     def attach(self, X: Tensor, t: float, context: Tensor | None = None) -> Trial:
         """Open a trial with an action of the caller's choice, such as a row of a log.
@@ -122,7 +136,11 @@ class Optimizer(ABC):
                 f"Expected one action, 1 x {self.domain.dim}. Got X.shape={tuple(X.shape)}."
             )
         X, t, context = self.domain.snap(X), check_time(t), self._check_context(context)
-        return self._open_trial(self._new_trial(X, t, context))
+        with self._guarded():
+            trial = self._new_trial(X, t, context)
+            with self._recorded(Event("attach", trial)):
+                self._open_trial(trial)
+        return trial
 
     def tell(
         self, trial: Trial | int, Y: Tensor | float, Yvar: Tensor | float | None = None
@@ -135,7 +153,7 @@ class Optimizer(ABC):
             Yvar: Variance of the noise in ``Y``, where known.
 
         Raises:
-            TrialError: if the trial is unknown, was told already, or was skipped.
+            TrialError: if the trial is unknown, was skipped, was told already, failed or expired.
             InputDataError: if ``Y`` or ``Yvar`` is not finite, or ``Yvar`` negative. The trial
                 stays open.
             BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is more than one number.
@@ -146,9 +164,59 @@ class Optimizer(ABC):
             Y=as_scalar("Y", Y),
             Yvar=None if Yvar is None else as_scalar("Yvar", Yvar),
         )
-        self._learn(trial, observation)
-        del self._open[trial.id]
-        self._t = max(self._t, trial.t)
+        told = Event(
+            "tell", trial, observation.Y.item(), None if Yvar is None else observation.Yvar.item()
+        )
+        with self._recorded(told):
+            self._learn(trial, observation)
+            del self._open[trial.id]
+            self._t = max(self._t, trial.t)
+            self.closed.num_told += 1
+
+    def fail(self, trial: Trial | int, reason: str) -> None:
+        """The outcome of a trial will not come: a crash, a value that is no number, a patient lost.
+
+        Nothing is learned from it, and it no longer counts as pending.
+
+        Args:
+            trial: The trial or its id.
+            reason: Why, in words; ``optimizer.closed`` remembers it.
+
+        Raises:
+            TrialError: as :meth:`tell`.
+        """
+        self._lose(self._find(trial), "failed", reason)
+
+    def expire(self, trial: Trial | int, reason: str = "past its deadline") -> None:
+        """Wait no longer for a trial. An outcome that comes nevertheless can be attached.
+
+        Arguments and errors as in :meth:`fail`.
+        """
+        self._lose(self._find(trial), "expired", reason)
+
+    def expire_overdue(self, t: float, max_delay: float) -> tuple[Trial, ...]:
+        """Wait no longer for the trials that were sampled more than ``max_delay`` before ``t``.
+
+        Args:
+            t: The present time, in the user's unit.
+            max_delay: The longest delay that is waited for, in the same unit.
+
+        Returns:
+            The trials that expired, oldest first.
+
+        Raises:
+            InputDataError: if ``t`` is not finite.
+            ValueError: if ``max_delay`` is negative or NaN.
+        """
+        t = check_time(t)
+        if not max_delay >= 0:
+            raise ValueError(f"Expected max_delay >= 0, in units of time. Got {max_delay}.")
+        overdue = tuple(trial for trial in self.open_trials if t - trial.t > max_delay)
+        for trial in overdue:
+            self.expire(
+                trial, f"no outcome by t={t:g}, more than {max_delay:g} after t={trial.t:g}"
+            )
+        return overdue
 
     @abstractmethod
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
@@ -157,6 +225,20 @@ class Optimizer(ABC):
     @abstractmethod
     def _learn(self, trial: Trial, observation: Observations) -> None:
         """Take in one outcome."""
+
+    def _forget(self, trial: Trial) -> None:
+        """A trial was lost: its outcome will not come."""
+
+    def _refits(self) -> list[Event]:
+        """What this ask has learned of hyperparameters, for the journal."""
+        return []
+
+    def _lose(self, trial: Trial, ending: Ending, reason: str) -> None:
+        kind = "fail" if ending == "failed" else "expire"
+        with self._recorded(Event(kind, trial, reason=reason)):
+            self._forget(trial)
+            del self._open[trial.id]
+            self.closed.lose(trial, ending, reason)
 
     def _check_context(self, context: Tensor | None) -> Tensor | None:
         if self.contexts is not None:
@@ -216,12 +298,14 @@ class Optimizer(ABC):
                 "evaluation. Attach its action to tell an outcome nevertheless."
             )
         if known and trial_id not in self._open:
-            raise TrialError(
-                f"Expected an open trial. Got trial {trial_id}, told already or skipped."
-            )
+            lost = self.closed.find(trial_id)
+            ending = "told already or skipped"
+            if lost is not None:
+                ending = f"which {lost.ending} ({lost.reason}); attach its action to tell it still"
+            raise TrialError(f"Expected an open trial. Got trial {trial_id}, {ending}.")
         if known:
             mine = self._open[trial_id]
-            if isinstance(trial, Trial) and not _same(trial, mine):
+            if isinstance(trial, Trial) and not trial.asks_the_same(mine):
                 raise TrialError(
                     f"Expected a trial of this optimizer. Got a trial {trial_id} that differs: "
                     f"{trial}; here it is {mine}."
@@ -230,30 +314,3 @@ class Optimizer(ABC):
         raise TrialError(
             f"Expected an open trial, one of {sorted(self._open)}. Got unknown trial {trial_id!r}."
         )
-
-
-def _same(one: Trial, two: Trial) -> bool:
-    """Whether two trials ask the same question."""
-    if one.t != two.t or (one.context is None) != (two.context is None):
-        return False
-    if one.context is not None and not torch.equal(one.context, two.context):
-        return False
-    return torch.equal(one.X, two.X)
-
-
-def check_time(t: float) -> float:
-    """Return ``t`` as a float; raise unless it is finite."""
-    t = float(t)
-    if not math.isfinite(t):
-        raise InputDataError(f"Expected a finite time. Got t={t}.")
-    return t
-
-
-def as_scalar(name: str, value: Tensor | float) -> Tensor:
-    """One number as a ``1 x 1`` float64 tensor."""
-    value = torch.as_tensor(value, dtype=torch.float64)
-    if value.numel() != 1:
-        raise BotorchTensorDimensionError(
-            f"Expected {name} to be one number. Got {name}.shape={tuple(value.shape)}."
-        )
-    return value.detach().reshape(1, 1)

@@ -59,10 +59,7 @@ class Refusals:
         rows = []
         for refused in self.recent:
             trial = refused.trial
-            row = {"trial": trial.id, "t": trial.t}
-            row |= {f"action_{i}": x for i, x in enumerate(trial.X[0].tolist())}
-            if trial.context is not None:
-                row |= {f"context_{i}": z for i, z in enumerate(trial.context.tolist())}
+            row = trial.to_row()
             row["information_gain"] = trial.information_gain
             row["skipped"] = trial.skipped
             row["reason"] = refused.reason

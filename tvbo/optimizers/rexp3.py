@@ -100,6 +100,9 @@ class RExp3(Optimizer):
                 self.exploration * reward / (probability * len(self._log_weights))
             )
 
+    def _forget(self, trial: Trial) -> None:
+        del self._draws[trial.id]
+
 
 def rexp3_block_length(num_arms: int, horizon: int, variation: float) -> int:
     r"""Block length of Besbes et al. (2014), Theorem 2.

@@ -13,6 +13,7 @@ from tvbo.columns import Columns
 from tvbo.contexts import ContextBounds, ContextList, Contexts
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.closed import Ending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.trial import Trial
@@ -109,3 +110,9 @@ class SeparateContexts(Optimizer):
             self._inner[trial.id] = loop.attach(trial.X, trial.t)
         loop.tell(self._inner[trial.id], observation.Y, observation.Yvar)
         self._inner.pop(trial.id, None)
+
+    def _lose(self, trial: Trial, ending: Ending, reason: str) -> None:
+        super()._lose(trial, ending, reason)
+        inner = self._inner.pop(trial.id, None)
+        if inner is not None:
+            self.loop(trial.context)._lose(inner, ending, reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -31,3 +32,19 @@ class Trial:
     informative: bool = True
     information_gain: float | None = None
     skipped: bool = False
+
+    def asks_the_same(self, other: Trial) -> bool:
+        """Whether another trial has the same action, time and context."""
+        if self.t != other.t or (self.context is None) != (other.context is None):
+            return False
+        if self.context is not None and not torch.equal(self.context, other.context):
+            return False
+        return torch.equal(self.X, other.X)
+
+    def to_row(self) -> dict[str, float]:
+        """Its number, time, action and context, by column of a table."""
+        row = {"trial": self.id, "t": self.t}
+        row |= {f"action_{i}": x for i, x in enumerate(self.X[0].tolist())}
+        if self.context is not None:
+            row |= {f"context_{i}": z for i, z in enumerate(self.context.tolist())}
+        return row
