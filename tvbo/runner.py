@@ -38,7 +38,8 @@ def run(
         optimizer: Asked once per round.
         horizon: Number of rounds.
         delay: Gives how long after ``trial.t`` its outcome arrives, in the unit of time; it is told
-            before the first ask at or after its arrival. None: told at once.
+            before the first ask at or after its arrival. Infinity: it never does. None: told at
+            once. See :mod:`tvbo.feedback` for delays to simulate.
         times: The time of each round, non-decreasing; default ``1, ..., horizon``. Where a time
             stands several times, so many actions are tried at it, one after another.
         contexts: The context of each round, ``horizon x c``; default what ``problem.context`` says.

@@ -13,6 +13,7 @@ from tvbo.acquisition.domain import Box, Choices, Domain
 from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, Incumbent, MaxMean
 from tvbo.acquisition.situation import UCB, Acquisition, Situation
+from tvbo.acquisition.thompson import DrawnValues, ThompsonSampling
 
 __all__ = [
     "EI",
@@ -29,6 +30,7 @@ __all__ = [
     "CompactBeta",
     "ConstantBeta",
     "Domain",
+    "DrawnValues",
     "FiniteBeta",
     "Incumbent",
     "LogBeta",
@@ -38,6 +40,7 @@ __all__ = [
     "RKHSBeta",
     "ResettingBeta",
     "Situation",
+    "ThompsonSampling",
     "TimeVaryingBeta",
     "bkb_qbar",
 ]

@@ -13,6 +13,7 @@ from botorch.optim import optimize_acqf
 from torch import Generator, Tensor
 
 from tvbo.acquisition.situation import Situation
+from tvbo.acquisition.thompson import DrawnValues
 from tvbo.columns import check_finite, check_last_dimension
 from tvbo.finite_set import SINGLE_PRECISION, FiniteSet
 from tvbo.randomness import seeded
@@ -76,6 +77,8 @@ class Box:
         self, acquisition: AcquisitionFunction, situation: Situation, generator: Generator
     ) -> Tensor:
         """By BoTorch's ``optimize_acqf``, time and context as ``fixed_features``."""
+        if isinstance(acquisition, DrawnValues):
+            return acquisition.best()
         fixed = situation.columns.fixed_features(situation.t, situation.context)
         held = torch.tensor(list(fixed.values()), dtype=torch.float64)
         # The columns [context | time] follow the actions; their bounds are never searched.
@@ -142,6 +145,8 @@ class Choices:
         self, acquisition: AcquisitionFunction, situation: Situation, generator: Generator
     ) -> Tensor:
         """By evaluating every action; ties are broken at random."""
+        if isinstance(acquisition, DrawnValues):
+            return acquisition.best()
         rows = situation.rows(self.choices).unsqueeze(-2)
         with torch.no_grad():
             values = torch.cat([acquisition(part) for part in rows.split(self.chunk)])

@@ -21,7 +21,7 @@ from torch import Size, Tensor
 from tvbo.columns import check_finite, check_forgetting_rate
 from tvbo.finite_set import FiniteSet
 from tvbo.models.raw import RawMean, has_zero_mean, raw_noise_variance
-from tvbo.models.streaming import FiniteCovariance, Innovations, Predictions, Room
+from tvbo.models.streaming import Draws, FiniteCovariance, Innovations, Revisions, Room
 from tvbo.models.streaming.hyperparameters import RawKernel
 from tvbo.models.time_varying_gp import TimeVaryingGP
 
@@ -29,7 +29,7 @@ BLOCK = 256
 """Observations taken in at once: a Cholesky factorization of this size costs little."""
 
 
-class StreamingGP(Predictions):
+class StreamingGP(Revisions, Draws):
     r"""A drifting GP on a finite set whose rounds never get slower.
 
     The posterior (7)-(8) of TV-GP-UCB (Bogunovic et al., 2016), the same as that of
@@ -153,6 +153,13 @@ class StreamingGP(Predictions):
             max_rows=max_rows,
             max_lateness=max_lateness,
         )
+
+    def blank(self) -> StreamingGP:
+        """The same model without observations; the prior covariance is shared, not copied."""
+        new = copy(self)
+        new._modules = dict(self._modules)
+        new.innovations = Innovations(self.innovations.covariance, self._rate, self.room)
+        return new
 
     def get_extra_state(self) -> dict[str, float | None]:
         """The limits on what is held, for ``state_dict``."""

@@ -13,8 +13,10 @@ from torch import Generator, Tensor
 from tvbo.acquisition import Acquisition, Domain, Situation
 from tvbo.columns import Columns
 from tvbo.contexts import Contexts
+from tvbo.feedback.pending import IgnorePending, Pending
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.events import Event
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refusals import Refusals
 from tvbo.optimizers.surrogate import Surrogate
@@ -40,6 +42,8 @@ class GPOptimizer(Optimizer):
         columns: How the rows of the model are laid out; as in :class:`Optimizer`.
         generator: Source of every random choice; default a fresh one with seed 0.
         contexts: The contexts to expect, as in :class:`Optimizer`.
+        pending: What open trials contribute meanwhile; by default nothing, as in the papers. Where
+            several are open at a time, give :class:`tvbo.feedback.Hallucinate`.
 
     Attributes:
         observations: The observations held.
@@ -55,6 +59,7 @@ class GPOptimizer(Optimizer):
         columns: Columns | None = None,
         generator: Generator | None = None,
         contexts: Contexts | None = None,
+        pending: Pending | None = None,
     ):
         super().__init__(domain, columns, generator, contexts)
         self.surrogate = surrogate
@@ -63,11 +68,20 @@ class GPOptimizer(Optimizer):
             raise TypeError(
                 f"Expected a retention policy. Got {retention!r} of {type(retention).__name__}."
             )
+        if pending is not None and not isinstance(pending, Pending):
+            raise TypeError(
+                f"Expected a pending policy. Got {pending!r} of {type(pending).__name__}."
+            )
+        self.pending = IgnorePending() if pending is None else pending
         self.retention = KeepAll() if retention is None else deepcopy(retention)
         self.refusals = Refusals()
         self.observations = Observations.empty(self.columns)
         self._num_told = 0
+        self._fit_seen: dict[str, list[float]] | None = None
+        self._newest_model: Model | None = None
         self._predictions: dict[int, Prediction] = {}
+        # Of trials seen open, so that each round need not lay them out again.
+        self._rows: dict[int, Tensor] = {}
 
     @property
     def model_size(self) -> int:
@@ -76,8 +90,8 @@ class GPOptimizer(Optimizer):
 
     @property
     def model(self) -> Model | None:
-        """The model behind the newest ask or recommendation, None before the first."""
-        return self.surrogate.last_model
+        """The model behind the newest ask, open trials included; None before the first."""
+        return self._newest_model
 
     def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
         """The best action in a context, by posterior mean. It is no ask: nothing changes by it.
@@ -117,13 +131,34 @@ class GPOptimizer(Optimizer):
         return Policy.collect([self._best(model, t, context) for context in contexts])
 
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
-        keep = self.retention.keep(self.observations, self.model, t)
+        keep = self.retention.keep(self.observations, self.surrogate.last_model, t)
         if not keep.all():
             self.surrogate.drop(self.observations, keep, t)
             self.observations = self.observations[keep]
-        model = self.surrogate.model(self.observations, self._num_told, self.generator)
+        rows = self._open_rows(t)
+        told = (self._num_told, self.generator)
+        if len(rows) == 0:
+            model = self.surrogate.model(self.observations, *told)
+        else:
+            model = self.surrogate.model_with(self.observations, rows, self.pending, *told)
+        self._newest_model = model
         situation = self._situation(round_number, t, context, self.observations)
         return self.domain.maximize(self.acquisition(model, situation), situation, self.generator)
+
+    def _open_rows(self, t: float) -> Tensor:
+        """Rows of the open trials that the next action should know of, ``q x d``."""
+        rows = [self.observations.X[:0]]
+        if self.pending.counts:
+            for trial in self.open_trials:
+                # What will not enter, or lies in the future, need not be counted now.
+                if trial.informative and trial.t <= t:
+                    if trial.id not in self._rows:
+                        self._rows[trial.id] = self._row(trial)
+                    rows.append(self._rows[trial.id])
+        return torch.cat(rows)
+
+    def _row(self, trial: Trial) -> Tensor:
+        return self.columns.rows(trial.X, trial.t, self._seen(trial.context))
 
     def _judge(self, trial: Trial) -> Trial:
         if not self.retention.needs_prediction:
@@ -149,9 +184,9 @@ class GPOptimizer(Optimizer):
         noise_variance = self.surrogate.outcome_noise(self.observations)
         if noise_variance is None:
             return None
-        row = self.columns.rows(trial.X, trial.t, self._seen(trial.context))
+        row = self._row(trial)
         with torch.no_grad():
-            posterior = self.model.posterior(row)
+            posterior = self._newest_model.posterior(row)
         return Prediction(
             t=trial.t,
             mean=posterior.mean.item(),
@@ -165,11 +200,23 @@ class GPOptimizer(Optimizer):
             self.observations = self.observations.append(observation)
             # What is refused makes no fit due: it would learn nothing from it.
             self._num_told += 1
+        self._rows.pop(trial.id, None)
         prediction = self._predictions.pop(trial.id, None)
         if prediction is not None:
             if observation.Yvar is not None:
                 prediction = replace(prediction, noise_variance=observation.Yvar.item())
             self.retention.learn(prediction, observation.Y.item())
+
+    def _forget(self, trial: Trial) -> None:
+        self._predictions.pop(trial.id, None)
+        self._rows.pop(trial.id, None)
+
+    def _refits(self) -> list[Event]:
+        fit = self.surrogate.newest_fit
+        if fit is self._fit_seen:
+            return []
+        self._fit_seen = fit
+        return [Event("refit", fit=fit)]
 
     def _situation(
         self, round_number: int, t: float, context: Tensor | None, observations: Observations
@@ -186,7 +233,7 @@ class GPOptimizer(Optimizer):
 
     def _model_at(self, t: float) -> Model:
         """The model that an ask at ``t`` would rest on, without dropping anything for it."""
-        keep = self.retention.keep(self.observations, self.model, t)
+        keep = self.retention.keep(self.observations, self.surrogate.last_model, t)
         kept = self.observations if keep.all() else self.observations[keep]
         surrogate = self.surrogate
         if surrogate.changes(self._num_told):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import torch
 from botorch.models import SingleTaskGP
+from botorch.models.model import Model
 from torch import Generator, Tensor
 
+from tvbo.feedback.pending import Pending
 from tvbo.models import IncrementalGP
 from tvbo.observations import Observations
-from tvbo.optimizers.online_surrogate import OnlineSurrogate, known_noise
+from tvbo.optimizers.noise import known_noise
+from tvbo.optimizers.online_surrogate import OnlineSurrogate
+from tvbo.optimizers.open_rows import with_open_rows
 from tvbo.optimizers.surrogate import GPSurrogate
 
 
@@ -45,6 +49,18 @@ class IncrementalSurrogate(OnlineSurrogate):
         num_new = model.num_observations - len(self._kept)
         self._kept = torch.cat([self._kept, self._kept.new_ones(num_new)])
         return model
+
+    def model_with(
+        self,
+        observations: Observations,
+        rows: Tensor,
+        pending: Pending,
+        num_told: int,
+        generator: Generator,
+    ) -> Model:
+        """As :meth:`Surrogate.model_with`."""
+        model = self.model(observations, num_told, generator)
+        return with_open_rows(model, observations, rows, pending, self.dense)
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Retention keeps ``keep`` of the observations: forget the others, or soon."""

@@ -10,10 +10,12 @@ from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
+from tvbo.feedback.pending import Pending
 from tvbo.models import IncrementalGP
 from tvbo.models.nystrom_gp import NystromGP
 from tvbo.observations import Observations
-from tvbo.optimizers.online_surrogate import known_noise
+from tvbo.optimizers.noise import known_noise
+from tvbo.optimizers.open_rows import with_open_rows
 from tvbo.optimizers.surrogate import GPSurrogate
 
 
@@ -91,6 +93,18 @@ class NystromSurrogate:
             self._stale = False
         return self.last_model
 
+    def model_with(
+        self,
+        observations: Observations,
+        rows: Tensor,
+        pending: Pending,
+        num_told: int,
+        generator: Generator,
+    ) -> Model:
+        """As :meth:`Surrogate.model_with`."""
+        model = self.model(observations, num_told, generator)
+        return with_open_rows(model, observations, rows, pending, self.dense)
+
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Retention keeps ``keep`` of the observations: the others leave the inducing set, too."""
         keep = keep[: len(self._included)]
@@ -98,6 +112,11 @@ class NystromSurrogate:
             self._included = self._included[keep]
             self._probabilities = self._probabilities[keep]
             self._stale = True
+
+    @property
+    def newest_fit(self) -> dict[str, list[float]] | None:
+        """As in :class:`Surrogate`."""
+        return self.dense.newest_fit
 
     def changes(self, num_told: int) -> bool:
         """Whether the next model may have other hyperparameters, or inducing points drawn anew."""

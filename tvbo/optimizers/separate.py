@@ -14,6 +14,7 @@ from tvbo.contexts import ContextBounds, ContextList, Contexts
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.closed import Ending
+from tvbo.optimizers.events import Event
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.trial import Trial
@@ -110,6 +111,9 @@ class SeparateContexts(Optimizer):
             self._inner[trial.id] = loop.attach(trial.X, trial.t)
         loop.tell(self._inner[trial.id], observation.Y, observation.Yvar)
         self._inner.pop(trial.id, None)
+
+    def _refits(self) -> list[Event]:
+        return [event for loop in self.loops.values() for event in loop._refits()]
 
     def _lose(self, trial: Trial, ending: Ending, reason: str) -> None:
         super()._lose(trial, ending, reason)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import torch
 from botorch.models import SingleTaskGP
-from torch import Tensor
+from botorch.models.model import Model
+from torch import Generator, Tensor
 
+from tvbo.feedback.pending import Pending
 from tvbo.models import StreamingGP
 from tvbo.models.raw import RawRowKernel
 from tvbo.models.streaming.hyperparameters import with_time
 from tvbo.observations import Observations
-from tvbo.optimizers.online_surrogate import OnlineSurrogate, least_noise
+from tvbo.optimizers.asked_stream import AskedStream
+from tvbo.optimizers.noise import least_noise
+from tvbo.optimizers.online_surrogate import OnlineSurrogate
+from tvbo.optimizers.open_rows import with_open_rows
 from tvbo.optimizers.surrogate import GPSurrogate
 
 
@@ -46,14 +51,49 @@ class StreamingSurrogate(OnlineSurrogate):
         self.max_rows = max_rows
         self.max_lateness = max_lateness
         self._least_noise = 0.0
+        self._asked: AskedStream | None = None
+        self._asked_like: Model | None = None
+
+    def model_with(
+        self,
+        observations: Observations,
+        rows: Tensor,
+        pending: Pending,
+        num_told: int,
+        generator: Generator,
+    ) -> Model:
+        """As :meth:`Surrogate.model_with`, at the cost of a round without open trials.
+
+        That holds where all outcomes have the same noise. Otherwise, or where an open trial is so
+        old that its row is no longer held, the posterior is factorized in each round.
+        """
+        if self.last_model is None or self.dense.changes(num_told):
+            self.model(observations, num_told, generator)
+        self.dense.check_noise(observations)
+        if observations.Yvar is None and self.dense.outcome_noise(observations) is not None:
+            if self._asked_like is not self.dense.last_model:
+                self._asked = None
+            if self._asked is not None and self._asked.update(observations, rows, pending):
+                return self._asked.model
+            # What cannot go on is made anew; if even that cannot take in all, no stream can.
+            self._asked = AskedStream(self.last_model.blank())
+            self._asked_like = self.dense.last_model
+            if self._asked.update(observations, rows, pending):
+                return self._asked.model
+        self._asked = None
+        raw = self.dense.raw_posterior(self.dense.last_model, observations)
+        return with_open_rows(raw, observations, rows, pending, self.dense)
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Retention keeps ``keep`` of the observations: forget the others, if not yet forgotten."""
         if self.last_model is None:
             return
         gone = ~keep
+        weighs = self._weighs(observations[gone], t)
+        if self._asked is not None and not self._asked.drop(gone, weighs):
+            self._asked = None
         seen = int(gone[: self._num_seen].sum())
-        if seen > 0 and self._weighs(observations[gone], t):
+        if seen > 0 and weighs:
             self._restart()
         else:
             self._num_seen -= seen

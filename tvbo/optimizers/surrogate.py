@@ -21,9 +21,12 @@ from torch import Generator, Tensor
 from torch.nn import Module
 
 from tvbo.columns import Columns, check_forgetting_rate
-from tvbo.models import TimeVaryingGP
+from tvbo.feedback.pending import Pending
+from tvbo.models import IncrementalGP, TimeVaryingGP
 from tvbo.models.raw import outcome_scale, raw_noise_variance
 from tvbo.observations import Observations
+from tvbo.optimizers.noise import known_noise
+from tvbo.optimizers.open_rows import with_open_rows
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.randomness import seeded
 
@@ -42,6 +45,9 @@ class Surrogate(Protocol):
     last_model: Model | None
     """The newest model, None before the first."""
 
+    newest_fit: dict[str, list[float]] | None
+    """What the newest fit learned, by name of the raw parameter; None before the first."""
+
     def model(self, observations: Observations, num_told: int, generator: Generator) -> Model:
         """The model of the observations that retention kept.
 
@@ -50,6 +56,24 @@ class Surrogate(Protocol):
             num_told: Number of outcomes that entered so far, kept since or not; decides whether a
                 fit is due.
             generator: Seeds the restarts of a fit.
+        """
+
+    def model_with(
+        self,
+        observations: Observations,
+        rows: Tensor,
+        pending: Pending,
+        num_told: int,
+        generator: Generator,
+    ) -> Model:
+        """The same, conditioned on open trials.
+
+        Args:
+            observations: As in :meth:`model`.
+            rows: ``[action | context | time]`` of the open trials, ``q x d``, oldest first.
+            pending: What stands in for their outcomes; one that counts them.
+            num_told: As in :meth:`model`.
+            generator: As in :meth:`model`.
         """
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
@@ -120,6 +144,7 @@ class GPSurrogate:
         self.refit = refit
         self.last_model: SingleTaskGP | None = None
         self._state: dict[str, Mapping[str, Tensor]] = {}
+        self.newest_fit: dict[str, list[float]] | None = None
         self._num_told_at_fit = 0
 
     def model(
@@ -153,9 +178,42 @@ class GPSurrogate:
             self._state.update(
                 {part: deepcopy(getattr(model, part).state_dict()) for part in _learned(model)}
             )
+            self.newest_fit = {
+                f"{part}.{name}": value.flatten().tolist()
+                for part, state in self._state.items()
+                for name, value in state.items()
+                if name.split(".")[-1].startswith("raw_")
+            }
             self._num_told_at_fit = num_told
         self.last_model = model
         return model.eval()
+
+    def model_with(
+        self,
+        observations: Observations,
+        rows: Tensor,
+        pending: Pending,
+        num_told: int,
+        generator: Generator,
+    ) -> Model:
+        """As :meth:`Surrogate.model_with`."""
+        model = self.model(observations, num_told, generator)
+        return with_open_rows(
+            self.raw_posterior(model, observations), observations, rows, pending, self
+        )
+
+    def raw_posterior(self, model: SingleTaskGP, observations: Observations) -> IncrementalGP:
+        """The posterior of a dense model in raw units, which takes further outcomes as they are.
+
+        Args:
+            model: Of these observations.
+            observations: ``n`` of them.
+        """
+        raw = IncrementalGP.from_model(model, self.noise_variance)
+        if len(observations) > 0:
+            noise = known_noise(self, raw.covar_module, observations)
+            raw.observe(observations.X, observations.Y, noise)
+        return raw
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Nothing to do: each model is built from what is kept."""

@@ -56,7 +56,7 @@ class Innovations(GrowingModule):
         self.reduction.zero_()
         self.now = torch.full_like(self.now, -torch.inf)
         self.base.reset()
-        self.store.count = 0
+        self.store.clear()
 
     def observe(self, index: Tensor, time: Tensor, residual: Tensor, noise: Tensor) -> None:
         """Take in ``q`` observations of every trial.
@@ -95,7 +95,7 @@ class Innovations(GrowingModule):
         self.reduction = fade.square() * self.reduction + V.square().sum(dim=-2)
         self.now = newest
         made_at = newest.unsqueeze(-1).expand_as(time)
-        self.store.append(Rows(V, gains, made_at, index, time, root), cross)
+        self.store.append(Rows(V, gains, made_at, index, time, noise, root), cross)
 
     def since_newest(self, trial: Tensor, time: Tensor) -> Tensor:
         r""":math:`\phi` from the newest observation to later times, ``N x q``; 0 before any."""

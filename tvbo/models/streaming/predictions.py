@@ -186,6 +186,8 @@ class Predictions(Model):
 
     def _joint_shape(self, X: Tensor) -> Size:
         """Batch of rows and trials together, and ``q``."""
+        if len(self._batch_shape) == 0:
+            return X.shape[:-1]
         try:
             return Size((*torch.broadcast_shapes(X.shape[:-2], self._batch_shape), X.shape[-2]))
         except RuntimeError as error:

@@ -22,6 +22,7 @@ class Rows:
         made_at: Time :math:`r_j` of the newest observation when the row was made, ``b x k``.
         index: Position of the action observed, ``b x k``.
         time: Event time of the observation, ``b x k``.
+        noise: Noise variance of its outcome, ``b x k``.
         root: Covariances of observation ``i`` with innovation ``j <= i``, ``b x k x k``, lower
             triangular: a Cholesky factor of the observations' covariance. None if not kept.
     """
@@ -31,6 +32,7 @@ class Rows:
     made_at: Tensor
     index: Tensor
     time: Tensor
+    noise: Tensor
     root: Tensor | None
 
 
@@ -39,6 +41,10 @@ PER_ROW = tuple(field.name for field in fields(Rows) if field.name != "root")
 
 class RowStore(GrowingModule):
     """Keeps :class:`Rows`; appends without a copy of what it holds.
+
+    Attributes:
+        count: Rows held.
+        gone: Rows that were held before, since the last :meth:`clear`.
 
     Args:
         like: ``b x n``; gives shape, dtype and device.
@@ -49,13 +55,18 @@ class RowStore(GrowingModule):
     def __init__(self, like: Tensor, capacity: int, with_root: bool):
         super().__init__()
         self.count = 0
+        self.gone = 0
         b, n = like.shape
         self.register_buffer("V", like.new_empty(b, capacity, n))
-        for name in ("gains", "made_at", "time"):
+        for name in ("gains", "made_at", "time", "noise"):
             self.register_buffer(name, like.new_empty(b, capacity))
         self.register_buffer("index", like.new_empty(b, capacity, dtype=torch.long))
         root = like.new_zeros(b, capacity, capacity) if with_root else None
         self.register_buffer("root", root)
+
+    def clear(self) -> None:
+        """Forget every row."""
+        self.count = self.gone = 0
 
     @property
     def capacity(self) -> int:
@@ -88,6 +99,7 @@ class RowStore(GrowingModule):
     def resize(self, first: int, capacity: int) -> None:
         """Forget the rows before ``first``, and make room for ``capacity`` of them in all."""
         kept = self.count - first
+        self.gone += first
         if capacity == self.capacity and first > 0:
             self._shift(first, kept)
             return
@@ -124,9 +136,9 @@ class RowStore(GrowingModule):
                 destination[prefix + name] = held if keep_vars else held.detach().clone()
 
     def get_extra_state(self) -> dict[str, int]:
-        """The number of rows held, for ``state_dict``."""
-        return {"count": self.count}
+        """The numbers of rows held and gone, for ``state_dict``."""
+        return {"count": self.count, "gone": self.gone}
 
     def set_extra_state(self, state: Mapping[str, int]) -> None:
-        """Back to a saved number of rows."""
-        self.count = state["count"]
+        """Back to saved numbers of rows."""
+        self.count, self.gone = state["count"], state["gone"]

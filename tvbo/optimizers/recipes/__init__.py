@@ -4,6 +4,7 @@ from tvbo.optimizers.recipes.baselines import random_search, rexp3
 from tvbo.optimizers.recipes.bkb import bkb
 from tvbo.optimizers.recipes.compressed import compressed_gp
 from tvbo.optimizers.recipes.contextual import cgp_ucb, linear_ucb, tv_cgp_ucb
+from tvbo.optimizers.recipes.delayed import gp_bucb, gp_ts, gp_ts_sdf, gp_ucb_sdf
 from tvbo.optimizers.recipes.drifting import gp_ucb, r_gp_ucb, tv_gp_ucb
 from tvbo.optimizers.recipes.without_context import merged, separate
 
@@ -11,7 +12,11 @@ __all__ = [
     "bkb",
     "cgp_ucb",
     "compressed_gp",
+    "gp_bucb",
+    "gp_ts",
+    "gp_ts_sdf",
     "gp_ucb",
+    "gp_ucb_sdf",
     "linear_ucb",
     "merged",
     "r_gp_ucb",

@@ -7,6 +7,7 @@ from torch import Generator, Tensor
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, Choices, Domain
 from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.contexts import ContextList, Contexts
+from tvbo.feedback.pending import Pending
 from tvbo.finite_set import action_context_rows
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
@@ -28,6 +29,7 @@ def gp_optimizer(
     dense: GPSurrogate,
     acquisition: Acquisition,
     retention: Retention | None,
+    pending: Pending | None,
     generator: Generator | None,
     contexts: Contexts | None = None,
 ) -> GPOptimizer:
@@ -43,6 +45,7 @@ def gp_optimizer(
         acquisition: Builds the acquisition function.
         retention: Which observations stay; None: all, but where nothing is ever learned, those
             that the drift has made worthless are let go.
+        pending: What open trials contribute; None: nothing.
         generator: Source of randomness.
         contexts: The contexts to expect, in the columns of ``dense`` or not.
     """
@@ -59,6 +62,7 @@ def gp_optimizer(
         surrogate,
         acquisition=acquisition,
         retention=stale_cutoff(dense) if retention is None else retention,
+        pending=pending,
         columns=dense.columns,
         generator=generator,
         contexts=contexts,

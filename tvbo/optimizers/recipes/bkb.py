@@ -11,6 +11,7 @@ from tvbo.acquisition import Acquisition, BetaSchedule
 from tvbo.acquisition.bkb_beta import BKBBeta
 from tvbo.acquisition.domain import make_domain
 from tvbo.columns import Columns
+from tvbo.feedback.pending import Pending
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
 from tvbo.optimizers.recipes.assembly import acquisition_or_ucb, all_at_once, stale_cutoff
@@ -38,6 +39,7 @@ def bkb(
     mean_module: Mean | None = None,
     likelihood: Likelihood | None = None,
     retention: Retention | None = None,
+    pending: Pending | None = None,
     refit: Refit | None = None,
     generator: Generator | None = None,
 ) -> BKB:
@@ -65,6 +67,7 @@ def bkb(
         mean_module: See there.
         likelihood: See there.
         retention: See there.
+        pending: See there.
         refit: See there.
         generator: See there; the draws of inducing points are from it as well.
 
@@ -90,6 +93,7 @@ def bkb(
         NystromSurrogate(dense, qbar),
         acquisition,
         retention=stale_cutoff(dense) if retention is None else retention,
+        pending=pending,
         columns=dense.columns,
         generator=generator,
     )

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
 from tvbo.acquisition.domain import make_domain
 from tvbo.columns import Columns
+from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.assembly import acquisition_or_ucb, gp_optimizer, stale_cutoff
 from tvbo.optimizers.refit import Refit
@@ -33,6 +34,7 @@ def compressed_gp(
     mean_module: Mean | None = None,
     likelihood: Likelihood | None = None,
     retention: Retention | None = None,
+    pending: Pending | None = None,
     refit: Refit | None = None,
     generator: Generator | None = None,
 ) -> GPOptimizer:
@@ -61,6 +63,7 @@ def compressed_gp(
         likelihood: See there.
         retention: A policy that comes before the entropy threshold. None: where nothing is ever
             learned, what the drift has made worthless is let go.
+        pending: See there.
         refit: See there.
         generator: See there.
 
@@ -84,4 +87,4 @@ def compressed_gp(
     if retention is None:
         retention = stale_cutoff(dense)
     retention = threshold if retention is None else retention & threshold
-    return gp_optimizer(domain, dense, acquisition, retention, generator)
+    return gp_optimizer(domain, dense, acquisition, retention, pending, generator)

@@ -13,6 +13,7 @@ from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.acquisition.domain import make_domain
 from tvbo.columns import Columns
 from tvbo.contexts import make_contexts
+from tvbo.feedback.pending import Pending
 from tvbo.kernels import IdentityKernel, Structure
 from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
 from tvbo.optimizers.gp_optimizer import GPOptimizer
@@ -38,6 +39,7 @@ def tv_cgp_ucb(
     likelihood: Likelihood | None = None,
     beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
     retention: Retention | None = None,
+    pending: Pending | None = None,
     refit: Refit | None = None,
     generator: Generator | None = None,
 ) -> GPOptimizer:
@@ -70,6 +72,7 @@ def tv_cgp_ucb(
         beta: See there. The schedules of Theorem 1 are :class:`tvbo.acquisition.FiniteBeta`,
             :class:`tvbo.acquisition.CompactBeta` and :class:`tvbo.acquisition.RKHSBeta`.
         retention: See there.
+        pending: See there.
         refit: See there.
         generator: See there.
 
@@ -122,7 +125,9 @@ def tv_cgp_ucb(
             f"structure={structure!r}, action_kernel={type(action_kernel).__name__}, "
             f"context_kernel={type(context_kernel).__name__} beside covar_module."
         )
-    return gp_optimizer(domain, dense, UCB(as_beta_schedule(beta)), retention, generator, declared)
+    return gp_optimizer(
+        domain, dense, UCB(as_beta_schedule(beta)), retention, pending, generator, declared
+    )
 
 
 def cgp_ucb(
@@ -140,6 +145,7 @@ def cgp_ucb(
     likelihood: Likelihood | None = None,
     beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
     retention: Retention | None = None,
+    pending: Pending | None = None,
     refit: Refit | None = None,
     generator: Generator | None = None,
 ) -> GPOptimizer:
@@ -162,6 +168,7 @@ def cgp_ucb(
         likelihood=likelihood,
         beta=beta,
         retention=retention,
+        pending=pending,
         refit=refit,
         generator=generator,
     )

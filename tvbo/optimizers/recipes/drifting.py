@@ -11,6 +11,7 @@ from tvbo.acquisition import UCB, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.acquisition.domain import make_domain
 from tvbo.columns import Columns
+from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.optimizers.refit import Refit
@@ -29,6 +30,7 @@ def tv_gp_ucb(
     likelihood: Likelihood | None = None,
     beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
     retention: Retention | None = None,
+    pending: Pending | None = None,
     refit: Refit | None = None,
     generator: Generator | None = None,
 ) -> GPOptimizer:
@@ -52,6 +54,9 @@ def tv_gp_ucb(
         beta: A number, or a schedule by round; default ``0.8 log(4 t)``.
         retention: Which observations stay. None: all, but where nothing is ever learned and ε > 0,
             those whose weight has fallen to 1e-12 are let go.
+        pending: What open trials contribute. None: nothing, as in the paper, which knows no delay.
+            Where several are open at a time, that asks for the same action again and again: give
+            :class:`tvbo.feedback.Hallucinate` then.
         refit: When hyperparameters are learned; None: never if all are given, else in each round.
         generator: Source of randomness; default a fresh one with seed 0.
 
@@ -70,7 +75,7 @@ def tv_gp_ucb(
         likelihood=likelihood,
         refit=refit,
     )
-    return gp_optimizer(domain, dense, UCB(as_beta_schedule(beta)), retention, generator)
+    return gp_optimizer(domain, dense, UCB(as_beta_schedule(beta)), retention, pending, generator)
 
 
 def gp_ucb(
@@ -83,6 +88,7 @@ def gp_ucb(
     likelihood: Likelihood | None = None,
     beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
     retention: Retention | None = None,
+    pending: Pending | None = None,
     refit: Refit | None = None,
     generator: Generator | None = None,
 ) -> GPOptimizer:
@@ -100,6 +106,7 @@ def gp_ucb(
         likelihood=likelihood,
         beta=beta,
         retention=retention,
+        pending=pending,
         refit=refit,
         generator=generator,
     )
@@ -116,6 +123,7 @@ def r_gp_ucb(
     mean_module: Mean | None = None,
     likelihood: Likelihood | None = None,
     beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
+    pending: Pending | None = None,
     refit: Refit | None = None,
     generator: Generator | None = None,
 ) -> GPOptimizer:
@@ -131,6 +139,7 @@ def r_gp_ucb(
         mean_module: See there.
         likelihood: See there.
         beta: See there.
+        pending: See there.
         refit: See there.
         generator: See there.
     """
@@ -143,6 +152,7 @@ def r_gp_ucb(
         likelihood=likelihood,
         beta=beta,
         retention=Reset(every=every, start=start),
+        pending=pending,
         refit=refit,
         generator=generator,
     )

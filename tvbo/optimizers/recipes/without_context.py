@@ -14,6 +14,7 @@ from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.acquisition.domain import make_domain
 from tvbo.columns import Columns
 from tvbo.contexts import make_contexts
+from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.optimizers.recipes.drifting import tv_gp_ucb
@@ -36,6 +37,7 @@ def merged(
     likelihood: Likelihood | None = None,
     beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
     retention: Retention | None = None,
+    pending: Pending | None = None,
     refit: Refit | None = None,
     generator: Generator | None = None,
 ) -> GPOptimizer:
@@ -56,6 +58,7 @@ def merged(
         likelihood: See there.
         beta: See there.
         retention: See there.
+        pending: See there.
         refit: See there.
         generator: See there.
 
@@ -74,7 +77,9 @@ def merged(
         refit=refit,
     )
     declared = make_contexts(context_bounds, contexts)
-    return gp_optimizer(domain, dense, UCB(as_beta_schedule(beta)), retention, generator, declared)
+    return gp_optimizer(
+        domain, dense, UCB(as_beta_schedule(beta)), retention, pending, generator, declared
+    )
 
 
 def separate(
@@ -91,6 +96,7 @@ def separate(
     likelihood: Likelihood | None = None,
     beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
     retention: Retention | None = None,
+    pending: Pending | None = None,
     refit: Refit | None = None,
     generator: Generator | None = None,
 ) -> SeparateContexts:
@@ -112,6 +118,7 @@ def separate(
         likelihood: See there.
         beta: See there.
         retention: See there.
+        pending: See there.
         refit: See there.
         generator: See there.
 
@@ -130,6 +137,7 @@ def separate(
         likelihood=likelihood,
         beta=beta,
         retention=retention,
+        pending=pending,
         refit=refit,
     )
 

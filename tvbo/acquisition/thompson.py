@@ -1,0 +1,94 @@
+"""Thompson sampling: act as if a draw from the posterior were the truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from botorch.acquisition import AcquisitionFunction
+from botorch.models.model import Model
+from torch import Generator, Tensor
+from torch.quasirandom import SobolEngine
+
+from tvbo.acquisition.beta import BetaSchedule, as_beta_schedule
+from tvbo.acquisition.situation import Situation
+from tvbo.models.draws import draw_function
+
+
+class DrawnValues(AcquisitionFunction):
+    """A function drawn at a set of actions.
+
+    Args:
+        model: Where it was drawn from.
+        candidates: The actions, ``n x d``.
+        values: What was drawn, ``n``.
+    """
+
+    def __init__(self, model: Model, candidates: Tensor, values: Tensor):
+        super().__init__(model)
+        self.candidates = candidates
+        self.values = values
+
+    def best(self) -> Tensor:
+        """The action with the largest value, ``1 x d``."""
+        return self.candidates[self.values.argmax()].clone().unsqueeze(0)
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Refused: what was drawn is known at the candidates only, see :meth:`best`.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("A drawn function is known at its candidates only.")
+
+
+@dataclass(frozen=True)
+class ThompsonSampling:
+    r"""GP-TS (Chowdhury, Gopalan, 2017): the best action of a function drawn from the posterior.
+
+    On a finite set the draw is a joint one over all choices. On a box it is one over scrambled
+    Sobol points, new ones in each round, and the best of these is taken.
+
+    Args:
+        beta: The draw has :math:`\sqrt{\beta_t}` times the posterior's standard deviation: their
+            :math:`v_t = \sqrt{\beta_t}`. A number, or a schedule by round; 1 is the posterior.
+        num_candidates: Points on a box.
+
+    Raises:
+        ValueError: if β is negative, or ``num_candidates`` is not positive.
+    """
+
+    beta: float | BetaSchedule = 1.0
+    num_candidates: int = 1000
+
+    def __post_init__(self):
+        as_beta_schedule(self.beta)
+        if self.num_candidates < 1:
+            raise ValueError(f"Expected num_candidates >= 1. Got {self.num_candidates}.")
+
+    def __call__(self, model: Model, situation: Situation) -> DrawnValues:
+        """A function drawn for this round.
+
+        Raises:
+            ValueError: if the situation lacks a domain or a generator.
+        """
+        if situation.domain is None or situation.generator is None:
+            raise ValueError("Expected a situation with a domain and a generator. Got one without.")
+        candidates = self._candidates(situation)
+        rows = situation.rows(candidates)
+        scale = as_beta_schedule(self.beta)(situation.round) ** 0.5
+        values = draw_function(model, rows, situation.generator, scale)
+        return DrawnValues(model, candidates, values)
+
+    def _candidates(self, situation: Situation) -> Tensor:
+        choices = getattr(situation.domain, "choices", None)
+        if choices is not None:
+            return choices
+        lower, upper = situation.domain.bounds
+        seed = _seed(situation.generator)
+        unit = SobolEngine(situation.domain.dim, scramble=True, seed=seed)
+        return lower + (upper - lower) * unit.draw(self.num_candidates, dtype=torch.float64)
+
+
+def _seed(generator: Generator) -> int:
+    return int(torch.randint(2**31 - 1, (1,), generator=generator))

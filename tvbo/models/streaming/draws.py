@@ -1,0 +1,55 @@
+"""Draws of the whole function from a streaming posterior."""
+
+from __future__ import annotations
+
+import torch
+from botorch.exceptions.errors import UnsupportedError
+from torch import Generator, Tensor
+
+from tvbo.models.streaming.paths import covariance_factor, draw
+from tvbo.models.streaming.predictions import Predictions
+
+
+class Draws(Predictions):
+    """A streaming posterior from which functions can be drawn, on all choices together."""
+
+    _factor: Tensor | None = None
+
+    def covers(self, rows: Tensor) -> bool:
+        """Whether rows ``n x (d + 1)`` are all choices, in their order, at one time."""
+        return (
+            len(self._batch_shape) == 0
+            and rows.shape == (len(self.choices), self.finite_set.dim + 1)
+            and bool((rows[:, -1] == rows[0, -1]).all())
+            and torch.equal(rows[:, :-1], self.choices)
+        )
+
+    def draw(self, t: float, generator: Generator) -> Tensor | None:
+        """One function drawn from the joint posterior over all choices, at one time.
+
+        A draw lacks at most 1e-10 of the prior variance. It costs as much as an observation, and
+        once the factorization of the prior covariance.
+
+        Args:
+            t: At or after the newest observation.
+            generator: Source of the draw.
+
+        Returns:
+            ``n`` values; None where old rows were merged, of which the events are not known.
+
+        Raises:
+            UnsupportedError: if the model has a batch.
+            InputDataError: if ``t`` is not finite or lies before the newest observation.
+        """
+        if len(self._batch_shape) > 0:
+            raise UnsupportedError(
+                f"Expected a model without a batch. Got batch_shape={tuple(self._batch_shape)}."
+            )
+        self._check_time(torch.as_tensor(t, dtype=torch.float64), self.now)
+        if self._factor is None or self._factor.device != self._rate.device:
+            self._factor = covariance_factor(self.innovations.covariance)
+        drawn = draw(self.innovations, self._factor, t, generator)
+        if drawn is None:
+            return None
+        rows = torch.cat([self.choices, self.choices.new_full((len(self.choices), 1), t)], dim=-1)
+        return drawn + self._prior_mean(rows)

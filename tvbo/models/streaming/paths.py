@@ -1,0 +1,87 @@
+"""One path of a Markov-in-time GP on a finite set, given what was observed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from tvbo.models.streaming.finite_covariance import FiniteCovariance
+from tvbo.models.streaming.innovations import Innovations
+
+LEFT_OUT = 1e-10
+"""Share of the largest prior variance that a draw may lack."""
+
+
+def covariance_factor(covariance: FiniteCovariance, trial: int = 0) -> Tensor:
+    r"""``R`` with :math:`R R^\top = K` but for a rest that is nowhere above :data:`LEFT_OUT`.
+
+    A pivoted Cholesky factorization: smooth kernels need few columns, ``n x r``.
+    """
+    which = torch.tensor([trial])
+    rest = covariance.diagonal[trial % len(covariance.diagonal)].clone()
+    limit = LEFT_OUT * rest.max()
+    n = len(rest)
+    columns = rest.new_empty(min(n, 64), n)
+    rank = 0
+    while rank < n and rest.max() > limit:
+        if rank == len(columns):
+            columns = torch.cat([columns, torch.empty_like(columns)])[:n]
+        pivot = int(rest.argmax())
+        column = covariance.rows(which, torch.tensor([[pivot]])).flatten()
+        column = column - columns[:rank, pivot] @ columns[:rank]
+        column = column / rest[pivot].sqrt()
+        columns[rank] = column
+        rest = (rest - column.square()).clamp_min_(0.0)
+        rest[pivot] = 0.0
+        rank += 1
+    return columns[:rank].T.contiguous()
+
+
+def draw(
+    innovations: Innovations, factor: Tensor, time: float, generator: Generator
+) -> Tensor | None:
+    r"""One function drawn from the joint posterior, less the prior mean, at one time: ``n``.
+
+    By Matheron's rule: a draw :math:`f^*` of the prior and its noisy outcomes :math:`y^*` at the
+    events held make the posterior draw :math:`f^* + \sum_j (a_j - a^*_j) V_j`, with
+    :math:`a^* = L^{-1} y^*`. The prior is Markov in time, so :math:`f^*` is drawn backwards from
+    the present. No covariance of all choices is factorized.
+
+    Args:
+        innovations: Of one trial.
+        factor: From :func:`covariance_factor`, ``n x r``.
+        time: At or after the newest event.
+        generator: Source of the draw.
+
+    Returns:
+        The draw; None if rows were merged, of which the events are no longer known.
+    """
+    rows = innovations.store.held
+    base = innovations.base
+    if rows.root is None or base.shared is not None:
+        return None
+
+    def normal(size: int) -> Tensor:
+        return torch.randn(size, dtype=factor.dtype, generator=generator).to(factor)
+
+    path = normal(factor.shape[-1])
+    function = factor @ path
+    k = innovations.store.count
+    if k == 0:
+        return function
+    times, at = rows.time[0].unique(return_inverse=True)
+    outcomes = normal(k) * rows.noise[0].sqrt()
+    before = time
+    for i in range(len(times) - 1, -1, -1):
+        lag = torch.as_tensor(before, dtype=factor.dtype) - times[i]
+        decay = base.decay(lag.reshape(1, 1)).item()
+        if decay < 1:
+            path = decay * path + (1 - decay**2) ** 0.5 * normal(len(path))
+        here = (at == i).nonzero().squeeze(-1)
+        outcomes[here] += factor[rows.index[0, here]] @ path
+        before = times[i]
+    gains = torch.linalg.solve_triangular(rows.root[0], outcomes.unsqueeze(-1), upper=False)
+    age = torch.as_tensor(time, dtype=factor.dtype) - rows.made_at
+    weights = gains.squeeze(-1) * base.decay(age)[0]
+    newest = innovations.since_newest(torch.tensor([0]), age.new_full((1, 1), time))
+    return function + newest.squeeze() * innovations.mean[0] - weights @ rows.V[0]

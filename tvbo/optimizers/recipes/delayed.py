@@ -1,0 +1,239 @@
+"""Algorithms for outcomes that come late."""
+
+from __future__ import annotations
+
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from torch import Generator, Tensor
+
+from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta, ThompsonSampling
+from tvbo.acquisition.beta import as_beta_schedule
+from tvbo.acquisition.domain import make_domain
+from tvbo.columns import Columns
+from tvbo.feedback.pending import Hallucinate, Minimum, Pending
+from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.recipes.assembly import gp_optimizer
+from tvbo.optimizers.refit import Refit
+from tvbo.optimizers.surrogate import GPSurrogate
+from tvbo.retention import Retention
+
+
+def gp_bucb(
+    *,
+    bounds: Tensor | None = None,
+    choices: Tensor | None = None,
+    beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
+    covar_module: Kernel | None = None,
+    forgetting_rate: float | None = 0.0,
+    noise_variance: float | None = None,
+    mean_module: Mean | None = None,
+    likelihood: Likelihood | None = None,
+    retention: Retention | None = None,
+    refit: Refit | None = None,
+    generator: Generator | None = None,
+) -> GPOptimizer:
+    r"""GP-BUCB: open trials are hallucinated (Desautels, Krause, Burdick, 2014, Algorithm 2).
+
+    UCB whose mean is that of the outcomes that have come, and whose variance is as if all had.
+    Their theorem widens β by :math:`\exp(2C)` for ``C`` the information that open trials may hold;
+    their experiments, and the default here, do not. It is :func:`gp_ucb` with
+    ``pending=Hallucinate()``, which works with every other recipe, too.
+
+    Args:
+        bounds: ``2 x d`` for a box, or
+        choices: ``n x d`` for a finite set.
+        beta: A number, or a schedule by round; default ``0.8 log(4 t)``.
+        covar_module: Kernel over actions; None learns BoTorch's default.
+        forgetting_rate: ε of the drift, per unit of time; None learns it.
+        noise_variance: This and the others as in :func:`tv_gp_ucb`.
+        mean_module: See there.
+        likelihood: See there.
+        retention: See there.
+        refit: See there.
+        generator: See there.
+
+    Raises:
+        ValueError: as :func:`tv_gp_ucb`.
+    """
+    return _delayed(
+        UCB(as_beta_schedule(beta)),
+        Hallucinate(),
+        bounds,
+        choices,
+        covar_module,
+        forgetting_rate,
+        noise_variance,
+        mean_module,
+        likelihood,
+        retention,
+        refit,
+        generator,
+    )
+
+
+def gp_ucb_sdf(
+    *,
+    minimum: float,
+    bounds: Tensor | None = None,
+    choices: Tensor | None = None,
+    beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
+    covar_module: Kernel | None = None,
+    forgetting_rate: float | None = 0.0,
+    noise_variance: float | None = None,
+    mean_module: Mean | None = None,
+    likelihood: Likelihood | None = None,
+    retention: Retention | None = None,
+    refit: Refit | None = None,
+    generator: Generator | None = None,
+) -> GPOptimizer:
+    """GP-UCB-SDF: the least value stands in for late outcomes (Verma, Dai, Low, 2022).
+
+    In the paper an outcome that is later than ``m`` rounds keeps its stand-in for ever. Here it
+    does as long as the trial is open: to give up on trials, expire them.
+
+    Args:
+        minimum: The least value of the function, which must be known, in units of the reward.
+        bounds: ``2 x d`` for a box, or
+        choices: ``n x d`` for a finite set.
+        beta: A number, or a schedule by round; default ``0.8 log(4 t)``.
+        covar_module: Kernel over actions; None learns BoTorch's default.
+        forgetting_rate: ε of the drift, per unit of time; None learns it.
+        noise_variance: This and the others as in :func:`tv_gp_ucb`.
+        mean_module: See there.
+        likelihood: See there.
+        retention: See there.
+        refit: See there.
+        generator: See there.
+
+    Raises:
+        ValueError: if ``minimum`` is not finite, or as :func:`tv_gp_ucb`.
+    """
+    return _delayed(
+        UCB(as_beta_schedule(beta)),
+        Minimum(minimum),
+        bounds,
+        choices,
+        covar_module,
+        forgetting_rate,
+        noise_variance,
+        mean_module,
+        likelihood,
+        retention,
+        refit,
+        generator,
+    )
+
+
+def gp_ts(
+    *,
+    bounds: Tensor | None = None,
+    choices: Tensor | None = None,
+    beta: float | BetaSchedule = 1.0,
+    covar_module: Kernel | None = None,
+    forgetting_rate: float | None = 0.0,
+    noise_variance: float | None = None,
+    mean_module: Mean | None = None,
+    likelihood: Likelihood | None = None,
+    retention: Retention | None = None,
+    pending: Pending | None = None,
+    refit: Refit | None = None,
+    generator: Generator | None = None,
+) -> GPOptimizer:
+    r"""GP-TS: the best action of a function drawn from the posterior (Chowdhury, Gopalan, 2017).
+
+    Args:
+        bounds: ``2 x d`` for a box, or
+        choices: ``n x d`` for a finite set.
+        beta: The draw has :math:`\sqrt{\beta_t}` times the posterior's standard deviation; see
+            :class:`tvbo.acquisition.ThompsonSampling`.
+        covar_module: Kernel over actions; None learns BoTorch's default.
+        forgetting_rate: ε of the drift, per unit of time; None learns it.
+        noise_variance: This and the others as in :func:`tv_gp_ucb`.
+        mean_module: See there.
+        likelihood: See there.
+        retention: See there.
+        pending: See there.
+        refit: See there.
+        generator: See there.
+
+    Raises:
+        ValueError: as :func:`tv_gp_ucb`.
+    """
+    return _delayed(
+        ThompsonSampling(beta),
+        pending,
+        bounds,
+        choices,
+        covar_module,
+        forgetting_rate,
+        noise_variance,
+        mean_module,
+        likelihood,
+        retention,
+        refit,
+        generator,
+    )
+
+
+def gp_ts_sdf(
+    *,
+    minimum: float,
+    bounds: Tensor | None = None,
+    choices: Tensor | None = None,
+    beta: float | BetaSchedule = 1.0,
+    covar_module: Kernel | None = None,
+    forgetting_rate: float | None = 0.0,
+    noise_variance: float | None = None,
+    mean_module: Mean | None = None,
+    likelihood: Likelihood | None = None,
+    retention: Retention | None = None,
+    refit: Refit | None = None,
+    generator: Generator | None = None,
+) -> GPOptimizer:
+    """GP-TS-SDF: Thompson sampling with the least value for late outcomes (Verma et al., 2022).
+
+    Arguments and errors as in :func:`gp_ts` and :func:`gp_ucb_sdf`.
+    """
+    return _delayed(
+        ThompsonSampling(beta),
+        Minimum(minimum),
+        bounds,
+        choices,
+        covar_module,
+        forgetting_rate,
+        noise_variance,
+        mean_module,
+        likelihood,
+        retention,
+        refit,
+        generator,
+    )
+
+
+def _delayed(
+    acquisition: Acquisition,
+    pending: Pending | None,
+    bounds: Tensor | None,
+    choices: Tensor | None,
+    covar_module: Kernel | None,
+    forgetting_rate: float | None,
+    noise_variance: float | None,
+    mean_module: Mean | None,
+    likelihood: Likelihood | None,
+    retention: Retention | None,
+    refit: Refit | None,
+    generator: Generator | None,
+) -> GPOptimizer:
+    domain = make_domain(bounds, choices)
+    dense = GPSurrogate(
+        Columns(domain.dim),
+        domain.bounds,
+        covar_module=covar_module,
+        forgetting_rate=forgetting_rate,
+        noise_variance=noise_variance,
+        mean_module=mean_module,
+        likelihood=likelihood,
+        refit=refit,
+    )
+    return gp_optimizer(domain, dense, acquisition, retention, pending, generator)
