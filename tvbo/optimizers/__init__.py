@@ -2,6 +2,7 @@
 
 from tvbo.optimizers.base import Optimizer, TrialError
 from tvbo.optimizers.bkb import BKB
+from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.closed import ClosedTrials, LostTrial
 from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
 from tvbo.optimizers.events import Event, Recorder
@@ -20,8 +21,10 @@ from tvbo.optimizers.trial import Trial
 
 __all__ = [
     "BKB",
+    "BPEDelay",
     "ClosedTrials",
     "ContextualSurrogate",
+    "EstimatedDelay",
     "Event",
     "GPOptimizer",
     "GPSurrogate",

@@ -16,6 +16,15 @@ from tvbo.theory.compression import (
     model_order_exponent,
     variance_threshold,
 )
+from tvbo.theory.confidence import (
+    CompactSetWidth,
+    Exploration,
+    FiniteSetWidth,
+    FixedWidth,
+    PriorDrawWidth,
+    Width,
+    WidthRule,
+)
 from tvbo.theory.cusum import (
     average_run_length,
     cusum_step,
@@ -23,6 +32,9 @@ from tvbo.theory.cusum import (
     detection_delay,
     detection_probability,
 )
+from tvbo.theory.delay_estimate import delay_distribution, estimate_delay
+from tvbo.theory.delays import SubExponentialDelay, SubExponentialTail
+from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
 from tvbo.theory.greedy import InformationGain, greedy_information_gain
 from tvbo.theory.information import drifting_covariance, information_by_round, mutual_information
 from tvbo.theory.information_orders import (
@@ -46,10 +58,20 @@ from tvbo.theory.regret_bounds import (
 from tvbo.theory.smoothness import TailConstants, tail_constants
 
 __all__ = [
+    "CompactSetWidth",
+    "Exploration",
+    "ExplorationRound",
+    "FiniteSetWidth",
+    "FixedWidth",
     "InformationGain",
     "InformationOrder",
+    "PriorDrawWidth",
     "RegretOrder",
+    "SubExponentialDelay",
+    "SubExponentialTail",
     "TailConstants",
+    "Width",
+    "WidthRule",
     "additive_covariance",
     "additive_information_gain",
     "average_run_length",
@@ -59,9 +81,12 @@ __all__ = [
     "compression_regret_exponent",
     "cusum_step",
     "cusum_threshold",
+    "delay_distribution",
     "detection_delay",
     "detection_probability",
     "drifting_covariance",
+    "estimate_delay",
+    "exploration_rounds",
     "greedy_information_gain",
     "information_by_round",
     "information_gain_by_blocks",
@@ -72,6 +97,7 @@ __all__ = [
     "model_order_bound",
     "model_order_exponent",
     "mutual_information",
+    "next_round",
     "product_covariance",
     "product_information_gain",
     "r_gp_ucb_order",

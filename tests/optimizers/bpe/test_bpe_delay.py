@@ -1,0 +1,357 @@
+import heapq
+import math
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+
+from tvbo.acquisition import Choices
+from tvbo.optimizers import TrialError
+from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
+from tvbo.optimizers.bpe.delays import NO_DELAY
+from tvbo.theory import SubExponentialDelay, estimate_delay
+from tvbo.theory.confidence import FiniteSetWidth, FixedWidth
+
+NOISE = 0.04
+POISSON = SubExponentialDelay.poisson(5)
+
+
+def rbf(one, two, lengthscale=0.2):
+    squared = ((one[:, None, :] - two[None, :, :]) ** 2).sum(-1)
+    return np.exp(-0.5 * squared / lengthscale**2)
+
+
+def dense(points, Y, X, noise):
+    """Posterior mean and variance, one candidate after the other."""
+    inverse = np.linalg.inv(rbf(points, points) + np.diag(noise))
+    mean, variance = np.zeros(len(X)), np.zeros(len(X))
+    for i, x in enumerate(X):
+        k = rbf(points, x[None])[:, 0]
+        mean[i] = k @ inverse @ Y
+        variance[i] = 1 - k @ inverse @ k
+    return mean, variance
+
+
+def value(X):
+    return (torch.sin(6 * X[..., 0]) * X[..., 1]).item()
+
+
+def make(choices, kernel, horizon=100, delay=NO_DELAY, width=2.0, seed=0):
+    return BPEDelay(
+        Choices(choices), kernel, NOISE, horizon, delay=delay, width=FixedWidth(width),
+        generator=torch.Generator().manual_seed(seed),
+    )  # fmt: skip
+
+
+def drive(optimizer, rounds, delays=None, seed=1):
+    """Ask and tell; the outcome of the n-th ask is told before ask n + 1 + delay."""
+    rng, coming, trials, outcomes = np.random.default_rng(seed), [], [], {}
+    for n in range(1, rounds + 1):
+        while coming and coming[0][0] <= n:
+            _, trial_id = heapq.heappop(coming)
+            optimizer.tell(trial_id, outcomes[trial_id])
+        trial = optimizer.ask()
+        trials.append(trial)
+        outcomes[trial.id] = value(trial.X[0]) + NOISE**0.5 * rng.normal()
+        late = 0 if delays is None else delays[n - 1]
+        heapq.heappush(coming, (n + 1 + late, trial.id))
+    return trials, outcomes
+
+
+def points(trials):
+    return torch.cat([trial.X for trial in trials])
+
+
+@pytest.mark.parametrize("delay", [NO_DELAY, POISSON])
+def test_whole_run_against_double_loops(choices, kernel, delay):
+    """Each choice is the most uncertain survivor, and each round's survivors are those of (7)."""
+    delays = np.random.default_rng(2).poisson(0 if delay is NO_DELAY else 5, 100)
+    optimizer = make(choices, kernel, delay=delay)
+    trials, outcomes = drive(optimizer, 100, delays)
+    chosen = points(trials).numpy()
+    left, last = choices.numpy(), 0
+    assert len(optimizer.rounds) >= 2
+    for record in optimizer.rounds:
+        first = record.first_trial - 1
+        assert first == last
+        last = first + record.length
+        for k in range(first, last):
+            place = np.flatnonzero((left == chosen[k]).all(axis=1)).item()
+            before = chosen[first:k]
+            variance = dense(before, np.zeros(k - first), left, np.full(k - first, NOISE))[1]
+            assert variance[place] >= variance.max() - 1e-9
+        arrived = [n for n in range(first, last) if n + delays[n] < last]
+        Y = np.array([outcomes[n + 1] for n in arrived])
+        noise = np.full(len(arrived), NOISE)
+        mean, variance = dense(chosen[arrived], Y, left, noise)
+        upper, lower = mean + 2 * np.sqrt(variance), mean - 2 * np.sqrt(variance)
+        kept = [all(upper[i] >= lower[z] for z in range(len(left))) for i in range(len(left))]
+        assert record.num_arrived == len(arrived)
+        assert record.num_chosen == record.length
+        assert (record.size_before, record.size_after) == (len(left), sum(kept))
+        assert record.threshold == pytest.approx(lower.max(), abs=1e-10)
+        assert record.max_standard_deviation == pytest.approx(variance.max() ** 0.5, abs=1e-10)
+        left = left[kept]
+    np.testing.assert_array_equal(optimizer.survivors.numpy(), left)
+    assert len(left) < 64
+
+
+def test_zero_wait_is_bpe(choices, kernel):
+    """u_T = 0 from parameters, and from a delay that is estimated while outcomes come at once."""
+    plain = points(drive(make(choices, kernel), 100)[0])
+    for delay in (SubExponentialDelay(0.0, 0.0, 0.0), EstimatedDelay()):
+        again = points(drive(make(choices, kernel, delay=delay), 100)[0])
+        assert torch.equal(plain, again)
+
+
+def test_outcomes_play_no_part_within_a_round(choices, kernel):
+    one, two = make(choices, kernel), make(choices, kernel)
+    assert one.plan.length == 10
+    asked = []
+    for optimizer, sign in ((one, 1.0), (two, -1.0)):
+        trials = []
+        for _ in range(10):
+            trials.append(optimizer.ask())
+            optimizer.tell(trials[-1], sign * value(trials[-1].X[0]))
+        asked.append(points(trials))
+    assert torch.equal(*asked)
+
+
+def test_late_outcomes_of_earlier_rounds_are_not_used(choices, kernel):
+    one, two = make(choices, kernel), make(choices, kernel)
+    for optimizer in (one, two):
+        first = [optimizer.ask() for _ in range(10)]
+        for trial in first[:5]:
+            optimizer.tell(trial, value(trial.X[0]))
+        second = [optimizer.ask() for _ in range(32)]
+        if optimizer is one:
+            for trial in first[5:]:
+                optimizer.tell(trial, 1e3)
+        for trial in second:
+            optimizer.tell(trial, value(trial.X[0]))
+        optimizer.ask()
+    assert one.open_trials[:-1] == ()
+    assert len(two.open_trials) == 6
+    assert astuple(one.rounds[1]) == astuple(two.rounds[1])
+    assert torch.equal(one.survivors, two.survivors)
+
+
+def test_round_without_outcomes_removes_nothing(choices, kernel):
+    optimizer = make(choices, kernel)
+    for _ in range(11):
+        optimizer.ask()
+    (record,) = optimizer.rounds
+    assert (record.num_arrived, record.size_after) == (0, 64)
+    assert record.threshold is None
+    assert optimizer.bounds is None
+    assert optimizer.plan.number == 2
+
+
+def test_lost_trials_keep_their_place(choices, kernel):
+    """A point that failed or expired counts as chosen; its outcome never comes."""
+    one, two = make(choices, kernel), make(choices, kernel)
+    asked = []
+    for optimizer in (one, two):
+        trials = [optimizer.ask() for _ in range(4)]
+        if optimizer is one:
+            optimizer.fail(trials[0], "crash")
+            optimizer.expire(trials[1])
+        trials += [optimizer.ask() for _ in range(6)]
+        for trial in trials[2:]:
+            optimizer.tell(trial, value(trial.X[0]))
+        trials += [optimizer.ask() for _ in range(5)]
+        asked.append(points(trials))
+    assert torch.equal(*asked)
+    assert astuple(one.rounds[0]) == astuple(two.rounds[0])
+    assert one.rounds[0].num_arrived == 8
+    with pytest.raises(TrialError, match="crash"):
+        one.tell(1, 0.0)
+
+
+def test_order_of_arrival_changes_nothing(choices, kernel):
+    left = []
+    for order in (range(10), reversed(range(10))):
+        optimizer = make(choices, kernel)
+        trials = [optimizer.ask() for _ in range(10)]
+        for i in order:
+            optimizer.tell(trials[i], value(trials[i].X[0]))
+        optimizer.ask()
+        left.append(astuple(optimizer.rounds[0]))
+    assert left[0] == left[1]
+
+
+def test_attached_trials_enter_no_bounds(choices, kernel):
+    plain, other = make(choices, kernel), make(choices, kernel)
+    attached = other.attach(choices[3], t=0.0)
+    for n in range(40):
+        trials = [optimizer.ask() for optimizer in (plain, other)]
+        assert torch.equal(trials[0].X, trials[1].X)
+        for optimizer, trial in zip((plain, other), trials, strict=True):
+            optimizer.tell(trial, value(trial.X[0]))
+        if n == 3:
+            other.tell(attached, 1e3)
+    assert torch.equal(plain.survivors, other.survivors)
+    assert other.rounds[0].num_chosen == plain.rounds[0].num_chosen == 10
+    assert other.rounds[0].first_trial == 2
+
+
+def test_told_noise_enters_the_bounds(choices, kernel):
+    optimizer = make(choices, kernel)
+    trials = [optimizer.ask() for _ in range(10)]
+    noise = np.linspace(0.01, 0.1, 10)
+    for trial, variance in zip(trials, noise, strict=True):
+        optimizer.tell(trial, value(trial.X[0]), Yvar=variance)
+    bounds = optimizer.preview().bounds
+    Y = np.array([value(trial.X[0]) for trial in trials])
+    mean, variance = dense(points(trials).numpy(), Y, choices.numpy(), noise)
+    half = 2 * np.sqrt(variance)
+    np.testing.assert_allclose(bounds.upper(choices).numpy(), mean + half, atol=1e-10)
+    np.testing.assert_allclose(bounds.lower(choices).numpy(), mean - half, atol=1e-10)
+
+
+def test_noise_of_zero_is_refused_and_the_trial_stays_open(choices, kernel):
+    optimizer = make(choices, kernel)
+    trial = optimizer.ask()
+    with pytest.raises(InputDataError, match="Yvar > 0"):
+        optimizer.tell(trial, 1.0, Yvar=0.0)
+    assert optimizer.open_trials == (trial,)
+    optimizer.tell(trial, 1.0)
+
+
+def test_preview_changes_nothing(choices, kernel):
+    plain, looked = make(choices, kernel), make(choices, kernel)
+    for _ in range(100):
+        trials = [optimizer.ask() for optimizer in (plain, looked)]
+        assert torch.equal(trials[0].X, trials[1].X)
+        for optimizer, trial in zip((plain, looked), trials, strict=True):
+            optimizer.tell(trial, value(trial.X[0]))
+        looked.preview()
+    assert torch.equal(plain.generator.get_state(), looked.generator.get_state())
+
+
+def test_preview_is_what_the_next_ask_does(choices, kernel):
+    optimizer = make(choices, kernel)
+    for _ in range(10):
+        trial = optimizer.ask()
+        optimizer.tell(trial, value(trial.X[0]))
+    expected = optimizer.preview()
+    assert len(optimizer.survivors) == 64
+    optimizer.ask()
+    assert optimizer.rounds == (expected.record,)
+    assert torch.equal(optimizer.survivors, expected.survivors)
+    assert len(expected.survivors) < 64
+
+
+def test_survives_and_frame(choices, kernel):
+    optimizer = make(choices, kernel)
+    drive(optimizer, 100)
+    left = optimizer.survives(choices)
+    assert torch.equal(choices[left], optimizer.survivors)
+    frame = optimizer.to_frame()
+    assert frame["length"].tolist() == [r.length for r in optimizer.rounds]
+    assert frame["size_after"].is_monotonic_decreasing
+    assert make(choices, kernel).to_frame().empty
+    with pytest.raises(InputDataError, match="among the 64 choices"):
+        optimizer.survives(torch.tensor([[0.123, 0.5]]))
+
+
+def test_estimated_delay_at_the_start_of_each_round(choices, kernel):
+    """By hand: delays in asks between, of what came, was lost and is awaited."""
+    optimizer = make(choices, kernel, delay=EstimatedDelay())
+    assert optimizer.plan.length == optimizer.plan.q == 10
+    trials = [optimizer.ask() for _ in range(5)]
+    optimizer.tell(trials[4], 0.0)  # 0 asks after its own
+    optimizer.tell(trials[1], 0.0)  # 3
+    optimizer.fail(trials[0], "lost")  # waited for 4
+    trials += [optimizer.ask() for _ in range(5)]
+    optimizer.tell(trials[3], 0.0)  # 6
+    optimizer.ask()
+    # Awaited since trials 3, 6, 7, 8, 9, 10 were asked.
+    expected = estimate_delay([0, 3, 6], [4, 7, 4, 3, 2, 1, 0]).upper_bound(100, 0.1)
+    assert optimizer.plan.length == min(90, 32 + math.ceil(expected))
+    # 10 + 32 + 57 of 100 without delay, and one more.
+    assert optimizer.num_rounds == 4
+
+
+def test_estimate_from_the_first_wait(choices, kernel):
+    first = SubExponentialDelay.constant(7.0)
+    optimizer = make(choices, kernel, delay=EstimatedDelay(first))
+    assert optimizer.plan.length == 17
+
+
+def test_estimated_rounds_outlast_poisson_delays(choices, kernel):
+    """Delays of mean 20: after the first round, all of q outcomes are there at its end."""
+    delays = np.random.default_rng(5).poisson(20, 300)
+    optimizer = make(choices, kernel, horizon=300, delay=EstimatedDelay(), width=50.0)
+    drive(optimizer, 300, delays)
+    assert optimizer.rounds[0].num_arrived < 4
+    assert optimizer.rounds[1].num_arrived >= optimizer.rounds[1].q
+
+
+def test_asks_beyond_the_horizon(choices, kernel):
+    optimizer = make(choices, kernel, horizon=3)
+    trials = [optimizer.ask() for _ in range(3)]
+    with pytest.raises(ValueError, match="at most horizon=3 asks"):
+        optimizer.ask()
+    optimizer.tell(trials[2], 1.0)
+    assert optimizer.preview().record.num_arrived == 1
+
+
+def test_context_is_refused(choices, kernel):
+    with pytest.raises(BotorchTensorDimensionError, match="without contexts"):
+        make(choices, kernel).ask(context=torch.tensor([1.0]))
+
+
+def test_kernel_is_held_fixed(choices, kernel):
+    optimizer = make(choices, kernel)
+    kernel.lengthscale = 3.0
+    assert optimizer.covar_module.lengthscale.item() == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"noise_variance": 0.0}, "noise_variance > 0"),
+        ({"horizon": 0}, "horizon to be a whole number"),
+        ({"delta": 1.0}, "delta in"),
+    ],
+)
+def test_parameters_out_of_range(choices, kernel, parameters, message):
+    given = {"noise_variance": NOISE, "horizon": 10} | parameters
+    with pytest.raises(ValueError, match=message):
+        BPEDelay(Choices(choices), kernel, **given)
+
+
+def test_maximizer_is_kept(kernel):
+    """Functions of known norm, Theorem 6.1's width, Poisson delays: at least 1 - δ of 60 runs."""
+    X = torch.linspace(0, 1, 100, dtype=torch.float64).unsqueeze(-1)
+    covar = rbf(X.numpy(), X.numpy())
+    kept, removed = 0, 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        centers, weights = rng.integers(0, 100, 15), rng.normal(size=15)
+        f = covar[:, centers] @ weights
+        norm = math.sqrt(weights @ covar[np.ix_(centers, centers)] @ weights)
+        optimizer = BPEDelay(
+            Choices(X), kernel, NOISE, 100, delay=POISSON,
+            width=FiniteSetWidth(norm, NOISE**0.5),
+            generator=torch.Generator().manual_seed(seed),
+        )  # fmt: skip
+        coming = []
+        for n in range(1, 101):
+            while coming and coming[0][0] <= n:
+                _, trial_id, Y = heapq.heappop(coming)
+                optimizer.tell(trial_id, Y)
+            trial = optimizer.ask()
+            Y = f[optimizer.domain.index(trial.X).item()] + NOISE**0.5 * rng.normal()
+            heapq.heappush(coming, (n + 1 + rng.poisson(5), trial.id, Y))
+        for _, trial_id, Y in coming:
+            optimizer.tell(trial_id, Y)
+        left = optimizer.preview().survivors
+        kept += bool((left == X[f.argmax()]).all(dim=-1).any())
+        removed += len(left) < 100
+    assert kept >= 54
+    # It is no feat where nothing is ever removed.
+    assert removed >= 30

@@ -1,0 +1,80 @@
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+
+from tvbo.optimizers.bpe import EstimatedDelay
+from tvbo.optimizers.recipes.pure_exploration import bpe, bpe_delay
+from tvbo.theory import FiniteSetWidth, FixedWidth, PriorDrawWidth, SubExponentialDelay
+
+PAPER = SubExponentialDelay(mean=50, xi=9, b=1)
+
+
+def asked(optimizer, choices):
+    trials = []
+    for _ in range(optimizer.horizon):
+        trials.append(optimizer.ask())
+        optimizer.tell(trials[-1], trials[-1].X.prod().item())
+    return torch.cat([trial.X for trial in trials])
+
+
+def test_bpe_is_bpe_delay_without_waiting(choices, kernel):
+    model = {"choices": choices, "covar_module": kernel, "noise_variance": 0.01, "horizon": 60}
+    one = bpe(**model, generator=torch.Generator().manual_seed(1))
+    two = bpe_delay(
+        **model,
+        delay=SubExponentialDelay.constant(0.0),
+        generator=torch.Generator().manual_seed(1),
+    )
+    assert torch.equal(asked(one, choices), asked(two, choices))
+    assert [r.length for r in one.rounds] == [8, 22]
+
+
+def test_the_papers_plan(choices, kernel):
+    optimizer = bpe_delay(
+        choices=choices,
+        covar_module=kernel,
+        noise_variance=0.02**2,
+        horizon=1000,
+        delta=0.01,
+        delay=PAPER,
+        width=6,
+    )
+    assert (optimizer.plan.q, optimizer.plan.length, optimizer.num_rounds) == (32, 108, 4)
+    assert optimizer.width == FixedWidth(6)
+
+
+def test_defaults(choices, kernel):
+    optimizer = bpe_delay(choices=choices, covar_module=kernel, noise_variance=0.01, horizon=50)
+    assert optimizer.delay == EstimatedDelay()
+    assert optimizer.width == PriorDrawWidth()
+    assert optimizer.delta == 0.1
+
+
+def test_box(kernel):
+    bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
+    optimizer = bpe(bounds=bounds, covar_module=kernel, noise_variance=0.01, horizon=5, width=2.0)
+    X = asked(optimizer, None)
+    assert ((X >= 0) & (X <= 1)).all()
+    with pytest.raises(InputDataError, match="within bounds"):
+        optimizer.attach(torch.tensor([2.0, 0.0]), t=1.0)
+
+
+def test_finite_width_on_a_box(kernel):
+    with pytest.raises(ValueError, match="width of Theorem"):
+        bpe(
+            bounds=torch.tensor([[0.0], [1.0]]),
+            covar_module=kernel,
+            noise_variance=0.01,
+            horizon=5,
+            width=FiniteSetWidth(1.0, 0.1),
+        )
+
+
+def test_neither_bounds_nor_choices(kernel):
+    with pytest.raises(ValueError, match="either bounds"):
+        bpe_delay(covar_module=kernel, noise_variance=0.01, horizon=5)
+
+
+def test_width_out_of_range(choices, kernel):
+    with pytest.raises(ValueError, match="beta > 0"):
+        bpe(choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width=-1.0)

@@ -1,0 +1,97 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tvbo.theory.confidence import (
+    CompactSetWidth,
+    Exploration,
+    FiniteSetWidth,
+    FixedWidth,
+    PriorDrawWidth,
+    Width,
+)
+
+FINITE = Exploration(
+    delta=0.1,
+    num_rounds=4,
+    num_arrived=20,
+    noise_variance=0.04,
+    dim=2,
+    num_points=2500,
+    max_variance=1.0,
+    horizon=1000,
+)
+BOX = replace(FINITE, num_points=None)
+
+
+def test_finite_set_by_hand():
+    """2 + √(2 log 400000), and half of the root where σ = λ / 2."""
+    equal = FiniteSetWidth(rkhs_norm=2.0, noise_sd=0.2).width(FINITE)
+    half = FiniteSetWidth(rkhs_norm=2.0, noise_sd=0.1).width(FINITE)
+    assert equal.multiplier == pytest.approx(7.0792164407692096, rel=1e-15)
+    assert half.multiplier == pytest.approx(4.5396082203846048, rel=1e-15)
+    assert equal.offset == half.offset == 0
+
+
+def test_compact_set_by_hand():
+    """From Lemma 4.3 with δ / 16, one formula after the other at 30 digits."""
+    width = CompactSetWidth(rkhs_norm=1.5, noise_sd=0.1, cover=3.0).width(BOX)
+    assert width.multiplier == pytest.approx(4.8199053403948333, rel=1e-14)
+    assert width.offset == pytest.approx(2.2555271972474221, rel=1e-14)
+
+
+def test_compact_set_of_a_large_kernel():
+    """k_max replaces σ where it is larger."""
+    rule = CompactSetWidth(rkhs_norm=1.5, noise_sd=0.1, cover=3.0)
+    assert rule.width(replace(BOX, max_variance=0.05)) == rule.width(replace(BOX, max_variance=0.1))
+    assert rule.width(replace(BOX, max_variance=2.0)).multiplier > rule.width(BOX).multiplier
+
+
+def test_prior_draw_by_hand():
+    assert PriorDrawWidth().width(FINITE) == Width(pytest.approx(4.9408648323001457, rel=1e-15))
+    expected = math.sqrt(2 * math.log(2 * 4 * 1000**2 / 0.1))
+    assert PriorDrawWidth().width(BOX).multiplier == pytest.approx(expected, rel=1e-15)
+
+
+def test_prior_draw_fails_seldom_enough():
+    """The Gaussian tails of all actions and rounds, on both sides, add up to δ / 2 at most."""
+    beta = PriorDrawWidth().width(FINITE).multiplier
+    assert 4 * 2500 * math.erfc(beta / math.sqrt(2)) <= 0.1 / 2
+
+
+def test_half_a_width():
+    deviations = torch.tensor([0.0, 0.5, 2.0]).double()
+    assert FixedWidth(6.0).width(FINITE).half(deviations).tolist() == [0.0, 3.0, 12.0]
+    assert Width(2.0, offset=0.25).half(deviations).tolist() == [0.25, 1.25, 4.25]
+
+
+def test_finite_set_width_refuses_a_box():
+    with pytest.raises(ValueError, match="CompactSetWidth is made for them"):
+        FiniteSetWidth(1.0, 0.1).width(BOX)
+
+
+@pytest.mark.parametrize("rule", [FiniteSetWidth, lambda norm, sd: CompactSetWidth(norm, sd, 1.0)])
+def test_norm_or_noise_out_of_range(rule):
+    with pytest.raises(ValueError, match="rkhs_norm >= 0"):
+        rule(-1.0, 0.1)
+    with pytest.raises(ValueError, match="noise_sd >= 0"):
+        rule(1.0, math.nan)
+
+
+def test_cover_out_of_range():
+    with pytest.raises(ValueError, match="cover > 0"):
+        CompactSetWidth(1.0, 0.1, cover=0.0)
+
+
+def test_fixed_width_out_of_range():
+    with pytest.raises(ValueError, match="beta > 0"):
+        FixedWidth(0.0)
+
+
+def test_exploration_out_of_range():
+    with pytest.raises(ValueError, match="delta in"):
+        replace(FINITE, delta=0.0)
+    with pytest.raises(ValueError, match="num_arrived to be a whole number"):
+        replace(FINITE, num_arrived=0)

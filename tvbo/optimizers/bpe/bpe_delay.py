@@ -1,0 +1,237 @@
+"""Batched pure exploration with delays (Vakili et al., 2023)."""
+
+from __future__ import annotations
+
+from copy import copy, deepcopy
+
+import pandas as pd
+import torch
+from botorch.exceptions.errors import InputDataError
+from gpytorch.kernels import Kernel
+from torch import Generator, Tensor
+
+from tvbo.acquisition import Box, Choices
+from tvbo.observations import Observations
+from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.bpe.bounds import RoundBounds
+from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay, KnownDelay, WaitingRule
+from tvbo.optimizers.bpe.rounds import FinishedRound, Preview, rounds_to_frame
+from tvbo.optimizers.bpe.surviving_region import SurvivingRegion
+from tvbo.optimizers.bpe.surviving_set import SurvivingSet
+from tvbo.optimizers.trial import Trial
+from tvbo.randomness import copy_of
+from tvbo.theory.arguments import check_count, check_positive, check_probability
+from tvbo.theory.confidence import Exploration, PriorDrawWidth, WidthRule
+from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
+
+
+class BPEDelay(Optimizer):
+    r"""BPE-Delay (Vakili et al., 2023, Algorithm 1); without delay, BPE (Li, Scarlett, 2022).
+
+    The horizon is cut into few rounds. Within a round, the action of largest variance given this
+    round's chosen points is taken; outcomes play no part in it. At the end, the outcomes of this
+    round that have arrived give bounds, and actions whose upper bound lies below another's lower
+    bound are removed for good. Outcomes of an earlier round that come later close their trial and
+    are otherwise not used, as in the paper: each round's bounds need points that were chosen
+    without regard to its outcomes. So do they with points of the caller's choice: an attached
+    trial can be told, but enters no bounds, and does not count towards the horizon.
+
+    A round ends with the ask that begins the next one; until then outcomes count. How the last one
+    stands, :meth:`preview` tells. A round without outcomes removes nothing. A trial that failed or
+    expired keeps its place among the chosen points. Rounds count asks; ``t`` plays no part, and
+    there are no contexts.
+
+    Args:
+        domain: A finite set, or a box: see :class:`SurvivingRegion` for what is exact there.
+        covar_module: The kernel, held fixed; the prior mean is zero.
+        noise_variance: λ², in squared units of the reward, for outcomes told without their own.
+        horizon: T, the number of asks.
+        delta: Probability of failure δ, in (0, 1).
+        delay: How late outcomes may be, in rounds of asking. None: learned, by
+            :class:`EstimatedDelay`.
+        width: How wide the bounds are; None is :class:`tvbo.theory.PriorDrawWidth`.
+            :class:`tvbo.theory.FiniteSetWidth` and :class:`tvbo.theory.CompactSetWidth` are those
+            of the theorems, and need the function's norm.
+        generator: Source of every random choice; default a fresh one with seed 0.
+
+    Attributes:
+        num_rounds: R, the number of rounds, or an upper bound of it where delays are estimated.
+        plan: The round in progress.
+        bounds: Those of the latest round that ended with outcomes; None before.
+
+    Raises:
+        ValueError: if a parameter is out of range, the kernel gives no finite variances, or the
+            width is not made for the domain.
+    """
+
+    def __init__(
+        self,
+        domain: Choices | Box,
+        covar_module: Kernel,
+        noise_variance: float,
+        horizon: int,
+        delta: float = 0.1,
+        delay: DelayBound | EstimatedDelay | None = None,
+        width: WidthRule | None = None,
+        generator: Generator | None = None,
+    ):
+        super().__init__(domain, generator=generator)
+        check_positive(noise_variance=noise_variance)
+        check_count(horizon=horizon)
+        check_probability(delta)
+        self.noise_variance, self.horizon, self.delta = float(noise_variance), int(horizon), delta
+        self.covar_module = deepcopy(covar_module).to(torch.float64).eval().requires_grad_(False)
+        self.delay = EstimatedDelay() if delay is None else delay
+        known = not isinstance(self.delay, EstimatedDelay)
+        self._waiting: WaitingRule = KnownDelay(self.delay) if known else self.delay
+        self.width = PriorDrawWidth() if width is None else width
+        self.num_rounds = len(
+            exploration_rounds(self.horizon, self._waiting.shortest(self.horizon, delta))
+        )
+        if isinstance(domain, Choices):
+            self._region = SurvivingSet(domain, self.covar_module, self.noise_variance)
+        else:
+            self._region = SurvivingRegion(
+                domain, self.covar_module, self.noise_variance, self.generator
+            )
+        self.width.width(self._exploration(num_arrived=1))
+        self.bounds: RoundBounds | None = None
+        self._rounds: list[FinishedRound] = []
+        self._asked: dict[int, int] = {}
+        self._delays: list[int] = []
+        self._lost: list[int] = []
+        self._begin(None, first=1)
+
+    @property
+    def rounds(self) -> tuple[FinishedRound, ...]:
+        """The rounds that have ended."""
+        return tuple(self._rounds)
+
+    @property
+    def survivors(self) -> Tensor:
+        """The actions left, ``m x d``; of a box, those that are looked at, all of them inside."""
+        return self._region.X.clone()
+
+    @property
+    def model_size(self) -> int:
+        """Number of chosen points that the next action rests on."""
+        return len(self._region.chosen)
+
+    def survives(self, X: Tensor) -> Tensor:
+        """Whether actions are left, ``n`` for rows ``n x d``.
+
+        Raises:
+            InputDataError: if a row is no action of the domain.
+        """
+        return self._region.survives(self.domain.snap(X))
+
+    def preview(self) -> Preview:
+        """How the round in progress would end, were it to end now. Nothing changes by it."""
+        region = copy(self._region)
+        record, bounds = self._end(region, copy_of(self.generator))
+        return Preview(record, region.X.clone(), bounds)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rounds that have ended, one row for each."""
+        return rounds_to_frame(self._rounds)
+
+    def ask(self, t: float | None = None, context: Tensor | None = None) -> Trial:
+        """The next action to try; see :meth:`Optimizer.ask`.
+
+        Raises:
+            ValueError: if all asks of the horizon were made.
+        """
+        if self._num_asked >= self.horizon:
+            raise ValueError(
+                f"Expected at most horizon={self.horizon} asks: the rounds are planned for them. "
+                "Got one more; preview() tells which actions are left."
+            )
+        return super().ask(t, context)
+
+    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
+        if round_number == self._first + self.plan.length:
+            record, bounds = self._end(self._region, self.generator)
+            self._rounds.append(record)
+            self.bounds = self.bounds if bounds is None else bounds
+            self._begin(self.plan, round_number)
+        return self._region.choose(self.generator)
+
+    def _judge(self, trial: Trial) -> Trial:
+        number = self._num_asked + 1
+        if number == self._first:
+            self._first_trial = trial.id
+        self._asked[trial.id] = number
+        return trial
+
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        noise = self.noise_variance if observation.Yvar is None else observation.Yvar.item()
+        if noise <= 0:
+            raise InputDataError(f"Expected Yvar > 0: the posterior needs noise. Got {noise}.")
+        number = self._asked.pop(trial.id, None)
+        if number is None:
+            return
+        self._delays.append(self._num_asked - number)
+        if number >= self._first:
+            self._arrived[number - self._first] = (observation.Y.item(), noise)
+
+    def _forget(self, trial: Trial) -> None:
+        number = self._asked.pop(trial.id, None)
+        if number is not None:
+            self._lost.append(self._num_asked - number)
+
+    def _begin(self, previous: ExplorationRound | None, first: int) -> None:
+        """Plan a round whose first ask is the one with this number."""
+        awaited = [first - 1 - number for number in self._asked.values()] + self._lost
+        self._upper_bound = self._waiting.wait(self.horizon, self.delta, self._delays, awaited)
+        remaining = self.horizon - first + 1
+        self.plan = next_round(self.horizon, self._upper_bound, previous, remaining)
+        self._first = first
+        self._first_trial = 0
+        self._arrived: dict[int, tuple[float, float]] = {}
+
+    def _end(
+        self, region: SurvivingSet | SurvivingRegion, generator: Generator
+    ) -> tuple[FinishedRound, RoundBounds | None]:
+        """Remove what the outcomes that arrived rule out."""
+        before, num_chosen = region.size, len(region.chosen)
+        bounds = threshold = deviation = None
+        if self._arrived:
+            bounds = self._bounds(region.chosen)
+            threshold, deviation = region.remove(bounds, generator)
+        else:
+            region.start()
+        record = FinishedRound(
+            number=self.plan.number,
+            q=self.plan.q,
+            length=self.plan.length,
+            upper_bound=self._upper_bound,
+            first_trial=self._first_trial,
+            num_chosen=num_chosen,
+            num_arrived=len(self._arrived),
+            size_before=before,
+            size_after=region.size,
+            multiplier=None if bounds is None else bounds.width.multiplier,
+            offset=None if bounds is None else bounds.width.offset,
+            max_standard_deviation=deviation,
+            threshold=threshold,
+        )
+        return record, bounds
+
+    def _bounds(self, chosen: Tensor) -> RoundBounds:
+        # In the order of asking: the order of arrival changes nothing, not even rounding.
+        places = sorted(self._arrived)
+        Y, noise = torch.tensor([self._arrived[k] for k in places], dtype=torch.float64).unbind(-1)
+        width = self.width.width(self._exploration(len(places)))
+        return RoundBounds.given(self.covar_module, chosen[places], Y, noise, width)
+
+    def _exploration(self, num_arrived: int) -> Exploration:
+        return Exploration(
+            delta=self.delta,
+            num_rounds=self.num_rounds,
+            num_arrived=num_arrived,
+            noise_variance=self.noise_variance,
+            dim=self.domain.dim,
+            num_points=self._region.num_points,
+            max_variance=self._region.max_variance,
+            horizon=self.horizon,
+        )

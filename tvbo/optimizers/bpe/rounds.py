@@ -1,0 +1,69 @@
+"""What the rounds of batched pure exploration did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+
+import pandas as pd
+from torch import Tensor
+
+from tvbo.optimizers.bpe.bounds import RoundBounds
+
+
+@dataclass(frozen=True)
+class FinishedRound:
+    """A round that has ended.
+
+    Args:
+        number: From 1.
+        q: Trials whose outcomes the round was for.
+        length: Trials that were planned for it.
+        upper_bound: How long an outcome was expected to take at most, in rounds of asking.
+        first_trial: Id of its first trial.
+        num_chosen: Trials that were asked.
+        num_arrived: Those whose outcome had come by the end.
+        size_before: Actions left before: their number, or the share of the box.
+        size_after: Actions left after.
+        multiplier: Of the standard deviation in the bounds; None if nothing arrived.
+        offset: Added to it; None if nothing arrived.
+        max_standard_deviation: The largest one of the actions left before, from the outcomes that
+            arrived; None if nothing arrived.
+        threshold: The largest lower bound: actions whose upper bound is less were removed; None if
+            nothing arrived.
+    """
+
+    number: int
+    q: int
+    length: int
+    upper_bound: float
+    first_trial: int
+    num_chosen: int
+    num_arrived: int
+    size_before: float
+    size_after: float
+    multiplier: float | None
+    offset: float | None
+    max_standard_deviation: float | None
+    threshold: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Preview:
+    """How the round in progress would end, were it to end now.
+
+    Args:
+        record: The round.
+        survivors: Actions that would be left, ``m x d``; of a box, some of them.
+        bounds: The bounds; None if nothing has arrived.
+    """
+
+    record: FinishedRound
+    survivors: Tensor
+    bounds: RoundBounds | None
+
+
+def rounds_to_frame(rounds: Sequence[FinishedRound]) -> pd.DataFrame:
+    """One row for each round."""
+    columns = [field.name for field in fields(FinishedRound)]
+    return pd.DataFrame([asdict(one) for one in rounds], columns=columns)

@@ -1,0 +1,224 @@
+"""A box of actions of which less and less is left."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from botorch.utils.sampling import draw_sobol_samples
+from gpytorch.kernels import Kernel
+from linear_operator import to_dense
+from torch import Generator, Tensor
+
+from tvbo.acquisition import Box
+from tvbo.models.incremental.factor import enough_room
+from tvbo.optimizers.bpe.bounds import RoundBounds
+from tvbo.optimizers.bpe.search import Smooth, climb
+from tvbo.optimizers.bpe.surviving_set import TIE
+
+SOBOL_POINTS = 4096
+"""Points spread over the box: they measure what is left of it."""
+
+POOL = 1024
+"""Points of what is left that are looked at, where so many can be found."""
+
+STARTS = 4
+"""Points from which the largest lower bound is looked for."""
+
+HALVINGS = 24
+"""Smaller and smaller neighbourhoods in which further points are looked for."""
+
+BACK = torch.tensor([1.0, 1 - 1e-6, 1 - 1e-4, 0.999, 0.99, 0.95, 0.8, 0.5], dtype=torch.float64)
+"""How far of the way that a search went is tried again, where its end lies outside."""
+
+MARGIN = 1e-9
+"""Share of the prior standard deviation by which a point lies inside before it is taken: rounding
+then never puts it outside when it is looked at again, together with others."""
+
+
+class SurvivingRegion:
+    r"""The part of a box that may still hold the best action, and what a round explores of it.
+
+    The region is not kept as points, but as the constraints that define it: x is left if
+    :math:`U_j(x) \ge \max_z L_j(z)` for all rounds j that ended with outcomes. So
+    :meth:`survives` is exact for any point, and no chosen point ever lies outside.
+
+    Two maximizations are approximate. The largest variance, and the largest lower bound, are
+    looked for among a pool of points of the region, then from the best of them by SLSQP within the
+    constraints; a search that ends outside is taken
+    back until it is inside. A lower bound that is missed makes the threshold
+    smaller, so that more is kept: the maximizer is no less safe. A variance that is missed makes
+    the round explore a little less well. The pool is a Sobol sequence of 4,096 points as far as it
+    lies inside; where fewer than 1,024 do, points near those that do are tried, nearer and nearer.
+    The point of largest lower bound is always inside: the region is never empty.
+
+    Args:
+        domain: The box.
+        covar_module: The kernel, float64.
+        noise_variance: λ².
+        generator: Scrambles the Sobol sequence.
+
+    Attributes:
+        X: The pool, ``m x d``.
+        constraints: Bounds and threshold of each round that ended with outcomes.
+        max_variance: The largest prior variance of the Sobol points.
+    """
+
+    num_points = None
+
+    def __init__(
+        self, domain: Box, covar_module: Kernel, noise_variance: float, generator: Generator
+    ):
+        self.domain = domain
+        self.covar_module = covar_module
+        self.noise_variance = noise_variance
+        seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
+        sobol = draw_sobol_samples(domain.bounds, n=SOBOL_POINTS, q=1, seed=seed).squeeze(1)
+        self._spread = sobol.to(domain.bounds)
+        with torch.no_grad():
+            prior = covar_module(self._spread, diag=True)
+        if not (torch.isfinite(prior).all() and (prior >= 0).all()):
+            raise ValueError(
+                "Expected a kernel with finite variances >= 0 in the box. "
+                f"Got variances from {prior.min():.3g} to {prior.max():.3g}."
+            )
+        self.max_variance = prior.max().item()
+        self._margin = MARGIN * self.max_variance**0.5
+        self.constraints: tuple[tuple[RoundBounds, float], ...] = ()
+        self.X = self._spread
+        self.start()
+
+    @property
+    def size(self) -> float:
+        """Share of the box that is left, by the Sobol points."""
+        return len(self._spread) / SOBOL_POINTS
+
+    @property
+    def chosen(self) -> Tensor:
+        """This round's points, ``k x d``."""
+        return self._points[: self._count]
+
+    def survives(self, X: Tensor) -> Tensor:
+        """Whether each row is left, ``n``."""
+        return self._inside(X, margin=0.0)
+
+    def start(self) -> None:
+        """Begin a round: nothing chosen yet."""
+        self._count = 0
+        self._points = self.X.new_empty(0, self.domain.dim)
+        self._root = self.X.new_empty(0, 0)
+        self._V = self.X.new_empty(0, len(self.X))
+        with torch.no_grad():
+            self.variance = self.covar_module(self.X, diag=True).clone()
+
+    def choose(self, generator: Generator) -> Tensor:
+        """The action of largest variance that is found, ``1 x d``."""
+        best = self.variance.max()
+        alike = torch.nonzero(self.variance >= best - TIE * self.max_variance).squeeze(-1)
+        place = int(alike[torch.randint(len(alike), (1,), generator=generator)])
+        point = self.X[place : place + 1]
+        if self._count > 0:
+            point = self._climb(point, self._variance_at)
+        self._condition(point)
+        return point.clone()
+
+    def remove(self, bounds: RoundBounds, generator: Generator) -> tuple[float, float]:
+        """Keep the part whose upper bound reaches the largest lower bound; begin a round.
+
+        Returns:
+            The largest lower bound found, and the largest standard deviation of the pool before.
+        """
+        points = torch.cat([self.X, self.chosen])
+        with torch.no_grad():
+            mean, deviation = bounds.moments(points)
+        lower = mean - bounds.width.half(deviation)
+        starts = points[lower.topk(min(STARTS, len(points))).indices]
+        peaks = torch.cat([self._climb(start.unsqueeze(0), bounds.lower) for start in starts])
+        with torch.no_grad():
+            heights = bounds.lower(peaks)
+        threshold = heights.max().item()
+        self.constraints = (*self.constraints, (bounds, threshold))
+        self._spread = self._spread[self._inside(self._spread, self._margin)]
+        self._fill(torch.cat([points, peaks]), generator)
+        self.start()
+        return threshold, deviation.max().item()
+
+    def _climb(self, start: Tensor, value: Smooth) -> Tensor:
+        """A point of the region at least as high as the start, which lies in it."""
+        within = [
+            partial(_room, bounds=bounds, least=threshold + self._margin)
+            for bounds, threshold in self.constraints
+        ]
+        found = climb(start, self.domain.bounds, value, within)
+        # Where a constraint is met, the search ends outside as often as inside, by very little.
+        tried = start + BACK.unsqueeze(-1) * (found - start)
+        tried = torch.cat([tried[self._inside(tried, self._margin)], start])
+        with torch.no_grad():
+            best = value(tried).argmax()
+        return tried[best : best + 1]
+
+    def _inside(self, X: Tensor, margin: float) -> Tensor:
+        left = torch.ones(len(X), dtype=torch.bool)
+        with torch.no_grad():
+            for bounds, threshold in self.constraints:
+                left[left.clone()] = bounds.upper(X[left]) >= threshold + margin
+        return left
+
+    def _fill(self, near: Tensor, generator: Generator) -> None:
+        """Look at the Sobol points that are left; where they are few, at points near some."""
+        near = near[self.survives(near)]
+        pool, span = self._spread, self.domain.bounds[1] - self.domain.bounds[0]
+        reach = 0.5 * span
+        for _ in range(HALVINGS):
+            if len(pool) >= POOL:
+                break
+            pick = torch.randint(len(near), (POOL,), generator=generator)
+            step = 2 * torch.rand(POOL, self.domain.dim, dtype=near.dtype, generator=generator) - 1
+            tried = (near[pick] + reach * step).clamp(*self.domain.bounds)
+            pool = torch.cat([pool, tried[self._inside(tried, self._margin)]])
+            reach = reach / 2
+        self.X = torch.cat([near, pool]) if len(pool) < POOL else pool
+
+    def _variance_at(self, X: Tensor) -> Tensor:
+        """Variance given this round's points, at rows."""
+        white = torch.linalg.solve_triangular(
+            self._root[: self._count, : self._count],
+            to_dense(self.covar_module(self.chosen, X)),
+            upper=False,
+        )
+        return self.covar_module(X, diag=True) - white.square().sum(dim=0)
+
+    def _condition(self, point: Tensor) -> None:
+        count = self._count
+        self._make_room(count + 1)
+        with torch.no_grad():
+            cross = to_dense(self.covar_module(self.chosen, point))
+            white = torch.linalg.solve_triangular(
+                self._root[:count, :count], cross, upper=False
+            ).squeeze(-1)
+            variance = self.covar_module(point, diag=True).squeeze() - white.square().sum()
+            scale = (variance + self.noise_variance).sqrt()
+            row = to_dense(self.covar_module(point, self.X)).squeeze(0)
+        row = (row - white @ self._V[:count]) / scale
+        self._points[count] = point
+        self._root[count, :count] = white
+        self._root[count, count] = scale
+        self._V[count] = row
+        self.variance -= row.square()
+        self._count = count + 1
+
+    def _make_room(self, needed: int) -> None:
+        count = self._count
+        if needed <= len(self._points):
+            return
+        room = enough_room(count, needed)
+        points = self._points.new_empty(room, self.domain.dim)
+        root, V = self._root.new_zeros(room, room), self._V.new_empty(room, len(self.X))
+        points[:count], V[:count] = self.chosen, self._V[:count]
+        root[:count, :count] = self._root[:count, :count]
+        self._points, self._root, self._V = points, root, V
+
+
+def _room(X: Tensor, bounds: RoundBounds, least: float) -> Tensor:
+    """How far the upper bound lies above the least that is allowed, ``m``."""
+    return bounds.upper(X) - least

@@ -1,0 +1,135 @@
+"""A finite set of actions of which fewer and fewer are left."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import to_dense
+from torch import Generator, Tensor
+
+from tvbo.acquisition import Choices
+from tvbo.models.incremental.factor import enough_room
+from tvbo.optimizers.bpe.bounds import RoundBounds
+
+MAX_CACHED = 25_000_000
+"""Entries of the covariance up to which all of it is kept (200 MB), for 5,000 actions left."""
+
+TIE = 1e-10
+"""Variances closer than this share of the largest prior variance are alike: rounding, which differs
+from one machine to the next, does not decide between actions that symmetry makes equal."""
+
+
+class SurvivingSet:
+    r"""The actions of a finite set that may still be the best, and what a round explores of them.
+
+    Variances :math:`\sigma^2_{k,r}` are carried along: with :math:`V = L^{-1} k(X_k, \cdot)`, L the
+    Cholesky factor of the chosen points' covariance, one more point adds one row to V, and takes
+    its square off the variances. A choice costs O(k m) for m actions left, without a solve.
+
+    Args:
+        domain: The set.
+        covar_module: The kernel, float64.
+        noise_variance: λ².
+
+    Attributes:
+        X: Actions left, ``m x d``.
+        variance: Of each, given this round's chosen points, ``m``.
+    """
+
+    def __init__(self, domain: Choices, covar_module: Kernel, noise_variance: float):
+        self.domain = domain
+        self.covar_module = covar_module
+        self.noise_variance = noise_variance
+        self.X = domain.choices
+        self._index = torch.arange(len(self.X))
+        with torch.no_grad():
+            self._prior = covar_module(self.X, diag=True)
+        if not (torch.isfinite(self._prior).all() and (self._prior >= 0).all()):
+            raise ValueError(
+                "Expected a kernel with finite variances >= 0 on the choices. "
+                f"Got variances from {self._prior.min():.3g} to {self._prior.max():.3g}."
+            )
+        self.max_variance = self._prior.max().item()
+        self._covar: Tensor | None = None
+        self.start()
+
+    @property
+    def num_points(self) -> int:
+        """Actions of the whole set, removed or not."""
+        return len(self.domain.choices)
+
+    @property
+    def size(self) -> int:
+        """Actions left."""
+        return len(self.X)
+
+    @property
+    def chosen(self) -> Tensor:
+        """This round's points, ``k x d``."""
+        return self.X[self._chosen]
+
+    def survives(self, X: Tensor) -> Tensor:
+        """Whether each row is left, ``n``.
+
+        Raises:
+            InputDataError: if a row is none of the choices.
+        """
+        left = torch.zeros(self.num_points, dtype=torch.bool)
+        left[self._index] = True
+        return left[self.domain.index(X)]
+
+    def start(self) -> None:
+        """Begin a round: nothing chosen yet."""
+        if self._covar is None and self.size**2 <= MAX_CACHED:
+            with torch.no_grad():
+                self._covar = to_dense(self.covar_module(self.X, self.X))
+        self.variance = self._prior.clone()
+        self._chosen: list[int] = []
+        self._V = self.X.new_empty(0, self.size)
+
+    def choose(self, generator: Generator) -> Tensor:
+        """The action of largest variance, ``1 x d``; ties are broken at random."""
+        best = self.variance.max() - TIE * self.max_variance
+        alike = torch.nonzero(self.variance >= best).squeeze(-1)
+        place = int(alike[torch.randint(len(alike), (1,), generator=generator)])
+        self._condition(place)
+        return self.X[place : place + 1].clone()
+
+    def remove(self, bounds: RoundBounds, generator: Generator) -> tuple[float, float]:
+        """Keep the actions whose upper bound reaches the largest lower bound; begin a round.
+
+        Returns:
+            That largest lower bound, and the largest standard deviation before.
+        """
+        with torch.no_grad():
+            mean, deviation = bounds.moments(self.X)
+        half = bounds.width.half(deviation)
+        threshold = (mean - half).max()
+        kept = torch.nonzero(mean + half >= threshold).squeeze(-1)
+        # New tensors throughout: a preview works on a shallow copy.
+        self.X, self._index, self._prior = self.X[kept], self._index[kept], self._prior[kept]
+        if self._covar is not None:
+            self._covar = self._covar[kept][:, kept]
+        self.start()
+        return threshold.item(), deviation.max().item()
+
+    def _condition(self, place: int) -> None:
+        count = len(self._chosen)
+        if count == len(self._V):
+            V = self._V.new_empty(enough_room(count, count + 1), self.size)
+            V[:count] = self._V
+            self._V = V
+        row = self._row(place)
+        if count > 0:
+            held = self._V[:count]
+            row = row - held[:, place] @ held
+        row = row / (self.variance[place] + self.noise_variance).sqrt()
+        self._V[count] = row
+        self.variance -= row.square()
+        self._chosen.append(place)
+
+    def _row(self, place: int) -> Tensor:
+        if self._covar is not None:
+            return self._covar[place]
+        with torch.no_grad():
+            return to_dense(self.covar_module(self.X[place : place + 1], self.X)).squeeze(0)
