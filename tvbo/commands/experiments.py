@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from tvbo.plotting import plot_average_regret, plot_regret_against, plot_regret_panels
 from tvbo.plotting.bedi import plot_compression
 from tvbo.plotting.krause import plot_tasks
+from tvbo.plotting.vakili import plot_cumulative_regret
 from tvbo.problems.digits import mnist
 from tvbo.problems.intel_lab import intel_lab, intel_lab_days
 from tvbo.problems.mhc import mhc
@@ -31,6 +33,10 @@ from tvbo.reproduce import (
     bogunovic_fig3cf,
     krause_fig2,
     krause_fig3,
+    vakili_fig2,
+    vakili_fig3,
+    vakili_fig4,
+    vakili_fig5,
 )
 from tvbo.reproduce.krause_fig2_claims import worst_gap
 
@@ -44,7 +50,8 @@ class Experiment:
 
     Args:
         what: What it shows, and the data it needs.
-        run: Runs it, from the number of trials and the seed.
+        run: Runs it, from the number of trials, the seed, and the executor that does the trials, or
+            None to do them here.
         plot: Draws it.
         trials: Number of trials where none is asked for: the paper's, if it gives one.
         run_on: Runs it on data of the user's choice, from its folder, too; None where there is no
@@ -52,10 +59,10 @@ class Experiment:
     """
 
     what: str
-    run: Callable[[int, int], Reproduction]
+    run: Callable[[int, int, Executor | None], Reproduction]
     plot: Callable[[Reproduction], Figure]
     trials: int
-    run_on: Callable[[Path, int, int], Reproduction] | None = None
+    run_on: Callable[[Path, int, int, Executor | None], Reproduction] | None = None
 
 
 def plot_temperatures(result: Reproduction) -> Figure:
@@ -152,6 +159,17 @@ def plot_tables(result: Reproduction) -> Figure:
     )
 
 
+def plot_delays(result: Reproduction) -> Figure:
+    """Cumulative regret of every algorithm at every λ, a panel for each function."""
+    lengthscales = result.settings["lengthscales"]
+    panels: dict[str, dict[str, Tensor]] = {}
+    for name, rows in result.regret.items():
+        function, run = name.split(", ", 1)
+        title = f"{function}, l = {lengthscales[function]}"
+        panels.setdefault(title, {})[run] = rows
+    return plot_cumulative_regret(panels)
+
+
 def _plot_against(result: Reproduction, setting: str, label: str) -> Axes:
     regret = torch.stack([rows.mean(dim=1) for rows in result.regret.values()])
     return plot_regret_against(torch.tensor(result.settings[setting]), regret, label, unit=PRIOR)
@@ -160,71 +178,113 @@ def _plot_against(result: Reproduction, setting: str, label: str) -> Axes:
 EXPERIMENTS = {
     "bogunovic-fig2a": Experiment(
         what="Drawn functions, squared exponential kernel: TV-GP-UCB, R-GP-UCB, GP-UCB",
-        run=lambda trials, seed: bogunovic_fig2a(trials=trials, seed=seed),
+        run=lambda trials, seed, executor: bogunovic_fig2a(
+            trials=trials, seed=seed, executor=executor
+        ),
         plot=plot_matched_case,
         trials=200,
     ),
     "bogunovic-fig2b": Experiment(
         what="The same with the Matérn kernel",
-        run=lambda trials, seed: bogunovic_fig2b(trials=trials, seed=seed),
+        run=lambda trials, seed, executor: bogunovic_fig2b(
+            trials=trials, seed=seed, executor=executor
+        ),
         plot=plot_matched_case,
         trials=200,
     ),
     "bogunovic-fig2c": Experiment(
         what="TV-GP-UCB with a wrong ε",
-        run=lambda trials, seed: bogunovic_fig2c(trials=trials, seed=seed),
+        run=lambda trials, seed, executor: bogunovic_fig2c(
+            trials=trials, seed=seed, executor=executor
+        ),
         plot=plot_wrong_rate,
         trials=200,
     ),
     "bogunovic-fig2d": Experiment(
         what="R-GP-UCB over its block length N",
-        run=lambda trials, seed: bogunovic_fig2d(trials=trials, seed=seed),
+        run=lambda trials, seed, executor: bogunovic_fig2d(
+            trials=trials, seed=seed, executor=executor
+        ),
         plot=plot_wrong_length,
         trials=200,
     ),
     "bogunovic-fig3a": Experiment(
         what="Temperatures of 46 sensors: TV-GP-UCB, R-GP-UCB, GP-UCB, RExp3, random "
         "(needs TVBO_DATA)",
-        run=lambda trials, seed: bogunovic_fig3a(intel_lab(), trials=trials, seed=seed),
+        run=lambda trials, seed, executor: bogunovic_fig3a(
+            intel_lab(), trials=trials, seed=seed, executor=executor
+        ),
         plot=plot_temperatures,
         trials=20,
     ),
     "bogunovic-fig3cf": Experiment(
         what="Speeds of 50 road sensors, 6 mornings: TV-GP-UCB, GP-UCB (needs TVBO_DATA)",
-        run=lambda trials, seed: bogunovic_fig3cf(traffic(), trials=trials, seed=seed),
+        run=lambda trials, seed, executor: bogunovic_fig3cf(
+            traffic(), trials=trials, seed=seed, executor=executor
+        ),
         plot=plot_traffic,
         trials=20,
     ),
     "krause-fig2": Experiment(
         what="Peptides for 7 HLA-A molecules: CGP-UCB, merged, separate (needs TVBO_DATA)",
-        run=lambda trials, seed: krause_fig2(mhc(), trials=trials, seed=seed),
+        run=lambda trials, seed, executor: krause_fig2(
+            mhc(), trials=trials, seed=seed, executor=executor
+        ),
         plot=plot_molecules,
         trials=10,
     ),
     "krause-fig3": Experiment(
         what="Five of 46 sensors every 5 minutes: CGP-UCB, merged, separate, and with drift "
         "(needs TVBO_DATA)",
-        run=lambda trials, seed: krause_fig3(intel_lab_days(), trials=trials, seed=seed),
+        run=lambda trials, seed, executor: krause_fig3(
+            intel_lab_days(), trials=trials, seed=seed, executor=executor
+        ),
         plot=plot_sensors,
         trials=3,
     ),
     "bedi-table2": Experiment(
         what="Compressed GP bandits on the example function: UCB, EI, MPI; dense, compressed, BKB",
-        run=lambda trials, seed: bedi_table2(trials=trials, seed=seed),
+        run=lambda trials, seed, executor: bedi_table2(trials=trials, seed=seed, executor=executor),
         plot=plot_tables,
         trials=20,
     ),
     "bedi-table3": Experiment(
         what="The same on the Rosenbrock function",
-        run=lambda trials, seed: bedi_table3(trials=trials, seed=seed),
+        run=lambda trials, seed, executor: bedi_table3(trials=trials, seed=seed, executor=executor),
         plot=plot_tables,
         trials=20,
     ),
     "bedi-table4": Experiment(
         what="The same on 4 hyperparameters of a logistic regression (digits; --data: MNIST)",
-        run=lambda trials, seed: bedi_table4(trials=trials, seed=seed),
+        run=lambda trials, seed, executor: bedi_table4(trials=trials, seed=seed, executor=executor),
         plot=plot_tables,
         trials=5,
-        run_on=lambda folder, trials, seed: bedi_table4(mnist(folder), trials=trials, seed=seed),
+        run_on=lambda folder, trials, seed, executor: bedi_table4(
+            mnist(folder), trials=trials, seed=seed, executor=executor
+        ),
+    ),
+    "vakili-fig2": Experiment(
+        what="Outcomes late by 50 rounds: BPE-Delay, BPE, GP-UCB-SDF, GP-TS-SDF, GP-BUCB, GP-UCB",
+        run=lambda trials, seed, executor: vakili_fig2(trials=trials, seed=seed, executor=executor),
+        plot=plot_delays,
+        trials=10,
+    ),
+    "vakili-fig3": Experiment(
+        what="BPE-Delay where outcomes are late by 0, 25, 50 rounds",
+        run=lambda trials, seed, executor: vakili_fig3(trials=trials, seed=seed, executor=executor),
+        plot=plot_delays,
+        trials=10,
+    ),
+    "vakili-fig4": Experiment(
+        what="GP-UCB-SDF where outcomes are late by 0, 25, 50 rounds",
+        run=lambda trials, seed, executor: vakili_fig4(trials=trials, seed=seed, executor=executor),
+        plot=plot_delays,
+        trials=10,
+    ),
+    "vakili-fig5": Experiment(
+        what="BPE and BPE-Delay where outcomes are late by 50 rounds",
+        run=lambda trials, seed, executor: vakili_fig5(trials=trials, seed=seed, executor=executor),
+        plot=plot_delays,
+        trials=10,
     ),
 }

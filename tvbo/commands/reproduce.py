@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, Executor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +14,9 @@ from rich.table import Table
 from tvbo.commands.experiments import EXPERIMENTS, Experiment
 from tvbo.commands.report import console, print_reproduction, saved
 from tvbo.csv_files import TableError
+from tvbo.feedback.dask_executor import dask_executor
 from tvbo.plotting import save_figure
+from tvbo.reproduce.spread import worker_processes
 
 
 def reproduce(
@@ -28,10 +33,21 @@ def reproduce(
         Path | None,
         typer.Option(help="Folder of data to use instead of the usual; bedi-table4: MNIST."),
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(help="Processes of this machine that share the trials; 1: this one.", min=1),
+    ] = 1,
+    dask: Annotated[
+        str | None,
+        typer.Option(help="Scheduler of a Dask cluster that shares them, such as tcp://HOST:8786."),
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Save results and claims as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Save the figure, FILE.png.")] = None,
 ) -> None:
-    """Do a figure or table of a paper again, and say which of its claims held."""
+    """Do a figure or table of a paper again, and say which of its claims held.
+
+    Results do not depend on who does the trials, except for clock times (bedi-*).
+    """
     if show_list:
         table = Table("name", "what it shows", "trials")
         for known, experiment in EXPERIMENTS.items():
@@ -46,7 +62,31 @@ def reproduce(
     experiment = EXPERIMENTS[name]
     if data is not None and experiment.run_on is None:
         raise TableError(f"Expected {name} without --data, which it has no use for. Got {data}.")
-    run_experiment(experiment, trials, seed, json, plot, data)
+    with _executor(workers, dask) as executor:
+        run_experiment(experiment, trials, seed, json, plot, data, executor)
+
+
+@contextmanager
+def _executor(workers: int, dask: str | None) -> Iterator[Executor | None]:
+    """Who does the trials; None does them here."""
+    if dask is not None and workers != 1:
+        raise TableError(f"Expected --workers or --dask, not both. Got {workers} and {dask}.")
+    try:
+        if dask is not None:
+            with dask_executor(dask) as executor:
+                yield executor
+        elif workers != 1:
+            with worker_processes(workers) as executor:
+                yield executor
+        else:
+            yield None
+    except ModuleNotFoundError as error:
+        raise TableError(str(error)) from error
+    except BrokenExecutor as error:
+        raise TableError(
+            f"Expected workers that live to the end of their work. Got: {error} Is there enough "
+            "memory for so many?"
+        ) from error
 
 
 def run_experiment(
@@ -56,10 +96,14 @@ def run_experiment(
     json: Path | None,
     plot: Path | None,
     data: Path | None = None,
+    executor: Executor | None = None,
 ) -> None:
     """Run, print, and save what was asked for; None takes the experiment's number of trials."""
     trials = experiment.trials if trials is None else trials
-    result = experiment.run(trials, seed) if data is None else experiment.run_on(data, trials, seed)
+    if data is None:
+        result = experiment.run(trials, seed, executor)
+    else:
+        result = experiment.run_on(data, trials, seed, executor)
     print_reproduction(result)
     if json is not None:
         result.to_json(json)

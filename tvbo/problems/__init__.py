@@ -17,6 +17,7 @@ from tvbo.problems.hyperparameter_tuning import LogisticRegressionTuning
 from tvbo.problems.moving_peak import MovingPeak
 from tvbo.problems.panel import PanelProblem
 from tvbo.problems.pd_control import PDControl
+from tvbo.problems.rkhs import RKHSFunction
 from tvbo.problems.static_functions import ExampleFunction, Rosenbrock, StaticFunction
 from tvbo.problems.time_of_day import TimeOfDayPanel, time_of_day
 
@@ -29,6 +30,7 @@ __all__ = [
     "MovingPeak",
     "PDControl",
     "PanelProblem",
+    "RKHSFunction",
     "Rosenbrock",
     "StaticFunction",
     "TimeOfDayPanel",

@@ -15,6 +15,7 @@ from tvbo.reproduce.claims import (
 )
 from tvbo.reproduce.krause_fig2 import krause_fig2
 from tvbo.reproduce.krause_fig3 import krause_fig3
+from tvbo.reproduce.vakili_figures import vakili_fig2, vakili_fig3, vakili_fig4, vakili_fig5
 
 __all__ = [
     "Claim",
@@ -34,4 +35,8 @@ __all__ = [
     "krause_fig2",
     "krause_fig3",
     "mean_and_error",
+    "vakili_fig2",
+    "vakili_fig3",
+    "vakili_fig4",
+    "vakili_fig5",
 ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import cache, partial
 
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
@@ -22,7 +24,9 @@ from tvbo.optimizers import (
 )
 from tvbo.optimizers.recipes import bkb
 from tvbo.problems.base import DriftingProblem
-from tvbo.progress import progress_bar
+from tvbo.problems.drifting_gp import unit_grid
+from tvbo.problems.static_functions import ExampleFunction
+from tvbo.reproduce.spread import spread
 from tvbo.retention import EntropyThreshold, Retention
 from tvbo.runner import run
 from tvbo.theory import compression_budget
@@ -53,14 +57,14 @@ class Setting:
     """One of the three experiments.
 
     Args:
-        problem: Makes the problem from the generator of its noise.
+        problem: Makes the problem from ``generator``, that of its noise.
         choices: ``n x p``, the actions.
         horizon: T, in rounds.
         paper_seconds: The paper's clock times by acquisition: dense, compressed, BKB.
         unit: Of the paper's clock times.
     """
 
-    problem: Callable[[Generator], DriftingProblem]
+    problem: Callable[..., DriftingProblem]
     choices: Tensor
     horizon: int
     paper_seconds: dict[str, tuple[float, float, float]]
@@ -150,9 +154,17 @@ class Curves:
 
 
 def play(
-    setting: Setting, trials: dict[str, int], seed: int, progress: bool, label: str
+    setting: Setting,
+    trials: dict[str, int],
+    seed: int,
+    progress: bool,
+    label: str,
+    executor: Executor | None = None,
 ) -> dict[str, Curves]:
     """Every acquisition with every method, in turns, so that a busy machine is busy for all.
+
+    Clock times are those of the process that a run was in: with several of them on one machine
+    they tell of one another.
 
     Args:
         setting: The experiment.
@@ -160,6 +172,7 @@ def play(
         seed: Trials use the seeds ``seed, seed + 1, ...``, the same for all.
         progress: Show a progress bar.
         label: What the bar says.
+        executor: Does the runs; None does them here.
 
     Returns:
         By ``"acquisition, method"``.
@@ -169,27 +182,38 @@ def play(
     """
     if setting.horizon < 2:
         raise ValueError(f"Expected horizon >= 2 rounds. Got {setting.horizon}.")
-    # Untimed: whoever comes first would pay for what is only done once.
-    for method in trials:
-        _play_once(replace(setting, horizon=2), LogEI(), method, seed)
-    histories: dict[str, list[History]] = {}
     jobs = [
-        (trial, name, method)
+        (seed + trial, name, method)
         for trial in range(max(trials.values()))
         for name in setting.acquisitions()
         for method, number in trials.items()
         if trial < number
         and (name != GROWING or (trial < trials[PAPERS] and method in (DENSE, COMPRESSED)))
     ]
-    for trial, name, method in progress_bar(jobs, label, shown=progress):
-        history = _play_once(setting, setting.acquisitions()[name], method, seed + trial)
+    histories: dict[str, list[History]] = {}
+    played = spread(partial(_play_job, setting), jobs, executor, label, progress)
+    for (_, name, method), history in zip(jobs, played, strict=True):
         histories.setdefault(f"{name}, {method}", []).append(history)
     return {name: Curves.of(runs) for name, runs in histories.items()}
 
 
+def _play_job(setting: Setting, job: tuple[int, str, str]) -> History:
+    seed, name, method = job
+    _warm_up(method)
+    return _play_once(setting, setting.acquisitions()[name], method, seed)
+
+
+@cache
+def _warm_up(method: str) -> None:
+    """Untimed: whoever comes first in a process would pay for what is only done once."""
+    choices = unit_grid(8, dim=1)
+    setting = Setting(partial(ExampleFunction, choices), choices, 2, {}, "")
+    _play_once(setting, LogEI(), method, seed=0)
+
+
 def _play_once(setting: Setting, acquisition: Acquisition, method: str, seed: int) -> History:
     generator = torch.Generator().manual_seed(seed)
-    problem = setting.problem(torch.Generator().manual_seed(seed + 10_000))
+    problem = setting.problem(generator=torch.Generator().manual_seed(seed + 10_000))
     optimizer = setting.optimizer(method, acquisition, generator)
     first = torch.randperm(len(setting.choices), generator=generator)[: 2**setting.dim]
     for x in setting.choices[first]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+
 import torch
 
 from tvbo.acquisition import Choices
@@ -50,6 +52,7 @@ def reproduction(
     seed: int,
     progress: bool,
     about: dict,
+    executor: Executor | None = None,
 ) -> Reproduction:
     """The experiment played, as a table with its claims.
 
@@ -61,11 +64,12 @@ def reproduction(
         seed: The first of their seeds.
         progress: Show a progress bar.
         about: More settings.
+        executor: Does the runs; None does them here.
 
     Raises:
         ValueError: as :func:`trials_by_method` and :func:`tvbo.reproduce.bedi.play`.
     """
-    curves = play(setting, trials_by_method(trials), seed, progress, name)
+    curves = play(setting, trials_by_method(trials), seed, progress, name, executor)
     return Reproduction(
         name=name,
         title=title,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+from functools import partial
+
 import torch
-from torch import Generator
 
 from tvbo.problems.digits import ClassificationData, digits
 from tvbo.problems.drifting_gp import unit_grid
@@ -20,7 +22,11 @@ REPEATS = 8
 
 
 def bedi_table2(
-    trials: int = 20, seed: int = 0, horizon: int = HORIZON, progress: bool = True
+    trials: int = 20,
+    seed: int = 0,
+    horizon: int = HORIZON,
+    progress: bool = True,
+    executor: Executor | None = None,
 ) -> Reproduction:
     """The example function (4.1), on 1,000 points of [0, 10].
 
@@ -30,15 +36,15 @@ def bedi_table2(
         seed: Trials use the seeds ``seed, ..., seed + trials - 1``.
         horizon: T, in rounds.
         progress: Show a progress bar.
+        executor: Does the runs; None does them here, one after another. Clock times are then those
+            of processes that share a machine.
 
     Raises:
         ValueError: if ``trials`` is not positive, or ``horizon`` below 2.
     """
     choices = 10 * unit_grid(1000, dim=1)
     setting = Setting(
-        problem=lambda generator: ExampleFunction(
-            choices, noise_variance=NOISE_VARIANCE, generator=generator
-        ),
+        problem=partial(ExampleFunction, choices, noise_variance=NOISE_VARIANCE),
         choices=choices,
         horizon=horizon,
         paper_seconds={
@@ -50,11 +56,15 @@ def bedi_table2(
     )
     name, title = "bedi-table2", "sin x + cos x + 0.1 x on 1,000 points of [0, 10]"
     about = {"noise_variance": NOISE_VARIANCE}
-    return reproduction(name, title, setting, trials, seed, progress, about)
+    return reproduction(name, title, setting, trials, seed, progress, about, executor)
 
 
 def bedi_table3(
-    trials: int = 20, seed: int = 0, horizon: int = HORIZON, progress: bool = True
+    trials: int = 20,
+    seed: int = 0,
+    horizon: int = HORIZON,
+    progress: bool = True,
+    executor: Executor | None = None,
 ) -> Reproduction:
     """The negated Rosenbrock function (4.2), a = 1, b = 10, standardized, on 30 x 30 points.
 
@@ -63,15 +73,14 @@ def bedi_table3(
         seed: See there.
         horizon: See there.
         progress: See there.
+        executor: See there.
 
     Raises:
         ValueError: see there.
     """
     choices = 4 * unit_grid(30) - torch.tensor([2.0, 1.0], dtype=torch.float64)
     setting = Setting(
-        problem=lambda generator: Rosenbrock(
-            choices, noise_variance=NOISE_VARIANCE, generator=generator
-        ),
+        problem=partial(Rosenbrock, choices, noise_variance=NOISE_VARIANCE),
         choices=choices,
         horizon=horizon,
         paper_seconds={
@@ -84,7 +93,7 @@ def bedi_table3(
     name = "bedi-table3"
     title = "Rosenbrock function, standardized, on 900 points of [-2, 2] × [-1, 3]"
     about = {"noise_variance": NOISE_VARIANCE}
-    return reproduction(name, title, setting, trials, seed, progress, about)
+    return reproduction(name, title, setting, trials, seed, progress, about, executor)
 
 
 def bedi_table4(
@@ -95,6 +104,7 @@ def bedi_table4(
     epochs: int = 10,
     points: int = 5,
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> Reproduction:
     """Learning rate, batch size, input dropout and l2 of a logistic regression.
 
@@ -110,6 +120,7 @@ def bedi_table4(
         epochs: Passes through the training set in an evaluation.
         points: Points of the grid per side of the unit cube.
         progress: See there.
+        executor: See there.
 
     Raises:
         ValueError: see there.
@@ -119,11 +130,8 @@ def bedi_table4(
     table = LogisticRegressionTuning(data, choices, epochs)
     measured = table.measure(REPEATS, progress=progress)
 
-    def problem(generator: Generator) -> LogisticRegressionTuning:
-        return LogisticRegressionTuning(data, choices, epochs, measured, generator)
-
     setting = Setting(
-        problem=problem,
+        problem=partial(LogisticRegressionTuning, data, choices, epochs, measured),
         choices=choices,
         horizon=horizon,
         paper_seconds={
@@ -141,4 +149,4 @@ def bedi_table4(
         "best_mean_accuracy": table.optimal_value(0.0),
         "measured_noise_variance": measured.noise_variance,
     }
-    return reproduction(name, title, setting, trials, seed, progress, about)
+    return reproduction(name, title, setting, trials, seed, progress, about, executor)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+
 from torch import Tensor
 
 from tvbo.reproduce.claims import BEYOND, Claim, Reproduction, claim_below, regret_result
@@ -11,13 +13,16 @@ from tvbo.theory import block_length
 RATES = (0.001, 0.01, 0.03)
 
 
-def bogunovic_fig2a(trials: int = 200, seed: int = 0, progress: bool = True) -> Reproduction:
+def bogunovic_fig2a(
+    trials: int = 200, seed: int = 0, progress: bool = True, executor: Executor | None = None
+) -> Reproduction:
     """TV-GP-UCB and R-GP-UCB with the squared exponential kernel.
 
     Args:
         trials: Number of paired trials.
         seed: Trials use the seeds ``seed, ..., seed + trials - 1``.
         progress: Show a progress bar.
+        executor: Does the trials; None does them here, one after another.
 
     Raises:
         ValueError: if ``trials`` is not positive.
@@ -29,10 +34,13 @@ def bogunovic_fig2a(trials: int = 200, seed: int = 0, progress: bool = True) -> 
         trials,
         seed,
         progress,
+        executor,
     )
 
 
-def bogunovic_fig2b(trials: int = 200, seed: int = 0, progress: bool = True) -> Reproduction:
+def bogunovic_fig2b(
+    trials: int = 200, seed: int = 0, progress: bool = True, executor: Executor | None = None
+) -> Reproduction:
     """TV-GP-UCB and R-GP-UCB with the Matérn kernel; arguments as :func:`bogunovic_fig2a`."""
     return matched_case(
         Synthetic.matern(),
@@ -41,11 +49,18 @@ def bogunovic_fig2b(trials: int = 200, seed: int = 0, progress: bool = True) -> 
         trials,
         seed,
         progress,
+        executor,
     )
 
 
 def matched_case(
-    setting: Synthetic, name: str, title: str, trials: int, seed: int, progress: bool
+    setting: Synthetic,
+    name: str,
+    title: str,
+    trials: int,
+    seed: int,
+    progress: bool,
+    executor: Executor | None = None,
 ) -> Reproduction:
     """Both algorithms with the parameters that fit the true ε; GP-UCB beside them."""
     blocks = {rate: block_length(rate, setting.horizon, dim=2, nu=setting.nu) for rate in RATES}
@@ -54,7 +69,7 @@ def matched_case(
         players[label("TV-GP-UCB", rate)] = rate, Player(forgetting_rate=rate)
         players[label("R-GP-UCB", rate)] = rate, Player(reset_every=blocks[rate])
         players[label("GP-UCB", rate)] = rate, Player()
-    regret = setting.regret(players, trials, seed, name, progress)
+    regret = setting.regret(players, trials, seed, name, progress, executor)
     claims = []
     for rate in RATES:
         smooth, afresh = (regret[label(who, rate)] for who in ("TV-GP-UCB", "R-GP-UCB"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+
 import torch
 from scipy.stats import spearmanr
 from torch import Tensor
@@ -37,6 +39,7 @@ def bogunovic_fig2c(
     seed: int = 0,
     progress: bool = True,
     setting: Synthetic | None = None,
+    executor: Executor | None = None,
 ) -> Reproduction:
     """TV-GP-UCB with other ε than the true 0.01, squared exponential kernel.
 
@@ -45,12 +48,13 @@ def bogunovic_fig2c(
         seed: Trials use the seeds ``seed, ..., seed + trials - 1``.
         progress: Show a progress bar.
         setting: Grid and horizon; default the paper's.
+        executor: Does the trials; None does them here, one after another.
 
     Raises:
         ValueError: if ``trials`` is not positive.
     """
     players = {_rate_name(rate): Player(forgetting_rate=rate) for rate in ASSUMED_RATES}
-    regret, setting = _play(players, trials, seed, "bogunovic-fig2c", progress, setting)
+    regret, setting = _play(players, trials, seed, "bogunovic-fig2c", progress, setting, executor)
     mean = {rate: regret[_rate_name(rate)].mean(dim=1) for rate in ASSUMED_RATES}
     worst_other = max(ASSUMED_RATES[1:], key=lambda rate: mean[rate].mean().item())
     return Reproduction(
@@ -105,6 +109,7 @@ def bogunovic_fig2d(
     seed: int = 0,
     progress: bool = True,
     setting: Synthetic | None = None,
+    executor: Executor | None = None,
 ) -> Reproduction:
     """R-GP-UCB over its block length N; arguments as :func:`bogunovic_fig2c`.
 
@@ -114,7 +119,7 @@ def bogunovic_fig2d(
     if trials < 2:
         raise ValueError(f"Expected trials >= 2, to see how they spread. Got {trials}.")
     players = {_block_name(N): Player(reset_every=N) for N in BLOCK_LENGTHS}
-    regret, setting = _play(players, trials, seed, "bogunovic-fig2d", progress, setting)
+    regret, setting = _play(players, trials, seed, "bogunovic-fig2d", progress, setting, executor)
     mean = {N: regret[_block_name(N)].mean(dim=1) for N in BLOCK_LENGTHS}
     matched = block_length(TRUE_RATE, setting.horizon)
     longest = BLOCK_LENGTHS[-1]
@@ -164,10 +169,11 @@ def _play(
     name: str,
     progress: bool,
     setting: Synthetic | None,
+    executor: Executor | None,
 ) -> tuple[dict[str, Tensor], Synthetic]:
     setting = Synthetic.squared_exponential() if setting is None else setting
     meeting = {who: (TRUE_RATE, player) for who, player in players.items()}
-    return setting.regret(meeting, trials, seed, name, progress), setting
+    return setting.regret(meeting, trials, seed, name, progress, executor), setting
 
 
 def _rate_name(rate: float) -> str:

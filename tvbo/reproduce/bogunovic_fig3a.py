@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
 
 import torch
 from torch import Generator, Tensor
@@ -13,7 +15,6 @@ from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes, rexp3_block_length
 from tvbo.problems.empirical import EmpiricalPanel
 from tvbo.problems.panel import PanelProblem
-from tvbo.progress import progress_bar
 from tvbo.reproduce.claims import (
     Claim,
     Reproduction,
@@ -22,6 +23,7 @@ from tvbo.reproduce.claims import (
     mean_and_error,
     regret_result,
 )
+from tvbo.reproduce.spread import spread
 from tvbo.runner import run
 
 NAME = "bogunovic-fig3a"
@@ -48,7 +50,11 @@ def fit_training(data: EmpiricalPanel) -> DriftFit:
 
 
 def bogunovic_fig3a(
-    data: EmpiricalPanel, trials: int = 20, seed: int = 0, progress: bool = True
+    data: EmpiricalPanel,
+    trials: int = 20,
+    seed: int = 0,
+    progress: bool = True,
+    executor: Executor | None = None,
 ) -> Reproduction:
     """Five algorithms on the two test days.
 
@@ -60,6 +66,7 @@ def bogunovic_fig3a(
         trials: Number of paired trials.
         seed: Trials use the seeds ``seed, ..., seed + trials - 1``.
         progress: Show a progress bar.
+        executor: Does the trials; None does them here, one after another.
 
     Raises:
         ValueError: if ``trials`` is not positive.
@@ -68,15 +75,9 @@ def bogunovic_fig3a(
         raise ValueError(f"Expected trials >= 1. Got {trials}.")
     fit = fit_training(data)
     horizon = len(data.test)
-    problem = PanelProblem(data.test - data.mean)
-    algorithms = _algorithms(data, problem, fit.forgetting_rate, horizon)
-    regret: dict[str, list[Tensor]] = {name: [] for name in algorithms}
-    for trial in progress_bar(range(trials), NAME, shown=progress):
-        for name, make in algorithms.items():
-            generator = torch.Generator().manual_seed(seed + trial)
-            history = run(problem, make(generator), horizon=horizon, progress=False)
-            regret[name].append(history.regret)
-    curves = {name: torch.stack(rows) for name, rows in regret.items()}
+    seeds = range(seed, seed + trials)
+    played = spread(partial(_play, data, fit.forgetting_rate), seeds, executor, NAME, progress)
+    curves = {name: torch.stack([regret[name] for regret in played]) for name in played[0]}
     low, high = fit.forgetting_rate_interval
     return Reproduction(
         name=NAME,
@@ -97,6 +98,17 @@ def bogunovic_fig3a(
         claims=_claims(curves, fit),
         regret=curves,
     )
+
+
+def _play(data: EmpiricalPanel, forgetting_rate: float, seed: int) -> dict[str, Tensor]:
+    """Regret of every algorithm in one trial, ``T``."""
+    problem = PanelProblem(data.test - data.mean)
+    horizon = len(data.test)
+    regret = {}
+    for name, make in _algorithms(data, problem, forgetting_rate, horizon).items():
+        generator = torch.Generator().manual_seed(seed)
+        regret[name] = run(problem, make(generator), horizon=horizon, progress=False).regret
+    return regret
 
 
 def _algorithms(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,7 +15,6 @@ from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes
 from tvbo.problems.panel import PanelProblem
 from tvbo.problems.traffic import TrafficDays
-from tvbo.progress import progress_bar
 from tvbo.reproduce.claims import (
     BEYOND,
     Claim,
@@ -22,6 +23,7 @@ from tvbo.reproduce.claims import (
     claim_rate,
     mean_and_error,
 )
+from tvbo.reproduce.spread import spread
 from tvbo.runner import run
 
 NAME = "bogunovic-fig3cf"
@@ -56,6 +58,7 @@ def bogunovic_fig3cf(
     seed: int = 0,
     num_sensors: int = NUM_SENSORS,
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> Reproduction:
     """TV-GP-UCB and GP-UCB on each test day, from the same first sensors.
 
@@ -71,6 +74,7 @@ def bogunovic_fig3cf(
         seed: Seed of the choice of sensors.
         num_sensors: Sensors chosen at random from those in ``data``.
         progress: Show a progress bar.
+        executor: Does the trials; None does them here, one after another.
 
     Raises:
         ValueError: if ``trials`` is not positive or above ``num_sensors``, or there are not so
@@ -83,14 +87,9 @@ def bogunovic_fig3cf(
         )
     data = data.sample_sensors(num_sensors, torch.Generator().manual_seed(seed))
     fit = fit_training_days(data)
-    problems = [PanelProblem(day - data.mean) for day in data.test]
-    algorithms = _algorithms(data, problems[0].choices, fit.forgetting_rate)
-    regret: dict[str, list[Tensor]] = {name: [] for name in algorithms}
-    for trial in progress_bar(range(trials), NAME, shown=progress):
-        for name, make in algorithms.items():
-            days = [_regret_from(make(), problem, first=trial) for problem in problems]
-            regret[name].append(torch.stack(days))
-    curves = {name: torch.stack(days) for name, days in regret.items()}
+    play = partial(_play, data, fit.forgetting_rate)
+    played = spread(play, range(trials), executor, NAME, progress)
+    curves = {name: torch.stack([regret[name] for regret in played]) for name in played[0]}
     days = [f"day {day}" for day in data.test_days]
     steps = data.test.shape[1]
     low, high = fit.forgetting_rate_interval
@@ -118,6 +117,16 @@ def bogunovic_fig3cf(
         regret=curves,
         row_label="day",
     )
+
+
+def _play(data: TrafficDays, forgetting_rate: float, first: int) -> dict[str, Tensor]:
+    """Regret of every algorithm on every test day, ``days x T``, from one first sensor."""
+    problems = [PanelProblem(day - data.mean) for day in data.test]
+    algorithms = _algorithms(data, problems[0].choices, forgetting_rate)
+    return {
+        name: torch.stack([_regret_from(make(), problem, first) for problem in problems])
+        for name, make in algorithms.items()
+    }
 
 
 def _algorithms(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Generator, Tensor
 
 from tvbo.acquisition import BetaSchedule, LogBeta
 from tvbo.problems.mhc import BindingData
-from tvbo.progress import progress_bar
 from tvbo.reproduce.claims import Reproduction
 from tvbo.reproduce.krause_fig2_claims import NUM_RELATED, make_claims, summarize
 from tvbo.reproduce.krause_fig2_model import (
@@ -19,6 +20,7 @@ from tvbo.reproduce.krause_fig2_model import (
     fit_examples,
     learned,
 )
+from tvbo.reproduce.spread import spread
 
 NAME = "krause-fig2"
 NUM_EXAMPLES = 1000
@@ -44,6 +46,21 @@ class Task:
     reward: Tensor
 
 
+@dataclass(frozen=True)
+class Played:
+    """What one trial gave.
+
+    Args:
+        regret: By run, ``tasks x horizon``.
+        repeats: By run, the share of trials that tried what their task had tried before.
+        parameters: By method, what was learned.
+    """
+
+    regret: dict[str, Tensor]
+    repeats: dict[str, float]
+    parameters: dict[str, dict[str, float]]
+
+
 def krause_fig2(
     data: BindingData,
     trials: int = 10,
@@ -53,6 +70,7 @@ def krause_fig2(
     trials_per_molecule: int = TRIALS_PER_MOLECULE,
     beta: BetaSchedule = BETA,
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> Reproduction:
     """CGP-UCB, merged and separate on the molecules of ``data``, in their order.
 
@@ -73,6 +91,7 @@ def krause_fig2(
         beta: Schedule by trial, from the first molecule on; *separate*, which is a GP-UCB for each
             molecule, counts the trials of each.
         progress: Show a progress bar.
+        executor: Does the trials; None does them here, one after another.
 
     Raises:
         ValueError: if ``trials``, ``num_candidates`` or ``trials_per_molecule`` is not positive,
@@ -92,22 +111,11 @@ def krause_fig2(
             f"that is not. Got {len(data.molecules)}."
         )
     names = [name + end for end in ("", ONCE) for name in METHODS]
-    regret: dict[str, list[Tensor]] = {name: [] for name in names}
-    repeats: dict[str, list[float]] = {name: [] for name in names}
-    parameters: dict[str, list[dict[str, float]]] = {name: [] for name in METHODS}
-    for trial in progress_bar(range(trials), NAME, shown=progress):
-        generator = torch.Generator().manual_seed(seed + trial)
-        examples, tasks = draw_tasks(data, num_examples, num_candidates, generator)
-        _check_enough(data, tasks, trials_per_molecule)
-        for name, method in METHODS.items():
-            model = fit_examples(data, examples, method, generator)
-            parameters[name].append(learned(model))
-            for end in ("", ONCE):
-                posterior = TaskPosterior(model)
-                chosen = play(posterior, tasks, trials_per_molecule, method, beta, end == ONCE)
-                regret[name + end].append(regret_of(tasks, chosen))
-                repeats[name + end].append(share_of_repeats(chosen))
-    curves = {name: torch.stack(runs) for name, runs in regret.items()}
+    once = partial(_play_all, data, num_examples, num_candidates, trials_per_molecule, beta)
+    played = spread(once, range(seed, seed + trials), executor, NAME, progress)
+    curves = {name: torch.stack([each.regret[name] for each in played]) for name in names}
+    repeats = {name: [each.repeats[name] for each in played] for name in names}
+    parameters = {name: [each.parameters[name] for each in played] for name in METHODS}
     return Reproduction(
         name=NAME,
         title=f"Peptides for {len(data.molecules)} HLA-A molecules, {trials_per_molecule} trials "
@@ -133,6 +141,29 @@ def krause_fig2(
         + make_claims({name: curves[name + ONCE] for name in METHODS}, f"{ONCE} (added later)"),
         regret=curves,
     )
+
+
+def _play_all(
+    data: BindingData,
+    num_examples: int,
+    num_candidates: int | None,
+    horizon: int,
+    beta: BetaSchedule,
+    seed: int,
+) -> Played:
+    """Every method on the tasks of one trial."""
+    generator = torch.Generator().manual_seed(seed)
+    examples, tasks = draw_tasks(data, num_examples, num_candidates, generator)
+    _check_enough(data, tasks, horizon)
+    played = Played({}, {}, {})
+    for name, method in METHODS.items():
+        model = fit_examples(data, examples, method, generator)
+        played.parameters[name] = learned(model)
+        for end in ("", ONCE):
+            chosen = play(TaskPosterior(model), tasks, horizon, method, beta, end == ONCE)
+            played.regret[name + end] = regret_of(tasks, chosen)
+            played.repeats[name + end] = share_of_repeats(chosen)
+    return played
 
 
 def draw_tasks(

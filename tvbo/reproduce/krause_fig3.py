@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from gpytorch.kernels import Kernel
@@ -14,7 +16,6 @@ from tvbo.kernels import IdentityKernel
 from tvbo.optimizers import Optimizer, recipes
 from tvbo.problems.intel_lab import SensorDays
 from tvbo.problems.time_of_day import HOURS_PER_DAY, TimeOfDayPanel
-from tvbo.progress import progress_bar
 from tvbo.reproduce.claims import Reproduction
 from tvbo.reproduce.krause_fig3_claims import (
     CGP,
@@ -29,6 +30,7 @@ from tvbo.reproduce.krause_fig3_claims import (
     summarize,
 )
 from tvbo.reproduce.krause_fig3_fit import Prior, fit_prior, matern_of_the_day, no_kernel
+from tvbo.reproduce.spread import spread
 from tvbo.runner import run
 
 NAME = "krause-fig3"
@@ -43,6 +45,7 @@ def krause_fig3(
     seed: int = 0,
     per_step: int = PER_STEP,
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> Reproduction:
     """Sensors asked one after another in each step, after a day to learn the prior from.
 
@@ -61,6 +64,7 @@ def krause_fig3(
             from, and for ties.
         per_step: Sensors per step.
         progress: Show a progress bar.
+        executor: Does the trials; None does them here, one after another.
 
     Raises:
         ValueError: if ``trials`` or ``per_step`` is not positive, or the data ends within a day.
@@ -72,32 +76,20 @@ def krause_fig3(
         raise ValueError(
             f"Expected more than a day of readings. Got the last at {data.times[-1]:g} h."
         )
+    seeds = range(seed, seed + trials)
+    # What several algorithms have in common is fitted once.
+    fits = [(s, *prior) for s in seeds for prior in dict.fromkeys(map(_prior_of, ALGORITHMS))]
+    found = spread(partial(_fit, data), fits, executor, f"{NAME}: priors", progress)
+    fitted = dict(zip(fits, found, strict=True))
+    plan = [(s, name, fitted[s, *_prior_of(name)]) for s in seeds for name in ALGORITHMS]
+    played = spread(partial(_play_trial, data, per_step), plan, executor, NAME, progress)
     priors: dict[str, list[Prior]] = {name: [] for name in ALGORITHMS}
     regret: dict[str, list[Tensor]] = {name: [] for name in ALGORITHMS}
     repeated: dict[str, list[float]] = {name: [] for name in ALGORITHMS}
-    fitted: dict[tuple, Prior] = {}
-    plan = [(trial, name, ALGORITHMS[name]) for trial in range(trials) for name in ALGORITHMS]
-    for trial, name, algorithm in progress_bar(plan, NAME, shown=progress):
-        generator = torch.Generator().manual_seed(seed + trial)
-        half = _half(int(train.sum()), generator)
-        # What several algorithms have in common is fitted once.
-        key = (trial, algorithm.context_kernel, algorithm.drifts)
-        if key not in fitted:
-            fitted[key] = fit_prior(
-                data.values[train][half],
-                data.times[train][half],
-                data.positions,
-                algorithm.context_kernel(),
-                algorithm.drifts,
-            )
-        prior = fitted[key]
-        problem = TimeOfDayPanel(
-            data.values[~train] - prior.mean, data.times[~train], data.positions
-        )
-        chosen = _play(problem, algorithm.make(problem, prior, generator), per_step)
+    for (_, name, prior), (rows, share) in zip(plan, played, strict=True):
         priors[name].append(prior)
-        regret[name].append(regret_of_steps(problem.values, chosen))
-        repeated[name].append(_share_repeated(chosen))
+        regret[name].append(rows)
+        repeated[name].append(share)
     curves = {name: torch.stack(rows) for name, rows in regret.items()}
     hours = data.times[~train] - HOURS_PER_DAY
     return Reproduction(
@@ -112,7 +104,7 @@ def krause_fig3(
             "c2": BETA.c2,
             "train_steps": int(train.sum()),
             "test_steps": len(hours),
-            "steps_fitted": len(half),
+            "steps_fitted": (int(train.sum()) + 1) // 2,
             "priors": {
                 name: [p.settings() for p in of_trials] for name, of_trials in priors.items()
             },
@@ -124,6 +116,39 @@ def krause_fig3(
         claims=make_claims(curves, hours),
         regret=curves,
     )
+
+
+def _prior_of(name: str) -> tuple[Callable[[], Kernel | None], bool]:
+    """What an algorithm's prior is fitted with."""
+    return ALGORITHMS[name].context_kernel, ALGORITHMS[name].drifts
+
+
+def _fit(data: SensorDays, job: tuple[int, Callable[[], Kernel | None], bool]) -> Prior:
+    """The prior of one trial, from half of the first day."""
+    seed, context_kernel, drifts = job
+    train = data.times < HOURS_PER_DAY
+    half = _half(int(train.sum()), torch.Generator().manual_seed(seed))
+    return fit_prior(
+        data.values[train][half],
+        data.times[train][half],
+        data.positions,
+        context_kernel(),
+        drifts,
+    )
+
+
+def _play_trial(
+    data: SensorDays, per_step: int, job: tuple[int, str, Prior]
+) -> tuple[Tensor, float]:
+    """Regret of the steps of one trial of an algorithm, and its share of repeated readings."""
+    seed, name, prior = job
+    train = data.times < HOURS_PER_DAY
+    generator = torch.Generator().manual_seed(seed)
+    # Ties are broken by what follows the draw of the steps.
+    _half(int(train.sum()), generator)
+    problem = TimeOfDayPanel(data.values[~train] - prior.mean, data.times[~train], data.positions)
+    chosen = _play(problem, ALGORITHMS[name].make(problem, prior, generator), per_step)
+    return regret_of_steps(problem.values, chosen), _share_repeated(chosen)
 
 
 def _half(steps: int, generator: Generator) -> Tensor:

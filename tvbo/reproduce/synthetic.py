@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
@@ -12,7 +15,7 @@ from torch import Size, Tensor
 from tvbo.acquisition import LogBeta
 from tvbo.models import StreamingGP
 from tvbo.problems.drifting_gp import covariance_root, unit_grid
-from tvbo.progress import progress_bar
+from tvbo.reproduce.spread import spread
 from tvbo.sweep import Trials, ucb_sweep
 
 HORIZON = 200
@@ -72,6 +75,7 @@ class Synthetic:
         seed: int,
         label: str,
         progress: bool,
+        executor: Executor | None = None,
     ) -> dict[str, Tensor]:
         """Regret by player, ``trials x T``.
 
@@ -84,27 +88,36 @@ class Synthetic:
             seed: Seed of the first.
             label: For the progress bar.
             progress: Show it.
+            executor: Does the trials, :data:`SIDE_BY_SIDE` at a time; None does them here.
 
         Raises:
             ValueError: if ``trials`` is not positive.
         """
         if trials < 1:
             raise ValueError(f"Expected trials >= 1. Got {trials}.")
-        choices = unit_grid(self.points)
-        root = covariance_root(choices, self.kernel)
         rates = dict.fromkeys(rate for rate, _ in players.values())
         steps = [(rate, seeds) for rate in rates for seeds in _groups(seed, trials)]
-        regret: dict[str, list[Tensor]] = {name: [] for name in players}
-        for rate, seeds in progress_bar(steps, label, shown=progress):
-            drawn = Trials.draw(root, rate, self.horizon, NOISE_VARIANCE, seeds)
-            for name, (true_rate, player) in players.items():
-                if true_rate == rate:
-                    regret[name].append(self._play(player, choices, drawn))
-        return {name: torch.cat(parts) for name, parts in regret.items()}
+        played = spread(partial(self._meet, players), steps, executor, label, progress)
+        return {
+            name: torch.cat([part[name] for part in played if name in part]) for name in players
+        }
 
-    def _play(self, player: Player, choices: Tensor, drawn: Trials) -> Tensor:
+    def _meet(
+        self, players: Mapping[str, tuple[float, Player]], step: tuple[float, range]
+    ) -> dict[str, Tensor]:
+        """Regret of a group of trials, for each of the players that meets this true ε."""
+        rate, seeds = step
+        root = _root(pickle.dumps(self.kernel), self.points)
+        drawn = Trials.draw(root, rate, self.horizon, NOISE_VARIANCE, seeds)
+        return {
+            name: self._play(player, drawn)
+            for name, (true_rate, player) in players.items()
+            if true_rate == rate
+        }
+
+    def _play(self, player: Player, drawn: Trials) -> Tensor:
         model = StreamingGP(
-            choices,
+            unit_grid(self.points),
             self.kernel,
             player.forgetting_rate,
             NOISE_VARIANCE,
@@ -126,6 +139,12 @@ class Synthetic:
             "c1": BETA.c1,
             "c2": BETA.c2,
         }
+
+
+@lru_cache(maxsize=1)
+def _root(kernel: bytes, points: int) -> Tensor:
+    """What functions are drawn with: found once in each process, where its groups share it."""
+    return covariance_root(unit_grid(points), pickle.loads(kernel))
 
 
 def _groups(seed: int, trials: int) -> list[range]:

@@ -1,0 +1,284 @@
+"""Simulated delays: how long after a trial its outcome arrives, for ``run(..., delay=)``."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from torch import Generator, Tensor
+from torch.distributions import Distribution
+
+from tvbo.optimizers.trial import Trial
+from tvbo.randomness import default_generator, seeded
+
+DELAY_SEED = 2_718_281
+"""Neither that of optimizers nor that of problems: a delay tells nothing of action or noise."""
+
+
+@dataclass(frozen=True)
+class Delay(ABC):
+    """Independent delays, one for each trial number, in the unit of time.
+
+    Trial ``i`` has the ``i``-th draw, in whatever order they are looked up and however often: runs
+    of several algorithms with equal seeds meet the same delays.
+
+    Args:
+        generator: Source of the delays, best not shared; default a fresh one with a fixed seed.
+    """
+
+    generator: Generator | None = field(default=None, kw_only=True, repr=False, compare=False)
+    _drawn: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "generator", default_generator(self.generator, DELAY_SEED))
+
+    def __call__(self, trial: Trial) -> float:
+        """Time from the trial until its outcome arrives; infinite where it never does."""
+        while len(self._drawn) < trial.id:
+            self._drawn.append(self._draw())
+        return self._drawn[trial.id - 1]
+
+    @property
+    @abstractmethod
+    def mean(self) -> float | None:
+        """Mean delay; infinite if it has none or outcomes get lost, None where it is not known."""
+
+    @abstractmethod
+    def _draw(self) -> float:
+        """The delay of the next trial."""
+
+
+@dataclass(frozen=True)
+class ConstantDelay(Delay):
+    """Every outcome arrives after the same time.
+
+    Args:
+        time: The delay, at least 0.
+
+    Raises:
+        ValueError: if ``time`` is negative or not finite.
+    """
+
+    time: float
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.time < math.inf:
+            raise ValueError(f"Expected a finite time >= 0. Got {self.time}.")
+
+    @property
+    def mean(self) -> float:
+        """The delay itself."""
+        return float(self.time)
+
+    def _draw(self) -> float:
+        return float(self.time)
+
+
+@dataclass(frozen=True)
+class PoissonDelay(Delay):
+    r"""Whole delays with :math:`P(\tau = k) = e^{-\lambda} \lambda^k / k!`.
+
+    Vakili et al. (2023), Section 7.
+
+    Args:
+        rate: λ, the mean, at least 0.
+
+    Raises:
+        ValueError: if ``rate`` is negative or not finite.
+    """
+
+    rate: float
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.rate < math.inf:
+            raise ValueError(f"Expected a finite rate >= 0. Got {self.rate}.")
+
+    @property
+    def mean(self) -> float:
+        """λ."""
+        return float(self.rate)
+
+    def _draw(self) -> float:
+        rate = torch.tensor(self.rate, dtype=torch.float64)
+        return torch.poisson(rate, generator=self.generator).item()
+
+
+@dataclass(frozen=True)
+class GeometricDelay(Delay):
+    r"""Whole delays from 0: looked for at every step, found with the same probability.
+
+    .. math:: P(\tau = k) = p\,(1 - p)^k
+
+    Args:
+        probability: p, in (0, 1].
+
+    Raises:
+        ValueError: if ``probability`` lies outside (0, 1].
+    """
+
+    probability: float
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 < self.probability <= 1:
+            raise ValueError(f"Expected probability in (0, 1]. Got {self.probability}.")
+
+    @property
+    def mean(self) -> float:
+        """(1 - p) / p."""
+        return (1 - self.probability) / self.probability
+
+    def _draw(self) -> float:
+        if self.probability == 1:
+            return 0.0
+        # The whole part of an exponential variable; 1 - u lies in (0, 1], where u may be 0.
+        uniform = 1 - torch.rand((), dtype=torch.float64, generator=self.generator).item()
+        return float(math.floor(math.log(uniform) / math.log1p(-self.probability)))
+
+
+@dataclass(frozen=True)
+class ExponentialDelay(Delay):
+    r"""Real delays with density :math:`r e^{-r \tau}`.
+
+    Args:
+        rate: r, per unit of time, positive: the mean is 1/r.
+
+    Raises:
+        ValueError: if ``rate`` is not positive and finite.
+    """
+
+    rate: float
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 < self.rate < math.inf:
+            raise ValueError(f"Expected a finite rate > 0. Got {self.rate}.")
+
+    @property
+    def mean(self) -> float:
+        """1 / r."""
+        return 1 / self.rate
+
+    def _draw(self) -> float:
+        uniform = torch.rand((), dtype=torch.float64, generator=self.generator).item()
+        return -math.log1p(-uniform) / self.rate
+
+
+@dataclass(frozen=True)
+class DistributionDelay(Delay):
+    """Delays from any distribution of torch over numbers at least 0.
+
+    Those draw from torch's global generator; they do so on a seed from ours, and the global state
+    is afterwards as it was.
+
+    Args:
+        distribution: Of one number.
+
+    Raises:
+        BotorchTensorDimensionError: if it is of several numbers.
+        InputDataError: at the trial where a draw is negative or NaN.
+
+    Example:
+        >>> DistributionDelay(torch.distributions.LogNormal(1.0, 0.5))
+    """
+
+    distribution: Distribution
+
+    def __post_init__(self):
+        super().__post_init__()
+        shape = self.distribution.batch_shape + self.distribution.event_shape
+        if shape.numel() != 1:
+            raise BotorchTensorDimensionError(
+                f"Expected a distribution of one number. Got one of shape {tuple(shape)}."
+            )
+
+    @property
+    def mean(self) -> float | None:
+        """What the distribution says; None where it does not."""
+        try:
+            mean = float(self.distribution.mean)
+        except NotImplementedError:
+            return None
+        return None if math.isnan(mean) else mean
+
+    def _draw(self) -> float:
+        with seeded(self.generator):
+            delay = self.distribution.sample().item()
+        if not delay >= 0:
+            raise InputDataError(f"Expected delays >= 0. Got {delay} from {self.distribution}.")
+        return float(delay)
+
+
+@dataclass(frozen=True)
+class ResampledDelay(Delay):
+    """Delays drawn from a log of them, with replacement.
+
+    Args:
+        log: ``n`` delays, at least 0; an infinite one is an outcome that never arrived.
+
+    Raises:
+        InputDataError: if there are none, or one is negative or NaN.
+    """
+
+    log: Sequence[float] | Tensor = field(repr=False)
+
+    def __post_init__(self):
+        super().__post_init__()
+        log = torch.as_tensor(self.log, dtype=torch.float64).flatten()
+        if len(log) == 0 or not (log >= 0).all():
+            bad = log[~(log >= 0)][:3].tolist()
+            raise InputDataError(
+                f"Expected at least one delay, all >= 0. Got {len(log)} delays, among them {bad}."
+            )
+        object.__setattr__(self, "log", tuple(log.tolist()))
+
+    @property
+    def mean(self) -> float:
+        """Mean of the log."""
+        return sum(self.log) / len(self.log)
+
+    def _draw(self) -> float:
+        return self.log[int(torch.randint(len(self.log), (), generator=self.generator))]
+
+
+@dataclass(frozen=True)
+class LossyDelay(Delay):
+    """Some outcomes never arrive, whichever they are; the others as ``delay`` says.
+
+    Args:
+        delay: Delay of those that arrive.
+        probability: That an outcome gets lost, in [0, 1].
+
+    Raises:
+        ValueError: if ``probability`` lies outside [0, 1].
+
+    Example:
+        >>> LossyDelay(PoissonDelay(50), probability=0.05)
+    """
+
+    delay: Delay
+    probability: float
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.probability <= 1:
+            raise ValueError(f"Expected probability in [0, 1]. Got {self.probability}.")
+
+    @property
+    def mean(self) -> float | None:
+        """Infinite where outcomes get lost; ``delay.mean`` is that of those that arrive."""
+        return math.inf if self.probability > 0 else self.delay.mean
+
+    def __call__(self, trial: Trial) -> float:
+        """Infinite, or as ``delay`` says: losses move no other delay."""
+        lost = super().__call__(trial) < self.probability
+        return math.inf if lost else self.delay(trial)
+
+    def _draw(self) -> float:
+        return torch.rand((), dtype=torch.float64, generator=self.generator).item()

@@ -1,0 +1,116 @@
+"""Functions of a kernel's reproducing kernel Hilbert space (RKHS) whose norm is known."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
+from gpytorch.kernels import Kernel
+from torch import Generator, Tensor
+
+from tvbo.columns import check_finite
+from tvbo.problems.drifting_gp import covariance_root
+from tvbo.problems.static_functions import StaticFunction
+from tvbo.randomness import PROBLEM_SEED, default_generator
+
+
+class RKHSFunction(StaticFunction):
+    r""":math:`f(x) = \sum_i \alpha_i k(x, z_i)`, of norm :math:`\sqrt{\alpha^\top K \alpha}`.
+
+    Rewards are the function itself. What the regret bounds of kernel bandits assume, with the
+    norm, ``C_k``, that their confidence widths ask for.
+
+    Args:
+        choices: ``n x d``, the actions.
+        centers: ``m x d``, the points :math:`z_i`.
+        weights: ``m``, the :math:`\alpha_i`.
+        covar_module: The kernel ``k``.
+        noise_variance: Variance of the observation noise.
+        generator: Source of the noise; default a fresh one with a fixed seed.
+
+    Raises:
+        BotorchTensorDimensionError: if shapes do not agree.
+        InputDataError: if a number is not finite, or a choice stands twice.
+        ValueError: if ``noise_variance`` is negative.
+    """
+
+    def __init__(
+        self,
+        choices: Tensor,
+        centers: Tensor,
+        weights: Tensor,
+        covar_module: Kernel,
+        noise_variance: float = 0.0,
+        generator: Generator | None = None,
+    ):
+        centers = torch.as_tensor(centers, dtype=torch.float64)
+        weights = torch.as_tensor(weights, dtype=torch.float64)
+        if centers.ndim != 2 or weights.shape != centers.shape[:1]:
+            raise BotorchTensorDimensionError(
+                "Expected centers m x d and weights m. "
+                f"Got {tuple(centers.shape)} and {tuple(weights.shape)}."
+            )
+        check_finite("centers", centers)
+        check_finite("weights", weights)
+        self.dim = centers.shape[1]
+        self.centers = centers
+        self.weights = weights
+        self.covar_module = deepcopy(covar_module).to(centers)
+        super().__init__(choices, 0.0, 1.0, noise_variance, generator)
+        self.values = self.function(self.choices)
+        """At the choices, ``n``."""
+
+    @classmethod
+    def draw(
+        cls,
+        choices: Tensor,
+        covar_module: Kernel,
+        num_centers: int = 100,
+        noise_variance: float = 0.0,
+        generator: Generator | None = None,
+    ) -> RKHSFunction:
+        r"""The interpolation of a Gaussian process at uniform random points.
+
+        With :math:`K = L L^\top` and a standard normal ``z``, the draw is :math:`L z`, its
+        interpolation has weights :math:`L^{-\top} z`, and its norm is that of ``z``: about the root
+        of ``num_centers``, up to the jitter of ``L``.
+
+        Args:
+            choices: ``n x d``, the actions; the points lie in the box that they span.
+            covar_module: Kernel of the process.
+            num_centers: Number of points.
+            noise_variance: Variance of the observation noise.
+            generator: Source of points, draw and noise; default a fresh one with a fixed seed.
+
+        Raises:
+            ValueError: if ``num_centers`` is not positive.
+        """
+        if num_centers < 1:
+            raise ValueError(f"Expected num_centers >= 1. Got {num_centers}.")
+        generator = default_generator(generator, PROBLEM_SEED)
+        choices = torch.as_tensor(choices, dtype=torch.float64)
+        low, high = choices.aminmax(dim=0)
+        uniform = torch.rand(
+            num_centers, choices.shape[-1], dtype=torch.float64, generator=generator
+        )
+        centers = low + (high - low) * uniform
+        root = covariance_root(centers, covar_module)
+        normal = torch.randn(num_centers, 1, dtype=torch.float64, generator=generator)
+        weights = torch.linalg.solve_triangular(root.mT, normal, upper=True).squeeze(-1)
+        return cls(choices, centers, weights, covar_module, noise_variance, generator)
+
+    @property
+    def norm(self) -> float:
+        """Norm of the function in the RKHS of the kernel."""
+        return self.weights.dot(self.function(self.centers)).sqrt().item()
+
+    @property
+    def minimum(self) -> float:
+        """Least value at a choice, what GP-UCB-SDF assumes of pending trials."""
+        return self.values.min().item()
+
+    def function(self, X: Tensor) -> Tensor:
+        """Values ``n`` of actions ``n x d``."""
+        with torch.no_grad():
+            return self.covar_module(X, self.centers).to_dense() @ self.weights

@@ -1,0 +1,90 @@
+"""Jobs of a reproduction, here or spread over an executor, with equal results."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import TypeVar
+
+import torch
+
+from tvbo.progress import progress_bar
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+def spread(
+    function: Callable[[Job], Result],
+    jobs: Sequence[Job],
+    executor: Executor | None,
+    label: str,
+    progress: bool,
+) -> list[Result]:
+    """Do all jobs.
+
+    Each job computes with one thread of torch, wherever it is done: in which order numbers are
+    added depends on how many there are, and so do the last digits. A job must draw from seeds of
+    its own only. Then the results are those of a serial run, bit for bit on machines of one kind.
+
+    Args:
+        function: Does one job. With an executor, it, the jobs and the results are pickled.
+        jobs: What to do.
+        executor: Does the jobs; None does them here. Those not begun are cancelled if one fails.
+        label: What the progress bar says.
+        progress: Show it.
+
+    Returns:
+        The results, in the order of the jobs.
+    """
+    with _one_thread():
+        if executor is None:
+            return [function(job) for job in progress_bar(jobs, label, shown=progress)]
+        # Bytes, since tensors as they are would pass through shared memory, one open file for each.
+        shared = pickle.dumps(function)
+        futures = [executor.submit(_do, shared, pickle.dumps(job)) for job in jobs]
+        try:
+            done = progress_bar(futures, label, shown=progress)
+            return [pickle.loads(future.result()) for future in done]
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def worker_processes(workers: int) -> ProcessPoolExecutor:
+    """An executor of this many processes of this machine, started afresh, not forked.
+
+    Raises:
+        ValueError: if ``workers`` is not positive.
+    """
+    if workers < 1:
+        raise ValueError(f"Expected workers >= 1. Got {workers}.")
+    return ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=_end_at_interrupt
+    )
+
+
+def _do(function: bytes, job: bytes) -> bytes:
+    """A job in a worker, which has no other use for threads."""
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+    return pickle.dumps(pickle.loads(function)(pickle.loads(job)))
+
+
+def _end_at_interrupt() -> None:
+    """Ctrl-C in a terminal reaches the workers, too: they end without a word of their own."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
