@@ -40,8 +40,11 @@ validate: $(VENV)/.dev
 	$(BIN)/python benchmarks/context_useless.py --json docs/results/context_useless.json
 	$(BIN)/python benchmarks/event_reset.py --json docs/results/event_reset.json
 	$(BIN)/python benchmarks/compression_drift.py --json docs/results/compression_drift.json
+	$(BIN)/python benchmarks/bpe_guarantee.py --runs 200 --json docs/results/bpe_guarantee.json
+	$(BIN)/python benchmarks/kill_journal.py --kills 100 --json docs/results/kill_journal.json
 	for figure in bogunovic-fig2a bogunovic-fig2b bogunovic-fig2c bogunovic-fig2d bogunovic-fig3a \
-		bogunovic-fig3cf krause-fig2 krause-fig3 bedi-table2 bedi-table3 bedi-table4; do \
+		bogunovic-fig3cf krause-fig2 krause-fig3 bedi-table2 bedi-table3 bedi-table4 \
+		vakili-fig2 vakili-fig3 vakili-fig4 vakili-fig5; do \
 		$(BIN)/tvbo reproduce $$figure --json docs/results/$$figure.json \
 			--plot docs/results/$$figure.png || exit 1; \
 	done
@@ -54,6 +57,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/context_round.py --json docs/results/context_round.json
 	$(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json
 	$(BIN)/python benchmarks/panel_likelihood.py --json docs/results/panel_likelihood.json
+	$(BIN)/python benchmarks/delayed_round.py --json docs/results/delayed_round.json
+	$(BIN)/python benchmarks/async_throughput.py --json docs/results/async_throughput.json
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
 	$(BIN)/python benchmarks/regret_bounds.py --json docs/results/regret_bounds.json \
 		--plot docs/results/regret_bounds.png

@@ -258,7 +258,7 @@ def made_up(monkeypatch):
     """An experiment registered by one entry; gives what it was run with."""
     runs = []
 
-    def run(trials, seed):
+    def run(trials, seed, executor):
         runs.append((trials, seed))
         return Reproduction(
             name="made-up",

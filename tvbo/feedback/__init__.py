@@ -1,5 +1,8 @@
 """Outcomes that come late, out of order, or never."""
 
+from tvbo.feedback.async_history import AsyncHistory, AsyncRound
+from tvbo.feedback.asynchronous import run_async
+from tvbo.feedback.dask_executor import dask_executor
 from tvbo.feedback.delays import (
     ConstantDelay,
     Delay,
@@ -13,6 +16,8 @@ from tvbo.feedback.delays import (
 from tvbo.feedback.pending import Hallucinate, IgnorePending, Minimum, Pending
 
 __all__ = [
+    "AsyncHistory",
+    "AsyncRound",
     "ConstantDelay",
     "Delay",
     "DistributionDelay",
@@ -25,4 +30,6 @@ __all__ = [
     "Pending",
     "PoissonDelay",
     "ResampledDelay",
+    "dask_executor",
+    "run_async",
 ]

@@ -76,6 +76,11 @@ class Optimizer(Durable, ABC):
         return tuple(self._open.values())
 
     @property
+    def repeats_open_trials(self) -> bool:
+        """Whether it would ask the same again as long as no outcome comes."""
+        return False
+
+    @property
     def model_size(self) -> int:
         """Number of observations that the next action rests on."""
         return 0

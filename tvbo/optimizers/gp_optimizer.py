@@ -10,7 +10,7 @@ from botorch.acquisition import PosteriorMean
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Acquisition, Domain, Situation
+from tvbo.acquisition import Acquisition, Domain, Situation, ThompsonSampling
 from tvbo.columns import Columns
 from tvbo.contexts import Contexts
 from tvbo.feedback.pending import IgnorePending, Pending
@@ -82,6 +82,11 @@ class GPOptimizer(Optimizer):
         self._predictions: dict[int, Prediction] = {}
         # Of trials seen open, so that each round need not lay them out again.
         self._rows: dict[int, Tensor] = {}
+
+    @property
+    def repeats_open_trials(self) -> bool:
+        """Where open trials do not count, unless functions are drawn."""
+        return not self.pending.counts and not isinstance(self.acquisition, ThompsonSampling)
 
     @property
     def model_size(self) -> int:

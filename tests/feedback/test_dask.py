@@ -1,0 +1,94 @@
+"""Against a real cluster of four processes, one of which is killed."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from tvbo import recipes
+from tvbo.feedback.asynchronous import run_async
+from tvbo.feedback.dask_executor import dask_executor
+from tvbo.reproduce.spread import spread
+
+distributed = pytest.importorskip("distributed")
+
+CHOICES = torch.arange(10, dtype=torch.float64).unsqueeze(-1)
+
+
+@pytest.fixture(scope="module")
+def evaluations():
+    with pytest.MonkeyPatch.context() as patch:
+        # Workers are given the path of this process.
+        patch.syspath_prepend(Path(__file__).parent)
+        yield pytest.importorskip("evaluations")
+
+
+@pytest.fixture(scope="module")
+def cluster(evaluations):
+    import dask
+    from distributed.utils import get_mp_context
+
+    # Forked from one process that has imported everything: four times the import takes long.
+    method = {"distributed.worker.multiprocessing-method": "forkserver"}
+    with dask.config.set(method):
+        get_mp_context().set_forkserver_preload(["distributed", "tvbo.feedback.asynchronous"])
+        with distributed.LocalCluster(
+            n_workers=4,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            silence_logs=50,
+        ) as made:
+            yield made
+
+
+def test_a_killed_worker_loses_no_trial(cluster, evaluations, tmp_path):
+    optimizer = recipes.random_search(choices=CHOICES)
+    before = {worker.pid for worker in cluster.workers.values()}
+    with dask_executor(cluster.scheduler_address) as executor:
+        history = run_async(
+            partial(evaluations.evaluate, str(tmp_path)),
+            optimizer,
+            executor,
+            num_trials=200,
+            max_pending=8,
+            progress=False,
+        )
+    assert (tmp_path / "killed").exists()
+    assert len(before) == 4
+    assert history.counts == {"told": 180, "failed": 20, "open": 0}
+    closed = optimizer.closed
+    assert (closed.num_told, closed.num_failed, closed.num_expired) == (180, 20, 0)
+    assert optimizer.open_trials == ()
+    reasons = {7: "RuntimeError: the reactor is cold", 13: "Expected a finite outcome. Got nan."}
+    for trial_id, r in history.rounds.items():
+        assert r.reason == reasons.get(trial_id % 20, "")
+        assert r.status == ("failed" if r.reason else "told")
+        if r.status == "told":
+            assert r.reward == r.trial.X.item() ** 2
+
+
+def test_jobs_of_a_reproduction(cluster, evaluations):
+    with dask_executor(cluster.scheduler_address) as executor:
+        done = spread(evaluations.double_unless_negative, range(20), executor, "", progress=False)
+        assert done == [2 * job for job in range(20)]
+        with pytest.raises(ValueError, match="Got -1"):
+            spread(evaluations.double_unless_negative, [1, -1, 2], executor, "", progress=False)
+
+
+@pytest.mark.parametrize("address", ["", "nowhere", "http://127.0.0.1:1", "tcp://127.0.0.1:x"])
+def test_what_is_no_address_is_refused(address):
+    with (
+        pytest.raises(ConnectionError, match="address of a running Dask scheduler"),
+        dask_executor(address),
+    ):
+        pass
+
+
+def test_an_address_where_nobody_answers_is_refused():
+    with (
+        pytest.raises(ConnectionError, match=r"Got 'tcp://127.0.0.1:1': Timed out"),
+        dask_executor("tcp://127.0.0.1:1", timeout=0.2),
+    ):
+        pass
