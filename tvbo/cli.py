@@ -1,4 +1,4 @@
-"""The command line: ``tvbo fit``, ``reproduce``, ``data``, ``demo``."""
+"""The command line: ``tvbo fit``, ``reproduce``, ``data``, ``demo``, ``runs``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from botorch.exceptions.errors import BotorchError
 
 import tvbo
-from tvbo.commands import data, demo, fit, reproduce
+from tvbo.commands import data, demo, fit, reproduce, runs
 from tvbo.models import DriftFitError
 
 BAD_INPUT = 2
@@ -25,6 +25,7 @@ app.command()(fit.fit)
 app.command()(reproduce.reproduce)
 app.command()(demo.demo)
 app.add_typer(data.app, name="data")
+app.add_typer(runs.app, name="runs")
 
 
 def _show_version(wanted: bool) -> None:

@@ -178,8 +178,8 @@ def test_refit_follows_the_dense_surrogate():
     for round_number in range(1, 46):
         t, context = situation(round_number)
         trial = optimizer.ask(t, context)
-        if not models or models[-1] is not optimizer.model:
-            models.append(optimizer.model)
+        if not models or models[-1] is not optimizer.surrogate.last_model:
+            models.append(optimizer.surrogate.last_model)
         fitted = learner.last_model
         if len(fitted.train_targets) == len(optimizer.observations) > 0:
             assert_same(optimizer.model, fitted, t, atol=1e-7)

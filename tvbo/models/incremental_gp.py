@@ -190,6 +190,12 @@ class IncrementalGP(RowPosterior):
         self.factor = Factor(self.width).to(self._noise.device)
         self._candidates = None
 
+    def as_it_is(self) -> IncrementalGP:
+        """A copy of its own, which shares the factor: nothing that is asked of it shows here."""
+        new = self._settled()
+        new._candidates = None
+        return new
+
     def _settled(self) -> IncrementalGP:
         new = copy(self)
         new._modules = {**self._modules, "factor": self.factor.head(self.factor.count)}

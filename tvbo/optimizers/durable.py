@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from tvbo.optimizers.events import Event, Recorder
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Durable:
     """Keeps a journal of an optimizer, if asked to.
 
-    The journal is read and written by :mod:`tvbo.journal`.
+    The journal is read and written by :mod:`tvbo.journal`. A ``with`` closes it at its end. Copies
+    of an optimizer, pickled ones too, keep no journal.
     """
 
     _recorder: Recorder | None = None
@@ -47,7 +48,10 @@ class Durable:
             path: The journal.
             like: An optimizer made as the run's was; a journal of another problem is refused.
             read_only: Change nothing, and take what can be read of a damaged journal. The
-                optimizer that comes back keeps no journal.
+                optimizer that comes back keeps no journal; ``record`` starts a new one.
+
+        Warns:
+            tvbo.journal.DamagedJournalWarning: if ``read_only`` and only a part could be read.
 
         Raises:
             tvbo.journal.JournalError: if the file is no journal, is damaged, is of another problem
@@ -61,6 +65,18 @@ class Durable:
         """Let go of the journal, if there is one; this optimizer can then change no more."""
         if self._recorder is not None:
             self._recorder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, object]:
+        state = self.__dict__.copy()
+        # A file that is open here only.
+        state.pop("_recorder", None)
+        return state
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:

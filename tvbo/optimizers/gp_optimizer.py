@@ -14,6 +14,7 @@ from tvbo.acquisition import Acquisition, Domain, Situation, ThompsonSampling
 from tvbo.columns import Columns
 from tvbo.contexts import Contexts
 from tvbo.feedback.pending import IgnorePending, Pending
+from tvbo.models import IncrementalGP
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.events import Event
@@ -96,7 +97,9 @@ class GPOptimizer(Optimizer):
     @property
     def model(self) -> Model | None:
         """The model behind the newest ask, open trials included; None before the first."""
-        return self._newest_model
+        model = self._newest_model
+        # To look at: what it remembers of that is not the run's.
+        return model.as_it_is() if isinstance(model, IncrementalGP) else model
 
     def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
         """The best action in a context, by posterior mean. It is no ask: nothing changes by it.
@@ -240,10 +243,11 @@ class GPOptimizer(Optimizer):
         """The model that an ask at ``t`` would rest on, without dropping anything for it."""
         keep = self.retention.keep(self.observations, self.surrogate.last_model, t)
         kept = self.observations if keep.all() else self.observations[keep]
-        surrogate = self.surrogate
+        # A copy: a fit that is due is the next ask's to make, and so is the taking in of what is
+        # new. In other portions it would round otherwise, and a run that was only looked at would
+        # go on differently.
+        surrogate = deepcopy(self.surrogate)
         if surrogate.changes(self._num_told):
-            # On a copy: a fit that is due is the next ask's to make, on what it keeps.
-            surrogate = deepcopy(surrogate)
             if len(kept) < len(keep):
                 surrogate.drop(self.observations, keep, t)
         elif len(kept) < len(keep):

@@ -1,0 +1,69 @@
+"""``kill -9`` at moments that nobody chose."""
+
+import os
+import random
+import signal
+import time
+
+from tvbo.journal import JournalReader, trials_of
+from tvbo.optimizers import Optimizer
+
+KILLS = 8
+LONGEST = 0.25
+"""Seconds that a process lives, at most, after its first word."""
+
+
+def play_for_ever(run, make, play, words):
+    """Continue or begin; say what was acknowledged, as soon as it was."""
+    if run.exists():
+        optimizer = Optimizer.open(run)
+    else:
+        optimizer = make()
+        optimizer.record(run)
+    os.write(words, b"0\n")
+    while True:
+        play(optimizer, 1)
+        with_outcome = optimizer.closed.num_told
+        os.write(words, f"{with_outcome}\n".encode())
+
+
+def killed_at_random(run, make, play) -> int:
+    """Play in a process that is killed; gives how many tells it has acknowledged."""
+    listens, speaks = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(listens)
+            play_for_ever(run, make, play, speaks)
+        finally:
+            os._exit(1)
+    os.close(speaks)
+    with os.fdopen(listens, "rb") as pipe:
+        said = pipe.readline()
+        time.sleep(random.uniform(0, LONGEST))
+        os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        said += pipe.read()
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    # The last line may have been cut off.
+    return max(int(line) for line in said.split(b"\n")[:-1])
+
+
+def test_every_acknowledged_tell_survives(run, make_streaming, play, monkeypatch):
+    monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 20)
+    # What is imported at first use is imported before the processes are made.
+    play(make_streaming(), 4)
+    for _ in range(KILLS):
+        told = killed_at_random(run, make_streaming, play)
+        with JournalReader(run) as journal:
+            assert journal.damage is None
+            assert (trials_of(journal).state == "told").sum() >= told
+    optimizer = Optimizer.open(run)
+    with JournalReader(run) as journal:
+        steps = journal.num_good
+        actions = trials_of(journal).action_0.tolist()
+    whole = make_streaming()
+    asked = play(whole, steps)
+    assert steps > 20
+    assert actions == [X for _, _, [[X]], _ in asked]
+    assert play(optimizer, 12) == play(whole, 12)

@@ -1,0 +1,73 @@
+"""A journal of another problem."""
+
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel
+
+from tvbo import recipes
+from tvbo.acquisition import Choices
+from tvbo.journal import JournalError
+from tvbo.journal.likeness import check_likeness
+from tvbo.optimizers import Optimizer
+from tvbo.optimizers.random_search import RandomSearch
+
+
+def test_each_setting_is_named(make_streaming, changed_settings, tmp_path):
+    for name, make in changed_settings.items():
+        with pytest.raises(JournalError, match=f"differs in [a-z._]*{name}"):
+            check_likeness(make_streaming(), make(), tmp_path / "run.db")
+
+
+def test_what_differs_is_shown(make_streaming, changed_settings, tmp_path):
+    changed = changed_settings["surrogate.dense.noise_variance"]()
+    with pytest.raises(JournalError, match="it has 0.01, where 0.02 was given"):
+        check_likeness(make_streaming(), changed, tmp_path / "run.db")
+
+
+def test_another_class(recorded, make_streaming):
+    run = recorded(4)
+    with pytest.raises(JournalError, match="differs in class: it has RandomSearch, where GPOpt"):
+        Optimizer.open(run, like=make_streaming())
+
+
+def test_another_domain(recorded):
+    run = recorded(4)
+    other = recipes.random_search(bounds=torch.tensor([[0.0], [2.0]]))
+    with pytest.raises(JournalError, match="differs in domain.bounds: it has .*1.0.*2.0.* given"):
+        Optimizer.open(run, like=other)
+
+
+def test_other_contexts(tmp_path):
+    made = [
+        recipes.linear_ucb(choices=[[0.0], [1.0]], contexts=torch.eye(n).double()) for n in (2, 3)
+    ]
+    with pytest.raises(JournalError, match="differs in contexts"):
+        check_likeness(*made, tmp_path / "run.db")
+
+
+def test_what_was_asked_and_told_does_not_matter(make, play, tmp_path):
+    one, two = make(), make()
+    play(one, 7)
+    two.generator.manual_seed(7)
+    check_likeness(one, two, tmp_path / "run.db")
+
+
+def test_a_module_is_compared_beyond_its_state(tmp_path):
+    made = [
+        recipes.tv_gp_ucb(
+            choices=[[0.0], [1.0]],
+            covar_module=MaternKernel(nu=nu).double(),
+            forgetting_rate=0.1,
+            noise_variance=0.1,
+        )
+        for nu in (1.5, 2.5)
+    ]
+    with pytest.raises(JournalError, match=r"covar_module.nu: it has 1.5, where 2.5"):
+        check_likeness(*made, tmp_path / "run.db")
+
+
+def test_the_chunks_of_a_domain_are_a_setting(tmp_path):
+    choices = torch.tensor([[0.0], [1.0]])
+    made = [RandomSearch(Choices(choices, chunk=chunk)) for chunk in (1, 2)]
+    with pytest.raises(JournalError, match="domain.chunk"):
+        check_likeness(*made, tmp_path / "run.db")

@@ -1,0 +1,227 @@
+"""A journaled run that was left and opened again, beside one that never stopped."""
+
+import json
+import sqlite3
+
+import pytest
+import torch
+
+from tvbo.journal import DamagedJournalWarning, JournalError, environment, opening
+from tvbo.journal.reading import JournalReader
+from tvbo.optimizers import Optimizer
+
+
+def state(optimizer):
+    trials = [(trial.id, trial.t, trial.X.tolist()) for trial in optimizer.open_trials]
+    return trials, optimizer.generator.get_state().tolist()
+
+
+def test_continues_bit_for_bit_by_replay(make, steps, run, play, leave):
+    whole, first = make(), make()
+    first.record(run)
+    assert play(whole, steps) == play(first, steps)
+    leave(first)
+    second = Optimizer.open(run)
+    assert state(second) == state(whole)
+    assert play(whole, 8) == play(second, 8)
+    assert state(second) == state(whole)
+
+
+def test_continues_bit_for_bit_from_a_snapshot(make, steps, run, play, monkeypatch):
+    whole, first = make(), make()
+    first.record(run)
+    assert play(whole, steps) == play(first, steps)
+    first.close()
+    replayed = []
+    replay = opening.replay
+
+    def counted(optimizer, records, difference):
+        records = list(records)
+        replayed.append(len(records))
+        replay(optimizer, records, difference)
+
+    monkeypatch.setattr(opening, "replay", counted)
+    second = Optimizer.open(run)
+    assert replayed == [0]
+    assert state(second) == state(whole)
+    assert play(whole, 8) == play(second, 8)
+
+
+def test_snapshots_are_written_meanwhile_and_shorten_the_replay(
+    run, make_streaming, play, leave, monkeypatch
+):
+    monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 8)
+    whole, first = make_streaming(), make_streaming()
+    first.record(run)
+    play(whole, 30)
+    play(first, 30)
+    leave(first)
+    with JournalReader(run) as journal:
+        assert journal.num_good == 30
+        assert journal.snapshot().seq == 24
+    second = Optimizer.open(run)
+    assert play(whole, 12) == play(second, 12)
+
+
+def test_a_snapshot_of_another_environment_is_not_used(run, make_streaming, play, monkeypatch):
+    whole, first = make_streaming(), make_streaming()
+    first.record(run)
+    play(whole, 20)
+    play(first, 20)
+    first.close()
+    # A snapshot that would break if it were read.
+    with sqlite3.connect(run) as connection:
+        connection.execute("UPDATE snapshot SET environment = ?", (json.dumps({"python": "2"}),))
+    connection.close()
+    monkeypatch.setattr(opening.pickles, "load", once(opening.pickles.load))
+    second = Optimizer.open(run)
+    assert play(whole, 12) == play(second, 12)
+
+
+def once(function):
+    """A function that may be called once."""
+    calls = []
+
+    def called(*arguments):
+        calls.append(arguments)
+        assert len(calls) == 1
+        return function(*arguments)
+
+    return called
+
+
+def test_code_that_stands_in_no_file_is_never_taken_as_unchanged():
+    now = environment.environment(["builtins"])
+    assert environment.same(now, dict(now))
+    nowhere = now | {"source of a notebook": environment.NO_SOURCE}
+    assert not environment.same(nowhere, dict(nowhere))
+
+
+def test_opened_again_and_again(make_streaming, run, play, leave):
+    whole, again = make_streaming(), make_streaming()
+    again.record(run)
+    for i in range(6):
+        assert play(whole, 5) == play(again, 5)
+        again.close() if i % 2 else leave(again)
+        again = Optimizer.open(run)
+    assert state(again) == state(whole)
+    with JournalReader(run) as journal:
+        assert [session.after for session in journal.sessions] == list(range(0, 31, 5))
+
+
+def test_recording_may_begin_later(make_streaming, run, play, leave):
+    whole, first = make_streaming(), make_streaming()
+    play(whole, 11)
+    play(first, 11)
+    first.record(run)
+    assert play(whole, 9) == play(first, 9)
+    leave(first)
+    second = Optimizer.open(run)
+    assert state(second) == state(whole)
+    assert play(whole, 9) == play(second, 9)
+
+
+def test_attached_trials_and_known_noise_and_deadlines(make_streaming, run, leave):
+    whole, first = make_streaming(), make_streaming()
+    first.record(run)
+    for optimizer in (whole, first):
+        for row in (3, 7):
+            attached = optimizer.attach(optimizer.domain.choices[row], t=0.5 + row)
+            optimizer.tell(attached, 0.1 * row, Yvar=0.3)
+        optimizer.ask(t=8.0)
+        optimizer.ask(t=9.0)
+        optimizer.ask(t=20.0)
+        assert len(optimizer.expire_overdue(20.0, max_delay=5.0)) == 2
+    leave(first)
+    second = Optimizer.open(run)
+    assert torch.equal(second.observations.Yvar, whole.observations.Yvar)
+    assert second.closed.num_expired == 2
+    assert [lost.reason for lost in second.closed.lost] == [
+        lost.reason for lost in whole.closed.lost
+    ]
+    assert state(second) == state(whole)
+    assert torch.equal(second.ask(t=21.0).X, whole.ask(t=21.0).X)
+
+
+def test_looking_at_a_run_changes_nothing_of_it(make_square, outcome, generator):
+    """Not even in which portions a model takes in its observations, to the last bit."""
+    looked_at, left_alone = make_square(), make_square()
+    actions = torch.rand(16, 2, dtype=torch.float64, generator=generator)
+    for t, X in enumerate(actions):
+        for optimizer in (looked_at, left_alone):
+            trial = optimizer.attach(X, float(t))
+            optimizer.tell(trial, outcome(trial))
+        if t % 3 == 0:
+            looked_at.recommend()
+        if t % 5 == 4:
+            for optimizer in (looked_at, left_alone):
+                optimizer.ask(float(t))
+            looked_at.model.posterior(looked_at.columns.rows(actions, float(t)))
+    rows = looked_at.columns.rows(actions, 16.0)
+    assert state(looked_at) == state(left_alone)
+    one, two = (optimizer.model.posterior(rows).mean for optimizer in (looked_at, left_alone))
+    assert torch.equal(one, two)
+
+
+def test_read_only_leaves_the_file_alone(recorded, play):
+    run = recorded(20)
+    before = run.read_bytes()
+    optimizer = Optimizer.open(run, read_only=True)
+    play(optimizer, 10)
+    with JournalReader(run) as journal:
+        assert journal.num_good == 20
+    assert run.read_bytes() == before
+
+
+def test_read_only_can_be_recorded_elsewhere(recorded, make_random, play, tmp_path):
+    run = recorded(20)
+    optimizer = Optimizer.open(run, read_only=True)
+    optimizer.record(tmp_path / "other.db")
+    whole = make_random()
+    play(whole, 20)
+    assert play(optimizer, 8) == play(whole, 8)
+
+
+def test_a_file_that_exists_is_refused(run, make_random):
+    run.write_text("mine")
+    with pytest.raises(JournalError, match="Expected a new file to record in. Got .*run.db"):
+        make_random().record(run)
+    assert run.read_text() == "mine"
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path, make_random):
+    with pytest.raises(JournalError, match="Expected a file that can be made"):
+        make_random().record(tmp_path / "nowhere" / "run.db")
+
+
+def test_a_second_journal_is_refused(run, tmp_path, make_random):
+    optimizer = make_random()
+    optimizer.record(run)
+    with pytest.raises(JournalError, match="Expected an optimizer without a journal"):
+        optimizer.record(tmp_path / "other.db")
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_a_lambda_is_refused(run, make_streaming):
+    with pytest.raises(JournalError, match="no lambda.*Got .*lambda"):
+        make_streaming(beta=lambda t: 2.0).record(run)
+    assert not run.exists()
+
+
+def test_like_another_of_the_same_making(recorded, make_streaming):
+    run = recorded(12, make_streaming)
+    assert Optimizer.open(run, like=make_streaming()).model_size == 5
+
+
+def test_of_a_damaged_journal_the_beginning(recorded, make_random, play):
+    run = recorded(30)
+    with sqlite3.connect(run) as connection:
+        connection.execute("UPDATE events SET reason = 'changed' WHERE seq = 18")
+    connection.close()
+    with pytest.raises(JournalError, match="damaged.*first 17 records are good.*read_only=True"):
+        Optimizer.open(run)
+    with pytest.warns(DamagedJournalWarning, match="first 17 records are good"):
+        optimizer = Optimizer.open(run, read_only=True)
+    whole = make_random()
+    play(whole, 17)
+    assert state(optimizer) == state(whole)

@@ -1,0 +1,156 @@
+"""Files that are no journals, and journals that were damaged."""
+
+import sqlite3
+
+import pytest
+import torch
+
+from tvbo.journal import DamagedJournalWarning, JournalError, JournalReader, trials_of
+from tvbo.optimizers import Optimizer
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(JournalError, match="Got .*nothing.db, which is no file"):
+        Optimizer.open(tmp_path / "nothing.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"t,y\n1,2\n" * 100], ids=["empty", "text"])
+def test_no_journal(run, content):
+    run.write_bytes(content)
+    with pytest.raises(JournalError, match="run.db, which is no journal of tvbo"):
+        Optimizer.open(run)
+    assert [path.name for path in run.parent.iterdir()] == ["run.db"]
+
+
+def test_a_database_of_another_program(run):
+    with sqlite3.connect(run) as connection:
+        connection.execute("CREATE TABLE meta (name, value)")
+    connection.close()
+    with pytest.raises(JournalError, match="run.db, which is no journal of tvbo"):
+        Optimizer.open(run)
+
+
+@pytest.mark.parametrize(
+    ("version", "words"), [(0, "not migrated: open it with the tvbo that"), (2, "a newer tvbo")]
+)
+@pytest.mark.parametrize("read_only", [True, False])
+def test_tables_of_another_version(recorded, version, words, read_only):
+    run = recorded(4)
+    with sqlite3.connect(run) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+    with pytest.raises(JournalError, match=f"version 1. Got .*, of version {version}.*{words}"):
+        Optimizer.open(run, read_only=read_only)
+
+
+@pytest.fixture
+def closed(recorded):
+    """A journal in one file, without a snapshot, and its content."""
+
+    def close(steps):
+        run = recorded(steps)
+        with sqlite3.connect(run) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.close()
+        return run, run.read_bytes()
+
+    return close
+
+
+def check_the_beginning(run, make, play):
+    """Whatever was read is how the run began; gives the number of records."""
+    with JournalReader(run) as journal:
+        assert journal.damage is not None
+        good = journal.num_good
+        assert len(trials_of(journal)) <= good
+    with pytest.raises(JournalError, match=f"damaged: .*first {good} records are good.*export"):
+        Optimizer.open(run)
+    with pytest.warns(DamagedJournalWarning, match=f"first {good} records"):
+        optimizer = Optimizer.open(run, read_only=True)
+    whole = make()
+    play(whole, good)
+    assert play(optimizer, 6) == play(whole, 6)
+    return good
+
+
+def test_a_truncated_file(closed, make_random, play):
+    run, content = closed(300)
+    found = []
+    for share in (0.95, 0.8, 0.6):
+        run.write_bytes(content[: int(share * len(content))])
+        found.append(check_the_beginning(run, make_random, play))
+    assert 0 < found[2] < found[1] <= found[0] < 300
+
+
+def test_a_file_without_its_start(closed):
+    run, content = closed(30)
+    run.write_bytes(content[:4096])
+    with pytest.raises(JournalError, match="damaged so that nothing can be read"):
+        Optimizer.open(run, read_only=True)
+
+
+def test_a_flipped_byte(closed, make_random, play):
+    run, content = closed(200)
+    place = content.rindex(b"a crash")
+    changed = content[:place] + b"A" + content[place + 1 :]
+    run.write_bytes(changed)
+    assert 0 < check_the_beginning(run, make_random, play) < 200
+
+
+def test_any_flipped_byte_is_found_or_does_no_harm(closed, make_random, play, generator):
+    run, content = closed(60)
+    whole = make_random()
+    play(whole, 60)
+    next_choices = play(whole, 3)
+    refused = 0
+    for place in torch.randint(len(content), (40,), generator=generator).tolist():
+        run.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
+        try:
+            optimizer = Optimizer.open(run)
+        except JournalError:
+            refused += 1
+            continue
+        assert play(optimizer, 3) == next_choices
+        optimizer._recorder._end("that is dead")
+        run.with_name("run.db-wal").unlink(missing_ok=True)
+        run.with_name("run.db-shm").unlink(missing_ok=True)
+    assert refused > 10
+
+
+def test_a_damaged_start(closed):
+    run, content = closed(30)
+    place = content.index(b"tvbo.optimizers.random_search")
+    run.write_bytes(content[:place] + b"T" + content[place + 1 :])
+    with (
+        pytest.warns(DamagedJournalWarning),
+        pytest.raises(JournalError, match="damaged one. Its 30 good records can be saved"),
+    ):
+        Optimizer.open(run, read_only=True)
+    with JournalReader(run) as journal:
+        assert len(trials_of(journal)) > 10
+
+
+def test_a_damaged_snapshot(recorded, make_random, play):
+    run = recorded(20, close=True)
+    content = run.read_bytes()
+    place = content.rindex(b"tvbo.optimizers.random_search")
+    run.write_bytes(content[:place] + b"T" + content[place + 1 :])
+    with pytest.raises(JournalError, match="damaged: its snapshot"):
+        Optimizer.open(run)
+    with pytest.warns(DamagedJournalWarning, match="Its first 20 records"):
+        optimizer = Optimizer.open(run, read_only=True)
+    whole = make_random()
+    play(whole, 20)
+    assert play(optimizer, 6) == play(whole, 6)
+
+
+def test_records_may_not_change_places(recorded):
+    run = recorded(12)
+    with sqlite3.connect(run) as connection:
+        connection.execute("UPDATE events SET seq = 100 WHERE seq = 5")
+        connection.execute("UPDATE events SET seq = 5 WHERE seq = 6")
+        connection.execute("UPDATE events SET seq = 6 WHERE seq = 100")
+    connection.close()
+    with JournalReader(run) as journal:
+        assert (journal.num_good, journal.damage) == (4, "record 5 has another checksum")

@@ -1,0 +1,161 @@
+"""What is on disk when a call has returned, and what happens where it did not."""
+
+import os
+import sqlite3
+
+import pytest
+from botorch.exceptions.errors import InputDataError
+
+from tvbo import recipes
+from tvbo.journal import JournalError, JournalReader
+from tvbo.optimizers import Optimizer, TrialError
+
+
+def kinds(run):
+    with JournalReader(run) as journal:
+        assert journal.damage is None
+        return [record.kind for _, record in journal.records()]
+
+
+def test_what_was_acknowledged_is_on_disk(run, make_streaming):
+    optimizer = make_streaming()
+    optimizer.record(run)
+    trial = optimizer.ask()
+    assert kinds(run) == ["ask"]
+    optimizer.tell(trial, 0.1, Yvar=0.2)
+    optimizer.fail(optimizer.ask(), "a crash")
+    optimizer.expire(optimizer.attach([[0.0]], t=3.0))
+    assert kinds(run) == ["ask", "tell", "ask", "fail", "attach", "expire"]
+    with JournalReader(run) as journal:
+        records = [record for _, record in journal.records()]
+    # Not representable in decimal, and exact nevertheless.
+    assert (records[1].Y, records[1].Yvar) == (0.1, 0.2)
+    assert list(records[0].X) == trial.X[0].tolist()
+    assert records[3].reason == "a crash"
+
+
+def test_a_refit_stands_before_its_ask(run, make_learning, play):
+    optimizer = make_learning()
+    optimizer.record(run)
+    play(optimizer, 16)
+    found = kinds(run)
+    assert "refit" in found
+    assert {found[i + 1] for i, kind in enumerate(found[:-1]) if kind == "refit"} == {"ask"}
+
+
+def test_what_is_refused_is_not_written(run):
+    optimizer = recipes.rexp3(choices=[[0.0], [1.0]], block=5, reward_bounds=(0.0, 1.0))
+    optimizer.record(run)
+    trial = optimizer.ask()
+    with pytest.raises(InputDataError, match="within reward_bounds"):
+        optimizer.tell(trial, 3.0)
+    with pytest.raises(InputDataError):
+        optimizer.tell(trial, float("nan"))
+    with pytest.raises(TrialError):
+        optimizer.tell(5, 0.5)
+    with pytest.raises(InputDataError):
+        optimizer.ask(t=-1.0)
+    assert kinds(run) == ["ask"]
+    optimizer.tell(trial, 0.5)
+    assert kinds(run) == ["ask", "tell"]
+
+
+def test_an_interrupt_in_a_tell_spoils_the_optimizer(run, make_streaming, monkeypatch):
+    optimizer = make_streaming()
+    optimizer.record(run)
+    trial = optimizer.ask()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(optimizer), "_learn", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.tell(trial, 0.5)
+    for change in (lambda: optimizer.tell(trial, 0.5), optimizer.ask):
+        with pytest.raises(JournalError, match="interrupted .*KeyboardInterrupt.*Optimizer.open"):
+            change()
+    again = Optimizer.open(run)
+    assert [trial.id for trial in again.open_trials] == [1]
+    again.tell(1, 0.5)
+
+
+def test_an_ask_that_breaks_spoils_the_optimizer(run, make_random, play, monkeypatch):
+    whole, optimizer = make_random(), make_random()
+    optimizer.record(run)
+    play(whole, 5)
+    play(optimizer, 5)
+    sample = type(optimizer.domain).sample
+
+    def breaks(domain, generator):
+        sample(domain, generator)
+        raise RuntimeError("broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(optimizer.domain), "sample", breaks)
+        with pytest.raises(RuntimeError, match="broken"):
+            optimizer.ask()
+    with pytest.raises(JournalError, match="RuntimeError: broken"):
+        optimizer.ask()
+    # The state of the generator is that before the ask that broke.
+    assert play(Optimizer.open(run), 5) == play(whole, 5)
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost(run, make_random, play):
+    optimizer, whole = make_random(), make_random()
+    optimizer.record(run)
+    told = play(optimizer, 6)
+    assert told == play(whole, 6)
+    [pages] = optimizer._recorder._connection.execute("PRAGMA page_count").fetchone()
+    optimizer._recorder._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(JournalError, match="Expected to write to .*full"):
+        play(optimizer, 1000)
+    with pytest.raises(JournalError, match="interrupted"):
+        optimizer.ask()
+    again = Optimizer.open(run)
+    play(whole, len(kinds(run)) - 6)
+    assert play(again, 9) == play(whole, 9)
+
+
+def test_a_closed_optimizer_changes_no_more(run, make_random):
+    optimizer = make_random()
+    optimizer.record(run)
+    optimizer.close()
+    optimizer.close()
+    with pytest.raises(JournalError, match="Got one that was closed: go on with Optimizer.open"):
+        optimizer.ask()
+
+
+def test_a_state_that_cannot_be_stored_does_not_stop_the_run(run, make_random, play):
+    whole, optimizer = make_random(), make_random()
+    optimizer.record(run)
+    optimizer.note = lambda: None
+    play(whole, 12)
+    play(optimizer, 12)
+    optimizer.close()
+    assert play(Optimizer.open(run), 9) == play(whole, 9)
+
+
+def test_a_forked_process_may_not_write(run, make_random, play):
+    optimizer = make_random()
+    optimizer.record(run)
+    play(optimizer, 4)
+    child = os.fork()
+    if child == 0:
+        try:
+            optimizer.ask()
+        except JournalError as error:
+            del optimizer
+            os._exit(7 if "forked" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    play(optimizer, 4)
+    assert len(kinds(run)) == 8
+
+
+def test_commits_wait_for_the_disk(run, make_random):
+    optimizer = make_random()
+    optimizer.record(run)
+    connection: sqlite3.Connection = optimizer._recorder._connection
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

@@ -1,0 +1,135 @@
+"""Code that has changed since a run was recorded."""
+
+import importlib
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tvbo.journal import JournalError
+from tvbo.optimizers import Optimizer
+
+MINE = """
+from dataclasses import dataclass
+from helper_of_mine import factor
+
+@dataclass(frozen=True)
+class Beta:
+    start: float = 1.0
+
+    def __call__(self, t):
+        return self.start * factor(t)
+"""
+HELPER = "def factor(t):\n    return {}\n"
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write a user's module; it is imported anew, as a fresh process would."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write_module(name, text):
+        (tmp_path / f"{name}.py").write_text(text)
+        for loaded in ("code_of_mine", "helper_of_mine"):
+            sys.modules.pop(loaded, None)
+        importlib.invalidate_caches()
+
+    yield write_module
+    for loaded in ("code_of_mine", "helper_of_mine"):
+        sys.modules.pop(loaded, None)
+
+
+@pytest.fixture
+def with_my_code(write, make_streaming):
+    """Makes an optimizer whose β is a user's."""
+    write("helper_of_mine", HELPER.format("0.5 * t"))
+    write("code_of_mine", MINE)
+
+    def make(**given):
+        return make_streaming(beta=importlib.import_module("code_of_mine").Beta(**given))
+
+    return make
+
+
+@pytest.mark.parametrize("close", [True, False], ids=["snapshot", "replayed"])
+def test_code_that_did_not_change(recorded, with_my_code, play, close):
+    run = recorded(20, with_my_code, close=close)
+    whole = with_my_code()
+    play(whole, 20)
+    assert play(Optimizer.open(run, like=with_my_code()), 9) == play(whole, 9)
+
+
+@pytest.mark.parametrize("close", [True, False], ids=["snapshot", "replayed"])
+def test_a_helper_that_the_code_uses_has_changed(recorded, with_my_code, write, close):
+    run = recorded(20, with_my_code, close=close)
+    write("helper_of_mine", HELPER.format("900.0 if t > 3 else 0.5 * t"))
+    with pytest.raises(
+        JournalError,
+        match=r"event \d+ as recorded: ask of trial \d+, X=.*Got ask of trial .*"
+        r"Changed since: source of helper_of_mine was \w+, is \w+\..*runs export",
+    ):
+        Optimizer.open(run)
+
+
+def test_a_change_that_makes_no_difference_is_let_pass(recorded, with_my_code, write, play):
+    run = recorded(20, with_my_code, close=True)
+    whole = with_my_code()
+    play(whole, 20)
+    write("helper_of_mine", "# A comment.\n" + HELPER.format("t / 2"))
+    assert play(Optimizer.open(run), 9) == play(whole, 9)
+
+
+def test_code_that_now_raises(recorded, with_my_code, write):
+    run = recorded(20, with_my_code)
+    write("helper_of_mine", HELPER.format("t.bogus"))
+    with pytest.raises(JournalError, match="event 1 as recorded: ask of .*Got AttributeError"):
+        Optimizer.open(run)
+
+
+def test_a_changed_number_of_draws_is_noticed(recorded, make_random, play, monkeypatch):
+    """Though the action that comes is the same."""
+    run = recorded(10)
+    sample = type(make_random().domain).sample
+
+    def draws_once_more(domain, generator):
+        X = sample(domain, generator)
+        torch.rand(1, generator=generator)
+        return X
+
+    monkeypatch.setattr(type(make_random().domain), "sample", draws_once_more)
+    with pytest.raises(JournalError, match="Got the same, but another state of the random gen"):
+        Optimizer.open(run)
+
+
+@pytest.mark.parametrize("text", ["", None], ids=["class", "module"])
+def test_code_that_is_gone(recorded, with_my_code, write, tmp_path, text):
+    run = recorded(6, with_my_code)
+    write("code_of_mine", text or "")
+    if text is None:
+        (tmp_path / "code_of_mine.py").unlink()
+    with pytest.raises(JournalError, match="Expected the code that the run was.*Put the module"):
+        Optimizer.open(run)
+
+
+def test_in_a_fresh_process(recorded, with_my_code, write, tmp_path):
+    run = recorded(20, with_my_code, close=True)
+    write("helper_of_mine", HELPER.format("900.0 if t > 3 else 0.5 * t"))
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, torch; torch.set_num_threads(1)\n"
+            "from tvbo.journal import open_journal, JournalError\n"
+            "try:\n    open_journal(sys.argv[1])\nexcept JournalError as error:\n    print(error)",
+            run,
+        ],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "source of helper_of_mine was" in result.stdout
+    assert "as recorded: ask of trial" in result.stdout

@@ -1,0 +1,171 @@
+"""``tvbo runs`` as a user meets it."""
+
+import re
+import sqlite3
+
+import pandas as pd
+import pytest
+import torch
+
+from tvbo import recipes
+from tvbo.cli import main
+
+
+@pytest.fixture
+def tvbo(capsys):
+    """Run a command; give exit code, stdout and stderr."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        output = capsys.readouterr()
+        return stop.value.code, output.out, output.err
+
+    return run
+
+
+@pytest.fixture
+def optimizer(tmp_path):
+    """A run that is going on: told, failed, expired, attached and open trials."""
+    optimizer = recipes.random_search(bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+    optimizer.record(tmp_path / "run.db")
+    for t, outcome in enumerate([0.1, 0.7, 0.4]):
+        optimizer.tell(optimizer.ask(float(t)), outcome)
+    optimizer.fail(optimizer.ask(3.0), "crash [of worker 7]")
+    optimizer.expire(optimizer.ask(4.0))
+    optimizer.tell(optimizer.attach([0.5, 0.25], 2.5), 0.6, Yvar=0.04)
+    optimizer.ask(5.0)
+    return optimizer
+
+
+@pytest.fixture
+def run(optimizer, tmp_path):
+    return tmp_path / "run.db"
+
+
+def test_show(tvbo, run):
+    code, out, err = tvbo("runs", "show", run)
+    assert (code, err) == (0, "")
+    assert "RandomSearch" in out
+    assert "4 told, 1 open, 1 failed, 1 expired, 0 skipped" in out
+    assert re.search(r"best outcome.*0\.7, trial 2 at t = 1, X = \[0\.\d+, 0\.\d+\]", out)
+    assert "whole" in out
+    # Square brackets are not taken for markup.
+    assert "[of worker" in out
+
+
+def test_show_of_few_events(tvbo, run):
+    _, out, _ = tvbo("runs", "show", run, "--last", "1")
+    assert "ask of trial 7" in out
+    assert "crash" not in out
+
+
+def test_show_of_an_empty_run(tvbo, tmp_path):
+    optimizer = recipes.random_search(bounds=torch.tensor([[0.0], [1.0]]))
+    optimizer.record(tmp_path / "new.db")
+    code, out, _ = tvbo("runs", "show", tmp_path / "new.db")
+    assert code == 0
+    assert "0 told, 0 open" in out
+
+
+def test_export(tvbo, run, tmp_path, optimizer):
+    code, out, _ = tvbo("runs", "export", run, "--csv", tmp_path / "out.csv")
+    assert code == 0
+    assert "saved" in out
+    table = pd.read_csv(tmp_path / "out.csv", float_precision="round_trip")
+    assert table.trial.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert table.how.tolist() == ["asked"] * 5 + ["attached", "asked"]
+    assert table.t.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 2.5, 5.0]
+    states = ["told", "told", "told", "failed", "expired", "told", "open"]
+    assert table.state.tolist() == states
+    assert table.outcome.dropna().tolist() == [0.1, 0.7, 0.4, 0.6]
+    assert table.outcome_variance.dropna().tolist() == [0.04]
+    [trial] = optimizer.open_trials
+    assert table.loc[6, ["action_0", "action_1"]].tolist() == trial.X[0].tolist()
+    assert table.reason[3] == "crash [of worker 7]"
+
+
+def test_export_of_a_trial_that_was_open_before(tvbo, tmp_path):
+    optimizer = recipes.random_search(bounds=torch.tensor([[0.0], [1.0]]))
+    early = optimizer.ask()
+    optimizer.record(tmp_path / "run.db")
+    optimizer.tell(early, 0.5)
+    assert tvbo("runs", "export", tmp_path / "run.db", "--csv", tmp_path / "out.csv")[0] == 0
+    table = pd.read_csv(tmp_path / "out.csv")
+    assert table[["trial", "state", "outcome"]].values.tolist() == [[1, "told", 0.5]]
+    assert "opened before" in tvbo("runs", "show", tmp_path / "run.db")[1]
+
+
+def test_plot(tvbo, run, tmp_path):
+    code, _, _ = tvbo("runs", "plot", run, "--out", tmp_path / "out.png")
+    assert code == 0
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_of_an_empty_run(tvbo, tmp_path):
+    optimizer = recipes.random_search(bounds=torch.tensor([[0.0], [1.0]]))
+    optimizer.record(tmp_path / "new.db")
+    code, _, _ = tvbo("runs", "plot", tmp_path / "new.db", "--out", tmp_path / "out.png")
+    assert code == 0
+
+
+def test_looking_unpickles_nothing(tvbo, run, optimizer, tmp_path, monkeypatch):
+    optimizer.close()
+
+    def unpickled(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(torch, "load", unpickled)
+    for arguments in (
+        ["show", run],
+        ["export", run, "--csv", tmp_path / "out.csv"],
+        ["plot", run, "--out", tmp_path / "out.png"],
+    ):
+        assert tvbo("runs", *arguments)[0] == 0
+
+
+def test_a_damaged_journal_is_read_as_far_as_it_is_good(tvbo, run, optimizer, tmp_path):
+    optimizer.close()
+    with sqlite3.connect(run) as connection:
+        connection.execute("UPDATE events SET reason = 'forged' WHERE seq = 8")
+    connection.close()
+    code, out, _ = tvbo("runs", "show", run)
+    assert code == 0
+    assert "3 told, 1 open" in out
+    assert "record 8 has another checksum" in " ".join(out.split())
+    code, out, _ = tvbo("runs", "export", run, "--csv", tmp_path / "out.csv")
+    assert "first 7 records" in " ".join(out.split())
+    assert len(pd.read_csv(tmp_path / "out.csv")) == 4
+
+
+@pytest.mark.parametrize("command", ["show", "export", "plot"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "which is no file"), (b"t,y\n1,2\n", "which is no journal of tvbo")],
+    ids=["missing", "text"],
+)
+def test_bad_input(tvbo, tmp_path, command, content, message):
+    if content is not None:
+        (tmp_path / "run.db").write_bytes(content)
+    options = {"show": [], "export": ["--csv", "out.csv"], "plot": ["--out", "out.png"]}[command]
+    code, _, err = tvbo("runs", command, tmp_path / "run.db", *options)
+    assert code == 2
+    assert err.startswith("tvbo: Expected a journal")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["runs"], "Missing command"),
+        (["runs", "show"], "Missing argument"),
+        (["runs", "export", "run.db"], "Missing option '--csv'"),
+        (["runs", "plot", "run.db"], "Missing option '--out'"),
+        (["runs", "show", "run.db", "--last", "-1"], "'--last'"),
+    ],
+)
+def test_bad_options(tvbo, arguments, message):
+    code, _, err = tvbo(*arguments)
+    assert code == 2
+    assert message in err

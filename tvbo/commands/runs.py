@@ -1,0 +1,135 @@
+"""``tvbo runs``: what a journal holds, without running anything of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tvbo.commands.report import console, saved
+from tvbo.journal import JournalReader, trials_of
+from tvbo.plotting import save_figure
+from tvbo.plotting.runs import plot_run
+
+app = typer.Typer(help="Look at journaled runs: Optimizer.record, Optimizer.open.")
+
+Run = Annotated[Path, typer.Argument(help="A journal, such as run.db.")]
+
+STATES = ("told", "open", "failed", "expired", "skipped")
+
+
+@app.callback()
+def runs() -> None:
+    """Look at journaled runs; a run that is going on may be looked at too."""
+
+
+@app.command()
+def show(
+    run: Run,
+    last: Annotated[int, typer.Option(help="So many of the newest events.", min=0)] = 10,
+) -> None:
+    """What was optimized, how many trials were told, failed, expired or are open, and the best."""
+    with JournalReader(run) as journal:
+        trials = trials_of(journal)
+        _print_summary(journal, trials)
+        _print_newest(journal, last)
+        if journal.damage is not None:
+            _note(
+                f"damaged: {journal.damage}. The first {journal.num_good} records are good; "
+                "Optimizer.open(..., read_only=True) brings them back."
+            )
+
+
+@app.command()
+def export(
+    run: Run,
+    csv: Annotated[Path, typer.Option("--csv", help="File to write.")],
+) -> None:
+    """Save the trials as CSV, one row each; of a damaged journal, those that can be read."""
+    with JournalReader(run) as journal:
+        trials_of(journal).to_csv(csv, index=False)
+        _warn_of_damage(journal)
+    saved(csv)
+
+
+@app.command()
+def plot(
+    run: Run,
+    out: Annotated[Path, typer.Option("--out", help="File to write, FILE.png.")],
+) -> None:
+    """Draw the outcomes over time, and the trials that have none."""
+    with JournalReader(run) as journal:
+        title = f"{run.name}: {_class_name(journal)}"
+        save_figure(plot_run(trials_of(journal), title), out)
+        _warn_of_damage(journal)
+    saved(out)
+
+
+def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
+    table = Table(title=escape(journal.path.name), show_header=False)
+    table.add_column(justify="left")
+    table.add_column(justify="left")
+    rows = {
+        "optimizer": _class_name(journal),
+        "domain": journal.meta["domain"],
+        "contexts": journal.meta["contexts"],
+        "begun": _date(journal.sessions[0].opened_at if journal.sessions else None),
+        "last event": _date(journal.written_at()),
+        "opened for writing": f"{len(journal.sessions)} times",
+        "events": f"{journal.num_good}",
+    }
+    counts = trials.state.value_counts()
+    rows["trials"] = ", ".join(f"{counts.get(state, 0)} {state}" for state in STATES)
+    told = trials[trials.state == "told"]
+    if len(told):
+        rows["best outcome"] = _best(told.loc[told.outcome.idxmax()])
+    rows["journal"] = "whole" if journal.damage is None else "damaged"
+    for name, value in rows.items():
+        table.add_row(name, escape(value))
+    console.print(table)
+
+
+def _print_newest(journal: JournalReader, last: int) -> None:
+    newest = deque(journal.records(after=max(0, journal.num_good - last)))
+    if not newest:
+        return
+    table = Table("event", "what", title="Newest events")
+    for seq, record in newest:
+        table.add_row(str(seq), escape(str(record)))
+    console.print(table)
+
+
+def _best(trial: pd.Series) -> str:
+    words = f"{trial.outcome:.6g}, trial {trial.trial}"
+    if pd.isna(trial.t):
+        return words + ", opened before the journal"
+    action = [f"{value:.4g}" for name, value in trial.items() if name.startswith("action_")]
+    return words + f" at t = {trial.t:g}, X = [{', '.join(action)}]"
+
+
+def _class_name(journal: JournalReader) -> str:
+    return journal.meta["optimizer"].rsplit(".", 1)[-1]
+
+
+def _date(seconds: float | None) -> str:
+    if seconds is None:
+        return "none"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _warn_of_damage(journal: JournalReader) -> None:
+    if journal.damage is not None:
+        _note(
+            f"{journal.path} is damaged: {journal.damage}. What was read are its first "
+            f"{journal.num_good} records, which are good."
+        )
+
+
+def _note(words: str) -> None:
+    console.print(f"[yellow]note:[/yellow] {escape(words)}", highlight=False, soft_wrap=True)

@@ -1,0 +1,79 @@
+"""Optimizers as bytes, and which code those bytes rest on.
+
+Reading a pickle runs code. Open only journals that you, or somebody you trust, wrote.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import zipfile
+from typing import TYPE_CHECKING
+
+import torch
+
+from tvbo.journal.errors import JournalError
+
+if TYPE_CHECKING:
+    from tvbo.optimizers.base import Optimizer
+
+# In this protocol each class and function stands by its full name in one place.
+PROTOCOL = 2
+
+CANNOT_PICKLE = (pickle.PicklingError, AttributeError, TypeError, RuntimeError, NotImplementedError)
+"""What pickling raises for lambdas, local functions, open files, weak references."""
+
+
+def dump(optimizer: Optimizer) -> bytes:
+    """The optimizer without its journal; tensors that share memory go on sharing it.
+
+    Raises:
+        JournalError: if something in it has no name that it could be found by again.
+    """
+    recorder = vars(optimizer).pop("_recorder", None)
+    try:
+        file = io.BytesIO()
+        torch.save(optimizer, file, pickle_protocol=PROTOCOL)
+    except CANNOT_PICKLE as error:
+        raise JournalError(
+            "Expected an optimizer whose functions and classes stand at the top of a module, so "
+            "that another process finds them: no lambda, no function within a function. "
+            f"Got {type(error).__name__}: {error}."
+        ) from error
+    finally:
+        if recorder is not None:
+            optimizer._recorder = recorder
+    return file.getvalue()
+
+
+def load(data: bytes) -> Optimizer:
+    """The optimizer that :func:`dump` gave.
+
+    Raises:
+        JournalError: if a class or function that it rests on is gone.
+    """
+    try:
+        return torch.load(io.BytesIO(data), weights_only=False)
+    except (ImportError, AttributeError) as error:
+        raise JournalError(
+            "Expected the code that the run was recorded with. Got none of it: "
+            f"{error}. Put the module back, under the same name, where Python finds it."
+        ) from error
+    except Exception as error:
+        raise JournalError(
+            "Expected an optimizer that this code can read. "
+            f"Got {type(error).__name__}: {error}. The classes have changed since."
+        ) from error
+
+
+def modules_of(data: bytes) -> set[str]:
+    """Names of the modules whose classes and functions a dump rests on; nothing is run."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith("data.pkl")]
+        pickled = archive.read(name)
+    return {
+        argument.split(" ")[0]
+        for opcode, argument, _ in pickletools.genops(pickled)
+        if opcode.name == "GLOBAL"
+    }

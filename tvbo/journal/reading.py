@@ -1,0 +1,253 @@
+"""A journal as it stands on disk: nothing is unpickled, nothing is changed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvbo.journal.environment import Environment
+from tvbo.journal.errors import JournalError
+from tvbo.journal.record import Record, chained
+from tvbo.journal.schema import APPLICATION_ID, EVENT_COLUMNS, VERSION, connect_to_read
+from tvbo.journal.snapshot import digest_of
+
+
+@dataclass(frozen=True)
+class Session:
+    """A time during which a journal was open for writing.
+
+    Args:
+        after: Number of events before it.
+        environment: What the choices made in it rest on.
+        opened_at: When, in seconds of Unix time.
+    """
+
+    after: int
+    environment: Environment
+    opened_at: float
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A stored state, and what it was after."""
+
+    seq: int
+    chain: str
+    environment: Environment
+    optimizer: bytes
+
+
+class JournalReader:
+    """Reads a journal up to its last good record; a context manager.
+
+    Args:
+        path: The journal.
+
+    Attributes:
+        meta: What was written down of the optimizer, by name.
+        sessions: When it was open for writing, oldest first.
+        damage: What is wrong with the file, in words; None for a whole one.
+
+    Raises:
+        JournalError: if there is no such file, it is no journal, of another version of the tables,
+            or damaged so that nothing can be read.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.damage: str | None = None
+        self._connection = self._connect()
+        try:
+            self._look_for_damage()
+            # What is written meanwhile is not seen.
+            self._connection.execute("BEGIN")
+            self.meta = dict(self._connection.execute("SELECT name, value FROM meta"))
+            self._start, self._start_checksum = self._read_start()
+            self.sessions = [
+                Session(after, json.loads(found), opened_at)
+                for after, found, opened_at in self._connection.execute("SELECT * FROM sessions")
+            ]
+            self.num_good, self.checksum = self._count_good()
+        except (sqlite3.DatabaseError, UnicodeDecodeError, ValueError) as error:
+            self._connection.close()
+            if isinstance(error, JournalError):
+                raise
+            raise JournalError(
+                f"Expected a journal. Got {path}, damaged so that nothing can be read: {error}."
+            ) from error
+
+    def __enter__(self) -> JournalReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    @property
+    def start(self) -> bytes:
+        """The pickled optimizer as it was when recording began.
+
+        Raises:
+            JournalError: if it is damaged.
+        """
+        if self._start is None:
+            raise JournalError(
+                f"Expected the optimizer that {self.path} starts with. Got a damaged one. Its "
+                f"{self.num_good} good records can be saved: tvbo runs export."
+            )
+        return self._start
+
+    def snapshot(self) -> Snapshot | None:
+        """The newest stored state; None where there is none, or a damaged one."""
+        try:
+            row = self._connection.execute("SELECT * FROM snapshot").fetchone()
+        except sqlite3.DatabaseError as error:
+            self._damaged(f"its snapshot: {error}")
+            return None
+        if row is None:
+            return None
+        seq, chain, found, data, digest = row
+        if digest_of(data) != digest:
+            self._damaged("its snapshot has another checksum")
+            return None
+        return Snapshot(seq, chain, json.loads(found), data)
+
+    def records(self, after: int = 0) -> Iterator[tuple[int, Record]]:
+        """The good records with their numbers."""
+        # In a damaged file, a search may lead elsewhere than reading in order did.
+        for seq, *values in self._rows(after if self.damage is None else 0):
+            if seq > after:
+                yield seq, Record.from_row(values[:-2])
+            if seq == self.num_good:
+                return
+
+    def written_at(self) -> float | None:
+        """When the last good record was written, in seconds of Unix time; None without records."""
+        return self._last_written_at
+
+    def chain_at(self, seq: int) -> str | None:
+        """Checksum of the record of that number; None where it is not known to be good."""
+        if self.damage is not None or seq > self.num_good:
+            return None
+        row = self._connection.execute(
+            "SELECT checksum FROM events WHERE seq = ?", (seq,)
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def environment_at(self, seq: int) -> Environment:
+        """What the event of a number rested on."""
+        found = [session for session in self.sessions if session.after < max(seq, 1)]
+        return found[-1].environment if found else {}
+
+    def _connect(self) -> sqlite3.Connection:
+        connection, damage = open_to_read(self.path)
+        if damage is not None:
+            self._damaged(damage)
+        return connection
+
+    def _look_for_damage(self) -> None:
+        if self.damage is not None:
+            return
+        try:
+            [found] = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.DatabaseError as error:
+            found = str(error)
+        if found != "ok":
+            self._connection.close()
+            self._damaged(found)
+            self._connection = connect_to_read(self.path, forgiving=True)
+
+    def _read_start(self) -> tuple[bytes | None, str]:
+        checksum = self.meta.get("checksum", "")
+        try:
+            [data] = self._connection.execute("SELECT optimizer FROM start").fetchone()
+        except (sqlite3.DatabaseError, TypeError) as error:
+            self._damaged(f"its start: {error}")
+            return None, checksum
+        if start_checksum(data, self.meta) != checksum:
+            self._damaged("its start has another checksum")
+            return None, checksum
+        return data, checksum
+
+    def _count_good(self) -> tuple[int, str]:
+        good, checksum, self._last_written_at = 0, self._start_checksum, None
+        try:
+            for seq, *values in self._rows():
+                row, [written_at, found] = values[:-2], values[-2:]
+                if seq != good + 1 or chained(checksum, seq, row) != found:
+                    self._damaged(f"record {good + 1} has another checksum")
+                    break
+                good, checksum, self._last_written_at = seq, found, written_at
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            self._damaged(f"record {good + 1}: {error}")
+        return good, checksum
+
+    def _rows(self, after: int = 0) -> Iterator[tuple]:
+        return self._connection.execute(
+            f"SELECT seq, {EVENT_COLUMNS}, written_at, checksum FROM events "
+            "WHERE seq > ? ORDER BY seq",
+            (after,),
+        )
+
+    def _damaged(self, how: str) -> None:
+        self.damage = self.damage or " ".join(how.split())
+
+
+def check_is_journal(path: Path) -> None:
+    """Raise unless the file is a journal that this code understands, damaged or not.
+
+    Raises:
+        JournalError: saying what it is instead.
+    """
+    connection, _ = open_to_read(path)
+    connection.close()
+
+
+def open_to_read(path: Path) -> tuple[sqlite3.Connection, str | None]:
+    """A connection, and what is wrong with the file, if SQLite sees something at once.
+
+    Raises:
+        JournalError: as :func:`check_is_journal`.
+    """
+    if not path.is_file():
+        raise JournalError(f"Expected a journal. Got {path}, which is no file.")
+    damage = None
+    try:
+        try:
+            connection = connect_to_read(path)
+        except sqlite3.OperationalError as error:
+            raise JournalError(f"Expected a journal to read. Got {path}: {error}.") from error
+        except sqlite3.DatabaseError as error:
+            damage = str(error)
+            connection = connect_to_read(path, forgiving=True)
+        _check_kind(path, connection)
+    except sqlite3.DatabaseError as error:
+        raise JournalError(
+            f"Expected a journal. Got {path}, which is no journal of tvbo: {error}."
+        ) from error
+    return connection, damage
+
+
+def _check_kind(path: Path, connection: sqlite3.Connection) -> None:
+    [application] = connection.execute("PRAGMA application_id").fetchone()
+    [version] = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise JournalError(f"Expected a journal. Got {path}, which is no journal of tvbo.")
+    if version > VERSION:
+        raise JournalError(
+            f"Expected a journal with tables of version {VERSION}. Got {path}, of version "
+            f"{version}, which a newer tvbo wrote: open it with that one."
+        )
+    if version < VERSION:
+        raise JournalError(
+            f"Expected a journal with tables of version {VERSION}. Got {path}, of version "
+            f"{version}. Journals are not migrated: open it with the tvbo that wrote it."
+        )
+
+
+def start_checksum(data: bytes, meta: dict[str, str]) -> str:
+    """Checksum of what a journal starts with: the first link of the chain."""
+    known = sorted((name, value) for name, value in meta.items() if name != "checksum")
+    return chained(digest_of(data), 0, known)

@@ -1,0 +1,160 @@
+"""One event as the row of a table: exact, comparable, and part of a chain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Generator, Tensor
+
+from tvbo.optimizers.events import Event, Kind
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a journal holds of one event.
+
+    An ask or an attached action is held with its action, time and context; what happens to a trial
+    afterwards, with its number only.
+
+    Args:
+        kind: What was done.
+        trial_id: Number of the trial; None for a refit.
+        X: The action, ``d`` numbers.
+        t: Time of the trial.
+        context: Its context, ``c`` numbers.
+        informative: As in :class:`tvbo.optimizers.Trial`.
+        information_gain: As there.
+        skipped: As there.
+        Y: The outcome told.
+        Yvar: Variance of its noise, if told.
+        reason: Why a trial failed or expired.
+        fit: What a refit learned, as JSON.
+        generator: Digest of the generator's state after an ask.
+    """
+
+    kind: Kind
+    trial_id: int | None = None
+    X: tuple[float, ...] | None = None
+    t: float | None = None
+    context: tuple[float, ...] | None = None
+    informative: bool = True
+    information_gain: float | None = None
+    skipped: bool = False
+    Y: float | None = None
+    Yvar: float | None = None
+    reason: str = ""
+    fit: str | None = None
+    generator: str | None = None
+
+    @classmethod
+    def of(cls, event: Event, generator: Generator) -> Record:
+        """The record of an event that is about to take effect."""
+        trial = event.trial
+        opens = event.kind in ("ask", "attach")
+        return cls(
+            kind=event.kind,
+            trial_id=None if trial is None else trial.id,
+            X=_numbers(trial.X) if opens else None,
+            t=trial.t if opens else None,
+            context=_numbers(trial.context) if opens else None,
+            informative=trial.informative if opens else True,
+            information_gain=trial.information_gain if opens else None,
+            skipped=trial.skipped if opens else False,
+            Y=event.Y,
+            Yvar=event.Yvar,
+            reason=event.reason,
+            fit=None if event.fit is None else json.dumps(event.fit, sort_keys=True),
+            generator=state_digest(generator) if event.kind == "ask" else None,
+        )
+
+    def to_row(self) -> tuple:
+        """Values of the columns; numbers as the eight bytes that they are in memory."""
+        return (
+            self.kind,
+            self.trial_id,
+            _pack(self.X),
+            _pack(_one(self.t)),
+            _pack(self.context),
+            int(self.informative),
+            _pack(_one(self.information_gain)),
+            int(self.skipped),
+            _pack(_one(self.Y)),
+            _pack(_one(self.Yvar)),
+            self.reason,
+            self.fit,
+            self.generator,
+        )
+
+    @classmethod
+    def from_row(cls, row: Sequence) -> Record:
+        """The record that :meth:`to_row` gave."""
+        kind, trial_id, X, t, context, informative, gain, skipped, Y, Yvar, reason, fit, state = row
+        return cls(
+            kind=kind,
+            trial_id=trial_id,
+            X=_unpack(X),
+            t=_first(_unpack(t)),
+            context=_unpack(context),
+            informative=bool(informative),
+            information_gain=_first(_unpack(gain)),
+            skipped=bool(skipped),
+            Y=_first(_unpack(Y)),
+            Yvar=_first(_unpack(Yvar)),
+            reason=reason,
+            fit=fit,
+            generator=state,
+        )
+
+    def __str__(self) -> str:
+        if self.kind == "refit":
+            return f"refit that learned {self.fit}"
+        words = f"{self.kind} of trial {self.trial_id}"
+        if self.X is not None:
+            words += f", X={list(self.X)}, t={self.t!r}"
+        if self.context is not None:
+            words += f", context={list(self.context)}"
+        if self.kind == "tell":
+            words += f", Y={self.Y!r}" + ("" if self.Yvar is None else f", Yvar={self.Yvar!r}")
+        if self.skipped:
+            words += ", skipped"
+        return words + (f" ({self.reason})" if self.reason else "")
+
+
+def chained(checksum: str, seq: int, row: Sequence) -> str:
+    """Checksum of a row and of all that stand before it.
+
+    Args:
+        checksum: That of the row before.
+        seq: Number of the row, from 1.
+        row: Its values.
+    """
+    return hashlib.sha256(repr((checksum, seq, *row)).encode()).hexdigest()
+
+
+def state_digest(generator: Generator) -> str:
+    """A digest of the state of a generator."""
+    return hashlib.sha256(generator.get_state().numpy().tobytes()).hexdigest()[:32]
+
+
+def _numbers(tensor: Tensor | None) -> tuple[float, ...] | None:
+    return None if tensor is None else tuple(tensor.reshape(-1).tolist())
+
+
+def _one(value: float | None) -> tuple[float] | None:
+    return None if value is None else (value,)
+
+
+def _first(values: tuple[float, ...] | None) -> float | None:
+    return None if values is None else values[0]
+
+
+def _pack(values: Sequence[float] | None) -> bytes | None:
+    return None if values is None else struct.pack(f"<{len(values)}d", *values)
+
+
+def _unpack(data: bytes | None) -> tuple[float, ...] | None:
+    return None if data is None else struct.unpack(f"<{len(data) // 8}d", data)

@@ -1,0 +1,85 @@
+"""The file: tables, how it is told from other files, how it is opened."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from tvbo.journal.errors import JournalError
+
+VERSION = 1
+"""Of the tables below. A journal of another version is refused."""
+
+APPLICATION_ID = 0x7476626F
+"""What SQLite files say of their program: "tvbo" in ASCII."""
+
+EVENT_COLUMNS = (
+    "kind, trial_id, X, t, context, informative, information_gain, skipped, Y, Yvar, reason, fit, "
+    "generator"
+)
+
+TABLES = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    f"CREATE TABLE events (seq INTEGER PRIMARY KEY, {EVENT_COLUMNS}, written_at REAL, checksum)",
+    "CREATE TABLE sessions (after INTEGER NOT NULL, environment TEXT NOT NULL, opened_at REAL)",
+    "CREATE TABLE start (optimizer BLOB NOT NULL, checksum TEXT NOT NULL)",
+    "CREATE TABLE snapshot "
+    "(seq INTEGER, chain TEXT, environment TEXT, optimizer BLOB, digest TEXT)",
+)
+
+
+def create(path: Path) -> None:
+    """Make an empty file that nobody else makes.
+
+    Raises:
+        JournalError: if there is one already, or it cannot be made.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+    except FileExistsError:
+        raise JournalError(
+            f"Expected a new file to record in. Got {path}, which exists: continue it with "
+            "Optimizer.open, or record in another file."
+        ) from None
+    except OSError as error:
+        raise JournalError(f"Expected a file that can be made. Got {path}: {error}.") from error
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open for writing: what is committed is on disk when the commit returns."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=30, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def connect_to_read(path: Path, forgiving: bool = False) -> sqlite3.Connection:
+    """Open for reading only; a process that writes goes on writing.
+
+    Args:
+        path: The file.
+        forgiving: Read even a file that has lost its end.
+    """
+    uri = path.absolute().as_uri() + "?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30)
+    if forgiving:
+        # Otherwise SQLite refuses a file that is shorter than its header says.
+        connection.execute("PRAGMA writable_schema = ON")
+    try:
+        connection.execute("PRAGMA schema_version")
+    except sqlite3.OperationalError:
+        # In a folder that cannot be written, the usual way of sharing the file is closed.
+        connection.close()
+        if os.access(path.parent, os.W_OK) or _has_unmerged_pages(path):
+            raise
+        connection = sqlite3.connect(uri + "&immutable=1", uri=True, isolation_level=None)
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+def _has_unmerged_pages(path: Path) -> bool:
+    beside = path.with_name(path.name + "-wal")
+    return beside.exists() and beside.stat().st_size > 0

@@ -1,0 +1,60 @@
+"""What came of the trials of a journaled run, over time."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tvbo.plotting.figure import COLORS, new_figure
+
+TOLD, BEST, FAILED, OPEN = COLORS[0], COLORS[2], COLORS[1], COLORS[4]
+
+
+def plot_run(trials: pd.DataFrame, title: str = "") -> Figure:
+    """Outcomes over time, the best so far, and the trials that have none.
+
+    Args:
+        trials: As :func:`tvbo.journal.trials_of` gives them.
+        title: What to write above.
+    """
+    figure = new_figure(8.0, 5.0)
+    outcomes, others = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    told = trials[(trials.state == "told") & trials.t.notna()].sort_values("t", kind="stable")
+    _draw_outcomes(outcomes, told)
+    _draw_others(others, trials[trials.state != "told"])
+    others.set_xlabel("time of the trial")
+    if title:
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _draw_outcomes(ax: Axes, told: pd.DataFrame) -> None:
+    noise = told.outcome_variance**0.5
+    if noise.notna().any():
+        ax.errorbar(
+            told.t, told.outcome, noise, fmt="none", color=TOLD, alpha=0.4, label="± noise as told"
+        )
+    ax.plot(told.t, told.outcome, "o", color=TOLD, markersize=3.5, label="told")
+    ax.step(told.t, told.outcome.cummax(), where="post", color=BEST, label="best so far")
+    ax.set_ylabel("outcome")
+    ax.grid(alpha=0.3)
+    if len(told):
+        ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize=9)
+    else:
+        ax.text(0.5, 0.5, "no outcome yet", transform=ax.transAxes, ha="center", va="center")
+
+
+def _draw_others(ax: Axes, others: pd.DataFrame) -> None:
+    """A strip of marks, one line for each way of having no outcome."""
+    rows = (("open", "o", OPEN), ("failed", "x", FAILED), ("expired", "s", FAILED))
+    rows += (("skipped", "|", OPEN),)
+    shown = [row for row in rows if (others.state == row[0]).any()] or [rows[0]]
+    for height, (state, marker, color) in enumerate(shown):
+        times = others[others.state == state].t
+        hollow = {"markerfacecolor": "none"} if marker in "os" else {}
+        ax.plot(times, [height] * len(times), marker, color=color, markersize=6, **hollow)
+    names = [f"{state} ({(others.state == state).sum()})" for state, _, _ in shown]
+    ax.set_yticks(range(len(shown)), names)
+    ax.set_ylim(len(shown) - 0.4, -0.6)
+    ax.grid(alpha=0.3, axis="x")
