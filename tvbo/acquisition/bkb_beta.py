@@ -10,6 +10,7 @@ from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model
 
 from tvbo.acquisition.situation import Situation
+from tvbo.models.incremental import ConditionedGP
 from tvbo.models.nystrom_gp import NystromGP
 
 
@@ -86,6 +87,9 @@ class BKBBeta:
         Raises:
             UnsupportedError: if the model has no inducing points.
         """
+        if isinstance(model, ConditionedGP):
+            # Open trials add no outcome; the sketch is that of the outcomes that have come.
+            model = model.given
         if not isinstance(model, NystromGP):
             raise UnsupportedError(
                 f"Expected a NystromGP, whose sketch this width is for. Got {type(model).__name__}."

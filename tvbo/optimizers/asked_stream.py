@@ -11,9 +11,6 @@ from tvbo.feedback.pending import Pending
 from tvbo.models import StreamingGP
 from tvbo.observations import Observations
 
-BEFORE_ALL = -1e300
-"""A time earlier than any: where nothing is forgotten, all rows may have it."""
-
 
 class AskedStream:
     """Keeps a :class:`tvbo.models.StreamingGP` in which open trials have their rows.
@@ -29,6 +26,7 @@ class AskedStream:
     def __init__(self, model: StreamingGP):
         self.model = model
         self._static = bool((model.forgetting_rate == 0).all())
+        self._one_time: float | None = None
         # Outcomes taken in; and by open row, the numbers of its observations in the model.
         self._num_seen = 0
         self._open: dict[tuple[float, ...], list[int]] = {}
@@ -47,14 +45,18 @@ class AskedStream:
         Returns:
             Whether that was possible. If not, this is of no use any more.
         """
+        if self.model.room.max_rows is not None or self.model.room.max_lateness == 0:
+            return False
+        if self._static and self._one_time is None:
+            # Where nothing is forgotten, all rows may have one time: then none of them comes late.
+            self._one_time = rows[:, -1].max().item()
         wanted = Counter(_keys(rows))
         if not self._take_in(observations[self._num_seen :], wanted):
             return False
         self._num_seen = len(observations)
         if any(len(numbers) > wanted[key] for key, numbers in self._open.items()):
             return False
-        self._add(rows, wanted)
-        return self._stand_in(rows, pending)
+        return self._add(rows, wanted) and self._stand_in(rows, pending)
 
     def drop(self, gone: Tensor, weighs: bool) -> bool:
         """Forget observations; as :meth:`update`.
@@ -79,15 +81,9 @@ class AskedStream:
             if not numbers:
                 del self._open[key]
             self._changes[number] = new.Y[i].item() - self._standing_in.pop(number)
-        if late:
-            X = self._timeless(new.X[late])
-            if X[:, -1].min().item() < self.model.earliest:
-                return False
-            # In the order of time, one by one: the numbers of rows are counted.
-            self.model.observe(X, new.Y[late])
-        return True
+        return not late or self._observe(new.X[late], new.Y[late])
 
-    def _add(self, rows: Tensor, wanted: Counter) -> None:
+    def _add(self, rows: Tensor, wanted: Counter) -> bool:
         """Rows that are newly open, with nothing yet in the place of their outcomes."""
         new = []
         missing = Counter({key: n - len(self._open.get(key, [])) for key, n in wanted.items()})
@@ -96,14 +92,17 @@ class AskedStream:
                 missing[key] -= 1
                 new.append((key, i))
         if not new:
-            return
-        X = self._timeless(rows[[i for _, i in new]])
+            return True
+        X = rows[[i for _, i in new]]
+        # The order in which the model numbers them.
         order = X[:, -1].argsort(stable=True)
         first = self.model.num_observed
-        self.model.observe(X[order], torch.zeros(len(new), 1, dtype=torch.float64))
+        if not self._observe(X[order], torch.zeros(len(new), 1, dtype=torch.float64)):
+            return False
         for number, i in enumerate(order.tolist(), start=first):
             self._open.setdefault(new[i][0], []).append(number)
             self._standing_in[number] = 0.0
+        return True
 
     def _stand_in(self, rows: Tensor, pending: Pending) -> bool:
         taken: Counter = Counter()
@@ -134,13 +133,19 @@ class AskedStream:
             self.model.revise(torch.tensor(list(self._changes)), change)
             self._changes.clear()
 
-    def _timeless(self, rows: Tensor) -> Tensor:
-        """Rows whose times make no difference, where they need not."""
-        if not self._static:
-            return rows
-        rows = rows.clone()
-        rows[:, -1] = BEFORE_ALL
-        return rows
+    def _observe(self, X: Tensor, Y: Tensor) -> bool:
+        if self._one_time is not None:
+            at_once = X.clone()
+            at_once[:, -1] = self._one_time
+            if self.model.mean_module is not None:
+                # The prior mean stays that of their own times.
+                Y = Y + (self.model.mean_module(at_once) - self.model.mean_module(X)).unsqueeze(-1)
+            X = at_once
+        elif X[:, -1].min().item() < self.model.earliest:
+            return False
+        with torch.no_grad():
+            self.model.observe(X, Y)
+        return True
 
 
 def _keys(rows: Tensor) -> list[tuple[float, ...]]:

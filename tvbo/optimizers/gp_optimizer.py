@@ -163,7 +163,10 @@ class GPOptimizer(Optimizer):
                     if trial.id not in self._rows:
                         self._rows[trial.id] = self._row(trial)
                     rows.append(self._rows[trial.id])
-        return torch.cat(rows)
+        X = torch.cat(rows)
+        # Nor what would be dropped as soon as it is told.
+        outcomes = Observations(X, torch.zeros(len(X), 1, dtype=torch.float64))
+        return X[self.retention.keep(outcomes, self.surrogate.last_model, t)]
 
     def _row(self, trial: Trial) -> Tensor:
         return self.columns.rows(trial.X, trial.t, self._seen(trial.context))
@@ -171,7 +174,7 @@ class GPOptimizer(Optimizer):
     def _judge(self, trial: Trial) -> Trial:
         if not self.retention.needs_prediction:
             return trial
-        prediction = self._predict(trial)
+        prediction = self._predict(trial, self._newest_model)
         if prediction is None:
             return trial
         refusal = self.retention.judge(prediction, len(self.observations))
@@ -184,17 +187,24 @@ class GPOptimizer(Optimizer):
         if refusal is not None:
             self.refusals.add(trial, refusal)
         if not trial.skipped:
-            self._predictions[trial.id] = prediction
+            self._predictions[trial.id] = self._foretold(trial, prediction)
         return trial
 
-    def _predict(self, trial: Trial) -> Prediction | None:
-        """What the model says of the trial; None as long as nothing is known of the noise."""
+    def _foretold(self, trial: Trial, prediction: Prediction) -> Prediction:
+        """What the outcomes that have come say of the trial, whatever stands in for others."""
+        if len(self._open_rows(trial.t)) == 0:
+            return prediction
+        model = self.surrogate.model(self.observations, self._num_told, self.generator)
+        return self._predict(trial, model)
+
+    def _predict(self, trial: Trial, model: Model) -> Prediction | None:
+        """What a model says of the trial; None as long as nothing is known of the noise."""
         noise_variance = self.surrogate.outcome_noise(self.observations)
         if noise_variance is None:
             return None
         row = self._row(trial)
         with torch.no_grad():
-            posterior = self._newest_model.posterior(row)
+            posterior = model.posterior(row)
         return Prediction(
             t=trial.t,
             mean=posterior.mean.item(),

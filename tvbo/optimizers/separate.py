@@ -106,17 +106,17 @@ class SeparateContexts(Optimizer):
         return replace(inner, id=trial.id, context=trial.context)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
-        loop = self.loop(trial.context)
+        self.loop(trial.context).tell(self._inner[trial.id], observation.Y, observation.Yvar)
+        del self._inner[trial.id]
+
+    def _open_trial(self, trial: Trial) -> Trial:
         if trial.id not in self._inner:
-            self._inner[trial.id] = loop.attach(trial.X, trial.t)
-        loop.tell(self._inner[trial.id], observation.Y, observation.Yvar)
-        self._inner.pop(trial.id, None)
+            self._inner[trial.id] = self.loop(trial.context).attach(trial.X, trial.t)
+        return super()._open_trial(trial)
 
     def _refits(self) -> list[Event]:
         return [event for loop in self.loops.values() for event in loop._refits()]
 
     def _lose(self, trial: Trial, ending: Ending, reason: str) -> None:
         super()._lose(trial, ending, reason)
-        inner = self._inner.pop(trial.id, None)
-        if inner is not None:
-            self.loop(trial.context)._lose(inner, ending, reason)
+        self.loop(trial.context)._lose(self._inner.pop(trial.id), ending, reason)

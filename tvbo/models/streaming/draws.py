@@ -35,7 +35,7 @@ class Draws(Predictions):
             generator: Source of the draw.
 
         Returns:
-            ``n`` values; None where old rows were merged, of which the events are not known.
+            ``n`` values; None where rows that weigh are gone, of whose events no more is known.
 
         Raises:
             UnsupportedError: if the model has a batch.

@@ -54,11 +54,13 @@ def draw(
         generator: Source of the draw.
 
     Returns:
-        The draw; None if rows were merged, of which the events are no longer known.
+        The draw; None if rows that weigh are gone, merged or dropped: of their events no more is
+        known.
     """
     rows = innovations.store.held
     base = innovations.base
-    if rows.root is None or base.shared is not None:
+    lost = (base.neglected * base.since(innovations.now).square()).max() > LEFT_OUT
+    if rows.root is None or base.shared is not None or lost:
         return None
 
     def normal(size: int) -> Tensor:

@@ -28,7 +28,7 @@ class Revisions(Predictions):
 
     def holds(self, number: Tensor) -> Tensor:
         """Whether the rows of observations, ``q`` numbers, are still held."""
-        return number >= self.innovations.store.gone
+        return (number >= self.innovations.store.gone) & (number < self.num_observed)
 
     def revise(self, number: Tensor, change: Tensor) -> None:
         """Let observations have had other outcomes.
@@ -75,7 +75,7 @@ class Revisions(Predictions):
             raise InputDataError(
                 "Expected a model that holds what late outcomes need. Got max_lateness=0."
             )
-        known = (number >= self.innovations.store.gone) & (number < self.num_observed)
+        known = self.holds(number)
         if not known.all():
             raise InputDataError(
                 f"Expected observations {self.innovations.store.gone} to {self.num_observed - 1}, "

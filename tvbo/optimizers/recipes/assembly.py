@@ -29,9 +29,9 @@ def gp_optimizer(
     dense: GPSurrogate,
     acquisition: Acquisition,
     retention: Retention | None,
-    pending: Pending | None,
     generator: Generator | None,
     contexts: Contexts | None = None,
+    pending: Pending | None = None,
 ) -> GPOptimizer:
     """The loop of a Gaussian process model.
 
@@ -45,9 +45,9 @@ def gp_optimizer(
         acquisition: Builds the acquisition function.
         retention: Which observations stay; None: all, but where nothing is ever learned, those
             that the drift has made worthless are let go.
-        pending: What open trials contribute; None: nothing.
         generator: Source of randomness.
         contexts: The contexts to expect, in the columns of ``dense`` or not.
+        pending: What open trials contribute; None: nothing.
     """
     surrogate: Surrogate = dense
     if dense.refit != RefitEvery(1):

@@ -87,4 +87,4 @@ def compressed_gp(
     if retention is None:
         retention = stale_cutoff(dense)
     retention = threshold if retention is None else retention & threshold
-    return gp_optimizer(domain, dense, acquisition, retention, pending, generator)
+    return gp_optimizer(domain, dense, acquisition, retention, generator, pending=pending)

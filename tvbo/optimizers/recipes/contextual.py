@@ -126,7 +126,7 @@ def tv_cgp_ucb(
             f"context_kernel={type(context_kernel).__name__} beside covar_module."
         )
     return gp_optimizer(
-        domain, dense, UCB(as_beta_schedule(beta)), retention, pending, generator, declared
+        domain, dense, UCB(as_beta_schedule(beta)), retention, generator, declared, pending
     )
 
 

@@ -236,4 +236,4 @@ def _delayed(
         likelihood=likelihood,
         refit=refit,
     )
-    return gp_optimizer(domain, dense, acquisition, retention, pending, generator)
+    return gp_optimizer(domain, dense, acquisition, retention, generator, pending=pending)

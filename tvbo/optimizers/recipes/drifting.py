@@ -75,7 +75,9 @@ def tv_gp_ucb(
         likelihood=likelihood,
         refit=refit,
     )
-    return gp_optimizer(domain, dense, UCB(as_beta_schedule(beta)), retention, pending, generator)
+    return gp_optimizer(
+        domain, dense, UCB(as_beta_schedule(beta)), retention, generator, pending=pending
+    )
 
 
 def gp_ucb(

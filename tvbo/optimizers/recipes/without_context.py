@@ -78,7 +78,7 @@ def merged(
     )
     declared = make_contexts(context_bounds, contexts)
     return gp_optimizer(
-        domain, dense, UCB(as_beta_schedule(beta)), retention, pending, generator, declared
+        domain, dense, UCB(as_beta_schedule(beta)), retention, generator, declared, pending
     )
 
 
