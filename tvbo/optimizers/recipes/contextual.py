@@ -182,6 +182,7 @@ def linear_ucb(
     shared_kernel: Kernel | None = None,
     noise_variance: float = 1.0,
     beta: float | BetaSchedule = 1.0,
+    pending: Pending | None = None,
     generator: Generator | None = None,
 ) -> GPOptimizer:
     r"""LinUCB as a special case of CGP-UCB (Krause, Ong, 2011, Section 5.3).
@@ -205,6 +206,7 @@ def linear_ucb(
             ``choices``). None: arms share nothing.
         noise_variance: σ².
         beta: β, or a schedule by round.
+        pending: As in :func:`tv_gp_ucb`.
         generator: Source of randomness; default a fresh one with seed 0.
 
     Raises:
@@ -221,5 +223,6 @@ def linear_ucb(
         context_kernel=linear,
         noise_variance=noise_variance,
         beta=beta,
+        pending=pending,
         generator=generator,
     )
