@@ -16,7 +16,8 @@ from tvbo.optimizers.refusals import Refusals, RefusedTrial
 from tvbo.optimizers.rexp3 import RExp3, rexp3_block_length
 from tvbo.optimizers.separate import SeparateContexts
 from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
-from tvbo.optimizers.surrogate import GPSurrogate, Surrogate
+from tvbo.optimizers.surrogate import GPSurrogate
+from tvbo.optimizers.surrogate_protocol import Surrogate
 from tvbo.optimizers.trial import Trial
 
 __all__ = [

@@ -51,7 +51,7 @@ class AskedStream:
             # Where nothing is forgotten, all rows may have one time: then none of them comes late.
             self._one_time = rows[:, -1].max().item()
         wanted = Counter(_keys(rows))
-        if not self._take_in(observations[self._num_seen :], wanted):
+        if not self._take_in(observations[self._num_seen :]):
             return False
         self._num_seen = len(observations)
         if any(len(numbers) > wanted[key] for key, numbers in self._open.items()):
@@ -69,7 +69,7 @@ class AskedStream:
         self._num_seen -= num_gone
         return num_gone == 0 or not weighs
 
-    def _take_in(self, new: Observations, wanted: Counter) -> bool:
+    def _take_in(self, new: Observations) -> bool:
         late = []
         for i, key in enumerate(_keys(new.X)):
             numbers = self._open.get(key)

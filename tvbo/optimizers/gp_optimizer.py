@@ -20,7 +20,7 @@ from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.events import Event
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refusals import Refusals
-from tvbo.optimizers.surrogate import Surrogate
+from tvbo.optimizers.surrogate_protocol import Surrogate
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Retention
@@ -214,16 +214,18 @@ class GPOptimizer(Optimizer):
         )
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
-        if trial.informative:
-            self.observations = self.observations.append(observation)
-            # What is refused makes no fit due: it would learn nothing from it.
-            self._num_told += 1
-        self._rows.pop(trial.id, None)
-        prediction = self._predictions.pop(trial.id, None)
+        # What may refuse the outcome comes first, what takes it in last.
+        observations = self.observations.append(observation) if trial.informative else None
+        prediction = self._predictions.get(trial.id)
         if prediction is not None:
             if observation.Yvar is not None:
                 prediction = replace(prediction, noise_variance=observation.Yvar.item())
             self.retention.learn(prediction, observation.Y.item())
+        if observations is not None:
+            self.observations = observations
+            # What is refused makes no fit due: it would learn nothing from it.
+            self._num_told += 1
+        self._forget(trial)
 
     def _forget(self, trial: Trial) -> None:
         self._predictions.pop(trial.id, None)

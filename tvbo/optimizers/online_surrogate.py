@@ -36,6 +36,11 @@ class OnlineSurrogate(ABC):
         self.last_model = None
         self._num_seen = 0
 
+    def start(self, dense: SingleTaskGP) -> None:
+        """Begin with the hyperparameters of a dense model, and without observations."""
+        self.last_model = self._from_dense(dense)
+        self._num_seen = 0
+
     @abstractmethod
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Retention keeps, at time ``t``, only the observations that the mask ``keep`` names."""
@@ -48,9 +53,7 @@ class OnlineSurrogate(ABC):
         """As :meth:`GPSurrogate.model`."""
         self.dense.check_noise(observations)
         if self.last_model is None or self.dense.changes(num_told):
-            dense = self.dense.model(observations, num_told, generator)
-            self.last_model = self._from_dense(dense)
-            self._num_seen = 0
+            self.start(self.dense.model(observations, num_told, generator))
         new = observations[self._num_seen :]
         if not self._can_take(new):
             self._restart()

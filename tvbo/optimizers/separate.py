@@ -84,6 +84,19 @@ class SeparateContexts(Optimizer):
         """As :meth:`GPOptimizer.policy`, each context from its own loop."""
         return Policy.collect([self.recommend(each, t) for each in self._check_table(contexts)])
 
+    def ask(self, t: float | None = None, context: Tensor | None = None) -> Trial:
+        """As :meth:`Optimizer.ask`."""
+        try:
+            return super().ask(t, context)
+        except BaseException:
+            # What its own loop had asked already must not stay open there.
+            for number in [number for number in self._inner if number not in self._open]:
+                inner = self._inner.pop(number)
+                for loop in self.loops.values():
+                    if loop._open.get(inner.id) is inner:
+                        loop.expire(inner, "its ask was interrupted")
+            raise
+
     def _cell(self, context: Tensor) -> tuple[int, ...]:
         if isinstance(self.contexts, ContextList):
             return (self.contexts.index(context),)

@@ -8,14 +8,15 @@ from botorch.models.model import Model
 from torch import Generator, Tensor
 
 from tvbo.feedback.pending import Pending
+from tvbo.kernels import temporal_correlation
 from tvbo.models import StreamingGP
 from tvbo.models.raw import RawRowKernel
 from tvbo.models.streaming.hyperparameters import with_time
 from tvbo.observations import Observations
 from tvbo.optimizers.asked_stream import AskedStream
+from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
 from tvbo.optimizers.noise import least_noise
 from tvbo.optimizers.online_surrogate import OnlineSurrogate
-from tvbo.optimizers.open_rows import with_open_rows
 from tvbo.optimizers.surrogate import GPSurrogate
 
 
@@ -51,8 +52,11 @@ class StreamingSurrogate(OnlineSurrogate):
         self.max_rows = max_rows
         self.max_lateness = max_lateness
         self._least_noise = 0.0
+        # Of the model with these hyperparameters: the stream in which open trials have their rows,
+        # or where there can be none, the form that has a factor of all observations.
+        self._like: Model | None = None
         self._asked: AskedStream | None = None
-        self._asked_like: Model | None = None
+        self._factorized: IncrementalSurrogate | None = None
 
     def model_with(
         self,
@@ -64,25 +68,52 @@ class StreamingSurrogate(OnlineSurrogate):
     ) -> Model:
         """As :meth:`Surrogate.model_with`, at the cost of a round without open trials.
 
-        That holds where all outcomes have the same noise. Otherwise, or where an open trial is so
-        old that its row is no longer held, the posterior is factorized in each round.
+        That holds where all outcomes have the same noise. Otherwise, or once an open trial is so
+        old that its row is no longer held, a factor of all observations is kept instead, which
+        grows with them.
         """
         if self.last_model is None or self.dense.changes(num_told):
             self.model(observations, num_told, generator)
         self.dense.check_noise(observations)
-        if observations.Yvar is None and self.dense.outcome_noise(observations) is not None:
-            if self._asked_like is not self.dense.last_model:
-                self._asked = None
-            if self._asked is not None and self._asked.update(observations, rows, pending):
-                return self._asked.model
+        rows = rows[self._weights(rows, observations) > self.tol]
+        if self._like is not self.dense.last_model:
+            self._like = self.dense.last_model
+            self._asked = self._factorized = None
+        if self._factorized is None:
+            asked = self._follow(observations, rows, pending)
+            if asked is not None:
+                return asked
+            # From now on: a stream could not take these rows in the next round either.
+            self._factorized = IncrementalSurrogate(self.dense, self.tol)
+            self._factorized.start(self._like)
+        elif len(rows) == 0:
+            self._factorized = None
+            return self.model(observations, num_told, generator)
+        return self._factorized.model_with(observations, rows, pending, num_told, generator)
+
+    def _follow(
+        self, observations: Observations, rows: Tensor, pending: Pending
+    ) -> StreamingGP | None:
+        """The stream of all that was asked, brought up to date; None if there can be none."""
+        if observations.Yvar is not None or self.dense.outcome_noise(observations) is None:
+            return None
+        # Out of hand while it changes: what an error leaves half-way is of no use.
+        asked, self._asked = self._asked, None
+        if asked is None or not asked.update(observations, rows, pending):
             # What cannot go on is made anew; if even that cannot take in all, no stream can.
-            self._asked = AskedStream(self.last_model.blank())
-            self._asked_like = self.dense.last_model
-            if self._asked.update(observations, rows, pending):
-                return self._asked.model
-        self._asked = None
-        raw = self.dense.raw_posterior(self.dense.last_model, observations)
-        return with_open_rows(raw, observations, rows, pending, self.dense)
+            asked = AskedStream(self.last_model.blank())
+            if not asked.update(observations, rows, pending):
+                return None
+        self._asked = asked
+        return asked.model
+
+    def _weights(self, rows: Tensor, observations: Observations) -> Tensor:
+        """What rows weigh at present, at least, ``q``."""
+        now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
+        rate = self.dense.last_model.forgetting_rate
+        if rate is None:
+            return torch.ones(len(rows), dtype=torch.float64)
+        return temporal_correlation(now - rows[:, -1], rate.detach().squeeze()).square()
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Retention keeps ``keep`` of the observations: forget the others, if not yet forgotten."""
@@ -92,6 +123,8 @@ class StreamingSurrogate(OnlineSurrogate):
         weighs = self._weighs(observations[gone], t)
         if self._asked is not None and not self._asked.drop(gone, weighs):
             self._asked = None
+        if self._factorized is not None:
+            self._factorized.drop(observations, keep, t)
         seen = int(gone[: self._num_seen].sum())
         if seen > 0 and weighs:
             self._restart()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -37,56 +37,6 @@ picks an ε at one of its bounds more often than not."""
 LEARNED = ("covar_module", "mean_module", "likelihood")
 """The parts whose state is carried from fit to fit. Loading a whole model's state would carry its
 transforms too, which belong to older data."""
-
-
-class Surrogate(Protocol):
-    """Gives the model that the next action rests on."""
-
-    last_model: Model | None
-    """The newest model, None before the first."""
-
-    newest_fit: dict[str, list[float]] | None
-    """What the newest fit learned, by name of the raw parameter; None before the first."""
-
-    def model(self, observations: Observations, num_told: int, generator: Generator) -> Model:
-        """The model of the observations that retention kept.
-
-        Args:
-            observations: Those of the call before, less what was dropped since, and new ones.
-            num_told: Number of outcomes that entered so far, kept since or not; decides whether a
-                fit is due.
-            generator: Seeds the restarts of a fit.
-        """
-
-    def model_with(
-        self,
-        observations: Observations,
-        rows: Tensor,
-        pending: Pending,
-        num_told: int,
-        generator: Generator,
-    ) -> Model:
-        """The same, conditioned on open trials.
-
-        Args:
-            observations: As in :meth:`model`.
-            rows: ``[action | context | time]`` of the open trials, ``q x d``, oldest first.
-            pending: What stands in for their outcomes; one that counts them.
-            num_told: As in :meth:`model`.
-            generator: As in :meth:`model`.
-        """
-
-    def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
-        """Retention keeps, at time ``t``, only the observations that the mask ``keep`` names."""
-
-    def changes(self, num_told: int) -> bool:
-        """Whether the next model may have other hyperparameters than the last one."""
-
-    def outcome_noise(self, observations: Observations) -> float | None:
-        """Noise variance to expect of the next outcome; None if nothing is known of it."""
-
-    def preview(self, observations: Observations) -> Model:
-        """A model of any observations, with the hyperparameters of now; changes nothing here."""
 
 
 class GPSurrogate:
@@ -179,10 +129,9 @@ class GPSurrogate:
                 {part: deepcopy(getattr(model, part).state_dict()) for part in _learned(model)}
             )
             self.newest_fit = {
-                f"{part}.{name}": value.flatten().tolist()
-                for part, state in self._state.items()
-                for name, value in state.items()
-                if name.split(".")[-1].startswith("raw_")
+                name: value.detach().flatten().tolist()
+                for name, value in model.named_parameters()
+                if value.requires_grad
             }
             self._num_told_at_fit = num_told
         self.last_model = model

@@ -68,6 +68,8 @@ class Revisions(Predictions):
             InputDataError: as :meth:`revise`.
         """
         place = self._place(number)
+        if len(number) == 0:
+            return self._rate.new_empty(*self.batch_shape, 0)
         return surprise(self.innovations, place).reshape(*self.batch_shape, len(number))
 
     def _place(self, number: Tensor) -> Tensor:

@@ -1,0 +1,138 @@
+"""Thompson sampling: how often each action is chosen, and how a box is searched."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from scipy.stats import norm
+
+from tvbo.acquisition import Box, Choices, Situation, ThompsonSampling
+from tvbo.acquisition.thompson import DrawnValues
+from tvbo.columns import Columns
+from tvbo.models import IncrementalGP, StreamingGP
+
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
+TWO = torch.tensor([[0.0], [0.35]], dtype=torch.float64)
+
+
+def rbf():
+    kernel = RBFKernel()
+    kernel.lengthscale = 0.3
+    return kernel
+
+
+def situation(domain, seed=0, t=3.0, **options):
+    options = {"generator": torch.Generator().manual_seed(seed), **options}
+    return Situation(1, t, None, Columns(1), None, domain, **options)
+
+
+def two_armed(rate=0.1):
+    model = StreamingGP(TWO, rbf(), rate, 0.2)
+    model.observe(torch.tensor([[0.0, 1.0], [0.35, 2.0]]), torch.tensor([[0.4], [0.9]]))
+    return model
+
+
+@pytest.mark.parametrize("beta", [0.25, 1.0, 4.0])
+def test_an_action_is_chosen_as_often_as_it_is_best(beta):
+    """Of two actions the difference is normal; by the dense formulas, within five standard
+    errors."""
+    K = np.exp(-(np.subtract.outer([0, 0.35], [0, 0.35]) ** 2) / (2 * 0.3**2))
+    lag = np.abs(np.subtract.outer([1, 2], [1, 2]))
+    A = K * 0.9 ** (lag / 2) + 0.2 * np.eye(2)
+    k = K * 0.9 ** (np.array([2, 1])[:, None] / 2)
+    mean = k.T @ np.linalg.solve(A, [0.4, 0.9])
+    covar = beta * (K - k.T @ np.linalg.solve(A, k))
+    gap = mean[1] - mean[0]
+    expected = norm.cdf(gap / math.sqrt(covar[0, 0] + covar[1, 1] - 2 * covar[0, 1]))
+    domain, model = Choices(TWO), two_armed()
+    now = situation(domain)
+    n = 500
+    second = 0
+    for _ in range(n):
+        acquisition = ThompsonSampling(beta)(model, now)
+        second += int(domain.maximize(acquisition, now, now.generator).item() == 0.35)
+    assert abs(second / n - expected) < 5 * math.sqrt(expected * (1 - expected) / n)
+
+
+def test_a_schedule_is_asked_by_round():
+    rounds = []
+
+    def schedule(t):
+        rounds.append(t)
+        return 0.0
+
+    model, now = two_armed(), situation(Choices(TWO))
+    drawn = ThompsonSampling(schedule)(model, now)
+    assert rounds == [1]
+    # Without a spread, the posterior mean.
+    torch.testing.assert_close(drawn.values, model.marginals(3.0)[0])
+    assert drawn.best().tolist() == [[0.35]]
+
+
+def test_a_box_is_searched_at_points_of_its_own(generator):
+    """All within the bounds, new ones in each round, the best of them taken."""
+    bounds = torch.tensor([[-2.0], [5.0]])
+    domain = Box(bounds)
+    model = IncrementalGP(rbf_over_rows(), 0.01)
+    model.observe(torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0]]))
+    now = situation(domain)
+    one, two = (ThompsonSampling(num_candidates=64)(model, now) for _ in range(2))
+    for drawn in (one, two):
+        assert drawn.candidates.shape == (64, 1)
+        assert (drawn.candidates >= bounds[0]).all()
+        assert (drawn.candidates <= bounds[1]).all()
+        # One in each part of the box, as Sobol points are.
+        parts = ((drawn.candidates + 2) / 7 * 64).floor().flatten().sort().values
+        assert torch.equal(parts, torch.arange(64.0))
+        best = domain.maximize(drawn, now, generator)
+        assert best.item() == drawn.candidates[drawn.values.argmax()].item()
+    assert not torch.equal(one.candidates, two.candidates)
+
+
+def rbf_over_rows():
+    kernel = RBFKernel(active_dims=[0])
+    kernel.lengthscale = 1.0
+    return kernel
+
+
+def test_seeds_repeat():
+    for domain in (Choices(TWO), Box(torch.tensor([[0.0], [1.0]]))):
+        model = IncrementalGP(rbf_over_rows(), 0.01)
+        one, two = (ThompsonSampling()(model, situation(domain, seed=4)) for _ in range(2))
+        assert torch.equal(one.candidates, two.candidates)
+        assert torch.equal(one.values, two.values)
+
+
+def test_the_best_action_is_a_copy():
+    model, now = two_armed(), situation(Choices(TWO))
+    drawn = ThompsonSampling()(model, now)
+    drawn.best().fill_(9.0)
+    assert drawn.candidates.max() == 0.35
+
+
+def test_a_drawn_function_is_known_at_its_candidates_only():
+    drawn = DrawnValues(two_armed(), TWO, torch.tensor([1.0, 2.0]))
+    with pytest.raises(NotImplementedError, match="at its candidates only"):
+        drawn(TWO.unsqueeze(-2))
+
+
+def test_a_negative_beta():
+    with pytest.raises(ValueError, match="Expected beta >= 0. Got -1"):
+        ThompsonSampling(-1.0)
+
+
+@pytest.mark.parametrize("bad", [0, -3])
+def test_no_candidates(bad):
+    with pytest.raises(ValueError, match=f"Expected num_candidates >= 1. Got {bad}"):
+        ThompsonSampling(num_candidates=bad)
+
+
+@pytest.mark.parametrize("missing", ["domain", "generator"])
+def test_a_situation_without(missing):
+    domain = None if missing == "domain" else Choices(TWO)
+    options = {"generator": None} if missing == "generator" else {}
+    with pytest.raises(ValueError, match="Expected a situation with a domain and a generator"):
+        ThompsonSampling()(two_armed(), situation(domain, **options))

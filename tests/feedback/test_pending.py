@@ -1,0 +1,74 @@
+"""What stands in for outcomes that have not come."""
+
+import math
+import pickle
+
+import pytest
+import torch
+
+from tvbo.feedback.pending import Hallucinate, IgnorePending, Minimum, Pending
+
+ROWS = torch.tensor([[0.1, 0.2, 1.0], [0.3, 0.4, 2.0]], dtype=torch.float64)
+MEANS = torch.tensor([[0.7], [-0.2]], dtype=torch.float64)
+
+
+def not_to_be_asked():
+    raise AssertionError("asked for the means")
+
+
+def test_ignored_trials_have_no_stand_in():
+    assert not IgnorePending().counts
+    assert IgnorePending().outcomes(ROWS, not_to_be_asked).shape == (0, 1)
+
+
+def test_hallucinated_outcomes_are_the_means():
+    assert Hallucinate().counts
+    assert torch.equal(Hallucinate().outcomes(ROWS, lambda: MEANS), MEANS)
+
+
+def test_the_minimum_stands_in_whatever_the_means_are():
+    policy = Minimum(-2.5)
+    assert policy.counts
+    got = policy.outcomes(ROWS, not_to_be_asked)
+    assert got.dtype == torch.float64
+    assert got.tolist() == [[-2.5], [-2.5]]
+
+
+@pytest.mark.parametrize("value", [0, 1, -3])
+def test_a_whole_number_is_a_minimum_too(value):
+    got = Minimum(value).outcomes(ROWS, not_to_be_asked)
+    assert got.dtype == torch.float64
+    assert got.tolist() == [[float(value)]] * 2
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_minimum_that_is_not_finite(bad):
+    with pytest.raises(ValueError, match=f"least value of the function, finite. Got {bad}"):
+        Minimum(bad)
+
+
+def test_policies_are_values():
+    """Equal if alike, usable as keys, and as they were after a trip through a pickle."""
+    policies = [IgnorePending(), Hallucinate(), Minimum(0.0), Minimum(1.0)]
+    assert len(set(policies)) == 4
+    assert pickle.loads(pickle.dumps(policies)) == policies
+    assert all(isinstance(each, Pending) for each in policies)
+
+
+def test_a_policy_of_ones_own():
+    """One method is all it takes."""
+
+    class Optimist(Pending):
+        def outcomes(self, rows, expected):
+            return expected() + 1.0
+
+    assert Optimist().counts
+    assert torch.equal(Optimist().outcomes(ROWS, lambda: MEANS), MEANS + 1)
+
+
+def test_a_policy_without_its_method():
+    class Nothing(Pending):
+        pass
+
+    with pytest.raises(TypeError, match="abstract"):
+        Nothing()
