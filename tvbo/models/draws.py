@@ -6,11 +6,8 @@ import torch
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
+from tvbo.models.joint_draw import joint_draw
 from tvbo.models.streaming_gp import StreamingGP
-
-JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
-"""Shares of the largest variance, added to the diagonal of a covariance until it can be factorized:
-neighbours on a fine grid differ by less than rounding."""
 
 
 def draw_function(model: Model, rows: Tensor, generator: Generator, scale: float = 1.0) -> Tensor:
@@ -33,28 +30,9 @@ def draw_function(model: Model, rows: Tensor, generator: Generator, scale: float
     """
     with torch.no_grad():
         if isinstance(model, StreamingGP) and model.covers(rows):
-            drawn = model.draw(rows[0, -1].item(), generator)
-            if drawn is not None:
-                if scale == 1.0:
-                    return drawn
-                mean, _ = model.marginals(rows[0, -1].item())
-                return mean + scale * (drawn - mean)
-        posterior = model.posterior(rows)
-        mean = posterior.mean.squeeze(-1)
-        root = _root(posterior.distribution.covariance_matrix)
-        normal = torch.randn(len(rows), dtype=mean.dtype, generator=generator)
-        return mean + scale * (root @ normal)
-
-
-def _root(covar: Tensor) -> Tensor:
-    largest = covar.diagonal().max()
-    for jitter in JITTERS:
-        root, info = torch.linalg.cholesky_ex(
-            covar + jitter * largest * torch.eye(len(covar), dtype=covar.dtype)
-        )
-        if info == 0:
-            return root
-    raise ValueError(
-        "Expected a positive semi-definite posterior covariance. Got one that is not, by more than "
-        f"{JITTERS[-1]:g} of its largest variance."
-    )
+            t = rows[0, -1].item()
+            drawn = model.draw(t, generator)
+            mean, _ = model.marginals(t)
+        else:
+            drawn, mean = joint_draw(model.posterior(rows), generator)
+        return drawn if scale == 1.0 else mean + scale * (drawn - mean)

@@ -6,6 +6,7 @@ import torch
 from botorch.exceptions.errors import UnsupportedError
 from torch import Generator, Tensor
 
+from tvbo.models.joint_draw import joint_draw
 from tvbo.models.streaming.paths import covariance_factor, draw
 from tvbo.models.streaming.predictions import Predictions
 
@@ -24,18 +25,19 @@ class Draws(Predictions):
             and torch.equal(rows[:, :-1], self.choices)
         )
 
-    def draw(self, t: float, generator: Generator) -> Tensor | None:
+    def draw(self, t: float, generator: Generator) -> Tensor:
         """One function drawn from the joint posterior over all choices, at one time.
 
         A draw lacks at most 1e-10 of the prior variance. It costs as much as an observation, and
-        once the factorization of the prior covariance.
+        once the factorization of the prior covariance; where rows that weigh are gone, merged or
+        dropped, of whose events no more is known, :math:`O(n^3)`.
 
         Args:
             t: At or after the newest observation.
             generator: Source of the draw.
 
         Returns:
-            ``n`` values; None where rows that weigh are gone, of whose events no more is known.
+            ``n`` values.
 
         Raises:
             UnsupportedError: if the model has a batch.
@@ -48,8 +50,8 @@ class Draws(Predictions):
         self._check_time(torch.as_tensor(t, dtype=torch.float64), self.now)
         if self._factor is None or self._factor.device != self._rate.device:
             self._factor = covariance_factor(self.innovations.covariance)
+        rows = torch.cat([self.choices, self.choices.new_full((len(self.choices), 1), t)], dim=-1)
         drawn = draw(self.innovations, self._factor, t, generator)
         if drawn is None:
-            return None
-        rows = torch.cat([self.choices, self.choices.new_full((len(self.choices), 1), t)], dim=-1)
+            return joint_draw(self.posterior(rows), generator)[0]
         return drawn + self._prior_mean(rows)

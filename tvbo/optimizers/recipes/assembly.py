@@ -13,7 +13,8 @@ from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
 from tvbo.optimizers.refit import RefitEvery, RefitNever
 from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
-from tvbo.optimizers.surrogate import GPSurrogate, Surrogate
+from tvbo.optimizers.surrogate import GPSurrogate
+from tvbo.optimizers.surrogate_protocol import Surrogate
 from tvbo.retention import Retention, StaleCutoff
 
 JOINT_CHOICES = 5000

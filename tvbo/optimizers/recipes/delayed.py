@@ -7,15 +7,12 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Generator, Tensor
 
-from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta, ThompsonSampling
-from tvbo.acquisition.beta import as_beta_schedule
-from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Columns
-from tvbo.feedback.pending import Hallucinate, Minimum, Pending
+from tvbo.acquisition import BetaSchedule, LogBeta
+from tvbo.feedback.pending import Hallucinate, Minimum
 from tvbo.optimizers.gp_optimizer import GPOptimizer
-from tvbo.optimizers.recipes.assembly import gp_optimizer
+from tvbo.optimizers.recipes.drifting import tv_gp_ucb
+from tvbo.optimizers.recipes.thompson import gp_ts
 from tvbo.optimizers.refit import Refit
-from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import Retention
 
 
@@ -56,19 +53,19 @@ def gp_bucb(
     Raises:
         ValueError: as :func:`tv_gp_ucb`.
     """
-    return _delayed(
-        UCB(as_beta_schedule(beta)),
-        Hallucinate(),
-        bounds,
-        choices,
-        covar_module,
-        forgetting_rate,
-        noise_variance,
-        mean_module,
-        likelihood,
-        retention,
-        refit,
-        generator,
+    return tv_gp_ucb(
+        bounds=bounds,
+        choices=choices,
+        covar_module=covar_module,
+        forgetting_rate=forgetting_rate,
+        noise_variance=noise_variance,
+        mean_module=mean_module,
+        likelihood=likelihood,
+        beta=beta,
+        retention=retention,
+        pending=Hallucinate(),
+        refit=refit,
+        generator=generator,
     )
 
 
@@ -109,70 +106,19 @@ def gp_ucb_sdf(
     Raises:
         ValueError: if ``minimum`` is not finite, or as :func:`tv_gp_ucb`.
     """
-    return _delayed(
-        UCB(as_beta_schedule(beta)),
-        Minimum(minimum),
-        bounds,
-        choices,
-        covar_module,
-        forgetting_rate,
-        noise_variance,
-        mean_module,
-        likelihood,
-        retention,
-        refit,
-        generator,
-    )
-
-
-def gp_ts(
-    *,
-    bounds: Tensor | None = None,
-    choices: Tensor | None = None,
-    beta: float | BetaSchedule = 1.0,
-    covar_module: Kernel | None = None,
-    forgetting_rate: float | None = 0.0,
-    noise_variance: float | None = None,
-    mean_module: Mean | None = None,
-    likelihood: Likelihood | None = None,
-    retention: Retention | None = None,
-    pending: Pending | None = None,
-    refit: Refit | None = None,
-    generator: Generator | None = None,
-) -> GPOptimizer:
-    r"""GP-TS: the best action of a function drawn from the posterior (Chowdhury, Gopalan, 2017).
-
-    Args:
-        bounds: ``2 x d`` for a box, or
-        choices: ``n x d`` for a finite set.
-        beta: The draw has :math:`\sqrt{\beta_t}` times the posterior's standard deviation; see
-            :class:`tvbo.acquisition.ThompsonSampling`.
-        covar_module: Kernel over actions; None learns BoTorch's default.
-        forgetting_rate: ε of the drift, per unit of time; None learns it.
-        noise_variance: This and the others as in :func:`tv_gp_ucb`.
-        mean_module: See there.
-        likelihood: See there.
-        retention: See there.
-        pending: See there.
-        refit: See there.
-        generator: See there.
-
-    Raises:
-        ValueError: as :func:`tv_gp_ucb`.
-    """
-    return _delayed(
-        ThompsonSampling(beta),
-        pending,
-        bounds,
-        choices,
-        covar_module,
-        forgetting_rate,
-        noise_variance,
-        mean_module,
-        likelihood,
-        retention,
-        refit,
-        generator,
+    return tv_gp_ucb(
+        bounds=bounds,
+        choices=choices,
+        covar_module=covar_module,
+        forgetting_rate=forgetting_rate,
+        noise_variance=noise_variance,
+        mean_module=mean_module,
+        likelihood=likelihood,
+        beta=beta,
+        retention=retention,
+        pending=Minimum(minimum),
+        refit=refit,
+        generator=generator,
     )
 
 
@@ -195,45 +141,17 @@ def gp_ts_sdf(
 
     Arguments and errors as in :func:`gp_ts` and :func:`gp_ucb_sdf`.
     """
-    return _delayed(
-        ThompsonSampling(beta),
-        Minimum(minimum),
-        bounds,
-        choices,
-        covar_module,
-        forgetting_rate,
-        noise_variance,
-        mean_module,
-        likelihood,
-        retention,
-        refit,
-        generator,
-    )
-
-
-def _delayed(
-    acquisition: Acquisition,
-    pending: Pending | None,
-    bounds: Tensor | None,
-    choices: Tensor | None,
-    covar_module: Kernel | None,
-    forgetting_rate: float | None,
-    noise_variance: float | None,
-    mean_module: Mean | None,
-    likelihood: Likelihood | None,
-    retention: Retention | None,
-    refit: Refit | None,
-    generator: Generator | None,
-) -> GPOptimizer:
-    domain = make_domain(bounds, choices)
-    dense = GPSurrogate(
-        Columns(domain.dim),
-        domain.bounds,
+    return gp_ts(
+        bounds=bounds,
+        choices=choices,
         covar_module=covar_module,
         forgetting_rate=forgetting_rate,
         noise_variance=noise_variance,
         mean_module=mean_module,
         likelihood=likelihood,
+        beta=beta,
+        retention=retention,
+        pending=Minimum(minimum),
         refit=refit,
+        generator=generator,
     )
-    return gp_optimizer(domain, dense, acquisition, retention, generator, pending=pending)

@@ -1,0 +1,34 @@
+"""A draw from a joint Gaussian whose covariance may be singular to rounding."""
+
+from __future__ import annotations
+
+import torch
+from botorch.posteriors import GPyTorchPosterior
+from torch import Generator, Tensor
+
+JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
+"""Shares of the largest variance, added to the diagonal of a covariance until it can be factorized:
+neighbours on a fine grid differ by less than rounding."""
+
+
+def joint_draw(posterior: GPyTorchPosterior, generator: Generator) -> tuple[Tensor, Tensor]:
+    """One draw of all rows together, and their mean, ``n`` each.
+
+    Args:
+        posterior: Of ``n`` rows, one output and no batch.
+        generator: Source of the draw.
+
+    Raises:
+        ValueError: if the covariance is not positive semi-definite.
+    """
+    mean, covar = posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
+    largest, unit = covar.diagonal().max(), torch.eye(len(covar)).to(covar)
+    for jitter in JITTERS:
+        root, info = torch.linalg.cholesky_ex(covar + jitter * largest * unit)
+        if info == 0:
+            normal = torch.randn(len(mean), dtype=mean.dtype, generator=generator)
+            return mean + root @ normal.to(mean), mean
+    raise ValueError(
+        "Expected a positive semi-definite posterior covariance. Got one that is not, by more than "
+        f"{JITTERS[-1]:g} of its largest variance."
+    )
