@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel
 from scipy.stats import norm
 
 from tvbo.acquisition import Box, Choices, Situation, ThompsonSampling
-from tvbo.acquisition.thompson import DrawnValues
 from tvbo.columns import Columns
 from tvbo.models import IncrementalGP, StreamingGP
 
@@ -114,9 +114,13 @@ def test_the_best_action_is_a_copy():
 
 
 def test_a_drawn_function_is_known_at_its_candidates_only():
-    drawn = DrawnValues(two_armed(), TWO, torch.tensor([1.0, 2.0]))
-    with pytest.raises(NotImplementedError, match="at its candidates only"):
-        drawn(TWO.unsqueeze(-2))
+    domain = Choices(TWO)
+    now = situation(domain)
+    drawn = ThompsonSampling()(two_armed(), now)
+    rows = now.rows(TWO.flip(0)).unsqueeze(-2)
+    assert torch.equal(drawn(rows), drawn.values.flip(0))
+    with pytest.raises(InputDataError):
+        drawn(now.rows(TWO[:1] + 0.1).unsqueeze(-2))
 
 
 def test_a_negative_beta():
@@ -124,9 +128,9 @@ def test_a_negative_beta():
         ThompsonSampling(-1.0)
 
 
-@pytest.mark.parametrize("bad", [0, -3])
+@pytest.mark.parametrize("bad", [0, -3, 2.5])
 def test_no_candidates(bad):
-    with pytest.raises(ValueError, match=f"Expected num_candidates >= 1. Got {bad}"):
+    with pytest.raises(ValueError, match=f"num_candidates, a whole number >= 1. Got {bad}"):
         ThompsonSampling(num_candidates=bad)
 
 

@@ -65,8 +65,16 @@ def choices_of(optimizer, n, delay=0, fate=lambda trial: "tell"):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("how", ["given", "every-round", "every-fourth"])
-@pytest.mark.parametrize("where", ["finite", "box"])
+@pytest.mark.parametrize(
+    ("where", "how"),
+    [
+        ("finite", "given"),
+        ("finite", "every-round"),
+        ("finite", "every-fourth"),
+        ("box", "given"),
+        ("box", "every-round"),
+    ],
+)
 def test_without_delay_the_choices_are_those_of_the_undelayed_form(form, where, how):
     """Bit for bit."""
     recipe, options, plain = FORMS[form]
@@ -250,7 +258,7 @@ def test_a_delay_that_is_none(problem, bad):
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("recipe", [recipes.gp_ucb_sdf, recipes.gp_ts_sdf])
 def test_a_minimum_that_is_not_finite(recipe, bad):
-    with pytest.raises(ValueError, match="least value of the function, finite"):
+    with pytest.raises(ValueError, match="least value of the function, a finite number"):
         recipe(minimum=bad, choices=CHOICES, covar_module=rbf(), noise_variance=NOISE)
 
 

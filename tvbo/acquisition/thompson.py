@@ -12,6 +12,7 @@ from torch.quasirandom import SobolEngine
 
 from tvbo.acquisition.beta import BetaSchedule, as_beta_schedule
 from tvbo.acquisition.situation import Situation
+from tvbo.finite_set import FiniteSet
 from tvbo.models.draws import draw_function
 
 
@@ -34,12 +35,13 @@ class DrawnValues(AcquisitionFunction):
         return self.candidates[self.values.argmax()].clone().unsqueeze(0)
 
     def forward(self, X: Tensor) -> Tensor:
-        """Refused: what was drawn is known at the candidates only, see :meth:`best`.
+        """Values at rows that begin with a candidate, ``b`` for ``b x 1 x d'``.
 
         Raises:
-            NotImplementedError: always.
+            InputDataError: if an action is none of the candidates: the draw is not known there.
         """
-        raise NotImplementedError("A drawn function is known at its candidates only.")
+        actions = X[..., 0, : self.candidates.shape[-1]]
+        return self.values[FiniteSet(self.candidates).index(actions)]
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,10 @@ class ThompsonSampling:
 
     def __post_init__(self):
         as_beta_schedule(self.beta)
-        if self.num_candidates < 1:
-            raise ValueError(f"Expected num_candidates >= 1. Got {self.num_candidates}.")
+        if self.num_candidates < 1 or self.num_candidates != int(self.num_candidates):
+            raise ValueError(
+                f"Expected num_candidates, a whole number >= 1. Got {self.num_candidates}."
+            )
 
     def __call__(self, model: Model, situation: Situation) -> DrawnValues:
         """A function drawn for this round.

@@ -78,8 +78,10 @@ class Minimum(Pending):
     value: float
 
     def __post_init__(self):
-        if not math.isfinite(self.value):
-            raise ValueError(f"Expected the least value of the function, finite. Got {self.value}.")
+        if not isinstance(self.value, int | float) or not math.isfinite(self.value):
+            raise ValueError(
+                f"Expected the least value of the function, a finite number. Got {self.value!r}."
+            )
 
     def outcomes(self, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:
         """The value for each."""
