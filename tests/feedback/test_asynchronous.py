@@ -212,6 +212,18 @@ def test_what_is_no_outcome_fails_with_its_reason(function, reason):
         assert math.isnan(r.reward)
 
 
+def test_an_outcome_that_the_optimizer_refuses_fails():
+    optimizer = recipes.rexp3(choices=CHOICES, block=7, reward_bounds=(0.0, 1.0))
+    with Threads(1) as executor:
+        history = go(
+            lambda trial: 50.0 if trial.id == 2 else 0.5, optimizer, executor, 4, max_pending=1
+        )
+    assert statuses(history) == {1: "told", 2: "failed", 3: "told", 4: "told"}
+    [lost] = optimizer.closed.lost
+    assert lost.reason == history.rounds[2].reason
+    assert lost.reason == "Expected Y within reward_bounds (0.0, 1.0). Got 50.0."
+
+
 def test_the_noise_variance_is_told():
     optimizer = Watched()
     with Threads(1) as executor:
@@ -244,6 +256,101 @@ def test_a_trial_expires_and_its_late_outcome_is_dropped():
     assert history.counts["expired"] == optimizer.closed.num_expired >= 1
     assert history.counts["told"] + history.counts["expired"] == 20
     assert 2 not in [call[1] for call in optimizer.calls if call[0] == "tell"]
+
+
+class Releasing(Watched):
+    """Evaluations that hang are released once so many trials expired."""
+
+    def __init__(self, after=math.inf):
+        super().__init__()
+        self.after, self.released, self.begun = after, threading.Event(), []
+
+    def expire(self, trial, reason="past its deadline"):
+        super().expire(trial, reason)
+        if self.closed.num_expired >= self.after:
+            self.released.set()
+
+    def hang(self, *trial_ids):
+        def measure(trial):
+            self.begun.append(trial.id)
+            if trial.id in trial_ids:
+                self.released.wait(30)
+            return 1.0
+
+        return measure
+
+
+def test_an_evaluation_that_hangs_keeps_its_slot():
+    class Counting(Threads):
+        def submit(self, function, *args):
+            under_way.append(1 + sum(not future.done() for future in futures))
+            futures.append(super().submit(function, *args))
+            return futures[-1]
+
+    futures, under_way, optimizer = [], [], Releasing()
+    with Counting(2) as executor:
+        history = go(
+            optimizer.hang(2), optimizer, executor, 300, max_pending=2, timeout=0.5, times=pause
+        )
+        optimizer.released.set()
+    assert statuses(history) == {i: "expired" if i == 2 else "told" for i in range(1, 301)}
+    assert sorted(optimizer.begun) == list(range(1, 301))
+    assert max(under_way) == 2
+
+
+def pause():
+    """Long enough that 300 of them outlast the time-out."""
+    time.sleep(0.003)
+    return 1.0
+
+
+def test_a_slot_is_free_again_when_what_hung_ends():
+    optimizer = Releasing(after=2)
+    with Threads(2) as executor:
+        history = go(optimizer.hang(1, 2), optimizer, executor, 10, max_pending=2, timeout=0.4)
+    ends = {i: "expired" if i < 3 else "told" for i in range(1, 11)}
+    assert statuses(history) == ends
+    assert optimizer.closed.num_told == 8
+
+
+def test_if_all_hang_the_rest_is_not_lost():
+    optimizer, history = Releasing(), AsyncHistory()
+    with Threads(2) as executor:
+        with pytest.raises(TimeoutError, match=r"within 0.3 s. Got 2 that hang .* trials \[1, 2\]"):
+            go(
+                optimizer.hang(1, 2),
+                optimizer,
+                executor,
+                12,
+                max_pending=2,
+                timeout=0.3,
+                history=history,
+            )
+        optimizer.released.set()
+    assert sorted(optimizer.begun) == [1, 2]
+    assert statuses(history) == {1: "expired", 2: "expired"}
+    with Threads(2) as executor:
+        go(square, optimizer, executor, 10, max_pending=2, history=history)
+    assert history.counts == {"expired": 2, "told": 10, "open": 0}
+
+
+def test_trials_queued_behind_what_hangs_stay_open():
+    optimizer, history = Releasing(), AsyncHistory()
+    with Threads(1) as executor:
+        with pytest.raises(TimeoutError, match=r"Got 1 that hang .* trials \[1\]"):
+            go(
+                optimizer.hang(1),
+                optimizer,
+                executor,
+                50,
+                max_pending=3,
+                timeout=0.3,
+                history=history,
+            )
+        optimizer.released.set()
+    assert optimizer.begun == [1]
+    assert statuses(history) == {i: "expired" if i < 4 else "open" for i in range(1, 6)}
+    assert [trial.id for trial in optimizer.open_trials] == [4, 5]
 
 
 # What stops a run.
@@ -468,8 +575,11 @@ def test_an_evaluation_cancelled_by_others_is_no_failure():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"num_trials": 0}, "num_trials and max_pending >= 1. Got 0 and 4"),
-        ({"max_pending": 0}, "num_trials and max_pending >= 1. Got 3 and 0"),
+        ({"num_trials": 0}, "Expected num_trials to be a whole number >= 1. Got 0"),
+        ({"num_trials": 2.5}, "Expected num_trials to be a whole number >= 1. Got 2.5"),
+        ({"num_trials": math.nan}, "Expected num_trials to be a whole number >= 1. Got nan"),
+        ({"max_pending": 0}, "Expected max_pending to be a whole number >= 1. Got 0"),
+        ({"max_pending": 1.5}, "Expected max_pending to be a whole number >= 1. Got 1.5"),
         ({"timeout": 0.0}, "timeout > 0 seconds. Got 0"),
         ({"timeout": math.nan}, "timeout > 0 seconds. Got nan"),
     ],
@@ -478,6 +588,16 @@ def test_numbers_that_are_refused(wrong, message):
     given = {"num_trials": 3, "max_pending": 4} | wrong
     with Threads(1) as executor, pytest.raises(ValueError, match=message):
         run_async(square, Watched(), executor, **given)
+
+
+def test_another_optimizers_history_is_refused_before_an_ask():
+    history, another = AsyncHistory(), Watched()
+    with Threads(1) as executor:
+        go(square, Watched(), executor, 3, history=history)
+        with pytest.raises(ValueError, match="Got one with 3 trials told; here 0"):
+            go(square, another, executor, 3, history=history)
+    assert another.calls == []
+    assert len(history) == 3
 
 
 def test_what_is_no_executor_is_refused():

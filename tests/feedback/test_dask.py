@@ -1,7 +1,9 @@
 """Against a real cluster of four processes, one of which is killed."""
 
+from concurrent.futures import BrokenExecutor, CancelledError
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -75,6 +77,24 @@ def test_jobs_of_a_reproduction(cluster, evaluations):
         assert done == [2 * job for job in range(20)]
         with pytest.raises(ValueError, match="Got -1"):
             spread(evaluations.double_unless_negative, [1, -1, 2], executor, "", progress=False)
+
+
+def test_what_the_body_cancels_is_its_own(cluster):
+    with (
+        pytest.raises(CancelledError, match="not of Dask"),
+        dask_executor(cluster.scheduler_address),
+    ):
+        raise CancelledError("not of Dask")
+
+
+def test_workers_that_died_are_a_broken_executor(cluster):
+    from distributed.scheduler import KilledWorker
+
+    with (
+        pytest.raises(BrokenExecutor, match="Dask lost workers by their work"),
+        dask_executor(cluster.scheduler_address),
+    ):
+        raise KilledWorker("job", SimpleNamespace(address="tcp://127.0.0.1:1"), 3)
 
 
 @pytest.mark.parametrize("address", ["", "nowhere", "http://127.0.0.1:1", "tcp://127.0.0.1:x"])

@@ -149,6 +149,37 @@ def test_losses_are_as_frequent_as_asked_and_move_no_other_delay():
     assert whole[arrived].mean() == pytest.approx(whole[~arrived].mean(), abs=0.25)
 
 
+@pytest.mark.parametrize(
+    ("delay", "mean", "deviation"),
+    [
+        (ExponentialDelay(1.0), 1.0, 1.0),
+        (GeometricDelay(0.1), 9.0, 90**0.5),
+    ],
+    ids=["exponential", "geometric"],
+)
+def test_losses_tell_nothing_of_the_delay_by_default(delay, mean, deviation):
+    """The mean of the outcomes that arrive, within three standard errors."""
+    lossy = draws(LossyDelay(delay, 0.5))
+    arrived = lossy[np.isfinite(lossy)]
+    assert arrived.mean() == pytest.approx(mean, abs=3 * deviation / len(arrived) ** 0.5)
+    lost = np.isinf(lossy)
+    assert lost.mean() == pytest.approx(0.5, abs=3 * 0.5 / NUM**0.5)
+
+
+@pytest.mark.parametrize("make", [lambda g: g, lambda g: torch.Generator().manual_seed(3)])
+def test_losses_and_delays_from_one_stream(make):
+    """One generator, or two with one seed: losses would go with the delays."""
+    generator = torch.Generator().manual_seed(3)
+    with pytest.raises(ValueError, match="generator of their own for losses. Got one in the state"):
+        LossyDelay(ExponentialDelay(1.0, generator=make(generator)), 0.5, generator=generator)
+
+
+@pytest.mark.parametrize("inner", [5.0, LossyDelay(ConstantDelay(1), 0.2)], ids=["number", "lossy"])
+def test_losses_of_what_is_no_delay_or_lossy(inner):
+    with pytest.raises(TypeError, match="Expected a delay that loses nothing. Got "):
+        LossyDelay(inner, 0.2)
+
+
 @pytest.mark.parametrize(("probability", "lost"), [(0.0, 0), (1.0, 50)])
 def test_nothing_or_everything_lost(probability, lost):
     assert np.isinf(draws(LossyDelay(ConstantDelay(1), probability), 50)).sum() == lost
@@ -193,6 +224,11 @@ def test_bad_parameters(make):
 def test_bad_log(log):
     with pytest.raises(InputDataError, match="Expected at least one delay, all >= 0"):
         ResampledDelay(log)
+
+
+def test_a_number_in_place_of_a_distribution():
+    with pytest.raises(TypeError, match="Expected a distribution of torch. Got 5.0"):
+        DistributionDelay(5.0)
 
 
 def test_a_distribution_of_two_numbers():

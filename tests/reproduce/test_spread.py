@@ -2,7 +2,7 @@
 
 import os
 import signal
-from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -142,6 +142,21 @@ def test_each_job_has_one_thread(pool, jobs):
     assert os.getpid() not in {process for process, _ in there}
 
 
+def test_a_worker_has_its_threads_back_after_a_job(jobs):
+    class Worker(Executor):
+        def submit(self, function, *args):
+            torch.set_num_threads(2)
+            future = Future()
+            future.set_result(function(*args))
+            after.append(torch.get_num_threads())
+            return future
+
+    after = []
+    done = spread(jobs.process_and_threads, [0, 1], Worker(), "", False)
+    assert [threads for _, threads in done] == [1, 1]
+    assert after == [2, 2]
+
+
 def test_tensors_pass_without_a_file_for_each(pool, jobs):
     [values] = spread(jobs.many_tensors, [3000], pool, "", False)
     assert torch.equal(torch.cat(values), torch.arange(3000, dtype=torch.float64))
@@ -150,6 +165,20 @@ def test_tensors_pass_without_a_file_for_each(pool, jobs):
 def test_a_job_that_fails_fails_all(pool, jobs):
     with pytest.raises(ValueError, match="Got -1"):
         spread(jobs.double_unless_negative, [1, -1, 2], pool, "", False)
+
+
+def test_a_job_that_others_cancelled_is_a_broken_executor(jobs):
+    class Cancelling(ThreadPoolExecutor):
+        def submit(self, function, *args):
+            future = Future()
+            future.cancel()
+            return future
+
+    with (
+        Cancelling(1) as executor,
+        pytest.raises(BrokenExecutor, match="The executor cancelled a job"),
+    ):
+        spread(jobs.double_unless_negative, [1, 2], executor, "", False)
 
 
 def test_jobs_not_begun_are_cancelled(jobs):

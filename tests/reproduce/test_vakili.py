@@ -307,3 +307,8 @@ def test_figures_from_run_to_picture(name):
 def test_no_trials():
     with pytest.raises(ValueError, match="Expected trials >= 1. Got 0"):
         vakili_fig2(trials=0, progress=False, setting=SMALL)
+
+
+def test_last_tenth_of_fewer_than_ten_rounds_is_the_last_one():
+    rows = torch.tensor([[4.0, 3.0, 2.0, 1.0]], dtype=torch.float64)
+    assert vakili_figures._result(rows)["mean_regret_of_last_tenth"] == 1.0

@@ -120,6 +120,11 @@ def test_parameters_out_of_range(field, value):
         SubExponentialDelay(**parameters)
 
 
+def test_no_scale_for_a_delay_that_varies():
+    with pytest.raises(ValueError, match=r"Expected b > 0 .* Got b=0 and xi=9"):
+        SubExponentialDelay(50.0, 9.0, 0.0)
+
+
 @pytest.mark.parametrize("probability", [0.0, 1.1, math.nan])
 def test_probability_of_success_out_of_range(probability):
     with pytest.raises(ValueError, match="probability of success in"):

@@ -6,13 +6,16 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 import torch
 from torch import Tensor
 
 from tvbo.optimizers.trial import Trial
+
+if TYPE_CHECKING:
+    from tvbo.optimizers import Optimizer
 
 Status = Literal["open", "told", "failed", "expired", "skipped"]
 
@@ -27,7 +30,8 @@ class AsyncRound:
         reward: The outcome told; NaN where there is none.
         reason: Why it failed or expired.
         ask_seconds: Time that asking took; 0 for a trial that was open before the run.
-        evaluation_seconds: Time from submitting to the result, or to giving it up.
+        evaluation_seconds: Time from submitting to the result, or to giving it up; waiting for a
+            worker is part of it.
     """
 
     trial: Trial
@@ -44,7 +48,7 @@ class AsyncHistory:
 
     Args:
         rounds: By id of the trial.
-        busy_seconds: Sum of the time that evaluations took, seen from outside.
+        busy_seconds: Sum of the time from submitting a trial to its result, or to giving it up.
         slot_seconds: Time of the run times the number of trials that may be pending.
         counts: Number of trials by status.
     """
@@ -57,6 +61,28 @@ class AsyncHistory:
     def __len__(self) -> int:
         return len(self.rounds)
 
+    def check(self, optimizer: Optimizer) -> None:
+        """Raise unless an optimizer's next trials can be noted here.
+
+        Raises:
+            ValueError: if more trials ended here than there, or one that is open there has ended
+                here or is another one, so that the history is another optimizer's.
+        """
+        for trial in optimizer.open_trials:
+            self._check_open(trial)
+        closed = optimizer.closed
+        numbers = {
+            "told": closed.num_told,
+            "failed": closed.num_failed,
+            "expired": closed.num_expired,
+        }
+        for status, number in numbers.items():
+            if self.counts[status] > number:
+                raise ValueError(
+                    f"Expected a history of the same optimizer. Got one with {self.counts[status]} "
+                    f"trials {status}; here {number}."
+                )
+
     def begin(self, trial: Trial, ask_seconds: float) -> None:
         """Note a trial as open; one that is evaluated again keeps what asking took.
 
@@ -64,11 +90,16 @@ class AsyncHistory:
             ValueError: if the trial of this id is another one, so that the history is another
                 optimizer's.
         """
-        known = self.rounds.get(trial.id)
-        if known is None:
+        self._check_open(trial)
+        if trial.id not in self.rounds:
             self.rounds[trial.id] = AsyncRound(trial, ask_seconds=ask_seconds)
             self.counts["open"] += 1
-        elif known.status != "open" or not known.trial.asks_the_same(trial):
+
+    def _check_open(self, trial: Trial) -> None:
+        known = self.rounds.get(trial.id)
+        if known is None:
+            return
+        if known.status != "open" or not known.trial.asks_the_same(trial):
             raise ValueError(
                 f"Expected a history of the same optimizer. Got one in which trial {trial.id} is "
                 f"{known.trial}, {known.status}; here it is {trial}."
@@ -101,9 +132,18 @@ class AsyncHistory:
         return len(self.rounds) - self.counts["open"]
 
     @property
-    def capacity(self) -> float:
-        """Share of the time of all slots in which an evaluation was under way; NaN before a run."""
+    def slots_filled(self) -> float:
+        """Share of the time of all slots in which a trial was submitted and not back.
+
+        That it waits for a worker counts as well, so this says nothing of the workers where
+        ``max_pending`` is above their number. NaN before a run.
+        """
         return self.busy_seconds / self.slot_seconds if self.slot_seconds else math.nan
+
+    @property
+    def X(self) -> Tensor:
+        """Chosen actions, ``n x d``."""
+        return torch.cat([r.trial.X for r in self.rounds.values()])
 
     @property
     def reward(self) -> Tensor:

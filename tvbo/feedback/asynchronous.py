@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import queue
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor, Future
-from dataclasses import dataclass
+from concurrent.futures import BrokenExecutor, Executor
 from typing import TYPE_CHECKING
 
+from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from tvbo.feedback.async_history import AsyncHistory
 from tvbo.feedback.async_progress import AsyncProgress
-from tvbo.feedback.evaluation import ProblemFunction, check_executor, collect, submit
+from tvbo.feedback.evaluation import ProblemFunction, check_executor, collect
 from tvbo.feedback.interrupt import HeldInterrupt
-from tvbo.optimizers.trial import Trial
+from tvbo.feedback.slots import Evaluation, Slots
+from tvbo.theory.arguments import check_count
 
 if TYPE_CHECKING:
     # At run time the optimizers import the pending policies of this package.
@@ -40,10 +40,11 @@ def run_async(
 ) -> AsyncHistory:
     """Ask, submit, and tell whatever comes back first, with ``max_pending`` evaluations under way.
 
-    The optimizer is only ever called here, in the calling thread; every outcome that has arrived is
-    told before the next ask. Trials that it holds open at the start, such as those of an
-    interrupted run, are submitted first and count. A trial whose evaluation raises, or returns what
-    is no finite number, fails with that reason.
+    The optimizer is only ever called here, in the calling thread, and no other thread may call it
+    meanwhile: it is not made for several. Every outcome that has arrived is told before the next
+    ask. Trials that it holds open at the start, such as those of an interrupted run, are submitted
+    first and count. A trial whose evaluation raises, or returns what is no finite number, or a
+    number that the optimizer refuses, fails with that reason.
 
     Ctrl-C takes effect between two calls of the optimizer; a second one at once. Evaluations not
     begun are cancelled, outcomes that have arrived are told, all other trials stay open: call this
@@ -62,8 +63,11 @@ def run_async(
         times: Gives the present time for an ask; None counts rounds.
         contexts: Gives the present context for an ask; None where there are none.
         timeout: Seconds from submitting a trial until it expires. Its evaluation is cancelled, or
-            if it has begun, goes on in its worker, and what it gives is dropped. None waits.
-        history: Where to note what happens, also if this raises; default a new one.
+            if it has begun, goes on in its worker and keeps its place among the ``max_pending``
+            until it ends; what it gives is dropped. None waits. Dask does not say what has begun:
+            there the place is given away, and trials may expire behind a worker that hangs.
+        history: Where to note what happens, also if this raises; default a new one. That of an
+            earlier run of the same optimizer goes on.
         progress: Show a progress bar.
         label: What the bar says; default the name of the optimizer's class.
 
@@ -71,18 +75,19 @@ def run_async(
         UserWarning: if several trials are to be open at a time, but the optimizer ignores those.
 
     Raises:
-        ValueError: if ``num_trials`` or ``max_pending`` is not positive, or ``timeout`` is not.
+        ValueError: if ``num_trials`` or ``max_pending`` is no whole number above 0, ``timeout`` is
+            not positive, or ``history`` is another optimizer's.
         TypeError: if ``executor`` is none, or ``problem_function`` cannot be sent to its processes.
         BrokenExecutor: if the executor lost its workers.
+        TimeoutError: if all places are taken by evaluations that hang: past their ``timeout``, and
+            for one more ``timeout`` none of them ended. All other trials stay open. A worker that
+            hangs is not ended here; a ``with`` over an executor waits for it.
 
     Example:
         >>> with ThreadPoolExecutor(4) as executor:
         ...     run_async(measure, optimizer, executor, num_trials=100, max_pending=4)
     """
-    if num_trials < 1 or max_pending < 1:
-        raise ValueError(
-            f"Expected num_trials and max_pending >= 1. Got {num_trials} and {max_pending}."
-        )
+    check_count(num_trials=num_trials, max_pending=max_pending)
     if timeout is not None and not timeout > 0:
         raise ValueError(f"Expected a timeout > 0 seconds. Got {timeout}.")
     check_executor(executor, problem_function)
@@ -94,29 +99,17 @@ def run_async(
             stacklevel=2,
         )
     history = AsyncHistory() if history is None else history
+    history.check(optimizer)
     label = type(optimizer).__name__ if label is None else label
-    loop = _Loop(problem_function, optimizer, executor, num_trials, max_pending, timeout, history)
+    slots = Slots(executor, problem_function, max_pending, timeout)
+    loop = _Loop(optimizer, slots, num_trials, timeout, history)
     started = time.perf_counter()
     try:
-        with AsyncProgress(num_trials, label, progress) as bar, HeldInterrupt(loop.wake) as held:
+        with AsyncProgress(num_trials, label, progress) as bar, HeldInterrupt(slots.wake) as held:
             loop.run(times, contexts, bar, held)
     finally:
         history.slot_seconds += max_pending * (time.perf_counter() - started)
     return history
-
-
-@dataclass(eq=False)
-class _Evaluation:
-    """A trial that was submitted."""
-
-    trial: Trial
-    future: Future
-    submitted: float
-    ended: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        return (time.perf_counter() if self.ended is None else self.ended) - self.submitted
 
 
 class _Loop:
@@ -124,30 +117,19 @@ class _Loop:
 
     def __init__(
         self,
-        problem_function: ProblemFunction,
         optimizer: Optimizer,
-        executor: Executor,
+        slots: Slots,
         num_trials: int,
-        max_pending: int,
         timeout: float | None,
         history: AsyncHistory,
     ):
-        self._problem_function = problem_function
         self._optimizer = optimizer
-        self._executor = executor
+        self._slots = slots
         self._left = num_trials
-        self._max_pending = max_pending
         self._timeout = timeout
         self._history = history
         self._ended_before = history.num_ended
         self._resumed = deque(optimizer.open_trials)
-        self._pending: dict[int, _Evaluation] = {}
-        # Its put is reentrant: workers and the handler of interrupts call it at any moment.
-        self._arrived: queue.SimpleQueue[_Evaluation | None] = queue.SimpleQueue()
-
-    def wake(self) -> None:
-        """End a wait, so that an interrupt takes effect."""
-        self._arrived.put(None)
 
     def run(
         self,
@@ -158,11 +140,13 @@ class _Loop:
     ) -> None:
         """All trials; what is still pending when something goes wrong stays open."""
         try:
-            while self._left or self._pending:
-                may_submit = self._left and len(self._pending) < self._max_pending
-                self._take_in(wait=not may_submit)
+            while self._left > 0 or self._slots.awaits:
+                may_submit = self._left > 0 and self._slots.has_room
+                for evaluation in self._slots.arrivals(wait=not may_submit):
+                    self._settle(evaluation)
                 held.take_effect()
-                self._expire_overdue()
+                for evaluation in self._slots.overdue():
+                    self._expire(evaluation)
                 if may_submit:
                     self._submit(times, contexts)
                 self._show(bar)
@@ -182,45 +166,25 @@ class _Loop:
     def _show(self, bar: AsyncProgress) -> None:
         bar.show(self._history.num_ended - self._ended_before, self._history)
 
-    def _take_in(self, wait: bool) -> None:
-        """Tell all that has arrived, in the order in which it came; first wait for something."""
-        try:
-            self._settle(self._arrived.get(wait, self._patience() if wait else None))
-            while True:
-                self._settle(self._arrived.get_nowait())
-        except queue.Empty:
-            return
-
-    def _patience(self) -> float | None:
-        """Seconds until the first trial is overdue."""
-        if self._timeout is None:
-            return None
-        oldest = next(iter(self._pending.values()))
-        return max(0.0, oldest.submitted + self._timeout - time.perf_counter())
-
-    def _settle(self, evaluation: _Evaluation | None) -> None:
-        if evaluation is None or self._pending.get(evaluation.trial.id) is not evaluation:
-            # A wake-up; or an outcome that is too late.
-            return
-        # Whatever tell may raise, it is not told twice.
-        del self._pending[evaluation.trial.id]
-        trial, seconds = evaluation.trial, evaluation.seconds
+    def _settle(self, evaluation: Evaluation) -> None:
         evaluated = collect(evaluation.future)
-        if evaluated.fault:
-            self._optimizer.fail(trial, evaluated.fault)
-            self._history.end(trial, "failed", seconds, reason=evaluated.fault)
+        fault = evaluated.fault
+        if not fault:
+            try:
+                self._optimizer.tell(evaluation.trial, evaluated.Y, evaluated.Yvar)
+            except InputDataError as error:
+                # Refused again if the trial were evaluated again.
+                fault = str(error)
+        if fault:
+            self._optimizer.fail(evaluation.trial, fault)
+            self._history.end(evaluation.trial, "failed", evaluation.seconds, reason=fault)
         else:
-            self._optimizer.tell(trial, evaluated.Y, evaluated.Yvar)
-            self._history.end(trial, "told", seconds, reward=evaluated.Y)
+            self._history.end(evaluation.trial, "told", evaluation.seconds, reward=evaluated.Y)
 
-    def _expire_overdue(self) -> None:
-        while self._pending and self._timeout is not None and self._patience() == 0:
-            evaluation = next(iter(self._pending.values()))
-            del self._pending[evaluation.trial.id]
-            evaluation.future.cancel()
-            reason = f"no outcome within {self._timeout:g} s"
-            self._optimizer.expire(evaluation.trial, reason)
-            self._history.end(evaluation.trial, "expired", evaluation.seconds, reason=reason)
+    def _expire(self, evaluation: Evaluation) -> None:
+        reason = f"no outcome within {self._timeout:g} s"
+        self._optimizer.expire(evaluation.trial, reason)
+        self._history.end(evaluation.trial, "expired", evaluation.seconds, reason=reason)
 
     def _submit(
         self, times: Callable[[], float] | None, contexts: Callable[[], Tensor] | None
@@ -237,21 +201,12 @@ class _Loop:
         self._history.begin(trial, seconds)
         if trial.skipped:
             self._history.end(trial, "skipped")
-            return
-        future = submit(self._executor, self._problem_function, trial)
-        evaluation = _Evaluation(trial, future, time.perf_counter())
-        self._pending[trial.id] = evaluation
-        future.add_done_callback(lambda _: self._note(evaluation))
-
-    def _note(self, evaluation: _Evaluation) -> None:
-        evaluation.ended = time.perf_counter()
-        self._arrived.put(evaluation)
+        else:
+            self._slots.submit(trial)
 
     def _stop(self, error: BaseException) -> None:
         """Cancel what has not begun, tell what has arrived, and leave the rest open."""
-        for evaluation in self._pending.values():
-            evaluation.future.cancel()
-        for evaluation in list(self._pending.values()):
+        for evaluation in self._slots.withdraw():
             if not evaluation.future.done() or evaluation.future.cancelled():
                 self._history.end(evaluation.trial, "open", evaluation.seconds)
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, CancelledError, Executor
+from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
 
 CONNECT_SECONDS = 10.0
@@ -17,6 +17,9 @@ def dask_executor(address: str, timeout: float = CONNECT_SECONDS) -> Iterator[Ex
     A worker that dies costs nothing but time: the scheduler gives its work to another one. Work
     that takes several workers with it (Dask's ``allowed-failures``, by default 3) fails instead.
 
+    Dask does not say whether work has begun, and a task that was cancelled goes on in its worker.
+    Evaluations that may hang need a limit of their own, in the function.
+
     Whoever has a ``distributed.Client`` already takes ``client.get_executor(pure=False)``; without
     ``pure=False``, Dask takes work that looks the same for work that is done.
 
@@ -28,8 +31,8 @@ def dask_executor(address: str, timeout: float = CONNECT_SECONDS) -> Iterator[Ex
     Raises:
         ModuleNotFoundError: if the extra ``dask`` is not installed.
         ConnectionError: if no scheduler answers at the address.
-        BrokenExecutor: in place of what Dask raises in the body, if workers died of their work, or
-            the scheduler is gone.
+        BrokenExecutor: in place of Dask's ``KilledWorker`` in the body, if workers died of their
+            work.
 
     Example:
         >>> with dask_executor("tcp://10.0.0.5:8786") as executor:  # doctest: +SKIP
@@ -58,9 +61,7 @@ def dask_executor(address: str, timeout: float = CONNECT_SECONDS) -> Iterator[Ex
         executor = client.get_executor(pure=False)
         try:
             yield executor
-        except (KilledWorker, CancelledError) as error:
-            raise BrokenExecutor(
-                f"Dask lost its work, with its workers or its scheduler: {error}"
-            ) from error
+        except KilledWorker as error:
+            raise BrokenExecutor(f"Dask lost workers by their work: {error}") from error
         finally:
             executor.shutdown(wait=False)

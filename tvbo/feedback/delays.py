@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -14,9 +15,13 @@ from torch.distributions import Distribution
 
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import default_generator, seeded
+from tvbo.theory.arguments import check_not_negative, check_positive
 
 DELAY_SEED = 2_718_281
 """Neither that of optimizers nor that of problems: a delay tells nothing of action or noise."""
+
+LOSS_SEED = 3_141_592
+"""Not that of delays: with one seed for both, the outcomes that arrive would be the slow ones."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +29,19 @@ class Delay(ABC):
     """Independent delays, one for each trial number, in the unit of time.
 
     Trial ``i`` has the ``i``-th draw, in whatever order they are looked up and however often: runs
-    of several algorithms with equal seeds meet the same delays.
+    of several algorithms with equal seeds meet the same delays. Not so where something else draws
+    from the generator too; and what draws from another one in the same state goes with the delays.
 
     Args:
-        generator: Source of the delays, best not shared; default a fresh one with a fixed seed.
+        generator: Source of the delays, for this one alone; default a fresh one with a fixed seed.
     """
 
+    _seed: ClassVar[int] = DELAY_SEED
     generator: Generator | None = field(default=None, kw_only=True, repr=False, compare=False)
     _drawn: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        object.__setattr__(self, "generator", default_generator(self.generator, DELAY_SEED))
+        object.__setattr__(self, "generator", default_generator(self.generator, self._seed))
 
     def __call__(self, trial: Trial) -> float:
         """Time from the trial until its outcome arrives; infinite where it never does."""
@@ -67,8 +74,7 @@ class ConstantDelay(Delay):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 <= self.time < math.inf:
-            raise ValueError(f"Expected a finite time >= 0. Got {self.time}.")
+        check_not_negative(time=self.time)
 
     @property
     def mean(self) -> float:
@@ -96,8 +102,7 @@ class PoissonDelay(Delay):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 <= self.rate < math.inf:
-            raise ValueError(f"Expected a finite rate >= 0. Got {self.rate}.")
+        check_not_negative(rate=self.rate)
 
     @property
     def mean(self) -> float:
@@ -157,8 +162,7 @@ class ExponentialDelay(Delay):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 < self.rate < math.inf:
-            raise ValueError(f"Expected a finite rate > 0. Got {self.rate}.")
+        check_positive(rate=self.rate)
 
     @property
     def mean(self) -> float:
@@ -181,6 +185,7 @@ class DistributionDelay(Delay):
         distribution: Of one number.
 
     Raises:
+        TypeError: if it is no distribution of torch.
         BotorchTensorDimensionError: if it is of several numbers.
         InputDataError: at the trial where a draw is negative or NaN.
 
@@ -192,6 +197,8 @@ class DistributionDelay(Delay):
 
     def __post_init__(self):
         super().__post_init__()
+        if not isinstance(self.distribution, Distribution):
+            raise TypeError(f"Expected a distribution of torch. Got {self.distribution!r}.")
         shape = self.distribution.batch_shape + self.distribution.event_shape
         if shape.numel() != 1:
             raise BotorchTensorDimensionError(
@@ -252,23 +259,32 @@ class LossyDelay(Delay):
     """Some outcomes never arrive, whichever they are; the others as ``delay`` says.
 
     Args:
-        delay: Delay of those that arrive.
+        delay: Delay of those that arrive, with a generator of its own.
         probability: That an outcome gets lost, in [0, 1].
 
     Raises:
-        ValueError: if ``probability`` lies outside [0, 1].
+        TypeError: if ``delay`` is none, or lossy: losses p and q are one of 1 - (1 - p)(1 - q).
+        ValueError: if ``probability`` lies outside [0, 1], or the generators are one, or in one
+            state: losses would go with delays.
 
     Example:
         >>> LossyDelay(PoissonDelay(50), probability=0.05)
     """
 
+    _seed: ClassVar[int] = LOSS_SEED
     delay: Delay
     probability: float
 
     def __post_init__(self):
         super().__post_init__()
+        if not isinstance(self.delay, Delay) or isinstance(self.delay, LossyDelay):
+            raise TypeError(f"Expected a delay that loses nothing. Got {self.delay!r}.")
         if not 0 <= self.probability <= 1:
             raise ValueError(f"Expected probability in [0, 1]. Got {self.probability}.")
+        if torch.equal(self.generator.get_state(), self.delay.generator.get_state()):
+            raise ValueError(
+                "Expected a generator of their own for losses. Got one in the state of the delay's."
+            )
 
     @property
     def mean(self) -> float | None:

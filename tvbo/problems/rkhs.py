@@ -73,8 +73,9 @@ class RKHSFunction(StaticFunction):
         r"""The interpolation of a Gaussian process at uniform random points.
 
         With :math:`K = L L^\top` and a standard normal ``z``, the draw is :math:`L z`, its
-        interpolation has weights :math:`L^{-\top} z`, and its norm is that of ``z``: about the root
-        of ``num_centers``, up to the jitter of ``L``.
+        interpolation has weights :math:`L^{-\top} z`, and its norm is that of ``z``: at most about
+        the root of ``num_centers``. It is less where points are so near to each other, for the
+        kernel, that the jitter of ``L`` counts; :attr:`norm` says what it is.
 
         Args:
             choices: ``n x d``, the actions; the points lie in the box that they span.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import TypeVar
@@ -40,6 +40,9 @@ def spread(
 
     Returns:
         The results, in the order of the jobs.
+
+    Raises:
+        BrokenExecutor: if the executor lost jobs, such as one of Dask whose scheduler is gone.
     """
     with _one_thread():
         if executor is None:
@@ -50,6 +53,8 @@ def spread(
         try:
             done = progress_bar(futures, label, shown=progress)
             return [pickle.loads(future.result()) for future in done]
+        except CancelledError as error:
+            raise BrokenExecutor(f"The executor cancelled a job. {error}".rstrip()) from error
         finally:
             for future in futures:
                 future.cancel()
@@ -69,10 +74,9 @@ def worker_processes(workers: int) -> ProcessPoolExecutor:
 
 
 def _do(function: bytes, job: bytes) -> bytes:
-    """A job in a worker, which has no other use for threads."""
-    if torch.get_num_threads() != 1:
-        torch.set_num_threads(1)
-    return pickle.dumps(pickle.loads(function)(pickle.loads(job)))
+    """A job in a worker, which others may use for other work."""
+    with _one_thread():
+        return pickle.dumps(pickle.loads(function)(pickle.loads(job)))
 
 
 def _end_at_interrupt() -> None:

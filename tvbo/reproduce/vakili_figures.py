@@ -252,7 +252,7 @@ def _result(rows: Tensor) -> dict[str, float | None]:
         "R_T": mean,
         "standard_error": error,
         "R_T/2": rows[:, : rows.shape[1] // 2].sum(dim=1).mean().item(),
-        "mean_regret_of_last_tenth": rows[:, -(rows.shape[1] // 10) :].mean().item(),
+        "mean_regret_of_last_tenth": rows[:, -max(1, rows.shape[1] // 10) :].mean().item(),
     }
 
 

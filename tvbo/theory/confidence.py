@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -58,6 +58,7 @@ class Width:
         return self.offset + self.multiplier * standard_deviation
 
 
+@runtime_checkable
 class WidthRule(Protocol):
     """Says how wide the bounds are at the end of a round."""
 

@@ -31,7 +31,7 @@ class SubExponentialDelay:
         b: In rounds; 0 as well for a delay that is constant.
 
     Raises:
-        ValueError: if one of them is negative or not finite.
+        ValueError: if one of them is negative or not finite, or ``b`` is 0 and ``xi`` is not.
     """
 
     mean: float
@@ -40,6 +40,11 @@ class SubExponentialDelay:
 
     def __post_init__(self):
         check_not_negative(mean=self.mean, xi=self.xi, b=self.b)
+        if self.b == 0 < self.xi:
+            raise ValueError(
+                "Expected b > 0 for a delay that is not constant: with 0 nothing would be added to "
+                f"its mean. Got b=0 and xi={self.xi}."
+            )
 
     @classmethod
     def constant(cls, delay: float) -> SubExponentialDelay:

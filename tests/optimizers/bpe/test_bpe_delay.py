@@ -11,7 +11,7 @@ from tvbo.acquisition import Choices
 from tvbo.optimizers import TrialError
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.bpe.delays import NO_DELAY
-from tvbo.theory import SubExponentialDelay, estimate_delay
+from tvbo.theory import SubExponentialDelay, SubExponentialTail, estimate_delay
 from tvbo.theory.confidence import FiniteSetWidth, FixedWidth
 
 NOISE = 0.04
@@ -214,8 +214,9 @@ def test_told_noise_enters_the_bounds(choices, kernel):
 def test_noise_of_zero_is_refused_and_the_trial_stays_open(choices, kernel):
     optimizer = make(choices, kernel)
     trial = optimizer.ask()
-    with pytest.raises(InputDataError, match="Yvar > 0"):
-        optimizer.tell(trial, 1.0, Yvar=0.0)
+    for noise in (0.0, 1e-13):
+        with pytest.raises(InputDataError, match="Yvar >= 1e-12, .* Got "):
+            optimizer.tell(trial, 1.0, Yvar=noise)
     assert optimizer.open_trials == (trial,)
     optimizer.tell(trial, 1.0)
 
@@ -290,6 +291,28 @@ def test_estimated_rounds_outlast_poisson_delays(choices, kernel):
     assert optimizer.rounds[1].num_arrived >= optimizer.rounds[1].q
 
 
+def test_estimate_with_the_bound_that_holds(choices, kernel):
+    """The larger term of ψ instead of the smaller, from the same estimate."""
+    lengths = []
+    for delay in (EstimatedDelay(), EstimatedDelay(bound=SubExponentialTail)):
+        optimizer = make(choices, kernel, horizon=400, delay=delay)
+        trials = [optimizer.ask() for _ in range(19)]
+        for n in (3, 7, 9, 10):
+            optimizer.tell(trials[n], 0.0)  # 15, 11, 9 and 8 asks after their own
+        optimizer.ask()
+        optimizer.ask()
+        lengths.append(optimizer.plan.length)
+    estimate = estimate_delay([15, 11, 9, 8], [19 - n for n in range(20) if n not in (3, 7, 9, 10)])
+    larger = estimate.mean + max(
+        estimate.xi * math.sqrt(2 * math.log(1.5 * 400 / 0.05)),
+        2 * estimate.b * math.log(1.5 * 400 / 0.05),
+    )
+    q = math.ceil(math.sqrt(400 * 20))
+    assert lengths[0] == q + math.ceil(estimate.upper_bound(400, 0.1))
+    assert lengths[1] == q + math.ceil(larger)
+    assert lengths[1] > lengths[0]
+
+
 def test_asks_beyond_the_horizon(choices, kernel):
     optimizer = make(choices, kernel, horizon=3)
     trials = [optimizer.ask() for _ in range(3)]
@@ -310,18 +333,20 @@ def test_kernel_is_held_fixed(choices, kernel):
     assert optimizer.covar_module.lengthscale.item() == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"noise_variance": 0.0}, "noise_variance > 0"),
-        ({"horizon": 0}, "horizon to be a whole number"),
-        ({"delta": 1.0}, "delta in"),
-    ],
-)
-def test_parameters_out_of_range(choices, kernel, parameters, message):
-    given = {"noise_variance": NOISE, "horizon": 10} | parameters
-    with pytest.raises(ValueError, match=message):
-        BPEDelay(Choices(choices), kernel, **given)
+def test_waiting_rule_of_the_users_own(choices, kernel):
+    class Longer:
+        """One ask longer for each outcome that has come."""
+
+        def shortest(self, horizon, delta):
+            return 3.0
+
+        def wait(self, horizon, delta, arrived, awaited):
+            return 3.0 + len(arrived)
+
+    optimizer = make(choices, kernel, delay=Longer())
+    assert optimizer.plan.length == 13
+    drive(optimizer, 14)
+    assert optimizer.plan.length == 32 + 3 + 13
 
 
 def test_maximizer_is_kept(kernel):

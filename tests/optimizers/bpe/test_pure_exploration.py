@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -73,6 +74,19 @@ def test_finite_width_on_a_box(kernel):
 def test_neither_bounds_nor_choices(kernel):
     with pytest.raises(ValueError, match="either bounds"):
         bpe_delay(covar_module=kernel, noise_variance=0.01, horizon=5)
+
+
+@pytest.mark.parametrize("width", [torch.tensor(6.0), torch.tensor([6]), np.float32(6)])
+def test_numbers_of_other_kinds(choices, kernel, width):
+    optimizer = bpe(
+        choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width=width
+    )
+    assert optimizer.width == FixedWidth(6.0)
+
+
+def test_width_in_letters(choices, kernel):
+    with pytest.raises(TypeError, match="Expected a width.* Got '6'"):
+        bpe(choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width="6")
 
 
 def test_width_out_of_range(choices, kernel):

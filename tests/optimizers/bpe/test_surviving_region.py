@@ -116,7 +116,7 @@ def test_maximizer_is_left(finished):
 def test_variances_against_the_dense_formula(kernel, generator):
     region = SurvivingRegion(Box(UNIT), kernel, NOISE, generator)
     for _ in range(70):
-        region.choose(generator)
+        region.condition(region.choose(generator))
     chosen = region.chosen.numpy()
     deviation = dense(chosen, np.zeros(70), region.X.numpy())[1]
     np.testing.assert_allclose(region.variance.numpy(), deviation**2, atol=1e-10, rtol=0)

@@ -10,7 +10,28 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
+from tvbo.models.streaming.innovations import CERTAIN
 from tvbo.theory.confidence import Width
+
+LEAST_NOISE = 10 * CERTAIN
+"""Share of the largest prior variance: with less, rounding may make the covariance of a long
+round's outcomes indefinite."""
+
+
+def check_noise(name: str, variance: float, max_variance: float) -> None:
+    """Raise ``InputDataError`` where a noise variance is too small for :class:`RoundBounds`.
+
+    Args:
+        name: Of the variance, for the message.
+        variance: In squared units of the reward.
+        max_variance: The largest prior variance.
+    """
+    least = LEAST_NOISE * max_variance
+    if variance < least:
+        raise InputDataError(
+            f"Expected {name} >= {least:.3g}, {LEAST_NOISE:g} of the largest prior variance: with "
+            f"less, rounding outdoes the noise. Got {variance:g}."
+        )
 
 
 @dataclass(frozen=True, eq=False)

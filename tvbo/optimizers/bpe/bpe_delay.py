@@ -6,18 +6,25 @@ from copy import copy, deepcopy
 
 import pandas as pd
 import torch
-from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
 from tvbo.acquisition import Box, Choices
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.bpe.bounds import RoundBounds
-from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay, KnownDelay, WaitingRule
-from tvbo.optimizers.bpe.rounds import FinishedRound, Preview, rounds_to_frame
+from tvbo.optimizers.bpe.bounds import RoundBounds, check_noise
+from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay, WaitingRule, waiting_rule
+from tvbo.optimizers.bpe.rounds import (
+    CurrentRound,
+    FinishedRound,
+    Outcome,
+    Preview,
+    rounds_to_frame,
+)
 from tvbo.optimizers.bpe.surviving_region import SurvivingRegion
 from tvbo.optimizers.bpe.surviving_set import SurvivingSet
+from tvbo.optimizers.recommendation import Recommendation
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import copy_of
 from tvbo.theory.arguments import check_count, check_positive, check_probability
@@ -44,11 +51,12 @@ class BPEDelay(Optimizer):
     Args:
         domain: A finite set, or a box: see :class:`SurvivingRegion` for what is exact there.
         covar_module: The kernel, held fixed; the prior mean is zero.
-        noise_variance: λ², in squared units of the reward, for outcomes told without their own.
+        noise_variance: λ², in squared units of the reward, for outcomes told without their own; at
+            least 1e-12 of the largest prior variance.
         horizon: T, the number of asks.
         delta: Probability of failure δ, in (0, 1).
-        delay: How late outcomes may be, in rounds of asking. None: learned, by
-            :class:`EstimatedDelay`.
+        delay: How late outcomes may be, in rounds of asking, or a rule that says so at the start of
+            each round. None: learned, by :class:`EstimatedDelay`.
         width: How wide the bounds are; None is :class:`tvbo.theory.PriorDrawWidth`.
             :class:`tvbo.theory.FiniteSetWidth` and :class:`tvbo.theory.CompactSetWidth` are those
             of the theorems, and need the function's norm.
@@ -56,10 +64,11 @@ class BPEDelay(Optimizer):
 
     Attributes:
         num_rounds: R, the number of rounds, or an upper bound of it where delays are estimated.
-        plan: The round in progress.
-        bounds: Those of the latest round that ended with outcomes; None before.
 
     Raises:
+        TypeError: if ``delay`` is neither bound nor rule, or ``width`` no rule.
+        BotorchTensorDimensionError: if the kernel has a batch.
+        InputDataError: if ``noise_variance`` is too small for the kernel.
         ValueError: if a parameter is out of range, the kernel gives no finite variances, or the
             width is not made for the domain.
     """
@@ -71,7 +80,7 @@ class BPEDelay(Optimizer):
         noise_variance: float,
         horizon: int,
         delta: float = 0.1,
-        delay: DelayBound | EstimatedDelay | None = None,
+        delay: DelayBound | WaitingRule | None = None,
         width: WidthRule | None = None,
         generator: Generator | None = None,
     ):
@@ -82,9 +91,17 @@ class BPEDelay(Optimizer):
         self.noise_variance, self.horizon, self.delta = float(noise_variance), int(horizon), delta
         self.covar_module = deepcopy(covar_module).to(torch.float64).eval().requires_grad_(False)
         self.delay = EstimatedDelay() if delay is None else delay
-        known = not isinstance(self.delay, EstimatedDelay)
-        self._waiting: WaitingRule = KnownDelay(self.delay) if known else self.delay
+        self._waiting = waiting_rule(self.delay)
         self.width = PriorDrawWidth() if width is None else width
+        if not isinstance(self.width, WidthRule):
+            raise TypeError(
+                f"Expected a width, such as FixedWidth(6.0) of tvbo.theory. Got {width!r}."
+            )
+        if len(covar_module.batch_shape) > 0:
+            raise BotorchTensorDimensionError(
+                "Expected a kernel without a batch. "
+                f"Got batch_shape={tuple(covar_module.batch_shape)}."
+            )
         self.num_rounds = len(
             exploration_rounds(self.horizon, self._waiting.shortest(self.horizon, delta))
         )
@@ -94,13 +111,25 @@ class BPEDelay(Optimizer):
             self._region = SurvivingRegion(
                 domain, self.covar_module, self.noise_variance, self.generator
             )
+        check_noise("noise_variance", self.noise_variance, self._region.max_variance)
         self.width.width(self._exploration(num_arrived=1))
-        self.bounds: RoundBounds | None = None
+        self._bounds: RoundBounds | None = None
         self._rounds: list[FinishedRound] = []
+        self._chosen: Tensor | None = None
         self._asked: dict[int, int] = {}
         self._delays: list[int] = []
         self._lost: list[int] = []
-        self._begin(None, first=1)
+        self._round = self._plan(None, first=1)
+
+    @property
+    def plan(self) -> ExplorationRound:
+        """The round in progress."""
+        return self._round.plan
+
+    @property
+    def bounds(self) -> RoundBounds | None:
+        """Those of the latest round that ended with outcomes; None before."""
+        return self._bounds
 
     @property
     def rounds(self) -> tuple[FinishedRound, ...]:
@@ -131,6 +160,32 @@ class BPEDelay(Optimizer):
         record, bounds = self._end(region, copy_of(self.generator))
         return Preview(record, region.X.clone(), bounds)
 
+    def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
+        """The action of largest posterior mean among those left. Nothing changes by it.
+
+        It is as if the round in progress ended now, as in :meth:`preview`, and rests on its
+        outcomes alone, those of the latest round that had some if none has come: look at the
+        standard deviation. On a box the action is searched for, near the best of the pool.
+
+        Args:
+            context: None: there are no contexts.
+            t: The time that it bears; it plays no other part. None is that of the latest ask.
+
+        Raises:
+            InputDataError: if no outcome has come within its round, or ``t`` is not finite.
+            BotorchTensorDimensionError: if a context is given.
+        """
+        self._check_context(context)
+        region = copy(self._region)
+        _, bounds = self._end(region, copy_of(self.generator))
+        bounds = self._bounds if bounds is None else bounds
+        if bounds is None:
+            raise InputDataError("Expected an outcome that came within its round. Got none yet.")
+        X = region.highest(bounds)
+        with torch.no_grad():
+            mean, deviation = bounds.moments(X)
+        return Recommendation(X, mean.item(), deviation.item(), self._time_of(t))
+
     def to_frame(self) -> pd.DataFrame:
         """The rounds that have ended, one row for each."""
         return rounds_to_frame(self._rounds)
@@ -149,45 +204,51 @@ class BPEDelay(Optimizer):
         return super().ask(t, context)
 
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
-        if round_number == self._first + self.plan.length:
-            record, bounds = self._end(self._region, self.generator)
-            self._rounds.append(record)
-            self.bounds = self.bounds if bounds is None else bounds
-            self._begin(self.plan, round_number)
-        return self._region.choose(self.generator)
+        if round_number == self._round.first + self.plan.length:
+            self._turn(round_number)
+        self._chosen = self._region.choose(self.generator)
+        return self._chosen
 
-    def _judge(self, trial: Trial) -> Trial:
-        number = self._num_asked + 1
-        if number == self._first:
-            self._first_trial = trial.id
-        self._asked[trial.id] = number
-        return trial
+    def _open_trial(self, trial: Trial) -> Trial:
+        # Only now: an ask that broke half-way was none. One that is attached is not the round's.
+        if trial.X is self._chosen:
+            self._region.condition(trial.X)
+            self._asked[trial.id] = self._num_asked
+            self._round.first_trial = self._round.first_trial or trial.id
+            self._chosen = None
+        return super()._open_trial(trial)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         noise = self.noise_variance if observation.Yvar is None else observation.Yvar.item()
-        if noise <= 0:
-            raise InputDataError(f"Expected Yvar > 0: the posterior needs noise. Got {noise}.")
+        check_noise("Yvar", noise, self._region.max_variance)
         number = self._asked.pop(trial.id, None)
         if number is None:
             return
         self._delays.append(self._num_asked - number)
-        if number >= self._first:
-            self._arrived[number - self._first] = (observation.Y.item(), noise)
+        if number >= self._round.first:
+            self._round.arrived[number] = Outcome(trial.X, observation.Y.item(), noise)
 
     def _forget(self, trial: Trial) -> None:
         number = self._asked.pop(trial.id, None)
         if number is not None:
             self._lost.append(self._num_asked - number)
 
-    def _begin(self, previous: ExplorationRound | None, first: int) -> None:
-        """Plan a round whose first ask is the one with this number."""
+    def _turn(self, first: int) -> None:
+        """End the round in progress; the next one begins with the ask of this number."""
+        region = copy(self._region)
+        record, bounds = self._end(region, self.generator)
+        following = self._plan(self.plan, first)
+        self._region, self._round = region, following
+        self._bounds = self._bounds if bounds is None else bounds
+        self._rounds.append(record)
+
+    def _plan(self, previous: ExplorationRound | None, first: int) -> CurrentRound:
+        """A round whose first ask is the one with this number."""
         awaited = [first - 1 - number for number in self._asked.values()] + self._lost
-        self._upper_bound = self._waiting.wait(self.horizon, self.delta, self._delays, awaited)
+        upper_bound = self._waiting.wait(self.horizon, self.delta, self._delays, awaited)
         remaining = self.horizon - first + 1
-        self.plan = next_round(self.horizon, self._upper_bound, previous, remaining)
-        self._first = first
-        self._first_trial = 0
-        self._arrived: dict[int, tuple[float, float]] = {}
+        plan = next_round(self.horizon, upper_bound, previous, remaining)
+        return CurrentRound(plan, upper_bound, first)
 
     def _end(
         self, region: SurvivingSet | SurvivingRegion, generator: Generator
@@ -195,8 +256,8 @@ class BPEDelay(Optimizer):
         """Remove what the outcomes that arrived rule out."""
         before, num_chosen = region.size, len(region.chosen)
         bounds = threshold = deviation = None
-        if self._arrived:
-            bounds = self._bounds(region.chosen)
+        if self._round.arrived:
+            bounds = self._from_outcomes()
             threshold, deviation = region.remove(bounds, generator)
         else:
             region.start()
@@ -204,10 +265,10 @@ class BPEDelay(Optimizer):
             number=self.plan.number,
             q=self.plan.q,
             length=self.plan.length,
-            upper_bound=self._upper_bound,
-            first_trial=self._first_trial,
+            upper_bound=self._round.upper_bound,
+            first_trial=self._round.first_trial,
             num_chosen=num_chosen,
-            num_arrived=len(self._arrived),
+            num_arrived=len(self._round.arrived),
             size_before=before,
             size_after=region.size,
             multiplier=None if bounds is None else bounds.width.multiplier,
@@ -217,12 +278,13 @@ class BPEDelay(Optimizer):
         )
         return record, bounds
 
-    def _bounds(self, chosen: Tensor) -> RoundBounds:
-        # In the order of asking: the order of arrival changes nothing, not even rounding.
-        places = sorted(self._arrived)
-        Y, noise = torch.tensor([self._arrived[k] for k in places], dtype=torch.float64).unbind(-1)
-        width = self.width.width(self._exploration(len(places)))
-        return RoundBounds.given(self.covar_module, chosen[places], Y, noise, width)
+    def _from_outcomes(self) -> RoundBounds:
+        outcomes = self._round.outcomes
+        X = torch.cat([each.X for each in outcomes])
+        Y = X.new_tensor([each.Y for each in outcomes])
+        noise = X.new_tensor([each.noise for each in outcomes])
+        width = self.width.width(self._exploration(len(outcomes)))
+        return RoundBounds.given(self.covar_module, X, Y, noise, width)
 
     def _exploration(self, num_arrived: int) -> Exploration:
         return Exploration(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tvbo.theory.delay_estimate import estimate_delay
 from tvbo.theory.delays import SubExponentialDelay
@@ -12,6 +12,7 @@ from tvbo.theory.delays import SubExponentialDelay
 NO_DELAY = SubExponentialDelay.constant(0.0)
 
 
+@runtime_checkable
 class DelayBound(Protocol):
     """Knows how late an outcome may be; such as :class:`tvbo.theory.SubExponentialDelay`."""
 
@@ -19,6 +20,7 @@ class DelayBound(Protocol):
         """Rounds of asking within which each of ``horizon`` outcomes should have come."""
 
 
+@runtime_checkable
 class WaitingRule(Protocol):
     """Says at the start of a round how long to wait."""
 
@@ -52,6 +54,27 @@ class KnownDelay:
         return self.delay.upper_bound(horizon, delta)
 
 
+def waiting_rule(delay: DelayBound | WaitingRule) -> WaitingRule:
+    """The rule itself, or the one that waits for as long as a bound says.
+
+    Raises:
+        TypeError: if it is neither.
+    """
+    if isinstance(delay, WaitingRule):
+        return delay
+    if isinstance(delay, DelayBound):
+        return KnownDelay(delay)
+    raise TypeError(
+        "Expected how late outcomes may be, such as SubExponentialDelay.poisson(50) or "
+        f"SubExponentialDelay.constant(50) of tvbo.theory. Got {delay!r}."
+    )
+
+
+def as_printed(delay: SubExponentialDelay) -> SubExponentialDelay:
+    """The parameters as they are: their bound is the paper's, as printed."""
+    return delay
+
+
 @dataclass(frozen=True)
 class EstimatedDelay:
     r"""Learns :math:`E[\tau], \xi, b` anew at the start of each round.
@@ -68,9 +91,15 @@ class EstimatedDelay:
 
     Args:
         first: For the first round.
+        bound: How long to wait, given the estimate: as printed, or
+            :class:`tvbo.theory.SubExponentialTail`, which holds for all outcomes at once.
+
+    Example:
+        >>> EstimatedDelay(bound=SubExponentialTail)
     """
 
     first: DelayBound = NO_DELAY
+    bound: Callable[[SubExponentialDelay], DelayBound] = as_printed
 
     def shortest(self, horizon: int, delta: float) -> float:
         """No wait at all."""
@@ -82,4 +111,4 @@ class EstimatedDelay:
         """From the estimate."""
         if not arrived and not awaited:
             return self.first.upper_bound(horizon, delta)
-        return estimate_delay(arrived, awaited).upper_bound(horizon, delta)
+        return self.bound(estimate_delay(arrived, awaited)).upper_bound(horizon, delta)

@@ -3,12 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 
 import pandas as pd
 from torch import Tensor
 
 from tvbo.optimizers.bpe.bounds import RoundBounds
+from tvbo.theory.exploration_rounds import ExplorationRound
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One that arrived within its round.
+
+    Args:
+        X: The action that it is of, ``1 x d``.
+        Y: The reward.
+        noise: Its noise variance.
+    """
+
+    X: Tensor
+    Y: float
+    noise: float
+
+
+@dataclass
+class CurrentRound:
+    """The round in progress.
+
+    Args:
+        plan: How long it will be.
+        upper_bound: How long an outcome is expected to take at most, in rounds of asking.
+        first: Number of its first ask.
+        first_trial: Id of its first trial; 0 before there is one.
+        arrived: Outcomes that came, by the number of their ask.
+    """
+
+    plan: ExplorationRound
+    upper_bound: float
+    first: int
+    first_trial: int = 0
+    arrived: dict[int, Outcome] = field(default_factory=dict)
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """In the order of asking: that of arrival changes nothing, not even rounding."""
+        return [self.arrived[number] for number in sorted(self.arrived)]
 
 
 @dataclass(frozen=True)

@@ -112,15 +112,43 @@ class SurvivingRegion:
             self.variance = self.covar_module(self.X, diag=True).clone()
 
     def choose(self, generator: Generator) -> Tensor:
-        """The action of largest variance that is found, ``1 x d``."""
+        """The action of largest variance that is found, ``1 x d``.
+
+        It counts as chosen once it is passed to :meth:`condition`.
+        """
         best = self.variance.max()
         alike = torch.nonzero(self.variance >= best - TIE * self.max_variance).squeeze(-1)
         place = int(alike[torch.randint(len(alike), (1,), generator=generator)])
         point = self.X[place : place + 1]
         if self._count > 0:
             point = self._climb(point, self._variance_at)
-        self._condition(point)
         return point.clone()
+
+    def condition(self, X: Tensor) -> None:
+        """Take a point of the region, ``1 x d``, for chosen: variances are given it, too."""
+        count = self._count
+        self._make_room(count + 1)
+        with torch.no_grad():
+            cross = to_dense(self.covar_module(self.chosen, X))
+            white = torch.linalg.solve_triangular(
+                self._root[:count, :count], cross, upper=False
+            ).squeeze(-1)
+            variance = self.covar_module(X, diag=True).squeeze() - white.square().sum()
+            scale = (variance + self.noise_variance).sqrt()
+            row = to_dense(self.covar_module(X, self.X)).squeeze(0)
+        row = (row - white @ self._V[:count]) / scale
+        self._points[count] = X
+        self._root[count, :count] = white
+        self._root[count, count] = scale
+        self._V[count] = row
+        self.variance -= row.square()
+        self._count = count + 1
+
+    def highest(self, bounds: RoundBounds) -> Tensor:
+        """The point of largest posterior mean that is found in the region, ``1 x d``."""
+        with torch.no_grad():
+            best = bounds.moments(self.X)[0].argmax()
+        return self._climb(self.X[best : best + 1], lambda X: bounds.moments(X)[0])
 
     def remove(self, bounds: RoundBounds, generator: Generator) -> tuple[float, float]:
         """Keep the part whose upper bound reaches the largest lower bound; begin a round.
@@ -187,25 +215,6 @@ class SurvivingRegion:
             upper=False,
         )
         return self.covar_module(X, diag=True) - white.square().sum(dim=0)
-
-    def _condition(self, point: Tensor) -> None:
-        count = self._count
-        self._make_room(count + 1)
-        with torch.no_grad():
-            cross = to_dense(self.covar_module(self.chosen, point))
-            white = torch.linalg.solve_triangular(
-                self._root[:count, :count], cross, upper=False
-            ).squeeze(-1)
-            variance = self.covar_module(point, diag=True).squeeze() - white.square().sum()
-            scale = (variance + self.noise_variance).sqrt()
-            row = to_dense(self.covar_module(point, self.X)).squeeze(0)
-        row = (row - white @ self._V[:count]) / scale
-        self._points[count] = point
-        self._root[count, :count] = white
-        self._root[count, count] = scale
-        self._V[count] = row
-        self.variance -= row.square()
-        self._count = count + 1
 
     def _make_room(self, needed: int) -> None:
         count = self._count

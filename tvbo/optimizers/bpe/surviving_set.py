@@ -88,12 +88,37 @@ class SurvivingSet:
         self._V = self.X.new_empty(0, self.size)
 
     def choose(self, generator: Generator) -> Tensor:
-        """The action of largest variance, ``1 x d``; ties are broken at random."""
+        """The action of largest variance, ``1 x d``; ties are broken at random.
+
+        It counts as chosen once it is passed to :meth:`condition`.
+        """
         best = self.variance.max() - TIE * self.max_variance
         alike = torch.nonzero(self.variance >= best).squeeze(-1)
         place = int(alike[torch.randint(len(alike), (1,), generator=generator)])
-        self._condition(place)
         return self.X[place : place + 1].clone()
+
+    def condition(self, X: Tensor) -> None:
+        """Take an action that is left, ``1 x d``, for chosen: variances are given it, too."""
+        place = int(torch.nonzero((self.X == X).all(dim=-1)))
+        count = len(self._chosen)
+        if count == len(self._V):
+            V = self._V.new_empty(enough_room(count, count + 1), self.size)
+            V[:count] = self._V
+            self._V = V
+        row = self._row(place)
+        if count > 0:
+            held = self._V[:count]
+            row = row - held[:, place] @ held
+        row = row / (self.variance[place] + self.noise_variance).sqrt()
+        self._V[count] = row
+        self.variance -= row.square()
+        self._chosen.append(place)
+
+    def highest(self, bounds: RoundBounds) -> Tensor:
+        """The action of largest posterior mean among those left, ``1 x d``."""
+        with torch.no_grad():
+            best = bounds.moments(self.X)[0].argmax()
+        return self.X[best : best + 1].clone()
 
     def remove(self, bounds: RoundBounds, generator: Generator) -> tuple[float, float]:
         """Keep the actions whose upper bound reaches the largest lower bound; begin a round.
@@ -112,21 +137,6 @@ class SurvivingSet:
             self._covar = self._covar[kept][:, kept]
         self.start()
         return threshold.item(), deviation.max().item()
-
-    def _condition(self, place: int) -> None:
-        count = len(self._chosen)
-        if count == len(self._V):
-            V = self._V.new_empty(enough_room(count, count + 1), self.size)
-            V[:count] = self._V
-            self._V = V
-        row = self._row(place)
-        if count > 0:
-            held = self._V[:count]
-            row = row - held[:, place] @ held
-        row = row / (self.variance[place] + self.noise_variance).sqrt()
-        self._V[count] = row
-        self.variance -= row.square()
-        self._chosen.append(place)
 
     def _row(self, place: int) -> Tensor:
         if self._covar is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
 from tvbo.acquisition.domain import make_domain
-from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
-from tvbo.optimizers.bpe.delays import NO_DELAY, DelayBound
+from tvbo.optimizers.bpe import BPEDelay, DelayBound, WaitingRule
+from tvbo.optimizers.bpe.delays import NO_DELAY
 from tvbo.theory.confidence import FixedWidth, WidthRule
 
 
@@ -19,7 +21,7 @@ def bpe_delay(
     noise_variance: float,
     horizon: int,
     delta: float = 0.1,
-    delay: DelayBound | EstimatedDelay | None = None,
+    delay: DelayBound | WaitingRule | None = None,
     width: float | WidthRule | None = None,
     generator: Generator | None = None,
 ) -> BPEDelay:
@@ -36,7 +38,8 @@ def bpe_delay(
         horizon: T, the number of asks.
         delta: Probability of failure δ, in (0, 1).
         delay: How late outcomes may be, in rounds of asking, such as
-            :class:`tvbo.theory.SubExponentialDelay`. None learns it from what arrives.
+            :class:`tvbo.theory.SubExponentialDelay`, or a rule that says so for each round. None
+            learns it from what arrives, by :class:`tvbo.optimizers.EstimatedDelay`.
         width: How wide the bounds are: a number is the multiplier of the standard deviation;
             :class:`tvbo.theory.FiniteSetWidth` and :class:`tvbo.theory.CompactSetWidth` are those
             of Theorems 6.1 and 6.2. None is :class:`tvbo.theory.PriorDrawWidth`, which needs no
@@ -46,7 +49,11 @@ def bpe_delay(
     Raises:
         ValueError: unless exactly one of ``bounds`` and ``choices`` is given, if a parameter is
             out of range, or the width is not made for the domain.
+        TypeError: if ``delay`` or ``width`` is none.
+        BotorchTensorDimensionError: if the kernel has a batch.
     """
+    if isinstance(width, Tensor) and width.numel() == 1:
+        width = width.item()
     return BPEDelay(
         make_domain(bounds, choices),
         covar_module,
@@ -54,7 +61,7 @@ def bpe_delay(
         horizon,
         delta=delta,
         delay=delay,
-        width=FixedWidth(width) if isinstance(width, int | float) else width,
+        width=FixedWidth(width) if isinstance(width, Real) else width,
         generator=generator,
     )
 
