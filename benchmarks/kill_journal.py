@@ -1,8 +1,9 @@
 """A journaled run killed with ``kill -9`` at random moments, and what is there afterwards.
 
 Each process opens the run, goes on with it and says what was acknowledged, until it is killed:
-while it opens, replays, asks, tells or stores a snapshot. In the end the choices of the whole run
-are compared with those of one that was never stopped.
+while it opens, replays, asks, tells or stores a snapshot. Each outcome that was acknowledged must
+be in the journal with the value told. In the end the choices of the whole run are compared with
+those of one that was never stopped. Exits with 1 if anything was lost, damaged or differs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import tempfile
 import time
 from multiprocessing.connection import Connection
@@ -45,21 +47,30 @@ def optimizer() -> Optimizer:
     )
 
 
-def step(playing: Optimizer) -> list[float] | None:
-    """One ask, tell or failure, by the state of the optimizer alone; gives an action chosen."""
+Told = tuple[int, float]
+"""Number of a trial, and its outcome."""
+
+
+def step(playing: Optimizer) -> tuple[list[float] | None, Told | None]:
+    """One ask, tell or failure, by the state of the optimizer alone.
+
+    Returns:
+        An action that was chosen, or an outcome that was told.
+    """
     waiting = playing.open_trials
     if len(waiting) < OPEN:
-        return playing.ask().X[0].tolist()
+        return playing.ask().X[0].tolist(), None
     trial = waiting[1]
     if trial.id % 20 == 0:
         playing.fail(trial, "crash")
-    else:
-        playing.tell(trial, torch.sin(6 * trial.X.sum()).item() + 0.1 * (trial.id % 3 - 1))
-    return None
+        return None, None
+    outcome = torch.sin(6 * trial.X.sum()).item() + 0.1 * (trial.id % 3 - 1)
+    playing.tell(trial, outcome)
+    return None, (trial.id, outcome)
 
 
 def live(path: Path, says: Connection) -> None:
-    """Go on with the run for ever; say after each step how many outcomes it has been told."""
+    """Go on with the run for ever; say after each step what it was told in it."""
     snapshot.EVERY = EVERY
     if path.exists():
         playing = Optimizer.open(path)
@@ -67,12 +78,12 @@ def live(path: Path, says: Connection) -> None:
         playing = optimizer()
         playing.record(path)
     while True:
-        step(playing)
-        says.send(playing.closed.num_told)
+        _, told = step(playing)
+        says.send(told)
 
 
-def killed(path: Path, moment: float) -> int:
-    """Start a process, kill it at a moment, give the last number it said."""
+def killed(path: Path, moment: float) -> list[Told | None]:
+    """Start a process, kill it at a moment, give all that it said."""
     hears, says = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=live, args=(path, says))
     process.start()
@@ -80,13 +91,13 @@ def killed(path: Path, moment: float) -> int:
     time.sleep(moment)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    told = 0
+    said = []
     try:
         while hears.poll():
-            told = hears.recv()
+            said.append(hears.recv())
     except EOFError:
         pass
-    return told
+    return said
 
 
 def main() -> None:
@@ -100,17 +111,22 @@ def main() -> None:
     for _ in range(2 * OPEN):
         step(warm)
     draw = random.Random(0)
-    lost = damaged = silent = 0
+    damaged = silent = 0
+    acknowledged: dict[int, float] = {}
+    lost: set[int] = set()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.db"
         for _ in range(chosen.kills):
-            told = killed(path, draw.uniform(0.02, LONGEST))
-            silent += told == 0
+            said = killed(path, draw.uniform(0.02, LONGEST))
+            silent += not said
+            acknowledged |= dict(told for told in said if told is not None)
             if not path.exists():
                 continue
             with JournalReader(path) as journal:
                 damaged += journal.damage is not None
-                lost += max(0, told - int((trials_of(journal).state == "told").sum()))
+                trials = trials_of(journal).set_index("trial")
+            found = trials[trials.state == "told"].outcome.to_dict()
+            lost |= {number for number, Y in acknowledged.items() if found.get(number) != Y}
         with JournalReader(path) as journal:
             events = journal.num_good
             sessions = len(journal.sessions)
@@ -120,7 +136,7 @@ def main() -> None:
         opening = time.perf_counter() - started
         size = sum(file.stat().st_size for file in path.parent.glob("run.db*"))
         whole = optimizer()
-        played = [X for _ in range(events) if (X := step(whole)) is not None]
+        played = [X for _ in range(events) if (X := step(whole)[0]) is not None]
         different = sum(mine != [theirs] for mine, theirs in zip(played, actions, strict=True))
         different += sum(step(again) != step(whole) for _ in range(AFTERWARDS))
     figures = {
@@ -128,7 +144,8 @@ def main() -> None:
         "killed_before_a_word": silent,
         "openings": sessions,
         "events": events,
-        "acknowledged_tells_lost": lost,
+        "acknowledged_tells": len(acknowledged),
+        "acknowledged_tells_lost": len(lost),
         "damaged_journals": damaged,
         "choices_that_differ": different,
         "choices_compared": len(actions) + AFTERWARDS,
@@ -137,6 +154,8 @@ def main() -> None:
     }
     rows = [(name.replace("_", " "), f"{value:.4g}") for name, value in figures.items()]
     show("A run killed at random moments", ("measure", "value"), rows, figures, chosen.json)
+    if lost or damaged or different:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -91,9 +91,35 @@ def test_export_of_a_trial_that_was_open_before(tvbo, tmp_path):
     optimizer.record(tmp_path / "run.db")
     optimizer.tell(early, 0.5)
     assert tvbo("runs", "export", tmp_path / "run.db", "--csv", tmp_path / "out.csv")[0] == 0
+    table = pd.read_csv(tmp_path / "out.csv", float_precision="round_trip")
+    columns = ["trial", "how", "t", "action_0", "state", "outcome"]
+    row = [1, "before", 1.0, early.X.item(), "told", 0.5]
+    assert table[columns].values.tolist() == [row]
+    assert "trial 1 at t = 1, X =" in tvbo("runs", "show", tmp_path / "run.db")[1]
+
+
+def test_trials_that_were_open_before_are_known_from_the_beginning(tvbo, tmp_path):
+    optimizer = recipes.linear_ucb(choices=[[0.0], [1.0]], contexts=torch.eye(2).double())
+    asked = [optimizer.ask(context=torch.tensor([0.0, 1.0])) for _ in range(2)]
+    optimizer.record(tmp_path / "run.db")
+    assert "0 told, 2 open" in tvbo("runs", "show", tmp_path / "run.db")[1]
+    tvbo("runs", "export", tmp_path / "run.db", "--csv", tmp_path / "out.csv")
     table = pd.read_csv(tmp_path / "out.csv")
-    assert table[["trial", "state", "outcome"]].values.tolist() == [[1, "told", 0.5]]
-    assert "opened before" in tvbo("runs", "show", tmp_path / "run.db")[1]
+    assert table.trial.tolist() == [trial.id for trial in asked]
+    assert table[["context_0", "context_1"]].values.tolist() == [[0.0, 1.0]] * 2
+    assert tvbo("runs", "plot", tmp_path / "run.db", "--out", tmp_path / "out.png")[0] == 0
+
+
+@pytest.mark.parametrize("command", ["export", "plot"])
+@pytest.mark.parametrize("name", ["run.db", "other.csv", "run.db-wal"])
+def test_the_journal_is_not_written_over(tvbo, run, tmp_path, command, name):
+    (tmp_path / "other.csv").symlink_to(run)
+    option = {"export": "--csv", "plot": "--out"}[command]
+    before = run.read_bytes()
+    code, _, err = tvbo("runs", command, run, option, tmp_path / name)
+    assert code == 2
+    assert "Expected another file than the journal to write" in err
+    assert run.read_bytes() == before
 
 
 def test_plot(tvbo, run, tmp_path):

@@ -1,7 +1,5 @@
 """Which code an optimizer rests on."""
 
-import sys
-
 import torch
 
 import tvbo
@@ -14,28 +12,6 @@ def test_versions_and_threads_are_kept_track_of():
     assert now["tvbo"] == tvbo.__version__
     assert now["threads"] == str(torch.get_num_threads())
     assert environment.same(now, environment.environment([]))
-
-
-def test_user_modules_are_followed(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    (tmp_path / "top_of_mine.py").write_text("import math, torch\nfrom below_mine import f\n")
-    (tmp_path / "below_mine.py").write_text("def f():\n    pass\n")
-    (tmp_path / "beside_mine.py").write_text("")
-    then = environment.environment(["top_of_mine", "torch.nn", "tvbo.kernels"])
-    mine = {name for name in then if name.startswith("source of") and name != "source of tvbo"}
-    assert mine == {"source of top_of_mine", "source of below_mine"}
-    (tmp_path / "below_mine.py").write_text("def f():\n    return 1\n")
-    now = environment.environment(["top_of_mine"])
-    assert not environment.same(then, now)
-    old, new = then["source of below_mine"], now["source of below_mine"]
-    assert environment.changes(then, now) == f"source of below_mine was {old}, is {new}"
-    for name in ("top_of_mine", "below_mine"):
-        del sys.modules[name]
-
-
-def test_a_module_that_is_gone_is_a_difference():
-    assert environment.environment(["never_there"])["source of never_there"] == "missing"
 
 
 def test_modules_of_a_pickle(make_streaming):

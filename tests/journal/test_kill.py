@@ -27,8 +27,8 @@ def play_for_ever(run, make, play, words):
         os.write(words, f"{with_outcome}\n".encode())
 
 
-def killed_at_random(run, make, play) -> int:
-    """Play in a process that is killed; gives how many tells it has acknowledged."""
+def killed_at_random(run, make, play) -> tuple[int, float]:
+    """Play in a process that is killed; gives how many tells it has acknowledged, and when."""
     listens, speaks = os.pipe()
     child = os.fork()
     if child == 0:
@@ -40,24 +40,28 @@ def killed_at_random(run, make, play) -> int:
     os.close(speaks)
     with os.fdopen(listens, "rb") as pipe:
         said = pipe.readline()
-        time.sleep(random.uniform(0, LONGEST))
+        moment = random.uniform(0, LONGEST)
+        time.sleep(moment)
         os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
         said += pipe.read()
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     # The last line may have been cut off.
-    return max(int(line) for line in said.split(b"\n")[:-1])
+    return max(int(line) for line in said.split(b"\n")[:-1]), moment
 
 
 def test_every_acknowledged_tell_survives(run, make_streaming, play, monkeypatch):
     monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 20)
     # What is imported at first use is imported before the processes are made.
     play(make_streaming(), 4)
+    moments = []
     for _ in range(KILLS):
-        told = killed_at_random(run, make_streaming, play)
+        told, moment = killed_at_random(run, make_streaming, play)
+        moments.append(moment)
+        killed = f"killed {moments} s after the first word of each process"
         with JournalReader(run) as journal:
-            assert journal.damage is None
-            assert (trials_of(journal).state == "told").sum() >= told
+            assert journal.damage is None, killed
+            assert (trials_of(journal).state == "told").sum() >= told, killed
     optimizer = Optimizer.open(run)
     with JournalReader(run) as journal:
         steps = journal.num_good
@@ -65,5 +69,5 @@ def test_every_acknowledged_tell_survives(run, make_streaming, play, monkeypatch
     whole = make_streaming()
     asked = play(whole, steps)
     assert steps > 20
-    assert actions == [X for _, _, [[X]], _ in asked]
-    assert play(optimizer, 12) == play(whole, 12)
+    assert actions == [X for _, _, [[X]], _ in asked], killed
+    assert play(optimizer, 12) == play(whole, 12), killed

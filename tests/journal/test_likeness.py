@@ -1,5 +1,8 @@
 """A journal of another problem."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel
@@ -50,6 +53,64 @@ def test_what_was_asked_and_told_does_not_matter(make, play, tmp_path):
     play(one, 7)
     two.generator.manual_seed(7)
     check_likeness(one, two, tmp_path / "run.db")
+
+
+@pytest.mark.parametrize("delta", [0.1, 0.2])
+def test_what_was_planned_and_learned_does_not_matter(play, tmp_path, make_learning, delta):
+    def made(delta=0.1):
+        return recipes.bpe_delay(
+            choices=torch.linspace(0, 1, 10).unsqueeze(-1),
+            covar_module=MaternKernel(nu=2.5).double(),
+            noise_variance=0.01,
+            horizon=60,
+            delta=delta,
+        )
+
+    begun, learned = made(), make_learning()
+    play(begun, 50)
+    play(learned, 16)
+    assert learned.surrogate.newest_fit is not None
+    check_likeness(learned, make_learning(), tmp_path / "run.db")
+    if delta == 0.1:
+        check_likeness(begun, made(), tmp_path / "run.db")
+    else:
+        with pytest.raises(JournalError, match="differs in delta: it has 0.1, where 0.2"):
+            check_likeness(begun, made(delta), tmp_path / "run.db")
+
+
+class Scaled:
+    """A β of a user's, which keeps its argument to itself."""
+
+    def __init__(self, scale):
+        self._scale = scale
+        self.calls = 0
+
+    def __call__(self, t):
+        self.calls += 1
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "alike"),
+    [
+        (1.0, 1.0, True),
+        (1.0, 2.0, False),
+        (math.nan, math.nan, True),
+        (math.nan, 1.0, False),
+        (np.array([1.0, math.nan]), np.array([1.0, math.nan]), True),
+        (np.array([1.0, 2.0]), np.array([1.0, 3.0]), False),
+        (np.array(["a"]), np.array(["a"]), True),
+        ({1, 2}, {2, 1}, True),
+    ],
+)
+def test_arguments_of_a_class_of_ones_own(make_streaming, play, tmp_path, one, two, alike):
+    recorded, given = make_streaming(beta=Scaled(one)), make_streaming(beta=Scaled(two))
+    play(recorded, 3)
+    if alike:
+        check_likeness(recorded, given, tmp_path / "run.db")
+    else:
+        with pytest.raises(JournalError, match=r"differs in acquisition.*\.scale: it has"):
+            check_likeness(recorded, given, tmp_path / "run.db")
 
 
 def test_a_module_is_compared_beyond_its_state(tmp_path):

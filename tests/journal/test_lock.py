@@ -94,6 +94,16 @@ def test_a_forked_worker_that_lives_on_does_not_hold_the_lock(run, make_random):
     os.close(ends[0])
 
 
+@pytest.mark.parametrize("content", [None, b"no database " * 99], ids=["folder", "text"])
+def test_a_lock_that_cannot_be_made(recorded, content):
+    run = recorded(4)
+    lock = run.with_name("run.db-lock")
+    lock.unlink()
+    lock.mkdir() if content is None else lock.write_bytes(content)
+    with pytest.raises(JournalError, match="Expected a folder to write in, and an empty file"):
+        Optimizer.open(run)
+
+
 def test_closing_lets_go(run, make_random):
     optimizer = make_random()
     optimizer.record(run)

@@ -8,7 +8,8 @@ import torch
 
 from tvbo.journal import DamagedJournalWarning, JournalError, environment, opening
 from tvbo.journal.reading import JournalReader
-from tvbo.optimizers import Optimizer
+from tvbo.optimizers import GPOptimizer, Optimizer
+from tvbo.optimizers.random_search import RandomSearch
 
 
 def state(optimizer):
@@ -182,24 +183,42 @@ def test_read_only_can_be_recorded_elsewhere(recorded, make_random, play, tmp_pa
     assert play(optimizer, 8) == play(whole, 8)
 
 
-def test_a_file_that_exists_is_refused(run, make_random):
-    run.write_text("mine")
-    with pytest.raises(JournalError, match="Expected a new file to record in. Got .*run.db"):
-        make_random().record(run)
-    assert run.read_text() == "mine"
-
-
-def test_a_folder_that_does_not_exist_is_refused(tmp_path, make_random):
-    with pytest.raises(JournalError, match="Expected a file that can be made"):
-        make_random().record(tmp_path / "nowhere" / "run.db")
-
-
 def test_a_second_journal_is_refused(run, tmp_path, make_random):
     optimizer = make_random()
     optimizer.record(run)
     with pytest.raises(JournalError, match="Expected an optimizer without a journal"):
         optimizer.record(tmp_path / "other.db")
     assert not (tmp_path / "other.db").exists()
+
+
+def test_by_the_class_that_it_is_of(recorded):
+    run = recorded(4)
+    with pytest.raises(JournalError, match="Expected a journal of a GPOptimizer. Got .*RandomS"):
+        GPOptimizer.open(run)
+    assert type(RandomSearch.open(run)) is RandomSearch
+
+
+@pytest.mark.parametrize("words", ["{", "7"])
+def test_a_damaged_environment_of_a_snapshot(recorded, words):
+    run = recorded(12, close=True)
+    with sqlite3.connect(run) as connection:
+        connection.execute("UPDATE snapshot SET environment = ?", (words,))
+    connection.close()
+    with pytest.raises(JournalError, match="damaged: its snapshot"):
+        Optimizer.open(run)
+    with pytest.warns(DamagedJournalWarning):
+        assert len(Optimizer.open(run, read_only=True).closed) > 0
+
+
+def test_a_damaged_environment_of_a_session(recorded):
+    run = recorded(12)
+    with sqlite3.connect(run) as connection:
+        connection.execute("UPDATE sessions SET environment = '{'")
+    connection.close()
+    with pytest.raises(JournalError, match="damaged: its sessions.*first 12 records are good"):
+        Optimizer.open(run)
+    with pytest.warns(DamagedJournalWarning):
+        assert len(Optimizer.open(run, read_only=True).closed) > 0
 
 
 def test_a_lambda_is_refused(run, make_streaming):

@@ -3,7 +3,9 @@
 import os
 import sqlite3
 
+import numpy as np
 import pytest
+import torch
 from botorch.exceptions.errors import InputDataError
 
 from tvbo import recipes
@@ -80,6 +82,124 @@ def test_an_interrupt_in_a_tell_spoils_the_optimizer(run, make_streaming, monkey
     again.tell(1, 0.5)
 
 
+def test_an_error_in_a_tell_spoils_the_optimizer(run, make_streaming, play, monkeypatch):
+    """The outcome is among the observations by then."""
+    optimizer, whole = make_streaming(), make_streaming()
+    optimizer.record(run)
+    play(optimizer, 6)
+    play(whole, 6)
+    learn = type(optimizer)._learn
+
+    def breaks(*arguments):
+        learn(*arguments)
+        raise ZeroDivisionError("once")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(optimizer), "_learn", breaks)
+        with pytest.raises(ZeroDivisionError):
+            optimizer.tell(optimizer.open_trials[0], 0.5)
+    with pytest.raises(JournalError, match="interrupted .ZeroDivisionError: once"):
+        optimizer.tell(optimizer.open_trials[0], 0.5)
+    assert play(Optimizer.open(run), 9) == play(whole, 9)
+
+
+@pytest.mark.parametrize("end", ["fail", "expire"])
+def test_an_error_while_a_trial_is_lost_spoils(run, make_streaming, monkeypatch, end):
+    optimizer = make_streaming()
+    optimizer.record(run)
+    trial = optimizer.ask()
+
+    def breaks(*_):
+        raise KeyError("once")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(optimizer), "_forget", breaks)
+        with pytest.raises(KeyError):
+            getattr(optimizer, end)(trial, "a crash")
+    with pytest.raises(JournalError, match="interrupted .KeyError"):
+        optimizer.ask()
+    assert kinds(run) == ["ask"]
+
+
+def test_variances_that_are_refused_leave_the_run_usable(run, make_streaming, play):
+    """Known for one outcome and not for another: found out when it is taken in."""
+    optimizer, whole = make_streaming(), make_streaming()
+    optimizer.record(run)
+    for each in (optimizer, whole):
+        play(each, 5)
+    with pytest.raises(InputDataError, match="Expected Yvar with every observation"):
+        optimizer.tell(optimizer.open_trials[0], 0.5, Yvar=0.1)
+    assert play(optimizer, 9) == play(whole, 9)
+    optimizer.close()
+    assert play(Optimizer.open(run), 9) == play(whole, 9)
+
+
+@pytest.mark.parametrize("end", ["fail", "expire"])
+def test_a_reason_is_words(run, make_random, end):
+    optimizer = make_random()
+    optimizer.record(run)
+    trial = optimizer.ask()
+    with pytest.raises(TypeError, match="Expected a reason in words. Got RuntimeError.'boom'. of"):
+        getattr(optimizer, end)(trial, RuntimeError("boom"))
+    getattr(optimizer, end)(trial, "no file caf\udce9")
+    assert optimizer.closed.lost[0].reason == "no file caf\\udce9"
+    optimizer.close()
+    assert Optimizer.open(run).closed.lost[0].reason == "no file caf\\udce9"
+
+
+def test_numbers_of_trials(make_random):
+    optimizer = make_random()
+    optimizer.ask()
+    with pytest.raises(TrialError, match="unknown trial True"):
+        optimizer.tell(True, 0.5)
+    with pytest.raises(TrialError, match="unknown trial 1.0"):
+        optimizer.tell(1.0, 0.5)
+    optimizer.tell(np.int64(1), 0.5)
+    assert optimizer.closed.num_told == 1
+
+
+@pytest.mark.parametrize("then", ["ask", "tell"])
+def test_a_generator_that_others_draw_from_is_found_out_at_once(
+    run, make_random, generator, play, then
+):
+    optimizer, whole = make_random(), make_random()
+    optimizer.record(run)
+    play(optimizer, 4)
+    play(whole, 4)
+    trial = optimizer.open_trials[0]
+    torch.rand(1, generator=optimizer.generator)
+    with pytest.raises(JournalError, match="Expected a generator that only this optimizer draws"):
+        optimizer.ask() if then == "ask" else optimizer.tell(trial, 0.5)
+    with pytest.raises(JournalError, match="others draw from its generator"):
+        optimizer.ask()
+    assert play(Optimizer.open(run), 9) == play(whole, 9)
+
+
+def test_no_state_is_stored_with_a_generator_that_others_drew_from(run, make_random, play):
+    optimizer, whole = make_random(), make_random()
+    optimizer.record(run)
+    play(optimizer, 4)
+    play(whole, 4)
+    torch.rand(1, generator=optimizer.generator)
+    optimizer.close()
+    assert play(Optimizer.open(run), 9) == play(whole, 9)
+
+
+def test_another_writer_is_found_out(run, make_random):
+    """As where the lock was dropped, since this process closed another handle of its file."""
+    optimizer = make_random()
+    optimizer.record(run)
+    optimizer.ask()
+    optimizer._recorder._lock.release()
+    other = Optimizer.open(run)
+    other.ask()
+    for _ in range(2):
+        with pytest.raises(JournalError, match="another process wrote meanwhile"):
+            optimizer.tell(1, 0.5)
+    other.tell(1, 0.5)
+    assert kinds(run) == ["ask", "ask", "tell"]
+
+
 def test_an_ask_that_breaks_spoils_the_optimizer(run, make_random, play, monkeypatch):
     whole, optimizer = make_random(), make_random()
     optimizer.record(run)
@@ -124,16 +244,6 @@ def test_a_closed_optimizer_changes_no_more(run, make_random):
     optimizer.close()
     with pytest.raises(JournalError, match="Got one that was closed: go on with Optimizer.open"):
         optimizer.ask()
-
-
-def test_a_state_that_cannot_be_stored_does_not_stop_the_run(run, make_random, play):
-    whole, optimizer = make_random(), make_random()
-    optimizer.record(run)
-    optimizer.note = lambda: None
-    play(whole, 12)
-    play(optimizer, 12)
-    optimizer.close()
-    assert play(Optimizer.open(run), 9) == play(whole, 9)
 
 
 def test_a_forked_process_may_not_write(run, make_random, play):

@@ -104,6 +104,13 @@ def test_a_changed_number_of_draws_is_noticed(recorded, make_random, play, monke
         Optimizer.open(run)
 
 
+def test_a_tell_that_no_longer_reaches_the_record(recorded, make_random, monkeypatch):
+    run = recorded(10)
+    monkeypatch.setattr(type(make_random()), "tell", lambda *_: None)
+    with pytest.raises(JournalError, match="Expected tell of RandomSearch to reach .* Optimizer"):
+        Optimizer.open(run)
+
+
 @pytest.mark.parametrize("text", ["", None], ids=["class", "module"])
 def test_code_that_is_gone(recorded, with_my_code, write, tmp_path, text):
     run = recorded(6, with_my_code)

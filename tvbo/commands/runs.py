@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tvbo.commands.report import console, saved
-from tvbo.journal import JournalReader, trials_of
+from tvbo.journal import JournalError, JournalReader, trials_of
 from tvbo.plotting import save_figure
 from tvbo.plotting.runs import plot_run
 
@@ -52,6 +52,7 @@ def export(
     csv: Annotated[Path, typer.Option("--csv", help="File to write.")],
 ) -> None:
     """Save the trials as CSV, one row each; of a damaged journal, those that can be read."""
+    _check_is_another(run, csv)
     with JournalReader(run) as journal:
         trials_of(journal).to_csv(csv, index=False)
         _warn_of_damage(journal)
@@ -64,11 +65,19 @@ def plot(
     out: Annotated[Path, typer.Option("--out", help="File to write, FILE.png.")],
 ) -> None:
     """Draw the outcomes over time, and the trials that have none."""
+    _check_is_another(run, out)
     with JournalReader(run) as journal:
         title = f"{run.name}: {_class_name(journal)}"
         save_figure(plot_run(trials_of(journal), title), out)
         _warn_of_damage(journal)
     saved(out)
+
+
+def _check_is_another(run: Path, out: Path) -> None:
+    """Raise if a file to write is the journal, or belongs to it."""
+    own = [run, *(run.with_name(run.name + end) for end in ("-wal", "-shm", "-lock"))]
+    if any(file.exists() and out.exists() and file.samefile(out) for file in own):
+        raise JournalError(f"Expected another file than the journal to write. Got {out}.")
 
 
 def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
@@ -77,8 +86,8 @@ def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
     table.add_column(justify="left")
     rows = {
         "optimizer": _class_name(journal),
-        "domain": journal.meta["domain"],
-        "contexts": journal.meta["contexts"],
+        "domain": journal.meta.get("domain", "unknown"),
+        "contexts": journal.meta.get("contexts", "unknown"),
         "begun": _date(journal.sessions[0].opened_at if journal.sessions else None),
         "last event": _date(journal.written_at()),
         "opened for writing": f"{len(journal.sessions)} times",
@@ -108,13 +117,14 @@ def _print_newest(journal: JournalReader, last: int) -> None:
 def _best(trial: pd.Series) -> str:
     words = f"{trial.outcome:.6g}, trial {trial.trial}"
     if pd.isna(trial.t):
+        # The journal's start is damaged, where it stood.
         return words + ", opened before the journal"
     action = [f"{value:.4g}" for name, value in trial.items() if name.startswith("action_")]
     return words + f" at t = {trial.t:g}, X = [{', '.join(action)}]"
 
 
 def _class_name(journal: JournalReader) -> str:
-    return journal.meta["optimizer"].rsplit(".", 1)[-1]
+    return journal.meta.get("optimizer", "unknown").rsplit(".", 1)[-1]
 
 
 def _date(seconds: float | None) -> str:

@@ -70,6 +70,11 @@ class AsyncHistory:
         """
         for trial in optimizer.open_trials:
             self._check_open(trial)
+        if max(self.rounds, default=0) > optimizer.num_trials:
+            raise ValueError(
+                "Expected a history of the same optimizer. Got one with trial "
+                f"{max(self.rounds)}; here the newest is {optimizer.num_trials}."
+            )
         closed = optimizer.closed
         numbers = {
             "told": closed.num_told,

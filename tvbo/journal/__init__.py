@@ -3,14 +3,12 @@
 from tvbo.journal.errors import DamagedJournalWarning, JournalError
 from tvbo.journal.opening import open_journal, start_journal
 from tvbo.journal.reading import JournalReader
-from tvbo.journal.recorder import JournalRecorder
 from tvbo.journal.trials import trials_of
 
 __all__ = [
     "DamagedJournalWarning",
     "JournalError",
     "JournalReader",
-    "JournalRecorder",
     "open_journal",
     "start_journal",
     "trials_of",

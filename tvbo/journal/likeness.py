@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
 
 PROBLEM = ("domain", "contexts", "columns")
 """Compared first: they say what is asked, the rest says how it is answered."""
-
-STATE = ("generator", "closed", "observations", "refusals", "last_model", "loops")
-"""Attributes that change as a run goes on, besides those that begin with an underscore."""
 
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, type)
 
@@ -79,6 +78,9 @@ def _compare(name: str, one: object, two: object) -> Iterator[tuple[str, object,
     elif isinstance(one, Tensor):
         if not (one.shape == two.shape and one.dtype == two.dtype and torch.equal(one, two)):
             yield name, one, two
+    elif isinstance(one, np.ndarray):
+        if not np.array_equal(one, two, equal_nan=one.dtype.kind in "fc"):
+            yield name, one, two
     elif isinstance(one, torch.nn.Module):
         yield from _compare_modules(name, one, two)
     elif isinstance(one, Mapping):
@@ -102,7 +104,7 @@ def _compare(name: str, one: object, two: object) -> Iterator[tuple[str, object,
         for key in dict.fromkeys([*inside, *beside]):
             where = f"{name}.{key}" if name else key
             yield from _compare(where, inside.get(key), beside.get(key))
-    elif one != two:
+    elif not (one == two or (one != one and two != two)):
         yield name, one, two
 
 
@@ -129,20 +131,32 @@ def _plain(module: torch.nn.Module) -> dict[str, object]:
 
 
 def _settings(thing: object) -> dict[str, object] | None:
-    """Public attributes that stay as they were given; None for what has none, as a number."""
+    """What an object was made with; None for what has no attributes, as a number.
+
+    These are the fields of a data class, else the attributes that bear the name of an argument of
+    the constructor, with an underscore before it or not. What a run learns has other names. Of a
+    class that keeps its arguments under none of these, everything counts.
+    """
     if isinstance(thing, Generator):
         return {}
     if is_dataclass(thing):
-        found = {field.name: getattr(thing, field.name) for field in fields(thing)}
-    elif hasattr(thing, "__dict__"):
-        found = vars(thing)
-    else:
+        return {field.name: getattr(thing, field.name) for field in fields(thing) if field.init}
+    if not hasattr(thing, "__dict__"):
         return None
-    return {
-        name: value
-        for name, value in found.items()
-        if not name.startswith("_") and name not in STATE
-    }
+    held, arguments = vars(thing), _arguments(type(thing))
+    found = {name: held[key] for name in arguments for key in (name, f"_{name}") if key in held}
+    return found if found or not arguments else dict(held)
+
+
+def _arguments(kind: type) -> list[str]:
+    """Names of the arguments of a constructor, and of those that it may hand on."""
+    names = [
+        name
+        for each in kind.__mro__
+        if isinstance(each.__dict__.get("__init__"), FunctionType)
+        for name in list(inspect.signature(each.__init__).parameters)[1:]
+    ]
+    return list(dict.fromkeys(names))
 
 
 def _full_name(function: object) -> str:

@@ -7,6 +7,8 @@ import os
 import sqlite3
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +18,13 @@ from tvbo.journal.environment import Environment, changes, environment, same
 from tvbo.journal.errors import GO_ON, DamagedJournalWarning, JournalError
 from tvbo.journal.likeness import check_likeness, describe
 from tvbo.journal.lock import Lock
+from tvbo.journal.making import check_is_free, make
 from tvbo.journal.reading import JournalReader, Snapshot, check_is_journal, start_checksum
 from tvbo.journal.recorder import JournalRecorder
 from tvbo.journal.replay import replay
-from tvbo.journal.schema import APPLICATION_ID, TABLES, VERSION, connect, create
+from tvbo.journal.schema import connect
 from tvbo.journal.snapshot import EVERY, Snapshots
+from tvbo.journal.trials import as_json
 
 if TYPE_CHECKING:
     from tvbo.optimizers.base import Optimizer
@@ -43,6 +47,7 @@ def start_journal(optimizer: Optimizer, path: str | Path) -> None:
             "Expected an optimizer without a journal. Got one that keeps its own: one run, one "
             "journal."
         )
+    check_is_free(path)
     data = pickles.dump(optimizer)
     modules = pickles.modules_of(data)
     present = environment(modules)
@@ -50,29 +55,22 @@ def start_journal(optimizer: Optimizer, path: str | Path) -> None:
         "run": os.urandom(8).hex(),
         "modules": json.dumps(sorted(modules)),
         "tvbo": tvbo.__version__,
+        "open": as_json(optimizer.open_trials),
     }
     checksum = meta["checksum"] = start_checksum(data, meta)
-    create(path)
-    lock = Lock(path)
-    try:
-        connection = connect(path)
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        for table in TABLES:
-            connection.execute(table)
+
+    def fill(connection: sqlite3.Connection) -> None:
         connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
         connection.execute("INSERT INTO start VALUES (?, ?)", (data, checksum))
         _write_session(connection, 0, present)
-        connection.execute("COMMIT")
-    except BaseException as error:
-        lock.release()
-        if isinstance(error, sqlite3.Error):
-            raise JournalError(f"Expected to write to {path}. Got {error}.") from error
-        raise
-    optimizer._recorder = JournalRecorder(
-        optimizer, path, connection, lock, 0, checksum, Snapshots(present, modules, 0)
-    )
+
+    make(path, fill)
+    with _let_go_on_error(path) as held:
+        held.callback((lock := Lock(path)).release)
+        held.callback((connection := connect(path)).close)
+        optimizer._recorder = JournalRecorder(
+            optimizer, path, connection, lock, 0, checksum, Snapshots(present, modules, 0)
+        )
 
 
 def open_journal(
@@ -101,24 +99,30 @@ def open_journal(
             optimizer, _, _ = _bring_back(journal, like, allow_damage=True)
         return optimizer
     check_is_journal(path)
-    lock = Lock(path)
-    try:
+    with _let_go_on_error(path) as held:
+        held.callback((lock := Lock(path)).release)
         with JournalReader(path) as journal:
             optimizer, present, replayed = _bring_back(journal, like, allow_damage=False)
-        connection = connect(path)
+        held.callback((connection := connect(path)).close)
         _write_session(connection, journal.num_good, present)
-    except BaseException as error:
-        lock.release()
-        if isinstance(error, sqlite3.Error):
-            raise JournalError(f"Expected to write to {path}. Got {error}.") from error
-        raise
-    snapshots = Snapshots(present, _modules(journal), journal.num_good - replayed)
-    if replayed >= EVERY:
-        snapshots.write(connection, optimizer, journal.num_good, journal.checksum)
-    optimizer._recorder = JournalRecorder(
-        optimizer, path, connection, lock, journal.num_good, journal.checksum, snapshots
-    )
+        snapshots = Snapshots(present, _modules(journal), journal.num_good - replayed)
+        if replayed >= EVERY:
+            snapshots.write(connection, optimizer, journal.num_good, journal.checksum)
+        optimizer._recorder = JournalRecorder(
+            optimizer, path, connection, lock, journal.num_good, journal.checksum, snapshots
+        )
     return optimizer
+
+
+@contextmanager
+def _let_go_on_error(path: Path) -> Iterator[ExitStack]:
+    """What was taken in the body is let go of only if it raises."""
+    with ExitStack() as held:
+        try:
+            yield held
+        except sqlite3.Error as error:
+            raise JournalError(f"Expected to write to {path}. Got {error}.") from error
+        held.pop_all()
 
 
 def _bring_back(

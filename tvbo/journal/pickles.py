@@ -6,7 +6,6 @@ Reading a pickle runs code. Open only journals that you, or somebody you trust, 
 from __future__ import annotations
 
 import io
-import pickle
 import pickletools
 import zipfile
 from typing import TYPE_CHECKING
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 # In this protocol each class and function stands by its full name in one place.
 PROTOCOL = 2
 
-CANNOT_PICKLE = (pickle.PicklingError, AttributeError, TypeError, RuntimeError, NotImplementedError)
-"""What pickling raises for lambdas, local functions, open files, weak references."""
-
 
 def dump(optimizer: Optimizer) -> bytes:
     """The optimizer without its journal; tensors that share memory go on sharing it.
@@ -31,19 +27,15 @@ def dump(optimizer: Optimizer) -> bytes:
     Raises:
         JournalError: if something in it has no name that it could be found by again.
     """
-    recorder = vars(optimizer).pop("_recorder", None)
     try:
         file = io.BytesIO()
         torch.save(optimizer, file, pickle_protocol=PROTOCOL)
-    except CANNOT_PICKLE as error:
+    except Exception as error:  # Whatever a user's __getstate__ raises.
         raise JournalError(
             "Expected an optimizer whose functions and classes stand at the top of a module, so "
             "that another process finds them: no lambda, no function within a function. "
-            f"Got {type(error).__name__}: {error}."
+            f"Got {type(error).__name__}: {error}.{_hint(str(error))}"
         ) from error
-    finally:
-        if recorder is not None:
-            optimizer._recorder = recorder
     return file.getvalue()
 
 
@@ -65,6 +57,15 @@ def load(data: bytes) -> Optimizer:
             "Expected an optimizer that this code can read. "
             f"Got {type(error).__name__}: {error}. The classes have changed since."
         ) from error
+
+
+def _hint(words: str) -> str:
+    if not any(name in words for name in ("Kernel.__init__", "register_prior")):
+        return ""
+    return (
+        " GPyTorch keeps such a function for each prior added by register_prior, and for those "
+        "given to its periodic, cosine, linear and constant kernels: leave them out."
+    )
 
 
 def modules_of(data: bytes) -> set[str]:

@@ -13,6 +13,7 @@ from tvbo.journal.errors import JournalError
 from tvbo.journal.record import Record, chained
 from tvbo.journal.schema import APPLICATION_ID, EVENT_COLUMNS, VERSION, connect_to_read
 from tvbo.journal.snapshot import digest_of
+from tvbo.journal.wal import damage_of_wal
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,12 @@ class JournalReader:
             self._connection.execute("BEGIN")
             self.meta = dict(self._connection.execute("SELECT name, value FROM meta"))
             self._start, self._start_checksum = self._read_start()
-            self.sessions = [
-                Session(after, json.loads(found), opened_at)
-                for after, found, opened_at in self._connection.execute("SELECT * FROM sessions")
-            ]
+            self.sessions = self._read_sessions()
             self.num_good, self.checksum = self._count_good()
-        except (sqlite3.DatabaseError, UnicodeDecodeError, ValueError) as error:
+        except BaseException as error:
             self._connection.close()
-            if isinstance(error, JournalError):
+            unreadable = isinstance(error, sqlite3.DatabaseError | ValueError)
+            if isinstance(error, JournalError) or not unreadable:
                 raise
             raise JournalError(
                 f"Expected a journal. Got {path}, damaged so that nothing can be read: {error}."
@@ -109,10 +108,18 @@ class JournalReader:
         if row is None:
             return None
         seq, chain, found, data, digest = row
-        if digest_of(data) != digest:
-            self._damaged("its snapshot has another checksum")
+        try:
+            if digest_of(data) != digest:
+                self._damaged("its snapshot has another checksum")
+                return None
+            return Snapshot(seq, chain, dict(json.loads(found)), data)
+        except (TypeError, ValueError) as error:
+            self._damaged(f"its snapshot: {error}")
             return None
-        return Snapshot(seq, chain, json.loads(found), data)
+
+    def open_before(self) -> list[dict]:
+        """Trials that were open when recording began, as far as the start is good."""
+        return [] if self._start is None else json.loads(self.meta.get("open", "[]"))
 
     def records(self, after: int = 0) -> Iterator[tuple[int, Record]]:
         """The good records with their numbers."""
@@ -148,6 +155,8 @@ class JournalReader:
         return connection
 
     def _look_for_damage(self) -> None:
+        if (lost := damage_of_wal(self.path)) is not None:
+            self._damaged(lost)
         if self.damage is not None:
             return
         try:
@@ -159,6 +168,16 @@ class JournalReader:
             self._damaged(found)
             self._connection = connect_to_read(self.path, forgiving=True)
 
+    def _read_sessions(self) -> list[Session]:
+        try:
+            return [
+                Session(after, dict(json.loads(found)), opened_at)
+                for after, found, opened_at in self._connection.execute("SELECT * FROM sessions")
+            ]
+        except (sqlite3.DatabaseError, TypeError, ValueError) as error:
+            self._damaged(f"its sessions: {error}")
+            return []
+
     def _read_start(self) -> tuple[bytes | None, str]:
         checksum = self.meta.get("checksum", "")
         try:
@@ -166,7 +185,7 @@ class JournalReader:
         except (sqlite3.DatabaseError, TypeError) as error:
             self._damaged(f"its start: {error}")
             return None, checksum
-        if start_checksum(data, self.meta) != checksum:
+        if not isinstance(data, bytes) or start_checksum(data, self.meta) != checksum:
             self._damaged("its start has another checksum")
             return None, checksum
         return data, checksum

@@ -11,9 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from botorch.exceptions.errors import InputDataError
+
 from tvbo.journal.errors import JournalError
 from tvbo.journal.lock import Lock
-from tvbo.journal.record import Record, chained
+from tvbo.journal.record import Record, chained, state_digest
 from tvbo.journal.schema import EVENT_COLUMNS
 from tvbo.journal.snapshot import Snapshots
 from tvbo.optimizers.events import Event
@@ -62,14 +64,26 @@ class JournalRecorder:
         self._checksum = checksum
         self._snapshots = snapshots
         self._process = os.getpid()
+        self._generator = state_digest(optimizer.generator)
         self._ended: str | None = None
 
     def check(self) -> None:
-        """Raise if nothing can be written any more.
+        """Raise if nothing can be written any more, or somebody else drew random numbers.
 
         Raises:
             JournalError: saying why, and that the journal can be opened again.
         """
+        self._check_open()
+        if state_digest(self._optimizer().generator) != self._generator:
+            self.spoil("others draw from its generator")
+            raise JournalError(
+                "Expected a generator that only this optimizer draws from. Got one that has moved "
+                "on since the last event, so that the choices cannot be made again: give the "
+                "problem and its noise a generator of their own, and go on with "
+                f"Optimizer.open({str(self.path)!r})."
+            )
+
+    def _check_open(self) -> None:
         if self._ended is not None:
             raise JournalError(
                 f"Expected an optimizer that goes with its journal. Got one {self._ended}: go on "
@@ -85,19 +99,28 @@ class JournalRecorder:
     def entry(self, *events: Event) -> Iterator[None]:
         """Write events; the body makes them take effect; committed when it ends.
 
+        What refuses its input, by an ``InputDataError``, changes nothing first; after any other
+        error of the body, memory may differ from the journal.
+
         Raises:
-            JournalError: if they could not be written or committed, or as :meth:`check`.
+            JournalError: if they could not be written or committed, another process wrote
+                meanwhile, or as :meth:`check`.
         """
-        self.check()
+        if events[-1].kind == "ask":
+            # It has drawn by now, and was checked before.
+            self._check_open()
+        else:
+            self.check()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
+            self._check_newest()
             seq, checksum = self._insert(events)
             yield
             self._connection.execute("COMMIT")
         except BaseException as error:
             self._undo()
             unwritten = isinstance(error, sqlite3.Error)
-            if unwritten or not isinstance(error, Exception):
+            if not isinstance(error, InputDataError):
                 # The effect may be in memory, or half of it.
                 self.spoil(f"{type(error).__name__}: {error}")
             if unwritten:
@@ -107,6 +130,7 @@ class JournalRecorder:
                 ) from error
             raise
         self._seq, self._checksum = seq, checksum
+        self._generator = state_digest(self._optimizer().generator)
         self._snapshots.write_if_due(self._connection, self._optimizer(), seq, checksum)
 
     def spoil(self, why: str) -> None:
@@ -116,7 +140,8 @@ class JournalRecorder:
     def close(self) -> None:
         """Let go of the file, leaving it in a state that opens at once."""
         optimizer = self._optimizer()
-        if self._ended is None and optimizer is not None and os.getpid() == self._process:
+        usable = self._ended is None and optimizer is not None and os.getpid() == self._process
+        if usable and state_digest(optimizer.generator) == self._generator:
             self._snapshots.write(self._connection, optimizer, self._seq, self._checksum)
         self._end("that was closed")
 
@@ -129,6 +154,18 @@ class JournalRecorder:
             checksum = chained(checksum, seq, row)
             self._connection.execute(INSERT, (seq, *row, time.time(), checksum))
         return seq, checksum
+
+    def _check_newest(self) -> None:
+        """Raise if the newest record is not the one written last: locks can be lost."""
+        newest = self._connection.execute(
+            "SELECT seq, checksum FROM events ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
+        seq, checksum = newest or (0, self._checksum)
+        if (seq, checksum) != (self._seq, self._checksum):
+            raise JournalError(
+                f"Expected {self.path} as this process left it, with {self._seq} events. Got "
+                f"{seq}, or another newest one: another process wrote meanwhile."
+            )
 
     def _undo(self) -> None:
         with suppress(sqlite3.Error):

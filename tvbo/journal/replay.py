@@ -116,6 +116,11 @@ def replay(
             seq, record = pair
             try:
                 _call(optimizer, record)
+                if comparison.next_action() == pair:
+                    raise RuntimeError(
+                        f"Expected {record.kind} of {type(optimizer).__name__} to reach that of "
+                        "Optimizer, which records it. Got nothing to compare"
+                    )
             except JournalError:
                 raise
             except Exception as error:

@@ -6,8 +6,6 @@ import os
 import sqlite3
 from pathlib import Path
 
-from tvbo.journal.errors import JournalError
-
 VERSION = 1
 """Of the tables below. A journal of another version is refused."""
 
@@ -29,28 +27,29 @@ TABLES = (
 )
 
 
-def create(path: Path) -> None:
-    """Make an empty file that nobody else makes.
+PAGES_BESIDE = 32
+"""Pages that wait in the write-ahead log, some 30 events, before they are merged into the file."""
 
-    Raises:
-        JournalError: if there is one already, or it cannot be made.
-    """
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-    except FileExistsError:
-        raise JournalError(
-            f"Expected a new file to record in. Got {path}, which exists: continue it with "
-            "Optimizer.open, or record in another file."
-        ) from None
-    except OSError as error:
-        raise JournalError(f"Expected a file that can be made. Got {path}: {error}.") from error
+BYTES_BESIDE = 2**20
+"""A longer log is cut to this once it was merged."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open for writing: what is committed is on disk when the commit returns."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=30, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES_BESIDE}")
+        connection.execute(f"PRAGMA journal_size_limit = {BYTES_BESIDE}")
+        # What lies beside the file is merged into it, and need not be read again. A reader may keep
+        # the log from being emptied; it is not waited for.
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("PRAGMA busy_timeout = 30000")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from tvbo.journal import pickles
 from tvbo.journal.environment import environment
-from tvbo.journal.errors import JournalError
 
 if TYPE_CHECKING:
     from tvbo.optimizers.base import Optimizer
@@ -68,16 +67,17 @@ class Snapshots:
         self._seq = seq
         try:
             data = pickles.dump(optimizer)
-        except JournalError as error:
+            self._wait = max(EVERY, len(data) // BYTES_PER_EVENT)
+            if len(data) > LARGEST:
+                return
+            used = pickles.modules_of(data)
+            if not used <= self._modules:
+                self._modules |= used
+                self._environment = environment(self._modules) | self._environment
+        except Exception as error:
+            # The event before it is written, and is what counts.
             self.refused = str(error)
             return
-        self._wait = max(EVERY, len(data) // BYTES_PER_EVENT)
-        if len(data) > LARGEST:
-            return
-        used = pickles.modules_of(data)
-        if not used <= self._modules:
-            self._modules |= used
-            self._environment = environment(self._modules) | self._environment
         row = (seq, chain, json.dumps(self._environment), data, digest_of(data))
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -1,11 +1,12 @@
 """Ask/tell loops."""
 
-from tvbo.optimizers.base import Optimizer, TrialError
+from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.closed import ClosedTrials, LostTrial
 from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
 from tvbo.optimizers.events import Event, Recorder
+from tvbo.optimizers.finding import TrialError
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
 from tvbo.optimizers.nystrom_surrogate import NystromSurrogate

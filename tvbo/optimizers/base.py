@@ -14,21 +14,19 @@ from tvbo.columns import Columns
 from tvbo.contexts import ContextList, Contexts
 from tvbo.observations import Observations
 from tvbo.optimizers.checks import as_scalar, check_time
-from tvbo.optimizers.closed import ClosedTrials, Ending
+from tvbo.optimizers.closed import ClosedTrials, Ending, LostTrial
 from tvbo.optimizers.durable import Durable
 from tvbo.optimizers.events import Event
+from tvbo.optimizers.finding import find_open
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import default_generator
-
-
-class TrialError(ValueError):
-    """A trial that the optimizer does not know, or that is no longer open."""
 
 
 class Optimizer(Durable, ABC):
     """Ask for an action, tell its outcome; outcomes in any order, any time later.
 
-    A trial is open from the ask until it is told, fails or expires.
+    A trial is open from the ask until it is told, fails or expires. An optimizer is not made for
+    several threads at a time: call it from one, as :func:`tvbo.feedback.run_async` does.
 
     Args:
         domain: The set of actions.
@@ -76,8 +74,13 @@ class Optimizer(Durable, ABC):
         return tuple(self._open.values())
 
     @property
+    def num_trials(self) -> int:
+        """Number of trials so far, skipped and attached ones included."""
+        return self._num_trials
+
+    @property
     def repeats_open_trials(self) -> bool:
-        """Whether it would ask the same again as long as no outcome comes."""
+        """Whether nothing keeps it from asking the same again while a trial is open."""
         return False
 
     @property
@@ -189,6 +192,7 @@ class Optimizer(Durable, ABC):
 
         Raises:
             TrialError: as :meth:`tell`.
+            TypeError: if the reason is no string.
         """
         self._lose(self._find(trial), "failed", reason)
 
@@ -231,7 +235,7 @@ class Optimizer(Durable, ABC):
     def _learn(self, trial: Trial, observation: Observations) -> None:
         """Take in one outcome."""
 
-    def _forget(self, trial: Trial) -> None:
+    def _forget(self, lost: LostTrial) -> None:
         """A trial was lost: its outcome will not come."""
 
     def _refits(self) -> list[Event]:
@@ -239,11 +243,18 @@ class Optimizer(Durable, ABC):
         return []
 
     def _lose(self, trial: Trial, ending: Ending, reason: str) -> None:
+        if not isinstance(reason, str):
+            raise TypeError(
+                f"Expected a reason in words. Got {reason!r} of {type(reason).__name__}."
+            )
+        # Names of files may hold bytes that are no text, which could not be stored.
+        reason = reason.encode("utf-8", "backslashreplace").decode()
         kind = "fail" if ending == "failed" else "expire"
         with self._recorded(Event(kind, trial, reason=reason)):
-            self._forget(trial)
+            lost = LostTrial(trial, ending, reason)
+            self._forget(lost)
             del self._open[trial.id]
-            self.closed.lose(trial, ending, reason)
+            self.closed.lose(lost)
 
     def _check_context(self, context: Tensor | None) -> Tensor | None:
         if self.contexts is not None:
@@ -295,27 +306,4 @@ class Optimizer(Durable, ABC):
         return trial
 
     def _find(self, trial: Trial | int) -> Trial:
-        trial_id = trial.id if isinstance(trial, Trial) else trial
-        known = isinstance(trial_id, int) and 1 <= trial_id <= self._num_trials
-        if known and isinstance(trial, Trial) and trial.skipped:
-            raise TrialError(
-                f"Expected an open trial. Got trial {trial_id}, skipped: it was not worth its "
-                "evaluation. Attach its action to tell an outcome nevertheless."
-            )
-        if known and trial_id not in self._open:
-            lost = self.closed.find(trial_id)
-            ending = "told already or skipped"
-            if lost is not None:
-                ending = f"which {lost.ending} ({lost.reason}); attach its action to tell it still"
-            raise TrialError(f"Expected an open trial. Got trial {trial_id}, {ending}.")
-        if known:
-            mine = self._open[trial_id]
-            if isinstance(trial, Trial) and not trial.asks_the_same(mine):
-                raise TrialError(
-                    f"Expected a trial of this optimizer. Got a trial {trial_id} that differs: "
-                    f"{trial}; here it is {mine}."
-                )
-            return mine
-        raise TrialError(
-            f"Expected an open trial, one of {sorted(self._open)}. Got unknown trial {trial_id!r}."
-        )
+        return find_open(trial, self._open, self.closed, self._num_trials)

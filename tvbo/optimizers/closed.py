@@ -52,13 +52,18 @@ class ClosedTrials:
         """Number of trials that ended."""
         return self.num_told + self.num_failed + self.num_expired
 
-    def lose(self, trial: Trial, ending: Ending, reason: str) -> None:
+    @property
+    def num_forgotten(self) -> int:
+        """Trials that were lost too long ago to be remembered."""
+        return self.num_failed + self.num_expired - len(self.lost)
+
+    def lose(self, lost: LostTrial) -> None:
         """Take note of a trial that ended without an outcome."""
-        if ending == "failed":
+        if lost.ending == "failed":
             self.num_failed += 1
         else:
             self.num_expired += 1
-        self.lost.append(LostTrial(trial, ending, reason))
+        self.lost.append(lost)
 
     def find(self, trial_id: int) -> LostTrial | None:
         """How a trial was lost; None if it was not, or too long ago to be remembered."""

@@ -36,10 +36,10 @@ class Durable:
 
         start_journal(self, path)
 
-    @staticmethod
+    @classmethod
     def open(
-        path: str | Path, *, like: Optimizer | None = None, read_only: bool = False
-    ) -> Optimizer:
+        cls, path: str | Path, *, like: Optimizer | None = None, read_only: bool = False
+    ) -> Self:
         """Continue a journaled run: the same next suggestion, open trials still open.
 
         A journal holds pickled objects, which can run code: open only your own.
@@ -55,11 +55,19 @@ class Durable:
 
         Raises:
             tvbo.journal.JournalError: if the file is no journal, is damaged, is of another problem
-                or version, is in use, or what is replayed differs from what was recorded.
+                or version, is in use, of an optimizer that is none of this class, or what is
+                replayed differs from what was recorded.
         """
-        from tvbo.journal import open_journal
+        from tvbo.journal import JournalError, open_journal
 
-        return open_journal(path, like=like, read_only=read_only)
+        optimizer = open_journal(path, like=like, read_only=read_only)
+        if not isinstance(optimizer, cls):
+            optimizer.close()
+            raise JournalError(
+                f"Expected a journal of a {cls.__name__}. Got {path}, of a "
+                f"{type(optimizer).__name__}: open it by Optimizer.open."
+            )
+        return optimizer
 
     def close(self) -> None:
         """Let go of the journal, if there is one; this optimizer can then change no more."""

@@ -36,16 +36,20 @@ class Recorder(Protocol):
     """Writes events down before they take effect; see :mod:`tvbo.journal`."""
 
     def check(self) -> None:
-        """Raise if the optimizer can no longer be trusted, or the record was closed."""
+        """Raise if the optimizer can no longer be trusted, or the record was closed.
+
+        Called before an event draws from the generator, which nobody else may have used.
+        """
 
     def entry(self, *events: Event) -> AbstractContextManager[None]:
         """Write events; the body of the ``with`` makes them take effect, and may undo them.
 
-        They count once the body has ended. If it raises, they were never written.
+        They count once the body has ended. If it raises, they were never written, and the
+        optimizer is spoiled; not by an ``InputDataError``, before which nothing may change.
         """
 
     def spoil(self, why: str) -> None:
-        """An ask broke half-way: what is in memory may differ from what was written."""
+        """A change broke half-way: what is in memory may differ from what was written."""
 
     def close(self) -> None:
         """Let go of the record."""

@@ -17,6 +17,7 @@ from tvbo.feedback.pending import IgnorePending, Pending
 from tvbo.models import IncrementalGP
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.events import Event
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refusals import Refusals
@@ -225,9 +226,12 @@ class GPOptimizer(Optimizer):
             self.observations = observations
             # What is refused makes no fit due: it would learn nothing from it.
             self._num_told += 1
-        self._forget(trial)
+        self._let_go(trial)
 
-    def _forget(self, trial: Trial) -> None:
+    def _forget(self, lost: LostTrial) -> None:
+        self._let_go(lost.trial)
+
+    def _let_go(self, trial: Trial) -> None:
         self._predictions.pop(trial.id, None)
         self._rows.pop(trial.id, None)
 

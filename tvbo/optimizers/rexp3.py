@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from tvbo.acquisition import Choices
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.trial import Trial
 
 
@@ -100,8 +101,8 @@ class RExp3(Optimizer):
                 self.exploration * reward / (probability * len(self._log_weights))
             )
 
-    def _forget(self, trial: Trial) -> None:
-        del self._draws[trial.id]
+    def _forget(self, lost: LostTrial) -> None:
+        del self._draws[lost.trial.id]
 
 
 def rexp3_block_length(num_arms: int, horizon: int, variation: float) -> int:

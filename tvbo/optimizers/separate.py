@@ -13,11 +13,12 @@ from tvbo.columns import Columns
 from tvbo.contexts import ContextBounds, ContextList, Contexts
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.closed import Ending
+from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.events import Event
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.trial import Trial
+from tvbo.randomness import copy_of
 
 
 class SeparateContexts(Optimizer):
@@ -130,6 +131,11 @@ class SeparateContexts(Optimizer):
     def _refits(self) -> list[Event]:
         return [event for loop in self.loops.values() for event in loop._refits()]
 
-    def _lose(self, trial: Trial, ending: Ending, reason: str) -> None:
-        super()._lose(trial, ending, reason)
-        self.loop(trial.context)._lose(self._inner.pop(trial.id), ending, reason)
+    def _forget(self, lost: LostTrial) -> None:
+        inner = self._inner.pop(lost.trial.id)
+        self.loop(lost.trial.context)._lose(inner, lost.ending, lost.reason)
+
+    @property
+    def repeats_open_trials(self) -> bool:
+        """That of the loops, which are all made alike."""
+        return self.make(generator=copy_of(self.generator)).repeats_open_trials

@@ -24,6 +24,7 @@ from tvbo.optimizers.bpe.rounds import (
 )
 from tvbo.optimizers.bpe.surviving_region import SurvivingRegion
 from tvbo.optimizers.bpe.surviving_set import SurvivingSet
+from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.recommendation import Recommendation
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import copy_of
@@ -228,8 +229,8 @@ class BPEDelay(Optimizer):
         if number >= self._round.first:
             self._round.arrived[number] = Outcome(trial.X, observation.Y.item(), noise)
 
-    def _forget(self, trial: Trial) -> None:
-        number = self._asked.pop(trial.id, None)
+    def _forget(self, lost: LostTrial) -> None:
+        number = self._asked.pop(lost.trial.id, None)
         if number is not None:
             self._lost.append(self._num_asked - number)
 
