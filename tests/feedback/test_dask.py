@@ -39,7 +39,8 @@ def cluster(evaluations):
             n_workers=4,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            # Any port that is free.
+            dashboard_address=":0",
             silence_logs=50,
         ) as made:
             yield made

@@ -70,11 +70,6 @@ class AsyncHistory:
         """
         for trial in optimizer.open_trials:
             self._check_open(trial)
-        if max(self.rounds, default=0) > optimizer.num_trials:
-            raise ValueError(
-                "Expected a history of the same optimizer. Got one with trial "
-                f"{max(self.rounds)}; here the newest is {optimizer.num_trials}."
-            )
         closed = optimizer.closed
         numbers = {
             "told": closed.num_told,
@@ -87,6 +82,11 @@ class AsyncHistory:
                     f"Expected a history of the same optimizer. Got one with {self.counts[status]} "
                     f"trials {status}; here {number}."
                 )
+        if max(self.rounds, default=0) > optimizer.num_trials:
+            raise ValueError(
+                "Expected a history of the same optimizer. Got one with trial "
+                f"{max(self.rounds)}; here the newest is {optimizer.num_trials}."
+            )
 
     def begin(self, trial: Trial, ask_seconds: float) -> None:
         """Note a trial as open; one that is evaluated again keeps what asking took.
