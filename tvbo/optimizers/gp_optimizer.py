@@ -81,6 +81,7 @@ class GPOptimizer(Optimizer):
         self._num_told = 0
         self._fit_seen: dict[str, list[float]] | None = None
         self._newest_model: Model | None = None
+        self._looked_at: Model | None = None
         self._predictions: dict[int, Prediction] = {}
         # Of trials seen open, so that each round need not lay them out again.
         self._rows: dict[int, Tensor] = {}
@@ -97,8 +98,11 @@ class GPOptimizer(Optimizer):
 
     @property
     def model(self) -> Model | None:
-        """The model behind the newest ask, open trials included; None before the first."""
-        model = self._newest_model
+        """The model behind the newest ask or recommendation; None before the first.
+
+        That of an ask counts open trials, that of a recommendation what has come only.
+        """
+        model = self._newest_model if self._looked_at is None else self._looked_at
         # To look at: what it remembers of that is not the run's.
         return model.as_it_is() if isinstance(model, IncrementalGP) else model
 
@@ -119,7 +123,8 @@ class GPOptimizer(Optimizer):
         """
         context = self._check_context(context)
         t = self._time_of(t)
-        return self._best(self._model_at(t), t, context)
+        self._looked_at = self._model_at(t)
+        return self._best(self._looked_at, t, context)
 
     def policy(self, contexts: Tensor | None = None, t: float | None = None) -> Policy:
         """The best action within each of several contexts, by posterior mean, at one time.
@@ -136,8 +141,8 @@ class GPOptimizer(Optimizer):
         """
         contexts = self._check_table(contexts)
         t = self._time_of(t)
-        model = self._model_at(t)
-        return Policy.collect([self._best(model, t, context) for context in contexts])
+        self._looked_at = self._model_at(t)
+        return Policy.collect([self._best(self._looked_at, t, context) for context in contexts])
 
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
         keep = self.retention.keep(self.observations, self.surrogate.last_model, t)
@@ -150,7 +155,7 @@ class GPOptimizer(Optimizer):
             model = self.surrogate.model(self.observations, *told)
         else:
             model = self.surrogate.model_with(self.observations, rows, self.pending, *told)
-        self._newest_model = model
+        self._newest_model, self._looked_at = model, None
         situation = self._situation(round_number, t, context, self.observations)
         return self.domain.maximize(self.acquisition(model, situation), situation, self.generator)
 
