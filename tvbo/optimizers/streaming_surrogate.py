@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
@@ -57,6 +59,7 @@ class StreamingSurrogate(OnlineSurrogate):
         self._like: Model | None = None
         self._asked: AskedStream | None = None
         self._factorized: IncrementalSurrogate | None = None
+        self._too_old = -math.inf
 
     def model_with(
         self,
@@ -68,27 +71,31 @@ class StreamingSurrogate(OnlineSurrogate):
     ) -> Model:
         """As :meth:`Surrogate.model_with`, at the cost of a round without open trials.
 
-        That holds where all outcomes have the same noise. Otherwise, or once an open trial is so
-        old that its row is no longer held, a factor of all observations is kept instead, which
-        grows with them.
+        That holds where all outcomes have the same noise. Otherwise, or as long as a trial is open
+        that is so old that its row is no longer held, a factor of all observations is kept instead,
+        which grows with them.
         """
         if self.last_model is None or self.dense.changes(num_told):
             self.model(observations, num_told, generator)
         self.dense.check_noise(observations)
         rows = rows[self._weights(rows, observations) > self.tol]
+        if len(rows) == 0:
+            return self.model(observations, num_told, generator)
         if self._like is not self.dense.last_model:
             self._like = self.dense.last_model
             self._asked = self._factorized = None
-        if self._factorized is None:
+            self._too_old = -math.inf
+        oldest = rows[:, -1].min().item()
+        if oldest > self._too_old:
             asked = self._follow(observations, rows, pending)
             if asked is not None:
+                self._factorized = None
                 return asked
-            # From now on: a stream could not take these rows in the next round either.
+            # No stream could take these rows in the next round either, until that one is closed.
+            self._too_old = oldest
+        if self._factorized is None:
             self._factorized = IncrementalSurrogate(self.dense, self.tol)
             self._factorized.start(self._like)
-        elif len(rows) == 0:
-            self._factorized = None
-            return self.model(observations, num_told, generator)
         return self._factorized.model_with(observations, rows, pending, num_told, generator)
 
     def _follow(
