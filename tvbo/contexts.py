@@ -106,6 +106,32 @@ def make_contexts(context_bounds: Tensor | None, contexts: Tensor | None) -> Con
     return ContextBounds(context_bounds) if contexts is None else ContextList(contexts)
 
 
+def context_table(declared: Contexts | None, contexts: Tensor | None) -> Tensor:
+    """Several contexts, ``m x c``, not yet compared with those declared.
+
+    Args:
+        declared: The contexts to expect.
+        contexts: ``m x c``, or ``m`` where ``c`` is 1; None for all of a declared list.
+
+    Raises:
+        ValueError: if none are given where they were not declared by a list, or an empty table.
+    """
+    if contexts is None:
+        if not isinstance(declared, ContextList):
+            raise ValueError(
+                "Expected contexts (m x c): only a declared list of them can be left out. Got none."
+            )
+        contexts = declared.contexts
+    contexts = torch.as_tensor(contexts, dtype=torch.float64)
+    if contexts.ndim == 1 and declared is not None and declared.dim == 1:
+        contexts = contexts.unsqueeze(-1)
+    if contexts.ndim != 2 or len(contexts) == 0:
+        raise ValueError(
+            f"Expected contexts of shape m x c. Got contexts.shape={tuple(contexts.shape)}."
+        )
+    return contexts
+
+
 def _check_context(context: Tensor | None, dim: int) -> Tensor:
     if context is None:
         raise BotorchTensorDimensionError(

@@ -11,6 +11,9 @@ from tvbo.feedback.pending import Pending
 from tvbo.models import StreamingGP
 from tvbo.observations import Observations
 
+Key = tuple[float, ...]
+"""A row, as what it asks: rows that are equal stand for one another."""
+
 
 class AskedStream:
     """Keeps a :class:`tvbo.models.StreamingGP` in which open trials have their rows.
@@ -29,7 +32,7 @@ class AskedStream:
         self._one_time: float | None = None
         # Outcomes taken in; and by open row, the numbers of its observations in the model.
         self._num_seen = 0
-        self._open: dict[tuple[float, ...], list[int]] = {}
+        self._open: dict[Key, list[int]] = {}
         self._standing_in: dict[int, float] = {}
         # By number, what is still to be added to an outcome in the model.
         self._changes: dict[int, float] = {}
@@ -50,13 +53,14 @@ class AskedStream:
         if self._static and self._one_time is None:
             # Where nothing is forgotten, all rows may have one time: then none of them comes late.
             self._one_time = rows[:, -1].max().item()
-        wanted = Counter(_keys(rows))
+        keys = _keys(rows)
+        wanted = Counter(keys)
         if not self._take_in(observations[self._num_seen :]):
             return False
         self._num_seen = len(observations)
         if any(len(numbers) > wanted[key] for key, numbers in self._open.items()):
             return False
-        return self._add(rows, wanted) and self._stand_in(rows, pending)
+        return self._add(rows, keys, wanted) and self._stand_in(rows, keys, pending)
 
     def drop(self, gone: Tensor, weighs: bool) -> bool:
         """Forget observations; as :meth:`update`.
@@ -83,11 +87,11 @@ class AskedStream:
             self._changes[number] = new.Y[i].item() - self._standing_in.pop(number)
         return not late or self._observe(new.X[late], new.Y[late])
 
-    def _add(self, rows: Tensor, wanted: Counter) -> bool:
+    def _add(self, rows: Tensor, keys: list[Key], wanted: Counter[Key]) -> bool:
         """Rows that are newly open, with nothing yet in the place of their outcomes."""
         new = []
         missing = Counter({key: n - len(self._open.get(key, [])) for key, n in wanted.items()})
-        for i, key in enumerate(_keys(rows)):
+        for i, key in enumerate(keys):
             if missing[key] > 0:
                 missing[key] -= 1
                 new.append((key, i))
@@ -104,10 +108,10 @@ class AskedStream:
             self._standing_in[number] = 0.0
         return True
 
-    def _stand_in(self, rows: Tensor, pending: Pending) -> bool:
-        taken: Counter = Counter()
+    def _stand_in(self, rows: Tensor, keys: list[Key], pending: Pending) -> bool:
+        taken: Counter[Key] = Counter()
         numbers = []
-        for key in _keys(rows):
+        for key in keys:
             numbers.append(self._open[key][taken[key]])
             taken[key] += 1
         which = torch.tensor(numbers)
@@ -148,5 +152,5 @@ class AskedStream:
         return True
 
 
-def _keys(rows: Tensor) -> list[tuple[float, ...]]:
+def _keys(rows: Tensor) -> list[Key]:
     return [tuple(row) for row in rows.tolist()]

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import Domain
 from tvbo.columns import Columns
-from tvbo.contexts import ContextList, Contexts
+from tvbo.contexts import Contexts, context_table
 from tvbo.observations import Observations
 from tvbo.optimizers.checks import as_scalar, check_time
 from tvbo.optimizers.closed import ClosedTrials, Ending, LostTrial
@@ -267,21 +267,8 @@ class Optimizer(Durable, ABC):
 
     def _check_table(self, contexts: Tensor | None) -> list[Tensor]:
         """Several contexts, each as declared; None for all of a declared list."""
-        if contexts is None:
-            if not isinstance(self.contexts, ContextList):
-                raise ValueError(
-                    "Expected contexts (m x c): only a declared list of them can be left out. "
-                    "Got none."
-                )
-            contexts = self.contexts.contexts
-        contexts = torch.as_tensor(contexts, dtype=torch.float64)
-        if contexts.ndim == 1 and self.contexts is not None and self.contexts.dim == 1:
-            contexts = contexts.unsqueeze(-1)
-        if contexts.ndim != 2 or len(contexts) == 0:
-            raise ValueError(
-                f"Expected contexts of shape m x c. Got contexts.shape={tuple(contexts.shape)}."
-            )
-        return [self._check_context(context) for context in contexts]
+        table = context_table(self.contexts, contexts)
+        return [self._check_context(context) for context in table]
 
     def _time_of(self, t: float | None) -> float:
         """A time to look at; None is that of the latest ask or outcome."""

@@ -169,6 +169,8 @@ class GPOptimizer(Optimizer):
                     if trial.id not in self._rows:
                         self._rows[trial.id] = self._row(trial)
                     rows.append(self._rows[trial.id])
+        if len(rows) == 1:
+            return rows[0]
         X = torch.cat(rows)
         # Nor what would be dropped as soon as it is told.
         outcomes = Observations(X, torch.zeros(len(X), 1, dtype=torch.float64))
