@@ -3,9 +3,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from rounding import OtherRounding
 
 # Two workers on two cores: more threads would only wait for one another.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _rounding():
+    """Round otherwise than this CPU does, where TVBO_TEST_ROUNDING names a seed."""
+    seed = os.environ.get("TVBO_TEST_ROUNDING")
+    if not seed:
+        yield
+        return
+    with OtherRounding(int(seed)):
+        yield
 
 
 @pytest.fixture
