@@ -51,7 +51,9 @@ class OtherRounding(TorchFunctionMode):
         result = function(*args, **(kwargs or {}))
         if function in ROUNDED:
             in_place = function.__name__.endswith("_") and function.__name__[:2] != "__"
-            if in_place or (kwargs and kwargs.get("out") is not None):
+            in_place = in_place or (bool(kwargs) and kwargs.get("out") is not None)
+            # What autograd has saved must stay; then what is returned is another tensor.
+            if in_place and not result.requires_grad:
                 return result.mul_(self._factor(function, result))
             return self._each(function, result)
         if function in DECOMPOSED:
@@ -80,8 +82,10 @@ class OtherRounding(TorchFunctionMode):
 
     def _factor(self, function, result):
         factor = 1 + SIZE * self._uniform(function, tuple(result.shape)).to(result)
-        # exp(0) is 1 on every CPU.
-        return torch.where(result.detach() == 1, 1.0, factor) if function in EXPONENTIALS else factor
+        if function in EXPONENTIALS:
+            # exp(0) is 1 on every CPU.
+            factor = torch.where(result.detach() == 1, 1.0, factor)
+        return factor
 
     def _uniform(self, function, shape):
         key = (function.__name__, shape)

@@ -11,6 +11,7 @@ from torch import Tensor
 from tvbo.acquisition import BetaSchedule
 from tvbo.models import StreamingGP
 from tvbo.problems.drifting_gp import drifting_values
+from tvbo.ties import first_largest
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ def ucb_sweep(
 ) -> Tensor:
     r"""Play :math:`\arg\max \mu(x) + \sqrt{\beta_t}\,\sigma(x)` in every trial.
 
+    Of actions that are tied (:mod:`tvbo.ties`), the first is taken.
+
     TV-GP-UCB, or with ε = 0 in the model GP-UCB, or with resets R-GP-UCB (Bogunovic et al., 2016,
     Algorithms 1 and 2).
 
@@ -101,7 +104,7 @@ def ucb_sweep(
             arm = trials.first[:, i]
         else:
             mean, variance = model.marginals(t)
-            arm = variance.sqrt_().mul_(beta(t) ** 0.5).add_(mean).argmax(dim=-1)
+            arm = first_largest(variance.sqrt_().mul_(beta(t) ** 0.5).add_(mean))
         now = trials.values[:, i]
         value = now.gather(-1, arm.unsqueeze(-1))
         regret[:, i] = now.amax(dim=-1) - value.squeeze(-1)

@@ -12,7 +12,7 @@ from gpytorch.means import ConstantMean
 
 from tvbo.models import IncrementalGP, StreamingGP
 from tvbo.models.draws import draw_function
-from tvbo.models.streaming.paths import LEFT_OUT, covariance_factor
+from tvbo.models.streaming.paths import LEFT_OUT, covariance_modes
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -213,16 +213,16 @@ def test_seeds_repeat_and_the_model_stays(small):
 
 
 @pytest.mark.parametrize("n", [40, 200])
-def test_the_factor_lacks_little(n):
+def test_the_modes_lack_little(n):
     """A smooth kernel on a fine grid needs few columns."""
     choices = torch.linspace(0, 1, n).unsqueeze(-1)
     kernel = RBFKernel()
     kernel.lengthscale = 0.3
     model = StreamingGP(choices, kernel, 0.1, 0.1)
-    R = covariance_factor(model.innovations.covariance)
+    U, s = covariance_modes(model.innovations.covariance)
     K = kernel(choices).to_dense().detach()
-    assert (K - R @ R.T).abs().max() <= 2 * LEFT_OUT
-    assert R.shape[1] < 20
+    assert (K - (U * s**2) @ U.T).abs().max() <= 2 * LEFT_OUT
+    assert U.shape[1] < 20
 
 
 def test_a_batch_cannot_be_drawn_from(small):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Protocol
 
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from botorch.exceptions.warnings import BadInitialCandidatesWarning
 from botorch.optim import optimize_acqf
+from botorch.utils.sampling import boltzmann_sample, draw_sobol_samples
 from torch import Generator, Tensor
 
 from tvbo.acquisition.situation import Situation
@@ -17,6 +16,7 @@ from tvbo.acquisition.thompson import DrawnValues
 from tvbo.columns import check_finite, check_last_dimension
 from tvbo.finite_set import SINGLE_PRECISION, FiniteSet
 from tvbo.randomness import seeded
+from tvbo.ties import any_largest, first_largest, tied_for_largest
 
 EVALUATION_CHUNK = 512
 
@@ -76,7 +76,10 @@ class Box:
     def maximize(
         self, acquisition: AcquisitionFunction, situation: Situation, generator: Generator
     ) -> Tensor:
-        """By BoTorch's ``optimize_acqf``, time and context as ``fixed_features``."""
+        """Maximize by BoTorch's ``optimize_acqf``, time and context as ``fixed_features``.
+
+        Of the restarts whose values are tied (:mod:`tvbo.ties`), the first one is taken.
+        """
         if isinstance(acquisition, DrawnValues):
             return acquisition.best()
         fixed = situation.columns.fixed_features(situation.t, situation.context)
@@ -88,18 +91,41 @@ class Box:
         if not acquisition(probe).requires_grad:
             # A prior mean, for one: all actions are alike, and there is no gradient to follow.
             return self.sample(generator)
-        with seeded(generator), warnings.catch_warnings():
-            # Before the first observation all actions are alike, and any of them will do.
-            warnings.simplefilter("ignore", BadInitialCandidatesWarning)
-            rows, _ = optimize_acqf(
+        with seeded(generator):
+            rows, values = optimize_acqf(
                 acquisition,
                 bounds=bounds,
                 q=1,
                 num_restarts=self.num_restarts,
-                raw_samples=self.raw_samples,
+                batch_initial_conditions=self._starts(acquisition, situation),
                 fixed_features=dict(fixed),
+                return_best_only=False,
+                # A line search that ends early has met the rounding at a maximum.
+                retry_on_optimization_warning=False,
             )
-        return rows[:, : self.dim].clamp(*self.bounds)
+        best = int(first_largest(values))
+        return rows[best, :, : self.dim].clamp(*self.bounds)
+
+    def _starts(self, acquisition: AcquisitionFunction, situation: Situation) -> Tensor:
+        """Rows from which the search starts, ``num_restarts x 1 x d'``.
+
+        As in BoTorch's ``initialize_q_batch``, the best of the raw samples and others drawn with
+        probabilities that grow with their values; but values that differ by rounding are alike.
+        """
+        seed = int(torch.randint(2**31 - 1, (1,)))
+        samples = draw_sobol_samples(self.bounds, n=self.raw_samples, q=1, seed=seed)
+        rows = situation.rows(samples)
+        with torch.no_grad():
+            values = acquisition(rows)
+        tied = tied_for_largest(values)
+        if tied.all():
+            # Standardized, the rounding of a flat acquisition would look like a landscape.
+            return rows[torch.randperm(len(rows))[: self.num_restarts]]
+        places = boltzmann_sample(values, num_samples=self.num_restarts, eta=1.0)
+        best = first_largest(values)
+        if not (places == best).any():
+            places[-1] = best
+        return rows[places]
 
     def sample(self, generator: Generator) -> Tensor:
         """Uniform in the box."""
@@ -144,18 +170,17 @@ class Choices:
     def maximize(
         self, acquisition: AcquisitionFunction, situation: Situation, generator: Generator
     ) -> Tensor:
-        """By evaluating every action; ties are broken at random."""
+        """Maximize by evaluating every action; the generator decides ties (:mod:`tvbo.ties`)."""
         if isinstance(acquisition, DrawnValues):
             return acquisition.best()
         rows = situation.rows(self.choices).unsqueeze(-2)
         with torch.no_grad():
             values = torch.cat([acquisition(part) for part in rows.split(self.chunk)])
-        best = torch.nonzero(values == values.max()).squeeze(-1)
-        return self._row(int(best[_uniform_index(len(best), generator)]))
+        return self._row(any_largest(values, generator))
 
     def sample(self, generator: Generator) -> Tensor:
         """One of the choices, each as likely as another."""
-        return self._row(_uniform_index(len(self.choices), generator))
+        return self._row(int(torch.randint(len(self.choices), (1,), generator=generator)))
 
     def _row(self, index: int) -> Tensor:
         # A copy: a caller may change a trial's action without changing the set.
@@ -197,7 +222,3 @@ def check_action(X: Tensor, dim: int) -> None:
         )
     check_last_dimension("X", X, dim)
     check_finite("X", X)
-
-
-def _uniform_index(n: int, generator: Generator) -> int:
-    return int(torch.randint(n, (1,), generator=generator))

@@ -14,6 +14,7 @@ from tvbo.acquisition.beta import BetaSchedule, as_beta_schedule
 from tvbo.acquisition.situation import Situation
 from tvbo.finite_set import FiniteSet
 from tvbo.models.draws import draw_function
+from tvbo.ties import first_largest
 
 
 class DrawnValues(AcquisitionFunction):
@@ -32,7 +33,7 @@ class DrawnValues(AcquisitionFunction):
 
     def best(self) -> Tensor:
         """The action with the largest value, ``1 x d``."""
-        return self.candidates[self.values.argmax()].clone().unsqueeze(0)
+        return self.candidates[first_largest(self.values)].clone().unsqueeze(0)
 
     def forward(self, X: Tensor) -> Tensor:
         """Values at rows that begin with a candidate, ``b`` for ``b x 1 x d'``.

@@ -10,6 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from tvbo.ties import first_largest
+
 
 @dataclass(frozen=True)
 class Recommendation:
@@ -78,7 +80,7 @@ class Policy:
     @property
     def best(self) -> Recommendation:
         """The best across these contexts: for whoever may choose the context, too."""
-        return self[int(self.mean.argmax())]
+        return self[int(first_largest(self.mean))]
 
     def to_frame(self) -> pd.DataFrame:
         """One row per context: context, action, mean, standard deviation, time."""

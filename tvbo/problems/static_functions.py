@@ -13,6 +13,7 @@ from tvbo.acquisition import Choices
 from tvbo.columns import Columns
 from tvbo.problems.base import DriftingProblem
 from tvbo.problems.drifting_gp import unit_grid
+from tvbo.ties import first_largest
 
 
 class StaticFunction(DriftingProblem):
@@ -62,7 +63,7 @@ class StaticFunction(DriftingProblem):
         self.scale = values.std(correction=0).item() if scale is None else scale
         if self.scale == 0:
             raise InputDataError("Expected choices whose values differ. Got one value at all.")
-        self._best = int(values.argmax())
+        self._best = int(first_largest(values))
 
     @property
     def choices(self) -> Tensor:

@@ -21,6 +21,7 @@ from tvbo.reproduce.krause_fig2_model import (
     learned,
 )
 from tvbo.reproduce.spread import spread
+from tvbo.ties import first_largest
 
 NAME = "krause-fig2"
 NUM_EXAMPLES = 1000
@@ -223,7 +224,7 @@ def play(
                 upper[chosen[j, :i]] = -torch.inf
             # Candidates stand in random order: the first of those that tie is one at random, and
             # the same for all methods.
-            place = int(torch.nonzero(upper == upper.max())[0])
+            place = int(first_largest(upper))
             posterior.observe(place, task.reward[place].item())
             chosen[j, i] = place
     return chosen

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tvbo.theory.arguments import check_count, check_positive, check_rate
 from tvbo.theory.information import checked_covariance
+from tvbo.ties import first_largest
 
 STATIC_SHARE = 1 - math.exp(-1)
 """Greedy reaches at least this share of the maximum where time stands still."""
@@ -87,7 +88,7 @@ def greedy_information_gain(
         columns[:, :t] *= math.sqrt(keep)
         known = known * keep
         variance = (prior - known).clamp_min(0.0)
-        point = int(variance.argmax())
+        point = int(first_largest(variance, prior.max().item()))
         column = covar[:, point] - columns[:, :t] @ columns[point, :t]
         columns[:, t] = column / (variance[point] + noise_variance).sqrt()
         known = known + columns[:, t].square()

@@ -7,14 +7,14 @@ from botorch.exceptions.errors import UnsupportedError
 from torch import Generator, Tensor
 
 from tvbo.models.joint_draw import joint_draw
-from tvbo.models.streaming.paths import covariance_factor, draw
+from tvbo.models.streaming.paths import covariance_modes, draw
 from tvbo.models.streaming.predictions import Predictions
 
 
 class Draws(Predictions):
     """A streaming posterior from which functions can be drawn, on all choices together."""
 
-    _factor: Tensor | None = None
+    _modes: tuple[Tensor, Tensor] | None = None
 
     def covers(self, rows: Tensor) -> bool:
         """Whether rows ``n x (d + 1)`` are all choices, in their order, at one time."""
@@ -28,7 +28,7 @@ class Draws(Predictions):
     def draw(self, t: float, generator: Generator) -> Tensor:
         """One function drawn from the joint posterior over all choices, at one time.
 
-        A draw lacks at most 1e-10 of the prior variance. It costs as much as an observation, and
+        A draw lacks at most 1e-13 of the prior variance. It costs as much as an observation, and
         once the factorization of the prior covariance; where rows that weigh are gone, merged or
         dropped, of whose events no more is known, :math:`O(n^3)`.
 
@@ -48,10 +48,10 @@ class Draws(Predictions):
                 f"Expected a model without a batch. Got batch_shape={tuple(self._batch_shape)}."
             )
         self._check_time(torch.as_tensor(t, dtype=torch.float64), self.now)
-        if self._factor is None or self._factor.device != self._rate.device:
-            self._factor = covariance_factor(self.innovations.covariance)
+        if self._modes is None or self._modes[0].device != self._rate.device:
+            self._modes = covariance_modes(self.innovations.covariance)
         rows = torch.cat([self.choices, self.choices.new_full((len(self.choices), 1), t)], dim=-1)
-        drawn = draw(self.innovations, self._factor, t, generator)
+        drawn = draw(self.innovations, *self._modes, t, generator)
         if drawn is None:
             return joint_draw(self.posterior(rows), generator)[0]
         return drawn + self._prior_mean(rows)

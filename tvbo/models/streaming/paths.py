@@ -7,15 +7,19 @@ from torch import Generator, Tensor
 
 from tvbo.models.streaming.finite_covariance import FiniteCovariance
 from tvbo.models.streaming.innovations import Innovations
+from tvbo.ties import first_largest
 
-LEFT_OUT = 1e-10
+LEFT_OUT = 1e-13
 """Share of the largest prior variance that a draw may lack."""
 
 
-def covariance_factor(covariance: FiniteCovariance, trial: int = 0) -> Tensor:
-    r"""``R`` with :math:`R R^\top = K` but for a rest that is nowhere above :data:`LEFT_OUT`.
+def covariance_modes(covariance: FiniteCovariance, trial: int = 0) -> tuple[Tensor, Tensor]:
+    r"""Return ``U``, ``n x r``, and ``s``, ``r``, with :math:`K = U \,\mathrm{diag}(s^2)\, U^\top`.
 
-    A pivoted Cholesky factorization: smooth kernels need few columns, ``n x r``.
+    What is lacking is nowhere above :data:`LEFT_OUT`. The modes are those of a pivoted Cholesky
+    factor; smooth kernels have few. Of all factors, :math:`U \mathrm{diag}(s) U^\top` is the one
+    that is unique and continuous in ``K``: a draw made with it does not hang on the pivots or on
+    the basis that rounding picks.
     """
     which = torch.tensor([trial])
     rest = covariance.diagonal[trial % len(covariance.diagonal)].clone()
@@ -26,7 +30,7 @@ def covariance_factor(covariance: FiniteCovariance, trial: int = 0) -> Tensor:
     while rank < n and rest.max() > limit:
         if rank == len(columns):
             columns = torch.cat([columns, torch.empty_like(columns)])[:n]
-        pivot = int(rest.argmax())
+        pivot = int(first_largest(rest))
         column = covariance.rows(which, torch.tensor([[pivot]])).flatten()
         column = column - columns[:rank, pivot] @ columns[:rank]
         column = column / rest[pivot].sqrt()
@@ -34,11 +38,16 @@ def covariance_factor(covariance: FiniteCovariance, trial: int = 0) -> Tensor:
         rest = (rest - column.square()).clamp_min_(0.0)
         rest[pivot] = 0.0
         rank += 1
-    return columns[:rank].T.contiguous()
+    modes, deviations, _ = torch.linalg.svd(columns[:rank].T, full_matrices=False)
+    return modes, deviations
 
 
 def draw(
-    innovations: Innovations, factor: Tensor, time: float, generator: Generator
+    innovations: Innovations,
+    modes: Tensor,
+    deviations: Tensor,
+    time: float,
+    generator: Generator,
 ) -> Tensor | None:
     r"""One function drawn from the joint posterior, less the prior mean, at one time: ``n``.
 
@@ -49,7 +58,8 @@ def draw(
 
     Args:
         innovations: Of one trial.
-        factor: From :func:`covariance_factor`, ``n x r``.
+        modes: From :func:`covariance_modes`, ``n x r``.
+        deviations: From there, ``r``.
         time: At or after the newest event.
         generator: Source of the draw.
 
@@ -63,10 +73,16 @@ def draw(
     if rows.root is None or base.shared is not None or lost:
         return None
 
+    factor = modes * deviations
+
     def normal(size: int) -> Tensor:
         return torch.randn(size, dtype=factor.dtype, generator=generator).to(factor)
 
-    path = normal(factor.shape[-1])
+    def new_path() -> Tensor:
+        # Of the choices, then in the basis of the modes, whose signs and order are arbitrary.
+        return modes.mT @ normal(len(modes))
+
+    path = new_path()
     function = factor @ path
     k = innovations.store.count
     if k == 0:
@@ -78,7 +94,7 @@ def draw(
         lag = torch.as_tensor(before, dtype=factor.dtype) - times[i]
         decay = base.decay(lag.reshape(1, 1)).item()
         if decay < 1:
-            path = decay * path + (1 - decay**2) ** 0.5 * normal(len(path))
+            path = decay * path + (1 - decay**2) ** 0.5 * new_path()
         here = (at == i).nonzero().squeeze(-1)
         outcomes[here] += factor[rows.index[0, here]] @ path
         before = times[i]

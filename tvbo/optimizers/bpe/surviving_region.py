@@ -15,6 +15,7 @@ from tvbo.models.incremental.factor import enough_room
 from tvbo.optimizers.bpe.bounds import RoundBounds
 from tvbo.optimizers.bpe.search import Smooth, climb
 from tvbo.optimizers.bpe.surviving_set import TIE
+from tvbo.ties import TIE_TOLERANCE, any_largest, first_largest
 
 SOBOL_POINTS = 4096
 """Points spread over the box: they measure what is left of it."""
@@ -116,9 +117,7 @@ class SurvivingRegion:
 
         It counts as chosen once it is passed to :meth:`condition`.
         """
-        best = self.variance.max()
-        alike = torch.nonzero(self.variance >= best - TIE * self.max_variance).squeeze(-1)
-        place = int(alike[torch.randint(len(alike), (1,), generator=generator)])
+        place = any_largest(self.variance, generator, self.max_variance, TIE)
         point = self.X[place : place + 1]
         if self._count > 0:
             point = self._climb(point, self._variance_at)
@@ -147,7 +146,7 @@ class SurvivingRegion:
     def highest(self, bounds: RoundBounds) -> Tensor:
         """The point of largest posterior mean that is found in the region, ``1 x d``."""
         with torch.no_grad():
-            best = bounds.moments(self.X)[0].argmax()
+            best = first_largest(bounds.moments(self.X)[0])
         return self._climb(self.X[best : best + 1], lambda X: bounds.moments(X)[0])
 
     def remove(self, bounds: RoundBounds, generator: Generator) -> tuple[float, float]:
@@ -160,7 +159,10 @@ class SurvivingRegion:
         with torch.no_grad():
             mean, deviation = bounds.moments(points)
         lower = mean - bounds.width.half(deviation)
-        starts = points[lower.topk(min(STARTS, len(points))).indices]
+        # Far from all outcomes many bounds are equal but for rounding; then the first ones go.
+        step = (TIE_TOLERANCE * lower.abs().max()).clamp_min(torch.finfo(lower.dtype).tiny)
+        steps = (lower / step).round()
+        starts = points[steps.argsort(descending=True, stable=True)[:STARTS]]
         peaks = torch.cat([self._climb(start.unsqueeze(0), bounds.lower) for start in starts])
         with torch.no_grad():
             heights = bounds.lower(peaks)
@@ -182,7 +184,7 @@ class SurvivingRegion:
         tried = start + BACK.unsqueeze(-1) * (found - start)
         tried = torch.cat([tried[self._inside(tried, self._margin)], start])
         with torch.no_grad():
-            best = value(tried).argmax()
+            best = first_largest(value(tried))
         return tried[best : best + 1]
 
     def _inside(self, X: Tensor, margin: float) -> Tensor:

@@ -10,13 +10,14 @@ from torch import Generator, Tensor
 from tvbo.acquisition import Choices
 from tvbo.models.incremental.factor import enough_room
 from tvbo.optimizers.bpe.bounds import RoundBounds
+from tvbo.ties import TIE_TOLERANCE, any_largest, first_largest
 
 MAX_CACHED = 25_000_000
 """Entries of the covariance up to which all of it is kept (200 MB), for 5,000 actions left."""
 
 TIE = 1e-10
-"""Variances closer than this share of the largest prior variance are alike: rounding, which differs
-from one machine to the next, does not decide between actions that symmetry makes equal."""
+"""Share of the largest prior variance below which differences of variances are ties. It is tighter
+than elsewhere, since late in a round all variances are small."""
 
 
 class SurvivingSet:
@@ -92,9 +93,7 @@ class SurvivingSet:
 
         It counts as chosen once it is passed to :meth:`condition`.
         """
-        best = self.variance.max() - TIE * self.max_variance
-        alike = torch.nonzero(self.variance >= best).squeeze(-1)
-        place = int(alike[torch.randint(len(alike), (1,), generator=generator)])
+        place = any_largest(self.variance, generator, self.max_variance, TIE)
         return self.X[place : place + 1].clone()
 
     def condition(self, X: Tensor) -> None:
@@ -117,7 +116,7 @@ class SurvivingSet:
     def highest(self, bounds: RoundBounds) -> Tensor:
         """The action of largest posterior mean among those left, ``1 x d``."""
         with torch.no_grad():
-            best = bounds.moments(self.X)[0].argmax()
+            best = first_largest(bounds.moments(self.X)[0])
         return self.X[best : best + 1].clone()
 
     def remove(self, bounds: RoundBounds, generator: Generator) -> tuple[float, float]:
@@ -130,7 +129,9 @@ class SurvivingSet:
             mean, deviation = bounds.moments(self.X)
         half = bounds.width.half(deviation)
         threshold = (mean - half).max()
-        kept = torch.nonzero(mean + half >= threshold).squeeze(-1)
+        # What reaches it but for rounding is kept: the maximizer may be among them.
+        slack = TIE_TOLERANCE * (mean.abs() + half).max()
+        kept = torch.nonzero(mean + half >= threshold - slack).squeeze(-1)
         # New tensors throughout: a preview works on a shallow copy.
         self.X, self._index, self._prior = self.X[kept], self._index[kept], self._prior[kept]
         if self._covar is not None:
