@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from typing import Annotated
 
 import torch
@@ -13,8 +14,9 @@ from botorch.exceptions.errors import BotorchError
 import tvbo
 from tvbo.commands import data, demo, fit, reproduce, runs
 from tvbo.models import DriftFitError
+from tvbo.terminal import visible
 
-BAD_INPUT = 2
+FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     help="Bayesian optimization for problems that do not hold still.",
@@ -45,7 +47,11 @@ def root(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line: exit code 2 and one line on stderr where the input is bad."""
+    """Run the command line; what is wrong is said on stderr, control characters shown.
+
+    Exit codes: 2 and one line where the input is bad, 130 and one line after Ctrl-C, 1 and a
+    traceback where tvbo is at fault.
+    """
     if "OMP_NUM_THREADS" not in os.environ:
         # Matrices are small here: more threads mostly wait for one another.
         torch.set_num_threads(1)
@@ -57,10 +63,14 @@ def main(arguments: list[str] | None = None) -> None:
     except (ValueError, BotorchError, DriftFitError, OSError) as error:
         _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted", code=130)
+        _fail("interrupted", code=INTERRUPTED)
+    except Exception:
+        for line in traceback.format_exc().rstrip("\n").split("\n"):
+            print(visible(line), file=sys.stderr)  # noqa: T201
+        sys.exit(FAULT)
     sys.exit(code or 0)
 
 
 def _fail(message: str, code: int = BAD_INPUT) -> None:
-    print("tvbo: " + " ".join(message.split()), file=sys.stderr)  # noqa: T201
+    print("tvbo: " + visible(" ".join(message.split())), file=sys.stderr)  # noqa: T201
     sys.exit(code)

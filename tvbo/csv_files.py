@@ -32,7 +32,8 @@ def read_csv(path: str | Path) -> pd.DataFrame:
     if not Path(path).is_file():
         raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
     try:
-        frame = pd.read_csv(path)
+        # In one piece: in parts, a column of numbers and words would warn, and be of both types.
+        frame = pd.read_csv(path, low_memory=False)
     except UNREADABLE as error:
         raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.") from error
     if not isinstance(frame.index, pd.RangeIndex):

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tvbo.commands.report import saved, working
+from tvbo.commands.files import check_outputs, saving
+from tvbo.commands.report import working
 from tvbo.problems.intel_lab import FILE, build_intel_lab
 
 app = typer.Typer(help="Build recorded data from the original public downloads.")
@@ -28,9 +29,10 @@ def intel_lab(
     ] = Path("data"),
 ) -> None:
     """Temperatures of the Intel Berkeley Research Lab: 46 motes, 4-8 March 2004, 5-minute steps."""
+    path = out / FILE
+    check_outputs({"--out": path}, [source], makes_folders=True)
     with working("building") as on_step:
         panel = build_intel_lab(source, on_step=on_step)
-        path = out / FILE
-        path.parent.mkdir(parents=True, exist_ok=True)
-        panel.to_csv(path)
-    saved(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with saving(path) as file:
+        panel.to_csv(file)

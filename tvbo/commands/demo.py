@@ -16,13 +16,9 @@ from torch import Tensor
 
 from tvbo.acquisition import LogBeta
 from tvbo.commands.experiments import EXPERIMENTS
-from tvbo.commands.report import (
-    console,
-    print_drift_fit,
-    saved,
-    working,
-)
-from tvbo.commands.reproduce import run_experiment
+from tvbo.commands.files import check_outputs, saving
+from tvbo.commands.report import console, print_drift_fit, working
+from tvbo.commands.reproduce import data_files, run_experiment
 from tvbo.history import History
 from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes
@@ -38,6 +34,7 @@ NOISE_VARIANCE = 0.01
 LOG_TIMES = 100
 LOG_PER_TIME = 3
 TEMPERATURE_TRIALS = 2
+FILES = ("tracking.png", "rounds.csv", "fit.json", "temperatures.png", "temperatures.json")
 ACTION_SEEDS = 1000
 """Added to a function's seed for the actions tried on it: the two must not share random numbers."""
 
@@ -56,6 +53,7 @@ def demo(
     The functions are drawn from the model of Bogunovic et al. (2016) on a 50 x 50 grid. With
     TVBO_DATA set, the temperatures of the Intel lab follow.
     """
+    check_outputs({name: out / name for name in FILES}, data_files(), makes_folders=True)
     out.mkdir(parents=True, exist_ok=True)
     problem = draw_problem(points, rounds, seed)
     console.print(
@@ -76,16 +74,17 @@ def demo(
         races.append(race(draw_problem(points, rounds, seed + i), fit, rounds, seed + i))
     regret = {name: torch.stack([r[name].regret for r in races]) for name in races[0]}
     print_regret(regret, {name: h.seconds.median().item() for name, h in races[0].items()})
-    save_figure(plot_tracking(problem, races[0], regret), out / "tracking.png")
+    with saving(out / "tracking.png") as file:
+        save_figure(plot_tracking(problem, races[0], regret), file)
     frames = [
         history.to_frame().assign(algorithm=name, function=i)
         for i, histories in enumerate(races)
         for name, history in histories.items()
     ]
-    pd.concat(frames).to_csv(out / "rounds.csv", index=False)
-    fit.to_json(out / "fit.json")
-    for name in ("tracking.png", "rounds.csv", "fit.json"):
-        saved(out / name)
+    with saving(out / "rounds.csv") as file:
+        pd.concat(frames).to_csv(file, index=False)
+    with saving(out / "fit.json") as file:
+        fit.to_json(file)
     if os.environ.get(VARIABLE):
         temperatures(out)
     else:

@@ -13,10 +13,11 @@ import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from tvbo.commands.report import print_drift_fit, progress_console, saved
+from tvbo.commands.files import check_outputs, check_picture, saving
+from tvbo.commands.report import print_drift_fit, progress_console
 from tvbo.csv_files import TableError
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
-from tvbo.likelihood import panel_rows, steps
+from tvbo.likelihood import outcome_unit, panel_rows, steps
 from tvbo.models import DriftFit, fit_drift
 from tvbo.models.drift_fit import scaled_kernel
 from tvbo.plotting import plot_drift_fit, save_figure
@@ -76,6 +77,8 @@ def fit(
     A panel has one row per time and one column per arm: tvbo fit PANEL.csv --panel. Its cells may
     be empty.
     """
+    check_outputs({"--json": json, "--plot": plot}, [log])
+    check_picture("--plot", plot)
     with _fitting() as on_step:
         if panel:
             _refuse(
@@ -108,11 +111,11 @@ def fit(
             result = _fit_log(table, kernel or KernelName.rbf, noise_variance, level, on_step)
     print_drift_fit(result)
     if json is not None:
-        result.to_json(json)
-        saved(json)
+        with saving(json) as file:
+            result.to_json(file)
     if plot is not None:
-        save_figure(plot_drift_fit(result), plot)
-        saved(plot)
+        with saving(plot) as file:
+            save_figure(plot_drift_fit(result), file)
 
 
 KERNEL_IS_ESTIMATED = (
@@ -159,12 +162,15 @@ def _fit_panel(
 ) -> DriftFit:
     table = read_panel(log, resample, rows, time_unit, allow_gaps=True)
     train_X, train_Y = panel_rows(table.values, table.axis.times)
+    # Covariances are squares: of outcomes far from one they overflow, or are nothing.
+    unit = outcome_unit(train_Y)
+    values = table.values / unit
     result = fit_drift(
         train_X,
         train_Y,
-        covar_module=CovarianceMatrixKernel(empirical_covariance(table.values)),
+        covar_module=CovarianceMatrixKernel(empirical_covariance(values) * unit**2),
         noise_variance=noise_variance,
-        mean=table.values.nanmean().item(),
+        mean=values.nanmean().item() * unit,
         time_unit=table.axis.unit,
         level=level,
         num_starts=NUM_STARTS,

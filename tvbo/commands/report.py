@@ -7,17 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tvbo.models import DriftFit
 from tvbo.reproduce import Reproduction
+from tvbo.terminal import SafeConsole, visible
 
 MEASURES_ABREAST = 4
 """Columns of figures that a terminal of 80 characters shows without cutting them."""
 
-console = Console()
-progress_console = Console(stderr=True)
+console = SafeConsole()
+progress_console = SafeConsole(stderr=True)
 
 
 @contextmanager
@@ -25,6 +26,12 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
     """A spinner on stderr; gives a function that says which step is being done."""
     with progress_console.status(what) as status:
         yield lambda step: status.update(f"{what}: {step}")
+
+
+def note(words: str) -> None:
+    """Print a remark below a result."""
+    text = Text.assemble(("note:", "yellow"), " ", visible(words))
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def saved(path: Path) -> None:
@@ -43,6 +50,9 @@ def print_drift_fit(fit: DriftFit) -> None:
     table.add_row("correlation half-life", _in_time(fit.half_life, fit.time_unit))
     if fit.noise_variance is not None:
         table.add_row("noise variance σ²", f"{fit.noise_variance:.4g}")
+        others = [(v, e) for v, e in fit.forgetting_rate_by_noise if v != fit.noise_variance]
+        lines = [f"{rate:.4g} with {variance:.4g}" for variance, rate in others]
+        table.add_row("ε with another σ²", Text("\n".join(lines)))
     table.add_row("prior mean", f"{fit.mean:.4g}")
     if fit.lengthscales:
         table.add_row("length-scales", ", ".join(f"{x:.4g}" for x in fit.lengthscales))
@@ -60,7 +70,7 @@ def print_drift_fit(fit: DriftFit) -> None:
     table.add_row("observations", f"{fit.n_observations}")
     console.print(table)
     for message in fit.messages:
-        console.print(f"[yellow]note:[/yellow] {message}", highlight=False)
+        note(message)
 
 
 def print_reproduction(result: Reproduction) -> None:
@@ -85,7 +95,7 @@ def print_reproduction(result: Reproduction) -> None:
     ):
         claims.add_column(column, justify=justify)
     for claim in result.claims:
-        held = "[green]yes[/green]" if claim.held else "[red]no[/red]"
+        held = Text("yes", "green") if claim.held else Text("no", "red")
         claims.add_row(
             claim.claim, claim.paper, f"{claim.figure:.4g}", _number(claim.standard_error), held
         )

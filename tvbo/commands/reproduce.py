@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
@@ -12,10 +13,12 @@ import typer
 from rich.table import Table
 
 from tvbo.commands.experiments import EXPERIMENTS, Experiment
-from tvbo.commands.report import console, print_reproduction, saved
+from tvbo.commands.files import check_outputs, check_picture, saving
+from tvbo.commands.report import console, print_reproduction
 from tvbo.csv_files import TableError
 from tvbo.feedback.dask_executor import dask_executor
 from tvbo.plotting import save_figure
+from tvbo.problems.recorded import VARIABLE
 from tvbo.reproduce.spread import worker_processes
 
 
@@ -62,8 +65,23 @@ def reproduce(
     experiment = EXPERIMENTS[name]
     if data is not None and experiment.run_on is None:
         raise TableError(f"Expected {name} without --data, which it has no use for. Got {data}.")
+    check_outputs({"--json": json, "--plot": plot}, data_files(data))
+    check_picture("--plot", plot)
     with _executor(workers, dask) as executor:
         run_experiment(experiment, trials, seed, json, plot, data, executor)
+
+
+def data_files(*folders: Path | None) -> list[Path]:
+    """Files of the folder of recorded data, and of others, that a reproduction may read."""
+    named = [os.environ.get(VARIABLE), *folders]
+    return [
+        file
+        for folder in named
+        if folder
+        for pattern in ("*", "*/*")
+        for file in Path(folder).glob(pattern)
+        if file.is_file()
+    ]
 
 
 @contextmanager
@@ -106,10 +124,10 @@ def run_experiment(
         result = experiment.run_on(data, trials, seed, executor)
     print_reproduction(result)
     if json is not None:
-        result.to_json(json)
-        saved(json)
+        with saving(json) as file:
+            result.to_json(file)
     if plot is not None:
         figure = experiment.plot(result)
         figure.suptitle(result.title, fontsize=10)
-        save_figure(figure, plot)
-        saved(plot)
+        with saving(plot) as file:
+            save_figure(figure, file)

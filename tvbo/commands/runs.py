@@ -9,11 +9,11 @@ from typing import Annotated
 
 import pandas as pd
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from tvbo.commands.report import console, saved
-from tvbo.journal import JournalError, JournalReader, trials_of
+from tvbo.commands.files import check_outputs, check_picture, saving
+from tvbo.commands.report import console, note
+from tvbo.journal import JournalReader, trials_of
 from tvbo.plotting import save_figure
 from tvbo.plotting.runs import plot_run
 
@@ -40,7 +40,7 @@ def show(
         _print_summary(journal, trials)
         _print_newest(journal, last)
         if journal.damage is not None:
-            _note(
+            note(
                 f"damaged: {journal.damage}. The first {journal.num_good} records are good; "
                 "Optimizer.open(..., read_only=True) brings them back."
             )
@@ -52,11 +52,12 @@ def export(
     csv: Annotated[Path, typer.Option("--csv", help="File to write.")],
 ) -> None:
     """Save the trials as CSV, one row each; of a damaged journal, those that can be read."""
-    _check_is_another(run, csv)
+    check_outputs({"--csv": csv}, _files_of(run))
     with JournalReader(run) as journal:
-        trials_of(journal).to_csv(csv, index=False)
+        trials = trials_of(journal)
         _warn_of_damage(journal)
-    saved(csv)
+    with saving(csv) as file:
+        trials.to_csv(file, index=False)
 
 
 @app.command()
@@ -65,23 +66,23 @@ def plot(
     out: Annotated[Path, typer.Option("--out", help="File to write, FILE.png.")],
 ) -> None:
     """Draw the outcomes over time, and the trials that have none."""
-    _check_is_another(run, out)
+    check_outputs({"--out": out}, _files_of(run))
+    check_picture("--out", out)
     with JournalReader(run) as journal:
         title = f"{run.name}: {_class_name(journal)}"
-        save_figure(plot_run(trials_of(journal), title), out)
+        trials = trials_of(journal)
         _warn_of_damage(journal)
-    saved(out)
+    with saving(out) as file:
+        save_figure(plot_run(trials, title), file)
 
 
-def _check_is_another(run: Path, out: Path) -> None:
-    """Raise if a file to write is the journal, or belongs to it."""
-    own = [run, *(run.with_name(run.name + end) for end in ("-wal", "-shm", "-lock"))]
-    if any(file.exists() and out.exists() and file.samefile(out) for file in own):
-        raise JournalError(f"Expected another file than the journal to write. Got {out}.")
+def _files_of(run: Path) -> list[Path]:
+    """A journal and the files that belong to it, whether they are there or not."""
+    return [run, *(run.with_name(run.name + end) for end in ("-wal", "-shm", "-lock"))]
 
 
 def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
-    table = Table(title=escape(journal.path.name), show_header=False)
+    table = Table(title=journal.path.name, show_header=False)
     table.add_column(justify="left")
     table.add_column(justify="left")
     rows = {
@@ -100,7 +101,7 @@ def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
         rows["best outcome"] = _best(told.loc[told.outcome.idxmax()])
     rows["journal"] = "whole" if journal.damage is None else "damaged"
     for name, value in rows.items():
-        table.add_row(name, escape(value))
+        table.add_row(name, value)
     console.print(table)
 
 
@@ -110,7 +111,7 @@ def _print_newest(journal: JournalReader, last: int) -> None:
         return
     table = Table("event", "what", title="Newest events")
     for seq, record in newest:
-        table.add_row(str(seq), escape(str(record)))
+        table.add_row(str(seq), str(record))
     console.print(table)
 
 
@@ -135,11 +136,7 @@ def _date(seconds: float | None) -> str:
 
 def _warn_of_damage(journal: JournalReader) -> None:
     if journal.damage is not None:
-        _note(
+        note(
             f"{journal.path} is damaged: {journal.damage}. What was read are its first "
             f"{journal.num_good} records, which are good."
         )
-
-
-def _note(words: str) -> None:
-    console.print(f"[yellow]note:[/yellow] {escape(words)}", highlight=False, soft_wrap=True)

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tvbo.feedback.async_history import AsyncHistory
+from tvbo.terminal import visible
 
 
 class AsyncProgress:
@@ -19,7 +20,7 @@ class AsyncProgress:
 
     def __init__(self, total: int, label: str, shown: bool):
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[counts]}"),
@@ -27,7 +28,7 @@ class AsyncProgress:
             console=Console(stderr=True),
             disable=not shown,
         )
-        self._task = self._bar.add_task(label, total=total, counts="")
+        self._task = self._bar.add_task(visible(label), total=total, counts="")
 
     def __enter__(self) -> AsyncProgress:
         self._bar.start()

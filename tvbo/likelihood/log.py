@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -16,6 +16,13 @@ from tvbo.observations import Observations
 
 RUN = 100
 """Successive observations in each run of a thinned log."""
+
+OUTCOME_EXPONENT = 500
+"""Standard deviations of outcomes from 2^-500 to 2^500 can be fitted: of the variances that are
+learned and reported, the smallest and the largest are then numbers of double precision."""
+
+TIMES = (1e-280, 1e280)
+"""Smallest gap between times, and longest log, whose rates are such numbers, too."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,8 @@ class DriftLog:
         Raises:
             BotorchTensorDimensionError: if shapes do not agree, or there is no action column.
             InputDataError: if a value is not finite, there are fewer than three observations or
-                only one time (in every stretch), or the reward is constant.
+                only one time (in every stretch), or the reward is constant, or if gaps between
+                times or the length of the log are beyond double precision.
         """
         observations = Observations(
             *(x if x is None else x.to(torch.float64) for x in (train_X, train_Y, train_Yvar))
@@ -84,7 +92,19 @@ class DriftLog:
                 "Expected observations at two times at least. "
                 f"Got {where if stretches is None else 'each stretch at one'}."
             )
+        finest = log.gaps.min().item()
+        if not (TIMES[0] <= finest and log.span <= TIMES[1]):
+            raise InputDataError(
+                f"Expected gaps between times of {TIMES[0]:g} at least, and a log no longer than "
+                f"{TIMES[1]:g}; state time in another unit. Got a smallest gap of {finest:g} in a "
+                f"log of length {log.span:g}."
+            )
         return log
+
+    def divided_by(self, unit: float) -> DriftLog:
+        """The same log, its outcomes divided by ``unit`` and its noise variances by its square."""
+        Yvar = None if self.Yvar is None else self.Yvar / unit**2
+        return replace(self, Y=self.Y / unit, Yvar=Yvar)
 
     def __len__(self) -> int:
         return len(self.Y)
@@ -150,6 +170,30 @@ class DriftLog:
             # From 0 again: a stretch may have nothing among the chosen.
             torch.unique(self.stretches[chosen], return_inverse=True)[1],
         )
+
+
+def outcome_unit(Y: Tensor) -> float:
+    """Return the power of two next to the standard deviation of outcomes; 1 if they are constant.
+
+    To divide by it changes no digit, so what is computed from the quotients is the same, bit by
+    bit, for outcomes times any power of two.
+
+    Raises:
+        InputDataError: if the standard deviation is not between 2^-500 and 2^500.
+    """
+    exponent = math.frexp(Y.abs().max().item())[1] - 1
+    spread = (Y / 2.0**exponent).std(correction=0).item()
+    if spread == 0:
+        return 1.0
+    exponent += round(math.log2(spread))
+    if abs(exponent) > OUTCOME_EXPONENT:
+        low, high = (2.0**power for power in (-OUTCOME_EXPONENT, OUTCOME_EXPONENT))
+        raise InputDataError(
+            f"Expected outcomes with a standard deviation between {low:.2g} and {high:.2g}, so "
+            "that variances can be computed; state them in another unit. Got one of about "
+            f"2^{exponent}, with outcomes from {Y.min().item():g} to {Y.max().item():g}."
+        )
+    return 2.0**exponent
 
 
 def _numbered(stretches: Tensor | None, n: int) -> Tensor:

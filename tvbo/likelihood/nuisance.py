@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 
 import numpy as np
 import torch
@@ -52,6 +53,14 @@ class NuisanceParameters:
             self.kernel_parameters.append(parameter)
             self.names += [name.replace("raw_", "")] * len(raw)
         self.start = np.concatenate(start) if start else np.empty(0)
+
+    def holding(self, noise_variance: float) -> NuisanceParameters:
+        """The same parameters in the same ranges, with the noise variance fixed at a value."""
+        held = copy(self)
+        held.noise_variance = noise_variance
+        if self.noise_variance is None:
+            held.names, held.start, held.bounds = self.names[1:], self.start[1:], self.bounds[1:]
+        return held
 
     def place(self, values: np.ndarray) -> Tensor:
         """Set the kernel; return σ², which requires a gradient if it is learned."""

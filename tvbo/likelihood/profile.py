@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,6 +120,32 @@ def profile_rate(
         points=sorted((rate, o.log_likelihood) for rate, o in points.items()),
         failed_starts=failed,
     )
+
+
+def rates_at_noise(
+    maximizer: LikelihoodMaximizer, best: Optimum, noise_variances: Sequence[float]
+) -> list[float]:
+    """The maximum likelihood rates ρ with the noise held, each fit begun where the last ended.
+
+    Args:
+        maximizer: Of the likelihood at hand, whether it learns the noise or holds it.
+        best: Its maximum, where the first fit begins.
+        noise_variances: Values to hold σ² at, each next to the one before.
+    """
+    low, high = maximizer.rate_bounds
+    learned = maximizer.nuisance.noise_variance is None
+    log_rate, nuisance = best.log_rate, best.nuisance[1:] if learned else best.nuisance
+    rates = []
+    for noise_variance in noise_variances:
+        held = LikelihoodMaximizer(
+            maximizer.likelihood,
+            maximizer.nuisance.holding(noise_variance),
+            (math.exp(low), math.exp(high)),
+        )
+        found = held.explore(log_rate, nuisance)
+        log_rate, nuisance = found.log_rate, found.nuisance
+        rates.append(math.exp(log_rate))
+    return rates
 
 
 def _end(walk: ProfileWalk, limit: Optimum, drop: float, direction: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 
 import torch
 from gpytorch.constraints import Positive
@@ -17,6 +18,7 @@ from tvbo.likelihood import (
     NuisanceParameters,
     PanelLikelihood,
     make_likelihood,
+    outcome_unit,
     profile_rate,
 )
 from tvbo.models.drift_report import DriftFit, report
@@ -26,6 +28,11 @@ SCOUT = 1000
 
 SCOUT_PAYS = 2
 """A log is long if it has this many times as many; a panel is quick enough at any length."""
+
+
+LARGEST_NOISE = 1e100
+"""Largest noise variance, in squared units of the outcomes' spread; far above it, squares of the
+likelihood's derivatives are no numbers of double precision."""
 
 
 class DriftFitError(RuntimeError):
@@ -55,6 +62,10 @@ def fit_drift(
     dense. Only a log of more than 3,000 rows over more than 1,000 actions is approximated: each
     block is conditioned on the stretch before it, and what that neglects is said.
 
+    Outcomes may be of any size between 1e-150 and 1e150: they are divided by a power of two next
+    to their standard deviation, so outcomes times a power of two give the same ε, bit by bit, with
+    the default kernel.
+
     The starts of a log of more than 2,000 rows that is no full panel are tried on 1,000 of them,
     in runs spread over the log; the maximum, the test and the interval are of all rows.
 
@@ -81,9 +92,11 @@ def fit_drift(
 
     Raises:
         InputDataError: if a value is not finite or a label missing, or there are fewer than three
-            observations, only one time, or a constant reward.
+            observations, only one time, or a constant reward, or if outcomes or times are so large
+            or so small that variances or rates are beyond double precision.
         BotorchTensorDimensionError: if shapes do not agree.
-        ValueError: if ``noise_variance`` is not positive or given beside ``train_Yvar``, or
+        ValueError: if ``noise_variance`` is not positive or given beside ``train_Yvar``, if the
+            noise is out of all proportion to the outcomes, or if
             ``level`` lies outside (0, 1), or ``num_starts`` is not positive.
         DriftFitError: if no start ends at a finite likelihood.
 
@@ -100,18 +113,23 @@ def fit_drift(
             f"Expected level in (0, 1) and num_starts >= 1. Got {level}, {num_starts}."
         )
     log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, stretches)
+    # Everything is computed with outcomes of a standard deviation of about one.
+    unit = outcome_unit(log.Y)
+    log = log.divided_by(unit)
+    _check_noise(noise_variance, log, unit)
     if covar_module is None:
-        kernel = scaled_kernel(RBFKernel, log.actions, log.Y)
+        kernel = seen = scaled_kernel(RBFKernel, log.actions, log.Y)
     else:
         kernel = deepcopy(covar_module).double()
+        seen = _times(kernel, unit**-2)
     # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its finest step.
     rate_bounds = (2e-6 / log.span, 32 / log.gaps.min().item())
-    nuisance = NuisanceParameters(
-        kernel, 1.0 if log.Yvar is not None else noise_variance, log.Y.var().item()
-    )
+    noise = 1.0 if log.Yvar is not None else noise_variance and noise_variance / unit**2
+    nuisance = NuisanceParameters(kernel, noise, log.Y.var().item())
 
     def maximizer_of(part: DriftLog) -> LikelihoodMaximizer:
-        return LikelihoodMaximizer(make_likelihood(part, kernel, mean), nuisance, rate_bounds)
+        likelihood = make_likelihood(part, seen, None if mean is None else mean / unit)
+        return LikelihoodMaximizer(likelihood, nuisance, rate_bounds)
 
     maximizer, scout = maximizer_of(log), None
     if len(log) > SCOUT_PAYS * SCOUT and not isinstance(maximizer.likelihood, PanelLikelihood):
@@ -122,7 +140,31 @@ def fit_drift(
             f"The likelihood was not finite from any of {num_starts} starts: "
             f"{'; '.join(profile.failed_starts)}."
         )
-    return report(profile, maximizer, log, kernel, level, time_unit)
+    fit = report(profile, maximizer, log, kernel, level, time_unit, unit)
+    if covar_module is None:
+        kernel.outputscale = kernel.outputscale * unit**2
+        fit = replace(fit, outputscale=kernel.outputscale.item())
+    return fit
+
+
+def _check_noise(noise_variance: float | None, log: DriftLog, unit: float) -> None:
+    """Raise unless noise variances can be compared with the outcomes in double precision."""
+    held = [] if noise_variance is None else [noise_variance / unit**2]
+    known = [] if log.Yvar is None else [log.Yvar.max().item()]
+    if not all(0 <= ratio <= LARGEST_NOISE for ratio in held + known) or 0 in held:
+        raise ValueError(
+            f"Expected a noise variance of at most {LARGEST_NOISE:g} times the variance of the "
+            f"outcomes, which is about {unit**2:.2g}, and not so far below it that the quotient is "
+            f"0. Got {max(held + known):.3g} times that variance."
+        )
+
+
+def _times(kernel: Kernel, factor: float) -> Kernel:
+    """``factor`` times a kernel, which shares its parameters; the factor is not learned."""
+    scaled = ScaleKernel(kernel, outputscale_constraint=Positive(transform=None)).double()
+    scaled.outputscale = factor
+    scaled.raw_outputscale.requires_grad_(False)
+    return scaled
 
 
 def scaled_kernel(base: type[RBFKernel] | type[MaternKernel], actions: Tensor, Y: Tensor) -> Kernel:
@@ -139,7 +181,10 @@ def scaled_kernel(base: type[RBFKernel] | type[MaternKernel], actions: Tensor, Y
         base(ard_num_dims=actions.shape[-1], lengthscale_constraint=positive()),
         outputscale_constraint=positive(),
     ).double()
-    spread = actions.std(dim=0, correction=0)
+    # Divided by a power of two at first: the squares of far larger or smaller numbers overflow.
+    exponent = torch.frexp(actions.abs().amax(dim=0)).exponent - 1
+    spread = torch.ldexp(torch.ldexp(actions, -exponent).std(dim=0, correction=0), exponent)
     kernel.base_kernel.lengthscale = torch.where(spread > 0, spread, 1.0)
-    kernel.outputscale = Y.var(correction=0)
+    unit = outcome_unit(Y)
+    kernel.outputscale = (Y / unit).var(correction=0) * unit**2
     return kernel

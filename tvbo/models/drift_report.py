@@ -12,7 +12,13 @@ from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 from scipy.stats import chi2
 
-from tvbo.likelihood import DriftLog, LikelihoodMaximizer, Profile, VecchiaLikelihood
+from tvbo.likelihood import (
+    DriftLog,
+    LikelihoodMaximizer,
+    Profile,
+    VecchiaLikelihood,
+    rates_at_noise,
+)
 from tvbo.theory import block_length
 
 FLAT = 0.1
@@ -20,6 +26,10 @@ FLAT = 0.1
 
 NEGLIGIBLE = 1e-6
 """Weight below which what a likelihood neglects is not spoken of."""
+
+NOISE_FACTORS = (2.0, 10.0)
+"""Times and parts of its noise variance at which a fit says what ε would be, each next to the one
+before."""
 
 LONG = 10.0
 """A half-life of this many lengths of the log, of its longest stretch, is extrapolation."""
@@ -52,6 +62,10 @@ class DriftFit:
         messages: What a reader must know before trusting the numbers; empty if nothing.
         profile: ``(ε, log likelihood)`` along the profile, by ε.
         covar_module: The kernel over actions, at the maximum.
+        forgetting_rate_by_noise: Pairs ``(σ², ε)``, by σ²: the maximum likelihood ε were σ² held
+            at a tenth, half, once, twice and ten times ``noise_variance``, the kernel's parameters
+            learned each time. ε near 1 with little noise and near 0 with much is a log that cannot
+            tell quick drift from noise. Empty where the log knew its noise.
     """
 
     forgetting_rate: float
@@ -72,6 +86,7 @@ class DriftFit:
     messages: list[str]
     profile: list[tuple[float, float]] = field(repr=False)
     covar_module: Kernel = field(repr=False)
+    forgetting_rate_by_noise: list[tuple[float, float]] = field(default_factory=list, repr=False)
 
     @property
     def mean_module(self) -> ConstantMean:
@@ -100,10 +115,24 @@ def report(
     kernel: Kernel,
     level: float,
     time_unit: str,
+    unit: float,
 ) -> DriftFit:
-    """The fit behind a profile; the kernel is left at the maximum."""
+    """The fit behind a profile; the kernel is left at the maximum.
+
+    Args:
+        profile: Of the likelihood.
+        maximizer: That found it.
+        log: The observations, their outcomes divided by ``unit``.
+        kernel: The kernel over actions.
+        level: Confidence of the interval.
+        time_unit: Name of the unit of time.
+        unit: What is multiplied into the outcomes of ``log`` to have those of the user.
+    """
     best, at_zero = profile.best, profile.at_zero
+    by_noise = [] if log.Yvar is not None else _by_noise(profile, maximizer, unit)
     sigma2, mean = maximizer.place(best)
+    # The density of outcomes in the user's unit.
+    offset = -len(log) * math.log(unit)
     rate = _rate(profile, best.log_rate)
     epsilon = -math.expm1(-rate)
     statistic = max(0.0, 2 * (best.log_likelihood - at_zero.log_likelihood))
@@ -118,11 +147,11 @@ def report(
         level=level,
         time_unit=time_unit,
         half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
-        noise_variance=None if log.Yvar is not None else sigma2,
-        mean=mean,
+        noise_variance=None if log.Yvar is not None else sigma2 * unit**2,
+        mean=mean * unit,
         lengthscales=[x for k in smooth for x in k.lengthscale.detach().flatten().tolist()],
         outputscale=scaled[0].outputscale.item() if scaled else None,
-        log_likelihood=best.log_likelihood,
+        log_likelihood=best.log_likelihood + offset,
         lr_statistic=statistic,
         lr_pvalue=0.5 * float(chi2.sf(statistic, df=1)) if statistic > 0 else 1.0,
         round_length=round_length,
@@ -130,10 +159,24 @@ def report(
             -math.expm1(-rate * round_length), horizon, dim=log.actions.shape[-1], nu=nu
         ),
         n_observations=len(log),
-        messages=_messages(profile, maximizer, log, sigma2, level, time_unit),
-        profile=[(-math.expm1(-_rate(profile, x)), y) for x, y in profile.points],
+        messages=_messages(profile, maximizer, log, sigma2 * unit**2, level, time_unit),
+        profile=[(-math.expm1(-_rate(profile, x)), y + offset) for x, y in profile.points],
         covar_module=kernel,
+        forgetting_rate_by_noise=by_noise,
     )
+
+
+def _by_noise(
+    profile: Profile, maximizer: LikelihoodMaximizer, unit: float
+) -> list[tuple[float, float]]:
+    """``(σ², ε)`` for noise held at some multiples of its value at the maximum, by σ²."""
+    sigma2, _ = maximizer.place(profile.best)
+    pairs = [(sigma2, -math.expm1(-_rate(profile, profile.best.log_rate)))]
+    for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
+        held = [sigma2 * factor for factor in factors]
+        rates = rates_at_noise(maximizer, profile.best, held)
+        pairs += [(v, -math.expm1(-rate)) for v, rate in zip(held, rates, strict=True)]
+    return sorted((v * unit**2, rate) for v, rate in pairs)
 
 
 def _rate(profile: Profile, log_rate: float) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from matplotlib.figure import Figure
@@ -10,6 +12,7 @@ from torch import Tensor
 
 from tvbo.models import DriftFit
 from tvbo.plotting.figure import COLORS, new_figure
+from tvbo.terminal import visible
 
 DEEPEST = 8.0
 """Nats below the maximum that are shown."""
@@ -28,14 +31,16 @@ def plot_drift_fit(fit: DriftFit) -> Figure:
     left.axvspan(low, high, color=COLORS[0], alpha=0.15, label=f"{fit.level:.0%} interval")
     left.axvline(fit.forgetting_rate, color=COLORS[1], linestyle="--", label="maximum")
     left.locator_params(axis="x", nbins=5)
-    left.set_xlabel(f"forgetting rate ε per {fit.time_unit}")
+    unit = visible(fit.time_unit)
+    left.set_xlabel(f"forgetting rate ε per {unit}", parse_math=False)
     left.set_ylabel("profile log likelihood − maximum (nats)")
     left.legend(frameon=False)
     reach = 4 * fit.half_life if 0 < fit.half_life < float("inf") else 1.0
     lag = torch.linspace(0, reach, 200, dtype=torch.float64)
 
     def correlation(rate: float) -> Tensor:
-        return (1 - rate) ** (lag / 2)
+        # 1 - rate is 1 for a rate below 1e-16, which is quick drift where the lags are long.
+        return (lag == 0).double() if rate == 1 else torch.exp(0.5 * lag * math.log1p(-rate))
 
     right.plot(lag, correlation(fit.forgetting_rate), color=COLORS[1])
     right.fill_between(lag, correlation(low), correlation(high), color=COLORS[0], alpha=0.15)
@@ -47,7 +52,7 @@ def plot_drift_fit(fit: DriftFit) -> Figure:
             xytext=(6, 6),
             textcoords="offset points",
         )
-    right.set_xlabel(f"lag (unit: {fit.time_unit})")
+    right.set_xlabel(f"lag (unit: {unit})", parse_math=False)
     right.set_ylabel("correlation of the function with itself")
     right.set_ylim(0, 1.02)
     for ax in (left, right):
@@ -66,7 +71,10 @@ def profile_curve(fit: DriftFit) -> tuple[np.ndarray, np.ndarray]:
     drop = np.maximum(fit.log_likelihood - value[place], 0.0)
     root = np.sign(rate - fit.forgetting_rate) * np.sqrt(drop)
     near = drop <= 4 * DEEPEST
+    # In parts of the largest rate: slopes over rates of 1e-200 are no numbers.
+    largest = rate[near][-1] or 1.0
+    rate = rate / largest
     fine = np.linspace(rate[near][0], rate[near][-1], 400)
     depth = -(PchipInterpolator(rate, root)(fine) ** 2) if len(rate) > 1 else -(root**2)
     shown = depth > -DEEPEST
-    return fine[shown], depth[shown]
+    return fine[shown] * largest, depth[shown]

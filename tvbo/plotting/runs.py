@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tvbo.plotting.figure import COLORS, new_figure
+from tvbo.terminal import visible
 
 TOLD, BEST, FAILED, OPEN = COLORS[0], COLORS[2], COLORS[1], COLORS[4]
 
@@ -25,7 +26,7 @@ def plot_run(trials: pd.DataFrame, title: str = "") -> Figure:
     _draw_others(others, trials[trials.state != "told"])
     others.set_xlabel("time of the trial")
     if title:
-        figure.suptitle(title, fontsize=10)
+        figure.suptitle(visible(title), fontsize=10, parse_math=False)
     return figure
 
 
