@@ -1,8 +1,21 @@
+import math
+
+import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
-from tvbo.columns import Columns, check_finite, check_forgetting_rate, split_context, split_time
+from tvbo import recipes
+from tvbo.acquisition import Box
+from tvbo.columns import (
+    Columns,
+    as_bounds,
+    check_finite,
+    check_forgetting_rate,
+    split_context,
+    split_time,
+)
+from tvbo.contexts import ContextBounds
 
 X = torch.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=torch.float64)
 
@@ -123,3 +136,80 @@ def test_check_finite_names_the_first_place():
     with pytest.raises(InputDataError, match=r"Expected finite x. Got nan at index \(1, 0\)"):
         check_finite("x", torch.tensor([[0.0, 1.0], [float("nan"), float("inf")]]))
     check_finite("x", torch.zeros(0, 3))
+
+
+PAIRS = [[0.0, 10.0], [1.0, 20.0]]
+"""Two pairs, (0, 1) and (10, 20), as BoTorch writes them."""
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [
+        ([(0.1, 1)], [[0.1], [1.0]]),
+        ([(0, 1), (0, 1)], [[0.0, 0.0], [1.0, 1.0]]),
+        ((([0, 1]), np.array([-3, 5])), [[0.0, -3.0], [1.0, 5.0]]),
+        ([(0, 1), (2, 3), (4, 5)], [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]]),
+        # Both readings are the same.
+        ([(0, 1), (1, 2)], [[0.0, 1.0], [1.0, 2.0]]),
+        (torch.tensor(PAIRS), PAIRS),
+        (np.array(PAIRS), PAIRS),
+    ],
+)
+def test_bounds_of_a_list_are_pairs_and_those_of_a_tensor_2_x_d(bounds, expected):
+    for found in (as_bounds("bounds", bounds), Box(bounds).bounds, ContextBounds(bounds).bounds):
+        assert found.dtype == torch.float64
+        assert found.tolist() == expected
+    optimizer = recipes.random_search(bounds=bounds, context_bounds=bounds)
+    assert optimizer.domain.bounds.tolist() == optimizer.contexts.bounds.tolist() == expected
+
+
+def test_bounds_are_a_copy():
+    bounds = torch.tensor(PAIRS, dtype=torch.float64)
+    as_bounds("bounds", bounds)[0, 0] = 7.0
+    assert bounds.tolist() == PAIRS
+
+
+@pytest.mark.parametrize("make", [Box, ContextBounds])
+def test_two_pairs_that_may_be_meant_either_way_are_refused(make):
+    with pytest.raises(InputDataError) as refusal:
+        make([(0, 1), (10, 20)])
+    message = str(refusal.value)
+    assert (
+        "x1 in [0, 1], x2 in [10, 20], which is torch.tensor([[0.0, 10.0], [1.0, 20.0]]" in message
+    )
+    assert (
+        "x1 in [0, 10], x2 in [1, 20], which is torch.tensor([[0.0, 1.0], [10.0, 20.0]]" in message
+    )
+
+
+@pytest.mark.parametrize(
+    ("bounds", "error", "message"),
+    [
+        ([[0, 0], [1, 1]], InputDataError, r"write torch.tensor\(\[\[0.0, 0.0\], \[1.0, 1.0\]\]"),
+        ([[0], [1]], BotorchTensorDimensionError, r"2 x d tensor, write .*\[\[0.0\], \[1.0\]\]"),
+        ([[0, 0, 0], [1, 1, 1]], BotorchTensorDimensionError, "of shape .2, 3.. For a 2 x d"),
+        ([[0, 1, 2]], BotorchTensorDimensionError, "of shape .1, 3..$"),
+        ([(1, 0), (3, 2)], InputDataError, "a pair is not in order"),
+        ([(1, 0)], InputDataError, "lower bounds below upper bounds"),
+        ([(0, math.nan)], InputDataError, "finite bounds"),
+        ((0, 1), BotorchTensorDimensionError, r"pairs \(lower, upper\). Got \(0, 1\)"),
+        ([(0, 1), (0,)], BotorchTensorDimensionError, "list of d pairs"),
+        ([("a", "b")], BotorchTensorDimensionError, "list of d pairs"),
+        ([(0, 10**400)], BotorchTensorDimensionError, "list of d pairs"),
+        ([], BotorchTensorDimensionError, "list of d pairs"),
+        ({"x": (0, 1)}, BotorchTensorDimensionError, "list of d pairs"),
+        (torch.zeros(3, 2), BotorchTensorDimensionError, r"bounds.shape=\(3, 2\)"),
+    ],
+)
+def test_bad_bounds(bounds, error, message):
+    with pytest.raises(error, match=message):
+        recipes.tv_gp_ucb(bounds=bounds)
+
+
+def test_context_bounds_may_be_constant():
+    constant = [(1, 1), (0, 2)]
+    assert ContextBounds(constant).bounds.tolist() == [[1.0, 0.0], [1.0, 2.0]]
+    with pytest.raises(InputDataError, match="a pair is not in order"):
+        ContextBounds([(3, 0), (4, 1)])
+    with pytest.raises(InputDataError, match="x1 in .0, 0., x2 in .1, 1..* x1 in .0, 1., x2 in .0"):
+        ContextBounds([(0, 0), (1, 1)])

@@ -8,7 +8,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.columns import check_finite
+from tvbo.columns import Bounds, as_bounds, check_finite
 from tvbo.finite_set import SINGLE_PRECISION, FiniteSet
 
 
@@ -32,27 +32,18 @@ class ContextBounds:
     """All contexts between two bounds.
 
     Args:
-        context_bounds: ``2 x c``, lower then upper; a column may be constant.
+        context_bounds: ``2 x c`` tensor or array, lower then upper, or a list of ``c`` pairs
+            (lower, upper); a column may be constant. See :func:`tvbo.columns.as_bounds`.
 
     Raises:
-        BotorchTensorDimensionError: if it is not ``2 x c``.
-        InputDataError: if a bound is not finite, or a lower one above its upper one.
+        BotorchTensorDimensionError: if it is neither.
+        InputDataError: if a bound is not finite, a lower one above its upper one, or a list could
+            be read in both ways.
     """
 
-    def __init__(self, context_bounds: Tensor):
-        bounds = torch.as_tensor(context_bounds, dtype=torch.float64).clone()
-        if bounds.ndim != 2 or len(bounds) != 2 or bounds.shape[-1] == 0:
-            raise BotorchTensorDimensionError(
-                "Expected context_bounds of shape 2 x c. "
-                f"Got context_bounds.shape={tuple(bounds.shape)}."
-            )
-        check_finite("context_bounds", bounds)
-        if (bounds[0] > bounds[1]).any():
-            raise InputDataError(
-                f"Expected lower context_bounds not above upper ones. Got {bounds.tolist()}."
-            )
-        self.bounds = bounds
-        self.dim = bounds.shape[-1]
+    def __init__(self, context_bounds: Bounds):
+        self.bounds = as_bounds("context_bounds", context_bounds, width="c", constant=True)
+        self.dim = self.bounds.shape[-1]
 
     def snap(self, context: Tensor) -> Tensor:
         """``context`` within the bounds; raises if it lies outside by more than rounding."""
@@ -92,7 +83,7 @@ class ContextList:
         return self.contexts[self.index(context)].clone()
 
 
-def make_contexts(context_bounds: Tensor | None, contexts: Tensor | None) -> Contexts:
+def make_contexts(context_bounds: Bounds | None, contexts: Tensor | None) -> Contexts:
     """Bounds or a list, whichever of the two was given.
 
     Raises:

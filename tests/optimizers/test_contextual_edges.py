@@ -102,7 +102,7 @@ def test_a_recommendation_rests_on_the_fit_that_the_next_ask_makes():
 def test_plain_numbers_are_contexts_in_double_precision():
     optimizer = recipes.cgp_ucb(
         choices=UNIT,
-        context_bounds=[[0.1], [0.7]],
+        context_bounds=[(0.1, 0.7)],
         action_kernel=rbf(),
         context_kernel=rbf(),
         noise_variance=0.1,

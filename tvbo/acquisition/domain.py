@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition.situation import Situation
 from tvbo.acquisition.thompson import DrawnValues
-from tvbo.columns import check_finite, check_last_dimension
+from tvbo.columns import Bounds, as_bounds, check_finite, check_last_dimension
 from tvbo.finite_set import SINGLE_PRECISION, FiniteSet
 from tvbo.randomness import seeded
 from tvbo.ties import any_largest, first_largest, tied_for_largest
@@ -48,28 +48,20 @@ class Box:
     """All actions between two bounds.
 
     Args:
-        bounds: ``2 x d``, lower then upper.
+        bounds: ``2 x d`` tensor or array, lower then upper, or a list of ``d`` pairs (lower,
+            upper); see :func:`tvbo.columns.as_bounds`.
         num_restarts: Starts of ``optimize_acqf``.
         raw_samples: Points from which the starts are picked.
 
     Raises:
-        BotorchTensorDimensionError: if ``bounds`` is not ``2 x d``.
-        InputDataError: if a bound is not finite, or a lower bound not below its upper one.
+        BotorchTensorDimensionError: if ``bounds`` is neither.
+        InputDataError: if a bound is not finite, a lower bound not below its upper one, or a list
+            could be read in both ways.
     """
 
-    def __init__(self, bounds: Tensor, num_restarts: int = 4, raw_samples: int = 64):
-        bounds = torch.as_tensor(bounds, dtype=torch.float64).clone()
-        if bounds.ndim != 2 or len(bounds) != 2 or bounds.shape[-1] == 0:
-            raise BotorchTensorDimensionError(
-                f"Expected bounds of shape 2 x d. Got bounds.shape={tuple(bounds.shape)}."
-            )
-        check_finite("bounds", bounds)
-        if (bounds[0] >= bounds[1]).any():
-            raise InputDataError(
-                f"Expected lower bounds below upper bounds. Got {bounds.tolist()}."
-            )
-        self.bounds = bounds
-        self.dim = bounds.shape[-1]
+    def __init__(self, bounds: Bounds, num_restarts: int = 4, raw_samples: int = 64):
+        self.bounds = as_bounds("bounds", bounds)
+        self.dim = self.bounds.shape[-1]
         self.num_restarts = num_restarts
         self.raw_samples = raw_samples
 
@@ -200,7 +192,7 @@ class Choices:
         return self.choices[self.index(X)]
 
 
-def make_domain(bounds: Tensor | None, choices: Tensor | None) -> Domain:
+def make_domain(bounds: Bounds | None, choices: Tensor | None) -> Domain:
     """A box or a finite set, whichever of the two was given.
 
     Raises:

@@ -17,6 +17,7 @@ from tvbo.feedback.async_progress import AsyncProgress
 from tvbo.feedback.evaluation import ProblemFunction, check_executor, collect
 from tvbo.feedback.interrupt import HeldInterrupt
 from tvbo.feedback.slots import Evaluation, Slots
+from tvbo.terminal import visible
 from tvbo.theory.arguments import check_count
 
 if TYPE_CHECKING:
@@ -154,8 +155,8 @@ class _Loop:
             self._stop(error)
             open_ids = [trial.id for trial in self._optimizer.open_trials]
             raise BrokenExecutor(
-                f"The executor broke: {error} Trials {open_ids} are open; run_async with the same "
-                "optimizer and another executor begins with them."
+                f"The executor broke: {visible(str(error))} Trials {open_ids} are open; run_async "
+                "with the same optimizer and another executor begins with them."
             ) from error
         except BaseException as error:
             self._stop(error)
@@ -216,4 +217,4 @@ class _Loop:
                 # Not evaluated to the end.
                 self._history.end(evaluation.trial, "open", evaluation.seconds)
             except Exception as another:
-                error.add_note(f"Then, of trial {evaluation.trial.id}: {another}")
+                error.add_note(f"Then, of trial {evaluation.trial.id}: {visible(str(another))}")

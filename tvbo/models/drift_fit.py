@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 import torch
+from botorch.exceptions.errors import InputDataError
 from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
@@ -33,6 +34,10 @@ SCOUT_PAYS = 2
 LARGEST_NOISE = 1e100
 """Largest noise variance, in squared units of the outcomes' spread; far above it, squares of the
 likelihood's derivatives are no numbers of double precision."""
+
+
+SMALLEST_COLUMN = 1e-300
+"""Smallest standard deviation of an action column, of which a length-scale may be a small part."""
 
 
 class DriftFitError(RuntimeError):
@@ -162,7 +167,7 @@ def _check_noise(noise_variance: float | None, log: DriftLog, unit: float) -> No
 def _times(kernel: Kernel, factor: float) -> Kernel:
     """``factor`` times a kernel, which shares its parameters; the factor is not learned."""
     scaled = ScaleKernel(kernel, outputscale_constraint=Positive(transform=None)).double()
-    scaled.outputscale = factor
+    scaled.outputscale = torch.tensor(factor, dtype=torch.float64)
     scaled.raw_outputscale.requires_grad_(False)
     return scaled
 
@@ -172,6 +177,9 @@ def scaled_kernel(base: type[RBFKernel] | type[MaternKernel], actions: Tensor, Y
 
     The start is the standard deviation of each column and the variance of the rewards. Both are
     kept as logarithms, in which a likelihood is closest to quadratic.
+
+    Raises:
+        InputDataError: if a standard deviation is too large or too small for double precision.
     """
 
     def positive() -> Positive:
@@ -184,6 +192,11 @@ def scaled_kernel(base: type[RBFKernel] | type[MaternKernel], actions: Tensor, Y
     # Divided by a power of two at first: the squares of far larger or smaller numbers overflow.
     exponent = torch.frexp(actions.abs().amax(dim=0)).exponent - 1
     spread = torch.ldexp(torch.ldexp(actions, -exponent).std(dim=0, correction=0), exponent)
+    if ((spread > 0) & ((spread < SMALLEST_COLUMN) | (spread > 1 / SMALLEST_COLUMN))).any():
+        raise InputDataError(
+            f"Expected action columns with standard deviations between {SMALLEST_COLUMN:g} and "
+            f"{1 / SMALLEST_COLUMN:g}, or constant ones. Got {spread.tolist()}."
+        )
     kernel.base_kernel.lengthscale = torch.where(spread > 0, spread, 1.0)
     unit = outcome_unit(Y)
     kernel.outputscale = (Y / unit).var(correction=0) * unit**2

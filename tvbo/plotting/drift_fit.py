@@ -67,13 +67,12 @@ def profile_curve(fit: DriftFit) -> tuple[np.ndarray, np.ndarray]:
     likelihood is close to a normal one.
     """
     rate, value = (np.array(column) for column in zip(*fit.profile, strict=True))
-    rate, place = np.unique(rate, return_index=True)
-    drop = np.maximum(fit.log_likelihood - value[place], 0.0)
-    root = np.sign(rate - fit.forgetting_rate) * np.sqrt(drop)
-    near = drop <= 4 * DEEPEST
-    # In parts of the largest rate: slopes over rates of 1e-200 are no numbers.
-    largest = rate[near][-1] or 1.0
-    rate = rate / largest
+    near = fit.log_likelihood - value <= 4 * DEEPEST
+    # In parts of the largest, and each once to rounding: slopes over 1e-200 are no numbers.
+    largest = rate[near].max() or 1.0
+    rate, place = np.unique(np.round(rate / largest, 15), return_index=True)
+    near, drop = near[place], np.maximum(fit.log_likelihood - value[place], 0.0)
+    root = np.sign(rate - fit.forgetting_rate / largest) * np.sqrt(drop)
     fine = np.linspace(rate[near][0], rate[near][-1], 400)
     depth = -(PchipInterpolator(rate, root)(fine) ** 2) if len(rate) > 1 else -(root**2)
     shown = depth > -DEEPEST

@@ -6,6 +6,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import Choices
 from tvbo.acquisition.domain import make_domain
+from tvbo.columns import Bounds
 from tvbo.contexts import make_contexts
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.rexp3 import RExp3
@@ -13,18 +14,19 @@ from tvbo.optimizers.rexp3 import RExp3
 
 def random_search(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
-    context_bounds: Tensor | None = None,
+    context_bounds: Bounds | None = None,
     contexts: Tensor | None = None,
     generator: Generator | None = None,
 ) -> RandomSearch:
     """Uniformly random actions, whatever the context.
 
     Args:
-        bounds: ``2 x d`` for a box, or
+        bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box; or
         choices: ``n x d`` for a finite set.
-        context_bounds: ``2 x c``, where it is asked with contexts as others are, or
+        context_bounds: ``2 x c`` tensor, or ``c`` pairs, where it is asked with contexts as others
+            are; or
         contexts: ``m x c``.
         generator: Source of randomness; default a fresh one with seed 0.
     """

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from tvbo.acquisition import Acquisition, BetaSchedule
 from tvbo.acquisition.bkb_beta import BKBBeta
 from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Columns
+from tvbo.columns import Bounds, Columns
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
@@ -25,7 +25,7 @@ QBAR = 5.0
 
 def bkb(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
     qbar: float = QBAR,
     delta: float = 0.1,
@@ -51,7 +51,7 @@ def bkb(
     variance at its own time, and no theorem holds.
 
     Args:
-        bounds: ``2 x d`` for a box, or
+        bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box; or
         choices: ``n x d`` for a finite set, the paper's case.
         qbar: Oversampling :math:`\bar q`: the expected size of the set grows with it. The theorems
             ask for :func:`tvbo.acquisition.bkb_qbar`, which is hundreds.

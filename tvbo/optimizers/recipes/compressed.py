@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
 from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Columns
+from tvbo.columns import Bounds, Columns
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.assembly import acquisition_or_ucb, gp_optimizer, stale_cutoff
@@ -21,7 +21,7 @@ from tvbo.retention.entropy import Mode
 
 def compressed_gp(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
     budget: float = 0.01,
     mode: Mode = "skip",
@@ -45,7 +45,7 @@ def compressed_gp(
     ``retention`` of the other recipes as well. Other policies can be joined to it.
 
     Args:
-        bounds: ``2 x d`` for a box, or
+        bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box; or
         choices: ``n x d`` for a finite set.
         budget: ε in nats. The paper's experiments have ``1e-4``, which lets one action be sampled
             5,000 times; its theorems :math:`\tfrac{1}{2} \log(1 + T^{-\alpha})`, see

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from tvbo.acquisition import UCB, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Columns
+from tvbo.columns import Bounds, Columns
 from tvbo.contexts import make_contexts
 from tvbo.feedback.pending import Pending
 from tvbo.kernels import IdentityKernel, Structure
@@ -25,9 +25,9 @@ from tvbo.retention import Retention
 
 def tv_cgp_ucb(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
-    context_bounds: Tensor | None = None,
+    context_bounds: Bounds | None = None,
     contexts: Tensor | None = None,
     structure: Structure = "product",
     action_kernel: Kernel | None = None,
@@ -53,9 +53,9 @@ def tv_cgp_ucb(
     :class:`tvbo.models.IncrementalGP` otherwise.
 
     Args:
-        bounds: ``2 x d`` for a box of actions, or
+        bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box of actions; or
         choices: ``n x d`` for a finite set of actions.
-        context_bounds: ``2 x c``, the range of contexts to expect, or
+        context_bounds: ``2 x c`` tensor, or ``c`` pairs: the range of contexts to expect; or
         contexts: ``m x c``, the list of them.
         structure: ``"product"``, ``"additive"`` or ``"both"``, as in
             :class:`tvbo.kernels.ContextActionKernel`; ``"both"`` has scales to learn.
@@ -132,9 +132,9 @@ def tv_cgp_ucb(
 
 def cgp_ucb(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
-    context_bounds: Tensor | None = None,
+    context_bounds: Bounds | None = None,
     contexts: Tensor | None = None,
     structure: Structure = "product",
     action_kernel: Kernel | None = None,
@@ -177,7 +177,7 @@ def cgp_ucb(
 def linear_ucb(
     *,
     choices: Tensor,
-    context_bounds: Tensor | None = None,
+    context_bounds: Bounds | None = None,
     contexts: Tensor | None = None,
     shared_kernel: Kernel | None = None,
     noise_variance: float = 1.0,
@@ -198,7 +198,7 @@ def linear_ucb(
 
     Args:
         choices: ``n x d`` arms, in any numbers that tell them apart.
-        context_bounds: ``2 x c``, the range of the features, or
+        context_bounds: ``2 x c`` tensor, or ``c`` pairs: the range of the features; or
         contexts: ``m x c``, the list of them.
         shared_kernel: Kernel over arms, of what they share: the hybrid model (Li et al.,
             Algorithm 2, in which the shared features are products of arm features and context, has

@@ -8,6 +8,7 @@ from gpytorch.means import Mean
 from torch import Generator, Tensor
 
 from tvbo.acquisition import BetaSchedule, LogBeta
+from tvbo.columns import Bounds
 from tvbo.feedback.pending import Hallucinate, Minimum
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.drifting import tv_gp_ucb
@@ -18,7 +19,7 @@ from tvbo.retention import Retention
 
 def gp_bucb(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
     beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
     covar_module: Kernel | None = None,
@@ -38,7 +39,7 @@ def gp_bucb(
     ``pending=Hallucinate()``, which works with every other recipe, too.
 
     Args:
-        bounds: ``2 x d`` for a box, or
+        bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box; or
         choices: ``n x d`` for a finite set.
         beta: A number, or a schedule by round; default ``0.8 log(4 t)``.
         covar_module: Kernel over actions; None learns BoTorch's default.
@@ -72,7 +73,7 @@ def gp_bucb(
 def gp_ucb_sdf(
     *,
     minimum: float,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
     beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
     covar_module: Kernel | None = None,
@@ -91,7 +92,7 @@ def gp_ucb_sdf(
 
     Args:
         minimum: The least value of the function, which must be known, in units of the reward.
-        bounds: ``2 x d`` for a box, or
+        bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box; or
         choices: ``n x d`` for a finite set.
         beta: A number, or a schedule by round; default ``0.8 log(4 t)``.
         covar_module: Kernel over actions; None learns BoTorch's default.
@@ -125,7 +126,7 @@ def gp_ucb_sdf(
 def gp_ts_sdf(
     *,
     minimum: float,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
     beta: float | BetaSchedule = 1.0,
     covar_module: Kernel | None = None,

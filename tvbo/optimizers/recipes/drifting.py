@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from tvbo.acquisition import UCB, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Columns
+from tvbo.columns import Bounds, Columns
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.assembly import gp_optimizer
@@ -21,7 +21,7 @@ from tvbo.retention import Reset, Retention
 
 def tv_gp_ucb(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
     covar_module: Kernel | None = None,
     forgetting_rate: float | None = None,
@@ -42,7 +42,7 @@ def tv_gp_ucb(
     :class:`tvbo.models.IncrementalGP` on a box.
 
     Args:
-        bounds: ``2 x d`` for a box, or
+        bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box; or
         choices: ``n x d`` for a finite set.
         covar_module: Kernel over actions. At a refit, those of its parameters that require
             gradients are learned, on a copy. None learns BoTorch's default.
@@ -82,7 +82,7 @@ def tv_gp_ucb(
 
 def gp_ucb(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
     covar_module: Kernel | None = None,
     noise_variance: float | None = None,
@@ -118,7 +118,7 @@ def r_gp_ucb(
     *,
     every: float,
     start: float = 1.0,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
     covar_module: Kernel | None = None,
     noise_variance: float | None = None,

@@ -8,6 +8,7 @@ from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
 from tvbo.acquisition.domain import make_domain
+from tvbo.columns import Bounds
 from tvbo.optimizers.bpe import BPEDelay, DelayBound, WaitingRule
 from tvbo.optimizers.bpe.delays import NO_DELAY
 from tvbo.theory.confidence import FixedWidth, WidthRule
@@ -15,7 +16,7 @@ from tvbo.theory.confidence import FixedWidth, WidthRule
 
 def bpe_delay(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
     covar_module: Kernel,
     noise_variance: float,
@@ -31,7 +32,7 @@ def bpe_delay(
     delay=SubExponentialDelay(mean, xi=9.0, b=1.0)``.
 
     Args:
-        bounds: ``2 x d`` for a box, or
+        bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box; or
         choices: ``n x d`` for a finite set.
         covar_module: Kernel over actions, held fixed.
         noise_variance: λ², in squared units of the reward.
@@ -68,7 +69,7 @@ def bpe_delay(
 
 def bpe(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
     covar_module: Kernel,
     noise_variance: float,

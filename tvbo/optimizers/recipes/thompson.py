@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import BetaSchedule, ThompsonSampling
 from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Columns
+from tvbo.columns import Bounds, Columns
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.assembly import gp_optimizer
@@ -20,7 +20,7 @@ from tvbo.retention import Retention
 
 def gp_ts(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
     beta: float | BetaSchedule = 1.0,
     covar_module: Kernel | None = None,
@@ -36,7 +36,7 @@ def gp_ts(
     r"""GP-TS: the best action of a function drawn from the posterior (Chowdhury, Gopalan, 2017).
 
     Args:
-        bounds: ``2 x d`` for a box, or
+        bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box; or
         choices: ``n x d`` for a finite set.
         beta: The draw has :math:`\sqrt{\beta_t}` times the posterior's standard deviation; see
             :class:`tvbo.acquisition.ThompsonSampling`.

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from tvbo.acquisition import UCB, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Columns
+from tvbo.columns import Bounds, Columns
 from tvbo.contexts import make_contexts
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
@@ -26,9 +26,9 @@ from tvbo.retention import Retention
 
 def merged(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
-    context_bounds: Tensor | None = None,
+    context_bounds: Bounds | None = None,
     contexts: Tensor | None = None,
     covar_module: Kernel | None = None,
     forgetting_rate: float | None = 0.0,
@@ -47,9 +47,9 @@ def merged(
     ``forgetting_rate`` it is TV-GP-UCB.
 
     Args:
-        bounds: ``2 x d`` for a box of actions, or
+        bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box of actions; or
         choices: ``n x d`` for a finite set of actions.
-        context_bounds: ``2 x c``, the range of contexts to expect, or
+        context_bounds: ``2 x c`` tensor, or ``c`` pairs: the range of contexts to expect; or
         contexts: ``m x c``, the list of them.
         covar_module: Kernel over actions; this and the others as in :func:`tv_gp_ucb`.
         forgetting_rate: ε per unit of time; None learns it.
@@ -84,9 +84,9 @@ def merged(
 
 def separate(
     *,
-    bounds: Tensor | None = None,
+    bounds: Bounds | None = None,
     choices: Tensor | None = None,
-    context_bounds: Tensor | None = None,
+    context_bounds: Bounds | None = None,
     contexts: Tensor | None = None,
     bins: int | None = None,
     covar_module: Kernel | None = None,
