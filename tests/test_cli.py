@@ -1,9 +1,11 @@
 """The command line as a user meets it: exit codes, one line on stderr, files."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo.cli import main
 from tvbo.commands.experiments import EXPERIMENTS, Experiment
+from tvbo.commands.files import OutputError, check_outputs, saving
 from tvbo.plotting import plot_regret_against
 from tvbo.problems import drifting_gp_log
 from tvbo.reproduce import Claim, Reproduction
@@ -47,6 +50,22 @@ def check_one_line(code, err, message):
     assert err.count("\n") == 1
     assert re.search(message, err), err
     assert "Traceback" not in err
+
+
+LONG = ["--time", "t", "--reward", "y", "--action", "x1,x2"]
+"""Options of a fit of the log."""
+
+
+@pytest.fixture
+def unworkable(monkeypatch):
+    """Fails where a fit, or a reproduction, begins."""
+
+    def begin(*_, **__):
+        raise AssertionError
+
+    for name in ("fit.read_log", "fit.read_panel", "reproduce.run_experiment", "demo.draw_problem"):
+        monkeypatch.setattr(f"tvbo.commands.{name}", begin)
+    monkeypatch.setattr("tvbo.commands.data.build_intel_lab", begin)
 
 
 def test_fit_of_a_long_log(tvbo, log, tmp_path):
@@ -328,3 +347,225 @@ def test_module_and_version():
         [sys.executable, "-m", "tvbo", "--version"], capture_output=True, text=True, check=True
     )
     assert re.fullmatch(r"tvbo \d+\.\d+\.\d+\n", result.stdout)
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+@pytest.mark.parametrize("way", ["itself", "relative", "symbolic link", "hard link"])
+def test_a_log_is_not_written_over(tvbo, log, tmp_path, monkeypatch, unworkable, option, way):
+    # A log may end like a picture.
+    log = log.rename(tmp_path / "log.png")
+    other = tmp_path / "other.png"
+    if way == "symbolic link":
+        other.symlink_to(log)
+    elif way == "hard link":
+        other.hardlink_to(log)
+    else:
+        other = log if way == "itself" else Path("../" + tmp_path.name) / log.name
+        monkeypatch.chdir(tmp_path)
+    before = log.read_bytes()
+    code, _, err = tvbo("fit", log, *LONG, option, other)
+    check_one_line(code, err, f"Expected another file for {option} than those that are read")
+    assert log.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["--json", "none/fit.json"], "--json. Got none/fit.json, but .*none is no folder"),
+        (["--plot", "none/fit.png"], "--plot. Got none/fit.png, but .*none is no folder"),
+        (["--plot", "fit.xyz"], "--plot whose name ends in one of .*.pdf.* Got fit.xyz"),
+        (["--plot", "fit"], "--plot whose name ends in one of .*.pdf.* Got fit"),
+        (["--json", "here"], "Expected a file for --json. Got here, which is a folder"),
+        (["--json", "x" * 300], "File name too long"),
+        (["--json", "same.png", "--plot", "here/../same.png"], "different files for --json and"),
+        (["--json", "a.png", "--plot", "b.png"], "different files for --json and --plot"),
+        (["--json", "/proc/fit.json"], "that can be written. Got /proc/fit.json"),
+    ],
+)
+def test_files_are_checked_before_the_work(tvbo, tmp_path, monkeypatch, unworkable, files, message):
+    monkeypatch.chdir(tmp_path)
+    Path("here").mkdir()
+    Path("a.png").touch()
+    Path("b.png").symlink_to("a.png")
+    if files[1].startswith("/proc") and not Path("/proc").is_dir():
+        pytest.skip("there is no folder that nobody can write in")
+    for command in (["fit", "log.csv", "--panel"], ["reproduce", "bogunovic-fig2a"]):
+        code, _, err = tvbo(*command, *files)
+        check_one_line(code, err, message)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "here"]
+
+
+def test_recorded_data_is_not_written_over(tvbo, tmp_path, monkeypatch, unworkable):
+    data = tmp_path / "intel_lab" / "temperature.csv.gz"
+    data.parent.mkdir()
+    data.write_text("recorded")
+    monkeypatch.setenv("TVBO_DATA", str(tmp_path))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "fit.json").hardlink_to(data)
+    for command in (
+        ["reproduce", "bogunovic-fig3a", "--json", data],
+        ["demo", "--out", tmp_path / "out"],
+        ["data", "intel-lab", "--from", data, "--out", tmp_path],
+    ):
+        code, _, err = tvbo(*command)
+        check_one_line(code, err, "than those that are read")
+        assert data.read_text() == "recorded"
+
+
+def test_folders_are_made_where_they_can_be(tvbo, tmp_path, unworkable):
+    (tmp_path / "file").touch()
+    for command in (["demo"], ["data", "intel-lab", "--from", "data.txt"]):
+        code, _, err = tvbo(*command, "--out", tmp_path / "file" / "a")
+        check_one_line(code, err, "file is no folder")
+    check_outputs({"--out": tmp_path / "a" / "b" / "c"}, makes_folders=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, capsys):
+    path = tmp_path / "fit.json"
+    path.write_text("before")
+    path.chmod(0o640)
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+
+    def interrupted():
+        with saving(link) as file:
+            file.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "before"
+    assert capsys.readouterr().out == ""
+    with saving(link) as file:
+        assert file.suffix == ".json"
+        file.write_text("after")
+    assert path.read_text() == link.read_text() == "after"
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["fit.json", "link.json"]
+    assert "saved" in capsys.readouterr().out
+
+
+def test_devices_are_written_as_they_are():
+    check_outputs({"--json": Path(os.devnull)})
+    with saving(Path(os.devnull)) as file:
+        assert file == Path(os.devnull)
+    with pytest.raises(OutputError, match="which is a folder"):
+        check_outputs({"--json": Path(os.curdir)})
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "shown"),
+    [
+        ("t,y\x1b[31m\x07,x\n1,2,3\n", LONG, r"Got columns t, y\x1b[31m\x07, x"),
+        ("t,y,x1,x2\n1,\x1b]0;a\x07,3,4\n", LONG, r"Got '\x1b]0;a\x07' in line 2"),
+        ("t,y,x1,x2\n\u202e,2,3,4\n", LONG, r"Got '\u202e' in line 2"),
+        ("t,a\x9b2J\n1,b\n", ["--panel"], r"column 'a\x9b2J'"),
+    ],
+)
+def test_escape_sequences_of_a_log_are_shown(tvbo, tmp_path, content, arguments, shown):
+    path = tmp_path / "log.csv"
+    path.write_text(content)
+    code, out, err = tvbo("fit", path, *arguments)
+    check_one_line(code, err, re.escape(shown))
+    assert all(c.isprintable() for c in (out + err).replace("\n", ""))
+
+
+def test_a_unit_of_time_is_no_markup_and_no_formula(tvbo, log, tmp_path):
+    unit = "[red]$\\frac$\x1b[0m"
+    code, out, _ = tvbo("fit", log, *LONG, "--time-unit", unit, "--plot", tmp_path / "x.png")
+    assert code == 0
+    assert r"per [red]$\frac$\x1b[0m" in out
+
+
+def test_a_fault_shows_its_traceback(tvbo, log, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("a worker said \x1b[31mred\x07\nand more")
+
+    monkeypatch.setattr("tvbo.commands.fit.read_log", broken)
+    code, _, err = tvbo("fit", log, *LONG)
+    assert code == 1
+    assert r"RuntimeError: a worker said \x1b[31mred\x07" in err
+    assert "Traceback" in err
+    assert all(c.isprintable() for c in err.replace("\n", ""))
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (KeyboardInterrupt(), 130, "tvbo: interrupted\n"),
+        (OSError(28, "No space left on device"), 2, "tvbo: [Errno 28] No space left on device\n"),
+        (MemoryError(), 1, None),
+    ],
+)
+def test_errors_end_a_command(tvbo, log, monkeypatch, error, code, line):
+    def broken(*_, **__):
+        raise error
+
+    monkeypatch.setattr("tvbo.commands.fit.read_log", broken)
+    found, _, err = tvbo("fit", log, *LONG)
+    assert found == code
+    assert line is None or err == line
+
+
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        ({"y": "e200"}, "standard deviation between 3.1e-151 and 3.3e.150"),
+        ({"y": "e-200"}, "standard deviation between 3.1e-151 and 3.3e.150"),
+        ({"y": "e307"}, "standard deviation between 3.1e-151 and 3.3e.150"),
+        ({"t": "e290"}, "Expected a log no longer than 1e.280"),
+        ({"t": "e-290"}, "gaps between its times of at least 1e-280"),
+        ({"x": "e-305"}, "action columns with standard deviations between 1e-300 and 1e.300"),
+    ],
+)
+def test_logs_beyond_double_precision_are_refused(tvbo, tmp_path, factors, message):
+    rows = [(i, (i * 7 % 5) / 10, i % 3) for i in range(12)]
+    for panel in (False, True):
+        if panel and "x" in factors:
+            continue
+        columns = ["t", "y", "y" if panel else "x"]
+        lines = [
+            ",".join(str(v) + factors.get(c, "") for v, c in zip(row, columns, strict=True))
+            for row in rows
+        ]
+        path = tmp_path / "log.csv"
+        path.write_text("\n".join(["t,y,x", *lines]) + "\n")
+        options = ["--panel"] if panel else ["--time", "t", "--reward", "y", "--action", "x"]
+        code, _, err = tvbo("fit", path, *options)
+        check_one_line(code, err, message)
+
+
+def test_a_panel_may_be_of_any_scale(tvbo, gappy_panel, tmp_path):
+    path, _ = gappy_panel
+    found = []
+    for factor in (1.0, 1e120, 1e-120):
+        scaled = tmp_path / "scaled.csv"
+        head, *rows = path.read_text().splitlines()
+        cells = [row.split(",") for row in rows]
+        lines = [",".join([t, *(y and repr(float(y) * factor) for y in ys)]) for t, *ys in cells]
+        scaled.write_text("\n".join([head, *lines]) + "\n")
+        assert tvbo("fit", scaled, "--panel", "--json", tmp_path / "fit.json")[0] == 0
+        fit = json.loads((tmp_path / "fit.json").read_text())
+        found.append((fit["forgetting_rate"], fit["noise_variance"] / factor / factor))
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_fit_says_what_the_noise_does_to_the_rate(tvbo, gappy_panel, tmp_path, fixed):
+    path, _ = gappy_panel
+    options = ["--noise-variance", "0.3"] if fixed else []
+    code, out, _ = tvbo("fit", path, "--panel", *options, "--json", tmp_path / "fit.json")
+    assert code == 0
+    fit = json.loads((tmp_path / "fit.json").read_text())
+    by_noise = fit["forgetting_rate_by_noise"]
+    ratios = [variance / fit["noise_variance"] for variance, _ in by_noise]
+    assert ratios == pytest.approx([0.1, 0.5, 1.0, 2.0, 10.0])
+    assert by_noise[2] == [fit["noise_variance"], fit["forgetting_rate"]]
+    assert f"{by_noise[3][1]:.4g} with {by_noise[3][0]:.4g}" in out
+    for variance, rate in (by_noise[1], by_noise[4]):
+        tvbo("fit", path, "--panel", "--noise-variance", variance, "--json", tmp_path / "held.json")
+        held = json.loads((tmp_path / "held.json").read_text())
+        assert held["forgetting_rate"] == pytest.approx(rate, rel=1e-3)

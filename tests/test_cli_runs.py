@@ -111,15 +111,54 @@ def test_trials_that_were_open_before_are_known_from_the_beginning(tvbo, tmp_pat
 
 
 @pytest.mark.parametrize("command", ["export", "plot"])
-@pytest.mark.parametrize("name", ["run.db", "other.csv", "run.db-wal"])
+@pytest.mark.parametrize("name", ["run.db", "other.csv", "run.db-wal", "run.db-lock"])
 def test_the_journal_is_not_written_over(tvbo, run, tmp_path, command, name):
     (tmp_path / "other.csv").symlink_to(run)
     option = {"export": "--csv", "plot": "--out"}[command]
     before = run.read_bytes()
     code, _, err = tvbo("runs", command, run, option, tmp_path / name)
     assert code == 2
-    assert "Expected another file than the journal to write" in err
+    assert f"Expected another file for {option} than those that are read" in err
     assert run.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("none/x.png", "is no folder"), ("x.xyz", "ends in one of .*.png"), ("x", "ends in one of")],
+)
+def test_a_picture_that_cannot_be_written(tvbo, run, tmp_path, monkeypatch, name, message):
+    def drawn(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("tvbo.commands.runs.plot_run", drawn)
+    code, _, err = tvbo("runs", "plot", run, "--out", tmp_path / name)
+    assert code == 2
+    assert re.search(message, err)
+
+
+def test_escape_sequences_of_a_journal_are_shown(tvbo, optimizer, tmp_path):
+    reason = "\x1b]0;title\x07 \x9b31m \u202egnp\u2066 [red]x[/red] :smile:\n\x7f"
+    optimizer.fail(optimizer.open_trials[0], reason)
+    optimizer.close()
+    with sqlite3.connect(tmp_path / "run.db") as connection:
+        connection.execute("UPDATE meta SET value = 'Box \x1b[2J[red]' WHERE key = 'domain'")
+    connection.close()
+    # A dollar sign would begin a formula in a picture.
+    run = (tmp_path / "run.db").rename(tmp_path / "\x1b[31m$\\frac$.db")
+    code, out, err = tvbo("runs", "show", run)
+    assert (code, err) == (0, "")
+    assert all(c.isprintable() for c in out.replace("\n", ""))
+    words = " ".join(out.replace("│", " ").split())
+    for shown in (r"\x1b]0;title\x07 \x9b31m \u202egnp\u2066", "[red]x[/red] :smile:\\n\\x7f"):
+        assert shown in words
+    assert r"Box \x1b[2J[red]" in words
+    assert r"\x1b[31m$\frac$.db" in words
+    assert tvbo("runs", "plot", run, "--out", tmp_path / "x.png")[0] == 0
+    code, out, _ = tvbo("runs", "export", run, "--csv", tmp_path / "\x1b.csv")
+    assert code == 0
+    assert r"\x1b.csv" in "".join(out.split())
+    # The table is data, and holds the reason as it is.
+    assert reason in pd.read_csv(tmp_path / "\x1b.csv").reason.tolist()
 
 
 def test_plot(tvbo, run, tmp_path):

@@ -68,6 +68,9 @@ def main(arguments: list[str] | None = None) -> None:
         for line in traceback.format_exc().rstrip("\n").split("\n"):
             print(visible(line), file=sys.stderr)  # noqa: T201
         sys.exit(FAULT)
+    if code == INTERRUPTED:
+        # Typer makes an exit code of Ctrl-C.
+        _fail("interrupted", code=INTERRUPTED)
     sys.exit(code or 0)
 
 

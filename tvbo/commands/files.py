@@ -38,9 +38,10 @@ def check_outputs(
     for number, (option, path) in enumerate(given.items()):
         for source in inputs:
             if _same(path, source):
+                also = "" if path == source else f", which is {source}"
                 raise OutputError(
-                    f"Expected another file for {option} than one that is read. Got {path}, which "
-                    f"is {source}."
+                    f"Expected another file for {option} than those that are read. Got "
+                    f"{path}{also}."
                 )
         for other, second in list(given.items())[:number]:
             if _same(path, second):

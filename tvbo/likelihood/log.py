@@ -24,6 +24,9 @@ learned and reported, the smallest and the largest are then numbers of double pr
 TIMES = (1e-280, 1e280)
 """Smallest gap between times, and longest log, whose rates are such numbers, too."""
 
+FINEST = 1e-16
+"""Smallest gap as a part of the length: a search over more orders of magnitude finds nothing."""
+
 
 @dataclass(frozen=True)
 class DriftLog:
@@ -92,12 +95,13 @@ class DriftLog:
                 "Expected observations at two times at least. "
                 f"Got {where if stretches is None else 'each stretch at one'}."
             )
-        finest = log.gaps.min().item()
-        if not (TIMES[0] <= finest and log.span <= TIMES[1]):
+        finest, span = log.gaps.min().item(), log.span
+        if not (TIMES[0] <= finest and FINEST * span <= finest and span <= TIMES[1]):
             raise InputDataError(
-                f"Expected gaps between times of {TIMES[0]:g} at least, and a log no longer than "
-                f"{TIMES[1]:g}; state time in another unit. Got a smallest gap of {finest:g} in a "
-                f"log of length {log.span:g}."
+                f"Expected a log no longer than {TIMES[1]:g} and gaps between its times of at "
+                f"least {TIMES[0]:g}, and of {FINEST:g} of its length. Got a smallest gap of "
+                f"{finest:g} in a log of length {span:g}; round its times, or state them in "
+                "another unit."
             )
         return log
 
