@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tvbo.likelihood import DriftLog
+from tvbo.likelihood import DriftLog, outcome_unit
 from tvbo.likelihood.log import RUN
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
@@ -52,3 +52,14 @@ def test_a_thinned_log_holds_runs_from_end_to_end():
     assert int((thin.times.diff() == 1).sum()) == 10 * (RUN - 1)
     # The same observations, not others: outcomes run against the times here.
     assert torch.equal(thin.Y, 4999 - thin.times)
+
+
+@pytest.mark.parametrize("power", [-480, -30, 1, 30, 480])
+def test_the_unit_of_outcomes_follows_them_by_powers_of_two(power):
+    Y = 3 + torch.randn(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    unit = outcome_unit(Y)
+    assert 0.7 < (Y.std(correction=0) / unit).item() < 1.5
+    other = Y * 2.0**power
+    assert outcome_unit(other) == unit * 2.0**power
+    assert torch.equal(other / outcome_unit(other), Y / unit)
+    assert outcome_unit(torch.full((3,), 1e200, dtype=torch.float64)) == 1.0

@@ -1,5 +1,6 @@
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -444,3 +445,82 @@ def test_long_logs_of_many_short_stretches(generator):
     fit = fit_drift(X, Y, stretches=stretches, noise_variance=1.0, num_starts=1)
     assert math.isfinite(fit.log_likelihood)
     assert fit.n_observations == 3600
+
+
+@pytest.mark.parametrize("power", [-30, 30, -450, 450])
+def test_outcomes_times_a_power_of_two_have_the_same_drift(power):
+    X, Y = draw_log(0.05, n=40)
+    options = {"num_starts": 1, "mean": 0.25}
+    fit = fit_drift(X, Y, **options)
+    options["mean"] *= 2.0**power
+    other = fit_drift(X, Y * 2.0**power, **options)
+    # The same numbers are computed with; the tolerance is for a machine that rounds at random.
+    same = partial(pytest.approx, rel=1e-6)
+    assert other.forgetting_rate == same(fit.forgetting_rate)
+    assert other.forgetting_rate_interval == same(fit.forgetting_rate_interval)
+    assert other.lr_statistic == same(fit.lr_statistic)
+    variances, rates = zip(*other.forgetting_rate_by_noise, strict=True)
+    expected_variances, expected_rates = zip(*fit.forgetting_rate_by_noise, strict=True)
+    assert rates == same(expected_rates)
+    assert [v / 2.0**power / 2.0**power for v in variances] == same(expected_variances)
+    assert other.outputscale / 2.0**power / 2.0**power == same(fit.outputscale)
+    shift = len(X) * power * math.log(2)
+    assert other.log_likelihood == same(fit.log_likelihood - shift)
+
+
+@pytest.mark.parametrize("factor", [1e-140, 1e-5, 1e140])
+def test_a_kernel_and_noise_in_the_unit_of_the_outcomes(factor):
+    """Everything in another unit is the same fit in another unit, with known noise too."""
+    X, Y = draw_log(0.05, n=40)
+
+    def fitted(factor, **noise):
+        kernel = CovarianceMatrixKernel(matrix * factor**2)
+        return fit_drift(X_arms, Y * factor, covar_module=kernel, num_starts=1, **noise)
+
+    arms = torch.arange(4, dtype=torch.float64)
+    matrix = torch.exp(-((arms[:, None] - arms) ** 2))
+    X_arms = torch.stack([arms.repeat(10), X[:, -1]], dim=-1)
+    for name in ("noise_variance", "train_Yvar"):
+        one = 0.1 if name == "noise_variance" else torch.full_like(Y, 0.1)
+        fit, other = (fitted(f, **{name: one * f**2}) for f in (1.0, factor))
+        assert other.forgetting_rate == pytest.approx(fit.forgetting_rate, rel=1e-6)
+        assert other.forgetting_rate_interval == pytest.approx(
+            fit.forgetting_rate_interval, rel=1e-6
+        )
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e-200, 1e305])
+def test_outcomes_beyond_double_precision_are_refused(factor):
+    X, Y = draw_log(0.05, n=10)
+    with pytest.raises(InputDataError, match="between 3.1e-151 and 3.3e.150"):
+        fit_drift(X, Y * factor)
+
+
+def test_noise_out_of_proportion_is_refused():
+    X, Y = draw_log(0.05, n=10)
+    for noise in ({"noise_variance": 1e200}, {"train_Yvar": torch.full_like(Y, 1e200)}):
+        with pytest.raises(ValueError, match="at most 1e.100 times the variance"):
+            fit_drift(X, Y, **noise)
+    with pytest.raises(ValueError, match="quotient is 0"):
+        fit_drift(X, Y * 1e100, noise_variance=1e-200)
+
+
+def test_times_beyond_double_precision_are_refused():
+    X, Y = draw_log(0.05, n=10)
+    close = X.clone()
+    close[1, -1] = 1e-20  # And the first at 0, the last at 9.
+    for times in (X * torch.tensor([1.0, 1e290]), X * torch.tensor([1.0, 1e-290]), close):
+        with pytest.raises(InputDataError, match="gaps between its times of at least"):
+            fit_drift(times, Y)
+
+
+def test_the_rate_with_other_noise_is_that_of_a_fit_with_that_noise():
+    X, Y = draw_log(0.05, n=60)
+    fit = fit_drift(X, Y, num_starts=2)
+    variances = [variance for variance, _ in fit.forgetting_rate_by_noise]
+    expected = [fit.noise_variance * share for share in (0.1, 0.5, 1.0, 2.0, 10.0)]
+    assert variances == pytest.approx(expected, rel=1e-12)
+    for variance, rate in fit.forgetting_rate_by_noise:
+        held = fit_drift(X, Y, noise_variance=variance, num_starts=2)
+        assert rate == pytest.approx(held.forgetting_rate, rel=1e-3)
+    assert fit_drift(X, Y, torch.full_like(Y, 0.1)).forgetting_rate_by_noise == []

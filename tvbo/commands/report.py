@@ -50,7 +50,8 @@ def print_drift_fit(fit: DriftFit) -> None:
     table.add_row("correlation half-life", _in_time(fit.half_life, fit.time_unit))
     if fit.noise_variance is not None:
         table.add_row("noise variance σ²", f"{fit.noise_variance:.4g}")
-        others = [(v, e) for v, e in fit.forgetting_rate_by_noise if v != fit.noise_variance]
+    others = [(v, rate) for v, rate in fit.forgetting_rate_by_noise if v != fit.noise_variance]
+    if others:
         lines = [f"{rate:.4g} with {variance:.4g}" for variance, rate in others]
         table.add_row("ε with another σ²", Text("\n".join(lines)))
     table.add_row("prior mean", f"{fit.mean:.4g}")
