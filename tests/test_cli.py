@@ -169,6 +169,37 @@ def test_fit_of_a_panel_with_gaps(tvbo, gappy_panel, tmp_path):
     assert low <= fit["forgetting_rate"] <= high
 
 
+def test_a_step_without_a_value_is_left_empty(tvbo, tmp_path):
+    """As command_line.md says."""
+    path = tmp_path / "panel.csv"
+    rows = ["00:00,1,2", "00:12,,2.5", "01:10,3,2", "01:20,1,2.2"]
+    path.write_text("\n".join(["t,a,b", *("2020-01-01 " + row for row in rows)]) + "\n")
+    options = ["--panel", "--resample", "10min", "--json", tmp_path / "fit.json"]
+    assert tvbo("fit", path, *options)[0] == 0
+    assert json.loads((tmp_path / "fit.json").read_text())["n_observations"] == 7
+
+
+@pytest.mark.parametrize(
+    ("command", "section"),
+    [
+        ("fit", "tvbo fit"),
+        ("demo", "tvbo demo"),
+        ("reproduce", "tvbo reproduce"),
+        ("runs show", "tvbo runs"),
+        ("runs export", "tvbo runs"),
+        ("runs plot", "tvbo runs"),
+        ("data intel-lab", "tvbo data intel-lab"),
+    ],
+)
+def test_the_page_of_the_command_line_knows_every_option(tvbo, command, section):
+    page = (Path(__file__).parent.parent / "docs" / "command_line.md").read_text()
+    [described] = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    _, out, _ = tvbo(*command.split(), "--help")
+    options = set(re.findall(r"--[a-z-]+", out)) - {"--help", "--panel."}
+    assert options
+    assert options <= set(re.findall(r"--[a-z-]+", described))
+
+
 def test_fit_of_arms_that_were_never_read_together(tvbo, tmp_path):
     path = tmp_path / "panel.csv"
     path.write_text("t,a,b\n1,1,\n2,,2\n3,2,\n4,,3\n")

@@ -40,7 +40,7 @@ def fit(
         bool,
         typer.Option(
             "--panel",
-            help="First column a timestamp, every other column an arm; the kernel is "
+            help="First column the times, every other column an arm; the kernel is "
             "the panel's own empirical covariance.",
         ),
     ] = False,
@@ -57,7 +57,7 @@ def fit(
         typer.Option(help="Kernel over the actions of a long log; default rbf."),
     ] = None,
     resample: Annotated[
-        str | None, typer.Option(help="Average a panel over steps such as 10min.")
+        str | None, typer.Option(help="Average a panel over steps such as 10min; needs timestamps.")
     ] = None,
     rows: Annotated[str | None, typer.Option(help="Rows a:b, from 0, after resampling.")] = None,
     time_unit: Annotated[
@@ -74,8 +74,8 @@ def fit(
     """Learn how fast the objective drifts from a log, with an interval.
 
     A long log has one row per observation: tvbo fit LOG.csv --time t --reward y --action x1,x2.
-    A panel has one row per time and one column per arm: tvbo fit PANEL.csv --panel. Its cells may
-    be empty.
+    A panel has one row per time and one column per arm: tvbo fit PANEL.csv --panel. Cells of a
+    panel may be empty, those of a long log may not.
     """
     check_outputs({"--json": json, "--plot": plot}, [log])
     check_picture("--plot", plot)
