@@ -195,7 +195,7 @@ def test_the_page_of_the_command_line_knows_every_option(tvbo, command, section)
     page = (Path(__file__).parent.parent / "docs" / "command_line.md").read_text()
     [described] = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     _, out, _ = tvbo(*command.split(), "--help")
-    options = set(re.findall(r"--[a-z-]+", out)) - {"--help", "--panel."}
+    options = set(re.findall(r"--[a-z-]+", out)) - {"--help"}
     assert options
     assert options <= set(re.findall(r"--[a-z-]+", described))
 
