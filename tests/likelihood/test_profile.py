@@ -15,6 +15,7 @@ from tvbo.likelihood import (
     LikelihoodMaximizer,
     NuisanceParameters,
     profile_rate,
+    rates_at_noise,
     steps,
 )
 from tvbo.likelihood.walk import ROOT_TOLERANCE
@@ -94,3 +95,19 @@ def test_a_scout_of_another_log_leaves_the_result_as_it_is():
     assert scouted.best.log_likelihood == pytest.approx(alone.best.log_likelihood, abs=1e-7)
     assert scouted.at_zero.log_likelihood == pytest.approx(alone.at_zero.log_likelihood, abs=1e-6)
     assert scouted.interval == pytest.approx(alone.interval, rel=2 * ROOT_TOLERANCE)
+
+
+@pytest.mark.parametrize(("noise", "learns_scale"), [(0.05, False), (None, True)])
+def test_rates_with_the_noise_held(noise, learns_scale):
+    maximizer = make_maximizer(noise, learns_scale)
+    best = profile_rate(maximizer, 3, 0.95, lambda step: None).best
+    variances = [0.02, 0.2]
+    for variance, rate in zip(variances, rates_at_noise(maximizer, best, variances), strict=True):
+        held = profile_rate(make_maximizer(variance, learns_scale), 3, 0.95, lambda step: None)
+        assert rate == pytest.approx(math.exp(held.best.log_rate), rel=1e-3)
+
+
+def test_rates_with_noise_at_which_there_is_no_likelihood_are_left_out():
+    maximizer = make_maximizer(0.05, False)
+    best = profile_rate(maximizer, 3, 0.95, lambda step: None).best
+    assert len(rates_at_noise(maximizer, best, [0.02, -10.0, 0.01])) == 1

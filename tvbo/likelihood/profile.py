@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import chi2
@@ -131,6 +131,9 @@ def rates_at_noise(
         maximizer: Of the likelihood at hand, whether it learns the noise or holds it.
         best: Its maximum, where the first fit begins.
         noise_variances: Values to hold σ² at, each next to the one before.
+
+    Returns:
+        A rate for each value, up to the first at which the likelihood is not finite.
     """
     low, high = maximizer.rate_bounds
     learned = maximizer.nuisance.noise_variance is None
@@ -142,7 +145,11 @@ def rates_at_noise(
             maximizer.nuisance.holding(noise_variance),
             (math.exp(low), math.exp(high)),
         )
-        found = held.explore(log_rate, nuisance)
+        # A maximum without drift, or without memory, lies outside the bounds.
+        start = replace(best, log_rate=min(max(log_rate, low), high), nuisance=nuisance)
+        found, _ = held.refine(start)
+        if not math.isfinite(found.log_likelihood):
+            break
         log_rate, nuisance = found.log_rate, found.nuisance
         rates.append(math.exp(log_rate))
     return rates

@@ -30,11 +30,9 @@ SCOUT = 1000
 SCOUT_PAYS = 2
 """A log is long if it has this many times as many; a panel is quick enough at any length."""
 
-
 LARGEST_NOISE = 1e100
 """Largest noise variance, in squared units of the outcomes' spread; far above it, squares of the
 likelihood's derivatives are no numbers of double precision."""
-
 
 SMALLEST_COLUMN = 1e-300
 """Smallest standard deviation of an action column, of which a length-scale may be a small part."""

@@ -64,8 +64,8 @@ class DriftFit:
         covar_module: The kernel over actions, at the maximum.
         forgetting_rate_by_noise: Pairs ``(σ², ε)``, by σ²: the maximum likelihood ε were σ² held
             at a tenth, half, once, twice and ten times ``noise_variance``, the kernel's parameters
-            learned each time. ε near 1 with little noise and near 0 with much is a log that cannot
-            tell quick drift from noise. Empty where the log knew its noise.
+            learned each time. Without those at which the likelihood is not finite; empty where the
+            log knew its noise.
     """
 
     forgetting_rate: float
@@ -175,7 +175,7 @@ def _by_noise(
     for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
         held = [sigma2 * factor for factor in factors]
         rates = rates_at_noise(maximizer, profile.best, held)
-        pairs += [(v, -math.expm1(-rate)) for v, rate in zip(held, rates, strict=True)]
+        pairs += [(v, -math.expm1(-rate)) for v, rate in zip(held, rates, strict=False)]
     return sorted((v * unit**2, rate) for v, rate in pairs)
 
 
