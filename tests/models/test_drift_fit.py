@@ -521,6 +521,6 @@ def test_the_rate_with_other_noise_is_that_of_a_fit_with_that_noise():
     expected = [fit.noise_variance * share for share in (0.1, 0.5, 1.0, 2.0, 10.0)]
     assert variances == pytest.approx(expected, rel=1e-12)
     for variance, rate in fit.forgetting_rate_by_noise[::4]:
-        held = fit_drift(X, Y, noise_variance=variance, num_starts=1)
+        held = fit_drift(X, Y, noise_variance=variance, num_starts=3)
         assert rate == pytest.approx(held.forgetting_rate, rel=1e-3)
     assert fit_drift(X, Y, torch.full_like(Y, 0.1)).forgetting_rate_by_noise == []
