@@ -8,7 +8,9 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
-from tvbo.problems import MovingPeak, PanelProblem, drifting_gp, unit_grid
+from tvbo.acquisition import Choices
+from tvbo.optimizers import RandomSearch
+from tvbo.problems import ExampleFunction, MovingPeak, PanelProblem, drifting_gp, unit_grid
 
 
 @pytest.fixture
@@ -177,12 +179,74 @@ def test_delay_zero_is_no_delay(problem):
 def test_late_outcomes_are_told_when_they_arrive(problem):
     optimizer = make_optimizer(problem)
     history = run(problem, optimizer, horizon=10, delay=lambda trial: 3.0, progress=False)
-    # The outcome of round t is there from round t + 3 on.
-    assert history.model_size.tolist() == [0, 0, 0, 1, 2, 3, 4, 5, 6, 7]
+    # The outcome of round t arrives at t + 3, just after that round's ask.
+    assert history.model_size.tolist() == [0, 0, 0, 0, 1, 2, 3, 4, 5, 6]
     assert [trial.id for trial in optimizer.open_trials] == [8, 9, 10]
     rewards = [r.reward for r in history.rounds]
     assert all(math.isnan(reward) for reward in rewards[7:])
     assert not any(math.isnan(reward) for reward in rewards[:7])
+
+
+class Listener(RandomSearch):
+    """Notes at each ask which trials had been told."""
+
+    def __init__(self, domain):
+        super().__init__(domain)
+        self.told, self.known = set(), []
+
+    def _choose(self, round_number, t, context):
+        self.known.append(sorted(self.told))
+        return super()._choose(round_number, t, context)
+
+    def _learn(self, trial, observation):
+        self.told.add(trial.id)
+
+
+def known_at_asks(delay, times=None, horizon=None):
+    problem = ExampleFunction()
+    listener = Listener(Choices(problem.choices))
+    horizon = len(times) if horizon is None else horizon
+    run(problem, listener, horizon=horizon, times=times, delay=delay, progress=False)
+    return listener.known
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.5, 1.0, 1.5, 2.0, 2.999, 3.0])
+def test_an_ask_knows_what_arrived_before_it(tau):
+    """Vakili et al. (2023), whole τ: the choice of round t + 1 rests on s with s + τ <= t."""
+    known = known_at_asks(lambda trial: tau, horizon=8)
+    for t, ids in enumerate(known):
+        assert ids == [s for s in range(1, t + 1) if s + math.floor(tau) <= t]
+
+
+def test_each_whole_delay_is_another_one():
+    runs = [known_at_asks(lambda trial, d=d: float(d), horizon=6) for d in range(6)]
+    assert [len(known[-1]) for known in runs] == [5, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("tau", [0.0, 1.0, 2.0, 2.5, 4.0])
+def test_delays_with_unequal_steps(tau):
+    """Before an ask: what arrived earlier, or by the time of the ask before."""
+    times = [1.0, 2.0, 2.0, 4.0, 4.5, 8.0, 8.0, 8.0, 9.0]
+    known = known_at_asks(lambda trial: tau, times)
+    for i, ids in enumerate(known):
+        expected = [
+            s + 1 for s in range(i) if times[s] + tau < times[i] or times[s] + tau <= times[i - 1]
+        ]
+        assert ids == expected
+
+
+def test_times_that_differ_by_rounding_are_one():
+    """In tenths as in whole numbers, though 0.1 + 0.2 is not 0.3 and 0.7 + 0.1 is below 0.8."""
+    for tau in range(5):
+        whole = known_at_asks(lambda trial, d=tau: float(d), horizon=20)
+        tenths = [0.1 * i for i in range(1, 21)]
+        assert known_at_asks(lambda trial, d=tau: 0.1 * d, tenths) == whole
+
+
+def test_outcomes_of_the_last_time_are_told_at_the_end(problem):
+    optimizer = make_optimizer(problem)
+    run(problem, optimizer, horizon=6, delay=lambda trial: 2.0, progress=False)
+    assert [trial.id for trial in optimizer.open_trials] == [5, 6]
 
 
 def test_observations_are_those_that_arrived(problem):

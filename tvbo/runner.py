@@ -17,6 +17,9 @@ from tvbo.optimizers import Optimizer, Trial
 from tvbo.problems.base import DriftingProblem
 from tvbo.progress import progress_bar
 
+SAME_TIME = 1e-12
+"""Difference of two times, relative to the largest, up to which they are one time."""
+
 
 def run(
     problem: DriftingProblem,
@@ -37,9 +40,14 @@ def run(
         problem: What is observed and how it is scored.
         optimizer: Asked once per round.
         horizon: Number of rounds.
-        delay: Gives how long after ``trial.t`` its outcome arrives, in the unit of time; it is told
-            before the first ask at or after its arrival. Infinity: it never does. None: told at
-            once. See :mod:`tvbo.feedback` for delays to simulate.
+        delay: Gives how long after ``trial.t`` its outcome arrives, in the unit of time. An ask
+            knows the outcomes that arrived before it: one that arrives at the very time of an ask
+            comes just after that ask, and is told before the next. So with times 1, 2, ... an
+            outcome that is late by τ whole rounds is missing in τ asks; 0 is told before the next
+            ask, and a fraction of a round adds none. This is the model of Vakili et al. (2023),
+            where the choice of round t + 1 rests on the outcomes of rounds s with s + τ_s <= t.
+            Infinity: it never arrives. None: 0 for all. See :mod:`tvbo.feedback` for delays to
+            simulate.
         times: The time of each round, non-decreasing; default ``1, ..., horizon``. Where a time
             stands several times, so many actions are tried at it, one after another.
         contexts: The context of each round, ``horizon x c``; default what ``problem.context`` says.
@@ -66,9 +74,15 @@ def run(
     coming: list[tuple[float, int, Trial, float]] = []
     label = type(optimizer).__name__ if label is None else label
     rounds = list(zip(times, given, strict=True))
+    # Sums such as 0.7 + 0.1 and 0.8 are one time, whichever way they are rounded.
+    rounding = SAME_TIME * max(abs(t) for t in times)
+    previous = -math.inf
     for t, context in progress_bar(rounds, label, shown=progress):
         started = time.perf_counter()
-        _tell_arrived(optimizer, history, coming, until=t)
+        # What arrived by the previous ask's time comes after that ask, also where this one has the
+        # same time; what arrives at this one's time comes after this one.
+        _tell_arrived(optimizer, history, coming, until=max(previous + rounding, t - rounding))
+        previous = t
         trial = optimizer.ask(t, context=None if optimizer.contexts is None else context)
         seconds = time.perf_counter() - started
         # As the optimizer understood it: what single precision rounded is undone.
@@ -93,7 +107,7 @@ def run(
                 evaluation_seconds=evaluation_seconds,
             )
         )
-    _tell_arrived(optimizer, history, coming, until=times[-1])
+    _tell_arrived(optimizer, history, coming, until=previous + rounding)
     return history
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import RBFKernel
 from scipy import stats
 from torch.distributions import Gamma, Independent, LogNormal, Normal, Pareto, VonMises
 
@@ -18,6 +19,7 @@ from tvbo.feedback.delays import (
     PoissonDelay,
     ResampledDelay,
 )
+from tvbo.optimizers import EstimatedDelay
 from tvbo.optimizers.trial import Trial
 from tvbo.problems import ExampleFunction
 
@@ -187,6 +189,31 @@ def test_nothing_or_everything_lost(probability, lost):
 
 def test_an_extreme_geometric_delay():
     assert set(draws(GeometricDelay(1.0), 20)) == {0.0}
+
+
+@pytest.mark.parametrize("tau", [0, 1, 3])
+def test_bpe_delay_counts_the_delays_that_a_run_simulates(tau):
+    """Of a round of L asks, L - τ outcomes are there at its end, and each is seen as τ late."""
+    problem = ExampleFunction()
+    seen = []
+
+    class Rule(EstimatedDelay):
+        def wait(self, horizon, delta, arrived, awaited):
+            seen.append((list(arrived), list(awaited)))
+            return 0.0
+
+    optimizer = recipes.bpe_delay(
+        choices=problem.choices,
+        covar_module=RBFKernel(),
+        noise_variance=0.01,
+        horizon=100,
+        delay=Rule(),
+    )
+    run(problem, optimizer, horizon=11, delay=ConstantDelay(tau), progress=False)
+    assert optimizer.rounds[0].length == 10
+    assert optimizer.rounds[0].num_arrived == 10 - tau
+    # At the start, and at the end of the first round.
+    assert seen == [([], []), ([tau] * (10 - tau), list(range(tau))[::-1])]
 
 
 def test_in_a_run_outcomes_arrive_when_their_delay_says():

@@ -132,7 +132,7 @@ def test_each_algorithm_against_dense_formulas(player, name):
         assert values[arm] == pytest.approx(values.max(), abs=1e-7), f"round {t}"
         chosen.append(arm)
         outcome = problem(problem.columns.rows(trial.X, trial.t)).item()
-        coming.setdefault(t + max(1, int(delay(trial))), []).append((trial, outcome))
+        coming.setdefault(t + 1 + int(delay(trial)), []).append((trial, outcome))
     if player == BPE:
         assert by_hand.lengths == [9, 26, 35]
         assert by_hand.alive.sum() < len(by_hand.alive)

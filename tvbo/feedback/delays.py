@@ -1,4 +1,7 @@
-"""Simulated delays: how long after a trial its outcome arrives, for ``run(..., delay=)``."""
+"""Simulated delays: how long after a trial its outcome arrives, for ``run(..., delay=)``.
+
+With times 1, 2, ... an outcome with a delay of τ whole rounds is missing in τ asks.
+"""
 
 from __future__ import annotations
 
