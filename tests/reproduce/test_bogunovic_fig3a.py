@@ -5,6 +5,7 @@ import pytest
 from tvbo.commands.experiments import EXPERIMENTS
 from tvbo.problems.intel_lab import intel_lab
 from tvbo.reproduce import bogunovic_fig3a
+from tvbo.reproduce.claims import BEST_OF_TRAINING
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,20 @@ def test_order_of_the_algorithms(short):
     assert "RExp3" in mean
 
 
+def test_the_best_arm_of_training_stands_beside_them(data, short):
+    arm = max(range(len(data.arms)), key=lambda i: data.train[:, i].mean().item())
+    expected = (data.test.amax(dim=1) - data.test[:, arm]).mean().item()
+    row = short.results[BEST_OF_TRAINING]
+    assert row["mean_regret"] == pytest.approx(expected, rel=1e-12)
+    assert expected == pytest.approx(1.293, abs=5e-4)
+    tv = short.results["TV-GP-UCB"]
+    against = short.claims[8]
+    assert against.claim.startswith(f"{BEST_OF_TRAINING} minus TV-GP-UCB")
+    assert against.figure == pytest.approx(expected - tv["mean_regret"], rel=1e-9)
+    assert against.standard_error == pytest.approx(tv["standard_error"], rel=1e-6)
+    assert {claim.paper for claim in short.claims[8:]} == {"no claim"}
+
+
 def test_settings_are_the_papers(short):
     settings = short.settings
     assert 0.02 <= settings["forgetting_rate"] <= 0.04
@@ -41,14 +56,14 @@ def test_settings_are_the_papers(short):
 
 
 def test_every_claim_has_its_figure(short):
-    assert len(short.claims) == 8
+    assert len(short.claims) == 11
     for claim in short.to_dict()["claims"]:
         assert set(claim) >= {"claim", "held", "figure", "standard_error"}
 
 
 def test_picture(short):
     (ax,) = EXPERIMENTS["bogunovic-fig3a"].plot(short).axes
-    assert len(ax.get_lines()) == 5
+    assert len(ax.get_lines()) == 6
     assert ax.get_ylabel() == "average regret (°C)"
 
 

@@ -14,6 +14,7 @@ from tvbo.reproduce.bogunovic_fig3cf import (
     _regret_from,
     fit_training_days,
 )
+from tvbo.reproduce.claims import BEST_OF_TRAINING
 
 DAYS, STEPS, RATE = 9, 25, 0.1
 
@@ -66,12 +67,27 @@ def test_each_trial_has_a_first_sensor_for_both_algorithms(short, drawn):
     best = drawn.test[:, 0, columns].amax(dim=1)
     for trial, first in enumerate(firsts):
         expected = best - drawn.test[:, 0, drawn.arms.index(first)]
-        for rows in short.regret.values():
-            torch.testing.assert_close(rows[trial, :, 0], expected)
+        for name, rows in short.regret.items():
+            if name != BEST_OF_TRAINING:
+                torch.testing.assert_close(rows[trial, :, 0], expected)
+
+
+def test_the_best_arm_of_training_in_every_round(short, drawn):
+    columns = [drawn.arms.index(name) for name in short.settings["sensors"]]
+    train, test = drawn.train[..., columns], drawn.test[..., columns]
+    arm = max(range(len(columns)), key=lambda i: train[..., i].mean().item())
+    expected = test.amax(dim=2) - test[..., arm]
+    for rows in short.regret[BEST_OF_TRAINING]:
+        torch.testing.assert_close(rows, expected)
+    total = short.results["all days"]
+    assert total[BEST_OF_TRAINING] == pytest.approx(expected.mean().item())
+    for claim, name in zip(short.claims[5:], ("TV-GP-UCB", "GP-UCB", AT_PAPER_RATE), strict=True):
+        assert claim.claim.startswith(f"{BEST_OF_TRAINING} minus {name}, ")
+        assert claim.figure == pytest.approx(total[BEST_OF_TRAINING] - total[name])
 
 
 def test_every_claim_has_its_figure(short):
-    rate, at_or_below, clearly_below, overall, at_paper_rate = short.to_dict()["claims"]
+    rate, at_or_below, clearly_below, overall, at_paper_rate = short.to_dict()["claims"][:5]
     assert rate["figure"] == short.settings["forgetting_rate"]
     assert 0 <= clearly_below["figure"] <= at_or_below["figure"] <= 3
     assert overall["figure"] == short.results["all days"]["GP-UCB minus TV-GP-UCB"]
@@ -85,7 +101,7 @@ def test_picture(short):
     assert [ax.get_title() for ax in figure.axes] == ["day 7", "day 8", "day 9"]
     fitted = f"TV-GP-UCB, fitted ε = {short.settings['forgetting_rate']:.2f}"
     labels = [line.get_label() for line in figure.axes[0].get_lines()]
-    assert labels == [fitted, "GP-UCB", AT_PAPER_RATE]
+    assert labels == [fitted, "GP-UCB", AT_PAPER_RATE, BEST_OF_TRAINING]
 
 
 def test_claims_of_one_trial(drawn):

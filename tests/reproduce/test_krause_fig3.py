@@ -14,6 +14,7 @@ from tvbo.problems.time_of_day import TimeOfDayPanel
 from tvbo.reproduce import krause_fig3
 from tvbo.reproduce.krause_fig3 import ALGORITHMS, BETA, _play, _share_repeated
 from tvbo.reproduce.krause_fig3_claims import (
+    BEST_OF_TRAINING,
     CGP,
     DRIFTING,
     MERGED,
@@ -153,7 +154,7 @@ def test_fit_of_drift_is_at_least_as_likely_and_finds_the_rate():
 
 
 def test_shapes_and_settings(short):
-    assert list(short.regret) == list(ALGORITHMS) == list(short.results)
+    assert list(short.regret) == [*ALGORITHMS, BEST_OF_TRAINING] == list(short.results)
     for name, rows in short.regret.items():
         assert rows.shape == (2, 2, 2 * STEPS)
         # The maximum of some readings is not below their average, nor above that of all.
@@ -171,11 +172,25 @@ def test_shapes_and_settings(short):
     assert all(p["forgetting_rate_per_hour"] > 0 for p in settings["priors"][DRIFTING])
 
 
+def test_the_best_sensors_of_training_stand_beside_them(days, short):
+    """Two of six, by the mean over the steps that the trial learned from, in every step."""
+    for trial, seed in enumerate((4, 5)):
+        learned = torch.randperm(STEPS, generator=torch.Generator().manual_seed(seed))[:3]
+        means = days.values[learned].mean(dim=0).tolist()
+        pair = sorted(range(6), key=lambda i: -means[i])[:2]
+        later = days.values[STEPS:]
+        best, readings = later.amax(dim=1), later[:, pair]
+        rows = short.regret[BEST_OF_TRAINING][trial]
+        torch.testing.assert_close(rows[0], best - readings.amax(dim=1))
+        torch.testing.assert_close(rows[1], best - readings.mean(dim=1))
+
+
 def test_every_claim_has_its_figure(short):
     claims = short.to_dict()["claims"]
-    assert len(claims) == 2 * (4 + 4 + 3)
+    assert len(claims) == 2 * (4 + 4 + 7)
     assert sum("one prior for all" in claim["claim"] for claim in claims) == 8
-    assert sum("beyond the paper" in claim["claim"] for claim in claims) == 6
+    assert sum("beyond the paper" in claim["claim"] for claim in claims) == 14
+    assert sum(f"{BEST_OF_TRAINING} minus" in claim["claim"] for claim in claims) == 8
     assert all(claim["standard_error"] > 0 for claim in claims)
 
 
@@ -183,21 +198,23 @@ def test_picture(short):
     figure = EXPERIMENTS["krause-fig3"].plot(short)
     titles = [ax.get_title() for ax in figure.axes]
     assert titles == ["maximum of the readings", "average of the readings"]
-    assert len(figure.axes[0].get_lines()) == len(ALGORITHMS)
+    assert len(figure.axes[0].get_lines()) == len(ALGORITHMS) + 1
 
 
 def test_a_trial_depends_on_its_seed_alone(days, short):
     second = krause_fig3(days, trials=1, seed=5, per_step=2, progress=False)
     for name, rows in second.regret.items():
         assert torch.equal(rows[0], short.regret[name][1])
-        assert second.settings["priors"][name] == short.settings["priors"][name][1:]
+        if name in ALGORITHMS:
+            assert second.settings["priors"][name] == short.settings["priors"][name][1:]
     assert not any(claim.held for claim in second.claims)
 
 
 def test_nothing_is_claimed_of_days_that_were_not_run():
     hours = torch.arange(20, dtype=torch.float64)
-    claims = make_claims({name: normal(2, 2, 20) for name in ALGORITHMS}, hours)
-    assert len(claims) == 2 * (3 + 3 + 2)
+    names = [*ALGORITHMS, BEST_OF_TRAINING]
+    claims = make_claims({name: normal(2, 2, 20) for name in names}, hours)
+    assert len(claims) == 2 * (3 + 3 + 6)
     assert not any("after the first day" in claim.claim for claim in claims)
 
 

@@ -20,6 +20,7 @@ from tvbo.reproduce.vakili import (
     IGNORING,
     LENGTHSCALES,
     PLAYERS,
+    THEOREM,
     Job,
     Setting,
     Task,
@@ -81,8 +82,9 @@ def ucb_values(dense, player, chosen, known, minimum):
 class RoundsByHand:
     """BPE and BPE-Delay, a round at a time."""
 
-    def __init__(self, dense, wait, horizon):
+    def __init__(self, dense, wait, horizon, multiplier=6.0):
         self.dense, self.wait, self.horizon = dense, wait, horizon
+        self.multiplier = multiplier
         self.alive = np.ones(len(dense.arms), dtype=bool)
         self.q, self.start, self.lengths = 1, 0, []
         self.next_round()
@@ -98,8 +100,9 @@ class RoundsByHand:
                 mean, deviation = self.dense(
                     [chosen[i] for i in arrived], [known[i] for i in arrived]
                 )
-                lower = mean - 6 * deviation
-                self.alive = self.alive & (mean + 6 * deviation >= lower[self.alive].max())
+                half = self.multiplier * deviation
+                lower = mean - half
+                self.alive = self.alive & (mean + half >= lower[self.alive].max())
             self.start = len(chosen)
             self.next_round()
         here = chosen[self.start :]
@@ -108,7 +111,7 @@ class RoundsByHand:
 
 
 @pytest.mark.parametrize("name", ["f1", "f2"])
-@pytest.mark.parametrize("player", [BPE, BPE_DELAY, *GP_UCB_SDF, *GP_BUCB, *IGNORING])
+@pytest.mark.parametrize("player", [BPE, BPE_DELAY, THEOREM, *GP_UCB_SDF, *GP_BUCB, *IGNORING])
 def test_each_algorithm_against_dense_formulas(player, name):
     """Every choice maximizes, to 1e-7, what numpy computes from the history alone."""
     problem = function(SMALL, name, seeded(1))
@@ -116,8 +119,12 @@ def test_each_algorithm_against_dense_formulas(player, name):
     delay = PoissonDelay(RATE, generator=seeded(3))
     dense = Dense(SMALL.points, LENGTHSCALES[name])
     # λ + min(ξ sqrt(2 L), 2 b L), with L = log(3 T / (2 δ/2)), ξ = 9, b = 1, δ = 0.01.
-    wait = RATE + 2 * math.log(3 * SMALL.horizon / 0.01) if player == BPE_DELAY else 0
+    log = math.log(3 * SMALL.horizon / 0.01)
+    wait = {BPE_DELAY: RATE + 2 * log, THEOREM: RATE + 9 * math.sqrt(2 * log)}.get(player, 0)
     by_hand = RoundsByHand(dense, wait, SMALL.horizon)
+    if player == THEOREM:  # two rounds, σ = λ
+        union = math.sqrt(2 * math.log(4 * 2 * len(dense.arms) / 0.01))
+        by_hand.multiplier = problem.norm + union
     chosen, known, coming = [], {}, {}
     for t in range(1, SMALL.horizon + 1):
         for trial, outcome in coming.pop(t, []):
@@ -125,7 +132,7 @@ def test_each_algorithm_against_dense_formulas(player, name):
             known[trial.id - 1] = outcome
         trial = optimizer.ask(t)
         arm = int(np.abs(dense.arms - trial.X.numpy()).sum(axis=1).argmin())
-        if player in (BPE, BPE_DELAY):
+        if player in (BPE, BPE_DELAY, THEOREM):
             values = by_hand.values(chosen, known)
         else:
             values = ucb_values(dense, player, chosen, known, problem.minimum)
@@ -135,6 +142,9 @@ def test_each_algorithm_against_dense_formulas(player, name):
         coming.setdefault(t + 1 + int(delay(trial)), []).append((trial, outcome))
     if player == BPE:
         assert by_hand.lengths == [9, 26, 35]
+        assert by_hand.alive.sum() < len(by_hand.alive)
+    if player == THEOREM:
+        assert by_hand.lengths == [56, 14]
         assert by_hand.alive.sum() < len(by_hand.alive)
 
 
@@ -231,11 +241,21 @@ def claims_of(figure, totals, monkeypatch):
 
 
 def test_claims_of_figure_2(monkeypatch):
-    totals = {BPE_DELAY: 10.0, GP_UCB_SDF[0]: 12.0, GP_UCB_SDF[1]: 9.0, GP_BUCB[1]: 3.0}
+    totals = {
+        BPE_DELAY: 10.0,
+        THEOREM: 11.0,
+        GP_UCB_SDF[0]: 12.0,
+        GP_UCB_SDF[1]: 9.0,
+        GP_BUCB[1]: 3.0,
+    }
     claims = claims_of(vakili_fig2, lambda f, rate, player: totals.get(player, 20.0), monkeypatch)
-    assert [claim.held for claim in claims] == [True, False] * 2 + [False] * 2
+    assert [claim.held for claim in claims] == [True, False] * 4 + [False] * 2
     # Runs of BPE-Delay are 10, 10.1, 10.2, 10.3: standard error 0.1 sqrt(5/3) / 2.
-    assert [claim.figure for claim in claims] == pytest.approx([1.85, -1.15] * 2 + [-7.15] * 2)
+    expected = [1.85, -1.15] * 2 + [1, -2] * 2 + [-7.15] * 2
+    assert [claim.figure for claim in claims] == pytest.approx(expected)
+    assert [f"minus {THEOREM}," in claim.claim for claim in claims] == (
+        [False] * 4 + [True] * 4 + [False] * 2
+    )
     assert claims[0].standard_error == pytest.approx(0.1 * math.sqrt(5 / 3) / 2)
     assert "Best here: GP-BUCB, β = 0.8 log 4t" in claims[-1].claim
 

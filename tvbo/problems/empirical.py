@@ -32,6 +32,11 @@ class EmpiricalPanel:
         return self.train.mean().item()
 
     @property
+    def best_arm(self) -> int:
+        """Number of the arm of the largest mean over the training stretch."""
+        return int(self.train.flatten(0, -2).mean(dim=0).argmax())
+
+    @property
     def covar_module(self) -> CovarianceMatrixKernel:
         """Second moments of the arms about that one mean, over the training stretch."""
         return CovarianceMatrixKernel(empirical_covariance(self.train))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -15,6 +15,9 @@ from tvbo.models import DriftFit
 
 BEYOND = 2.0
 """Standard errors by which a claim must hold where it says so."""
+
+BEST_OF_TRAINING = "best arm of training, always"
+"""What every table on a recorded panel has: the arm of the largest training mean, in all rounds."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,28 @@ def jackknife(statistic: Callable[[Tensor], float], samples: Tensor) -> tuple[fl
     without = torch.tensor([statistic(samples[..., row]) for row in keep], dtype=torch.float64)
     spread = (without - without.mean()).square().sum() * (n - 1) / n
     return statistic(samples), math.sqrt(spread)
+
+
+def claims_against_training(regret: dict[str, Tensor], names: Sequence[str]) -> list[Claim]:
+    """Whether algorithms are worth running: each against the best arm of training, always.
+
+    These are no claims of a paper.
+
+    Args:
+        regret: Mean regret by algorithm, ``trials`` each, that of :data:`BEST_OF_TRAINING` among
+            them.
+        names: Of the algorithms.
+    """
+    compared = [
+        claim_below(
+            f"{BEST_OF_TRAINING} minus {name}, mean regret: above two standard errors",
+            regret[name],
+            regret[BEST_OF_TRAINING],
+            standard_errors=BEYOND,
+        )
+        for name in names
+    ]
+    return [replace(claim, paper="no claim") for claim in compared]
 
 
 def claim_below(claim: str, lower: Tensor, higher: Tensor, standard_errors: float = 0.0) -> Claim:
