@@ -1,75 +1,132 @@
-"""Run every ``python`` block of the pages; the blocks of a page share a namespace.
+"""Run every ``python`` block of README and pages, as a reader would who pastes it.
 
-    python docs/check_snippets.py            # all pages and the README
-    python docs/check_snippets.py loop.md    # some
+Of the README each block runs in a process of its own, so it must import what it uses. Of a page the
+blocks share one process and its names, from top to bottom. Each process starts in an empty folder;
+two run at a time.
 
-Each page runs in an empty folder of its own. Exits 1 naming the page, block and line that failed.
+    python docs/check_snippets.py                # the README and all pages
+    python docs/check_snippets.py loop.md        # some pages
+    python docs/check_snippets.py ../README.md   # the README alone
+
+Exits 1 naming the page, block and line that failed. Blocks of other languages, such as ``console``,
+are not run.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
-import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-
-# The examples are small: more threads only wait for one another.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+README = ROOT / "README.md"
 BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+# Under the name of the page, so that tracebacks quote its lines; nothing is defined beforehand.
+RUN = 'exec(compile(__import__("sys").stdin.read(), {name!r}, "exec"))'
+PROCESSES = min(2, os.cpu_count() or 1)
 
 
-def blocks(page: Path) -> list[tuple[int, str]]:
-    """The line before each block, and its code."""
+@dataclass(frozen=True)
+class Block:
+    """A block of code: its number on the page, from 1; the line before it; the code."""
+
+    number: int
+    line: int
+    code: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """Blocks of a page that run in one process."""
+
+    page: Path
+    blocks: list[Block]
+
+    @property
+    def name(self) -> str:
+        """The page, and the block if it is one of many."""
+        page = os.path.relpath(self.page, ROOT)
+        return page if self.page != README else f"{page}, block {self.blocks[0].number}"
+
+    @property
+    def code(self) -> str:
+        """The blocks with empty lines between, so that each line has the number it has there."""
+        text = ""
+        for block in self.blocks:
+            text += "\n" * (block.line - text.count("\n")) + block.code
+        return text
+
+
+def programs(page: Path) -> list[Program]:
+    """What a page is run as: the README block by block, others as a whole."""
     text = page.read_text(encoding="utf-8")
-    return [(text.count("\n", 0, m.start(1)), m.group(1)) for m in BLOCK.finditer(text)]
+    found = [
+        Block(number, text.count("\n", 0, match.start(1)), match.group(1))
+        for number, match in enumerate(BLOCK.finditer(text), start=1)
+    ]
+    if page == README:
+        return [Program(page, [block]) for block in found]
+    return [Program(page, found)] if found else []
 
 
-def run_page(page: Path) -> str | None:
-    """Run a page; return what failed, or None."""
-    namespace: dict = {"__name__": "__main__"}
-    for number, (line, code) in enumerate(blocks(page), start=1):
-        output = io.StringIO()
-        try:
-            # The empty lines make tracebacks point into the page.
-            program = compile("\n" * line + code, str(page), "exec")
-            with contextlib.redirect_stdout(output):
-                exec(program, namespace)
-        except Exception:
-            return (
-                f"{page.relative_to(ROOT)}, block {number}, line {line + 1} failed:\n"
-                f"{output.getvalue()}{traceback.format_exc()}"
-            )
-    return None
+def run(program: Program) -> tuple[float, str | None]:
+    """Run a program in a new process; return its seconds and what failed, or None."""
+    started = time.perf_counter()
+    # The examples are small: more threads only wait for one another.
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONIOENCODING": "utf-8"}
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", RUN.format(name=str(program.page))],
+            input=program.code,
+            capture_output=True,
+            encoding="utf-8",
+            cwd=folder,
+            env=environment,
+            check=False,
+        )
+    seconds = time.perf_counter() - started
+    if done.returncode == 0:
+        return seconds, None
+    return seconds, f"{where(program, done)}\n{done.stdout}{done.stderr}"
+
+
+def where(program: Program, done: subprocess.CompletedProcess) -> str:
+    """The page, block and line at which a process failed."""
+    page = os.path.relpath(program.page, ROOT)
+    at = rf'File "{re.escape(str(program.page))}", line (\d+)'
+    # Of a syntax error there is no frame of the module.
+    lines = re.findall(at + ", in <module>", done.stderr) or re.findall(at, done.stderr)
+    if not lines:
+        return f"{page} failed, exit status {done.returncode}:"
+    line = int(lines[-1])
+    number = max(block.number for block in program.blocks if block.line < line)
+    return f"{page}, block {number}, line {line} failed:"
 
 
 def main() -> int:
     """Run the pages named on the command line, or all of them."""
-    pages = [DOCS / name for name in sys.argv[1:]] or [
-        ROOT / "README.md",
-        *sorted(DOCS.rglob("*.md")),
+    pages = [(DOCS / name).resolve() for name in sys.argv[1:]] or [
+        README,
+        *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts),
     ]
+    todo = [program for page in pages for program in programs(page)]
     failed = 0
-    for page in pages:
-        if "_build" in page.parts or not blocks(page):
-            continue
-        started = time.perf_counter()
-        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            failure = run_page(page)
-        print(
-            f"{'FAILED' if failure else 'ok':6} {time.perf_counter() - started:5.1f} s  "
-            f"{len(blocks(page))} blocks  {page.relative_to(ROOT)}"
-        )
-        if failure:
-            failed += 1
-            print(failure, file=sys.stderr)
+    started = time.perf_counter()
+    with ThreadPoolExecutor(PROCESSES) as executor:
+        for program, (seconds, failure) in zip(todo, executor.map(run, todo), strict=True):
+            mark = "FAILED" if failure else "ok"
+            print(f"{mark:6} {seconds:5.1f} s  {len(program.blocks)} blocks  {program.name}")
+            if failure:
+                failed += 1
+                print(failure, file=sys.stderr)
+    print(f"{len(todo)} processes, {failed} failed, {time.perf_counter() - started:.0f} s")
     return 1 if failed else 0
 
 

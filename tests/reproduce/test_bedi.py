@@ -141,7 +141,7 @@ def test_slow_methods_take_part_in_some_trials():
 
 
 def test_claims_and_the_papers_figures(short):
-    assert len(short.claims) == 3 * 6 + 1
+    assert len(short.claims) == 3 * 8 + 1
     for acquisition, ratio in PAPER_RATIOS["bedi-table2"].items():
         (clock,) = [
             claim
@@ -155,6 +155,13 @@ def test_claims_and_the_papers_figures(short):
         ]
         assert clock.figure == pytest.approx((seconds[0] / seconds[1]).mean().item(), rel=1e-12)
         assert clock.held == (clock.figure > ratio)
+        for which, method in ((acquisition, COMPRESSED), (f"{acquisition}: with ε = 0.0001", PAPERS)):
+            (order,) = [c for c in short.claims if c.claim.startswith(f"{which}: points at the")]
+            points = [
+                short.results[f"{acquisition}, {name}"]["model_order"] for name in (DENSE, method)
+            ]
+            assert order.figure == pytest.approx(points[0] / points[1], rel=1e-12)
+            assert order.held == (order.figure >= 10)
     assert short.to_dict()["settings"]["budget"] == pytest.approx(0.5 * math.log(1 + 30**-0.75))
 
 

@@ -31,6 +31,9 @@ from tvbo.theory import information_model_order_bound, model_order_bound
 CLOSE = 0.05
 """Share of the dense model's regret within which another is close."""
 
+ORDER_OF_MAGNITUDE = 10.0
+"""How many times fewer points are one order of magnitude less; the paper says that it is several."""
+
 
 def trials_by_method(trials: int) -> dict[str, int]:
     """How many of the trials each method takes part in: the slow ones in the first few.
@@ -185,6 +188,8 @@ def _claims(
             f"{paper[2]:g} / {paper[1]:g} {setting.unit}",
         ),
         _settles(f"{acquisition}: with ε = {PAPER_BUDGET:g}, growth", papers),
+        _smaller(acquisition, dense, compressed),
+        _smaller(f"{acquisition}: with ε = {PAPER_BUDGET:g}", dense, papers),
     ]
 
 
@@ -194,6 +199,19 @@ def _clock(claim: str, slow: Curves, fast: Curves, above: float, times: str) -> 
     ratio = slow.seconds[:n].sum(dim=1) / fast.seconds[:n].sum(dim=1)
     figure, error = mean_and_error(ratio)
     return Claim(claim, figure > above, figure, error, f"{above:.3g} ({times})")
+
+
+def _smaller(which: str, dense: Curves, compressed: Curves) -> Claim:
+    """Ratio of the mean numbers of points at the end."""
+    large, small = (each.model_order[:, -1].mean().item() for each in (dense, compressed))
+    figure = large / small
+    return Claim(
+        f"{which}: points at the end, dense over compressed: at least {ORDER_OF_MAGNITUDE:g}",
+        figure >= ORDER_OF_MAGNITUDE,
+        figure,
+        None,
+        "orders of magnitude",
+    )
 
 
 def _settles(claim: str, curves: Curves) -> Claim:
