@@ -155,8 +155,9 @@ def test_claims_and_the_papers_figures(short):
         ]
         assert clock.figure == pytest.approx((seconds[0] / seconds[1]).mean().item(), rel=1e-12)
         assert clock.held == (clock.figure > ratio)
-        for which, method in ((acquisition, COMPRESSED), (f"{acquisition}: with ε = 0.0001", PAPERS)):
-            (order,) = [c for c in short.claims if c.claim.startswith(f"{which}: points at the")]
+        for method, budget in ((COMPRESSED, ""), (PAPERS, ": with ε = 0.0001")):
+            named = f"{acquisition}{budget}: points at the end"
+            (order,) = [claim for claim in short.claims if claim.claim.startswith(named)]
             points = [
                 short.results[f"{acquisition}, {name}"]["model_order"] for name in (DENSE, method)
             ]

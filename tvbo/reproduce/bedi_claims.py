@@ -32,7 +32,7 @@ CLOSE = 0.05
 """Share of the dense model's regret within which another is close."""
 
 ORDER_OF_MAGNITUDE = 10.0
-"""How many times fewer points are one order of magnitude less; the paper says that it is several."""
+"""How many times fewer points make one order of magnitude; the paper says that it is several."""
 
 
 def trials_by_method(trials: int) -> dict[str, int]:
