@@ -1,15 +1,17 @@
 """The factor grown row by row against the dense model with all the data."""
 
 import copy
+import io
 import pickle
 
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
-from gpytorch.kernels import MaternKernel, ScaleKernel
+from botorch.exceptions.errors import InputDataError, UnsupportedError
+from botorch.models.transforms import Normalize
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import LinearMean, ZeroMean
 
-from tvbo.models import IncrementalGP, TimeVaryingGP, incremental_gp
+from tvbo.models import IncrementalGP, StreamingGP, TimeVaryingGP, incremental_gp
 from tvbo.models.incremental import factor as factor_module
 from tvbo.models.incremental.candidates import FEW
 
@@ -285,3 +287,97 @@ def test_it_says_what_it_is():
     model = observed(30)
     assert (model.num_outputs, model.batch_shape, model.width) == (1, torch.Size(), 4)
     assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def through_file(model, new):
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    new.load_state_dict(torch.load(file, weights_only=True))
+    return new
+
+
+def standardized(**options):
+    """From a model with transforms of inputs and outcomes, and a mean."""
+    X, Y = data(12, seed=3)
+    model = TimeVaryingGP(
+        X, 7.0 + 3.0 * Y, forgetting_rate=0.0, input_transform=Normalize(4, indices=[0, 1, 2])
+    )
+    return IncrementalGP.from_model(model.eval(), **options)
+
+
+@pytest.mark.parametrize("make", [incremental, standardized])
+@pytest.mark.parametrize("loaded_over", [0, 200])
+def test_a_saved_state_restores_every_observation_to_the_last_bit(make, loaded_over):
+    X, Y = data(200)
+    model, new = make(), make()
+    new.observe(X[:loaded_over], Y[:loaded_over])
+    for x, y in zip(X[:150].split(3), Y[:150].split(3), strict=True):
+        model.posterior(AHEAD.reshape(24, 1, 4))
+        model.observe(x, y)
+    new = through_file(model, new)
+    assert new.num_observations == 150
+    assert_same(new, model, AHEAD, atol=0.0)
+    assert_same(new, model, AHEAD.reshape(24, 1, 4), atol=0.0)
+    before = new.posterior(AHEAD).mean
+    # What is observed later, some of it asked about before, finds the same.
+    more = torch.cat([AHEAD.reshape(24, 4)[:2], X[150:]])
+    for each in (model, new):
+        for row in more:
+            each.observe(row.unsqueeze(0), row[:1].unsqueeze(0))
+        if each is model:
+            assert torch.equal(new.posterior(AHEAD).mean, before)
+    assert_same(new, model, AHEAD, atol=0.0)
+
+
+def test_a_state_carries_the_scale_of_the_outcomes():
+    X, Y = data(20)
+    model, other = standardized(), standardized()
+    other.covar_module.scale *= 2.0
+    model.observe(X, Y)
+    assert_same(through_file(model, other), model, AHEAD, atol=0.0)
+
+
+def test_loading_leaves_what_shares_the_memory_alone():
+    X, Y = data(60)
+    model, other = observed(30), incremental()
+    other.observe(X[30:], Y[30:])
+    view = model.as_it_is()
+    before = view.posterior(AHEAD).mean
+    model.load_state_dict(other.state_dict())
+    assert torch.equal(view.posterior(AHEAD).mean, before)
+    assert_same(model, other, AHEAD, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: IncrementalGP(RBFKernel().double(), NOISE),
+        lambda: StreamingGP(AHEAD[0, :, :3], MaternKernel().double(), RATE, NOISE),
+        lambda: observed(0, rate=0.0).to(torch.float64).covar_module,
+    ],
+)
+def test_a_state_of_another_kind_is_refused_and_nothing_lost(other):
+    model = observed()
+    before = model.posterior(AHEAD).mean
+    with pytest.raises(RuntimeError, match="state"):
+        model.load_state_dict(other().state_dict())
+    assert torch.equal(model.posterior(AHEAD).mean, before)
+
+
+def test_a_state_of_other_rows_is_refused_and_nothing_lost():
+    model, other = (IncrementalGP(RBFKernel().double(), NOISE) for _ in range(2))
+    model.observe(*data(5))
+    other.observe(data(3)[0][:, :2], data(3)[1])
+    state = model.state_dict()
+    with pytest.raises(RuntimeError, match=r"Expected observations of shapes .*'X': \(3, 4\)"):
+        model.load_state_dict(other.state_dict())
+    with pytest.raises(RuntimeError, match=r"'root': \(5, 5\)"):
+        other.load_state_dict({**state, "factor._root": state["factor._root"][:4]})
+    assert (model.num_observations, other.num_observations) == (5, 3)
+
+
+def test_the_state_of_a_conditioned_model_is_refused():
+    conditioned = observed().condition_on_observations(*data(2, seed=5))
+    with pytest.raises(UnsupportedError, match="condition it again"):
+        conditioned.state_dict()

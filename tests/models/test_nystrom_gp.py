@@ -1,6 +1,7 @@
 """The sketched posterior against the direct formula in numpy, the exact GP, and its limits."""
 
 import copy
+import io
 import pickle
 
 import numpy as np
@@ -301,3 +302,36 @@ def test_negative_yvar():
 def test_another_output():
     with pytest.raises(UnsupportedError, match="output_indices"):
         sketch(X).posterior(AHEAD, output_indices=[1])
+
+
+@pytest.mark.parametrize("loaded_over", [0, 7, 40])
+def test_a_saved_state_restores_the_sketch_to_the_last_bit(loaded_over):
+    model = sketch(X[:10], YVAR)
+    new = NystromGP(kernel(), NOISE, X[:loaded_over], X[:loaded_over], Y[:loaded_over])
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    new.load_state_dict(torch.load(file, weights_only=True))
+    one, two = model.posterior(AHEAD), new.posterior(AHEAD)
+    assert torch.equal(one.mean, two.mean)
+    assert torch.equal(one.distribution.covariance_matrix, two.distribution.covariance_matrix)
+    for name in ("inducing_points", "observed_noise", "observed_variance"):
+        assert torch.equal(getattr(new, name), getattr(model, name))
+    assert new.num_observations == 40
+
+
+def test_a_saved_state_without_observations_is_one():
+    blank = NystromGP(kernel(), NOISE, X[:0], X[:0], Y[:0])
+    model = sketch(X[:10])
+    model.load_state_dict(blank.state_dict())
+    assert model.num_observations == 0
+    assert torch.equal(model.posterior(AHEAD).mean, torch.zeros(24, 1))
+
+
+def test_a_state_of_other_rows_is_refused_and_nothing_lost():
+    model = sketch(X[:10])
+    other = NystromGP(kernel(), NOISE, X[:5, :2], X[:5, :2], Y[:5])
+    before = model.posterior(AHEAD).mean
+    with pytest.raises(RuntimeError, match="Expected rows of width 3. Got 2."):
+        model.load_state_dict(other.state_dict())
+    assert torch.equal(model.posterior(AHEAD).mean, before)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import (
@@ -123,6 +125,29 @@ class IncrementalGP(RowPosterior):
     def width(self) -> int:
         """Columns of a row; 0 until a row was observed."""
         return self.factor.X.shape[-1]
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What is remembered of the newest rows asked about, for ``state_dict``."""
+        known = self._candidates
+        return {
+            "idle_column": self._idle_column,
+            # In other portions their covariances would round otherwise.
+            "candidates": None if known is None else known.state(),
+        }
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what was remembered.
+
+        Raises:
+            RuntimeError: if it is the state of another kind of model.
+        """
+        if set(state) != {"idle_column", "candidates"}:
+            raise RuntimeError(f"Expected the state of an IncrementalGP. Got one with {state}.")
+        self._idle_column = state["idle_column"]
+        known, device = state["candidates"], self._noise.device
+        self._candidates = (
+            None if known is None else Candidates(**known).moved(lambda part: part.to(device))
+        )
 
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
         """Take in observations.

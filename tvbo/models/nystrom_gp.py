@@ -13,7 +13,9 @@ from torch import Size, Tensor
 
 from tvbo.columns import check_finite
 from tvbo.models.incremental import RowPosterior, Whitened
+from tvbo.models.streaming.state import ResizableModule
 
+LEARNED = ("_whitening", "_weights")
 OBSERVED = ("_observed_noise", "_observed_variance", "_observed_prior_variance")
 
 ROUNDING = 4 * torch.finfo(torch.float64).eps
@@ -22,7 +24,7 @@ above it, too: where two inducing points nearly coincide, an eigenvalue too smal
 error would claim more knowledge than there is."""
 
 
-class NystromGP(RowPosterior):
+class NystromGP(ResizableModule, RowPosterior):
     r"""A GP whose data act through ``m`` inducing points (Calandriello et al., 2019, Section 3).
 
     With :math:`z(x) = K_S^{+1/2} k_S(x)` the embedding of a row by the inducing points ``S``,
@@ -63,6 +65,8 @@ class NystromGP(RowPosterior):
         InputDataError: if a value is not finite, or the noise of an outcome is not above zero.
     """
 
+    may_be_absent = LEARNED
+
     def __init__(
         self,
         covar_module: Kernel,
@@ -75,8 +79,8 @@ class NystromGP(RowPosterior):
     ):
         super().__init__()
         self._hold(covar_module, noise_variance, mean_module)
-        for name in ("_S", "_whitening", "_weights", *OBSERVED):
-            self.register_buffer(name, None, persistent=False)
+        for name in ("_S", *LEARNED, *OBSERVED):
+            self.register_buffer(name, None)
         self._see(inducing_points, X, Y, Yvar)
 
     def with_data(
@@ -134,6 +138,17 @@ class NystromGP(RowPosterior):
     def observed_prior_variance(self) -> Tensor:
         """Prior variance at each observed row, ``n``, in squared units of the outcome."""
         return self._observed_prior_variance
+
+    def _load_from_state_dict(
+        self, state_dict, prefix, metadata, strict, missing, unexpected, errors
+    ) -> None:
+        saved = state_dict.get(prefix + "_S")
+        if saved is not None and saved.shape[-1] != self.width:
+            errors.append(f"Expected rows of width {self.width}. Got {saved.shape[-1]}.")
+            return
+        super()._load_from_state_dict(
+            state_dict, prefix, metadata, strict, missing, unexpected, errors
+        )
 
     def _see(self, inducing_points: Tensor, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
         for name, value in (("inducing_points", inducing_points), ("X", X), ("Y", Y)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Standardize
@@ -26,7 +27,7 @@ class RawRowKernel(Kernel):
         check_one_output(model)
         self.covar_module = model.covar_module
         self.input_transform = getattr(model, "input_transform", None)
-        self.scale = outcome_scale(model)[1]
+        self.register_buffer("scale", torch.tensor(outcome_scale(model)[1], dtype=torch.float64))
 
     @property
     def batch_shape(self) -> Size:
@@ -59,7 +60,8 @@ class RawMean(Mean):
         super().__init__()
         self.mean_module = model.mean_module
         self.input_transform = getattr(model, "input_transform", None)
-        self.shift, self.scale = outcome_scale(model)
+        for name, value in zip(("shift", "scale"), outcome_scale(model), strict=True):
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
         """Means of rows, ``...``."""

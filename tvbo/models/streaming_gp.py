@@ -174,13 +174,19 @@ class StreamingGP(Revisions, Draws):
         """A saved state, into a model made with the same arguments.
 
         Raises:
-            ValueError: if ``tol``, ``max_rows`` or ``max_lateness`` were others. Nothing is loaded.
+            ValueError: if the choices, ``tol``, ``max_rows`` or ``max_lateness`` were others.
+                Nothing is loaded then.
             RuntimeError: if the number of choices or trials was another.
         """
         mine = asdict(self.room)
         saved = state_dict.get("_extra_state", mine)
         if saved != mine:
             raise ValueError(f"Expected a state saved with {mine}. Got one saved with {saved}.")
+        choices = state_dict.get("finite_set.choices", self.choices)
+        if choices.shape == self.choices.shape and not torch.equal(
+            choices.to(self.choices), self.choices
+        ):
+            raise ValueError("Expected a state saved with the same choices. Got one with others.")
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
     def reset(self) -> None:

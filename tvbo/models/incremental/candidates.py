@@ -99,6 +99,17 @@ class Candidates:
             None if self.prior is None else self.prior[place],
         )
 
+    def state(self) -> dict[str, Tensor | int | None]:
+        """The arguments that make it, on the CPU and without spare memory, for ``state_dict``."""
+        return {
+            "rows": self.rows.cpu().clone(),
+            "store": self.V.cpu().clone(),
+            "count": self.count,
+            "mean": self.mean.cpu().clone(),
+            "reduction": self.reduction.cpu().clone(),
+            "prior": None if self.prior is None else self.prior.cpu().clone(),
+        }
+
     def moved(self, fn: Callable[[Tensor], Tensor]) -> Candidates:
         """On another device."""
         return Candidates(

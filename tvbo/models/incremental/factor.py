@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 
 import torch
 from torch import Tensor
-from torch.nn import Module
+
+from tvbo.models.streaming.state import ResizableModule
 
 FIRST_CAPACITY = 64
 
@@ -17,11 +19,11 @@ BLOCK = 128
 view, at many times the cost of the solve; products with a view copy nothing."""
 
 
-class Factor(Module):
+class Factor(ResizableModule):
     r"""Observations and the Cholesky factor :math:`L` of their covariance.
 
-    Rows are only ever appended: what is held never changes in place, and a copy shares it. The
-    observations are no part of ``state_dict``, as in any exact GP.
+    Rows are only ever appended: what is held never changes in place, and a copy shares it.
+    ``state_dict`` holds the observations and the factor, so that loading them factorizes nothing.
 
     Attributes:
         count: Number of observations ``n``.
@@ -33,7 +35,7 @@ class Factor(Module):
         shapes = {"X": (0, width), "residual": (0,), "noise": (0,), "gains": (0,), "root": (0, 0)}
         for name, shape in shapes.items():
             buffer = torch.empty(shape, dtype=torch.float64)
-            self.register_buffer(f"_{name}", buffer, persistent=False)
+            self.register_buffer(f"_{name}", buffer)
 
     @property
     def X(self) -> Tensor:
@@ -115,11 +117,46 @@ class Factor(Module):
         new._buffers = {f"_{name}": getattr(new, name) for name in PARTS}
         return new
 
+    def get_extra_state(self) -> dict[str, int]:
+        """The number of observations and the room for them, for ``state_dict``."""
+        return {"count": self.count, "capacity": len(self._X)}
+
+    def set_extra_state(self, state: Mapping[str, int]) -> None:
+        """Restore a saved number of observations, and as much room."""
+        self.count = state["count"]
+        self._resize(state["capacity"], self._X.shape[-1])
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in PARTS:
+            held = getattr(self, name)
+            # Neither spare room nor what stands above the diagonal is worth saving.
+            held = held.tril() if name == "root" else held.clone()
+            destination[f"{prefix}_{name}"] = held if keep_vars else held.detach()
+
+    def _load_from_state_dict(
+        self, state_dict, prefix, metadata, strict, missing, unexpected, errors
+    ) -> None:
+        width = self._X.shape[-1]
+        saved = {name: state_dict.get(f"{prefix}_{name}") for name in PARTS}
+        count = state_dict.get(prefix + "_extra_state", {}).get("count", self.count)
+        if all(value is not None for value in saved.values()):
+            shapes = {name: tuple(value.shape) for name, value in saved.items()}
+            expected = {name: (count,) for name in PARTS}
+            expected |= {"X": (count, width or shapes["X"][-1]), "root": (count, count)}
+            if shapes != expected:
+                errors.append(f"Expected observations of shapes {expected}. Got {shapes}.")
+                return
+        super()._load_from_state_dict(
+            state_dict, prefix, metadata, strict, missing, unexpected, errors
+        )
+
     def _make_room(self, needed: int, width: int) -> None:
-        capacity = len(self._X)
-        if needed <= capacity:
-            return
-        capacity = enough_room(capacity, needed)
+        if needed > len(self._X):
+            self._resize(enough_room(len(self._X), needed), width)
+
+    def _resize(self, capacity: int, width: int) -> None:
+        """Move to memory of its own with room for ``capacity`` observations."""
         shapes = {"X": (capacity, width), "root": (capacity, capacity)}
         for name in PARTS:
             held = getattr(self, name)

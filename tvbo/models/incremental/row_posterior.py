@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from copy import deepcopy
+from typing import Any
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
@@ -126,6 +128,27 @@ class RowPosterior(Model):
         noise = True if observation_noise is None else observation_noise
         Y = sampler(self.posterior(X, observation_noise=noise))
         return self.condition_on_observations(X, Y, observation_noise)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Restore a saved state, with its observations, in a model made with the same arguments.
+
+        Predictions and what follows from further observations are then those of the saved model to
+        the last bit. A state survives ``torch.save`` and ``torch.load(weights_only=True)``.
+
+        Args:
+            state_dict: As :meth:`state_dict` gave it.
+            strict: As in PyTorch.
+            assign: As in PyTorch.
+
+        Raises:
+            RuntimeError: if it is the state of another kind of model, or of rows or parameters of
+                another shape. Nothing is loaded then.
+        """
+        # PyTorch complains only after it has loaded whatever fits: so it does on a copy.
+        Model.load_state_dict(deepcopy(self), state_dict, strict=strict)
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
     def _hold(self, covar_module: Kernel, noise_variance: float, mean_module: Mean | None) -> None:
         """Take over hyperparameters, copied and held fixed; the noise as a buffer ``_noise``.
@@ -251,6 +274,12 @@ class ConditionedGP(RowPosterior):
     def width(self) -> int:
         """Columns of a row."""
         return self._X.shape[-1]
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
+        raise UnsupportedError(
+            "Expected a model to save that can be made without its observations. Got a "
+            "ConditionedGP: save the model that was conditioned, and condition it again."
+        )
 
     def _whiten(self, X: Tensor) -> Whitened:
         white = self.given._whiten(X)

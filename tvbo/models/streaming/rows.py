@@ -136,9 +136,11 @@ class RowStore(GrowingModule):
                 destination[prefix + name] = held if keep_vars else held.detach().clone()
 
     def get_extra_state(self) -> dict[str, int]:
-        """The numbers of rows held and gone, for ``state_dict``."""
-        return {"count": self.count, "gone": self.gone}
+        """The numbers of rows held and gone and the room for them, for ``state_dict``."""
+        return {"count": self.count, "gone": self.gone, "capacity": self.capacity}
 
     def set_extra_state(self, state: Mapping[str, int]) -> None:
-        """Back to saved numbers of rows."""
-        self.count, self.gone = state["count"], state["gone"]
+        """Restore saved numbers of rows, and as much room: it decides when old rows go."""
+        self.count, gone = state["count"], state["gone"]
+        self.resize(0, state["capacity"])
+        self.gone = gone

@@ -9,11 +9,29 @@ from torch import Tensor
 from torch.nn import Module
 
 
-class GrowingModule(Module):
-    """A module whose buffers begin with ``b`` trials and load in whatever shape was saved."""
+class ResizableModule(Module):
+    """A module whose buffers load in whatever shape was saved, each into memory of its own."""
 
     may_be_absent: tuple[str, ...] = ()
     """Buffers that are None until they are needed."""
+
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        device = next(buffer.device for buffer in self._buffers.values() if buffer is not None)
+        for name, buffer in self._buffers.items():
+            if name in self._non_persistent_buffers_set:
+                continue
+            saved = state_dict.get(prefix + name)
+            if saved is not None:
+                # Never in place: copies of this module share its memory.
+                dtype = saved.dtype if buffer is None else buffer.dtype
+                self._buffers[name] = torch.empty_like(saved, device=device, dtype=dtype)
+            elif name in self.may_be_absent:
+                self._buffers[name] = None
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class GrowingModule(ResizableModule):
+    """A resizable module whose buffers begin with ``b`` trials."""
 
     def take(self, trial: Tensor) -> GrowingModule:
         """A copy with some of the trials, ``N`` numbers, in that order, repeats allowed."""
@@ -27,13 +45,3 @@ class GrowingModule(Module):
             for name, module in self._modules.items()
         }
         return new
-
-    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
-        device = next(buffer.device for buffer in self._buffers.values() if buffer is not None)
-        for name, buffer in self._buffers.items():
-            saved = state_dict.get(prefix + name)
-            if saved is not None and (buffer is None or buffer.shape != saved.shape):
-                self._buffers[name] = torch.empty_like(saved, device=device)
-            if saved is None and name in self.may_be_absent:
-                self._buffers[name] = None
-        super()._load_from_state_dict(state_dict, prefix, *args)
