@@ -71,9 +71,9 @@ def test_the_index_is_that_of_the_theorem():
     np.testing.assert_allclose(acquisition(rows.unsqueeze(-2)), expected, rtol=0, atol=1e-8)
 
 
-def test_defaults_are_the_noise_and_the_prior_variance_of_the_model():
+def test_defaults_are_the_noise_of_the_model_and_outcomes_in_units_of_the_prior():
     model = sketch()
-    given = BKBBeta(noise_scale=math.sqrt(LAM), kernel_bound=SCALE)
+    given = BKBBeta(noise_scale=math.sqrt(LAM), kernel_bound=1.0)
     assert BKBBeta().beta(model) == pytest.approx(given.beta(model), rel=1e-12)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from botorch.acquisition import UpperConfidenceBound
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model
 
+from tvbo.acquisition.analytic import AnyScaleUCB, unit_of
 from tvbo.acquisition.situation import Situation
 from tvbo.models.incremental import ConditionedGP
 from tvbo.models.nystrom_gp import NystromGP
@@ -36,8 +36,9 @@ class BKBBeta:
     zero, in the first rounds, counts as zero.
 
     The theorem's logarithm stands for that of :math:`1 + \kappa^2 t / \lambda` and depends on the
-    unit of the outcomes. Where λ is far below 1, ``kernel_bound`` of :math:`\kappa^2 / \lambda` is
-    the safer choice.
+    unit of the outcomes. By default that unit is the prior standard deviation, so that
+    :math:`\kappa^2 = 1`, as in the authors' program. Where λ is far below the prior variance,
+    ``kernel_bound`` of :math:`\kappa^2 / \lambda` is the safer choice.
 
     Args:
         norm_bound: ``F``, a bound on the norm of the function less the prior mean in the space of
@@ -46,8 +47,8 @@ class BKBBeta:
         epsilon: Accuracy ε of the sketch, in (0, 1); see :func:`bkb_qbar`.
         noise_scale: ξ of the sub-Gaussian noise, in the unit of the outcome; None is the root of
             the model's noise variance.
-        kernel_bound: :math:`\kappa^2`, a bound on ``k(x, x)``, in squared units of the outcome;
-            None is the largest prior variance at the observations, exact for a stationary kernel.
+        kernel_bound: :math:`\kappa^2`, a bound on ``k(x, x)``, in the squared unit in which the
+            theorem is to be read; None is 1.
 
     Raises:
         ValueError: if ``norm_bound`` is negative or infinite, ``delta`` or ``epsilon`` lies outside
@@ -70,13 +71,13 @@ class BKBBeta:
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"Expected {name} > 0 and finite. Got {value}.")
 
-    def __call__(self, model: Model, situation: Situation) -> UpperConfidenceBound:
+    def __call__(self, model: Model, situation: Situation) -> AnyScaleUCB:
         """The acquisition function for this round.
 
         Raises:
             UnsupportedError: if the model has no inducing points.
         """
-        return UpperConfidenceBound(model, beta=self.beta(model))
+        return AnyScaleUCB(model, beta=self.beta(model), unit=unit_of(model, situation))
 
     def beta(self, model: Model) -> float:
         r"""β in :math:`\mu(x) + \sqrt\beta\,\sigma(x)`, with all in the unit of the outcomes.
@@ -103,9 +104,7 @@ class BKBBeta:
     def _log(self, model: NystromGP) -> float:
         if model.num_observations == 0:
             return 0.0
-        bound = self.kernel_bound
-        if bound is None:
-            bound = model.observed_prior_variance.max().item()
+        bound = 1.0 if self.kernel_bound is None else self.kernel_bound
         return max(0.0, math.log(bound * model.num_observations))
 
     def _noise_ratio(self, model: NystromGP) -> float:

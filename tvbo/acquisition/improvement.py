@@ -7,17 +7,18 @@ import warnings
 from dataclasses import dataclass, field
 
 import torch
-from botorch.acquisition import (
-    AcquisitionFunction,
-    ExpectedImprovement,
-    LogExpectedImprovement,
-    ProbabilityOfImprovement,
-)
-from botorch.acquisition.analytic import LogProbabilityOfImprovement
+from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions.warnings import NumericsWarning
 from botorch.models.model import Model
 from torch import Tensor
 
+from tvbo.acquisition.analytic import (
+    AnyScaleEI,
+    AnyScaleLogEI,
+    AnyScaleLogPI,
+    AnyScalePI,
+    unit_of,
+)
 from tvbo.acquisition.incumbent import BestObserved, Incumbent, MaxMean
 from tvbo.acquisition.situation import Situation
 
@@ -40,10 +41,11 @@ class EI:
     def __call__(self, model: Model, situation: Situation) -> AcquisitionFunction:
         """The acquisition function for this round."""
         best = _value(self.incumbent, model, situation)
+        unit = unit_of(model, situation)
         with warnings.catch_warnings():
             # BoTorch advises against it; whoever asks for EI by name has read the docstring.
             warnings.simplefilter("ignore", NumericsWarning)
-            return ExpectedImprovement(model, best_f=best)
+            return AnyScaleEI(model, best_f=best / unit, unit=unit)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class LogEI:
 
     def __call__(self, model: Model, situation: Situation) -> AcquisitionFunction:
         """The acquisition function for this round."""
-        return LogExpectedImprovement(model, best_f=_value(self.incumbent, model, situation))
+        best, unit = _value(self.incumbent, model, situation), unit_of(model, situation)
+        return AnyScaleLogEI(model, best_f=best / unit, unit=unit)
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ class PI:
     def __call__(self, model: Model, situation: Situation) -> AcquisitionFunction:
         """The acquisition function for this round."""
         best = _value(self.incumbent, model, situation) + self.margin
-        return ProbabilityOfImprovement(model, best_f=best)
+        unit = unit_of(model, situation)
+        return AnyScalePI(model, best_f=best / unit, unit=unit)
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,8 @@ class LogPI:
     def __call__(self, model: Model, situation: Situation) -> AcquisitionFunction:
         """The acquisition function for this round."""
         best = _value(self.incumbent, model, situation) + self.margin
-        return LogProbabilityOfImprovement(model, best_f=best)
+        unit = unit_of(model, situation)
+        return AnyScaleLogPI(model, best_f=best / unit, unit=unit)
 
 
 def _check_margin(margin: float) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from botorch.acquisition import PosteriorMean
 from botorch.models.model import Model
 from torch import Tensor
 
+from tvbo.acquisition.analytic import posterior_mean
 from tvbo.acquisition.domain import EVALUATION_CHUNK, Choices
 from tvbo.acquisition.situation import Situation
 from tvbo.randomness import copy_of, default_generator
@@ -86,7 +86,7 @@ class MaxMean:
             return _means_of_choices(model, situation, domain).max().item()
         # A copy, so that to ask for an incumbent changes no later draw.
         generator = copy_of(default_generator(situation.generator))
-        found = domain.maximize(PosteriorMean(model), situation, generator)
+        found = domain.maximize(posterior_mean(model, situation), situation, generator)
         actions = torch.cat([found, _observed_actions(situation)])
         return _means(model, situation.rows(actions)).max().item()
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from botorch.acquisition import AcquisitionFunction, UpperConfidenceBound
+from botorch.acquisition import AcquisitionFunction
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
+from tvbo.acquisition.analytic import AnyScaleUCB, unit_of
 from tvbo.acquisition.beta import BetaSchedule
 from tvbo.columns import Columns
 from tvbo.observations import Observations
@@ -69,4 +70,5 @@ class UCB:
 
     def __call__(self, model: Model, situation: Situation) -> AcquisitionFunction:
         """The acquisition function for this round."""
-        return UpperConfidenceBound(model, beta=self.beta(situation.round))
+        unit = unit_of(model, situation)
+        return AnyScaleUCB(model, beta=self.beta(situation.round), unit=unit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models import SingleTaskGP
+from botorch.models.model import Model
 from botorch.models.transforms import Standardize
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
@@ -70,7 +71,7 @@ class RawMean(Mean):
 
 def has_zero_mean(model: SingleTaskGP) -> bool:
     """Whether the mean is zero in raw units."""
-    return isinstance(model.mean_module, ZeroMean) and not hasattr(model, "outcome_transform")
+    return isinstance(model.mean_module, ZeroMean) and outcome_scale(model)[0] == 0
 
 
 def raw_noise_variance(model: SingleTaskGP) -> float:
@@ -87,6 +88,14 @@ def outcome_scale(model: SingleTaskGP) -> tuple[float, float]:
     if not hasattr(model, "outcome_transform"):
         return 0.0, 1.0
     return model.outcome_transform.means.item(), model.outcome_transform.stdvs.item()
+
+
+def scale_of(model: Model) -> float:
+    """By how much a dense model divides outcomes, as a measure of their size; 1 for any other."""
+    if isinstance(model, SingleTaskGP) and model.num_outputs == 1 and len(model.batch_shape) == 0:
+        transform = getattr(model, "outcome_transform", None)
+        return transform.stdvs.item() if isinstance(transform, Standardize) else 1.0
+    return 1.0
 
 
 def transformed(input_transform, rows: Tensor) -> Tensor:

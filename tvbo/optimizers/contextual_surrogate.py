@@ -15,6 +15,7 @@ from torch import Tensor
 from tvbo.columns import Columns
 from tvbo.kernels import Structure
 from tvbo.models import ContextualGP
+from tvbo.models.scale import in_unit
 from tvbo.optimizers.refit import Refit, RefitNever
 from tvbo.optimizers.surrogate import GPSurrogate
 
@@ -96,12 +97,22 @@ class ContextualSurrogate(GPSurrogate):
             *(self.columns.context_features if self.context_kernel is None else ()),
         ]
 
-    def _make(self, **shared: Any) -> SingleTaskGP:
+    def _find_unit(self) -> float:
+        # The scales that are learned are in the user's unit.
+        return 1.0 if self.structure == "both" else super()._find_unit()
+
+    def _make(self, unit: float, **shared: Any) -> SingleTaskGP:
+        action_kernel, context_kernel = deepcopy((self.action_kernel, self.context_kernel))
+        if unit != 1.0:
+            # Both are given. A product has the unit of its factors only once.
+            action_kernel = in_unit(action_kernel, unit)
+            if self.structure != "product":
+                context_kernel = in_unit(context_kernel, unit)
         return ContextualGP(
             context_features=self.columns.context_features,
             structure=self.structure,
-            action_kernel=deepcopy(self.action_kernel),
-            context_kernel=deepcopy(self.context_kernel),
+            action_kernel=action_kernel,
+            context_kernel=context_kernel,
             **shared,
         )
 

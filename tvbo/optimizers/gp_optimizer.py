@@ -6,15 +6,17 @@ from copy import deepcopy
 from dataclasses import replace
 
 import torch
-from botorch.acquisition import PosteriorMean
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
 from tvbo.acquisition import Acquisition, Domain, Situation, ThompsonSampling
+from tvbo.acquisition.analytic import posterior_mean
 from tvbo.columns import Columns
 from tvbo.contexts import Contexts
 from tvbo.feedback.pending import IgnorePending, Pending
 from tvbo.models import IncrementalGP
+from tvbo.models.raw import scale_of
+from tvbo.models.scale import variance_of
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.closed import LostTrial
@@ -216,7 +218,7 @@ class GPOptimizer(Optimizer):
         return Prediction(
             t=trial.t,
             mean=posterior.mean.item(),
-            variance=posterior.variance.item(),
+            variance=variance_of(posterior, scale_of(model)).item(),
             noise_variance=noise_variance,
             trial_id=trial.id,
         )
@@ -279,13 +281,15 @@ class GPOptimizer(Optimizer):
 
     def _best(self, model: Model, t: float, context: Tensor | None) -> Recommendation:
         situation = self._situation(self._num_asked, t, context, self.observations)
-        X = self.domain.maximize(PosteriorMean(model), situation, copy_of(self.generator))
+        X = self.domain.maximize(
+            posterior_mean(model, situation), situation, copy_of(self.generator)
+        )
         with torch.no_grad():
             posterior = model.posterior(situation.rows(X))
         return Recommendation(
             X=X,
             mean=posterior.mean.item(),
-            standard_deviation=posterior.variance.sqrt().item(),
+            standard_deviation=variance_of(posterior, scale_of(model)).sqrt().item(),
             t=t,
             context=context,
         )

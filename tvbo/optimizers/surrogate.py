@@ -11,7 +11,7 @@ from botorch.exceptions.errors import InputDataError
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
-from botorch.models.transforms import Normalize, Standardize
+from botorch.models.transforms import Normalize
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean, ZeroMean
@@ -24,6 +24,14 @@ from tvbo.columns import Columns, check_forgetting_rate
 from tvbo.feedback.pending import Pending
 from tvbo.models import IncrementalGP, TimeVaryingGP
 from tvbo.models.raw import outcome_scale, raw_noise_variance
+from tvbo.models.scale import (
+    SIGNAL_TO_NOISE,
+    FixedScale,
+    RelativeStandardize,
+    ScaledMean,
+    in_unit,
+    power_of_two,
+)
 from tvbo.observations import Observations
 from tvbo.optimizers.noise import known_noise
 from tvbo.optimizers.open_rows import with_open_rows
@@ -45,10 +53,14 @@ class GPSurrogate:
     Whatever is given is used in the user's own units. Where ``covar_module`` is left out,
     outcomes are standardized and actions scaled to the unit cube, as BoTorch's default priors ask.
     Until there are two observations for each number to be learned, those stay at their starts.
+    Where it is given, the model works in a unit of the outcomes in which the kernel's variance is
+    of order one: the limits and priors of GPyTorch and BoTorch then mean the same for outcomes of
+    any size.
 
     Args:
         columns: How rows are laid out.
-        action_bounds: ``2 x d``, the range of the actions, for scaling them.
+        action_bounds: ``2 x d``, the range of the actions, for scaling them; with contexts in
+            ``columns``, that of all columns but time.
         covar_module: Kernel over the non-time columns. At a refit, those of its parameters that
             require gradients are learned, on a copy. None learns BoTorch's default.
         forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
@@ -95,6 +107,7 @@ class GPSurrogate:
         self.last_model: SingleTaskGP | None = None
         self._state: dict[str, Mapping[str, Tensor]] = {}
         self.newest_fit: dict[str, list[float]] | None = None
+        self._unit: float | None = None
         self._num_told_at_fit = 0
 
     def model(
@@ -221,21 +234,32 @@ class GPSurrogate:
         """The columns whose kernel is BoTorch's default, which expects the unit cube."""
         return [] if self.covar_module is not None else list(range(self.columns.time_feature))
 
-    def _make(self, **shared: Any) -> SingleTaskGP:
-        """The model, from the arguments that every model takes."""
-        return TimeVaryingGP(covar_module=deepcopy(self.covar_module), **shared)
+    def _make(self, unit: float, **shared: Any) -> SingleTaskGP:
+        """The model in a unit of the outcomes, from the arguments that every model takes."""
+        covar_module = deepcopy(self.covar_module)
+        if covar_module is not None:
+            covar_module = in_unit(covar_module, unit)
+        return TimeVaryingGP(covar_module=covar_module, **shared)
 
     def _build(self, observations: Observations) -> SingleTaskGP:
         """The model of some observations, with what was learned so far."""
         default = len(self._scaled_columns()) > 0
-        learns = not isinstance(self.refit, RefitNever)
         mean_module = deepcopy(self.mean_module)
-        if mean_module is None and not learns:
+        if mean_module is None and isinstance(self.refit, RefitNever):
             mean_module = ZeroMean()
         Yvar = observations.Yvar
         if Yvar is None and self.noise_variance is not None:
             Yvar = torch.full_like(observations.Y, self.noise_variance)
+        if default:
+            outcome_transform = RelativeStandardize(_guess(Yvar, self.noise_variance))
+        elif self.unit != 1.0:
+            outcome_transform = FixedScale(self.unit)
+            if self.mean_module is not None:
+                mean_module = ScaledMean(mean_module, self.unit)
+        else:
+            outcome_transform = None
         model = self._make(
+            unit=self.unit,
             train_X=observations.X,
             train_Y=observations.Y,
             train_Yvar=Yvar,
@@ -243,14 +267,44 @@ class GPSurrogate:
             forgetting_rate=self.forgetting_rate,
             mean_module=mean_module,
             likelihood=deepcopy(self.likelihood) if Yvar is None else None,
-            # A standard deviation needs two outcomes.
-            outcome_transform=Standardize(m=1) if default and len(observations) > 1 else None,
+            outcome_transform=outcome_transform,
             input_transform=self._normalize() if default else None,
         )
         for part in _learned(model):
             if part in self._state:
                 getattr(model, part).load_state_dict(self._state[part])
         return model
+
+    @property
+    def unit(self) -> float:
+        """The unit of the outcomes in which the model works, where nothing standardizes them."""
+        if self._unit is None:
+            self._unit = self._find_unit()
+        return self._unit
+
+    def _find_unit(self) -> float:
+        """Of the order of the prior standard deviation, where nothing scales the outcomes.
+
+        GPyTorch has limits on variances, and a prior over noise, which suit outcomes of order one.
+        So the model sees them in this unit, a power of two, which rounds nothing.
+        """
+        bounds = self._bounds().to(torch.float64)
+        if self._scaled_columns() or bounds.shape[-1] != self.columns.time_feature:
+            return 1.0
+        if self.likelihood is not None and self.noise_variance is None:
+            # Its constraints and its prior are in the user's unit.
+            return 1.0
+        rows = torch.cat([bounds, bounds.new_zeros(2, 1)], dim=-1)
+        model = self._make(
+            unit=1.0,
+            train_X=rows[:0],
+            train_Y=rows[:0, :1],
+            time_feature=self.columns.time_feature,
+            forgetting_rate=self.forgetting_rate,
+            outcome_transform=None,
+        )
+        with torch.no_grad():
+            return power_of_two(model.covar_module(rows, diag=True).max().item())
 
     def _normalize(self) -> Normalize:
         """Columns to the unit cube by their declared range; time is left raw, as ε is per unit."""
@@ -264,6 +318,13 @@ class GPSurrogate:
     def _bounds(self) -> Tensor:
         """Declared range of the columns that are not time."""
         return self.action_bounds
+
+
+def _guess(Yvar: Tensor | None, noise_variance: float | None) -> float | None:
+    """Of the order of the outcomes' standard deviation, where their noise is known."""
+    if Yvar is not None and len(Yvar) > 0:
+        noise_variance = Yvar.mean().item()
+    return None if noise_variance is None else power_of_two(SIGNAL_TO_NOISE * noise_variance)
 
 
 def _learned(model: SingleTaskGP) -> list[str]:

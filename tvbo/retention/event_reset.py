@@ -150,9 +150,10 @@ class EventReset(Retention):
 
     def _is_outside(self, prediction: Prediction, Y: float) -> bool:
         # An outcome that was certain has a band without width.
-        if math.isclose(Y, prediction.mean, rel_tol=ROUNDING, abs_tol=1e-12):
+        deviation = math.sqrt(prediction.variance + prediction.noise_variance)
+        if math.isclose(Y, prediction.mean, rel_tol=ROUNDING, abs_tol=ROUNDING * deviation):
             return False
-        if prediction.variance + prediction.noise_variance == 0:
+        if deviation == 0:
             return True
         return abs(prediction.standardized(Y)) > self._limit
 

@@ -16,18 +16,17 @@ from botorch.exceptions.errors import (
     UnsupportedError,
 )
 from botorch.models.model import Model
-from botorch.posteriors import GPyTorchPosterior, Posterior
+from botorch.posteriors import Posterior
 from botorch.sampling import MCSampler
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
-from gpytorch.settings import min_variance
-from linear_operator import to_dense, to_linear_operator
+from linear_operator import to_dense
 from torch import Size, Tensor
 from torch.nn import Module
 
 from tvbo.columns import check_finite, check_last_dimension
 from tvbo.models.incremental.whitened import Whitened, innovation_root
+from tvbo.models.scale import floor_, floored_posterior
 
 
 class RowPosterior(Model):
@@ -84,15 +83,14 @@ class RowPosterior(Model):
         if output_indices not in (None, [0]):
             raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
         X = self._checked(X)
-        mean, covar = self._joint(X, self._whiten(X))
-        # As in GPyTorch, which warns of variances below this.
-        covar.diagonal(dim1=-2, dim2=-1).clamp_(min=min_variance.value(covar.dtype))
+        mean, covar, prior = self._joint(X, self._whiten(X))
+        floor_(covar, prior)
+        noise = None
         if observation_noise is not False:
             known = torch.is_tensor(observation_noise)
             noise = observation_noise.to(mean).squeeze(-1) if known else self.noise_variance
-            covar = covar + torch.diag_embed(noise.expand_as(mean))
         covar = covar.expand(*mean.shape, mean.shape[-1])
-        posterior = GPyTorchPosterior(MultivariateNormal(mean, to_linear_operator(covar)))
+        posterior = floored_posterior(mean, covar, noise)
         return posterior if posterior_transform is None else posterior_transform(posterior)
 
     def condition_on_observations(
@@ -174,15 +172,17 @@ class RowPosterior(Model):
         """This model as it is now, whatever it learns later."""
         return self
 
-    def _joint(self, X: Tensor, white: Whitened) -> tuple[Tensor, Tensor]:
-        """Means ``... x q`` and covariances ``... x q x q`` of rows."""
+    def _joint(self, X: Tensor, white: Whitened) -> tuple[Tensor, Tensor, Tensor]:
+        """Means ``... x q``, covariances ``... x q x q`` and prior variances ``... x q``."""
         if X.shape[-2] == 1:
             known = white.prior is not None
             prior = white.prior if known else to_dense(self.covar_module(X, diag=True))
             covar = (prior - white.reduction).unsqueeze(-1)
         else:
-            covar = to_dense(self.covar_module(X)) - white.explained(white)
-        return white.mean + self._prior_mean(X), covar
+            covar = to_dense(self.covar_module(X))
+            prior = covar.diagonal(dim1=-2, dim2=-1)
+            covar = covar - white.explained(white)
+        return white.mean + self._prior_mean(X), covar, prior
 
     def _prior_mean(self, X: Tensor) -> Tensor | float:
         return 0.0 if self.mean_module is None else self.mean_module(X)

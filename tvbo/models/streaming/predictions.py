@@ -10,15 +10,13 @@ from botorch.exceptions.errors import (
     UnsupportedError,
 )
 from botorch.models.model import Model
-from botorch.posteriors import GPyTorchPosterior, Posterior
-from gpytorch.distributions import MultivariateNormal
+from botorch.posteriors import Posterior
 from gpytorch.means import Mean
-from gpytorch.settings import min_variance
-from linear_operator import to_linear_operator
 from torch import Size, Tensor
 
 from tvbo.columns import check_finite, check_last_dimension
 from tvbo.finite_set import FiniteSet
+from tvbo.models.scale import floor_, floored_posterior
 from tvbo.models.streaming.innovations import Innovations
 
 
@@ -151,22 +149,23 @@ class Predictions(Model):
         shape = self._joint_shape(X)
         trial = self._trials.reshape(self._batch_shape).expand(shape[:-1])
         self._check_time(time, self.now.unsqueeze(-1))
+        at = index.expand(shape).reshape(-1, shape[-1])
         with torch.no_grad():
             mean, covar = self.innovations.predict(
                 trial.reshape(-1),
-                index.expand(shape).reshape(-1, shape[-1]),
+                at,
                 time.expand(shape).reshape(-1, shape[-1]),
             )
         covar = covar.reshape(*shape, shape[-1])
-        # As in GPyTorch, which warns of variances below this.
-        diagonal = covar.diagonal(dim1=-2, dim2=-1)
-        diagonal.clamp_(min=min_variance.value(covar.dtype))
+        prior = self.innovations.covariance.variances(trial.reshape(-1), at)
+        floor_(covar, prior.reshape(shape))
+        noise = None
         if observation_noise is True:
-            diagonal += self.noise_variance.unsqueeze(-1)
+            noise = self.noise_variance.unsqueeze(-1)
         elif observation_noise is not False:
-            diagonal += observation_noise.squeeze(-1)
+            noise = observation_noise.squeeze(-1)
         mean = mean.reshape(shape) + self._prior_mean(X)
-        posterior = GPyTorchPosterior(MultivariateNormal(mean, to_linear_operator(covar)))
+        posterior = floored_posterior(mean, covar, noise)
         return posterior if posterior_transform is None else posterior_transform(posterior)
 
     @property

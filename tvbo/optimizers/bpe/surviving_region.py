@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import Box
 from tvbo.models.incremental.factor import enough_room
+from tvbo.models.scale import power_of_two
 from tvbo.optimizers.bpe.bounds import RoundBounds
 from tvbo.optimizers.bpe.search import Smooth, climb
 from tvbo.optimizers.bpe.surviving_set import TIE
@@ -85,6 +86,7 @@ class SurvivingRegion:
             )
         self.max_variance = prior.max().item()
         self._margin = MARGIN * self.max_variance**0.5
+        self._unit = power_of_two(self.max_variance)
         self.constraints: tuple[tuple[RoundBounds, float], ...] = ()
         self.X = self._spread
         self.start()
@@ -120,7 +122,7 @@ class SurvivingRegion:
         place = any_largest(self.variance, generator, self.max_variance, TIE)
         point = self.X[place : place + 1]
         if self._count > 0:
-            point = self._climb(point, self._variance_at)
+            point = self._climb(point, self._variance_at, self._unit**2)
         return point.clone()
 
     def condition(self, X: Tensor) -> None:
@@ -147,7 +149,7 @@ class SurvivingRegion:
         """The point of largest posterior mean that is found in the region, ``1 x d``."""
         with torch.no_grad():
             best = first_largest(bounds.moments(self.X)[0])
-        return self._climb(self.X[best : best + 1], lambda X: bounds.moments(X)[0])
+        return self._climb(self.X[best : best + 1], lambda X: bounds.moments(X)[0], self._unit)
 
     def remove(self, bounds: RoundBounds, generator: Generator) -> tuple[float, float]:
         """Keep the part whose upper bound reaches the largest lower bound; begin a round.
@@ -163,7 +165,7 @@ class SurvivingRegion:
         step = (TIE_TOLERANCE * lower.abs().max()).clamp_min(torch.finfo(lower.dtype).tiny)
         steps = (lower / step).round()
         starts = points[steps.argsort(descending=True, stable=True)[:STARTS]]
-        peaks = torch.cat([self._climb(start.unsqueeze(0), bounds.lower) for start in starts])
+        peaks = torch.cat([self._climb(x, bounds.lower, self._unit) for x in starts.split(1)])
         with torch.no_grad():
             heights = bounds.lower(peaks)
         threshold = heights.max().item()
@@ -173,13 +175,16 @@ class SurvivingRegion:
         self.start()
         return threshold, deviation.max().item()
 
-    def _climb(self, start: Tensor, value: Smooth) -> Tensor:
-        """A point of the region at least as high as the start, which lies in it."""
+    def _climb(self, start: Tensor, value: Smooth, unit: float) -> Tensor:
+        """A point of the region at least as high as the start, which lies in it.
+
+        The search has absolute tolerances: it sees values and constraints in units of their size.
+        """
         within = [
-            partial(_room, bounds=bounds, least=threshold + self._margin)
+            partial(_room, bounds=bounds, least=threshold + self._margin, unit=self._unit)
             for bounds, threshold in self.constraints
         ]
-        found = climb(start, self.domain.bounds, value, within)
+        found = climb(start, self.domain.bounds, lambda X: value(X) / unit, within)
         # Where a constraint is met, the search ends outside as often as inside, by very little.
         tried = start + BACK.unsqueeze(-1) * (found - start)
         tried = torch.cat([tried[self._inside(tried, self._margin)], start])
@@ -230,6 +235,6 @@ class SurvivingRegion:
         self._points, self._root, self._V = points, root, V
 
 
-def _room(X: Tensor, bounds: RoundBounds, least: float) -> Tensor:
-    """How far the upper bound lies above the least that is allowed, ``m``."""
-    return bounds.upper(X) - least
+def _room(X: Tensor, bounds: RoundBounds, least: float, unit: float) -> Tensor:
+    """How many units the upper bound lies above the least that is allowed, ``m``."""
+    return (bounds.upper(X) - least) / unit

@@ -118,7 +118,8 @@ def tv_cgp_ucb(
             **learned,
         )
     elif action_kernel is None and context_kernel is None and structure == "product":
-        dense = GPSurrogate(columns, domain.bounds, covar_module=covar_module, **learned)
+        ranges = torch.cat([domain.bounds, declared.bounds], dim=-1)
+        dense = GPSurrogate(columns, ranges, covar_module=covar_module, **learned)
     else:
         raise ValueError(
             "Expected either covar_module, over action and context, or its parts. Got both: "
