@@ -148,8 +148,8 @@ def as_bounds(name: str, bounds: Bounds, width: str = "d", constant: bool = Fals
 
     Raises:
         BotorchTensorDimensionError: if the shape is none of these.
-        InputDataError: if a bound is not finite, a lower bound is above its upper one, or a list
-            can be read in two ways.
+        InputDataError: if a bound is not finite or beyond 1e100, a lower bound is above its upper
+            one, or a list can be read in two ways.
     """
     forms = f"{name} of shape 2 x {width}, as a tensor, or a list of {width} pairs (lower, upper)"
     is_list = isinstance(bounds, (list, tuple))
@@ -162,7 +162,7 @@ def as_bounds(name: str, bounds: Bounds, width: str = "d", constant: bool = Fals
         raise BotorchTensorDimensionError(
             f"Expected {forms}. Got {name}.shape={tuple(values.shape)}."
         )
-    check_finite(name, values)
+    check_coordinates(name, values)
     if is_list:
         stacked, values = values, values.mT.contiguous()
         if stacked.shape[-1] != 2:
@@ -223,6 +223,21 @@ def check_finite(name: str, tensor: Tensor) -> None:
         value = tensor[place].item()
         where = f" at index {place}" if place else ""
         raise InputDataError(f"Expected finite {name}. Got {value}{where}.")
+
+
+LARGEST_COORDINATE = 1e100
+"""Kernels take squares of coordinates and of their differences, and powers of these."""
+
+
+def check_coordinates(name: str, tensor: Tensor) -> None:
+    """Raise if ``tensor`` holds a NaN, or a number with which kernels cannot compute."""
+    check_finite(name, tensor)
+    largest = tensor.abs().max().item() if tensor.numel() > 0 else 0.0
+    if largest > LARGEST_COORDINATE:
+        raise InputDataError(
+            f"Expected {name} between {-LARGEST_COORDINATE:g} and {LARGEST_COORDINATE:g}. "
+            f"Got one of size {largest:g}: state it in another unit."
+        )
 
 
 def check_forgetting_rate(forgetting_rate: Tensor | float) -> Tensor:

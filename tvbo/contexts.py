@@ -37,8 +37,8 @@ class ContextBounds:
 
     Raises:
         BotorchTensorDimensionError: if it is neither.
-        InputDataError: if a bound is not finite, a lower one above its upper one, or a list could
-            be read in both ways.
+        InputDataError: if a bound is not finite or beyond 1e100, a lower one above its upper one,
+            or a list could be read in both ways.
     """
 
     def __init__(self, context_bounds: Bounds):

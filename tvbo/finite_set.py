@@ -7,7 +7,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Tensor
 from torch.nn import Module
 
-from tvbo.columns import check_finite, check_last_dimension
+from tvbo.columns import check_coordinates, check_finite, check_last_dimension
 
 SINGLE_PRECISION = 1e-6
 """Relative difference up to which two numbers are one: torch's default is float32."""
@@ -27,7 +27,7 @@ class FiniteSet(Module):
 
     Raises:
         BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
-        InputDataError: if an entry is not finite, or a row stands twice.
+        InputDataError: if an entry is not finite or beyond 1e100, or a row stands twice.
     """
 
     def __init__(self, choices: Tensor, name: str = "choices"):
@@ -38,7 +38,7 @@ class FiniteSet(Module):
             raise BotorchTensorDimensionError(
                 f"Expected {name} of shape n x d. Got {name}.shape={tuple(choices.shape)}."
             )
-        check_finite(name, choices)
+        check_coordinates(name, choices)
         distinct, count = torch.unique(choices, dim=0, return_counts=True)
         if len(distinct) < len(choices):
             raise InputDataError(

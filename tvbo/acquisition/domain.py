@@ -55,8 +55,8 @@ class Box:
 
     Raises:
         BotorchTensorDimensionError: if ``bounds`` is neither.
-        InputDataError: if a bound is not finite, a lower bound not below its upper one, or a list
-            could be read in both ways.
+        InputDataError: if a bound is not finite or beyond 1e100, a lower bound not below its upper
+            one, or a list could be read in both ways.
     """
 
     def __init__(self, bounds: Bounds, num_restarts: int = 4, raw_samples: int = 64):

@@ -21,6 +21,10 @@ as an absolute one."""
 CONSTANT = 1e-13
 """Standard deviation of outcomes, as a share of the largest, below which it is rounding."""
 
+LEAST_DEVIATION = 1e-60
+"""Standard deviation of outcomes below which its square, and a noise variance divided by that,
+could not be computed with."""
+
 SIGNAL_TO_NOISE = math.exp(4.0)
 """Variance of outcomes as a multiple of that of their noise, as long as nothing else is known of
 it: the median of BoTorch's prior over noise."""
@@ -100,8 +104,8 @@ def variance_of(posterior: Posterior, scale: float = 1.0) -> Tensor:
 class RelativeStandardize(Standardize):
     """Standardize outcomes of any magnitude, one outcome included.
 
-    Where they are alike to rounding, or where there is only one, they are centred, and divided by
-    ``unit``.
+    Where they are alike to rounding or to :data:`LEAST_DEVIATION`, or where there is only one, they
+    are centred, and divided by ``unit``.
 
     Args:
         unit: Standard deviation to assume then, in the unit of the outcomes; None is of the order
@@ -118,7 +122,8 @@ class RelativeStandardize(Standardize):
         """As in BoTorch."""
         if self.training and Y.shape[-2] > 0:
             super().forward(Y)
-            alike = Y.shape[-2] == 1 or self.stdvs <= CONSTANT * Y.abs().max()
+            least = max(LEAST_DEVIATION, CONSTANT * Y.abs().max().item())
+            alike = Y.shape[-2] == 1 or self.stdvs.item() <= least
             unit = power_of_two(Y.square().mean().item()) if self.unit is None else self.unit
             self._set(self.means, unit if alike else self.stdvs)
         elif self.training:

@@ -13,7 +13,7 @@ from tvbo.acquisition import Domain
 from tvbo.columns import Columns
 from tvbo.contexts import Contexts, context_table
 from tvbo.observations import Observations
-from tvbo.optimizers.checks import as_scalar, check_time
+from tvbo.optimizers.checks import as_scalar, check_outcome, check_time
 from tvbo.optimizers.closed import ClosedTrials, Ending, LostTrial
 from tvbo.optimizers.durable import Durable
 from tvbo.optimizers.events import Event
@@ -162,8 +162,10 @@ class Optimizer(Durable, ABC):
 
         Raises:
             TrialError: if the trial is unknown, was skipped, was told already, failed or expired.
-            InputDataError: if ``Y`` or ``Yvar`` is not finite, or ``Yvar`` negative. The trial
-                stays open.
+            InputDataError: if ``Y`` or ``Yvar`` is not finite, or so large that no later ask could
+                compute with it, or ``Yvar`` is negative. The range is 1e50 prior standard
+                deviations to either side of zero; it is the user's unit where the kernel is
+                learned. Nothing changes, and the trial stays open.
             BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is more than one number.
         """
         trial = self._find(trial)
@@ -172,6 +174,7 @@ class Optimizer(Durable, ABC):
             Y=as_scalar("Y", Y),
             Yvar=None if Yvar is None else as_scalar("Yvar", Yvar),
         )
+        self._check_outcome(trial, observation)
         told = Event(
             "tell", trial, observation.Y.item(), None if Yvar is None else observation.Yvar.item()
         )
@@ -234,6 +237,16 @@ class Optimizer(Durable, ABC):
     @abstractmethod
     def _learn(self, trial: Trial, observation: Observations) -> None:
         """Take in one outcome."""
+
+    @property
+    def _unit(self) -> float:
+        """Order of the prior standard deviation, in the unit of the outcomes."""
+        return 1.0
+
+    def _check_outcome(self, trial: Trial, observation: Observations) -> None:
+        """Raise ``InputDataError`` for an outcome with which no later ask could compute."""
+        Yvar = None if observation.Yvar is None else observation.Yvar.item()
+        check_outcome(observation.Y.item(), Yvar, self._unit)
 
     def _forget(self, lost: LostTrial) -> None:
         """A trial was lost: its outcome will not come."""

@@ -8,13 +8,48 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
+LARGEST_TIME = 1e300
+"""Differences of times must be finite, too."""
+
+LARGEST_OUTCOME = 1e50
+"""Largest outcome that can be used, in units of the prior standard deviation. A prediction may have
+1e-5 of that for its own, and the search for the best action takes fourth powers of the ratio."""
+
 
 def check_time(t: float) -> float:
-    """Return ``t`` as a float; raise unless it is finite."""
+    """Return ``t`` as a float; raise unless it is finite and at most :data:`LARGEST_TIME`."""
     t = float(t)
     if not math.isfinite(t):
         raise InputDataError(f"Expected a finite time. Got t={t}.")
+    if abs(t) > LARGEST_TIME:
+        raise InputDataError(
+            f"Expected a time between {-LARGEST_TIME:g} and {LARGEST_TIME:g}. Got t={t}."
+        )
     return t
+
+
+def check_outcome(Y: float, Yvar: float | None, unit: float) -> None:
+    """Raise unless a model can compute with an outcome, whatever comes after it.
+
+    Args:
+        Y: A finite outcome.
+        Yvar: Variance of its noise, finite and at least 0, or None.
+        unit: Order of the prior standard deviation, in the unit of the outcome.
+
+    Raises:
+        InputDataError: if ``Y`` or the root of ``Yvar`` is beyond :data:`LARGEST_OUTCOME` units.
+    """
+    largest = LARGEST_OUTCOME * unit
+    if abs(Y) > largest:
+        raise InputDataError(
+            f"Expected Y between {-largest:.3g} and {largest:.3g}, the range in which predictions "
+            f"can be computed. Got {Y}."
+        )
+    if Yvar is not None and Yvar > largest**2:
+        raise InputDataError(
+            f"Expected Yvar between 0 and {largest**2:.3g}, the range in which predictions can be "
+            f"computed. Got {Yvar}."
+        )
 
 
 def as_scalar(name: str, value: Tensor | float) -> Tensor:

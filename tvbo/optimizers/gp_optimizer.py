@@ -223,6 +223,11 @@ class GPOptimizer(Optimizer):
             trial_id=trial.id,
         )
 
+    @property
+    def _unit(self) -> float:
+        # A surrogate of the user's own need not know one.
+        return getattr(self.surrogate, "unit", 1.0)
+
     def _learn(self, trial: Trial, observation: Observations) -> None:
         # What may refuse the outcome comes first, what takes it in last.
         observations = self.observations.append(observation) if trial.informative else None

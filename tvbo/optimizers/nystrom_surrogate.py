@@ -114,6 +114,11 @@ class NystromSurrogate:
             self._stale = True
 
     @property
+    def unit(self) -> float:
+        """As in :class:`GPSurrogate`."""
+        return self.dense.unit
+
+    @property
     def newest_fit(self) -> dict[str, list[float]] | None:
         """As in :class:`Surrogate`."""
         return self.dense.newest_fit

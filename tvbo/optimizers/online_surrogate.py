@@ -64,6 +64,11 @@ class OnlineSurrogate(ABC):
         return self.last_model
 
     @property
+    def unit(self) -> float:
+        """As in :class:`GPSurrogate`."""
+        return self.dense.unit
+
+    @property
     def newest_fit(self) -> dict[str, list[float]] | None:
         """As in :class:`Surrogate`."""
         return self.dense.newest_fit

@@ -87,6 +87,11 @@ class RExp3(Optimizer):
         self._draws[self._num_trials + 1] = (block, self.probabilities[arm].item())
         return self.domain.choices[arm].clone()
 
+    @property
+    def _unit(self) -> float:
+        # The bounds of the rewards are all there is to keep to.
+        return math.inf
+
     def _learn(self, trial: Trial, observation: Observations) -> None:
         low, high = self.reward_bounds
         reward = (observation.Y.item() - low) / (high - low)

@@ -119,6 +119,9 @@ class SeparateContexts(Optimizer):
             del self._inner[trial.id]
         return replace(inner, id=trial.id, context=trial.context)
 
+    def _check_outcome(self, trial: Trial, observation: Observations) -> None:
+        self.loop(trial.context)._check_outcome(self._inner[trial.id], observation)
+
     def _learn(self, trial: Trial, observation: Observations) -> None:
         self.loop(trial.context).tell(self._inner[trial.id], observation.Y, observation.Yvar)
         del self._inner[trial.id]

@@ -44,8 +44,9 @@ class Reset(Retention):
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
         """True for the observations of the block that ``t`` lies in."""
-        block = math.floor((t - self.start) / self.every)
-        return torch.floor((observations.X[:, -1] - self.start) / self.every) == block
+        times = torch.cat([observations.X[:, -1], observations.X.new_tensor([t])])
+        blocks = torch.floor((times - self.start) / self.every)
+        return blocks[:-1] == blocks[-1]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
 from tvbo.acquisition import Box, Choices
+from tvbo.models.scale import power_of_two
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bpe.bounds import RoundBounds, check_noise
@@ -218,6 +219,10 @@ class BPEDelay(Optimizer):
             self._round.first_trial = self._round.first_trial or trial.id
             self._chosen = None
         return super()._open_trial(trial)
+
+    @property
+    def _unit(self) -> float:
+        return power_of_two(self._region.max_variance)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         noise = self.noise_variance if observation.Yvar is None else observation.Yvar.item()
