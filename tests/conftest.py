@@ -2,11 +2,63 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
-from rounding import OtherRounding
 
-# Two workers on two cores: more threads would only wait for one another.
-torch.set_num_threads(1)
+# Two workers on two cores: more threads would only wait for one another. The environment also holds
+# for NumPy's and SciPy's BLAS, if it is set before they are imported, and for child processes.
+THREADS = os.environ["OMP_NUM_THREADS"] = os.environ.get("TVBO_TEST_THREADS", "1")
+# A test that is not marked slow fails if it takes longer. Only `.ci/run` sets it: elsewhere the
+# verdict would depend on the machine.
+CPU_LIMIT = float(os.environ.get("TVBO_TEST_CPU_LIMIT", "inf"))
+REPORTED_SECONDS = 10
+
+import torch  # noqa: E402
+from rounding import OtherRounding  # noqa: E402
+
+torch.set_num_threads(int(THREADS))
+
+
+def cpu_seconds():
+    """CPU time of this process and of the children that it has waited for."""
+    return sum(os.times()[:4])
+
+
+def pytest_configure(config):
+    # Not in pyproject.toml: pytest would import torch to resolve it, before the environment is set.
+    category = "linear_operator.utils.warnings.NumericalWarning"
+    config.addinivalue_line("filterwarnings", f"ignore::{category}")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "data_folder" in item.fixturenames:
+            item.add_marker("real_data")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    item.cpu_start = cpu_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Report CPU seconds, set-up and tear-down included; fail a test that takes too many."""
+    report = yield
+    if call.when == "teardown" and "slow" not in item.keywords:
+        report.cpu_seconds = cpu_seconds() - item.cpu_start
+        if report.passed and report.cpu_seconds > CPU_LIMIT:
+            report.outcome = "failed"
+            report.longrepr = f"Expected at most {CPU_LIMIT:g} CPU s. Got {report.cpu_seconds:.1f}."
+    return report
+
+
+def pytest_terminal_summary(terminalreporter):
+    reports = [r for group in terminalreporter.stats.values() for r in group]
+    for report in reports:
+        if getattr(report, "cpu_seconds", 0) > REPORTED_SECONDS:
+            terminalreporter.write_line(
+                f"{report.nodeid} took {report.cpu_seconds:.1f} CPU s; mark it slow or shorten it"
+            )
 
 
 @pytest.fixture(autouse=True, scope="session")
