@@ -1,4 +1,5 @@
 import os
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,30 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", f"ignore::{category}")
 
 
+def rows_of(item):
+    """The rows of the test's ``parametrize`` tables that it is made of."""
+    tables = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    names = [table.split(",") if isinstance(table, str) else table for table in tables]
+    params = item.callspec.params
+    return {(tuple(each), *(id(params[name.strip()]) for name in each)) for each in names}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    """Mark what reads recorded data, and as slow what ``combinations`` leaves to `make test-all`."""
+    combined = defaultdict(dict)
     for item in items:
         if "data_folder" in item.fixturenames:
             item.add_marker("real_data")
+        if "combinations" in item.keywords:
+            combined[item.parent, item.originalname][item] = rows_of(item)
+    for rows in combined.values():
+        missing = set().union(*rows.values())
+        while missing:
+            # The test with the most rows that no test has yet; of equals the first.
+            missing -= rows.pop(max(rows, key=lambda item: len(rows[item] & missing)))
+        for item in rows:
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -27,6 +27,7 @@ SETS = {
 
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.combinations
 def test_each_row_is_found(name, dtype):
     choices = SETS[name]
     finite = FiniteSet(choices)

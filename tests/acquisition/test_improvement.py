@@ -250,6 +250,7 @@ def found_by(optimizer, function, rounds=12):
 
 @pytest.mark.parametrize("online", [True, False], ids=["streaming", "dense"])
 @pytest.mark.parametrize("rule", RULES, ids=name)
+@pytest.mark.combinations
 def test_a_loop_finds_the_optimum_of_a_finite_set(rule, online):
     optimizer = loop(Choices(CHOICES), rule, online)
     assert found_by(optimizer, one_peak) == pytest.approx(0.72, abs=0.011)

@@ -144,6 +144,7 @@ def make(structure, **kwargs):
 
 @pytest.mark.parametrize("action", KERNELS)
 @pytest.mark.parametrize("context", KERNELS)
+@pytest.mark.combinations
 def test_equals_the_double_loop(action, context, generator):
     make_action, formula_action, kind_action = KERNELS[action]
     make_context, formula_context, kind_context = KERNELS[context]

@@ -53,6 +53,7 @@ def check_against_dense(log, make_kernel, evaluate, rate, mean, block):
 @pytest.mark.parametrize("mean", [None, 0.3])
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("block", [1, 7, 40, 500])
+@pytest.mark.combinations
 def test_irregular_log(irregular, make_kernel, evaluate, rate, mean, block):
     log = DriftLog.from_rows(*irregular, None, -1)
     check_against_dense(log, make_kernel, evaluate, rate, mean, block)

@@ -32,6 +32,7 @@ def loop_likelihood(X, Y, rate, noise, kernel, mean, stretches=None):
 
 @pytest.mark.parametrize("mean", [None, 0.3])
 @pytest.mark.parametrize("rate", [0.0, 0.05, 2.0, 1e9])
+@pytest.mark.combinations
 def test_equals_the_double_loop(rows, make_kernel, evaluate, rate, mean):
     expected, expected_mean = loop_likelihood(*rows, rate, 0.2, make_kernel(), mean)
     log = DriftLog.from_rows(*rows, None, -1)

@@ -45,6 +45,7 @@ def make_maximizer(noise_variance, learns_scale, n=80, seed=0):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("noise", "learns_scale"), [(0.05, False), (None, False), (None, True)])
+@pytest.mark.combinations
 def test_ends_lie_on_the_threshold_to_the_tolerance(noise, learns_scale, seed):
     maximizer = make_maximizer(noise, learns_scale, seed=seed)
     profile = profile_rate(maximizer, 3, 0.95, lambda step: None)

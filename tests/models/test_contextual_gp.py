@@ -222,6 +222,7 @@ def test_equals_a_time_varying_gp_with_the_composed_kernel(structure):
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[1::3])
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("time", [False, True])
+@pytest.mark.combinations
 def test_columns_may_stand_in_any_order(order, negative, time):
     """Two contexts, with a length-scale each, in the order in which they are named."""
     X, Y = make_data()
@@ -270,6 +271,7 @@ def test_columns_may_stand_in_any_order(order, negative, time):
 @pytest.mark.parametrize("m", [1, 2])
 @pytest.mark.parametrize("fixed_noise", [False, True])
 @pytest.mark.parametrize("transforms", [False, True])
+@pytest.mark.combinations
 def test_shapes_and_transforms(structure, batch_shape, m, fixed_noise, transforms):
     for dtype in (torch.float32, torch.float64):
         X, Y = make_data(batch_shape, m=m, dtype=dtype)
@@ -309,6 +311,7 @@ def test_shapes_and_transforms(structure, batch_shape, m, fixed_noise, transform
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("m", [2, 3])
 @pytest.mark.parametrize("context", ["matrix", "task", "tasks", "identity"])
+@pytest.mark.combinations
 def test_subset_output_with_a_users_kernel(structure, m, context):
     # As many tasks as outputs: shapes alone do not tell one from the other.
     X, Y = make_data(m=m)
@@ -586,6 +589,7 @@ def test_constructed_with_copies_of_the_kernels():
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("standardized", [False, True])
 @pytest.mark.parametrize("rate", [0.0, 0.05, 1.0])
+@pytest.mark.combinations
 def test_streams_on_actions_and_contexts(structure, standardized, rate):
     """StreamingGP over choices [action | context] has the posterior of the dense model."""
     side = torch.linspace(0, 1, 3)

@@ -87,6 +87,7 @@ def test_acquisitions_evaluate_batched_and_not(name, batch_shape):
 
 @pytest.mark.parametrize("name", ACQUISITIONS)
 @pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.combinations
 def test_optimizes_with_context_and_time_held_fixed(name, normalized):
     model = make_model(normalized)
     acquisition = ACQUISITIONS[name](model)
@@ -109,6 +110,7 @@ def test_optimizes_with_context_and_time_held_fixed(name, normalized):
 
 @pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("structure", ["product", "additive", "both"])
+@pytest.mark.combinations
 def test_the_optimum_found_is_the_best_of_a_grid(normalized, structure):
     model = make_model(normalized, structure=structure)
     acquisition = UpperConfidenceBound(model, beta=2.0)

@@ -70,6 +70,7 @@ AHEAD = data(24, seed=9)[0].reshape(4, 6, 4)
 
 @pytest.mark.parametrize("rate", [0.0, RATE, 1.0])
 @pytest.mark.parametrize("size", [1, 7, 60])
+@pytest.mark.combinations
 def test_posterior_equals_the_dense_one(rate, size):
     X, Y = data(60, repeats=9)
     model = incremental(rate)

@@ -182,6 +182,7 @@ def test_conditioning_equals_the_dense_model_of_all(model, noise):
 @pytest.mark.parametrize("of_X", [(), (2,), (4, 2)])
 @pytest.mark.parametrize("of_Y", [(), (2,), (4, 2)])
 @pytest.mark.parametrize("of_noise", [None, (), (2,)])
+@pytest.mark.combinations
 def test_conditioning_on_batches(model, of_X, of_Y, of_noise):
     generator = torch.Generator().manual_seed(1)
     X = data(3 * torch.Size(of_X).numel(), seed=5)[0].reshape(*of_X, 3, 4)

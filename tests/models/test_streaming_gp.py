@@ -19,6 +19,7 @@ TIMES = [0, 0, 0, 1, 1.5, 4, 4, 7, 8, 8.25, 9, 12, 3, 12.5, 11, 11, 13, 1.25, 13
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("blocks", [[1] * 20, [20], [3, 1, 9, 7]])
 @pytest.mark.parametrize("own_noise", [False, True])
+@pytest.mark.combinations
 def test_equals_the_dense_model(small, rate, blocks, own_noise):
     X, Y = small.data(TIMES)
     X[6] = X[5]  # a repeat

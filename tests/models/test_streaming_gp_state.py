@@ -51,6 +51,7 @@ WAYS = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.combinations
 def test_the_same_now_and_after_more(small, case, way):
     options, batch_shape, n = CASES[case]
 

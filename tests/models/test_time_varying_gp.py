@@ -105,6 +105,7 @@ def test_no_observations_is_the_prior():
 @pytest.mark.parametrize("fixed_noise", [False, True])
 @pytest.mark.parametrize("transforms", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.combinations
 def test_shapes_dtypes_and_transforms(batch_shape, m, fixed_noise, transforms, dtype):
     X, Y = make_data(batch_shape, m=m, dtype=dtype)
     model = TimeVaryingGP(

@@ -331,6 +331,7 @@ def test_model_size_and_probabilities_before_and_after_the_first_outcome():
     "retention", [SlidingWindow(10), Reset(every=10), EntropyThreshold(0.02, mode="discard")]
 )
 @pytest.mark.parametrize("rate", [0.0, 0.05])
+@pytest.mark.combinations
 def test_with_retention_and_drift(retention, rate):
     optimizer = loop(retention=retention, forgetting_rate=rate, beta=4.0)
     play(optimizer, 40)

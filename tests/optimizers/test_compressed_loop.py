@@ -125,6 +125,7 @@ def assert_no_change(kind, rounds, **options):
     ids=["static-UCB", "drift-context-UCB", "static-context-EI", "drift-EI"],
 )
 @pytest.mark.parametrize("kind", ["streaming", "incremental", "dense"])
+@pytest.mark.combinations
 def test_budget_0_changes_nothing_on_a_finite_set(kind, rate, contexts, acquisition):
     assert_no_change(kind, 8, rate=rate, contexts=contexts, acquisition=acquisition)
 

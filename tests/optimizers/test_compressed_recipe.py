@@ -122,6 +122,7 @@ def algorithm_1(rule, budget, rate):
     ("name", "mode"),
     [("UCB", "skip"), ("UCB", "discard"), ("EI", "skip"), ("LogEI", "discard"), ("MPI", "skip")],
 )
+@pytest.mark.combinations
 def test_the_same_choices_skips_and_dictionary_as_algorithm_1(name, mode, rate):
     acquisition, rule = RULES[name]
     budget = BUDGETS[rate]

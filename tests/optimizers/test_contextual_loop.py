@@ -132,6 +132,7 @@ MODELS = [
 
 @pytest.mark.parametrize("contexts", ["list", "bounds"])
 @pytest.mark.parametrize(("model", "asks"), zip(MODELS, [1, 5, 5, 1, 1, 5], strict=True), ids=str)
+@pytest.mark.combinations
 def test_on_choices_every_action_is_the_replays(contexts, model, asks):
     """With five asks at a time, each sees the outcomes of those before it."""
     optimizer, record, ties = make(contexts=contexts, **model), [], 0
@@ -213,6 +214,7 @@ def test_a_log_is_attached_with_its_contexts(contexts):
         (StaleCutoff(0.2, tol=0.2), lambda then, now: 0.8 ** (now - then) > 0.2),
     ],
 )
+@pytest.mark.combinations
 def test_what_retention_drops_is_gone_in_every_context(contexts, retention, keeps):
     """Three asks at each time, so that several go at once."""
     optimizer, record = make(contexts=contexts, rate=0.2, retention=retention), []
@@ -247,6 +249,7 @@ def test_each_outcome_with_its_own_noise(contexts, known):
 
 @pytest.mark.parametrize("contexts", ["list", "bounds"])
 @pytest.mark.parametrize("actions", ["choices", "box"])
+@pytest.mark.combinations
 def test_a_loop_saved_in_mid_run_goes_on_as_the_other(contexts, actions):
     optimizer = make(actions, contexts, structure="both", rate=0.03)
     rest, rounds = (10, 16) if actions == "choices" else (5, 7)
@@ -280,6 +283,7 @@ def test_a_trial_of_another_loop_that_differs_in_context_alone():
 @pytest.mark.parametrize(
     "contexts", [{"contexts": tensor([0.7])}, {"context_bounds": tensor([0.7], [0.7])}]
 )
+@pytest.mark.combinations
 def test_one_context_is_no_context(rate, contexts):
     known = {"choices": CHOICES, "noise_variance": NOISE, "forgetting_rate": rate}
     with_one = recipes.tv_cgp_ucb(

@@ -62,6 +62,7 @@ def surrogate(**options):
 @learns
 @pytest.mark.parametrize("declared", [FINITE, BOUNDED], ids=["finite", "bounded"])
 @pytest.mark.parametrize("structure", ["product", "additive", "both"])
+@pytest.mark.combinations
 def test_everything_is_learned_by_default(declared, structure):
     """Ten observations or more for five to eight numbers; raw units far from the unit cube."""
     optimizer = told(recipes.tv_cgp_ucb(**declared, structure=structure), 20)

@@ -75,6 +75,7 @@ def choices_of(optimizer, n, delay=0, fate=lambda trial: "tell"):
         ("box", "every-round"),
     ],
 )
+@pytest.mark.combinations
 def test_without_delay_the_choices_are_those_of_the_undelayed_form(form, where, how):
     """Bit for bit."""
     recipe, options, plain = FORMS[form]

@@ -229,6 +229,7 @@ def finite(rate=0.0, policy=None, recipe=recipes.tv_gp_ucb, **options):
 
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("policy", POLICIES, ids=name)
+@pytest.mark.combinations
 def test_finite_set(rate, policy):
     optimizer = finite(rate, policy, retention=KeepAll())
     Story(optimizer, policy, Dense(rate), seed=3).rounds(22)
@@ -268,6 +269,7 @@ def test_noise_told_with_the_outcomes(rate, policy):
 @pytest.mark.parametrize("rate", [0.0, 0.03, 1.0])
 @pytest.mark.parametrize("policy", POLICIES[1:], ids=name)
 @pytest.mark.parametrize("contexts", ["list", "bounds"])
+@pytest.mark.combinations
 def test_contexts(rate, policy, contexts):
     given = (
         {"contexts": LISTED}
@@ -349,6 +351,7 @@ def test_separate_contexts_count_an_attached_trial():
 
 @pytest.mark.parametrize("mode", ["skip", "discard"])
 @pytest.mark.parametrize("policy", POLICIES, ids=name)
+@pytest.mark.combinations
 def test_compressed(mode, policy):
     """What will not enter does not count while it is open, either."""
     optimizer = finite(0.02, policy, recipes.compressed_gp, mode=mode, budget=0.7)
@@ -468,6 +471,7 @@ def test_a_prior_mean_that_depends_on_time(policy, rate):
 
 @pytest.mark.parametrize("every", [1, 7])
 @pytest.mark.parametrize("policy", POLICIES[1:], ids=name)
+@pytest.mark.combinations
 def test_learned_hyperparameters(every, policy):
     """Refit in each round, or at every seventh outcome; read off the fit and put in by hand."""
     optimizer = finite(
@@ -562,6 +566,7 @@ def test_standardized_outcomes(policy):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=name)
 @pytest.mark.parametrize("limit", [{}, {"retention": SizeLimit(5)}], ids=["all", "limit"])
+@pytest.mark.combinations
 def test_expected_improvement_and_a_size_limit(policy, limit):
     """Other acquisitions and retention see the conditioned model, too."""
     options = {"acquisition": LogEI(), "beta": None, "budget": 0.0, **limit}

@@ -165,6 +165,7 @@ def assert_chooses_as_if_never_asked(rounds, actions, contexts, ahead=1000.0, **
 @pytest.mark.parametrize(
     ("actions", "contexts"), [("choices", "list"), ("choices", "bounds"), ("box", "bounds")]
 )
+@pytest.mark.combinations
 def test_a_recommendation_is_no_ask(actions, contexts, retention, ahead):
     """Also for a time at which retention would drop some of what is held, or all of it."""
     rounds = 8 if actions == "choices" else 2

@@ -51,6 +51,7 @@ def places(rounds, count, seed=2):
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 @pytest.mark.parametrize("declared", ["list", "bounds"])
 @pytest.mark.parametrize("delay", [0, 3])
+@pytest.mark.combinations
 def test_separate_is_a_loop_of_its_own_for_each_context(rate, declared, delay):
     """Made by hand, on one generator; outcomes told at once, or three rounds late."""
     if declared == "list":

@@ -61,6 +61,7 @@ def make(rate=0.05, recipe=recipes.tv_gp_ucb, **options):
 @pytest.mark.parametrize("rate", [0.0, 0.05, 0.5])
 @pytest.mark.parametrize("delay", [0, 5])
 @pytest.mark.parametrize("with_noise", [False, True])
+@pytest.mark.combinations
 def test_every_round_equals_the_dense_model(rate, delay, with_noise):
     optimizer = make(rate, retention=KeepAll())
     waiting = []

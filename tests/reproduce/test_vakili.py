@@ -112,6 +112,7 @@ class RoundsByHand:
 
 @pytest.mark.parametrize("name", ["f1", "f2"])
 @pytest.mark.parametrize("player", [BPE, BPE_DELAY, THEOREM, *GP_UCB_SDF, *GP_BUCB, *IGNORING])
+@pytest.mark.combinations
 def test_each_algorithm_against_dense_formulas(player, name):
     """Every choice maximizes, to 1e-7, what numpy computes from the history alone."""
     problem = function(SMALL, name, seeded(1))

@@ -69,6 +69,7 @@ def by_refits(observations, rate=RATE, t=NOW):
 
 @pytest.mark.parametrize("own_noise", [False, True])
 @pytest.mark.parametrize("rate", [0.0, RATE, 0.6])
+@pytest.mark.combinations
 def test_information_is_that_of_refits(generator, rate, own_noise):
     observations = observed(14, generator, own_noise)
     expected = by_refits(observations, rate)
@@ -250,6 +251,7 @@ def test_where_nothing_varies_nothing_is_told():
 
 @pytest.mark.parametrize("slack", [0.0, 0.1])
 @pytest.mark.parametrize("name", ["gp_ucb", "tv_gp_ucb", "tv_gp_ucb on a box", "cgp_ucb"])
+@pytest.mark.combinations
 def test_a_loop_never_holds_more(generator, name, slack):
     """Streaming and incremental models, without and with drift and contexts."""
     shared = {"noise_variance": NOISE, "retention": SizeLimit(12, slack=slack)}

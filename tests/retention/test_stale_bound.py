@@ -45,6 +45,7 @@ def candidates(generator, t=NOW):
 
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.4])
 @pytest.mark.parametrize("tol", [0.5, 0.1, 0.01])
+@pytest.mark.combinations
 def test_no_variance_grows_by_more(generator, rate, tol):
     policy = StaleCutoff(rate, tol=tol)
     bound = policy.error_bound(prior_variance=2.0)

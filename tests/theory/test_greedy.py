@@ -46,6 +46,7 @@ def test_each_choice_is_the_best_next_one(generator, rate):
 
 @pytest.mark.parametrize("rate", [0.0, 0.05, 0.4, 1.0])
 @pytest.mark.parametrize("horizon", [1, 2, 4])
+@pytest.mark.combinations
 def test_against_every_choice_there_is(generator, rate, horizon):
     covar = random_covariance(generator, 6)
     best = max(

@@ -19,6 +19,7 @@ def observe(model, X, Y, block=1):
 
 @pytest.mark.parametrize("rate", [0.3, 0.5, 1.0])
 @pytest.mark.parametrize("block", [1, 7])
+@pytest.mark.combinations
 def test_rows_that_weigh_nothing_are_dropped(small, rate, block):
     X, Y = small.data(torch.arange(300))
     # On so small a set rows would be merged, but not where their number is limited.
@@ -52,6 +53,7 @@ def test_a_large_set_drops_and_does_not_merge():
 
 @pytest.mark.parametrize("rate", [0.0, 1e-3, 0.03])
 @pytest.mark.parametrize("block", [1, 11])
+@pytest.mark.combinations
 def test_merging_loses_nothing(small, rate, block):
     X, Y = small.data(torch.arange(400) / 2)
     model = small.streaming(rate, max_lateness=5.0)
@@ -83,6 +85,7 @@ def test_late_after_merging(small, rate):
 
 @pytest.mark.parametrize("rate", [0.0, 0.03])
 @pytest.mark.parametrize("max_rows", [1, 5, 20, 31, 64, 100])
+@pytest.mark.combinations
 def test_never_more_rows_and_neglected_bounds_the_error(small, rate, max_rows):
     X, Y = small.data(torch.arange(150))
     model = small.streaming(rate, max_rows=max_rows)
