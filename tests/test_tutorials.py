@@ -14,6 +14,7 @@ def test_there_are_tutorials():
     assert NOTEBOOKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs(path, monkeypatch, tmp_path):
     monkeypatch.setenv("TVBO_SHORT", "1")

@@ -288,16 +288,24 @@ def test_before_the_first_outcome_all_actions_are_alike(rule):
 
 
 def test_a_stale_incumbent_costs_regret_when_the_level_falls():
-    """What was 3 once is never reached again: all that is left to a stale rule is to explore."""
+    """What was 3 once is never reached again: all that is left to a stale rule is to explore.
+
+    Of its regret the other rule has 0.14 ± 0.05 in 15 runs; of three the largest counts.
+    """
     choices = unit_grid(21, dim=1)
     level = torch.where(torch.arange(1, 61) <= 5, 2.0, 0.0).double().unsqueeze(-1)
     problem = PanelProblem(level + one_peak(choices.T), choices=choices)
-    regret = {}
-    for incumbent in (BestObserved(), BestMean()):
-        optimizer = recipes.tv_gp_ucb(
-            choices=choices, covar_module=rbf(), forgetting_rate=0.02, noise_variance=1e-4
-        )
-        optimizer.acquisition = LogEI(incumbent)
-        history = run(problem, optimizer, horizon=60, progress=False)
-        regret[type(incumbent)] = history.regret[30:].mean().item()
-    assert regret[BestMean] < 0.5 * regret[BestObserved], regret
+    for seed in range(3):
+        regret = {}
+        for incumbent in (BestObserved(), BestMean()):
+            optimizer = recipes.tv_gp_ucb(
+                choices=choices,
+                covar_module=rbf(),
+                forgetting_rate=0.02,
+                noise_variance=1e-4,
+                generator=torch.Generator().manual_seed(seed),
+            )
+            optimizer.acquisition = LogEI(incumbent)
+            history = run(problem, optimizer, horizon=60, progress=False)
+            regret[type(incumbent)] = history.regret[30:].mean().item()
+        assert regret[BestMean] < 0.5 * regret[BestObserved], regret

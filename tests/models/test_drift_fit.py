@@ -16,6 +16,7 @@ from tvbo.problems import drifting_gp, drifting_gp_log, unit_grid
 from tvbo.tables import read_panel
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
+long = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def draw_log(rate, n=120, seed=0, noise=0.05):
@@ -131,7 +132,7 @@ def test_given_kernel_is_not_changed():
     assert fit.covar_module.outputscale.item() != before
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("rate", [long(0.01), 0.05, long(0.2)])
 def test_interval_covers_the_truth(rate):
     """Short: the long measurement, 200 draws with everything learned, is `make validate`."""
     draws = 12
@@ -211,7 +212,7 @@ def test_a_trend_is_not_called_no_drift():
     assert any("cannot be told apart" in message for message in fit.messages)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *map(long, range(2, 6))])
 def test_no_point_of_the_profile_is_above_the_maximum(seed):
     generator = torch.Generator().manual_seed(seed)
     X = torch.rand(60, 2, generator=generator)
@@ -359,6 +360,7 @@ def test_a_long_irregular_log_recovers_the_rate():
     assert fit.messages == []
 
 
+@pytest.mark.slow
 def test_a_thinned_log_for_the_starts_changes_nothing(monkeypatch):
     X, Y = draw_arms(0.05, n=2100)
     kernel = ScaleKernel(known_kernel())

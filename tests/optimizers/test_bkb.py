@@ -259,30 +259,46 @@ def play(optimizer, rounds, function=lambda X: torch.sin(7 * X).sum() - X.sum())
 BEST = math.acos(1 / 7) / 7
 
 
-@pytest.mark.parametrize("options", [{}, {"beta": 4.0}, {"beta": 4.0, "qbar": 1.0}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, pytest.param({"beta": 4.0}, marks=pytest.mark.slow), {"beta": 4.0, "qbar": 1.0}],
+)
 def test_finds_the_best_choice(options):
-    optimizer = loop(**options)
-    trials = play(optimizer, 60)
-    assert abs(optimizer.recommend().X.item() - BEST) < 0.03
-    assert sum(abs(trial.X.item() - BEST) < 0.06 for trial in trials[-20:]) >= 15
-    assert 2 <= optimizer.model_size < 30
-    assert len(optimizer.observations) == 60
+    """In most of seven runs: of 45 runs one missed, four of seven do with probability 1e-5."""
+    errors, hits = [], []
+    for seed in range(7):
+        optimizer = loop(seed, **options)
+        trials = play(optimizer, 60)
+        errors.append(abs(optimizer.recommend().X.item() - BEST))
+        hits.append(sum(abs(trial.X.item() - BEST) < 0.06 for trial in trials[-20:]))
+        assert 2 <= optimizer.model_size < 30
+        assert len(optimizer.observations) == 60
+    assert np.median(errors) < 0.03
+    assert np.median(hits) >= 15
 
 
-def test_finds_the_best_of_a_box():
+@pytest.mark.parametrize(
+    ("seeds", "limit"), [(2, 0.15), pytest.param(20, 0.06, marks=pytest.mark.slow)]
+)
+def test_finds_the_best_of_a_box(seeds, limit):
+    """The larger of two errors is 0.039 ± 0.030 in a run; the limits are 5 and 3 standard errors
+    of the mean above it, at most a probability of 0.002."""
     optimum = torch.tensor([0.3, 0.7], dtype=torch.float64)
-    base = MaternKernel(nu=2.5).double()
-    base.lengthscale = 0.4
-    optimizer = bkb(
-        bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64),
-        covar_module=ScaleKernel(base).double(),
-        noise_variance=1e-3,
-        beta=3.0,
-        generator=torch.Generator().manual_seed(2),
-    )
-    play(optimizer, 25, lambda X: -((X - optimum) ** 2).sum() * 4)
-    assert (optimizer.recommend().X - optimum).abs().max().item() < 0.06
-    assert optimizer.model_size < 25
+    errors = []
+    for seed in range(seeds):
+        base = MaternKernel(nu=2.5).double()
+        base.lengthscale = 0.4
+        optimizer = bkb(
+            bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64),
+            covar_module=ScaleKernel(base).double(),
+            noise_variance=1e-3,
+            beta=3.0,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        play(optimizer, 25, lambda X: -((X - optimum) ** 2).sum() * 4)
+        errors.append((optimizer.recommend().X - optimum).abs().max().item())
+        assert optimizer.model_size < 25
+    assert sum(errors) / seeds < limit
 
 
 def test_another_acquisition():

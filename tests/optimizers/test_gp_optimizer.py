@@ -150,20 +150,32 @@ def test_rewards_with_their_own_noise():
     assert torch.equal(optimizer.ask(t=2.0).X[0], CHOICES[35])
 
 
-def test_box_with_known_hyperparameters_tracks_the_peak():
-    problem = MovingPeak(period=60, noise_variance=1e-4)
-    generator = torch.Generator().manual_seed(0)
-    tracking = recipes.tv_gp_ucb(
-        bounds=problem.bounds,
-        covar_module=rbf(0.25),
-        forgetting_rate=0.02,
-        noise_variance=1e-3,
-        beta=ConstantBeta(0.5),
-        generator=generator,
-    )
-    history = run(problem, tracking, horizon=25, progress=False)
-    random = run(problem, recipes.random_search(bounds=problem.bounds), horizon=25, progress=False)
-    assert history.regret[10:].mean() < 0.5 * random.regret[10:].mean()
+@pytest.mark.parametrize(
+    ("seeds", "share"), [(2, 0.9), pytest.param(16, 0.5, marks=pytest.mark.slow)]
+)
+def test_box_with_known_hyperparameters_tracks_the_peak(seeds, share):
+    """A run has a regret of 0.21 ± 0.15, with 0.5 where it lost the peak; random search 0.68 ± 0.07.
+
+    Both limits are some 3.5 standard errors of the mean above it: probability 3e-4.
+    """
+    tracked, random = [], []
+    for seed in range(seeds):
+        problem = MovingPeak(period=60, noise_variance=1e-4)
+        tracking = recipes.tv_gp_ucb(
+            bounds=problem.bounds,
+            covar_module=rbf(0.25),
+            forgetting_rate=0.02,
+            noise_variance=1e-3,
+            beta=ConstantBeta(0.5),
+            generator=torch.Generator().manual_seed(seed),
+        )
+        guessing = recipes.random_search(
+            bounds=problem.bounds, generator=torch.Generator().manual_seed(seed)
+        )
+        for optimizer, regret in ((tracking, tracked), (guessing, random)):
+            history = run(problem, optimizer, horizon=25, progress=False)
+            regret.append(history.regret[10:].mean().item())
+    assert sum(tracked) < share * sum(random)
 
 
 @pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.OptimizationWarning")

@@ -40,7 +40,8 @@ def assert_the_largest(bounds, arm):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "noise", "beta", "seed"), [(500, 1.0, 1.0, 0), (150, 0.25, 4.0, 1)]
+    ("rounds", "noise", "beta", "seed"),
+    [pytest.param(500, 1.0, 1.0, 0, marks=pytest.mark.slow), (150, 0.25, 4.0, 1)],
 )
 def test_the_disjoint_model_chooses_the_same_arms(rounds, noise, beta, seed):
     """Algorithm 1 of Li et al., 5 arms, 4 features; ridge σ², α = sqrt(β σ²)."""

@@ -176,7 +176,7 @@ def test_a_recommendation_is_no_ask(actions, contexts, retention, ahead):
 @pytest.mark.parametrize(
     ("actions", "options"),
     [
-        ("box", learning(None)),
+        pytest.param("box", learning(None), marks=pytest.mark.slow),
         ("choices", learning(RefitEvery(1), retention=SlidingWindow(length=12))),
     ],
     ids=["each round", "in a window"],

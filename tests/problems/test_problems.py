@@ -18,15 +18,27 @@ def rows(*values):
     return torch.tensor(values, dtype=torch.float64)
 
 
+def islands(actions):
+    """Copies of the actions, 40 of them, too far apart to have to do with one another."""
+    return (actions + 100 * torch.arange(40.0).reshape(-1, 1, 1)).flatten(0, 1)
+
+
 def test_draws_have_the_covariance_of_the_model():
     """Over many draws: cov(f_s(x), f_t(x')) = k(x, x') (1 - ε)^(|s - t| / 2)."""
     choices = rows([0.0], [0.25], [0.9])
-    draws = torch.stack(
+    draws = torch.cat(
         [
             drifting_gp(
-                choices, rbf(), 0.2, horizon=4, generator=torch.Generator().manual_seed(seed)
-            ).values.flatten()
-            for seed in range(4000)
+                islands(choices),
+                rbf(),
+                0.2,
+                horizon=4,
+                generator=torch.Generator().manual_seed(seed),
+            )
+            .values.unflatten(-1, (40, 3))
+            .transpose(0, 1)
+            .flatten(1)
+            for seed in range(100)
         ]
     )
     lag = torch.arange(4.0)[:, None] - torch.arange(4.0)
@@ -39,10 +51,13 @@ def test_draws_have_the_covariance_of_the_model():
 
 def test_a_log_has_the_covariance_of_the_model_at_unequal_times():
     X = rows([0.1, 0.0], [0.3, 2.5], [0.1, 2.5], [0.3, 40.0])
+    many = torch.cat([islands(X[:, :1]), X[:, 1:].repeat(40, 1)], dim=-1)
     draws = torch.cat(
         [
-            drifting_gp_log(X, rbf(), 0.1, 0.5, generator=torch.Generator().manual_seed(seed))
-            for seed in range(4000)
+            drifting_gp_log(many, rbf(), 0.1, 0.5, generator=torch.Generator().manual_seed(seed))
+            .reshape(40, 4)
+            .mT
+            for seed in range(100)
         ],
         dim=-1,
     )

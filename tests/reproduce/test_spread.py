@@ -84,7 +84,10 @@ def same(one, two):
         assert torch.equal(one[name], two[name]), name
 
 
-@pytest.mark.parametrize("reproduce", [fig2a, fig2c, fig3a, fig3cf, krause3])
+@pytest.mark.parametrize(
+    "reproduce",
+    [fig2a, fig3cf, *(pytest.param(f, marks=pytest.mark.slow) for f in (fig2c, fig3a, krause3))],
+)
 def test_on_processes_as_here(pool, reproduce):
     here = reproduce(progress=False)
     there = reproduce(progress=False, executor=pool)
@@ -195,6 +198,7 @@ def test_jobs_not_begun_are_cancelled(jobs):
     assert [future.cancelled() for future in futures] == [False, True, True]
 
 
+@pytest.mark.slow
 def test_workers_end_at_ctrl_c_and_that_is_said(jobs):
     with worker_processes(1) as executor:
         [(process, _)] = spread(jobs.process_and_threads, [0], executor, "", False)
