@@ -1,16 +1,26 @@
-# `make demo` and `make test` set up everything they need in .venv by themselves.
+# `make demo`, `make test` and the rest set up everything they need in .venv by themselves.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Two processes; the tests of a file in one of them, which sets up what they share once.
+TEST_OPTIONS := --numprocesses 2 --dist loadfile
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: demo test lint docs wheel-check validate bench clean
+.PHONY: demo test test-all coverage lint docs wheel-check validate bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/tvbo demo
 
+# What shows that everything works, in some minutes; the tests marked slow are left out.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest $(TEST_OPTIONS) -m 'not slow'
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest $(TEST_OPTIONS)
+
+# Of lines and branches, by all tests.
+coverage: $(VENV)/.dev
+	$(BIN)/python -m pytest $(TEST_OPTIONS) --cov=tvbo --cov-branch --cov-report=term-missing
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -75,4 +85,4 @@ $(VENV)/.dev: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist docs/_build demo
+	rm -rf $(VENV) build dist docs/_build demo .coverage

@@ -39,7 +39,7 @@ def rows_of(item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what reads recorded data, and as slow what ``combinations`` leaves to `make test-all`."""
+    """Mark what reads recorded data, and as slow what ``combinations`` leaves out."""
     combined = defaultdict(dict)
     for item in items:
         if "data_folder" in item.fixturenames:

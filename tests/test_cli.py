@@ -373,6 +373,20 @@ def test_without_a_command_shows_the_help(tvbo):
     assert "reproduce" in out
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, 1), ("2", 2)])
+def test_one_thread_unless_the_environment_says_otherwise(tvbo, monkeypatch, given, expected):
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        tvbo("--version")
+        assert torch.get_num_threads() == expected
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_module_and_version():
     result = subprocess.run(
         [sys.executable, "-m", "tvbo", "--version"], capture_output=True, text=True, check=True

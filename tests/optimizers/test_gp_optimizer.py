@@ -154,7 +154,7 @@ def test_rewards_with_their_own_noise():
     ("seeds", "share"), [(2, 0.9), pytest.param(16, 0.5, marks=pytest.mark.slow)]
 )
 def test_box_with_known_hyperparameters_tracks_the_peak(seeds, share):
-    """A run has a regret of 0.21 ± 0.15, with 0.5 where it lost the peak; random search 0.68 ± 0.07.
+    """A run has a regret of 0.21 ± 0.15, of 0.5 where it lost the peak; random search 0.68 ± 0.07.
 
     Both limits are some 3.5 standard errors of the mean above it: probability 3e-4.
     """

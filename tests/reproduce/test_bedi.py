@@ -46,12 +46,12 @@ def make_setting(horizon=50, n=40):
 
 @pytest.fixture(scope="module")
 def short():
-    return bedi_table2(trials=2, horizon=30, progress=False)
+    return bedi_table2(trials=2, horizon=16, progress=False)
 
 
 @pytest.fixture(scope="module")
 def curves():
-    trials = {DENSE: 2, COMPRESSED: 2, PAPERS: 2, "BKB": 1, REFACTORED: 1}
+    trials = {DENSE: 2, COMPRESSED: 2, PAPERS: 1, "BKB": 1, REFACTORED: 1}
     return play(make_setting(), trials, seed=0, progress=False, label="")
 
 
@@ -91,7 +91,7 @@ def test_the_papers_budget_refuses_nothing_in_so_few_rounds(curves):
     for acquisition in ("UCB", "EI", "MPI"):
         papers = curves[f"{acquisition}, {PAPERS}"]
         assert (papers.evaluated == 1).all()
-        torch.testing.assert_close(papers.regret, curves[f"{acquisition}, {DENSE}"].regret)
+        torch.testing.assert_close(papers.regret, curves[f"{acquisition}, {DENSE}"].regret[:1])
 
 
 def test_the_width_is_that_of_the_last_round():
@@ -163,7 +163,7 @@ def test_claims_and_the_papers_figures(short):
             ]
             assert order.figure == pytest.approx(points[0] / points[1], rel=1e-12)
             assert order.held == (order.figure >= 10)
-    assert short.to_dict()["settings"]["budget"] == pytest.approx(0.5 * math.log(1 + 30**-0.75))
+    assert short.to_dict()["settings"]["budget"] == pytest.approx(0.5 * math.log(1 + 16**-0.75))
 
 
 def test_repeats_with_its_seed():

@@ -252,52 +252,78 @@ def rbf_over_actions():
     return kernel
 
 
-def turning(generator):
+def turning(seed):
     """The maximum moves from 0.2 to 0.8 after 40 rounds."""
     choices = unit_grid(30, dim=1)
     peak = torch.exp(-((choices.squeeze(-1) - torch.tensor([[0.2], [0.8]])) ** 2) / 0.02)
     values = (2 * peak - 1)[[0] * 40 + [1] * 40]
-    problem = PanelProblem(values, choices=choices, noise_variance=NOISE, generator=generator)
+    noise = torch.Generator().manual_seed(seed)
+    problem = PanelProblem(values, choices=choices, noise_variance=NOISE, generator=noise)
     space = {"choices": choices, "covar_module": rbf(), "noise_variance": NOISE}
-    return problem, space
+    return problem, {**space, "generator": torch.Generator().manual_seed(100 + seed)}
 
 
 def found_once_in_time(policy):
     return [41 <= t <= 40 + policy.detection_delay(0.95) for t in policy.alarms] == [True]
 
 
-def test_in_a_loop(generator):
+# Of 24 runs 18 have one alarm, in time; the others also have one that is false. There are fewer than
+# asked for with a probability of 4e-4 of 8 runs, 5e-4 of 24. The regret of the last rounds is 0.03
+# on average, and 2 in the half of the runs where the static loop stays at the old maximum.
+@pytest.mark.parametrize(
+    ("seeds", "fewest", "limits"),
+    [(8, 2, (0.2, 0.2)), pytest.param(24, 11, (0.1, 0.4), marks=pytest.mark.slow)],
+)
+def test_in_a_loop(seeds, fewest, limits):
     """The loop forgets the old function at once, and finds the maximum of the new one."""
-    problem, space = turning(generator)
-    given = EventReset()
-    optimizer = recipes.gp_ucb(**space, retention=given)
-    history = run(problem, optimizer, horizon=80, progress=False)
-    assert found_once_in_time(optimizer.retention)
-    assert optimizer.retention.since == 41
-    assert optimizer.model_size == 40
-    assert given.alarms == []
-    static = run(problem, recipes.gp_ucb(**space), horizon=80, progress=False)
-    assert history.regret[60:].mean() < 0.1 < 0.5 < static.regret[60:].mean()
+    found, since, regret = 0, [], {"reset": 0.0, "static": 0.0}
+    for seed in range(seeds):
+        problem, space = turning(seed)
+        given = EventReset()
+        optimizer = recipes.gp_ucb(**space, retention=given)
+        history = run(problem, optimizer, horizon=80, progress=False)
+        found += found_once_in_time(optimizer.retention)
+        since.append(optimizer.retention.since)
+        assert optimizer.model_size == 81 - since[-1]
+        assert given.alarms == []
+        regret["reset"] += history.regret[60:].mean().item() / seeds
+        problem, space = turning(seed)
+        static = run(problem, recipes.gp_ucb(**space), horizon=80, progress=False)
+        regret["static"] += static.regret[60:].mean().item() / seeds
+    assert found >= fewest
+    # 41 in 18 of 24 runs, and a few rounds off in four.
+    assert abs(sorted(since)[seeds // 2] - 41) <= 2
+    assert regret["reset"] < limits[0]
+    assert regret["static"] > limits[1]
 
 
-def test_in_a_loop_whose_outcomes_come_late(generator):
-    """One in seven counts; those of the old model raise no second alarm."""
-    problem, space = turning(generator)
-    optimizer = recipes.gp_ucb(**space, retention=EventReset())
-    run(problem, optimizer, horizon=80, delay=lambda trial: 6.0, progress=False)
-    (alarm,) = optimizer.retention.alarms
-    assert 41 <= optimizer.retention.since <= alarm <= 40 + 7 * 3
-    assert optimizer.observations.X[:, -1].min() == optimizer.retention.since
+def test_in_a_loop_whose_outcomes_come_late():
+    """One in seven counts; those of the old model raise no second alarm, in 17 of 24 runs."""
+    once = 0
+    for seed in range(8):
+        problem, space = turning(seed)
+        optimizer = recipes.gp_ucb(**space, retention=EventReset())
+        run(problem, optimizer, horizon=80, delay=lambda trial: 6.0, progress=False)
+        alarms, since = optimizer.retention.alarms, optimizer.retention.since
+        once += len(alarms) == 1 and 41 <= since <= alarms[0] <= 40 + 7 * 3
+        assert optimizer.observations.X[:, -1].min() == since
+    # Fewer have a probability of 1e-3.
+    assert once >= 2
 
 
-def test_outcomes_that_are_discarded_are_looked_at_too(generator):
-    problem, space = turning(generator)
-    policy = EntropyThreshold(0.1, mode="discard") & EventReset()
-    optimizer = recipes.gp_ucb(**space, retention=policy)
-    run(problem, optimizer, horizon=80, progress=False)
-    assert len(optimizer.refusals) > 20
-    assert found_once_in_time(optimizer.retention.policies[1])
-    assert optimizer.observations.X[:, -1].min() >= 41
+def test_outcomes_that_are_discarded_are_looked_at_too():
+    """There is one alarm, in time, in 18 of 24 runs."""
+    found = 0
+    for seed in range(8):
+        problem, space = turning(seed)
+        policy = EntropyThreshold(0.1, mode="discard") & EventReset()
+        optimizer = recipes.gp_ucb(**space, retention=policy)
+        run(problem, optimizer, horizon=80, progress=False)
+        assert len(optimizer.refusals) > 20
+        found += found_once_in_time(optimizer.retention.policies[1])
+        assert optimizer.observations.X[:, -1].min() >= 41
+    # Fewer have a probability of 4e-4.
+    assert found >= 2
 
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, -1e-3, math.nan])
