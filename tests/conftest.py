@@ -63,9 +63,12 @@ def pytest_runtest_protocol(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Report CPU seconds, set-up and tear-down included; fail a test that takes too many."""
+    """Report CPU seconds, set-up included; fail a test that takes too many.
+
+    Tear-down is not: there the last test of a file would have those of the file's worker processes.
+    """
     report = yield
-    if call.when == "teardown" and "slow" not in item.keywords:
+    if call.when == "call" and "slow" not in item.keywords:
         report.cpu_seconds = cpu_seconds() - item.cpu_start
         if report.passed and report.cpu_seconds > CPU_LIMIT:
             report.outcome = "failed"
