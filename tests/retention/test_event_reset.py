@@ -267,9 +267,9 @@ def found_once_in_time(policy):
     return [41 <= t <= 40 + policy.detection_delay(0.95) for t in policy.alarms] == [True]
 
 
-# Of 24 runs 18 have one alarm, in time; the others also have one that is false. Fewer than asked for
-# have a probability of 4e-4 (of 8 runs) and 5e-4 (of 24). The regret of the last rounds is 0.03 on
-# average, and 2 in the half of the runs where the static loop stays at the old maximum.
+# Of 24 runs 18 have one alarm, in time; the others also a false one. Fewer than asked for have a
+# probability of 4e-4 (of 8 runs) and 5e-4 (of 24). The regret of the last rounds is 0.03, and 2
+# in the half of the runs where the static loop stays at the old maximum.
 @pytest.mark.parametrize(
     ("seeds", "fewest", "limits"),
     [(8, 2, (0.2, 0.2)), pytest.param(24, 11, (0.1, 0.4), marks=pytest.mark.slow)],
