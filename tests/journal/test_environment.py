@@ -4,6 +4,7 @@ import torch
 
 import tvbo
 from tvbo.journal import environment, pickles
+from tvbo.journal.state import State
 
 
 def test_versions_and_threads_are_kept_track_of():
@@ -14,8 +15,8 @@ def test_versions_and_threads_are_kept_track_of():
     assert environment.same(now, environment.environment([]))
 
 
-def test_modules_of_a_pickle(make_streaming):
-    found = pickles.modules_of(pickles.dump(make_streaming()))
+def test_modules_of_a_state(make_streaming):
+    found = State.of(make_streaming()).modules
     assert {
         "tvbo.optimizers.gp_optimizer",
         "tvbo.acquisition.beta",

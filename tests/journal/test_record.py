@@ -10,7 +10,7 @@ from tvbo.journal.record import Record, chained, state_digest
 from tvbo.optimizers import Trial
 from tvbo.optimizers.events import Event
 
-NUMBERS = (0.1, -0.0, 1e-308, 2**53 + 2.0, 1 / 3, float("inf"))
+NUMBERS = (0.1, -0.0, 1e-308, 2**53 + 2.0, 1 / 3, -1e308)
 
 
 @pytest.fixture

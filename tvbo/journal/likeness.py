@@ -1,20 +1,18 @@
-"""Whether two optimizers were made alike, and where they differ if not."""
+"""Whether two optimizers were made alike, and where they differ if not; by their stored states."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from functools import partial
+import json
+from math import isclose
+from collections.abc import Iterator
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from tvbo.journal.errors import JournalError
+from tvbo.journal.state import State, Value
 
 if TYPE_CHECKING:
     from tvbo.optimizers.base import Optimizer
@@ -22,7 +20,15 @@ if TYPE_CHECKING:
 PROBLEM = ("domain", "contexts", "columns")
 """Compared first: they say what is asked, the rest says how it is answered."""
 
-FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, type)
+TENSORS = ("Tensor", "Parameter", "ndarray")
+MAPPINGS = ("dict", "OrderedDict")
+SEQUENCES = ("list", "tuple", "deque", "Size", "range", "slice", "partial")
+
+ROUNDING = 1e-9
+"""Relative difference of settings that another processor may have rounded otherwise."""
+
+Difference = tuple[str, str, str]
+"""Where two states differ, and what stands there in each, in words."""
 
 
 def describe(optimizer: Optimizer) -> dict[str, str]:
@@ -40,10 +46,10 @@ def describe(optimizer: Optimizer) -> dict[str, str]:
     }
 
 
-def check_likeness(recorded: Optimizer, given: Optimizer, path: Path) -> None:
-    """Raise if the optimizers differ in class, problem or settings.
+def check_likeness(recorded: State, given: State, path: Path) -> None:
+    """Raise if the optimizers of two states differ in class, problem, settings or seed.
 
-    Their trials, what they learned and their generators are not compared.
+    Their trials, what they learned and how far their generators have gone are not compared.
 
     Args:
         recorded: As it was when recording began.
@@ -53,120 +59,178 @@ def check_likeness(recorded: Optimizer, given: Optimizer, path: Path) -> None:
     Raises:
         JournalError: naming the first difference.
     """
-    difference = next(_differences(recorded, given), None)
+    try:
+        difference = next(differences(recorded, given), None)
+    except Exception as error:  # Whatever stands in the file.
+        raise JournalError(
+            f"Expected a stored state that can be compared. Got {type(error).__name__}: {error}, "
+            f"in {path}."
+        ) from error
     if difference is not None:
         name, one, two = difference
         raise JournalError(
             f"Expected a journal of this problem and these settings. Got {path}, which differs in "
-            f"{name}: it has {_short(one)}, where {_short(two)} was given."
+            f"{name}: it has {one}, where {two} was given."
         )
 
 
-def _differences(recorded: Optimizer, given: Optimizer) -> Iterator[tuple[str, object, object]]:
-    if type(recorded) is not type(given):
-        yield "class", type(recorded).__name__, type(given).__name__
-        return
-    for name in PROBLEM:
-        yield from _compare(name, getattr(recorded, name), getattr(given, name))
-    yield from _compare("", recorded, given)
+def differences(one: State, two: State) -> Iterator[Difference]:
+    """Settings in which two states differ."""
+    return _Comparison(one, two).run()
 
 
-def _compare(name: str, one: object, two: object) -> Iterator[tuple[str, object, object]]:
-    """Places at which two objects differ, with what stands there."""
-    if type(one) is not type(two):
-        yield name, one, two
-    elif isinstance(one, Tensor):
-        if not (one.shape == two.shape and one.dtype == two.dtype and torch.equal(one, two)):
-            yield name, one, two
-    elif isinstance(one, np.ndarray):
-        if not np.array_equal(one, two, equal_nan=one.dtype.kind in "fc"):
-            yield name, one, two
-    elif isinstance(one, torch.nn.Module):
-        yield from _compare_modules(name, one, two)
-    elif isinstance(one, Mapping):
-        for key in one.keys() | two.keys():
-            yield from _compare(f"{name}[{key!r}]", one.get(key), two.get(key))
-    elif isinstance(one, list | tuple):
-        if len(one) != len(two):
-            yield name, one, two
-        for i, pair in enumerate(zip(one, two, strict=False)):
-            yield from _compare(f"{name}[{i}]", *pair)
-    elif isinstance(one, FUNCTIONS):
-        if _full_name(one) != _full_name(two):
-            yield name, one, two
-        if isinstance(one, MethodType):
-            yield from _compare(name, one.__self__, two.__self__)
-    elif isinstance(one, partial):
-        parts = ("func", "args", "keywords")
-        yield from _compare(name, *([getattr(each, part) for part in parts] for each in (one, two)))
-    elif _settings(one) is not None:
-        inside, beside = _settings(one), _settings(two)
-        for key in dict.fromkeys([*inside, *beside]):
-            where = f"{name}.{key}" if name else key
-            yield from _compare(where, inside.get(key), beside.get(key))
-    elif not (one == two or (one != one and two != two)):
-        yield name, one, two
+class _Comparison:
+    def __init__(self, one: State, two: State):
+        self._one = one
+        self._two = two
+        self._seen: set[tuple[int, int]] = set()
+
+    def run(self) -> Iterator[Difference]:
+        roots = (self._one.node(self._one.root), self._two.node(self._two.root))
+        kinds = [_name(root.get("object", "")) for root in roots]
+        if roots[0].get("object") != roots[1].get("object"):
+            yield "class", *kinds
+            return
+        for name in PROBLEM:
+            yield from self._values(name, *(root["state"].get(name) for root in roots))
+        yield from self._values("", self._one.root, self._two.root)
+
+    def _values(self, name: str, one: Value, two: Value) -> Iterator[Difference]:
+        mine, other = self._one.node(one), self._two.node(two)
+        if mine is None or other is None:
+            if mine is not other or not _equal(one, two):
+                yield self._difference(name, one, two)
+        elif (one[0], two[0]) not in self._seen:
+            self._seen.add((one[0], two[0]))
+            yield from self._nodes(name, one, two)
+
+    def _nodes(self, name: str, one: Value, two: Value) -> Iterator[Difference]:
+        mine, other = self._one.node(one), self._two.node(two)
+        [kind, *_], [other_kind, *_] = mine, other
+        differ = False
+        if kind != other_kind:
+            differ = True
+        elif kind in TENSORS:
+            pair = self._one.tensors[mine[kind]], self._two.tensors[other[kind]]
+            differ = not _same_tensor(*pair)
+        elif kind == "Generator":
+            if mine["seed"] != other["seed"]:
+                yield f"the seed of {name}", str(mine["seed"]), str(other["seed"])
+        elif kind in MAPPINGS:
+            pairs = _items(self._one, mine), _items(self._two, other)
+            for key in dict.fromkeys([*pairs[0], *pairs[1]]):
+                yield from self._values(f"{name}[{key}]", *(each.get(key) for each in pairs))
+        elif kind in ("set", "frozenset"):
+            found = [
+                sorted(self._words(state, each) for each in node[kind])
+                for state, node in ((self._one, mine), (self._two, other))
+            ]
+            differ = found[0] != found[1]
+        elif kind in SEQUENCES:
+            differ = len(mine[kind]) != len(other[kind])
+            yield from self._sequences(name, mine[kind], other[kind])
+        elif kind == "object" and mine["object"] == other["object"]:
+            is_module = "module" in mine
+            pairs = [
+                _of_module(state, node) if is_module else _settings(node)
+                for state, node in ((self._one, mine), (self._two, other))
+            ]
+            for key in dict.fromkeys([*pairs[0], *pairs[1]]):
+                where = f"{name}.{key}" if name else key
+                yield from self._values(where, *(each.get(key) for each in pairs))
+        elif kind in ("function", "method") and mine[kind] == other[kind]:
+            yield from self._values(name, mine.get("of"), other.get("of"))
+            held = mine.get("holds", []), other.get("holds", [])
+            differ = len(held[0]) != len(held[1])
+            yield from self._sequences(name, *held)
+        else:
+            differ = mine != other
+        if differ:
+            yield self._difference(name, one, two)
+
+    def _sequences(
+        self, name: str, mine: list[Value], other: list[Value]
+    ) -> Iterator[Difference]:
+        for i, pair in enumerate(zip(mine, other, strict=False)):
+            yield from self._values(f"{name}[{i}]", *pair)
+
+    def _difference(self, name: str, one: Value, two: Value) -> Difference:
+        return name, self._words(self._one, one), self._words(self._two, two)
+
+    def _words(self, state: State, value: Value) -> str:
+        node = state.node(value)
+        if node is None:
+            return _short(repr(value))
+        [kind, *_] = node
+        if kind in TENSORS:
+            return _short(state.tensors[node[kind]])
+        if kind in ("list", "tuple", "set", "frozenset", "Size"):
+            return _short(f"{kind} [{', '.join(self._words(state, each) for each in node[kind])}]")
+        if kind == "opaque":
+            return _short(node["words"] or node["opaque"])
+        if kind == "object":
+            settings = {} if "module" in node else _settings(node)
+            held = [f"{k}={v!r}" for k, v in settings.items() if not isinstance(v, list)]
+            return _short(f"{_name(node['object'])}({', '.join(held)})")
+        return _short(node[kind] if isinstance(node[kind], str) else json.dumps(node))
 
 
-def _compare_modules(
-    name: str, one: torch.nn.Module, two: torch.nn.Module
-) -> Iterator[tuple[str, object, object]]:
-    kinds = [{key: type(part) for key, part in module.named_modules()} for module in (one, two)]
-    if kinds[0] != kinds[1]:
-        yield name, one, two
-        return
-    values = [{**module.state_dict(), **_plain(module)} for module in (one, two)]
-    for key in dict.fromkeys([*values[0], *values[1]]):
-        yield from _compare(f"{name}.{key}", values[0].get(key), values[1].get(key))
+def _items(state: State, node: dict[str, Any]) -> dict[str, Value]:
+    """The values of a mapping by their keys, in words."""
+    [pairs] = node.values()
+    return {_key(state, key): value for key, value in pairs}
 
 
-def _plain(module: torch.nn.Module) -> dict[str, object]:
-    """Numbers and words among the attributes of a module and its parts, such as ``nu``."""
-    return {
-        f"{place}.{name}".lstrip("."): value
-        for place, part in module.named_modules()
-        for name, value in vars(part).items()
-        if isinstance(value, int | float | str) and not name.startswith("_") and name != "training"
+def _key(state: State, key: Value) -> str:
+    node = state.node(key)
+    if node is None:
+        return str(key)
+    [kind, *_] = node
+    if kind in SEQUENCES:
+        return f"({', '.join(_key(state, part) for part in node[kind])})"
+    return json.dumps(node)
+
+
+def _of_module(state: State, node: dict[str, Any]) -> dict[str, Value]:
+    """Parameters, buffers, parts, and plain attributes such as ``nu``; no caches, no hooks."""
+    held = node["state"]
+    found = {}
+    for name in ("_parameters", "_buffers", "_modules"):
+        found |= _items(state, state.node(held[name]))
+    return found | {
+        key: value
+        for key, value in held.items()
+        if type(value) in (bool, int, float, str) and key[0] != "_" and key != "training"
     }
 
 
-def _settings(thing: object) -> dict[str, object] | None:
-    """What an object was made with; None for what has no attributes, as a number.
-
-    These are the fields of a data class, else the attributes that bear the name of an argument of
-    the constructor, with an underscore before it or not. What a run learns has other names. Of a
-    class that keeps its arguments under none of these, everything counts.
-    """
-    if isinstance(thing, Generator):
-        return {}
-    if is_dataclass(thing):
-        return {field.name: getattr(thing, field.name) for field in fields(thing) if field.init}
-    if not hasattr(thing, "__dict__"):
-        return None
-    held, arguments = vars(thing), _arguments(type(thing))
-    found = {name: held[key] for name in arguments for key in (name, f"_{name}") if key in held}
-    return found if found or not arguments else dict(held)
+def _settings(node: dict[str, Any]) -> dict[str, Value]:
+    return {name: node["state"].get(key) for name, key in node["settings"].items()}
 
 
-def _arguments(kind: type) -> list[str]:
-    """Names of the arguments of a constructor, and of those that it may hand on."""
-    names = [
-        name
-        for each in kind.__mro__
-        if isinstance(each.__dict__.get("__init__"), FunctionType)
-        for name in list(inspect.signature(each.__init__).parameters)[1:]
-    ]
-    return list(dict.fromkeys(names))
+def _equal(one: Value, two: Value) -> bool:
+    if type(one) is not type(two):
+        return False
+    if isinstance(one, float):
+        return isclose(one, two, rel_tol=ROUNDING, abs_tol=0) or (one != one and two != two)
+    return one == two
 
 
-def _full_name(function: object) -> str:
-    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"
+def _same_tensor(one: Tensor, two: Tensor) -> bool:
+    if one.shape != two.shape or one.dtype != two.dtype:
+        return False
+    if one.numel() == 0 or not one.is_floating_point():
+        return torch.equal(one, two)
+    size = one.nan_to_num(posinf=0, neginf=0).abs().max().item()
+    return torch.allclose(one, two, rtol=ROUNDING, atol=ROUNDING * size, equal_nan=True)
+
+
+def _name(full: str) -> str:
+    return full.rpartition(".")[2]
 
 
 def _short(value: object, width: int = 120) -> str:
     if isinstance(value, Tensor):
         value = value.tolist() if value.numel() <= 12 else f"{tuple(value.shape)} {value.flatten()}"
-    elif isinstance(value, FUNCTIONS):
-        value = _full_name(value)
     words = " ".join(str(value).split())
     return words if len(words) <= width else words[: width - 3] + "..."

@@ -7,8 +7,10 @@ import os
 import sqlite3
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +18,15 @@ import tvbo
 from tvbo.journal import pickles
 from tvbo.journal.environment import Environment, changes, environment, same
 from tvbo.journal.errors import GO_ON, DamagedJournalWarning, JournalError
-from tvbo.journal.likeness import check_likeness, describe
+from tvbo.journal.likeness import check_likeness, describe, differences
 from tvbo.journal.lock import Lock
 from tvbo.journal.making import check_is_free, make
 from tvbo.journal.reading import JournalReader, Snapshot, check_is_journal, start_checksum
 from tvbo.journal.recorder import JournalRecorder
 from tvbo.journal.replay import replay
-from tvbo.journal.schema import connect
+from tvbo.journal.schema import VERSION, connect
 from tvbo.journal.snapshot import EVERY, Snapshots
+from tvbo.journal.state import State, StateError
 from tvbo.journal.trials import as_json
 
 if TYPE_CHECKING:
@@ -48,20 +51,19 @@ def start_journal(optimizer: Optimizer, path: str | Path) -> None:
             "journal."
         )
     check_is_free(path)
-    data = pickles.dump(optimizer)
-    modules = pickles.modules_of(data)
-    present = environment(modules)
+    state = State.of(optimizer)
+    blobs = pickles.dump(optimizer), state.to_bytes()
+    present = environment(state.modules)
     meta = describe(optimizer) | {
         "run": os.urandom(8).hex(),
-        "modules": json.dumps(sorted(modules)),
         "tvbo": tvbo.__version__,
         "open": as_json(optimizer.open_trials),
     }
-    checksum = meta["checksum"] = start_checksum(data, meta)
+    checksum = meta["checksum"] = start_checksum(blobs, meta)
 
     def fill(connection: sqlite3.Connection) -> None:
         connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
-        connection.execute("INSERT INTO start VALUES (?, ?)", (data, checksum))
+        connection.execute("INSERT INTO start VALUES (?, ?, ?)", (*blobs, checksum))
         _write_session(connection, 0, present)
 
     make(path, fill)
@@ -69,25 +71,29 @@ def start_journal(optimizer: Optimizer, path: str | Path) -> None:
         held.callback((lock := Lock(path)).release)
         held.callback((connection := connect(path)).close)
         optimizer._recorder = JournalRecorder(
-            optimizer, path, connection, lock, 0, checksum, Snapshots(present, modules, 0)
+            optimizer, path, connection, lock, 0, checksum, Snapshots(present, state.classes, 0)
         )
 
 
 def open_journal(
-    path: str | Path, like: Optimizer | None = None, read_only: bool = False
+    path: str | Path,
+    like: Optimizer | None = None,
+    read_only: bool = False,
+    progress: bool = True,
 ) -> Optimizer:
     """Continue a journaled run; as ``Optimizer.open(path)``.
 
-    What was recorded is done again and compared: each choice to the bit, and the state of the
-    generator. Where versions and code are those of the newest snapshot, only what came after it.
-
-    A journal holds pickled objects, which can run code: open only your own.
+    What was recorded is done again and compared: each choice, and the state of the generator. Where
+    versions and code are those of the newest snapshot, only what came after it.
 
     Args:
         path: The journal.
-        like: An optimizer made as the run's was; its own trials do not matter.
+        like: An optimizer made as the run's was; its own trials do not matter, and it is left as it
+            is. Nothing that the journal names is then imported or run. Without it, the pickled
+            optimizer in the journal is loaded, **which can run any code**: open only your own.
         read_only: Change nothing, and take what can be read of a damaged journal, with a
             :class:`DamagedJournalWarning`. The optimizer keeps no journal; ``record`` starts one.
+        progress: Show a progress bar on stderr where a replay takes longer than some seconds.
 
     Raises:
         JournalError: if the file is no journal, is damaged, is of another problem or version, is in
@@ -96,22 +102,21 @@ def open_journal(
     path = Path(path)
     if read_only:
         with JournalReader(path) as journal:
-            optimizer, _, _ = _bring_back(journal, like, allow_damage=True)
-        return optimizer
+            return _bring_back(journal, like, progress, allow_damage=True).optimizer
     check_is_journal(path)
     with _let_go_on_error(path) as held:
         held.callback((lock := Lock(path)).release)
         with JournalReader(path) as journal:
-            optimizer, present, replayed = _bring_back(journal, like, allow_damage=False)
+            back = _bring_back(journal, like, progress, allow_damage=False)
         held.callback((connection := connect(path)).close)
-        _write_session(connection, journal.num_good, present)
-        snapshots = Snapshots(present, _modules(journal), journal.num_good - replayed)
-        if replayed >= EVERY:
-            snapshots.write(connection, optimizer, journal.num_good, journal.checksum)
-        optimizer._recorder = JournalRecorder(
-            optimizer, path, connection, lock, journal.num_good, journal.checksum, snapshots
+        _write_session(connection, journal.num_good, back.environment)
+        snapshots = Snapshots(back.environment, back.classes, journal.num_good - back.num_replayed)
+        if back.num_replayed >= EVERY:
+            snapshots.write(connection, back.optimizer, journal.num_good, journal.checksum)
+        back.optimizer._recorder = JournalRecorder(
+            back.optimizer, path, connection, lock, journal.num_good, journal.checksum, snapshots
         )
-    return optimizer
+    return back.optimizer
 
 
 @contextmanager
@@ -125,11 +130,27 @@ def _let_go_on_error(path: Path) -> Iterator[ExitStack]:
         held.pop_all()
 
 
+@dataclass(frozen=True)
+class BroughtBack:
+    """A run after its last good record.
+
+    Args:
+        optimizer: As it was then.
+        environment: The present one.
+        classes: Full names of the classes that it held when recording began.
+        num_replayed: Number of events that were done again for it.
+    """
+
+    optimizer: Optimizer
+    environment: Environment
+    classes: Iterable[str]
+    num_replayed: int
+
+
 def _bring_back(
-    journal: JournalReader, like: Optimizer | None, allow_damage: bool
-) -> tuple[Optimizer, Environment, int]:
-    """The optimizer after the last good record, the present environment, events replayed."""
-    snapshot = journal.snapshot()
+    journal: JournalReader, like: Optimizer | None, progress: bool, allow_damage: bool
+) -> BroughtBack:
+    snapshot = None if journal.version != VERSION else journal.snapshot()
     if journal.damage is not None:
         message = (
             f"Expected a whole journal. Got {journal.path}, damaged: {journal.damage}. "
@@ -138,32 +159,92 @@ def _bring_back(
         if not allow_damage:
             raise JournalError(message)
         warnings.warn(message, DamagedJournalWarning, stacklevel=4)
-    start = pickles.load(journal.start)
-    if like is not None:
-        check_likeness(start, like, journal.path)
-    present = environment(_modules(journal))
-    first, optimizer = 0, start
-    if (
-        snapshot is not None
-        and journal.chain_at(snapshot.seq) == snapshot.chain
-        and same(snapshot.environment, _environment_of(snapshot, journal))
-    ):
-        first, optimizer = snapshot.seq, pickles.load(snapshot.optimizer)
+    if journal.version != VERSION:
+        raise JournalError(
+            f"Expected a journal with tables of version {VERSION}. Got {journal.path}, of version "
+            f"{journal.version}, written by tvbo {_writer_of(journal)}. Journals are not migrated: "
+            "open it with that one, or save its trials by `tvbo runs export`."
+        )
+    optimizer, known = _start(journal, like)
+    present = environment(known.modules)
+    first = 0
+    if snapshot is not None and same(snapshot.environment, present):
+        later = _state_at(snapshot, journal, optimizer, known)
+        if later is not None:
+            first, optimizer = snapshot.seq, later
 
     def difference(seq: int) -> str:
         return changes(journal.environment_at(seq), present)
 
-    replay(optimizer, journal.records(first), difference)
-    return optimizer, present, journal.num_good - first
+    num_events = journal.num_good - first
+    replay(optimizer, journal.records(first), difference, num_events, progress)
+    return BroughtBack(optimizer, present, known.classes, num_events)
 
 
-def _modules(journal: JournalReader) -> set[str]:
-    return set(json.loads(journal.meta["modules"]))
+def _start(journal: JournalReader, like: Optimizer | None) -> tuple[Optimizer, State]:
+    """The optimizer as it was when recording began, and what it consists of."""
+    pickled, plain = journal.start
+    if like is None:
+        optimizer = pickles.load(pickled)
+        return optimizer, State.of(optimizer)
+    try:
+        recorded = State.from_bytes(plain)
+    except StateError as error:
+        raise _unreadable(journal, error) from error
+    known = State.of(like)
+    check_likeness(recorded, known, journal.path)
+    if recorded.opaque and (_num_trials(recorded, journal) > 0 or like.num_trials > 0):
+        raise JournalError(
+            "Expected a run that was recorded from its beginning, and an optimizer without trials: "
+            f"{', '.join(recorded.opaque)} cannot be stored as plain data, so that the run has to "
+            f"be done again from the optimizer given. Got {journal.path}, which was begun with "
+            f"{_num_trials(recorded, journal)} trials, and one with {like.num_trials}."
+        )
+    try:
+        # A copy, so that an opening that is refused leaves the caller's as it was.
+        return recorded.onto(deepcopy(like), known.classes), known
+    except StateError as error:
+        raise _unreadable(journal, error) from error
+    except Exception as error:  # Whatever copying an object of the user's raises.
+        raise JournalError(
+            f"Expected an optimizer that can be copied. Got {type(error).__name__}: {error}."
+        ) from error
 
 
-def _environment_of(snapshot: Snapshot, journal: JournalReader) -> Environment:
-    """The present one, of all the modules that a snapshot rests on."""
-    return environment(_modules(journal) | pickles.modules_of(snapshot.optimizer))
+def _state_at(
+    snapshot: Snapshot, journal: JournalReader, optimizer: Optimizer, known: State
+) -> Optimizer | None:
+    """The optimizer at a snapshot; None where it is of no use, and all has to be replayed."""
+    if not 0 < snapshot.seq <= journal.num_good or journal.chain_at(snapshot.seq) != snapshot.chain:
+        return None
+    try:
+        state = State.from_bytes(snapshot.state)
+        if state.opaque or next(differences(state, known), None) is not None:
+            return None
+        return state.onto(optimizer, known.classes)
+    except Exception:  # Whatever stands in the file: the events are what counts.
+        return None
+
+
+def _num_trials(state: State, journal: JournalReader) -> int:
+    number = state.attribute("_num_trials")
+    if type(number) is not int:
+        raise _unreadable(journal, StateError(f"{number!r} trials"))
+    return number
+
+
+def _unreadable(journal: JournalReader, error: StateError) -> JournalError:
+    return JournalError(
+        f"Expected an optimizer that {journal.path} starts with, stored as plain data. Got {error}."
+    )
+
+
+def _writer_of(journal: JournalReader) -> str:
+    """Version and source of the tvbo that wrote a journal last."""
+    found = journal.sessions[-1].environment if journal.sessions else {}
+    version = found.get("tvbo", journal.meta.get("tvbo", "of an unknown version"))
+    source = found.get("source of tvbo")
+    return version if source is None else f"{version} (source {source})"
 
 
 def _write_session(connection: sqlite3.Connection, after: int, present: Environment) -> None:

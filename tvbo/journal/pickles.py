@@ -1,4 +1,4 @@
-"""Optimizers as bytes, and which code those bytes rest on.
+"""Optimizers as bytes.
 
 Reading a pickle runs code. Open only journals that you, or somebody you trust, wrote.
 """
@@ -6,8 +6,6 @@ Reading a pickle runs code. Open only journals that you, or somebody you trust, 
 from __future__ import annotations
 
 import io
-import pickletools
-import zipfile
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,10 +15,6 @@ from tvbo.journal.errors import JournalError
 if TYPE_CHECKING:
     from tvbo.optimizers.base import Optimizer
 
-# In this protocol each class and function stands by its full name in one place.
-PROTOCOL = 2
-
-
 def dump(optimizer: Optimizer) -> bytes:
     """The optimizer without its journal; tensors that share memory go on sharing it.
 
@@ -29,7 +23,7 @@ def dump(optimizer: Optimizer) -> bytes:
     """
     try:
         file = io.BytesIO()
-        torch.save(optimizer, file, pickle_protocol=PROTOCOL)
+        torch.save(optimizer, file)
     except Exception as error:  # Whatever a user's __getstate__ raises.
         raise JournalError(
             "Expected an optimizer whose functions and classes stand at the top of a module, so "
@@ -66,15 +60,3 @@ def _hint(words: str) -> str:
         " GPyTorch keeps such a function for each prior added by register_prior, and for those "
         "given to its periodic, cosine, linear and constant kernels: leave them out."
     )
-
-
-def modules_of(data: bytes) -> set[str]:
-    """Names of the modules whose classes and functions a dump rests on; nothing is run."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        [name] = [name for name in archive.namelist() if name.endswith("data.pkl")]
-        pickled = archive.read(name)
-    return {
-        argument.split(" ")[0]
-        for opcode, argument, _ in pickletools.genops(pickled)
-        if opcode.name == "GLOBAL"
-    }

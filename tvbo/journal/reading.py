@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 from tvbo.journal.environment import Environment
 from tvbo.journal.errors import JournalError
 from tvbo.journal.record import Record, chained
-from tvbo.journal.schema import APPLICATION_ID, EVENT_COLUMNS, VERSION, connect_to_read
+from tvbo.journal.schema import (
+    APPLICATION_ID,
+    EVENT_COLUMNS,
+    TABLES_BEFORE,
+    VERSION,
+    connect_to_read,
+    strange_table,
+)
 from tvbo.journal.snapshot import digest_of
 from tvbo.journal.wal import damage_of_wal
+
+END_OF_DATES = 253_402_300_800
+"""Unix time of the year 10,000."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,7 @@ class Snapshot:
     seq: int
     chain: str
     environment: Environment
-    optimizer: bytes
+    state: bytes
 
 
 class JournalReader:
@@ -48,6 +59,7 @@ class JournalReader:
         path: The journal.
 
     Attributes:
+        version: That of the tables.
         meta: What was written down of the optimizer, by name.
         sessions: When it was open for writing, oldest first.
         damage: What is wrong with the file, in words; None for a whole one.
@@ -60,18 +72,21 @@ class JournalReader:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.damage: str | None = None
-        self._connection = self._connect()
+        self._connection, self.version, damage = open_to_read(self.path)
+        if damage is not None:
+            self._damaged(damage)
         try:
             self._look_for_damage()
             # What is written meanwhile is not seen.
             self._connection.execute("BEGIN")
-            self.meta = dict(self._connection.execute("SELECT name, value FROM meta"))
+            self.meta = self._read_meta()
             self._start, self._start_checksum = self._read_start()
+            self._open_before = self._read_open_before()
             self.sessions = self._read_sessions()
             self.num_good, self.checksum = self._count_good()
         except BaseException as error:
             self._connection.close()
-            unreadable = isinstance(error, sqlite3.DatabaseError | ValueError)
+            unreadable = isinstance(error, sqlite3.Error | ValueError | TypeError)
             if isinstance(error, JournalError) or not unreadable:
                 raise
             raise JournalError(
@@ -85,8 +100,8 @@ class JournalReader:
         self._connection.close()
 
     @property
-    def start(self) -> bytes:
-        """The pickled optimizer as it was when recording began.
+    def start(self) -> tuple[bytes, bytes]:
+        """The optimizer as it was when recording began: pickled, and as plain data.
 
         Raises:
             JournalError: if it is damaged.
@@ -102,24 +117,19 @@ class JournalReader:
         """The newest stored state; None where there is none, or a damaged one."""
         try:
             row = self._connection.execute("SELECT * FROM snapshot").fetchone()
-        except sqlite3.DatabaseError as error:
-            self._damaged(f"its snapshot: {error}")
-            return None
-        if row is None:
-            return None
-        seq, chain, found, data, digest = row
-        try:
-            if digest_of(data) != digest:
-                self._damaged("its snapshot has another checksum")
+            if row is None:
                 return None
-            return Snapshot(seq, chain, dict(json.loads(found)), data)
-        except (TypeError, ValueError) as error:
+            seq, chain, found, data, digest = row
+            if type(seq) is not int or digest_of(data) != digest:
+                raise ValueError("it has another checksum")
+            return Snapshot(seq, chain, _environment(found), data)
+        except (sqlite3.Error, TypeError, ValueError) as error:
             self._damaged(f"its snapshot: {error}")
             return None
 
     def open_before(self) -> list[dict]:
         """Trials that were open when recording began, as far as the start is good."""
-        return [] if self._start is None else json.loads(self.meta.get("open", "[]"))
+        return self._open_before
 
     def records(self, after: int = 0) -> Iterator[tuple[int, Record]]:
         """The good records with their numbers."""
@@ -148,12 +158,6 @@ class JournalReader:
         found = [session for session in self.sessions if session.after < max(seq, 1)]
         return found[-1].environment if found else {}
 
-    def _connect(self) -> sqlite3.Connection:
-        connection, damage = open_to_read(self.path)
-        if damage is not None:
-            self._damaged(damage)
-        return connection
-
     def _look_for_damage(self) -> None:
         if (lost := damage_of_wal(self.path)) is not None:
             self._damaged(lost)
@@ -168,27 +172,51 @@ class JournalReader:
             self._damaged(found)
             self._connection = connect_to_read(self.path, forgiving=True)
 
+    def _read_meta(self) -> dict[str, str]:
+        # A journal has some ten; what has more is none.
+        found = dict(self._connection.execute("SELECT name, value FROM meta LIMIT 100"))
+        if not all(isinstance(word, str) for pair in found.items() for word in pair):
+            raise ValueError("its meta table holds what is no text")
+        return found
+
     def _read_sessions(self) -> list[Session]:
+        sessions: list[Session] = []
+        newest = 0
         try:
-            return [
-                Session(after, dict(json.loads(found)), opened_at)
-                for after, found, opened_at in self._connection.execute("SELECT * FROM sessions")
-            ]
-        except (sqlite3.DatabaseError, TypeError, ValueError) as error:
+            rows = self._connection.execute(
+                "SELECT rowid, after, environment, opened_at FROM sessions ORDER BY rowid"
+            )
+            for number, after, found, opened_at in rows:
+                # In a damaged file the same rows may come again and again.
+                if number <= newest or type(after) is not int or not is_time(opened_at):
+                    raise ValueError(f"session {number} is none")
+                newest = number
+                sessions.append(Session(after, _environment(found), opened_at))
+        except (sqlite3.Error, TypeError, ValueError) as error:
             self._damaged(f"its sessions: {error}")
             return []
+        return sessions
 
-    def _read_start(self) -> tuple[bytes | None, str]:
+    def _read_start(self) -> tuple[tuple[bytes, bytes] | None, str]:
         checksum = self.meta.get("checksum", "")
+        columns = "optimizer, state" if self.version > 1 else "optimizer"
         try:
-            [data] = self._connection.execute("SELECT optimizer FROM start").fetchone()
-        except (sqlite3.DatabaseError, TypeError) as error:
+            blobs = self._connection.execute(f"SELECT {columns} FROM start").fetchone()
+            if start_checksum(blobs, self.meta) != checksum:
+                raise ValueError("it has another checksum")
+        except (sqlite3.Error, TypeError, ValueError) as error:
             self._damaged(f"its start: {error}")
             return None, checksum
-        if not isinstance(data, bytes) or start_checksum(data, self.meta) != checksum:
-            self._damaged("its start has another checksum")
-            return None, checksum
-        return data, checksum
+        return blobs, checksum
+
+    def _read_open_before(self) -> list[dict]:
+        if self._start is None:
+            return []
+        try:
+            return _open_trials(self.meta.get("open", "[]"))
+        except (TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
+            self._damaged(f"its trials from before: {type(error).__name__}: {error}")
+            return []
 
     def _count_good(self) -> tuple[int, str]:
         good, checksum, self._last_written_at = 0, self._start_checksum, None
@@ -198,8 +226,10 @@ class JournalReader:
                 if seq != good + 1 or chained(checksum, seq, row) != found:
                     self._damaged(f"record {good + 1} has another checksum")
                     break
-                good, checksum, self._last_written_at = seq, found, written_at
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                Record.from_row(row)
+                good, checksum = seq, found
+                self._last_written_at = written_at if is_time(written_at) else None
+        except (sqlite3.Error, ValueError) as error:
             self._damaged(f"record {good + 1}: {error}")
         return good, checksum
 
@@ -220,12 +250,12 @@ def check_is_journal(path: Path) -> None:
     Raises:
         JournalError: saying what it is instead.
     """
-    connection, _ = open_to_read(path)
+    connection, _, _ = open_to_read(path)
     connection.close()
 
 
-def open_to_read(path: Path) -> tuple[sqlite3.Connection, str | None]:
-    """A connection, and what is wrong with the file, if SQLite sees something at once.
+def open_to_read(path: Path) -> tuple[sqlite3.Connection, int, str | None]:
+    """A connection, the version of the tables, and what SQLite at once sees wrong with the file.
 
     Raises:
         JournalError: as :func:`check_is_journal`.
@@ -241,15 +271,19 @@ def open_to_read(path: Path) -> tuple[sqlite3.Connection, str | None]:
         except sqlite3.DatabaseError as error:
             damage = str(error)
             connection = connect_to_read(path, forgiving=True)
-        _check_kind(path, connection)
+        try:
+            version = _check_kind(path, connection)
+        except BaseException:
+            connection.close()
+            raise
     except sqlite3.DatabaseError as error:
         raise JournalError(
             f"Expected a journal. Got {path}, which is no journal of tvbo: {error}."
         ) from error
-    return connection, damage
+    return connection, version, damage
 
 
-def _check_kind(path: Path, connection: sqlite3.Connection) -> None:
+def _check_kind(path: Path, connection: sqlite3.Connection) -> int:
     [application] = connection.execute("PRAGMA application_id").fetchone()
     [version] = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
@@ -259,14 +293,60 @@ def _check_kind(path: Path, connection: sqlite3.Connection) -> None:
             f"Expected a journal with tables of version {VERSION}. Got {path}, of version "
             f"{version}, which a newer tvbo wrote: open it with that one."
         )
-    if version < VERSION:
+    if version != VERSION and version not in TABLES_BEFORE:
         raise JournalError(
             f"Expected a journal with tables of version {VERSION}. Got {path}, of version "
             f"{version}. Journals are not migrated: open it with the tvbo that wrote it."
         )
+    if (strange := strange_table(connection, version)) is not None:
+        raise JournalError(
+            f"Expected the tables of a journal and nothing else. Got {path} with {strange}."
+        )
+    return version
 
 
-def start_checksum(data: bytes, meta: dict[str, str]) -> str:
+def start_checksum(blobs: Sequence[bytes], meta: dict[str, str]) -> str:
     """Checksum of what a journal starts with: the first link of the chain."""
     known = sorted((name, value) for name, value in meta.items() if name != "checksum")
-    return chained(digest_of(data), 0, known)
+    return chained("".join(map(digest_of, blobs)), 0, known)
+
+
+def _open_trials(text: str) -> list[dict]:
+    """The trials that were open when recording began, from JSON.
+
+    Raises:
+        KeyError, OverflowError, RecursionError, TypeError, ValueError: if the text is another.
+    """
+    trials = []
+    for row in json.loads(text):
+        trial = {
+            "trial": row["trial"],
+            "t": float(row["t"]),
+            "X": [float(x) for x in row["X"]],
+            "context": [float(z) for z in row["context"] or ()],
+        }
+        numbers = (trial["t"], *trial["X"], *trial["context"])
+        if type(trial["trial"]) is not int or not all(map(isfinite, numbers)):
+            raise ValueError(f"Expected the number of a trial and finite numbers. Got {row}.")
+        trials.append(trial)
+    return trials
+
+
+def is_time(value: object) -> bool:
+    """Whether a value is a time of Unix that a date can be given for."""
+    return type(value) in (int, float) and 0 <= value < END_OF_DATES
+
+
+def _environment(text: object) -> Environment:
+    """Names and versions, from JSON.
+
+    Raises:
+        ValueError: if it is something else.
+    """
+    try:
+        found = json.loads(text)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"no environment: {error}") from error
+    if type(found) is not dict or not all(isinstance(word, str) for word in found.values()):
+        raise ValueError("its environment is no table of words")
+    return found

@@ -7,6 +7,8 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf, isfinite, isnan
+from typing import get_args
 
 from torch import Generator, Tensor
 
@@ -91,23 +93,43 @@ class Record:
 
     @classmethod
     def from_row(cls, row: Sequence) -> Record:
-        """The record that :meth:`to_row` gave."""
+        """The record that :meth:`to_row` gave.
+
+        Raises:
+            ValueError: if the row is none that it gives, naming the column.
+        """
         kind, trial_id, X, t, context, informative, gain, skipped, Y, Yvar, reason, fit, state = row
-        return cls(
+        opens, tells, refits = kind in ("ask", "attach"), kind == "tell", kind == "refit"
+        _check("kind", kind, kind in get_args(Kind))
+        _check("trial_id", trial_id, trial_id is None if refits else _is_count(trial_id))
+        _check("informative", informative, informative in (0, 1))
+        _check("skipped", skipped, skipped in (0, 1))
+        _check("reason", reason, isinstance(reason, str))
+        _check("fit", fit, is_fit(fit) if refits else fit is None)
+        _check("generator", state, isinstance(state, str) if kind == "ask" else state is None)
+        record = cls(
             kind=kind,
             trial_id=trial_id,
-            X=_unpack(X),
-            t=_first(_unpack(t)),
-            context=_unpack(context),
+            X=_unpack("X", X),
+            t=_unpack_one("t", t),
+            context=_unpack("context", context),
             informative=bool(informative),
-            information_gain=_first(_unpack(gain)),
+            information_gain=_unpack_one("information_gain", gain),
             skipped=bool(skipped),
-            Y=_first(_unpack(Y)),
-            Yvar=_first(_unpack(Yvar)),
+            Y=_unpack_one("Y", Y),
+            Yvar=_unpack_one("Yvar", Yvar),
             reason=reason,
             fit=fit,
             generator=state,
         )
+        for name, values in (("X", record.X), ("t", _one(record.t))):
+            _check(name, values, (values is not None) == opens and all(map(isfinite, values or ())))
+        values = record.context or ()
+        _check("context", values, (opens or not values) and all(map(isfinite, values)))
+        _check("information_gain", gain, gain is None or not isnan(record.information_gain))
+        _check("Y", record.Y, (Y is not None) == tells and (not tells or isfinite(record.Y)))
+        _check("Yvar", record.Yvar, Yvar is None or (tells and 0 <= record.Yvar < inf))
+        return record
 
     def __str__(self) -> str:
         if self.kind == "refit":
@@ -148,13 +170,38 @@ def _one(value: float | None) -> tuple[float] | None:
     return None if value is None else (value,)
 
 
-def _first(values: tuple[float, ...] | None) -> float | None:
-    return None if values is None else values[0]
-
-
 def _pack(values: Sequence[float] | None) -> bytes | None:
     return None if values is None else struct.pack(f"<{len(values)}d", *values)
 
 
-def _unpack(data: bytes | None) -> tuple[float, ...] | None:
-    return None if data is None else struct.unpack(f"<{len(data) // 8}d", data)
+def _unpack(name: str, data: object) -> tuple[float, ...] | None:
+    if data is None:
+        return None
+    _check(name, data, isinstance(data, bytes) and len(data) > 0 and len(data) % 8 == 0)
+    return struct.unpack(f"<{len(data) // 8}d", data)
+
+
+def _unpack_one(name: str, data: object) -> float | None:
+    values = _unpack(name, data)
+    _check(name, values, values is None or len(values) == 1)
+    return None if values is None else values[0]
+
+
+def is_fit(text: object) -> bool:
+    """Whether a text says what a refit learned: numbers by name."""
+    try:
+        found = json.loads(text)
+        numbers = [value for values in found.values() for value in values]
+        return all(type(value) in (int, float) and abs(float(value)) <= inf for value in numbers)
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        return False
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _check(name: str, value: object, good: bool) -> None:
+    if not good:
+        words = repr(value)
+        raise ValueError(f"its {name} is {words if len(words) <= 60 else words[:57] + '...'}")

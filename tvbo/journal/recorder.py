@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from botorch.exceptions.errors import InputDataError
+from torch import Tensor
 
 from tvbo.journal.errors import JournalError
 from tvbo.journal.lock import Lock
@@ -82,6 +83,10 @@ class JournalRecorder:
                 "problem and its noise a generator of their own, and go on with "
                 f"Optimizer.open({str(self.path)!r})."
             )
+
+    def agreed(self, X: Tensor) -> Tensor:
+        """The action as it was chosen."""
+        return X
 
     def _check_open(self) -> None:
         if self._ended is not None:

@@ -6,8 +6,8 @@ import os
 import sqlite3
 from pathlib import Path
 
-VERSION = 1
-"""Of the tables below. A journal of another version is refused."""
+VERSION = 2
+"""Of the tables below. A journal of version 1 can be read, but not opened."""
 
 APPLICATION_ID = 0x7476626F
 """What SQLite files say of their program: "tvbo" in ASCII."""
@@ -21,10 +21,20 @@ TABLES = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     f"CREATE TABLE events (seq INTEGER PRIMARY KEY, {EVENT_COLUMNS}, written_at REAL, checksum)",
     "CREATE TABLE sessions (after INTEGER NOT NULL, environment TEXT NOT NULL, opened_at REAL)",
-    "CREATE TABLE start (optimizer BLOB NOT NULL, checksum TEXT NOT NULL)",
-    "CREATE TABLE snapshot "
-    "(seq INTEGER, chain TEXT, environment TEXT, optimizer BLOB, digest TEXT)",
+    # As a pickle, for whoever trusts the file, and as plain data.
+    "CREATE TABLE start (optimizer BLOB NOT NULL, state BLOB NOT NULL, checksum TEXT NOT NULL)",
+    "CREATE TABLE snapshot (seq INTEGER, chain TEXT, environment TEXT, state BLOB, digest TEXT)",
 )
+
+TABLES_BEFORE = {
+    1: (
+        *TABLES[:3],
+        "CREATE TABLE start (optimizer BLOB NOT NULL, checksum TEXT NOT NULL)",
+        "CREATE TABLE snapshot "
+        "(seq INTEGER, chain TEXT, environment TEXT, optimizer BLOB, digest TEXT)",
+    )
+}
+"""Those of older versions."""
 
 
 PAGES_BESIDE = 32
@@ -77,6 +87,29 @@ def connect_to_read(path: Path, forgiving: bool = False) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def strange_table(connection: sqlite3.Connection, version: int) -> str | None:
+    """What the schema has that a journal's has not, in words; None for that of a journal.
+
+    Nothing but these tables is read, since a view, a trigger or a computed column could keep
+    whoever reads it busy for ever. Looking at the schema itself evaluates none of them.
+    """
+    expected = set(TABLES_BEFORE.get(version, TABLES))
+    found = set()
+    # More rows than expected need not be read: one of them is strange.
+    rows = connection.execute(
+        "SELECT type, name, sql FROM sqlite_master LIMIT ?", (len(expected) + 2,)
+    )
+    for kind, name, sql in rows:
+        if (kind, name, sql) == ("index", "sqlite_autoindex_meta_1", None):
+            continue
+        if kind != "table" or sql not in expected:
+            return f"{kind} {name}"
+        found.add(sql)
+    if missing := expected - found:
+        return f"no {min(missing).split(' (')[0].removeprefix('CREATE ').lower()}"
+    return None
 
 
 def _has_unmerged_pages(path: Path) -> bool:

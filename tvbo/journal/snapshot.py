@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tvbo.journal import pickles
-from tvbo.journal.environment import environment
+from tvbo.journal.state import State
 
 if TYPE_CHECKING:
     from tvbo.optimizers.base import Optimizer
@@ -25,21 +25,26 @@ LARGEST = 2**29
 
 
 class Snapshots:
-    """Stores the state of an optimizer from time to time, the newest one only.
+    """Stores the state of an optimizer from time to time, the newest one only, as plain data.
 
     A snapshot is a short cut and never more than that: it is used only where versions and code are
-    those it was made with, and everything can be replayed without it.
+    those it was made with, and everything can be replayed without it. So none is stored once the
+    optimizer holds what has no plain form, such as objects of the user's own class that the
+    optimizer did not hold when recording began.
 
     Args:
         present: The environment when the journal was opened: of the code in memory, whatever
             becomes of its files meanwhile.
-        modules: The modules that it covers.
+        classes: Full names of the classes that the optimizer held when recording began.
         seq: Number of events at the newest snapshot, or at the start.
+
+    Attributes:
+        refused: Why none is stored any more; None as long as they are.
     """
 
-    def __init__(self, present: dict[str, str], modules: set[str], seq: int):
-        self._environment = present
-        self._modules = modules
+    def __init__(self, present: dict[str, str], classes: Iterable[str], seq: int):
+        self._environment = json.dumps(present)
+        self._classes = frozenset(classes)
         self._seq = seq
         self._wait = EVERY
         self.refused: str | None = None
@@ -66,19 +71,19 @@ class Snapshots:
             return
         self._seq = seq
         try:
-            data = pickles.dump(optimizer)
-            self._wait = max(EVERY, len(data) // BYTES_PER_EVENT)
-            if len(data) > LARGEST:
+            state = State.of(optimizer)
+            if unreadable := state.unreadable(self._classes):
+                self.refused = f"no plain form of {', '.join(unreadable)}"
                 return
-            used = pickles.modules_of(data)
-            if not used <= self._modules:
-                self._modules |= used
-                self._environment = environment(self._modules) | self._environment
+            data = state.to_bytes()
         except Exception as error:
             # The event before it is written, and is what counts.
             self.refused = str(error)
             return
-        row = (seq, chain, json.dumps(self._environment), data, digest_of(data))
+        self._wait = max(EVERY, len(data) // BYTES_PER_EVENT)
+        if len(data) > LARGEST:
+            return
+        row = (seq, chain, self._environment, data, digest_of(data))
         try:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DELETE FROM snapshot")
@@ -94,5 +99,5 @@ class Snapshots:
 
 
 def digest_of(data: bytes) -> str:
-    """Checksum of a pickled optimizer."""
+    """Checksum of a stored state."""
     return hashlib.sha256(data).hexdigest()

@@ -66,7 +66,7 @@ def _begun(row: dict) -> dict[str, object]:
     """The row of a trial that :func:`as_json` wrote."""
     found = {"trial": row["trial"], "how": "before", "t": row["t"]}
     found |= {f"action_{i}": x for i, x in enumerate(row["X"])}
-    found |= {f"context_{i}": z for i, z in enumerate(row["context"] or ())}
+    found |= {f"context_{i}": z for i, z in enumerate(row["context"])}
     return found | {"state": "open", "reason": ""}
 
 

@@ -25,8 +25,9 @@ from tvbo.randomness import default_generator
 class Optimizer(Durable, ABC):
     """Ask for an action, tell its outcome; outcomes in any order, any time later.
 
-    A trial is open from the ask until it is told, fails or expires. An optimizer is not made for
-    several threads at a time: call it from one, as :func:`tvbo.feedback.run_async` does.
+    A trial is open from the ask until it is told, fails or expires. An optimizer takes one call at
+    a time: from one thread, as :func:`tvbo.feedback.run_async` does, or from several in turn. A
+    call from another thread while one is under way is refused with a ``RuntimeError``.
 
     Args:
         domain: The set of actions.
@@ -115,7 +116,7 @@ class Optimizer(Durable, ABC):
             )
         context = self._check_context(context)
         with self._guarded():
-            X = self._choose(round_number, t, context)
+            X = self._agreed(self._choose(round_number, t, context))
             trial = self._judge(self._new_trial(X, t, context))
             with self._recorded(*self._refits(), Event("ask", trial)):
                 self._num_asked = round_number

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from torch import Tensor
+
 from tvbo.optimizers.trial import Trial
 
 Kind = Literal["ask", "attach", "tell", "fail", "expire", "refit"]
@@ -39,6 +41,12 @@ class Recorder(Protocol):
         """Raise if the optimizer can no longer be trusted, or the record was closed.
 
         Called before an event draws from the generator, which nobody else may have used.
+        """
+
+    def agreed(self, X: Tensor) -> Tensor:
+        """The action to take, ``1 x d``, where ``X`` was chosen.
+
+        A replay takes the one recorded, where both differ by rounding only.
         """
 
     def entry(self, *events: Event) -> AbstractContextManager[None]:

@@ -117,6 +117,10 @@ class SeparateContexts(Optimizer):
         inner = self._inner[trial.id]
         if inner.skipped:
             del self._inner[trial.id]
+        elif not torch.equal(inner.X, trial.X):
+            # A replay took the recorded action, which differs by rounding; so does its own loop.
+            inner = self._inner[trial.id] = replace(inner, X=trial.X)
+            self.loop(trial.context)._open[inner.id] = inner
         return replace(inner, id=trial.id, context=trial.context)
 
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:

@@ -208,8 +208,11 @@ class BPEDelay(Optimizer):
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
         if round_number == self._round.first + self.plan.length:
             self._turn(round_number)
-        self._chosen = self._region.choose(self.generator)
-        return self._chosen
+        return self._region.choose(self.generator)
+
+    def _judge(self, trial: Trial) -> Trial:
+        self._chosen = trial.X
+        return trial
 
     def _open_trial(self, trial: Trial) -> Trial:
         # Only now: an ask that broke half-way was none. One that is attached is not the round's.
