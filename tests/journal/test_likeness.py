@@ -9,10 +9,9 @@ from gpytorch.kernels import MaternKernel
 
 from tvbo import recipes
 from tvbo.acquisition import Choices
-from tvbo.journal import JournalError
-from tvbo.journal import likeness
-from tvbo.optimizers import Optimizer
+from tvbo.journal import JournalError, likeness
 from tvbo.journal.state import State
+from tvbo.optimizers import Optimizer
 from tvbo.optimizers.random_search import RandomSearch
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from math import isclose
 from collections.abc import Iterator
+from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,9 +148,7 @@ class _Comparison:
         if differ:
             yield self._difference(name, one, two)
 
-    def _sequences(
-        self, name: str, mine: list[Value], other: list[Value]
-    ) -> Iterator[Difference]:
+    def _sequences(self, name: str, mine: list[Value], other: list[Value]) -> Iterator[Difference]:
         for i, pair in enumerate(zip(mine, other, strict=False)):
             yield from self._values(f"{name}[{i}]", *pair)
 

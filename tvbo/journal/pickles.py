@@ -15,6 +15,7 @@ from tvbo.journal.errors import JournalError
 if TYPE_CHECKING:
     from tvbo.optimizers.base import Optimizer
 
+
 def dump(optimizer: Optimizer) -> bytes:
     """The optimizer without its journal; tensors that share memory go on sharing it.
 

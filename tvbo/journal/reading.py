@@ -27,6 +27,10 @@ END_OF_DATES = 253_402_300_800
 """Unix time of the year 10,000."""
 
 
+LONGEST_WORDS = 2_000
+"""Letters of a description of an optimizer."""
+
+
 @dataclass(frozen=True)
 class Session:
     """A time during which a journal was open for writing.
@@ -135,10 +139,10 @@ class JournalReader:
         """The good records with their numbers."""
         # In a damaged file, a search may lead elsewhere than reading in order did.
         for seq, *values in self._rows(after if self.damage is None else 0):
+            if seq > self.num_good:
+                return
             if seq > after:
                 yield seq, Record.from_row(values[:-2])
-            if seq == self.num_good:
-                return
 
     def written_at(self) -> float | None:
         """When the last good record was written, in seconds of Unix time; None without records."""
@@ -177,6 +181,8 @@ class JournalReader:
         found = dict(self._connection.execute("SELECT name, value FROM meta LIMIT 100"))
         if not all(isinstance(word, str) for pair in found.items() for word in pair):
             raise ValueError("its meta table holds what is no text")
+        if any(len(value) > LONGEST_WORDS for name, value in found.items() if name != "open"):
+            raise ValueError("its meta table holds texts that are no description")
         return found
 
     def _read_sessions(self) -> list[Session]:

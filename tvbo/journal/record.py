@@ -14,6 +14,9 @@ from torch import Generator, Tensor
 
 from tvbo.optimizers.events import Event, Kind
 
+LONGEST_WORDS = 1_000
+"""Letters of an event in words; what is longer is cut."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -133,7 +136,7 @@ class Record:
 
     def __str__(self) -> str:
         if self.kind == "refit":
-            return f"refit that learned {self.fit}"
+            return f"refit that learned {self.fit}"[:LONGEST_WORDS]
         words = f"{self.kind} of trial {self.trial_id}"
         if self.X is not None:
             words += f", X={list(self.X)}, t={self.t!r}"
@@ -143,7 +146,8 @@ class Record:
             words += f", Y={self.Y!r}" + ("" if self.Yvar is None else f", Yvar={self.Yvar!r}")
         if self.skipped:
             words += ", skipped"
-        return words + (f" ({self.reason})" if self.reason else "")
+        words += f" ({self.reason})" if self.reason else ""
+        return words if len(words) <= LONGEST_WORDS else words[: LONGEST_WORDS - 3] + "..."
 
 
 def chained(checksum: str, seq: int, row: Sequence) -> str:

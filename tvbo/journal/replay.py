@@ -91,9 +91,7 @@ class Comparison:
         for event in events:
             came = Record.of(event, self._optimizer.generator)
             if not self._ahead:
-                raise JournalError(
-                    f"Expected the end of the journal. Got {came}. {ADVICE}"
-                )
+                raise JournalError(f"Expected the end of the journal. Got {came}. {ADVICE}")
             seq, expected = self._ahead.popleft()
             if not _agree(expected, came):
                 raise JournalError(self._words(seq, expected, came))
@@ -143,7 +141,9 @@ def _same_fit(recorded: str, came: str) -> bool:
     one, two = json.loads(recorded), json.loads(came)
     return one.keys() == two.keys() and all(
         len(one[name]) == len(two[name])
-        and all(isclose(*pair, rel_tol=TOLERANCE) for pair in zip(one[name], two[name], strict=True))
+        and all(
+            isclose(*pair, rel_tol=TOLERANCE) for pair in zip(one[name], two[name], strict=True)
+        )
         for name in one
     )
 

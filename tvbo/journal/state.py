@@ -290,7 +290,9 @@ class _Reader:
             case {"method": name, "of": owner}:
                 bound = isinstance(beside, MethodType)
                 function = self._function(name, beside.__func__ if bound else MISSING)
-                return MethodType(function, self.value(owner, beside.__self__ if bound else MISSING))
+                return MethodType(
+                    function, self.value(owner, beside.__self__ if bound else MISSING)
+                )
             case {"opaque": name}:
                 if full_name(type(beside)) != name:
                     raise StateError(f"{name}, which has no plain form, stands at another place")

@@ -33,7 +33,7 @@ ONE_AT_A_TIME = (
 """Methods of an optimizer that no two threads may be in at a time."""
 
 
-class Turn:
+class CallGuard:
     """Says who is calling an optimizer; one thread at a time, which may call again from within."""
 
     def __init__(self):
@@ -41,7 +41,7 @@ class Turn:
         self._held_by = ""
 
     @contextmanager
-    def take(self, call: str) -> Iterator[None]:
+    def enter(self, call: str) -> Iterator[None]:
         """Around a call.
 
         Raises:
@@ -66,11 +66,11 @@ def one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of an optimizer that refuses to run while another thread is in one."""
 
     @wraps(method)
-    def taking_turns(self: Durable, *arguments: Any, **given: Any) -> Any:
-        with self._turn.take(method.__name__):
+    def guarded(self: Durable, *arguments: Any, **given: Any) -> Any:
+        with self._call_guard.enter(method.__name__):
             return method(self, *arguments, **given)
 
-    return taking_turns
+    return guarded
 
 
 class Durable:
@@ -81,12 +81,12 @@ class Durable:
     """
 
     _recorder: Recorder | None = None
-    _turn: Turn
+    _call_guard: CallGuard
 
     def __new__(cls, *_: object, **__: object) -> Self:
-        """Each optimizer, copied and unpickled ones too, has a turn of its own."""
+        """Each optimizer, copied and unpickled ones too, has a guard of its own."""
         made = super().__new__(cls)
-        made._turn = Turn()
+        made._call_guard = CallGuard()
         return made
 
     def __init_subclass__(cls, **given: Any):
@@ -170,7 +170,7 @@ class Durable:
         state = self.__dict__.copy()
         # A file that is open here only, and a lock.
         state.pop("_recorder", None)
-        state.pop("_turn", None)
+        state.pop("_call_guard", None)
         return state
 
     def _agreed(self, X: Tensor) -> Tensor:
