@@ -1,4 +1,6 @@
+import contextlib
 import math
+import sqlite3
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -8,6 +10,10 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
+from tvbo.journal.reading import start_checksum
+from tvbo.journal.record import chained
+from tvbo.journal.schema import EVENT_COLUMNS
+from tvbo.journal.snapshot import digest_of
 from tvbo.optimizers import Optimizer, RefitEvery
 
 ARMS = torch.linspace(0, 1, 20, dtype=torch.float64).unsqueeze(-1)
@@ -77,6 +83,39 @@ def play(optimizer: Optimizer, steps: int) -> list[tuple]:
 
 def outcome(trial) -> float:
     return torch.sin(5 * trial.X.sum()).item() + 0.1 * math.cos(7 * trial.id)
+
+
+def rewrite(path, statement, *values) -> None:
+    """Change a journal, and make its checksums right again as far as they can be."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute(statement, values)
+        blobs = connection.execute("SELECT optimizer, state FROM start").fetchone()
+        meta = dict(connection.execute("SELECT name, value FROM meta"))
+        checksum = "none"
+        with contextlib.suppress(TypeError):
+            checksum = start_checksum(blobs, meta)
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'checksum'", (checksum,))
+        rows = connection.execute(f"SELECT seq, {EVENT_COLUMNS} FROM events ORDER BY seq")
+        for seq, *row in rows.fetchall():
+            checksum = chained(checksum, seq, row)
+            connection.execute("UPDATE events SET checksum = ? WHERE seq = ?", (checksum, seq))
+        if "SET chain" not in statement:
+            connection.execute(
+                "UPDATE snapshot SET chain = (SELECT checksum FROM events e WHERE e.seq = snapshot.seq)"
+            )
+        [data] = connection.execute("SELECT state FROM snapshot").fetchone() or [None]
+        if isinstance(data, bytes):
+            connection.execute("UPDATE snapshot SET digest = ?", (digest_of(data),))
+    except sqlite3.IntegrityError:
+        pytest.skip("SQLite itself refuses this value in this column")
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def forge() -> Callable[..., None]:
+    return rewrite
 
 
 @pytest.fixture(params=MAKERS)

@@ -1,19 +1,21 @@
 """Journals that somebody wrote by hand, with every checksum right."""
 
-import contextlib
+import io
 import math
+import pickle
 import sqlite3
 import struct
+import time
 import warnings
+from pathlib import Path
 
 import pytest
+import torch
 
 from tvbo.cli import main
 from tvbo.journal import JournalError
-from tvbo.journal.reading import start_checksum
-from tvbo.journal.record import chained
 from tvbo.journal.schema import EVENT_COLUMNS
-from tvbo.journal.snapshot import digest_of
+from tvbo.journal.state import State, StateError
 from tvbo.optimizers import Optimizer
 
 
@@ -54,48 +56,197 @@ COLUMNS = {
 }
 
 
-def forge(path, statement, *values) -> None:
-    """Change a journal, and make its checksums right again as far as they can be."""
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
-        connection.execute(statement, values)
-        blobs = connection.execute("SELECT optimizer, state FROM start").fetchone()
-        meta = dict(connection.execute("SELECT name, value FROM meta"))
-        checksum = "none"
-        with contextlib.suppress(TypeError):
-            checksum = start_checksum(blobs, meta)
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'checksum'", (checksum,))
-        rows = connection.execute(f"SELECT seq, {EVENT_COLUMNS} FROM events ORDER BY seq")
-        for seq, *row in rows.fetchall():
-            checksum = chained(checksum, seq, row)
-            connection.execute("UPDATE events SET checksum = ? WHERE seq = ?", (checksum, seq))
-        [data] = connection.execute("SELECT state FROM snapshot").fetchone() or [None]
-        if isinstance(data, bytes):
-            connection.execute("UPDATE snapshot SET digest = ?", (digest_of(data),))
-    except sqlite3.IntegrityError:
-        pytest.skip("SQLite itself refuses this value in this column")
-    finally:
-        connection.close()
+def read(path, make, plot=False) -> list[str]:
+    """Do all that can be done with a journal; gives what was said of it.
 
-
-def use(path, make) -> list[str]:
-    """Do all that can be done with a journal; gives what was said of it."""
+    Whatever else is raised than a JournalError, or by a command than its exit code, passes through.
+    """
     said = []
     ways = [{"like": make()}, {"like": make(), "read_only": True}, {}, {"read_only": True}]
+    out = path.with_name("out")
+    commands = [["show"], ["export", "--csv", f"{out}.csv"]]
+    if plot:
+        commands.append(["plot", "--out", f"{out}.png"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for way in ways:
             try:
-                Optimizer.open(path, progress=False, **way)._recorder_of_test = None
+                Optimizer.open(path, progress=False, **way).close()
             except JournalError as error:
                 said.append(str(error))
-        out = path.parent / "out"
-        for command in (
-            ["show"],
-            ["export", "--csv", f"{out}.csv"],
-            ["plot", "--out", f"{out}.png"],
-        ):
+        for name, *options in commands:
             with pytest.raises(SystemExit) as stop:
-                main(["runs", command[0], str(path), *command[1:]])
-            assert stop.value.code in (0, 2), command
+                main(["runs", name, str(path), *options])
+            assert stop.value.code in (0, 2), name
     return said
+
+
+@pytest.fixture
+def forged(recorded, play, make_random, forge):
+    """A journal of 20 events with a snapshot after the 12th, changed by a statement."""
+
+    def write(statement, *values):
+        run = recorded(12, close=True)
+        optimizer = Optimizer.open(run, like=make_random())
+        play(optimizer, 8)
+        optimizer._recorder._end("that is dead")
+        forge(run, statement, *values)
+        return run
+
+    return write
+
+
+PLACES = [(table, column) for table, columns in COLUMNS.items() for column in columns]
+
+
+@pytest.mark.parametrize("number", range(2 * len(PLACES)))
+def test_odd_values(forged, make_random, number):
+    """Two for each column; which, changes from column to column, so that all have their turn."""
+    table, column = PLACES[number % len(PLACES)]
+    value = ODD[(7 * number) % len(ODD)]
+    where = {"events": "WHERE seq = 3", "meta": "WHERE name = 'columns'"}.get(table, "")
+    read(forged(f"UPDATE {table} SET {column} = ? {where}", value), make_random)
+
+
+@pytest.mark.parametrize("column", ["t", "Y", "X", "Yvar"])
+def test_plots_of_huge_numbers(forged, make_random, column):
+    record = {"t": 1, "X": 1}.get(column, 4)
+    run = forged(f"UPDATE events SET {column} = ? WHERE seq = {record}", packed(1.7e308))
+    read(run, make_random, plot=True)
+
+
+@pytest.mark.parametrize("column", EVENT_COLUMNS.split(", "))
+@pytest.mark.parametrize("value", [-1, b"\xff" * 7], ids=["int", "cut"])
+def test_a_column_of_the_wrong_type_is_named(forged, make_random, column, value):
+    run = forged(f"UPDATE events SET {column} = ? WHERE seq = 4", value)
+    with pytest.raises(JournalError, match=f"record 4: its {column} is .*first 3 records are good"):
+        Optimizer.open(run, like=make_random())
+
+
+@pytest.mark.parametrize("name", ["open", "domain", "tvbo"])
+@pytest.mark.parametrize("value", ["word", "[" * 100_000, '[{"trial": 1}]', b"\xff"])
+def test_odd_descriptions(forged, make_random, name, value):
+    run = forged("UPDATE meta SET value = ? WHERE name = ?", value, name)
+    said = read(run, make_random)
+    assert not said or "damaged" in said[0]
+
+
+def test_a_huge_outcome_is_refused_in_words_or_taken(forge, make_streaming, run):
+    """A journal may hold an outcome that is refused by now."""
+    optimizer = make_streaming()
+    optimizer.record(run)
+    optimizer.tell(optimizer.ask(), 0.5)
+    optimizer.close()
+    forge(run, "UPDATE events SET Y = ? WHERE seq = 2", packed(1.7e308))
+    said = read(run, make_streaming)
+    assert all("event" in words for words in said)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        [
+            "ALTER TABLE events RENAME TO others",
+            "CREATE VIEW events AS WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 "
+            "FROM n) SELECT others.* FROM others, n",
+        ],
+        ["ALTER TABLE meta ADD COLUMN more AS (hex(zeroblob(900000000)))"],
+        ["CREATE TRIGGER more AFTER INSERT ON sessions BEGIN DELETE FROM events; END"],
+        ["CREATE TABLE more (x)"],
+        ["DROP TABLE snapshot"],
+    ],
+    ids=["view", "computed", "trigger", "more", "less"],
+)
+def test_only_plain_tables_are_read(recorded, make_random, capsys, statements):
+    run = recorded(8)
+    connection = sqlite3.connect(run, isolation_level=None)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+    started = time.monotonic()
+    for given in ({}, {"like": make_random()}, {"read_only": True}):
+        with pytest.raises(JournalError, match="Expected the tables of a journal and nothing else"):
+            Optimizer.open(run, **given)
+    with pytest.raises(SystemExit) as stop:
+        main(["runs", "show", str(run)])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert time.monotonic() - started < 30
+
+
+class Touch:
+    """Pickled, a command that makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_with_like_nothing_is_unpickled(recorded, make_random, play, tmp_path, forge, read_only):
+    run, touched = recorded(12), tmp_path / "touched"
+    forge(run, "UPDATE start SET optimizer = ?", pickle.dumps(Touch(touched)))
+    whole = make_random()
+    play(whole, 12)
+    optimizer = Optimizer.open(run, like=make_random(), read_only=read_only)
+    assert play(optimizer, 8) == play(whole, 8)
+    assert not touched.exists()
+
+
+@pytest.mark.parametrize("part", ["start", "snapshot"])
+def test_a_state_that_is_a_pickle_is_not_run(forged, make_random, tmp_path, part):
+    touched = tmp_path / "touched"
+    file = io.BytesIO()
+    torch.save(Touch(touched), file)
+    run = forged(f"UPDATE {part} SET state = ?", file.getvalue())
+    if part == "start":
+        with pytest.raises(JournalError, match="stored as plain data. Got UnpicklingError"):
+            Optimizer.open(run, like=make_random())
+    else:
+        Optimizer.open(run, like=make_random())
+    assert not touched.exists()
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"object": "subprocess.Popen", "state": {}},
+        {"function": "os.system"},
+        {"class": "subprocess.Popen"},
+        {"method": "tvbo.optimizers.durable.Durable.record", "of": [0]},
+        {"opaque": "subprocess.Popen", "words": ""},
+        {"partial": [[1], [1], [1]]},
+        {"tuple": "itself"},
+        {"list": [[10**9], [-1], ["x"], {}]},
+        {"Tensor": -1, "requires_grad": False},
+        {"Generator": 0, "seed": 0},
+        {"unheard_of": 0},
+        {},
+    ],
+    ids=lambda node: next(iter(node), "empty"),
+)
+def test_a_state_names_only_what_is_known(make_random, node):
+    state = State.of(make_random())
+    if node == {"tuple": "itself"}:
+        node = {"tuple": [[len(state.nodes)]]}
+    nodes = [*state.nodes, node]
+    nodes[0]["state"]["more"] = [len(nodes) - 1]
+    forged = State(state.root, nodes, state.tensors)
+    with pytest.raises(StateError):
+        State.from_bytes(forged.to_bytes()).onto(make_random(), state.classes)
+
+
+def test_a_state_of_another_class_is_refused(make_random, make_streaming):
+    other = State.of(make_streaming())
+    with pytest.raises(StateError, match="a GPOptimizer instead of a RandomSearch"):
+        other.onto(make_random(), other.classes)
+
+
+def test_properties_are_passed_by(make_random):
+    """Attributes are set where they are kept, not by what a class does when they are set."""
+    state = State.of(make_random())
+    state.nodes[0]["state"]["model_size"] = 7
+    made = state.onto(make_random(), state.classes)
+    assert made.model_size == 0

@@ -6,10 +6,11 @@ import sqlite3
 import pytest
 import torch
 
-from tvbo.journal import DamagedJournalWarning, JournalError, environment, opening
+from tvbo.journal import DamagedJournalWarning, JournalError, environment, opening, replay
 from tvbo.journal.reading import JournalReader
 from tvbo.optimizers import GPOptimizer, Optimizer
 from tvbo.optimizers.random_search import RandomSearch
+from tvbo.retention import Refusal, Retention
 
 
 def state(optimizer):
@@ -217,6 +218,137 @@ def test_a_lambda_is_refused(run, make_streaming):
 def test_like_another_of_the_same_making(recorded, make_streaming):
     run = recorded(12, make_streaming)
     assert Optimizer.open(run, like=make_streaming()).model_size == 5
+
+
+@pytest.fixture
+def pickled_start_is_gone(forge):
+    """Overwrites the pickle in a journal: with ``like`` it is not even looked at."""
+    return lambda run: forge(run, "UPDATE start SET optimizer = x'00'")
+
+
+@pytest.mark.parametrize("close", [True, False], ids=["snapshot", "replayed"])
+def test_like_unpickles_nothing_and_goes_on_bit_for_bit(
+    make, steps, run, play, leave, close, monkeypatch, pickled_start_is_gone
+):
+    whole, first = make(), make()
+    first.record(run)
+    play(whole, steps)
+    play(first, steps)
+    first.close() if close else leave(first)
+    pickled_start_is_gone(run)
+    if close:
+        monkeypatch.setattr(replay, "_call", None)
+    second = Optimizer.open(run, like=make())
+    monkeypatch.undo()
+    assert state(second) == state(whole)
+    assert play(whole, 8) == play(second, 8)
+    assert state(second) == state(whole)
+
+
+@pytest.mark.parametrize("close", [True, False], ids=["snapshot", "replayed"])
+def test_like_of_a_run_that_was_told_before(make, run, play, leave, close, pickled_start_is_gone):
+    """The state at the start is stored as plain data, too."""
+    whole, first = make(), make()
+    play(whole, 9)
+    play(first, 9)
+    first.record(run)
+    play(whole, 5)
+    play(first, 5)
+    first.close() if close else leave(first)
+    pickled_start_is_gone(run)
+    like = make()
+    play(like, 4)
+    second = Optimizer.open(run, like=like)
+    assert state(second) == state(whole)
+    assert play(whole, 6) == play(second, 6)
+
+
+def test_a_refused_opening_leaves_like_as_it_was(recorded, make_streaming, play, monkeypatch):
+    run = recorded(12, make_streaming)
+    like = make_streaming(forgetting_rate=0.2)
+    with pytest.raises(JournalError, match="differs in surrogate.dense.forgetting_rate: it has"):
+        Optimizer.open(run, like=like)
+    like, untouched = make_streaming(), make_streaming()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(like.domain), "maximize", lambda domain, *_: domain.choices[7:8])
+        with pytest.raises(JournalError, match="as recorded: ask of trial"):
+            Optimizer.open(run, like=like)
+    assert play(like, 12) == play(untouched, 12)
+
+
+def test_another_seed_is_named(recorded, make_streaming):
+    run = recorded(12, make_streaming)
+    like = make_streaming(generator=torch.Generator().manual_seed(5))
+    with pytest.raises(JournalError, match="differs in the seed of generator: it has 0, where 5"):
+        Optimizer.open(run, like=like)
+
+
+@pytest.mark.parametrize("close", [True, False], ids=["snapshot", "replayed"])
+def test_a_policy_of_the_users_comes_from_like(
+    run, make_streaming, play, leave, close, pickled_start_is_gone
+):
+    def made():
+        return make_streaming(retention=OneInThree())
+
+    whole, first = made(), made()
+    first.record(run)
+    play(whole, 20)
+    play(first, 20)
+    first.close() if close else leave(first)
+    pickled_start_is_gone(run)
+    second = Optimizer.open(run, like=made())
+    assert second.retention.told == whole.retention.told > 0
+    assert play(whole, 9) == play(second, 9)
+
+
+def test_what_has_no_plain_form_is_replayed(run, make_streaming, play, monkeypatch):
+    """Its object is that of ``like``; no state is stored, since it may change."""
+
+    def made():
+        return make_streaming(beta=Itself(2.0))
+
+    whole, first = made(), made()
+    first.record(run)
+    play(whole, 20)
+    play(first, 20)
+    first.close()
+    with JournalReader(run) as journal:
+        assert journal.snapshot() is None
+    second = Optimizer.open(run, like=made())
+    assert play(whole, 9) == play(second, 9)
+    second.close()
+    played = made()
+    play(played, 3)
+    with pytest.raises(JournalError, match="optimizer without trials: .*Itself cannot be stored"):
+        Optimizer.open(run, like=played)
+
+
+class OneInThree(Retention):
+    """Refuses every third outcome; counts what it is told."""
+
+    needs_prediction = True
+
+    def __init__(self):
+        self.told = 0
+
+    def judge(self, prediction, num_held):
+        return Refusal("the third", skip=False) if prediction.trial_id % 3 == 0 else None
+
+    def learn(self, prediction, Y):
+        self.told += 1
+
+
+class Itself:
+    """A β that says how it is pickled."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __call__(self, t):
+        return self.value
+
+    def __getstate__(self):
+        return {"value": self.value}
 
 
 def test_of_a_damaged_journal_the_beginning(recorded, make_random, play):

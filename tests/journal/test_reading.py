@@ -1,6 +1,8 @@
 """Files that are no journals, and journals that were damaged."""
 
+import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 import torch
@@ -42,6 +44,38 @@ def test_tables_of_another_version(recorded, version, words, read_only):
     connection.close()
     with pytest.raises(JournalError, match=f"version 2. Got .*, of version {version}.*{words}"):
         Optimizer.open(run, read_only=read_only)
+
+
+VERSION_1 = Path(__file__).with_name("version_1.db")
+"""Thirteen events of a random search, recorded before states were stored as plain data."""
+
+
+@pytest.fixture
+def old(tmp_path):
+    return Path(shutil.copy(VERSION_1, tmp_path / "old.db"))
+
+
+def test_trials_of_an_older_journal_are_read(old, make_random, play):
+    whole = make_random()
+    asked = play(whole, 13)
+    with JournalReader(old) as journal:
+        assert (journal.version, journal.damage, journal.num_good) == (1, None, 13)
+        trials = trials_of(journal)
+    assert trials.action_0.tolist() == [X for _, _, [[X]], _ in asked]
+    counts = {"told": whole.closed.num_told, "open": len(whole.open_trials)}
+    assert {state: (trials.state == state).sum() for state in counts} == counts
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("with_like", [True, False])
+def test_an_older_journal_names_its_writer(old, make_random, read_only, with_like):
+    like = make_random() if with_like else None
+    with pytest.raises(
+        JournalError,
+        match=r"version 2. Got .*old.db, of version 1, written by tvbo 0.1.0 \(source \w{16}\)"
+        r".*runs export",
+    ):
+        Optimizer.open(old, like=like, read_only=read_only)
 
 
 @pytest.fixture

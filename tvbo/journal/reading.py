@@ -137,12 +137,14 @@ class JournalReader:
 
     def records(self, after: int = 0) -> Iterator[tuple[int, Record]]:
         """The good records with their numbers."""
+        if self.num_good == 0:
+            return
         # In a damaged file, a search may lead elsewhere than reading in order did.
         for seq, *values in self._rows(after if self.damage is None else 0):
-            if seq > self.num_good:
-                return
             if seq > after:
                 yield seq, Record.from_row(values[:-2])
+            if seq == self.num_good:
+                return
 
     def written_at(self) -> float | None:
         """When the last good record was written, in seconds of Unix time; None without records."""
