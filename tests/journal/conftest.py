@@ -102,7 +102,8 @@ def rewrite(path, statement, *values) -> None:
             connection.execute("UPDATE events SET checksum = ? WHERE seq = ?", (checksum, seq))
         if "SET chain" not in statement:
             connection.execute(
-                "UPDATE snapshot SET chain = (SELECT checksum FROM events e WHERE e.seq = snapshot.seq)"
+                "UPDATE snapshot SET chain = "
+                "(SELECT checksum FROM events WHERE events.seq = snapshot.seq)"
             )
         [data] = connection.execute("SELECT state FROM snapshot").fetchone() or [None]
         if isinstance(data, bytes):

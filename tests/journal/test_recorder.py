@@ -2,6 +2,9 @@
 
 import os
 import sqlite3
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -269,3 +272,78 @@ def test_commits_wait_for_the_disk(run, make_random):
     connection: sqlite3.Connection = optimizer._recorder._connection
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def in_the_middle_of(optimizer, patch, act):
+    """Ask in another thread; do something here before it has ended."""
+    inside, may_end = threading.Event(), threading.Event()
+    choose = type(optimizer)._choose
+
+    def slow(*arguments):
+        inside.set()
+        assert may_end.wait(20)
+        return choose(*arguments)
+
+    patch.setattr(type(optimizer), "_choose", slow)
+    with ThreadPoolExecutor(1, thread_name_prefix="other") as pool:
+        asked = pool.submit(optimizer.ask)
+        try:
+            assert inside.wait(20)
+            act()
+        finally:
+            may_end.set()
+        return asked.result()
+
+
+def test_a_second_thread_is_refused_and_the_journal_stays_whole(
+    run, make_streaming, play, monkeypatch, tmp_path
+):
+    whole, optimizer = make_streaming(), make_streaming()
+    optimizer.record(run)
+    for each in (whole, optimizer):
+        play(each, 5)
+    trial = optimizer.open_trials[0]
+
+    def refused():
+        for call in (
+            optimizer.ask,
+            lambda: optimizer.attach([[0.0]], t=9.0),
+            lambda: optimizer.tell(trial, 0.5),
+            lambda: optimizer.fail(trial, "a crash"),
+            lambda: optimizer.expire(trial),
+            lambda: optimizer.expire_overdue(99.0, 1.0),
+            optimizer.recommend,
+            lambda: optimizer.record(tmp_path / "other.db"),
+            optimizer.close,
+        ):
+            with pytest.raises(RuntimeError, match="while ask from other_0 is under way"):
+                call()
+
+    with monkeypatch.context() as patch:
+        in_the_middle_of(optimizer, patch, refused)
+    whole.ask()
+    assert play(optimizer, 6) == play(whole, 6)
+    optimizer.close()
+    assert not (tmp_path / "other.db").exists()
+    with JournalReader(run) as journal:
+        assert (journal.damage, journal.num_good) == (None, 12)
+    assert play(Optimizer.open(run, like=make_streaming()), 6) == play(whole, 6)
+
+
+def test_threads_that_call_as_they_like(run, make_random):
+    """A lock of one's own is one way; to try again is another."""
+    optimizer = make_random()
+    optimizer.record(run)
+
+    def ask_until_taken(number):
+        while True:
+            try:
+                return optimizer.ask(t=1.0).id
+            except RuntimeError:
+                time.sleep(0.001)
+
+    with ThreadPoolExecutor(4) as pool:
+        numbers = list(pool.map(ask_until_taken, range(40)))
+    assert sorted(numbers) == list(range(1, 41))
+    optimizer.close()
+    assert len(Optimizer.open(run, like=make_random()).open_trials) == 40

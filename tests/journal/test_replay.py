@@ -4,12 +4,15 @@ import importlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
+from tvbo import recipes
 from tvbo.journal import JournalError
 from tvbo.optimizers import Optimizer
+from tvbo.retention import EntropyThreshold, Prediction
 
 MINE = """
 from dataclasses import dataclass
@@ -140,3 +143,147 @@ def test_in_a_fresh_process(recorded, with_my_code, write, tmp_path):
     )
     assert "source of helper_of_mine was" in result.stdout
     assert "as recorded: ask of trial" in result.stdout
+
+
+def rounded(monkeypatch, domain, size):
+    """As on another processor: each choice differs a little from what it would be here."""
+    maximize = type(domain).maximize
+    noise = torch.Generator().manual_seed(0)
+
+    def elsewhere(domain, *arguments):
+        X = maximize(domain, *arguments)
+        lower, upper = domain.bounds
+        change = size * (2 * torch.rand(X.shape, dtype=X.dtype, generator=noise) - 1)
+        return torch.minimum(torch.maximum(X + change * (upper - lower), lower), upper)
+
+    monkeypatch.setattr(type(domain), "maximize", elsewhere)
+
+
+@pytest.fixture(params=["box", "separate", "bpe"])
+def make_on_a_box(request, make_square):
+    """Optimizers whose actions are any numbers, contexts and plans included."""
+    kernel = make_square().surrogate.dense.covar_module
+    bounds = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    given = {"bounds": bounds, "covar_module": kernel, "noise_variance": 0.01}
+    tasks = torch.eye(3, dtype=torch.float64)
+    return {
+        "box": make_square,
+        "separate": lambda: recipes.separate(contexts=tasks, forgetting_rate=0, **given),
+        "bpe": lambda: recipes.bpe(horizon=60, **given),
+    }[request.param]
+
+
+def test_rounding_of_another_processor_is_no_difference(recorded, make_on_a_box, monkeypatch, play):
+    """The recorded actions are those that were tried: later choices follow from them."""
+    run = recorded(9, make_on_a_box)
+    whole = make_on_a_box()
+    play(whole, 9)
+    with monkeypatch.context() as patch:
+        rounded_in(patch, whole, 1e-9)
+        again = Optimizer.open(run, like=make_on_a_box())
+    for one, two in zip(again.open_trials, whole.open_trials, strict=True):
+        assert torch.equal(one.X, two.X)
+    if hasattr(whole, "observations"):
+        assert torch.equal(again.observations.X, whole.observations.X)
+    for loop, theirs in zip(loops(again), loops(whole), strict=True):
+        assert torch.equal(loop.observations.X, theirs.observations.X)
+    one, two = (torch.tensor([X for _, _, [X], _ in play(each, 4)]) for each in (again, whole))
+    torch.testing.assert_close(one, two, rtol=0, atol=1e-5)
+
+
+def loops(optimizer):
+    return getattr(optimizer, "loops", {}).values()
+
+
+def rounded_in(patch, optimizer, size):
+    """Where an optimizer makes its choice."""
+    if not hasattr(optimizer, "survivors"):
+        rounded(patch, optimizer.domain, size)
+        return
+    choose = type(optimizer._region).choose
+
+    def elsewhere(region, generator):
+        return (choose(region, generator) + size).clamp(0, 1)
+
+    patch.setattr(type(optimizer._region), "choose", elsewhere)
+
+
+def test_a_choice_that_differs_by_more_than_rounding(recorded, make_square, monkeypatch):
+    run = recorded(10, make_square)
+    rounded(monkeypatch, make_square().domain, 1e-4)
+    with pytest.raises(
+        JournalError, match=r"event \d+ as recorded: ask of trial \d+, X=.* Got ask"
+    ):
+        Optimizer.open(run, like=make_square())
+
+
+def test_an_action_of_a_finite_set_is_that_one_or_another(run, leave):
+    """Though the two be nearer to one another than rounding on a box would be."""
+
+    def made():
+        return recipes.random_search(choices=[[0.5], [0.5 + 1e-9], [1.0]])
+
+    optimizer = made()
+    optimizer.record(run)
+    for _ in range(9):
+        optimizer.ask()
+    leave(optimizer)
+    like = made()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            type(like.domain), "sample", lambda domain, generator: domain.choices[:1].clone()
+        )
+        with pytest.raises(JournalError, match="as recorded: ask of trial"):
+            Optimizer.open(run, like=like)
+
+
+@pytest.mark.parametrize(("change", "same"), [(1e-9, True), (1e-3, False)])
+def test_what_was_learned_may_differ_by_rounding(
+    recorded, make_learning, monkeypatch, change, same
+):
+    run = recorded(16, make_learning)
+    surrogate = type(make_learning())
+    refits = surrogate._refits
+
+    def elsewhere(optimizer):
+        return [
+            replace(event, fit={k: [x * (1 + change) for x in v] for k, v in event.fit.items()})
+            for event in refits(optimizer)
+        ]
+
+    monkeypatch.setattr(surrogate, "_refits", elsewhere)
+    if same:
+        assert Optimizer.open(run, like=make_learning()).surrogate.newest_fit is not None
+    else:
+        with pytest.raises(JournalError, match="as recorded: refit that learned"):
+            Optimizer.open(run, like=make_learning())
+
+
+def test_a_gain_of_information_may_differ_by_rounding(recorded, monkeypatch, make_streaming):
+    def made():
+        return make_streaming(retention=EntropyThreshold(1e-4))
+
+    run = recorded(12, made)
+    gain = Prediction.information_gain.fget
+    for change, same in ((1e-9, True), (1e-3, False)):
+        monkeypatch.setattr(
+            Prediction, "information_gain", property(lambda p, c=change: gain(p) * (1 + c))
+        )
+        if same:
+            Optimizer.open(run, like=made(), read_only=True)
+        else:
+            with pytest.raises(JournalError, match="or another verdict"):
+                Optimizer.open(run, like=made(), read_only=True)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_long_replay_shows_its_progress(recorded, make_random, monkeypatch, capsys, shown):
+    run = recorded(30)
+    monkeypatch.setattr("tvbo.progress.PATIENCE", 0.0)
+    Optimizer.open(run, like=make_random(), progress=shown)
+    assert ("Replaying" in capsys.readouterr().err) == shown
+
+
+def test_a_short_replay_shows_nothing(recorded, make_random, capsys):
+    Optimizer.open(recorded(30), like=make_random())
+    assert capsys.readouterr().err == ""

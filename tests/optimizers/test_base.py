@@ -1,11 +1,16 @@
 """Ask and tell: what is refused, and that nothing is lost by it."""
 
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
 from tvbo import recipes
 from tvbo.optimizers import TrialError
+from tvbo.optimizers.random_search import RandomSearch
 
 
 @pytest.fixture
@@ -150,3 +155,52 @@ def test_attach_refuses_what_is_outside(optimizer, learner):
 def test_a_fresh_optimizer_without_generator_repeats(optimizer):
     again = recipes.random_search(bounds=torch.tensor([[0.0, 0.0], [1.0, 2.0]]))
     assert torch.equal(optimizer.ask().X, again.ask().X)
+
+
+class Patient(RandomSearch):
+    """A user's own, which waits within ask, and overrides what it likes."""
+
+    def __init__(self, domain):
+        super().__init__(domain)
+        self.calls = []
+
+    def ask(self, t=None, context=None):
+        trial = super().ask(t, context)
+        with ThreadPoolExecutor(1) as pool:
+            for call in self.calls:
+                with pytest.raises(RuntimeError, match="Expected one call at a time. Got "):
+                    pool.submit(call).result()
+        # The thread that is in it may call again.
+        self.fail(trial, "a crash")
+        return trial
+
+    def recommend(self, context=None, t=None):
+        return "its own"
+
+
+def test_one_thread_at_a_time(optimizer):
+    patient = Patient(optimizer.domain)
+    patient.calls = [
+        patient.ask,
+        patient.recommend,
+        patient.close,
+        lambda: patient.attach([[0.0, 0.0]], t=1.0),
+        lambda: patient.tell(1, 0.5),
+        lambda: patient.fail(1, "a crash"),
+        lambda: patient.expire(1),
+    ]
+    patient.ask()
+    assert len(patient.open_trials) == 0
+    # Another may go on afterwards.
+    patient.calls = []
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(patient.ask).result().id == 2
+        assert pool.submit(patient.recommend).result() == "its own"
+
+
+def test_copies_are_called_by_themselves(learner):
+    """A copy that is made within a call is not in that call."""
+    learner.ask()
+    with learner._call_guard.enter("ask"), ThreadPoolExecutor(1) as pool:
+        for copy in (deepcopy(learner), pickle.loads(pickle.dumps(learner))):
+            assert pool.submit(copy.ask).result().id == 2
