@@ -1,9 +1,13 @@
-"""A journaled run killed with ``kill -9`` at random moments, and what is there afterwards.
+"""Journaled runs killed with ``kill -9``, or interrupted, at random moments; what is there then.
 
 Each process opens the run, goes on with it and says what was acknowledged, until it is killed:
 while it opens, replays, asks, tells or stores a snapshot. Each outcome that was acknowledged must
 be in the journal with the value told. In the end the choices of the whole run are compared with
-those of one that was never stopped. Exits with 1 if anything was lost, damaged or differs.
+those of one that was never stopped.
+
+Another run, of :func:`tvbo.feedback.run_async`, is interrupted by SIGINT. All that it was told must
+be in the journal, all that is not must be open in the next process, and in the end the whole run is
+replayed, each choice compared. Exits with 1 if anything was lost, damaged or differs.
 """
 
 from __future__ import annotations
@@ -12,9 +16,13 @@ import multiprocessing
 import os
 import random
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -23,8 +31,9 @@ from gpytorch.kernels import RBFKernel
 from report import parser, show
 
 from tvbo import recipes
+from tvbo.feedback import AsyncHistory, Hallucinate, run_async
 from tvbo.journal import JournalReader, snapshot, trials_of
-from tvbo.optimizers import Optimizer
+from tvbo.optimizers import Optimizer, Trial
 
 ARMS = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
 OPEN = 3
@@ -43,7 +52,11 @@ def optimizer() -> Optimizer:
     kernel = RBFKernel().double()
     kernel.lengthscale = 0.2
     return recipes.tv_gp_ucb(
-        choices=ARMS, covar_module=kernel, forgetting_rate=0.03, noise_variance=0.01
+        choices=ARMS,
+        covar_module=kernel,
+        forgetting_rate=0.03,
+        noise_variance=0.01,
+        pending=Hallucinate(),
     )
 
 
@@ -64,7 +77,7 @@ def step(playing: Optimizer) -> tuple[list[float] | None, Told | None]:
     if trial.id % 20 == 0:
         playing.fail(trial, "crash")
         return None, None
-    outcome = torch.sin(6 * trial.X.sum()).item() + 0.1 * (trial.id % 3 - 1)
+    outcome = value(trial)
     playing.tell(trial, outcome)
     return None, (trial.id, outcome)
 
@@ -73,7 +86,7 @@ def live(path: Path, says: Connection) -> None:
     """Go on with the run for ever; say after each step what it was told in it."""
     snapshot.EVERY = EVERY
     if path.exists():
-        playing = Optimizer.open(path)
+        playing = Optimizer.open(path, like=optimizer(), progress=False)
     else:
         playing = optimizer()
         playing.record(path)
@@ -82,28 +95,118 @@ def live(path: Path, says: Connection) -> None:
         says.send(told)
 
 
+def value(trial: Trial) -> float:
+    """The outcome of a trial of the interrupted run, by its action and number alone."""
+    return torch.sin(6 * trial.X.sum()).item() + 0.1 * (trial.id % 3 - 1)
+
+
+def evaluate(trial: Trial) -> float:
+    """Take a moment, some trials a longer one."""
+    time.sleep(0.002 * (1 + trial.id % 5))
+    return value(trial)
+
+
+def live_until_interrupted(path: Path, says: Connection) -> None:
+    """Go on with the run; when interrupted, say what was told and what is open."""
+    history = AsyncHistory()
+    try:
+        resumed = path.exists()
+        playing = Optimizer.open(path, like=optimizer(), progress=False) if resumed else optimizer()
+        if not resumed:
+            playing.record(path)
+        says.send(None)
+        with ThreadPoolExecutor(OPEN) as executor:
+            run_async(
+                evaluate,
+                playing,
+                executor,
+                num_trials=10**6,
+                max_pending=OPEN,
+                history=history,
+                progress=False,
+            )
+    except KeyboardInterrupt:
+        told = {n: round.reward for n, round in history.rounds.items() if round.status == "told"}
+        says.send((told, [trial.id for trial in playing.open_trials]))
+
+
 def killed(path: Path, moment: float) -> list[Told | None]:
     """Start a process, kill it at a moment, give all that it said."""
+    process, hears = started(live, path)
+    time.sleep(moment)
+    return ended(process, hears, signal.SIGKILL)
+
+
+def interrupted(path: Path, moment: float) -> tuple[dict[int, float], list[int]]:
+    """Start a process, interrupt it a moment after it began, give what was told and is open."""
+    process, hears = started(live_until_interrupted, path)
+    hears.recv()
+    time.sleep(moment)
+    [said] = ended(process, hears, signal.SIGINT)
+    return said
+
+
+def started(
+    work: Callable[[Path, Connection], None], path: Path
+) -> tuple[multiprocessing.Process, Connection]:
+    """A process that does some work, and what hears it."""
     hears, says = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=live, args=(path, says))
+    process = multiprocessing.get_context("fork").Process(
+        target=work, args=(path, says), daemon=True
+    )
     process.start()
     says.close()
-    time.sleep(moment)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
+    return process, hears
+
+
+def ended(process: multiprocessing.Process, hears: Connection, how: signal.Signals) -> list:
+    """End a process by a signal; all that it said."""
+    os.kill(process.pid, how)
     said = []
-    try:
-        while hears.poll():
+    # It may have more to say than a pipe takes at once.
+    with suppress(EOFError):
+        while True:
             said.append(hears.recv())
-    except EOFError:
-        pass
+    process.join()
     return said
+
+
+def interrupts(number: int, draw: random.Random) -> dict[str, int]:
+    """Interrupt a run so many times; count what was lost."""
+    lost = damaged = 0
+    told: dict[int, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.db"
+        for _ in range(number):
+            said, still_open = interrupted(path, draw.uniform(0.0, 0.5))
+            told |= said
+            with JournalReader(path) as journal:
+                damaged += journal.damage is not None
+                trials = trials_of(journal).set_index("trial")
+            found = trials[trials.state == "told"].outcome.to_dict()
+            lost += sum(found.get(n) != Y for n, Y in told.items())
+            lost += len(set(found) - set(told))
+            # What is neither told nor open has vanished.
+            lost += len(set(trials.index) - set(found) - set(still_open))
+        # A snapshot that is not there is not used.
+        with sqlite3.connect(path) as connection:
+            connection.execute("DELETE FROM snapshot")
+        connection.close()
+        replayed = Optimizer.open(path, like=optimizer(), read_only=True, progress=False)
+    return {
+        "interrupts": number,
+        "interrupted_trials": replayed.num_trials,
+        "interrupted_tells": len(told),
+        "interrupted_trials_lost": lost,
+        "interrupted_journals_damaged": damaged,
+    }
 
 
 def main() -> None:
     """Kill, compare, print a table, save JSON."""
     arguments = parser(__doc__)
     arguments.add_argument("--kills", type=int, default=100)
+    arguments.add_argument("--interrupts", type=int, default=20)
     chosen = arguments.parse_args()
     torch.set_num_threads(1)
     # What is imported at first use is imported before the processes are made.
@@ -132,7 +235,7 @@ def main() -> None:
             sessions = len(journal.sessions)
             actions = trials_of(journal).action_0.tolist()
         started = time.perf_counter()
-        again = Optimizer.open(path)
+        again = Optimizer.open(path, like=optimizer(), progress=False)
         opening = time.perf_counter() - started
         size = sum(file.stat().st_size for file in path.parent.glob("run.db*"))
         whole = optimizer()
@@ -151,8 +254,9 @@ def main() -> None:
         "choices_compared": len(actions) + AFTERWARDS,
         "seconds_to_open": opening,
         "bytes": size,
-    }
+    } | interrupts(chosen.interrupts, draw)
     rows = [(name.replace("_", " "), f"{value:.4g}") for name, value in figures.items()]
+    different += figures["interrupted_trials_lost"] + figures["interrupted_journals_damaged"]
     show("A run killed at random moments", ("measure", "value"), rows, figures, chosen.json)
     if lost or damaged or different:
         sys.exit(1)

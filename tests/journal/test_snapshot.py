@@ -1,9 +1,23 @@
-"""States that cannot be stored: the events are what counts."""
+"""States as plain data, and those that cannot be stored: the events are what counts."""
 
+import io
+import threading
+from collections import OrderedDict, deque
+from functools import partial
+
+import numpy as np
 import pytest
+import torch
+from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from gpytorch.priors import GammaPrior
 
+from tvbo import recipes
+from tvbo.feedback import Hallucinate
 from tvbo.journal import JournalError, JournalReader
-from tvbo.optimizers import Optimizer
+from tvbo.journal.likeness import differences
+from tvbo.journal.state import State, StateError
+from tvbo.optimizers import Optimizer, RefitEvery
+from tvbo.retention import EventReset, SizeLimit, SlidingWindow
 
 
 class Sulky:
@@ -40,3 +54,125 @@ def test_a_state_that_cannot_be_stored_does_not_stop_the_run(run, make_random, p
     play(optimizer, 12)
     optimizer.close()
     assert play(Optimizer.open(run), 9) == play(whole, 9)
+
+
+ARMS = torch.linspace(0, 1, 12, dtype=torch.float64).unsqueeze(-1)
+INTERVAL = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+TASKS = torch.eye(3, dtype=torch.float64)
+KNOWN = {"covar_module": RBFKernel().double(), "noise_variance": 0.01}
+
+MORE = {
+    "bpe": lambda: recipes.bpe_delay(choices=ARMS, horizon=60, **KNOWN),
+    "bpe on a box": lambda: recipes.bpe(bounds=INTERVAL, horizon=60, **KNOWN),
+    "pending": lambda: recipes.gp_bucb(choices=ARMS, **KNOWN),
+    "pending on a box": lambda: recipes.gp_bucb(bounds=INTERVAL, **KNOWN),
+    "thompson": lambda: recipes.gp_ts(choices=ARMS, **KNOWN),
+    "filling in": lambda: recipes.gp_ucb_sdf(choices=ARMS, minimum=-2.0, **KNOWN),
+    "restarts": lambda: recipes.r_gp_ucb(choices=ARMS, every=5, **KNOWN),
+    "events": lambda: recipes.gp_ucb(
+        choices=ARMS, retention=EventReset() & SlidingWindow(10) & SizeLimit(8), **KNOWN
+    ),
+    "learned drift": lambda: recipes.tv_gp_ucb(choices=ARMS, refit=RefitEvery(4)),
+    "learned, pending": lambda: recipes.tv_gp_ucb(
+        choices=ARMS, refit=RefitEvery(4), pending=Hallucinate()
+    ),
+    "learned sketch": lambda: recipes.bkb(choices=ARMS, refit=RefitEvery(4)),
+    "learned contexts": lambda: recipes.cgp_ucb(
+        bounds=INTERVAL, contexts=TASKS, structure="both", refit=RefitEvery(4)
+    ),
+    "learned, separate": lambda: recipes.separate(
+        choices=ARMS, contexts=TASKS, refit=RefitEvery(4)
+    ),
+    "merged": lambda: recipes.merged(choices=ARMS, contexts=TASKS, forgetting_rate=0, **KNOWN),
+    "linear": lambda: recipes.linear_ucb(choices=ARMS, contexts=TASKS),
+    "priors": lambda: recipes.gp_ucb(
+        choices=ARMS,
+        covar_module=ScaleKernel(
+            MaternKernel(lengthscale_prior=GammaPrior(2.0, 1.0)),
+            outputscale_prior=GammaPrior(2.0, 1.0),
+        ).double(),
+        noise_variance=0.01,
+        refit=RefitEvery(4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_a_state_brings_back_the_run_to_the_bit(name, play):
+    """Of every recipe; those with a journal of their own are in test_opening."""
+    optimizer, like = MORE[name](), MORE[name]()
+    play(optimizer, 12)
+    classes = State.of(like).classes
+    state = State.from_bytes(State.of(optimizer).to_bytes())
+    # A class that is missing here belongs into tvbo.journal.library.
+    assert state.unreadable(classes) == []
+    again = state.onto(like, classes)
+    assert play(again, 6) == play(optimizer, 6)
+    assert torch.equal(again.generator.get_state(), optimizer.generator.get_state())
+    assert list(differences(State.of(again), State.of(MORE[name]()))) == []
+
+
+def a_function(x):
+    return x
+
+
+def test_every_kind_of_value_comes_back(make_random):
+    table = torch.zeros(10)
+    kinds = {
+        "scalars": [None, True, 3, 2**80, 0.1, float("inf"), "ä\udce9"],
+        "tuples": (1, (2.0, "x"), ()),
+        "sets": {frozenset({1, 2}), 3},
+        ("a", 1): OrderedDict(z=1, a=2),
+        "deque": deque([1, 2], maxlen=2),
+        "tensors": [table, table[2:4], torch.nn.Parameter(torch.ones(2), requires_grad=False)],
+        "arrays": [np.arange(6).reshape(2, 3).T, np.float32(0.5), np.int16(7)],
+        "torch": [torch.float32, torch.device("cpu"), torch.Size([2, 3])],
+        "python": [range(1, 7, 2), slice(None, 3), ...],
+        "functions": [a_function, partial(a_function, x=2), deque, lambda x: 2 * x],
+    }
+    optimizer = make_random()
+    optimizer.note = kinds
+    kinds["itself"] = optimizer
+    kinds["method"] = optimizer.ask
+    state = State.from_bytes(State.of(optimizer).to_bytes())
+    again = state.onto(optimizer, State.of(optimizer).classes)
+    found = again.note
+    assert found.keys() == kinds.keys()
+    for name in ("scalars", "tuples", "sets", ("a", 1), "deque", "torch", "python"):
+        assert found[name] == kinds[name], name
+        assert type(found[name]) is type(kinds[name])
+    assert found["deque"].maxlen == 2
+    found["tensors"][0][3] = 5.0
+    assert found["tensors"][1].tolist() == [0.0, 5.0]
+    assert not found["tensors"][2].requires_grad
+    assert [each.tolist() for each in found["arrays"]] == [[[0, 3], [1, 4], [2, 5]], 0.5, 7]
+    assert [type(each) for each in found["arrays"]] == [np.ndarray, np.float32, np.int16]
+    assert found["itself"] is again
+    assert found["method"].__self__ is again
+    function, given, kind, anonymous = found["functions"]
+    assert (function, given(), kind, anonymous(2)) == (a_function, 2, deque, 4)
+
+
+def test_functions_stay_in_their_place(make_random):
+    """One that the optimizer holds may not be put elsewhere by whoever wrote the file."""
+    optimizer, like = make_random(), make_random()
+    optimizer.mine, like.other = a_function, a_function
+    state = State.of(optimizer)
+    with pytest.raises(StateError, match="a_function, which the optimizer given does not hold th"):
+        state.onto(like, State.of(like).classes)
+
+
+def test_states_differ_by_what_functions_hold(make_random, make_streaming):
+    def beta(c):
+        return lambda t: c
+
+    states = [State.of(make_streaming(beta=beta(c))) for c in (1.0, 1.0, 2.0)]
+    assert list(differences(*states[:2])) == []
+    [(name, one, two)] = differences(*states[1:])
+    assert (name.startswith("acquisition"), one, two) == (True, "1.0", "2.0")
+
+
+def test_what_has_no_plain_form_is_named(make_random):
+    optimizer = make_random()
+    optimizer.note = [threading.Lock(), io.BytesIO(), PeriodicKernel]
+    assert State.of(optimizer).opaque == ["_io.BytesIO", "_thread.lock"]

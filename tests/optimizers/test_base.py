@@ -166,8 +166,9 @@ class Patient(RandomSearch):
 
     def ask(self, t=None, context=None):
         trial = super().ask(t, context)
+        calls, self.calls = self.calls, []
         with ThreadPoolExecutor(1) as pool:
-            for call in self.calls:
+            for call in calls:
                 with pytest.raises(RuntimeError, match="Expected one call at a time. Got "):
                     pool.submit(call).result()
         # The thread that is in it may call again.
@@ -192,7 +193,6 @@ def test_one_thread_at_a_time(optimizer):
     patient.ask()
     assert len(patient.open_trials) == 0
     # Another may go on afterwards.
-    patient.calls = []
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(patient.ask).result().id == 2
         assert pool.submit(patient.recommend).result() == "its own"
