@@ -41,8 +41,9 @@ def run_async(
 ) -> AsyncHistory:
     """Ask, submit, and tell whatever comes back first, with ``max_pending`` evaluations under way.
 
-    The optimizer is only ever called here, in the calling thread, and no other thread may call it
-    meanwhile: it is not made for several. Every outcome that has arrived is told before the next
+    The optimizer is only ever called here, in the calling thread. A call from another thread while
+    one is under way is refused there; between two of them it is not, but would surprise the run.
+    Every outcome that has arrived is told before the next
     ask. Trials that it holds open at the start, such as those of an interrupted run, are submitted
     first and count. A trial whose evaluation raises, or returns what is no finite number, or a
     number that the optimizer refuses, fails with that reason.
