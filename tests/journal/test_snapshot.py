@@ -174,5 +174,40 @@ def test_states_differ_by_what_functions_hold(make_random, make_streaming):
 
 def test_what_has_no_plain_form_is_named(make_random):
     optimizer = make_random()
-    optimizer.note = [threading.Lock(), io.BytesIO(), PeriodicKernel]
-    assert State.of(optimizer).opaque == ["_io.BytesIO", "_thread.lock"]
+    optimizer.note = [threading.Lock(), io.BytesIO(), PeriodicKernel, np.array(["a"])]
+    assert State.of(optimizer).opaque == ["_io.BytesIO", "_thread.lock", "numpy.ndarray"]
+
+
+class Unwilling:
+    """Raises wherever it is looked at."""
+
+    def __getstate__(self):
+        raise ValueError("do not look")
+
+    def __repr__(self):
+        raise ValueError("do not look")
+
+
+def test_an_object_is_not_asked_how_it_is_pickled(make_random):
+    optimizer = make_random()
+    optimizer.note = Unwilling()
+    [name] = State.of(optimizer).opaque
+    assert name.endswith("Unwilling")
+
+
+def test_a_like_that_cannot_be_walked_is_an_error_in_words(make_random, recorded):
+    run = recorded(4)
+    like = make_random()
+    like.note = []
+    for _ in range(5_000):
+        like.note = [like.note]
+    with pytest.raises(JournalError, match="can be looked at. Got RecursionError"):
+        Optimizer.open(run, like=like)
+
+
+def test_a_like_that_cannot_be_copied_is_an_error_in_words(make_random, recorded):
+    run = recorded(4)
+    like = make_random()
+    like.note = threading.Lock()
+    with pytest.raises(JournalError, match="Expected an optimizer that can be copied. Got TypeErr"):
+        Optimizer.open(run, like=like)

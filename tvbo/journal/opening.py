@@ -51,8 +51,8 @@ def start_journal(optimizer: Optimizer, path: str | Path) -> None:
             "journal."
         )
     check_is_free(path)
-    state = State.of(optimizer)
-    blobs = pickles.dump(optimizer), state.to_bytes()
+    pickled, state = pickles.dump(optimizer), _state_of(optimizer)
+    blobs = pickled, state.to_bytes()
     present = environment(state.modules)
     meta = describe(optimizer) | {
         "run": os.urandom(8).hex(),
@@ -186,12 +186,12 @@ def _start(journal: JournalReader, like: Optimizer | None) -> tuple[Optimizer, S
     pickled, plain = journal.start
     if like is None:
         optimizer = pickles.load(pickled)
-        return optimizer, State.of(optimizer)
+        return optimizer, _state_of(optimizer)
     try:
         recorded = State.from_bytes(plain)
     except StateError as error:
         raise _unreadable(journal, error) from error
-    known = State.of(like)
+    known = _state_of(like)
     check_likeness(recorded, known, journal.path)
     if recorded.opaque and (_num_trials(recorded, journal) > 0 or like.num_trials > 0):
         raise JournalError(
@@ -224,6 +224,13 @@ def _state_at(
         return state.onto(optimizer, known.classes)
     except Exception:  # Whatever stands in the file: the events are what counts.
         return None
+
+
+def _state_of(optimizer: Optimizer) -> State:
+    try:
+        return State.of(optimizer)
+    except StateError as error:
+        raise JournalError(f"Expected an optimizer that can be looked at. Got {error}.") from error
 
 
 def _num_trials(state: State, journal: JournalReader) -> int:

@@ -61,9 +61,16 @@ class State:
 
     @classmethod
     def of(cls, optimizer: Optimizer) -> State:
-        """The state of an optimizer, without its journal."""
+        """The state of an optimizer, without its journal.
+
+        Raises:
+            StateError: if its objects cannot be walked, such as lists in lists without end.
+        """
         writer = _Writer()
-        root = writer.value(optimizer)
+        try:
+            root = writer.value(optimizer)
+        except Exception as error:
+            raise StateError(f"{type(error).__name__}: {error}") from error
         return cls(root, writer.nodes, writer.tensors, writer.classes, frozenset(writer.modules))
 
     @classmethod
@@ -162,9 +169,9 @@ class _Writer:
             return {kind.__name__: self._tensor(thing.detach()), "requires_grad": grad}
         if kind is Generator:
             return {"Generator": self._tensor(thing.get_state()), "seed": thing.initial_seed()}
-        if kind is np.ndarray and thing.dtype.kind in "biuf":
+        if kind is np.ndarray and _is_plain(thing.dtype):
             return {"ndarray": self._tensor(torch.from_numpy(thing.copy()))}
-        if isinstance(thing, np.generic) and thing.dtype.kind in "biuf":
+        if isinstance(thing, np.generic) and _is_plain(thing.dtype):
             return {"number": thing.item(), "dtype": thing.dtype.str}
         if kind is torch.dtype:
             return {"dtype": str(thing).removeprefix("torch.")}
@@ -213,8 +220,7 @@ class _Writer:
         name = self._add_class(kind)
         state = _plain_state(thing)
         if state is None:
-            words = repr(thing) if kind.__repr__ is not object.__repr__ else ""
-            return {"opaque": name, "words": "" if " at 0x" in words else words}
+            return {"opaque": name, "words": _words(thing)}
         node: dict[str, Any] = {"object": name}
         if isinstance(thing, Module):
             node["module"] = True
@@ -409,6 +415,20 @@ def _plain_state(thing: object) -> dict[str, object] | None:
         return None
     attributes, slots = state if isinstance(state, tuple) else (state, None)
     return {**(attributes or {}), **(slots or {})}
+
+
+def _words(thing: object) -> str:
+    """What an object says of itself, if that is the same for another of the same making."""
+    try:
+        words = repr(thing)
+    except Exception:  # Whatever a user's __repr__ raises.
+        return ""
+    return "" if " at 0x" in words else words
+
+
+def _is_plain(dtype: np.dtype) -> bool:
+    """Whether tensors have the same kind of numbers."""
+    return dtype.isnative and (dtype.kind in "bi" or dtype.str[1:] in ("u1", "f2", "f4", "f8"))
 
 
 def _attributes(thing: object) -> dict[str, object]:
