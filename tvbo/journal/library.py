@@ -61,6 +61,8 @@ CLASSES = (
     "tvbo.models.nystrom_gp.NystromGP",
     "tvbo.models.raw.RawMean",
     "tvbo.models.raw.RawRowKernel",
+    "tvbo.models.scale.FixedScale",
+    "tvbo.models.scale.RelativeStandardize",
     "tvbo.models.streaming.base.Base",
     "tvbo.models.streaming.finite_covariance.FiniteCovariance",
     "tvbo.models.streaming.innovations.Innovations",
