@@ -432,6 +432,7 @@ def test_what_a_long_log_of_many_actions_neglects_is_said(monkeypatch):
     assert f"at most {(1 - fit.forgetting_rate) ** 501:.2g}" in message
 
 
+@pytest.mark.slow
 def test_long_logs_of_many_short_stretches(generator):
     """Most stretches have no row among those that the starts are tried on."""
     stretches = torch.arange(60).repeat_interleave(60)

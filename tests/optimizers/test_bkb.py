@@ -261,7 +261,11 @@ BEST = math.acos(1 / 7) / 7
 
 @pytest.mark.parametrize(
     "options",
-    [{}, pytest.param({"beta": 4.0}, marks=pytest.mark.slow), {"beta": 4.0, "qbar": 1.0}],
+    [
+        {},
+        pytest.param({"beta": 4.0}, marks=pytest.mark.slow),
+        pytest.param({"beta": 4.0, "qbar": 1.0}, marks=pytest.mark.slow),
+    ],
 )
 def test_finds_the_best_choice(options):
     """In most of seven runs: of 45 runs one missed, four of seven do with probability 1e-5."""

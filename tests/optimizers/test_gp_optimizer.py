@@ -179,7 +179,10 @@ def test_box_with_known_hyperparameters_tracks_the_peak(seeds, share):
 
 
 @pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.OptimizationWarning")
-@pytest.mark.parametrize("covar_module", [None, ScaleKernel(RBFKernel(ard_num_dims=2))])
+@pytest.mark.parametrize(
+    "covar_module",
+    [None, pytest.param(ScaleKernel(RBFKernel(ard_num_dims=2)), marks=pytest.mark.slow)],
+)
 def test_hyperparameters_are_learned_on_a_box(covar_module):
     problem = MovingPeak(period=60, noise_variance=1e-4)
     optimizer = recipes.tv_gp_ucb(

@@ -95,6 +95,7 @@ def test_on_processes_as_here(pool, reproduce):
     assert there.to_dict() == here.to_dict()
 
 
+@pytest.mark.slow
 def test_krause_fig2_on_processes_as_here(pool, drawn):
     small = {"num_examples": 40, "num_candidates": 10, "trials_per_molecule": 3, "progress": False}
     here = krause_fig2(drawn, trials=2, seed=1, **small)
@@ -103,6 +104,7 @@ def test_krause_fig2_on_processes_as_here(pool, drawn):
     assert there.to_dict() == here.to_dict()
 
 
+@pytest.mark.slow
 def test_table4_on_processes_as_here_but_for_clock_times(pool):
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(30, 64, dtype=torch.float64, generator=generator)

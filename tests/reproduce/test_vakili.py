@@ -307,7 +307,13 @@ def test_claims_of_figure_5(monkeypatch):
     assert [claim.held for claim in claims] == [True, False]
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "vakili-fig4" else ())
+        for name in FIGURES
+    ],
+)
 def test_figures_from_run_to_picture(name):
     tiny = Setting(points=4, horizon=12, num_centers=5)
     result = FIGURES[name](trials=2, progress=False, setting=tiny)

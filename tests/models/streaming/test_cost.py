@@ -19,7 +19,12 @@ def test_rows_that_weigh(rate, rows):
 
 @pytest.mark.parametrize(
     ("n", "rate", "trials", "max_lateness"),
-    [(400, 0.1, 1, 0.0), (400, 0.3, 3, 20.0), (100, 0.0, 1, 0.0), (100, 1e-3, 2, 10.0)],
+    [
+        pytest.param(400, 0.1, 1, 0.0, marks=pytest.mark.slow),
+        (400, 0.3, 3, 20.0),
+        (100, 0.0, 1, 0.0),
+        pytest.param(100, 1e-3, 2, 10.0, marks=pytest.mark.slow),
+    ],
 )
 def test_memory_and_rows_of_a_long_run(n, rate, trials, max_lateness):
     cost = streaming_cost(n, rate, trials=trials, max_lateness=max_lateness)
