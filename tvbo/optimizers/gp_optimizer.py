@@ -13,7 +13,7 @@ from tvbo.acquisition import Acquisition, Domain, Situation, ThompsonSampling
 from tvbo.acquisition.analytic import posterior_mean
 from tvbo.columns import Columns
 from tvbo.contexts import Contexts
-from tvbo.feedback.pending import IgnorePending, Pending
+from tvbo.feedback.pending import Hallucinate, Pending
 from tvbo.models import IncrementalGP
 from tvbo.models.raw import scale_of
 from tvbo.models.scale import variance_of
@@ -23,6 +23,7 @@ from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.events import Event
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refusals import Refusals
+from tvbo.optimizers.space_filling import SpaceFilling
 from tvbo.optimizers.surrogate_protocol import Surrogate
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import copy_of
@@ -46,8 +47,12 @@ class GPOptimizer(Optimizer):
         columns: How the rows of the model are laid out; as in :class:`Optimizer`.
         generator: Source of every random choice; default a fresh one with seed 0.
         contexts: The contexts to expect, as in :class:`Optimizer`.
-        pending: What open trials contribute meanwhile; by default nothing, as in the papers. Where
-            several are open at a time, give :class:`tvbo.feedback.Hallucinate`.
+        pending: What open trials contribute meanwhile; default
+            :class:`tvbo.feedback.Hallucinate`, which changes nothing while none is open. The papers
+            that know no delay have :class:`tvbo.feedback.IgnorePending`.
+        initial: As long as there were fewer outcomes and open trials than this, actions fill the
+            space instead of maximizing the acquisition, and no outcome is refused; default 0. The
+            recipes give the number that the first fit waits for.
 
     Attributes:
         observations: The observations held.
@@ -64,6 +69,7 @@ class GPOptimizer(Optimizer):
         generator: Generator | None = None,
         contexts: Contexts | None = None,
         pending: Pending | None = None,
+        initial: int = 0,
     ):
         super().__init__(domain, columns, generator, contexts)
         self.surrogate = surrogate
@@ -76,11 +82,15 @@ class GPOptimizer(Optimizer):
             raise TypeError(
                 f"Expected a pending policy. Got {pending!r} of {type(pending).__name__}."
             )
-        self.pending = IgnorePending() if pending is None else pending
+        if initial != int(initial) or initial < 0:
+            raise ValueError(f"Expected initial to be 0, 1, 2, ... actions. Got {initial}.")
+        self.pending = Hallucinate() if pending is None else pending
+        self.initial = initial
         self.retention = KeepAll() if retention is None else deepcopy(retention)
         self.refusals = Refusals()
         self.observations = Observations.empty(self.columns)
         self._num_told = 0
+        self._space_filling = SpaceFilling()
         self._fit_seen: dict[str, list[float]] | None = None
         self._newest_model: Model | None = None
         self._looked_at: Model | None = None
@@ -158,8 +168,16 @@ class GPOptimizer(Optimizer):
         else:
             model = self.surrogate.model_with(self.observations, rows, self.pending, *told)
         self._newest_model, self._looked_at = model, None
+        if self._is_starting():
+            tried = [self.observations.X[:, : self.columns.num_actions]]
+            tried += [trial.X for trial in self.open_trials]
+            return self._space_filling.next(self.domain, torch.cat(tried), self.generator)
         situation = self._situation(round_number, t, context, self.observations)
         return self.domain.maximize(self.acquisition(model, situation), situation, self.generator)
+
+    def _is_starting(self) -> bool:
+        """Whether too little was tried yet to maximize an acquisition."""
+        return self._num_told + len(self._open) < self.initial
 
     def _open_rows(self, t: float) -> Tensor:
         """Rows of the open trials that the next action should know of, ``q x d``."""
@@ -182,7 +200,7 @@ class GPOptimizer(Optimizer):
         return self.columns.rows(trial.X, trial.t, self._seen(trial.context))
 
     def _judge(self, trial: Trial) -> Trial:
-        if not self.retention.needs_prediction:
+        if not self.retention.needs_prediction or self._is_starting():
             return trial
         prediction = self._predict(trial, self._newest_model)
         if prediction is None:

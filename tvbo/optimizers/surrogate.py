@@ -8,14 +8,12 @@ from typing import Any
 
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from botorch.models.transforms import Normalize
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean, ZeroMean
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 from torch.nn import Module
@@ -33,6 +31,7 @@ from tvbo.models.scale import (
     power_of_two,
 )
 from tvbo.observations import Observations
+from tvbo.optimizers.fit import FitWatch, Values, fit_from, learned_values
 from tvbo.optimizers.noise import known_noise
 from tvbo.optimizers.open_rows import with_open_rows
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
@@ -52,10 +51,14 @@ class GPSurrogate:
 
     Whatever is given is used in the user's own units. Where ``covar_module`` is left out,
     outcomes are standardized and actions scaled to the unit cube, as BoTorch's default priors ask.
-    Until there are two observations for each number to be learned, those stay at their starts.
+    Until there are two observations for each number to be learned, those stay at their defaults.
     Where it is given, the model works in a unit of the outcomes in which the kernel's variance is
     of order one: the limits and priors of GPyTorch and BoTorch then mean the same for outcomes of
     any size.
+
+    Each fit climbs from the values of the last one and from the defaults, and keeps those of the
+    larger posterior density. One that ends at a bound of its constraint, and a jump of ε, are
+    logged to ``logging.getLogger("tvbo.optimizers.fit")``.
 
     Args:
         columns: How rows are laid out.
@@ -109,6 +112,7 @@ class GPSurrogate:
         self.newest_fit: dict[str, list[float]] | None = None
         self._unit: float | None = None
         self._num_told_at_fit = 0
+        self._watch = FitWatch()
 
     def model(
         self, observations: Observations, num_told: int, generator: Generator
@@ -119,7 +123,7 @@ class GPSurrogate:
             observations: What the retention policy kept.
             num_told: Number of outcomes that entered so far, kept since or not; decides whether a
                 fit is due.
-            generator: Seeds the restarts of a fit.
+            generator: Seeds the restarts of a fit that failed from all its starts.
 
         Raises:
             InputDataError: if ``refit`` is never, there is no ``noise_variance``, and outcomes were
@@ -127,8 +131,10 @@ class GPSurrogate:
             botorch.exceptions.errors.ModelFittingError: if a fit fails in every restart.
         """
         self.check_noise(observations)
-        model = self._build(observations)
-        num_learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        model = self._fresh(observations)
+        defaults = learned_values(model)
+        self._carry_over(model)
+        num_learned = _num_values(defaults)
         if num_learned == 0 and not isinstance(self.refit, RefitNever):
             raise ValueError(
                 "Expected a parameter to learn, since a refit was asked for. Got none: give "
@@ -136,8 +142,10 @@ class GPSurrogate:
             )
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
+            starts = [learned_values(model), defaults] if self._state else [defaults]
             with seeded(generator):
-                fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+                fit_from(model, starts)
+            self._watch.see(model)
             self._state.update(
                 {part: deepcopy(getattr(model, part).state_dict()) for part in _learned(model)}
             )
@@ -184,6 +192,13 @@ class GPSurrogate:
         """A model of any observations, with the hyperparameters of now; changes nothing here."""
         self.check_noise(observations)
         return self._build(observations).eval()
+
+    def num_initial(self) -> int:
+        """Number of observations that the first fit waits for; 0 where nothing is learned."""
+        if isinstance(self.refit, RefitNever):
+            return 0
+        model = self._fresh(Observations.empty(self.columns))
+        return OBSERVATIONS_PER_PARAMETER * _num_values(learned_values(model))
 
     def changes(self, num_told: int) -> bool:
         """Whether the next model may have other hyperparameters than the last one."""
@@ -243,6 +258,12 @@ class GPSurrogate:
 
     def _build(self, observations: Observations) -> SingleTaskGP:
         """The model of some observations, with what was learned so far."""
+        model = self._fresh(observations)
+        self._carry_over(model)
+        return model
+
+    def _fresh(self, observations: Observations) -> SingleTaskGP:
+        """The model of some observations, with the defaults of what is learned."""
         default = len(self._scaled_columns()) > 0
         mean_module = deepcopy(self.mean_module)
         if mean_module is None and isinstance(self.refit, RefitNever):
@@ -258,7 +279,7 @@ class GPSurrogate:
                 mean_module = ScaledMean(mean_module, self.unit)
         else:
             outcome_transform = None
-        model = self._make(
+        return self._make(
             unit=self.unit,
             train_X=observations.X,
             train_Y=observations.Y,
@@ -270,10 +291,12 @@ class GPSurrogate:
             outcome_transform=outcome_transform,
             input_transform=self._normalize() if default else None,
         )
+
+    def _carry_over(self, model: SingleTaskGP) -> None:
+        """Give a model what was learned so far."""
         for part in _learned(model):
             if part in self._state:
                 getattr(model, part).load_state_dict(self._state[part])
-        return model
 
     @property
     def unit(self) -> float:
@@ -325,6 +348,10 @@ def _guess(Yvar: Tensor | None, noise_variance: float | None) -> float | None:
     if Yvar is not None and len(Yvar) > 0:
         noise_variance = Yvar.mean().item()
     return None if noise_variance is None else power_of_two(SIGNAL_TO_NOISE * noise_variance)
+
+
+def _num_values(values: Values) -> int:
+    return sum(value.numel() for value in values.values())
 
 
 def _learned(model: SingleTaskGP) -> list[str]:

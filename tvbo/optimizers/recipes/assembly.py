@@ -48,7 +48,7 @@ def gp_optimizer(
             that the drift has made worthless are let go.
         generator: Source of randomness.
         contexts: The contexts to expect, in the columns of ``dense`` or not.
-        pending: What open trials contribute; None: nothing.
+        pending: What open trials contribute; None: they are hallucinated.
     """
     surrogate: Surrogate = dense
     if dense.refit != RefitEvery(1):
@@ -67,6 +67,7 @@ def gp_optimizer(
         columns=dense.columns,
         generator=generator,
         contexts=contexts,
+        initial=dense.num_initial(),
     )
 
 

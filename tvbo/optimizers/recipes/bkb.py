@@ -96,4 +96,5 @@ def bkb(
         pending=pending,
         columns=dense.columns,
         generator=generator,
+        initial=dense.num_initial(),
     )

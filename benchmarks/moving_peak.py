@@ -1,0 +1,190 @@
+"""The default `tv_gp_ucb` on a moving peak, with nothing given, against loops without drift.
+
+A Gaussian peak of width 0.15 goes round a circle of radius 0.3 in the unit square, once in 100
+rounds; values are scaled to standard deviation 1 over actions, the noise has standard deviation
+0.22. Every loop with a model learns all its hyperparameters in every round, starts with the same
+number of space-filling actions and has β = 0.8 log(4 t). The seed draws the noise, the first actions
+and whatever else is random.
+
+    python benchmarks/moving_peak.py --seeds 30 --json docs/results/moving_peak.json
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+
+import torch
+from botorch.acquisition import UpperConfidenceBound
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
+from botorch.optim import optimize_acqf
+from botorch.utils.sampling import draw_sobol_samples
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from report import parser, show
+from rich.progress import track
+from torch import Generator, Tensor
+
+from tvbo import recipes
+from tvbo.problems import MovingPeak
+
+HORIZON = 70
+FIRST = 16
+"""The first round whose regret counts."""
+MEAN, SCALE, NOISE = 0.14, 0.24, 0.22
+OURS = "TV-GP-UCB"
+
+
+class ScaledPeak:
+    """The peak with values of standard deviation 1 over actions."""
+
+    def __init__(self, seed: int):
+        self.peak = MovingPeak(period=100.0, width=0.15, radius=0.3)
+        self.generator = torch.Generator().manual_seed(10_000 + seed)
+
+    def value(self, X: Tensor, t: int) -> float:
+        """Value of the action ``1 x 2``, without noise."""
+        rows = self.peak.columns.rows(X, float(t))
+        return (self.peak.evaluate_true(rows).item() - MEAN) / SCALE
+
+    def regret(self, X: Tensor, t: int) -> float:
+        """What a better action would have brought."""
+        return (self.peak.optimal_value(t) - MEAN) / SCALE - self.value(X, t)
+
+    def observe(self, X: Tensor, t: int) -> float:
+        """Value with noise."""
+        noise = torch.randn((), dtype=torch.float64, generator=self.generator)
+        return self.value(X, t) + NOISE * noise.item()
+
+
+class PlainBoTorch:
+    """The loop of BoTorch's tutorial with time as one more input."""
+
+    def __init__(self, bounds: Tensor, seed: int, initial: int = 10):
+        self.bounds = bounds
+        self.seed = seed
+        self.start = draw_sobol_samples(bounds, n=initial, q=1, seed=seed).squeeze(-2)
+        self.X = torch.empty(0, bounds.shape[-1] + 1, dtype=torch.float64)
+        self.Y = torch.empty(0, 1, dtype=torch.float64)
+
+    def ask(self, t: int) -> Tensor:
+        """The action ``1 x d``."""
+        n, d = len(self.X), self.bounds.shape[-1]
+        if n < len(self.start):
+            return self.start[n : n + 1]
+        with torch.random.fork_rng():
+            torch.manual_seed(1_000 * self.seed + n)
+            model = SingleTaskGP(self.X, self.Y, input_transform=Normalize(d + 1))
+            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+            rows, _ = optimize_acqf(
+                UpperConfidenceBound(model, beta=0.8 * math.log(4 * t)),
+                bounds=torch.cat([self.bounds, torch.full((2, 1), float(t))], dim=-1).double(),
+                q=1,
+                num_restarts=4,
+                raw_samples=64,
+                fixed_features={d: float(t)},
+            )
+        return rows[:, :d].clamp(*self.bounds)
+
+    def tell(self, X: Tensor, t: int, Y: float) -> None:
+        """Take in an outcome."""
+        row = torch.cat([X, torch.full((1, 1), float(t), dtype=torch.float64)], dim=-1)
+        self.X = torch.cat([self.X, row])
+        self.Y = torch.cat([self.Y, torch.tensor([[Y]], dtype=torch.float64)])
+
+
+def with_recipe(make: Callable[..., object]) -> Callable[[int], list[tuple[float, float]]]:
+    """A run of a recipe by seed: regret and CPU seconds of each round."""
+
+    def play(seed: int) -> list[tuple[float, float]]:
+        problem = ScaledPeak(seed)
+        optimizer = make(bounds=problem.peak.bounds, generator=Generator().manual_seed(seed))
+        rounds = []
+        for t in range(1, HORIZON + 1):
+            started = time.process_time()
+            trial = optimizer.ask(t=t)
+            optimizer.tell(trial, problem.observe(trial.X, t))
+            rounds.append((problem.regret(trial.X, t), time.process_time() - started))
+        return rounds
+
+    return play
+
+
+def with_botorch(seed: int) -> list[tuple[float, float]]:
+    """The same for BoTorch's loop."""
+    problem = ScaledPeak(seed)
+    loop = PlainBoTorch(problem.peak.bounds, seed)
+    rounds = []
+    for t in range(1, HORIZON + 1):
+        started = time.process_time()
+        X = loop.ask(t)
+        loop.tell(X, t, problem.observe(X, t))
+        rounds.append((problem.regret(X, t), time.process_time() - started))
+    return rounds
+
+
+LOOPS = {
+    OURS: with_recipe(recipes.tv_gp_ucb),
+    "GP-UCB (no drift)": with_recipe(recipes.gp_ucb),
+    "BoTorch, time as an input": with_botorch,
+    "random": with_recipe(recipes.random_search),
+}
+
+
+def one(job: tuple[str, int]) -> tuple[float, float]:
+    """Mean regret over the rounds that count, and median CPU seconds of those rounds."""
+    name, seed = job
+    counted = torch.tensor(LOOPS[name](seed)[FIRST - 1 :], dtype=torch.float64)
+    return counted[:, 0].mean().item(), counted[:, 1].median().item()
+
+
+def main() -> None:
+    """Measure, print a table, save JSON."""
+    options = parser(__doc__)
+    options.add_argument("--seeds", type=int, default=30)
+    options.add_argument("--first-seed", type=int, default=0)
+    options.add_argument("--workers", type=int, default=2)
+    options.add_argument("--only", choices=list(LOOPS), help="one of the loops")
+    chosen = options.parse_args()
+    names = [chosen.only] if chosen.only else list(LOOPS)
+    seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
+    jobs = [(name, seed) for name in names for seed in seeds]
+    with ProcessPoolExecutor(
+        chosen.workers, initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        measured = list(track(pool.map(one, jobs), description="runs", total=len(jobs)))
+    results = []
+    for name in names:
+        mine = [result for job, result in zip(jobs, measured, strict=True) if job[0] == name]
+        regret, seconds = torch.tensor(mine, dtype=torch.float64).T
+        results.append(
+            {
+                "algorithm": name,
+                "seeds": list(seeds),
+                "regret": regret.tolist(),
+                "median": regret.quantile(0.5).item(),
+                "worst": regret.max().item(),
+                "over_2": int((regret > 2).sum()),
+                "cpu_seconds_per_round": seconds.median().item(),
+            }
+        )
+    table = [
+        (
+            r["algorithm"],
+            f"{r['median']:.2f}",
+            f"{r['worst']:.2f}",
+            str(r["over_2"]),
+            f"{r['cpu_seconds_per_round']:.2f}",
+        )
+        for r in results
+    ]
+    columns = ("algorithm", "median", "worst seed", "seeds above 2", "CPU s a round")
+    title = f"mean regret over rounds {FIRST} to {HORIZON}, {chosen.seeds} seeds"
+    show(title, columns, table, results, chosen.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Maximize the marginal posterior from several starts, and log fits that deserve a look."""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Sequence
+
+import torch
+from botorch.exceptions.warnings import OptimizationWarning
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.optim.core import OptimizationStatus
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.settings import fast_computations
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+Values = dict[str, Tensor]
+"""Values of the learned parameters by name, as the model holds them."""
+
+OPTIONS = {"ftol": 1e-13, "gtol": 1e-8}
+"""Of L-BFGS-B. With SciPy's own tolerances a fit may stop well before its optimum, at a place that
+depends on where it began; with these, errors of rounding move it by less than 1e-6."""
+
+SAME_OPTIMUM = 1e-6
+"""Relative difference of two log posteriors up to which their fits are taken for the same."""
+
+AT_BOUND = 1e-6
+"""Relative distance from a bound of its constraint up to which a parameter is at that bound."""
+
+LARGE_JUMP = 10.0
+"""Factor by which ε changes from one fit to the next in a jump."""
+
+NO_DRIFT = 0.01
+"""An ε that forgets no more than this over the whole time of the data is none."""
+
+MEANING = {
+    ("forgetting_rate", "upper"): "an observation says nothing one unit of time later; either "
+    "time is in too long a unit, or there are too few observations to tell drift from noise",
+    ("forgetting_rate", "lower"): "the observations show no drift; if there is a slower one, "
+    "state time in a longer unit",
+    ("noise", "lower"): "the observations show no noise",
+    ("lengthscale", "lower"): "the function looks rougher than the constraint allows, or noise "
+    "is taken for shape",
+}
+"""What a parameter at a bound of its constraint says, by name and bound."""
+
+EXPECTED = {("forgetting_rate", "lower"), ("noise", "lower")}
+"""Bounds at which a sound fit ends where there is no drift, or no noise."""
+
+
+def learned_values(model: SingleTaskGP) -> Values:
+    """Return copies of the parameters that require gradients."""
+    return {
+        name: value.detach().clone()
+        for name, value in model.named_parameters()
+        if value.requires_grad
+    }
+
+
+def fit_from(model: SingleTaskGP, starts: Sequence[Values]) -> None:
+    """Fit a model by L-BFGS-B from each of several starts, and keep the best.
+
+    Where two starts end in the same optimum, to a relative difference of 1e-6 in the log
+    posterior, the earlier start is kept, so that rounding does not decide. Log determinants are
+    computed by Cholesky factors for any number of observations, since estimates of them are random.
+
+    Args:
+        model: Of one output and no batch; holds the fitted parameters afterwards.
+        starts: One or more, in order of preference.
+
+    Raises:
+        botorch.exceptions.errors.ModelFittingError: if all starts fail, and all restarts that
+            BoTorch then draws from the priors, by torch's global generator.
+    """
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    best = None
+    with fast_computations(log_prob=False):
+        for start in starts:
+            _set(model, start)
+            value = _climb(mll)
+            if not math.isfinite(value):
+                continue
+            if best is None or value > best[0] + SAME_OPTIMUM * max(1.0, abs(best[0])):
+                best = (value, learned_values(model))
+        if best is None:
+            _set(model, starts[0])
+            fit_gpytorch_mll(mll, optimizer_kwargs={"options": OPTIONS})
+        else:
+            _set(model, best[1])
+    mll.eval()
+
+
+class FitWatch:
+    """Logs fits that deserve a look: a parameter at a bound, a jump of ε.
+
+    Each is logged once, and again only after a fit without it. Bounds at which a sound fit ends
+    where there is no drift or no noise are logged at level INFO, all else at level WARNING.
+    """
+
+    def __init__(self):
+        self._at_bound: set[tuple[str, int, str]] = set()
+        self._rate: float | None = None
+
+    def see(self, model: SingleTaskGP) -> None:
+        """Look at a fitted model."""
+        self._see_bounds(model)
+        self._see_rate(model)
+
+    def _see_bounds(self, model: SingleTaskGP) -> None:
+        at_bound = set()
+        for path, raw, constraint in model.named_parameters_and_constraints():
+            if constraint is None or not raw.requires_grad:
+                continue
+            name = path.rpartition(".")[-1].removeprefix("raw_")
+            values = constraint.transform(raw.detach())
+            for side in ("lower", "upper"):
+                bound = getattr(constraint, f"{side}_bound").to(values).expand_as(values)
+                reached = (values - bound).abs() <= AT_BOUND * bound.abs()
+                # Zero and infinity cannot be reached, only approached.
+                reached &= bound.isfinite() & (bound != 0)
+                for i in reached.flatten().nonzero().flatten().tolist():
+                    at_bound.add((path, i, side))
+                    if (path, i, side) in self._at_bound:
+                        continue
+                    logger.log(
+                        logging.INFO if (name, side) in EXPECTED else logging.WARNING,
+                        "Fit of %d observations: %s (%s, entry %d) = %.4g is at the %s bound of "
+                        "its constraint: %s.",
+                        len(model.train_targets),
+                        name,
+                        path,
+                        i,
+                        values.flatten()[i].item(),
+                        side,
+                        MEANING.get((name, side), "the data would take it further"),
+                    )
+        self._at_bound = at_bound
+
+    def _see_rate(self, model: SingleTaskGP) -> None:
+        kernel = getattr(model, "temporal_kernel", None)
+        if kernel is None or not any(raw.requires_grad for raw in kernel.parameters()):
+            return
+        rate = model.forgetting_rate.detach().max().item()
+        before, self._rate = self._rate, rate
+        if before is None:
+            return
+        times = model.train_inputs[0][..., kernel.active_dims]
+        # Rates too small to matter over the time of the data are alike.
+        least = -math.expm1(math.log1p(-NO_DRIFT) / max((times.max() - times.min()).item(), 1e-300))
+        one, two = max(before, least), max(rate, least)
+        if max(one, two) >= LARGE_JUMP * min(one, two):
+            logger.warning(
+                "Fit of %d observations: the forgetting rate ε jumped from %.4g to %.4g per unit "
+                "of time. The likelihood has more than one optimum, or the drift has changed; "
+                "with few observations, drift and noise are hard to tell apart: a known "
+                "noise_variance or forgetting_rate settles it.",
+                len(model.train_targets),
+                before,
+                rate,
+            )
+
+
+def _climb(mll: ExactMarginalLogLikelihood) -> float:
+    """Climb from the present values; return the log posterior there, not finite if it failed."""
+    for _ in range(2):
+        mll.train()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OptimizationWarning)
+            result = fit_gpytorch_mll_scipy(mll, options=OPTIONS)
+        if result.status is not OptimizationStatus.FAILURE or not math.isfinite(result.fval):
+            break
+        # A line search that found no larger value. With its memory of curvatures cleared, L-BFGS
+        # goes on where there is one, and stops at once where there is none.
+    return -float(result.fval) * len(mll.model.train_targets)
+
+
+def _set(model: SingleTaskGP, values: Values) -> None:
+    parameters = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, value in values.items():
+            parameters[name].copy_(value)

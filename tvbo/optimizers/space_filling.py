@@ -1,0 +1,50 @@
+"""Space-filling actions, for the rounds before hyperparameters can be learned."""
+
+from __future__ import annotations
+
+import torch
+from botorch.utils.sampling import draw_sobol_samples
+from torch import Generator, Tensor
+from torch.quasirandom import SobolEngine
+
+from tvbo.acquisition import Box, Choices, Domain
+
+
+class SpaceFilling:
+    """Actions that spread over a domain: a scrambled Sobol sequence.
+
+    On a box, the points of the sequence. On a finite set, of the choices that were tried least
+    often, the one nearest to the next point, each column scaled by its range. On any other domain,
+    and in more columns than a Sobol sequence has, uniform draws.
+
+    The scrambling is seeded from the first generator given.
+    """
+
+    def __init__(self):
+        self._seed: int | None = None
+        self._num_drawn = 0
+
+    def next(self, domain: Domain, tried: Tensor, generator: Generator) -> Tensor:
+        """Return the next action, ``1 x d``.
+
+        Args:
+            domain: The set of actions.
+            tried: Actions observed or under way, ``n x d``.
+            generator: Source of randomness.
+        """
+        if not isinstance(domain, Box | Choices) or domain.dim > SobolEngine.MAXDIM:
+            return domain.sample(generator)
+        if self._seed is None:
+            self._seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
+        self._num_drawn += 1
+        unit = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, domain.dim)
+        # The sequence up to here: its points do not depend on how many are drawn.
+        point = draw_sobol_samples(unit, n=self._num_drawn, q=1, seed=self._seed)[-1]
+        lower, upper = domain.bounds
+        if isinstance(domain, Box):
+            return (lower + point * (upper - lower)).clamp(lower, upper)
+        count = torch.bincount(domain.index(tried), minlength=len(domain.choices))
+        least = (count == count.min()).nonzero().squeeze(-1)
+        scaled = (domain.choices[least] - lower) / torch.where(upper > lower, upper - lower, 1.0)
+        nearest = least[(scaled - point).square().sum(dim=-1).argmin()]
+        return domain.choices[nearest].clone().unsqueeze(0)
