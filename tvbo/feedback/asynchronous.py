@@ -95,7 +95,7 @@ def run_async(
     check_executor(executor, problem_function)
     if max_pending > 1 and optimizer.repeats_open_trials:
         warnings.warn(
-            "Expected an optimizer that counts open trials, such as recipes.gp_bucb or any with "
+            "Expected an optimizer that counts open trials, such as any recipe with the default "
             "pending=Hallucinate(). Got one that ignores them: it may ask for the same action "
             f"{max_pending} times at once.",
             stacklevel=2,

@@ -40,7 +40,8 @@ class Pending(ABC):
 class IgnorePending(Pending):
     """Open trials do not count: what is chosen rests on the outcomes that have come.
 
-    As long as nothing comes, a deterministic acquisition asks for the same action again.
+    The form of papers that know no delay. As long as nothing comes, a deterministic acquisition asks
+    for the same action again.
     """
 
     counts = False
@@ -54,7 +55,8 @@ class IgnorePending(Pending):
 class Hallucinate(Pending):
     """The posterior mean stands in (Desautels, Krause, Burdick, 2014, Section 3.2: GP-BUCB).
 
-    The mean stays that of the outcomes that have come, the variance shrinks as if all had.
+    The mean stays that of the outcomes that have come, the variance shrinks as if all had. The
+    default of the recipes with a GP.
     """
 
     def outcomes(self, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:

@@ -19,7 +19,6 @@ from gpytorch.means import Mean
 from linear_operator import to_dense
 from torch import Size, Tensor
 
-from tvbo.kernels import TemporalDecayKernel
 from tvbo.models.incremental import Candidates, Factor, RowPosterior, Whitened
 from tvbo.models.incremental.whitened import innovation_root
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
@@ -107,14 +106,6 @@ class IncrementalGP(RowPosterior):
     def noise_variance(self) -> Tensor:
         """σ²."""
         return self._noise
-
-    @property
-    def forgetting_rate(self) -> Tensor | None:
-        """ε per unit of time, 1; None where the kernel has no factor that forgets."""
-        for part in self.covar_module.modules():
-            if isinstance(part, TemporalDecayKernel):
-                return part.forgetting_rate
-        return None
 
     @property
     def num_observations(self) -> int:

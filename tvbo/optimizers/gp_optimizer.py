@@ -112,7 +112,11 @@ class GPOptimizer(Optimizer):
     def model(self) -> Model | None:
         """The model behind the newest ask or recommendation; None before the first.
 
-        That of an ask counts open trials, that of a recommendation what has come only.
+        That of an ask counts open trials, that of a recommendation what has come only. While
+        actions fill the space, it has the default hyperparameters. Whatever its class, it has
+        ``posterior``, ``forgetting_rate``, ``covar_module`` and ``mean_module``. A model of rows in
+        raw units, as with open trials, has ``noise_variance``, too, and its ``covar_module`` wraps
+        the fitted one; ``surrogate.last_model`` is as it was fitted.
         """
         model = self._newest_model if self._looked_at is None else self._looked_at
         # To look at: what it remembers of that is not the run's.

@@ -33,16 +33,15 @@ def with_open_rows(
         rows: ``[action | context | time]`` of the open trials, ``q x d``.
         pending: What stands in for their outcomes.
         dense: Knows the hyperparameters, and with them the noise to expect. As long as nothing is
-            known of it, open trials do not count: they could not be weighed.
+            known of it, open trials count as if their outcomes had the least noise.
     """
     noise_variance = dense.outcome_noise(observations)
-    if noise_variance is None:
-        return model
 
     def expected() -> Tensor:
         return model.posterior(rows.unsqueeze(-2)).mean.squeeze(-1)
 
     with torch.no_grad():
         least = least_noise(dense.last_model, to_dense(model.covar_module(rows, diag=True)))
-        noise = least.clamp_min(noise_variance).unsqueeze(-1)
+        noise = least if noise_variance is None else least.clamp_min(noise_variance)
+        noise = noise.unsqueeze(-1)
         return model.condition_on_observations(rows, pending.outcomes(rows, expected), noise)

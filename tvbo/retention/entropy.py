@@ -35,10 +35,11 @@ class EntropyThreshold(Retention):
     times before the test refuses it, since ``n`` repeats leave :math:`\sigma_D^2 = \sigma^2 / n` at
     most; with the paper's :math:`\epsilon = 10^{-4}` that is 5,000 times.
 
-    Trials that the caller attaches are not judged. Of several trials open at once, each is judged
-    by what was told before it: together they may bring less. Where hyperparameters are learned, a
-    threshold that refuses too early leaves nothing to learn from: ``floor`` should be what a first
-    fit waits for, two observations a parameter.
+    Trials that the caller attaches are not judged. Where open trials count, as by default, each
+    trial is judged as if the outcomes of those open before it had come. With
+    ``pending=IgnorePending()`` it is judged by what was told before it: several open at once may
+    bring less together. Where hyperparameters are learned, recipes refuse nothing until there is
+    enough for the first fit; a larger ``floor`` lets more fits see all outcomes.
 
     Args:
         budget: ε in nats, at least 0; 0 refuses nothing.

@@ -18,13 +18,16 @@ from botorch.exceptions.errors import (
 from botorch.models.model import Model
 from botorch.posteriors import Posterior
 from botorch.sampling import MCSampler
+from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from linear_operator import to_dense
 from torch import Size, Tensor
 from torch.nn import Module
 
 from tvbo.columns import check_finite, check_last_dimension
+from tvbo.kernels import TemporalDecayKernel
 from tvbo.models.incremental.whitened import Whitened, innovation_root
 from tvbo.models.scale import floor_, floored_posterior
 
@@ -53,6 +56,22 @@ class RowPosterior(Model):
     @abstractmethod
     def _whiten(self, X: Tensor) -> Whitened:
         """How the rows ``... x q x d`` depend on what was observed."""
+
+    @property
+    def forgetting_rate(self) -> Tensor | None:
+        """ε per unit of time, 1; None where the kernel has no factor that forgets."""
+        for part in self.covar_module.modules():
+            if isinstance(part, TemporalDecayKernel):
+                return part.forgetting_rate
+        return None
+
+    @property
+    def likelihood(self) -> GaussianLikelihood:
+        """The noise as fitted models have it, in units of the outcome; a copy, to be read."""
+        positive = GreaterThan(0.0, transform=None)
+        likelihood = GaussianLikelihood(noise_constraint=positive).to(self.noise_variance)
+        likelihood.noise = self.noise_variance
+        return likelihood.requires_grad_(False).eval()
 
     @property
     def num_outputs(self) -> int:

@@ -51,8 +51,8 @@ def compressed_gp(
             5,000 times; its theorems :math:`\tfrac{1}{2} \log(1 + T^{-\alpha})`, see
             :func:`tvbo.theory.compression_budget`.
         mode: ``"skip"`` or ``"discard"``.
-        floor: While fewer observations than this are held, nothing is refused. Give it where
-            hyperparameters are learned: two for each of them, which the first fit waits for.
+        floor: While fewer observations than this are held, nothing is refused. Where
+            hyperparameters are learned, nothing is refused before the first fit in any case.
         acquisition: Rule for the next action, such as :class:`tvbo.acquisition.LogEI`; None is
             UCB.
         beta: β of UCB, a number or a schedule by round; None is ``0.8 log(4 t)``.

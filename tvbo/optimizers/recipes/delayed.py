@@ -35,8 +35,8 @@ def gp_bucb(
 
     UCB whose mean is that of the outcomes that have come, and whose variance is as if all had.
     Their theorem widens β by :math:`\exp(2C)` for ``C`` the information that open trials may hold;
-    their experiments, and the default here, do not. It is :func:`gp_ucb` with
-    ``pending=Hallucinate()``, which works with every other recipe, too.
+    their experiments, and the default here, do not. It is :func:`gp_ucb` by another name, since
+    ``pending=Hallucinate()`` is the default of the recipes; here it cannot be changed.
 
     Args:
         bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box; or

@@ -41,6 +41,10 @@ def tv_gp_ucb(
     :class:`tvbo.models.StreamingGP` on a finite set, at constant cost, a
     :class:`tvbo.models.IncrementalGP` on a box.
 
+    Where hyperparameters are learned, actions fill the space until there are two observations or
+    open trials for each number to be learned; attached ones count. With all given, there is no such
+    start.
+
     Args:
         bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box; or
         choices: ``n x d`` for a finite set.
@@ -54,9 +58,10 @@ def tv_gp_ucb(
         beta: A number, or a schedule by round; default ``0.8 log(4 t)``.
         retention: Which observations stay. None: all, but where nothing is ever learned and ε > 0,
             those whose weight has fallen to 1e-12 are let go.
-        pending: What open trials contribute. None: nothing, as in the paper, which knows no delay.
-            Where several are open at a time, that asks for the same action again and again: give
-            :class:`tvbo.feedback.Hallucinate` then.
+        pending: What open trials contribute. None is :class:`tvbo.feedback.Hallucinate`: their
+            posterior means stand in, so that asking again before an outcome is told gives another
+            action. The paper, which knows no delay, has :class:`tvbo.feedback.IgnorePending`;
+            without open trials both choose alike.
         refit: When hyperparameters are learned; None: never if all are given, else in each round.
         generator: Source of randomness; default a fresh one with seed 0.
 

@@ -35,6 +35,11 @@ def gp_ts(
 ) -> GPOptimizer:
     r"""GP-TS: the best action of a function drawn from the posterior (Chowdhury, Gopalan, 2017).
 
+    Open trials are hallucinated, as in the other recipes: the draw is from the posterior whose
+    variance is as if all outcomes had come. With ``pending=IgnorePending()`` it is from the
+    posterior by the outcomes that have come, as in the paper; draws differ in that case, too, but
+    may name the same action.
+
     Args:
         bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box; or
         choices: ``n x d`` for a finite set.
