@@ -1,5 +1,6 @@
 """Recipes for late outcomes: without delay their undelayed forms, with delay what they say."""
 
+import itertools
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
 from tvbo.feedback.pending import Hallucinate, IgnorePending, Minimum
 from tvbo.models import StreamingGP
-from tvbo.optimizers import RefitEvery
+from tvbo.optimizers import RefitEvery, RefitNever
 from tvbo.problems import drifting_gp, unit_grid
 
 CHOICES = torch.rand(15, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
@@ -82,7 +83,7 @@ def test_without_delay_the_choices_are_those_of_the_undelayed_form(form, where, 
     n = 6 if where == "box" else 9
     one, two = (
         recipe(**options, **settings(where, how)),
-        plain(**settings(where, how)),
+        plain(pending=IgnorePending(), **settings(where, how)),
     )
     assert torch.equal(choices_of(one, n), choices_of(two, n))
     assert torch.equal(one.generator.get_state(), two.generator.get_state())
@@ -96,9 +97,8 @@ def test_without_delay_also_where_the_function_drifts(form):
     given = settings("finite", "given")
     one = recipe(**options, forgetting_rate=0.05, **given)
     if plain is recipes.gp_ucb:
-        two = recipes.tv_gp_ucb(forgetting_rate=0.05, **settings("finite", "given"))
-    else:
-        two = plain(forgetting_rate=0.05, **settings("finite", "given"))
+        plain = recipes.tv_gp_ucb
+    two = plain(forgetting_rate=0.05, pending=IgnorePending(), **settings("finite", "given"))
     assert torch.equal(choices_of(one, 30), choices_of(two, 30))
 
 
@@ -108,7 +108,7 @@ def test_a_trial_that_failed_at_once_leaves_no_trace(form):
     recipe, options, plain = FORMS[form]
     one, two = (
         recipe(**options, **settings("finite", "given")),
-        plain(**settings("finite", "given")),
+        plain(pending=IgnorePending(), **settings("finite", "given")),
     )
 
     def fate(trial):
@@ -137,21 +137,120 @@ def test_with_delay_they_are_gp_ucb_with_a_policy(recipe, options, policy):
 def test_with_delay_gp_ts_sdf_is_gp_ts_with_a_policy():
     one = recipes.gp_ts_sdf(minimum=LOWEST, **settings("finite", "given"))
     two = recipes.gp_ts(pending=Minimum(LOWEST), **settings("finite", "given"))
-    plain = recipes.gp_ts(**settings("finite", "given"))
-    assert isinstance(plain.pending, IgnorePending)
+    plain = recipes.gp_ts(pending=IgnorePending(), **settings("finite", "given"))
     chosen = choices_of(one, 30, delay=6)
     assert torch.equal(chosen, choices_of(two, 30, delay=6))
     assert not torch.equal(chosen, choices_of(plain, 30, delay=6))
 
 
-@pytest.mark.parametrize("recipe", [recipes.gp_bucb, recipes.gp_ucb])
-def test_open_trials_are_not_tried_again(recipe):
-    """GP-BUCB goes where least is known; GP-UCB asks for the best over and over."""
-    told = recipe(beta=4.0, **settings("finite", "given"))
+@pytest.mark.parametrize("policy", [None, Hallucinate(), IgnorePending()])
+def test_open_trials_are_not_tried_again(policy):
+    """GP-BUCB goes where least is known; the papers' form asks for the best over and over."""
+    told = recipes.gp_ucb(beta=4.0, pending=policy, **settings("finite", "given"))
     told.tell(told.attach(CHOICES[0], 0.0), 1.0)
     X = [told.ask(float(t)).X for t in range(1, 9)]
     different = len(torch.unique(torch.cat(X), dim=0))
-    assert different == (8 if recipe is recipes.gp_bucb else 1)
+    assert different == (1 if policy == IgnorePending() else 8)
+
+
+BOX = {"bounds": torch.tensor([[0.0], [1.0]], dtype=torch.float64)}
+ARMS = {"choices": torch.linspace(0, 1, 41, dtype=torch.float64).unsqueeze(-1)}
+CONTEXT = {"context_bounds": torch.tensor([[0.0], [1.0]], dtype=torch.float64)}
+GIVEN = {"forgetting_rate": 0.05, "noise_variance": 1e-4}
+KNOWN = ("given", "learned", "no noise")
+BY_DEFAULT = {
+    "tv_gp_ucb": (recipes.tv_gp_ucb, {}),
+    "gp_ucb": (recipes.gp_ucb, {"forgetting_rate": None}),
+    "r_gp_ucb": (recipes.r_gp_ucb, {"every": 50.0, "forgetting_rate": None}),
+    "bkb": (recipes.bkb, {}),
+    "compressed_gp": (recipes.compressed_gp, {"budget": 1e-4}),
+    "tv_cgp_ucb": (recipes.tv_cgp_ucb, CONTEXT),
+    "merged": (recipes.merged, CONTEXT),
+    "separate": (recipes.separate, CONTEXT | {"bins": 1}),
+}
+
+
+def kernel():
+    made = RBFKernel().double()
+    made.lengthscale = 0.3
+    return made
+
+
+def four_asks(recipe, options, space, how, num_told):
+    """Four actions in a row without an outcome, after some with."""
+    options = (GIVEN if how == "given" else {}) | {"beta": 9.0} | options
+    told = {}
+    if how == "given":
+        options["covar_module"] = kernel()
+    if how == "no noise":
+        options |= {"covar_module": kernel(), "refit": RefitNever()}
+        options.setdefault("forgetting_rate", 0.05)
+        told = {"Yvar": 1e-4}
+    options = {name: value for name, value in options.items() if value is not None}
+    optimizer = recipe(**space, **options)
+    context = None if optimizer.contexts is None else torch.tensor([0.5], dtype=torch.float64)
+    for t in range(1, num_told + 1):
+        trial = optimizer.ask(t, context)
+        optimizer.tell(trial, math.exp(-((trial.X.item() - 0.3) ** 2) / 0.1), **told)
+    X = torch.cat([optimizer.ask(num_told + 1 + i, context).X for i in range(4)])
+    return X.flatten().sort().values, optimizer
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "how", "num_told"),
+    [
+        *itertools.product(["tv_gp_ucb"], ["box", "finite"], KNOWN, [0, 3]),
+        *itertools.product(["tv_cgp_ucb"], ["box", "finite"], KNOWN, [3]),
+        *itertools.product(list(BY_DEFAULT)[1:], ["box"], ["given"], [3]),
+    ],
+)
+def test_by_default_several_asks_in_a_row_differ(name, space, how, num_told):
+    recipe, options = BY_DEFAULT[name]
+    X, optimizer = four_asks(recipe, options, BOX if space == "box" else ARMS, how, num_told)
+    assert X.diff().min() > 0.02
+    assert len(optimizer.open_trials) == 4
+    assert not optimizer.repeats_open_trials
+
+
+@pytest.mark.parametrize("how", KNOWN)
+@pytest.mark.parametrize("num_open", [0, 2])
+@pytest.mark.parametrize("space", [BOX, ARMS], ids=["box", "finite"])
+def test_the_model_can_be_read_with_open_trials(space, num_open, how):
+    """What users read of it does not hang on whether trials are open."""
+    options = dict(GIVEN) if how == "given" else {"forgetting_rate": 0.05}
+    if how != "learned":
+        options["covar_module"] = kernel()
+    if how == "no noise":
+        options["refit"] = RefitNever()
+    optimizer = recipes.tv_gp_ucb(**space, **options)
+    trial = optimizer.ask(1.0)
+    optimizer.tell(trial, 0.5, Yvar=1e-4 if how == "no noise" else None)
+    for _ in range(num_open + 1):
+        optimizer.ask(2.0)
+    model = optimizer.model
+    assert model.forgetting_rate.item() == pytest.approx(0.05, rel=1e-6)
+    row = torch.tensor([[0.5, 3.0]], dtype=torch.float64)
+    assert model.posterior(row).variance.item() > 0
+    if space is BOX:
+        assert model.covar_module(row).to_dense().shape == (1, 1)
+        noise = model.likelihood.noise.mean().item()
+        assert noise == pytest.approx(1e-4, rel=1e-9) if how == "given" else noise > 0
+
+
+def test_the_papers_form_repeats_itself():
+    X, optimizer = four_asks(
+        recipes.tv_gp_ucb, {"pending": IgnorePending()}, BOX, "given", num_told=3
+    )
+    assert X.diff().max() < 0.02
+    assert optimizer.repeats_open_trials
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [recipes.tv_gp_ucb, recipes.gp_ucb, recipes.gp_ts, recipes.bkb, recipes.compressed_gp],
+)
+def test_open_trials_are_hallucinated_by_default(recipe):
+    assert recipe(**ARMS).pending == Hallucinate()
 
 
 def test_gp_bucb_by_hand():

@@ -163,7 +163,7 @@ def test_a_jump_of_the_rate_is_logged(caplog):
         jumps = [m for m in messages(caplog) if "jumped" in m[1]]
         rate = model.forgetting_rate.item()
         assert len(jumps) == 1
-        assert jumps[0][0] == logging.WARNING
+        assert jumps[0][0] == logging.INFO
         assert f"jumped from 0.9999 to {rate:.4g} per unit of time" in jumps[0][1]
         caplog.clear()
         learning.model(seen(24), 25, torch.Generator())

@@ -40,8 +40,8 @@ class Pending(ABC):
 class IgnorePending(Pending):
     """Open trials do not count: what is chosen rests on the outcomes that have come.
 
-    The form of papers that know no delay. As long as nothing comes, a deterministic acquisition asks
-    for the same action again.
+    The form of papers that know no delay. As long as nothing comes, a deterministic acquisition
+    asks for the same action again.
     """
 
     counts = False

@@ -98,8 +98,8 @@ def fit_from(model: SingleTaskGP, starts: Sequence[Values]) -> None:
 class FitWatch:
     """Logs fits that deserve a look: a parameter at a bound, a jump of ε.
 
-    Each is logged once, and again only after a fit without it. Bounds at which a sound fit ends
-    where there is no drift or no noise are logged at level INFO, all else at level WARNING.
+    Each is logged once, and again only after a fit without it. A bound at which no sound fit ends
+    is logged at level WARNING; that of no drift and that of no noise, and jumps, at level INFO.
     """
 
     def __init__(self):
@@ -154,11 +154,10 @@ class FitWatch:
         least = -math.expm1(math.log1p(-NO_DRIFT) / max((times.max() - times.min()).item(), 1e-300))
         one, two = max(before, least), max(rate, least)
         if max(one, two) >= LARGE_JUMP * min(one, two):
-            logger.warning(
+            logger.info(
                 "Fit of %d observations: the forgetting rate ε jumped from %.4g to %.4g per unit "
-                "of time. The likelihood has more than one optimum, or the drift has changed; "
-                "with few observations, drift and noise are hard to tell apart: a known "
-                "noise_variance or forgetting_rate settles it.",
+                "of time: the observations are too few to tell drift from noise or shape, or the "
+                "drift has changed. A known forgetting_rate or noise_variance settles it.",
                 len(model.train_targets),
                 before,
                 rate,
