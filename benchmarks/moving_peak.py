@@ -2,9 +2,9 @@
 
 A Gaussian peak of width 0.15 goes round a circle of radius 0.3 in the unit square, once in 100
 rounds; values are scaled to standard deviation 1 over actions, the noise has standard deviation
-0.22. Every loop with a model learns all its hyperparameters in every round, starts with the same
-number of space-filling actions and has β = 0.8 log(4 t). The seed draws the noise, the first
-actions and whatever else is random.
+0.22. Every loop with a model learns all its hyperparameters in every round, starts with
+space-filling actions, two for each hyperparameter of ours (10; GP-UCB, which has one less, 8), and
+has β = 0.8 log(4 t). The seed draws the noise, the first actions and whatever else is random.
 
     python benchmarks/moving_peak.py --seeds 30 --json docs/results/moving_peak.json
 """

@@ -12,6 +12,7 @@ from tvbo import recipes
 from tvbo.acquisition import EI, UCB, Box, Choices, LogBeta, LogEI
 from tvbo.columns import Columns
 from tvbo.contexts import ContextBounds, ContextList
+from tvbo.feedback.pending import IgnorePending
 from tvbo.finite_set import action_context_rows
 from tvbo.optimizers import (
     GPOptimizer,
@@ -279,9 +280,18 @@ def test_attached_trials_are_not_judged():
     assert len(optimizer.refusals) == 1
 
 
+def test_several_trials_at_once_are_judged_one_after_another():
+    """As if the outcomes of those open before had come: until the next one is not worth it."""
+    optimizer = single_arm(0.2, 0.0)
+    trials = [optimizer.ask(1.0) for _ in range(5)]
+    gains = [0.5 * math.log(1 + 1 / (NOISE + k)) for k in range(5)]
+    assert [trial.information_gain for trial in trials] == pytest.approx(gains[:3] + 2 * [gains[2]])
+    assert [trial.skipped for trial in trials] == [gain <= 0.2 for gain in gains]
+
+
 def test_several_trials_at_once_are_judged_by_what_is_known():
-    """Open trials tell nothing yet: one gain for all of them, kept when they come, in any order."""
-    optimizer = single_arm(1.0, 0.0)
+    """Ignored, open trials tell nothing yet: one gain for all, kept until they come."""
+    optimizer = single_arm(1.0, 0.0, pending=IgnorePending())
     trials = [optimizer.ask(1.0) for _ in range(4)]
     gain = 0.5 * math.log(1 + 1 / NOISE)
     assert [trial.information_gain for trial in trials] == pytest.approx([gain] * 4)
@@ -295,7 +305,7 @@ def test_several_trials_at_once_are_judged_by_what_is_known():
 def test_late_outcomes_enter_with_the_time_of_their_trial():
     """The verdict stands that was given at the time of asking."""
     rate, budget = 0.05, 0.9
-    optimizer = single_arm(budget, rate)
+    optimizer = single_arm(budget, rate, pending=IgnorePending())
     first, second = optimizer.ask(1.0), optimizer.ask(2.0)
     optimizer.tell(second, 0.4)
     refused = optimizer.ask(3.0)

@@ -11,6 +11,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
 from tvbo.columns import Columns
+from tvbo.feedback.pending import IgnorePending
 from tvbo.kernels import ContextActionKernel, TaskKernel
 from tvbo.optimizers import RefitNever, TrialError
 from tvbo.retention import Reset, SlidingWindow, StaleCutoff
@@ -178,7 +179,8 @@ def test_on_a_box_every_action_is_the_replays(contexts, model):
 @pytest.mark.parametrize("actions", ["choices", "box"])
 def test_five_asks_before_any_tell_and_outcomes_told_late(contexts, actions):
     """What is told enters at the next ask, with its own time and context, in any order."""
-    optimizer, record, waiting = make(actions, contexts, rate=0.1), [], []
+    optimizer = make(actions, contexts, rate=0.1, pending=IgnorePending())
+    record, waiting = [], []
     steps = situations(contexts, 40 if actions == "choices" else 10, asks=5)
     for i, (t, context) in enumerate(steps, start=1):
         waiting.append(optimizer.ask(t=t, context=context))

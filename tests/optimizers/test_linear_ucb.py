@@ -8,6 +8,7 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import LinearKernel
 
 from tvbo import recipes
+from tvbo.feedback.pending import IgnorePending
 
 TIE = 1e-9
 
@@ -104,6 +105,7 @@ def test_its_model_is_the_regression():
         choices=torch.tensor([[3.0], [8.0]]),
         context_bounds=torch.tensor([[-2.0, -2.0], [2.0, 2.0]]),
         noise_variance=0.5,
+        pending=IgnorePending(),
     )
     model, z = Ridge(2, 0.5), torch.tensor([1.5, -0.5], dtype=torch.float64)
     for x, y in zip(normal(1, 6, 2).clamp(-2, 2), normal(2, 6), strict=True):

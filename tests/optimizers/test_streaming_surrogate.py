@@ -7,6 +7,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from tvbo import recipes
 from tvbo.columns import Columns
+from tvbo.feedback.pending import IgnorePending
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.optimizers import (
@@ -63,7 +64,7 @@ def make(rate=0.05, recipe=recipes.tv_gp_ucb, **options):
 @pytest.mark.parametrize("with_noise", [False, True])
 @pytest.mark.combinations
 def test_every_round_equals_the_dense_model(rate, delay, with_noise):
-    optimizer = make(rate, retention=KeepAll())
+    optimizer = make(rate, retention=KeepAll(), pending=IgnorePending())
     waiting = []
     for t in range(1, 61):
         trial = optimizer.ask(float(t))
@@ -96,7 +97,7 @@ def test_forgotten_observations_leave_the_model(options, rate, most):
 
 def test_stale_observations_go_without_building_anew(monkeypatch):
     """ε = 0.5: what is 40 rounds old weighs 1e-12 and goes, by default."""
-    optimizer, everything = make(0.5), Observations.empty(Columns(2))
+    optimizer, everything = make(0.5, pending=IgnorePending()), Observations.empty(Columns(2))
     assert optimizer.retention == StaleCutoff(0.5, 1e-12)
     optimizer.ask(1.0)
     resets, rows = [], []

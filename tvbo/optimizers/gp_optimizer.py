@@ -115,8 +115,7 @@ class GPOptimizer(Optimizer):
         That of an ask counts open trials, that of a recommendation what has come only. While
         actions fill the space, it has the default hyperparameters. Whatever its class, it has
         ``posterior`` and ``forgetting_rate``, and on a box ``likelihood`` and ``covar_module``.
-        With open trials these are in raw units; ``surrogate.last_model`` holds them as they were
-        fitted.
+        With open trials these are in raw units; ``surrogate.last_model`` has them as fitted.
         """
         model = self._newest_model if self._looked_at is None else self._looked_at
         # To look at: what it remembers of that is not the run's.
