@@ -207,7 +207,8 @@ def four_asks(recipe, options, space, how, num_told):
 def test_by_default_several_asks_in_a_row_differ(name, space, how, num_told):
     recipe, options = BY_DEFAULT[name]
     X, optimizer = four_asks(recipe, options, BOX if space == "box" else ARMS, how, num_told)
-    assert X.diff().min() > 0.02
+    # With open trials ignored they are nearer to each other than 1e-3.
+    assert X.diff().min() > 0.01
     assert len(optimizer.open_trials) == 4
     assert not optimizer.repeats_open_trials
 

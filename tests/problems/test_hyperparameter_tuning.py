@@ -116,12 +116,13 @@ def test_a_loop_on_the_digits_finds_good_hyperparameters():
     # Hardly trained, or driven to and fro, and two that work: 0.88 and 0.82.
     mean = problem.measured.mean.tolist()
     assert max(mean[0], mean[3]) < 0.4 < 0.7 < min(mean[1], mean[2])
-    # Which comes first is drawn; in each of 20 runs the largest regret was below 0.03.
-    for seed in range(4):
+    # Which comes first is drawn.
+    for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
         optimizer = recipes.tv_gp_ucb(choices=CHOICES, forgetting_rate=0.0, generator=generator)
         optimizer.acquisition = LogEI(BestMean())
-        history = run(problem, optimizer, horizon=8, progress=False)
+        # The first fit waits for 12 outcomes, three of each choice.
+        history = run(problem, optimizer, horizon=17, progress=False)
         assert history.regret[-3:].max() < 0.1
 
 

@@ -95,7 +95,7 @@ class GPOptimizer(Optimizer):
         self._newest_model: Model | None = None
         self._looked_at: Model | None = None
         self._predictions: dict[int, Prediction] = {}
-        # Of trials seen open, so that each round need not lay them out again.
+        # Of the open trials, so that each round need not lay them out again.
         self._rows: dict[int, Tensor] = {}
 
     @property
@@ -189,8 +189,6 @@ class GPOptimizer(Optimizer):
             for trial in self.open_trials:
                 # What will not enter, or lies in the future, need not be counted now.
                 if trial.informative and trial.t <= t:
-                    if trial.id not in self._rows:
-                        self._rows[trial.id] = self._row(trial)
                     rows.append(self._rows[trial.id])
         if len(rows) == 1:
             return rows[0]
@@ -262,6 +260,11 @@ class GPOptimizer(Optimizer):
             # What is refused makes no fit due: it would learn nothing from it.
             self._num_told += 1
         self._let_go(trial)
+
+    def _open_trial(self, trial: Trial) -> Trial:
+        # Now, since a caller may change the tensors of a trial later.
+        self._rows[trial.id] = self._row(trial)
+        return super()._open_trial(trial)
 
     def _forget(self, lost: LostTrial) -> None:
         self._let_go(lost.trial)
