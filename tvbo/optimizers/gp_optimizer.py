@@ -51,8 +51,9 @@ class GPOptimizer(Optimizer):
             :class:`tvbo.feedback.Hallucinate`, which changes nothing while none is open. The papers
             that know no delay have :class:`tvbo.feedback.IgnorePending`.
         initial: As long as there were fewer outcomes and open trials than this, actions fill the
-            space instead of maximizing the acquisition, and no outcome is refused; default 0. The
-            recipes give the number that the first fit waits for.
+            space instead of maximizing the acquisition, on a finite set until each was tried once,
+            and no outcome is refused; default 0. The recipes give the number that the first fit
+            waits for.
 
     Attributes:
         observations: The observations held.
@@ -174,12 +175,14 @@ class GPOptimizer(Optimizer):
         if self._is_starting():
             tried = [self.observations.X[:, : self.columns.num_actions]]
             tried += [trial.X for trial in self.open_trials]
-            return self._space_filling.next(self.domain, torch.cat(tried), self.generator)
+            action = self._space_filling.next(self.domain, torch.cat(tried), self.generator)
+            if action is not None:
+                return action
         situation = self._situation(round_number, t, context, self.observations)
         return self.domain.maximize(self.acquisition(model, situation), situation, self.generator)
 
     def _is_starting(self) -> bool:
-        """Whether too little was tried yet to maximize an acquisition."""
+        """Whether too little was tried yet to learn from."""
         return self._num_told + len(self._open) < self.initial
 
     def _open_rows(self, t: float) -> Tensor:

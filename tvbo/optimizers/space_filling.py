@@ -13,9 +13,9 @@ from tvbo.acquisition import Box, Choices, Domain
 class SpaceFilling:
     """Actions that spread over a domain: a scrambled Sobol sequence.
 
-    On a box, the points of the sequence. On a finite set, of the choices that were tried least
-    often, the one nearest to the next point, each column scaled by its range. On any other domain,
-    and in more columns than a Sobol sequence has, uniform draws.
+    On a box, the points of the sequence. On a finite set, of the choices not yet tried, the one
+    nearest to the next point, each column scaled by its range; none once all were tried. On any
+    other domain, and in more columns than a Sobol sequence has, uniform draws.
 
     The scrambling is seeded from the first generator given.
     """
@@ -24,14 +24,19 @@ class SpaceFilling:
         self._seed: int | None = None
         self._num_drawn = 0
 
-    def next(self, domain: Domain, tried: Tensor, generator: Generator) -> Tensor:
-        """Return the next action, ``1 x d``.
+    def next(self, domain: Domain, tried: Tensor, generator: Generator) -> Tensor | None:
+        """Return the next action, ``1 x d``; None if there is none that was not tried.
 
         Args:
             domain: The set of actions.
             tried: Actions observed or under way, ``n x d``.
             generator: Source of randomness.
         """
+        if isinstance(domain, Choices):
+            left = torch.ones(len(domain.choices), dtype=torch.bool)
+            left[domain.index(tried)] = False
+            if not left.any():
+                return None
         if not isinstance(domain, Box | Choices) or domain.dim > SobolEngine.MAXDIM:
             return domain.sample(generator)
         if self._seed is None:
@@ -43,8 +48,7 @@ class SpaceFilling:
         lower, upper = domain.bounds
         if isinstance(domain, Box):
             return (lower + point * (upper - lower)).clamp(lower, upper)
-        count = torch.bincount(domain.index(tried), minlength=len(domain.choices))
-        least = (count == count.min()).nonzero().squeeze(-1)
-        scaled = (domain.choices[least] - lower) / torch.where(upper > lower, upper - lower, 1.0)
-        nearest = least[(scaled - point).square().sum(dim=-1).argmin()]
-        return domain.choices[nearest].clone().unsqueeze(0)
+        choices = domain.choices[left]
+        scaled = (choices - lower) / torch.where(upper > lower, upper - lower, 1.0)
+        nearest = (scaled - point).square().sum(dim=-1).argmin()
+        return choices[nearest].clone().unsqueeze(0)

@@ -42,8 +42,8 @@ def tv_gp_ucb(
     :class:`tvbo.models.IncrementalGP` on a box.
 
     Where hyperparameters are learned, actions fill the space until there are two observations or
-    open trials for each number to be learned; attached ones count. With all given, there is no such
-    start.
+    open trials for each number to be learned, or each action of a finite set was tried once;
+    attached ones count. With all given, there is no such start.
 
     Args:
         bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box; or
