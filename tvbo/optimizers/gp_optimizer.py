@@ -165,6 +165,8 @@ class GPOptimizer(Optimizer):
         if not keep.all():
             self.surrogate.drop(self.observations, keep, t)
             self.observations = self.observations[keep]
+        # Before a fit draws from the generator, so that the start does not depend on fits.
+        start = self._start() if self._is_starting() else None
         rows = self._open_rows(t)
         told = (self._num_told, self.generator)
         if len(rows) == 0:
@@ -172,14 +174,16 @@ class GPOptimizer(Optimizer):
         else:
             model = self.surrogate.model_with(self.observations, rows, self.pending, *told)
         self._newest_model, self._looked_at = model, None
-        if self._is_starting():
-            tried = [self.observations.X[:, : self.columns.num_actions]]
-            tried += [trial.X for trial in self.open_trials]
-            action = self._space_filling.next(self.domain, torch.cat(tried), self.generator)
-            if action is not None:
-                return action
+        if start is not None:
+            return start
         situation = self._situation(round_number, t, context, self.observations)
         return self.domain.maximize(self.acquisition(model, situation), situation, self.generator)
+
+    def _start(self) -> Tensor | None:
+        """The next space-filling action; None where all choices were tried."""
+        tried = [self.observations.X[:, : self.columns.num_actions]]
+        tried += [trial.X for trial in self.open_trials]
+        return self._space_filling.next(self.domain, torch.cat(tried), self.generator)
 
     def _is_starting(self) -> bool:
         """Whether too little was tried yet to learn from."""

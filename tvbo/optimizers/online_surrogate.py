@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from tvbo.kernels import temporal_correlation
 from tvbo.observations import Observations
 from tvbo.optimizers.surrogate import GPSurrogate
+from tvbo.ties import TIE_TOLERANCE
 
 
 class OnlineSurrogate(ABC):
@@ -105,7 +106,8 @@ class OnlineSurrogate(ABC):
         if rate is None:
             return len(gone) > 0
         weight = temporal_correlation(t - gone.X[:, -1], rate.detach().squeeze()).square()
-        return bool((weight > self.tol).any())
+        # A policy that drops at this very weight rounds it otherwise.
+        return bool((weight > self.tol * (1 + TIE_TOLERANCE)).any())
 
     @abstractmethod
     def _noise(self, observations: Observations) -> Tensor | None:

@@ -169,7 +169,9 @@ class SurvivingRegion:
         with torch.no_grad():
             heights = bounds.lower(peaks)
         threshold = heights.max().item()
-        self.constraints = (*self.constraints, (bounds, threshold))
+        # What reaches it but for rounding is kept, the point itself before all.
+        slack = TIE_TOLERANCE * (mean.abs() + bounds.width.half(deviation)).max().item()
+        self.constraints = (*self.constraints, (bounds, threshold - slack))
         self._spread = self._spread[self._inside(self._spread, self._margin)]
         self._fill(torch.cat([points, peaks]), generator)
         self.start()
