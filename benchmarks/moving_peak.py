@@ -2,9 +2,9 @@
 
 A Gaussian peak of width 0.15 goes round a circle of radius 0.3 in the unit square, once in 100
 rounds; values are scaled to standard deviation 1 over actions, the noise has standard deviation
-0.22. Every loop with a model learns all its hyperparameters in every round, starts with space-
-filling actions, five for every two hyperparameters of ours (13; GP-UCB, which has one less, 10),
-and has β = 0.8 log(4 t). The seed draws the noise, the first actions and whatever else is random.
+0.22. Every loop with a model learns all its hyperparameters in every round, starts with
+space-filling actions, two for each hyperparameter of ours (10; GP-UCB, which has one less, 8), and
+has β = 0.8 log(4 t). The seed draws the noise, the first actions and whatever else is random.
 
     python benchmarks/moving_peak.py --seeds 30 --json docs/results/moving_peak.json
 """
@@ -63,7 +63,7 @@ class ScaledPeak:
 class PlainBoTorch:
     """The loop of BoTorch's tutorial with time as one more input."""
 
-    def __init__(self, bounds: Tensor, seed: int, initial: int = 13):
+    def __init__(self, bounds: Tensor, seed: int, initial: int = 10):
         self.bounds = bounds
         self.seed = seed
         self.start = draw_sobol_samples(bounds, n=initial, q=1, seed=seed).squeeze(-2)

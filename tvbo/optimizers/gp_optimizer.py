@@ -52,8 +52,8 @@ class GPOptimizer(Optimizer):
             that know no delay have :class:`tvbo.feedback.IgnorePending`.
         initial: As long as there were fewer outcomes and open trials than this, actions fill the
             space instead of maximizing the acquisition, on a finite set until each was tried once,
-            and no outcome is refused; default 0. The recipes give five for every two numbers to
-            be learned.
+            and no outcome is refused; default 0. The recipes give the number that the first fit
+            waits for.
 
     Attributes:
         observations: The observations held.

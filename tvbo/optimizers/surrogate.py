@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
@@ -41,10 +40,6 @@ from tvbo.randomness import seeded
 OBSERVATIONS_PER_PARAMETER = 2
 """A fit waits for this many observations for each number it learns. From fewer, the likelihood
 picks an ε at one of its bounds more often than not."""
-
-INITIAL_PER_PARAMETER = 2.5
-"""Space-filling actions for each number that is learned. With no more than the first fit waits for,
-some runs on a narrow peak find it late: the mean regret of the worst run is larger."""
 
 LEARNED = ("covar_module", "mean_module", "likelihood")
 """The parts whose state is carried from fit to fit. Loading a whole model's state would carry its
@@ -199,11 +194,11 @@ class GPSurrogate:
         return self._build(observations).eval()
 
     def num_initial(self) -> int:
-        """Number of space-filling actions to begin with; 0 where nothing is learned."""
+        """Number of observations that the first fit waits for; 0 where nothing is learned."""
         if isinstance(self.refit, RefitNever):
             return 0
         model = self._fresh(Observations.empty(self.columns))
-        return math.ceil(INITIAL_PER_PARAMETER * _num_values(learned_values(model)))
+        return OBSERVATIONS_PER_PARAMETER * _num_values(learned_values(model))
 
     def changes(self, num_told: int) -> bool:
         """Whether the next model may have other hyperparameters than the last one."""

@@ -41,8 +41,8 @@ def tv_gp_ucb(
     :class:`tvbo.models.StreamingGP` on a finite set, at constant cost, a
     :class:`tvbo.models.IncrementalGP` on a box.
 
-    Where hyperparameters are learned, actions fill the space until there are five observations or
-    open trials for every two numbers to be learned, or each action of a finite set was tried once;
+    Where hyperparameters are learned, actions fill the space until there are two observations or
+    open trials for each number to be learned, or each action of a finite set was tried once;
     attached ones count. With all given, there is no such start.
 
     Args:
