@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TEST_OPTIONS := --numprocesses 2 --dist loadfile
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all coverage lint docs wheel-check validate bench clean
+.PHONY: demo test test-all test-rounding coverage lint docs wheel-check validate bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/tvbo demo
@@ -17,6 +17,12 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest $(TEST_OPTIONS)
+
+# The tests of what is chosen, where linear algebra is rounded as another CPU might.
+ROUNDING ?= 0
+test-rounding: $(VENV)/.dev
+	TVBO_TEST_ROUNDING=$(ROUNDING) $(BIN)/python -m pytest $(TEST_OPTIONS) -m 'not slow' \
+		tests/test_same_choices.py tests/test_ties.py tests/acquisition tests/optimizers
 
 # Of lines and branches, by all tests.
 coverage: $(VENV)/.dev
