@@ -199,7 +199,9 @@ def test_asking_changes_nothing(generator):
     before = state()
     first = policy.keep(observations, model, NOW)
     assert torch.equal(first, policy.keep(observations, model, NOW))
-    assert all(torch.equal(one, two) for one, two in zip(before, state(), strict=True))
+    # Spare rows hold whatever stood in memory, a NaN perhaps.
+    for one, two in zip(before, state(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0, equal_nan=True)
 
 
 def test_nothing_observed():
