@@ -27,7 +27,7 @@ class FiniteSet(Module):
 
     Raises:
         BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
-        InputDataError: if an entry is not finite or beyond 1e100, or a row stands twice.
+        InputDataError: if an entry is not finite or beyond 1e100, or the rows contain duplicates.
     """
 
     def __init__(self, choices: Tensor, name: str = "choices"):

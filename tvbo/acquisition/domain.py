@@ -114,7 +114,7 @@ class Box:
             # Standardized, the rounding of a flat acquisition would look like a landscape.
             return rows[torch.randperm(len(rows))[: self.num_restarts]]
         places = boltzmann_sample(values, num_samples=self.num_restarts, eta=1.0)
-        best = first_largest(values)
+        best = tied.to(torch.uint8).argmax()
         if not (places == best).any():
             places[-1] = best
         return rows[places]
