@@ -22,7 +22,6 @@ from rich.progress import track
 from torch import Tensor
 
 from tvbo import recipes, run
-from tvbo.finite_set import action_context_rows
 from tvbo.kernels import ContextActionKernel
 from tvbo.optimizers import Optimizer
 from tvbo.problems import (
@@ -31,6 +30,7 @@ from tvbo.problems import (
     drifting_values,
     unit_grid,
 )
+from tvbo.search_space import action_context_rows
 
 RATE = 0.03
 NOISE = 0.01

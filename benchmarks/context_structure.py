@@ -18,10 +18,10 @@ from rich.progress import track
 from torch import Tensor
 
 from tvbo import recipes, run
-from tvbo.finite_set import action_context_rows
 from tvbo.kernels import ContextActionKernel
 from tvbo.models import DriftFit, TimeVaryingGP, fit_drift
 from tvbo.problems import drifting_contextual_gp
+from tvbo.search_space import action_context_rows
 
 STRUCTURES = ("product", "additive", "both")
 ACTIONS = torch.linspace(0, 1, 15, dtype=torch.float64).unsqueeze(-1)

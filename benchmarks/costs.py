@@ -13,12 +13,12 @@ from gpytorch.kernels import RBFKernel
 from report import parser, show
 
 from tvbo import recipes
-from tvbo.acquisition import UCB, Choices, LogBeta
-from tvbo.columns import Columns
+from tvbo.acquisition import UCB, LogBeta
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.likelihood import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
 from tvbo.optimizers import GPOptimizer, GPSurrogate
 from tvbo.problems import unit_grid
+from tvbo.search_space import FiniteSpace, InputLayout
 
 ROUNDS = (200, 400, 800, 1200)
 DENSE = (300, 1000, 2000, 3000)
@@ -47,11 +47,11 @@ def optimizers() -> dict[str, GPOptimizer]:
     kernel = RBFKernel().double()
     kernel.lengthscale = 0.2
     given = {"covar_module": kernel, "forgetting_rate": 0.03, "noise_variance": 0.01}
-    domain = Choices(choices)
-    dense = GPSurrogate(Columns(domain.dim), domain.bounds, **given)
+    search_space = FiniteSpace(choices)
+    dense = GPSurrogate(InputLayout(search_space.dim), search_space.bounds, **given)
     return {
         "streaming": recipes.tv_gp_ucb(choices=choices, **given),
-        "dense": GPOptimizer(domain, dense, UCB(LogBeta())),
+        "dense": GPOptimizer(search_space, dense, UCB(LogBeta())),
     }
 
 
@@ -63,8 +63,10 @@ def one_round(n: int) -> list[dict]:
         times = iter(range(1, n + REPEATS + 2))
 
         def observe(optimizer=optimizer, generator=generator, times=times) -> None:
-            place = int(torch.randint(len(optimizer.domain.choices), (1,), generator=generator))
-            trial = optimizer.attach(optimizer.domain.choices[place], next(times))
+            place = int(
+                torch.randint(len(optimizer.search_space.choices), (1,), generator=generator)
+            )
+            trial = optimizer.attach(optimizer.search_space.choices[place], next(times))
             optimizer.tell(trial, torch.randn(1, generator=generator))
 
         for _ in range(n):

@@ -201,7 +201,7 @@ class Ours:
         self.seconds += time.perf_counter() - started
         # It is missing in so many asks, and told before the one after them, as `run` does.
         due = t + 1 + round(self.delay(trial))
-        outcome = self.problem(self.problem.columns.rows(trial.X, trial.t)).item()
+        outcome = self.problem(self.problem.layout.rows(trial.X, trial.t)).item()
         self.coming.setdefault(due, []).append((trial, outcome))
         told = [(trial.id - 1, outcome) for trial, outcome in arrived]
         return Step(told, self.where[tuple(trial.X[0].tolist())])

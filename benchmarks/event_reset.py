@@ -85,7 +85,7 @@ def one_jump(seed: int, kind: str, size: float, policy: EventReset) -> dict:
         regret[name] = history.regret[JUMP:].mean().item()
     alarms = [int(t) for t in optimizer.retention.alarms]
     after = [t - JUMP for t in alarms if t > JUMP]
-    sat = problem.domain.index(history.X[JUMP - 1 : JUMP]).item()
+    sat = problem.search_space.index(history.X[JUMP - 1 : JUMP]).item()
     return {
         "seed": seed,
         "delay": after[0] if after else None,

@@ -47,7 +47,7 @@ class ScaledPeak:
 
     def value(self, X: Tensor, t: int) -> float:
         """Value of the action ``1 x 2``, without noise."""
-        rows = self.peak.columns.rows(X, float(t))
+        rows = self.peak.layout.rows(X, float(t))
         return (self.peak.evaluate_true(rows).item() - MEAN) / SCALE
 
     def regret(self, X: Tensor, t: int) -> float:

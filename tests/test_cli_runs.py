@@ -141,7 +141,7 @@ def test_escape_sequences_of_a_journal_are_shown(tvbo, optimizer, tmp_path):
     optimizer.fail(optimizer.open_trials[0], reason)
     optimizer.close()
     with sqlite3.connect(tmp_path / "run.db") as connection:
-        connection.execute("UPDATE meta SET value = 'Box \x1b[2J[red]' WHERE name = 'domain'")
+        connection.execute("UPDATE meta SET value = 'Box \x1b[2J[red]' WHERE name = 'search space'")
     connection.close()
     # A dollar sign would begin a formula in a picture.
     run = (tmp_path / "run.db").rename(tmp_path / "\x1b[31m$\\frac$.db")

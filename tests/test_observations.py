@@ -2,28 +2,28 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
-from tvbo.columns import Columns
 from tvbo.observations import Observations
+from tvbo.search_space import InputLayout
 
 
 def test_columns_place_context_and_time():
-    columns = Columns(num_actions=2, num_contexts=1)
-    rows = columns.rows(torch.zeros(3, 2), t=4.0, context=torch.tensor([0.5]))
+    layout = InputLayout(num_actions=2, num_contexts=1)
+    rows = layout.rows(torch.zeros(3, 2), t=4.0, context=torch.tensor([0.5]))
     assert rows.tolist() == [[0.0, 0.0, 0.5, 4.0]] * 3
-    assert columns.fixed_features(4.0, torch.tensor([0.5])) == {2: 0.5, 3: 4.0}
-    assert columns.time_feature == 3
-    assert columns.context_features == [2]
+    assert layout.fixed_features(4.0, torch.tensor([0.5])) == {2: 0.5, 3: 4.0}
+    assert layout.time_feature == 3
+    assert layout.context_features == [2]
 
 
 def test_columns_refuse_a_context_that_does_not_fit():
     with pytest.raises(BotorchTensorDimensionError, match="1 context columns; got no context"):
-        Columns(2, 1).rows(torch.zeros(3, 2), 0.0)
+        InputLayout(2, 1).rows(torch.zeros(3, 2), 0.0)
     with pytest.raises(BotorchTensorDimensionError, match="context with last dimension 1"):
-        Columns(2, 1).rows(torch.zeros(3, 2), 0.0, torch.zeros(2))
+        InputLayout(2, 1).rows(torch.zeros(3, 2), 0.0, torch.zeros(2))
     with pytest.raises(InputDataError, match="Expected finite context"):
-        Columns(2, 1).fixed_features(0.0, torch.tensor([float("nan")]))
+        InputLayout(2, 1).fixed_features(0.0, torch.tensor([float("nan")]))
     with pytest.raises(BotorchTensorDimensionError, match="X with last dimension 2"):
-        Columns(2).rows(torch.zeros(3, 4), 0.0)
+        InputLayout(2).rows(torch.zeros(3, 4), 0.0)
 
 
 def test_observations_append_and_select():
@@ -32,7 +32,7 @@ def test_observations_append_and_select():
     assert len(both) == 3
     assert both[torch.tensor([False, True, True])].Y.flatten().tolist() == [0.0, 1.0]
     assert both[2:].Yvar.tolist() == [[0.0]]
-    assert len(Observations.empty(Columns(2)).append(first)) == 2
+    assert len(Observations.empty(3).append(first)) == 2
 
 
 @pytest.mark.parametrize(

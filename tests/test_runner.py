@@ -8,9 +8,9 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
-from tvbo.acquisition import Choices
 from tvbo.optimizers import RandomSearch
 from tvbo.problems import ExampleFunction, MovingPeak, PanelProblem, drifting_gp, unit_grid
+from tvbo.search_space import FiniteSpace
 
 
 @pytest.fixture
@@ -190,8 +190,8 @@ def test_late_outcomes_are_told_when_they_arrive(problem):
 class Listener(RandomSearch):
     """Notes at each ask which trials had been told."""
 
-    def __init__(self, domain):
-        super().__init__(domain)
+    def __init__(self, search_space):
+        super().__init__(search_space)
         self.told, self.known = set(), []
 
     def _choose(self, round_number, t, context):
@@ -204,7 +204,7 @@ class Listener(RandomSearch):
 
 def known_at_asks(delay, times=None, horizon=None):
     problem = ExampleFunction()
-    listener = Listener(Choices(problem.choices))
+    listener = Listener(FiniteSpace(problem.choices))
     horizon = len(times) if horizon is None else horizon
     run(problem, listener, horizon=horizon, times=times, delay=delay, progress=False)
     return listener.known

@@ -10,9 +10,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tvbo.columns import Columns
 from tvbo.observations import Observations
 from tvbo.optimizers.trial import Trial
+from tvbo.search_space import InputLayout
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ class History:
         """
         first = self.rounds[0]
         num_contexts = 0 if first.context is None else len(first.context)
-        columns = Columns(first.trial.X.shape[-1], num_contexts)
-        observations = Observations.empty(columns)
+        layout = InputLayout(first.trial.X.shape[-1], num_contexts)
+        observations = Observations.empty(layout.num_columns)
         arrived = [r for r in self.rounds if not math.isnan(r.reward)]
         if arrived:
-            rows = [columns.rows(r.trial.X, r.trial.t, r.context) for r in arrived]
+            rows = [layout.rows(r.trial.X, r.trial.t, r.context) for r in arrived]
             rewards = self._column([r.reward for r in arrived]).unsqueeze(-1)
             observations = observations.append(Observations(torch.cat(rows), rewards))
         return observations

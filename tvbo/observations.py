@@ -8,7 +8,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.columns import Columns, check_finite, check_last_dimension
+from tvbo.validation import check_finite, check_last_dimension
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Observations:
                 raise InputDataError(f"Expected Yvar >= 0. Got {self.Yvar.min().item()}.")
 
     @classmethod
-    def empty(cls, columns: Columns) -> Observations:
-        """No observations yet, in float64."""
+    def empty(cls, num_columns: int) -> Observations:
+        """Return no observations, of rows with ``num_columns`` columns, in float64."""
         return cls(
-            X=torch.empty(0, columns.num_columns, dtype=torch.float64),
+            X=torch.empty(0, num_columns, dtype=torch.float64),
             Y=torch.empty(0, 1, dtype=torch.float64),
         )
 

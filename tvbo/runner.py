@@ -11,11 +11,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tvbo.columns import check_finite
 from tvbo.history import History, Round
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.problems.base import DriftingProblem
 from tvbo.progress import progress_bar
+from tvbo.validation import check_finite
 
 SAME_TIME = 1e-12
 """Difference of two times, relative to the largest, up to which they are one time."""
@@ -87,7 +87,7 @@ def run(
         seconds = time.perf_counter() - started
         # As the optimizer understood it: what single precision rounded is undone.
         context = context if trial.context is None else trial.context
-        row = problem.columns.rows(trial.X, trial.t, context)
+        row = problem.layout.rows(trial.X, trial.t, context)
         evaluation_seconds = 0.0
         if not trial.skipped:
             started = time.perf_counter()
@@ -115,7 +115,7 @@ def _contexts(
     problem: DriftingProblem, contexts: Tensor | None, times: Sequence[float]
 ) -> list[Tensor | None]:
     """The context of each round, None where the problem has none."""
-    width = problem.columns.num_contexts
+    width = problem.layout.num_contexts
     if contexts is None:
         given = [problem.context(t) for t in times]
         if width and any(context is None for context in given):

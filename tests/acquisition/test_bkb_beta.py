@@ -8,12 +8,11 @@ import torch
 from botorch.exceptions.errors import UnsupportedError
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from tvbo.acquisition import Situation
 from tvbo.acquisition.bkb_beta import BKBBeta, bkb_qbar
-from tvbo.columns import Columns
 from tvbo.models import IncrementalGP
 from tvbo.models.nystrom_gp import NystromGP
 from tvbo.observations import Observations
+from tvbo.search_space import AskContext, InputLayout
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -64,7 +63,7 @@ def test_the_index_is_that_of_the_theorem():
     width += (1 + 1 / math.sqrt(0.7)) * math.sqrt(LAM) * norm_bound
     model = sketch()
     rule = BKBBeta(norm_bound, delta, epsilon, noise_scale=xi, kernel_bound=kappa2)
-    acquisition = rule(model, Situation(16, 16.0, None, Columns(1), Observations(X, Y)))
+    acquisition = rule(model, AskContext(16, 16.0, None, InputLayout(1), Observations(X, Y)))
     rows = torch.linspace(-0.5, 1.5, 9).unsqueeze(-1)
     mean = model.posterior(rows).mean.flatten().numpy()
     expected = mean + width * paper_sigma(rows.numpy(), X.numpy(), S)

@@ -16,16 +16,15 @@ from scipy.special import erfcx
 from scipy.stats import norm
 
 from tvbo import recipes
-from tvbo.acquisition import Box, Choices, Situation
 from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
-from tvbo.columns import Columns
 from tvbo.models import TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.optimizers import GPOptimizer, GPSurrogate
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.problems import PanelProblem, unit_grid
 from tvbo.runner import run
+from tvbo.search_space import AskContext, Box, FiniteSpace, InputLayout
 
 CHOICES = torch.linspace(0, 1, 101, dtype=torch.float64).unsqueeze(-1)
 RULES = [EI(), LogEI(), MPI(), PI(), LogPI(), EI(BestMean()), LogEI(MaxMean()), LogPI(BestMean())]
@@ -54,18 +53,18 @@ class HandMade(Model):
         return torch.sin(7 * x) + 0.1 * t, 0.3 + 0.2 * torch.cos(5 * x)
 
 
-def situation_of(t=5.0, best=1.2, domain=None):
+def situation_of(t=5.0, best=1.2, search_space=None):
     observations = Observations(tensor([0.1, 1.0], [0.5, 2.0]), tensor([best - 1], [best]))
-    return Situation(3, t, None, Columns(1), observations, domain)
+    return AskContext(3, t, None, InputLayout(1), observations, search_space)
 
 
-def values(acquisition, situation):
+def values(acquisition, ask_context):
     with torch.no_grad():
-        return acquisition(situation.rows(CHOICES).unsqueeze(-2)).numpy()
+        return acquisition(ask_context.rows(CHOICES).unsqueeze(-2)).numpy()
 
 
-def moments(situation):
-    return (part.numpy() for part in HandMade.moments(situation.rows(CHOICES)))
+def moments(ask_context):
+    return (part.numpy() for part in HandMade.moments(ask_context.rows(CHOICES)))
 
 
 def log_ei(mean, deviation, best):
@@ -76,41 +75,41 @@ def log_ei(mean, deviation, best):
 
 
 def test_ei_is_equation_2_6():
-    situation = situation_of()
-    mean, deviation = moments(situation)
+    ask_context = situation_of()
+    mean, deviation = moments(ask_context)
     z = (mean - 1.2) / deviation
     expected = deviation * norm.pdf(z) + (mean - 1.2) * norm.cdf(z)
-    found = values(EI()(HandMade(), situation), situation)
+    found = values(EI()(HandMade(), ask_context), ask_context)
     assert found == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
 
 def test_log_ei_is_its_logarithm_where_it_underflows_too():
     for best in (1.2, 30.0):
-        situation = situation_of(best=best)
-        expected = log_ei(*moments(situation), best)
-        found = values(LogEI()(HandMade(), situation), situation)
+        ask_context = situation_of(best=best)
+        expected = log_ei(*moments(ask_context), best)
+        found = values(LogEI()(HandMade(), ask_context), ask_context)
         # z goes down to -250, where the closed form has lost 1e5 of its digits.
         assert found == pytest.approx(expected, rel=1e-9)
     assert expected.min() < math.log(5e-324)
-    assert (values(EI()(HandMade(), situation), situation) == 0).any()
+    assert (values(EI()(HandMade(), ask_context), ask_context) == 0).any()
 
 
 def test_pi_is_the_normal_distribution():
-    situation = situation_of()
-    mean, deviation = moments(situation)
+    ask_context = situation_of()
+    mean, deviation = moments(ask_context)
     expected = norm.sf(1.2, loc=mean, scale=deviation)
-    found = values(PI()(HandMade(), situation), situation)
+    found = values(PI()(HandMade(), ask_context), ask_context)
     assert found == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
 @pytest.mark.parametrize("incumbent", [BestObserved(), MaxMean()], ids=name)
 def test_a_margin_is_added_to_the_incumbent(incumbent):
-    situation = situation_of(domain=Choices(CHOICES))
-    mean, deviation = moments(situation)
-    best = incumbent(HandMade(), situation) + 0.25
-    found = values(PI(incumbent, margin=0.25)(HandMade(), situation), situation)
+    ask_context = situation_of(search_space=FiniteSpace(CHOICES))
+    mean, deviation = moments(ask_context)
+    best = incumbent(HandMade(), ask_context) + 0.25
+    found = values(PI(incumbent, margin=0.25)(HandMade(), ask_context), ask_context)
     assert found == pytest.approx(norm.sf(best, mean, deviation), rel=1e-12, abs=1e-15)
-    found = values(LogPI(incumbent, margin=0.25)(HandMade(), situation), situation)
+    found = values(LogPI(incumbent, margin=0.25)(HandMade(), ask_context), ask_context)
     assert found == pytest.approx(norm.logsf(best, mean, deviation), rel=1e-10)
 
 
@@ -123,37 +122,37 @@ def test_bad_margin(rule, margin):
 
 def test_log_pi_is_its_logarithm_where_it_underflows_too():
     for best in (1.2, 30.0):
-        situation = situation_of(best=best)
-        mean, deviation = moments(situation)
+        ask_context = situation_of(best=best)
+        mean, deviation = moments(ask_context)
         expected = norm.logsf(best, loc=mean, scale=deviation)
-        found = values(LogPI()(HandMade(), situation), situation)
+        found = values(LogPI()(HandMade(), ask_context), ask_context)
         assert found == pytest.approx(expected, rel=1e-10)
     assert expected.min() < math.log(5e-324)
 
 
 def test_pi_is_a_share_of_draws(generator):
-    situation = situation_of()
-    acquisition = PI()(HandMade(), situation)
-    mean, deviation = HandMade.moments(situation.rows(CHOICES))
+    ask_context = situation_of()
+    acquisition = PI()(HandMade(), ask_context)
+    mean, deviation = HandMade.moments(ask_context.rows(CHOICES))
     draws = torch.randn(40_000, len(CHOICES), generator=generator, dtype=torch.float64)
     share = (mean + deviation * draws > 1.2).double().mean(0).numpy()
     # Five standard errors of a share.
-    assert values(acquisition, situation) == pytest.approx(share, abs=0.0125)
+    assert values(acquisition, ask_context) == pytest.approx(share, abs=0.0125)
 
 
 @pytest.mark.parametrize("t", [0.0, 5.0])
 def test_mpi_is_ei_on_the_largest_mean(t):
-    situation = situation_of(t=t, domain=Choices(CHOICES))
-    mean, deviation = moments(situation)
+    ask_context = situation_of(t=t, search_space=FiniteSpace(CHOICES))
+    mean, deviation = moments(ask_context)
     expected = log_ei(mean, deviation, mean.max())
-    found = values(MPI()(HandMade(), situation), situation)
+    found = values(MPI()(HandMade(), ask_context), ask_context)
     assert found == pytest.approx(expected, rel=1e-10)
 
 
 def test_pi_on_the_largest_mean_is_greedy():
-    situation = situation_of(domain=Choices(CHOICES))
-    mean, _ = moments(situation)
-    found = values(PI(MaxMean())(HandMade(), situation), situation)
+    ask_context = situation_of(search_space=FiniteSpace(CHOICES))
+    mean, _ = moments(ask_context)
+    found = values(PI(MaxMean())(HandMade(), ask_context), ask_context)
     assert found.argmax() == mean.argmax()
     assert found.max() == pytest.approx(0.5, abs=1e-12)
 
@@ -173,10 +172,11 @@ def test_logarithms_have_the_same_maximum(incumbent, generator):
             outcome_transform=None,
         ).eval()
         observations = Observations(X, Y)
-        situation = Situation(7, 6.0, None, Columns(1), observations, Choices(CHOICES))
+        ask_context = AskContext(7, 6.0, None, InputLayout(1), observations, FiniteSpace(CHOICES))
         for plain, logarithm in ((EI, LogEI), (PI, LogPI)):
             one, two = (
-                values(rule(incumbent)(model, situation), situation) for rule in (plain, logarithm)
+                values(rule(incumbent)(model, ask_context), ask_context)
+                for rule in (plain, logarithm)
             )
             assert one.max() > 1e-8
             assert one.argmax() == two.argmax()
@@ -196,7 +196,7 @@ def test_only_this_warning_is_silenced_and_only_here():
     with pytest.warns(NumericsWarning, match="ExpectedImprovement"):
         ExpectedImprovement(HandMade(), best_f=0.0)
 
-    def warns(model, situation):
+    def warns(model, ask_context):
         warnings.warn("numerics of the user's own", NumericsWarning, stacklevel=1)
         return 0.0
 
@@ -205,7 +205,7 @@ def test_only_this_warning_is_silenced_and_only_here():
 
 
 def test_mpi_without_a_domain():
-    with pytest.raises(ValueError, match="Expected a situation with a domain to search. Got"):
+    with pytest.raises(ValueError, match="Expected an AskContext with a search_space. Got"):
         MPI()(HandMade(), situation_of())
 
 
@@ -224,17 +224,17 @@ def two_peaks(x):
     return torch.exp(-((x - 0.72) ** 2) / 0.02) + 0.6 * torch.exp(-((x - 0.2) ** 2) / 0.02)
 
 
-def loop(domain, rule, online=True):
+def loop(search_space, rule, online=True):
     surrogate = GPSurrogate(
-        Columns(1),
-        domain.bounds,
+        InputLayout(1),
+        search_space.bounds,
         covar_module=rbf(),
         forgetting_rate=0.0,
         noise_variance=1e-4,
     )
     if online:
-        return gp_optimizer(domain, surrogate, rule, None, None)
-    return GPOptimizer(domain, surrogate, rule)
+        return gp_optimizer(search_space, surrogate, rule, None, None)
+    return GPOptimizer(search_space, surrogate, rule)
 
 
 def found_by(optimizer, function, rounds=12):
@@ -252,7 +252,7 @@ def found_by(optimizer, function, rounds=12):
 @pytest.mark.parametrize("rule", RULES, ids=name)
 @pytest.mark.combinations
 def test_a_loop_finds_the_optimum_of_a_finite_set(rule, online):
-    optimizer = loop(Choices(CHOICES), rule, online)
+    optimizer = loop(FiniteSpace(CHOICES), rule, online)
     assert found_by(optimizer, one_peak) == pytest.approx(0.72, abs=0.011)
 
 
@@ -268,20 +268,20 @@ LEAVING = [EI(), LogEI(), MPI(), LogEI(BestMean()), PI(margin=0.1), LogPI(BestMe
 
 @pytest.mark.parametrize("rule", LEAVING, ids=name)
 def test_who_leaves_the_lower_peak(rule):
-    found = found_by(loop(Choices(CHOICES), rule), two_peaks)
+    found = found_by(loop(FiniteSpace(CHOICES), rule), two_peaks)
     assert found == pytest.approx(0.72, abs=0.011)
 
 
 @pytest.mark.parametrize("rule", [PI(), LogPI(), LogPI(BestMean()), PI(MaxMean())], ids=name)
 def test_probability_without_a_margin_stays_where_it_is(rule):
-    assert found_by(loop(Choices(CHOICES), rule), two_peaks) < 0.3
+    assert found_by(loop(FiniteSpace(CHOICES), rule), two_peaks) < 0.3
 
 
 @pytest.mark.parametrize("rule", RULES, ids=name)
 def test_before_the_first_outcome_all_actions_are_alike(rule):
     first = set()
     for seed in range(8):
-        optimizer = loop(Choices(CHOICES), rule)
+        optimizer = loop(FiniteSpace(CHOICES), rule)
         optimizer.generator.manual_seed(seed)
         first.add(optimizer.ask().X.item())
     assert len(first) > 4

@@ -9,11 +9,10 @@ from botorch.models.transforms import Standardize
 from gpytorch.kernels import RBFKernel
 from gpytorch.means import ConstantMean
 
-from tvbo.acquisition import Box, Choices, Situation
 from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
-from tvbo.columns import Columns
 from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
 from tvbo.observations import Observations
+from tvbo.search_space import AskContext, Box, FiniteSpace, InputLayout
 
 SCALE, RATE, NOISE = 0.3, 0.05, 0.01
 NOW, CONTEXT = 14.0, 0.4
@@ -24,7 +23,7 @@ def tensor(*values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-FEW = Choices(tensor([0.2], [0.4], [0.6], [0.8], [0.9]))
+FEW = FiniteSpace(tensor([0.2], [0.4], [0.6], [0.8], [0.9]))
 
 
 def rbf(active_dims=None):
@@ -53,7 +52,7 @@ def means_by_formula(observations, rows):
     return (covariances(rows, X) @ np.linalg.solve(K, Y))[:, 0]
 
 
-def situation_of(num_contexts, domain, generator, n=12):
+def situation_of(num_contexts, search_space, generator, n=12):
     """Observations of grid points at times 1, ..., n, in two contexts where there are any."""
     place = torch.randint(len(GRID), (n,), generator=generator)
     times = torch.arange(1, n + 1, dtype=torch.float64).unsqueeze(-1)
@@ -61,8 +60,14 @@ def situation_of(num_contexts, domain, generator, n=12):
     X = torch.cat([GRID[place], contexts, times], dim=-1)
     Y = torch.randn(n, 1, generator=generator, dtype=torch.float64)
     context = tensor(CONTEXT) if num_contexts else None
-    return Situation(
-        n + 1, NOW, context, Columns(1, num_contexts), Observations(X, Y), domain, generator
+    return AskContext(
+        n + 1,
+        NOW,
+        context,
+        InputLayout(1, num_contexts),
+        Observations(X, Y),
+        search_space,
+        generator,
     )
 
 
@@ -110,43 +115,43 @@ MODELS = [(dense, 0), (incremental, 0), (streaming, 0), (dense, 1), (contextual,
 
 @pytest.mark.parametrize(("make", "num_contexts"), MODELS)
 def test_incumbents_on_a_finite_set_are_the_formulas(make, num_contexts, generator):
-    situation = situation_of(num_contexts, Choices(GRID), generator)
-    model = make(situation.observations)
-    at_observed = means_by_formula(situation.observations, situation.rows_observed())
-    everywhere = means_by_formula(situation.observations, situation.rows(GRID))
-    assert BestMean()(model, situation) == pytest.approx(at_observed.max(), abs=1e-9)
-    assert MaxMean()(model, situation) == pytest.approx(everywhere.max(), abs=1e-9)
-    assert BestObserved()(model, situation) == situation.observations.Y.max().item()
+    ask_context = situation_of(num_contexts, FiniteSpace(GRID), generator)
+    model = make(ask_context.observations)
+    at_observed = means_by_formula(ask_context.observations, ask_context.rows_observed())
+    everywhere = means_by_formula(ask_context.observations, ask_context.rows(GRID))
+    assert BestMean()(model, ask_context) == pytest.approx(at_observed.max(), abs=1e-9)
+    assert MaxMean()(model, ask_context) == pytest.approx(everywhere.max(), abs=1e-9)
+    assert BestObserved()(model, ask_context) == ask_context.observations.Y.max().item()
     # Three different things: a mix-up would not pass.
     assert at_observed.max() < everywhere.max() - 1e-6
-    assert everywhere.max() < situation.observations.Y.max() - 1e-3
+    assert everywhere.max() < ask_context.observations.Y.max() - 1e-3
 
 
 @pytest.mark.draws_globally
 @pytest.mark.parametrize(("make", "num_contexts"), [m for m in MODELS if m[0] is not streaming])
 def test_incumbents_in_a_box_are_the_formulas(make, num_contexts, generator):
-    situation = situation_of(num_contexts, Box(tensor([0.0], [1.0])), generator)
-    model = make(situation.observations)
-    at_observed = means_by_formula(situation.observations, situation.rows_observed())
+    ask_context = situation_of(num_contexts, Box(tensor([0.0], [1.0])), generator)
+    model = make(ask_context.observations)
+    at_observed = means_by_formula(ask_context.observations, ask_context.rows_observed())
     fine = torch.linspace(0, 1, 4001, dtype=torch.float64).unsqueeze(-1)
-    everywhere = means_by_formula(situation.observations, situation.rows(fine))
-    assert BestMean()(model, situation) == pytest.approx(at_observed.max(), abs=1e-9)
-    assert MaxMean()(model, situation) == pytest.approx(everywhere.max(), abs=1e-6)
+    everywhere = means_by_formula(ask_context.observations, ask_context.rows(fine))
+    assert BestMean()(model, ask_context) == pytest.approx(at_observed.max(), abs=1e-9)
+    assert MaxMean()(model, ask_context) == pytest.approx(everywhere.max(), abs=1e-6)
 
 
 def test_best_mean_needs_no_domain(generator):
-    situation = situation_of(0, None, generator)
-    at_observed = means_by_formula(situation.observations, situation.rows_observed())
-    model = dense(situation.observations)
-    assert BestMean()(model, situation) == pytest.approx(at_observed.max(), abs=1e-9)
+    ask_context = situation_of(0, None, generator)
+    at_observed = means_by_formula(ask_context.observations, ask_context.rows_observed())
+    model = dense(ask_context.observations)
+    assert BestMean()(model, ask_context) == pytest.approx(at_observed.max(), abs=1e-9)
 
 
 def test_chunks_make_no_difference(generator):
-    situation = situation_of(0, Choices(GRID), generator)
-    model = dense(situation.observations)
-    small = replace(situation, domain=Choices(GRID, chunk=17))
+    ask_context = situation_of(0, FiniteSpace(GRID), generator)
+    model = dense(ask_context.observations)
+    small = replace(ask_context, search_space=FiniteSpace(GRID, chunk=17))
     for incumbent in (BestMean(), MaxMean()):
-        expected = incumbent(model, situation)
+        expected = incumbent(model, ask_context)
         assert incumbent(model, small) == pytest.approx(expected, abs=1e-12)
 
 
@@ -156,25 +161,25 @@ def test_best_outcome_goes_stale_and_best_mean_does_not():
     observations = Observations(
         tensor(*zip(actions, times, strict=True)), tensor([3.0], [0.5], [0.5], [0.0], [0.0])
     )
-    situation = Situation(6, 100.0, None, Columns(1), observations, FEW)
+    ask_context = AskContext(6, 100.0, None, InputLayout(1), observations, FEW)
     model = dense(observations)
-    assert BestObserved()(model, situation) == 3.0
-    assert BestMean()(model, situation) == pytest.approx(0.5, abs=0.05)
+    assert BestObserved()(model, ask_context) == 3.0
+    assert BestMean()(model, ask_context) == pytest.approx(0.5, abs=0.05)
 
 
 def test_best_outcome_of_another_context_is_no_mark_here():
     observations = Observations(
         tensor([0.2, 5.0, 9.0], [0.2, 0.4, 9.0], [0.8, 0.4, 9.0]), tensor([3.0], [0.5], [0.0])
     )
-    situation = Situation(4, 10.0, tensor(CONTEXT), Columns(1, 1), observations, FEW)
+    ask_context = AskContext(4, 10.0, tensor(CONTEXT), InputLayout(1, 1), observations, FEW)
     model = contextual(observations)
-    assert BestObserved()(model, situation) == 3.0
-    assert BestMean()(model, situation) == pytest.approx(0.5, abs=0.05)
+    assert BestObserved()(model, ask_context) == 3.0
+    assert BestMean()(model, ask_context) == pytest.approx(0.5, abs=0.05)
 
 
 def test_standardized_outcomes_give_incumbents_in_their_unit(generator):
-    situation = situation_of(0, Choices(GRID), generator)
-    raw = replace(situation.observations, Y=1000 + 50 * situation.observations.Y)
+    ask_context = situation_of(0, FiniteSpace(GRID), generator)
+    raw = replace(ask_context.observations, Y=1000 + 50 * ask_context.observations.Y)
     center, scale = raw.Y.mean(), raw.Y.std()
     within = Observations(raw.X, (raw.Y - center) / scale)
     X, Y = raw.X, raw.Y
@@ -186,65 +191,67 @@ def test_standardized_outcomes_give_incumbents_in_their_unit(generator):
         covar_module=rbf(),
         outcome_transform=Standardize(m=1),
     ).eval()
-    situation = replace(situation, observations=raw)
+    ask_context = replace(ask_context, observations=raw)
     for incumbent, rows in (
-        (BestMean(), situation.rows_observed()),
-        (MaxMean(), situation.rows(GRID)),
+        (BestMean(), ask_context.rows_observed()),
+        (MaxMean(), ask_context.rows(GRID)),
     ):
         expected = center + scale * means_by_formula(within, rows).max()
-        assert incumbent(model, situation) == pytest.approx(expected.item(), abs=1e-8)
-    assert BestObserved()(model, situation) == raw.Y.max().item()
+        assert incumbent(model, ask_context) == pytest.approx(expected.item(), abs=1e-8)
+    assert BestObserved()(model, ask_context) == raw.Y.max().item()
 
 
-@pytest.mark.parametrize("domain", [Choices(GRID), Box(tensor([0.0], [1.0]))])
+@pytest.mark.parametrize("search_space", [FiniteSpace(GRID), Box(tensor([0.0], [1.0]))])
 @pytest.mark.parametrize("incumbent", [BestObserved(), BestMean(), MaxMean()])
-def test_before_the_first_observation_it_is_the_prior_mean(incumbent, domain, generator):
+def test_before_the_first_observation_it_is_the_prior_mean(incumbent, search_space, generator):
     mean = ConstantMean().double()
     mean.constant = 2.5
     model = IncrementalGP(rbf(), NOISE, mean_module=mean)
-    columns = Columns(1)
-    situation = Situation(1, 1.0, None, columns, Observations.empty(columns), domain, generator)
-    assert incumbent(model, situation) == pytest.approx(2.5, abs=1e-12)
+    layout = InputLayout(1)
+    ask_context = AskContext(
+        1, 1.0, None, layout, Observations.empty(layout.num_columns), search_space, generator
+    )
+    assert incumbent(model, ask_context) == pytest.approx(2.5, abs=1e-12)
 
 
 @pytest.mark.draws_globally
 def test_to_ask_for_an_incumbent_draws_nothing(generator):
-    situation = situation_of(0, Box(tensor([0.0], [1.0])), generator)
-    model = dense(situation.observations)
+    ask_context = situation_of(0, Box(tensor([0.0], [1.0])), generator)
+    model = dense(ask_context.observations)
     before = generator.get_state()
-    first = MaxMean()(model, situation)
+    first = MaxMean()(model, ask_context)
     assert torch.equal(generator.get_state(), before)
-    assert MaxMean()(model, situation) == first
+    assert MaxMean()(model, ask_context) == first
 
 
 def test_max_mean_works_without_a_generator(generator):
-    situation = situation_of(0, Choices(GRID), generator)
-    model = dense(situation.observations)
-    without = replace(situation, generator=None)
-    assert MaxMean()(model, without) == MaxMean()(model, situation)
-    box = replace(without, domain=Box(tensor([0.0], [1.0])))
-    assert MaxMean()(model, box) == pytest.approx(MaxMean()(model, situation), abs=1e-4)
+    ask_context = situation_of(0, FiniteSpace(GRID), generator)
+    model = dense(ask_context.observations)
+    without = replace(ask_context, generator=None)
+    assert MaxMean()(model, without) == MaxMean()(model, ask_context)
+    box = replace(without, search_space=Box(tensor([0.0], [1.0])))
+    assert MaxMean()(model, box) == pytest.approx(MaxMean()(model, ask_context), abs=1e-4)
 
 
 def test_a_model_remembers_the_set_for_the_acquisition(generator):
     """Asking for an incumbent leaves the candidates in the incremental model's memory."""
-    situation = situation_of(0, Choices(GRID, chunk=len(GRID)), generator)
-    model = incremental(situation.observations)
+    ask_context = situation_of(0, FiniteSpace(GRID, chunk=len(GRID)), generator)
+    model = incremental(ask_context.observations)
     for incumbent in (MaxMean(), BestMean()):
-        incumbent(model, situation)
-        assert torch.equal(model._candidates.rows, situation.rows(GRID))
+        incumbent(model, ask_context)
+        assert torch.equal(model._candidates.rows, ask_context.rows(GRID))
 
 
 def test_max_mean_without_a_domain(generator):
-    situation = situation_of(0, None, generator)
-    model = dense(situation.observations)
-    with pytest.raises(ValueError, match="Expected a situation with a domain to search. Got"):
-        MaxMean()(model, situation)
+    ask_context = situation_of(0, None, generator)
+    model = dense(ask_context.observations)
+    with pytest.raises(ValueError, match="Expected an AskContext with a search_space. Got"):
+        MaxMean()(model, ask_context)
 
 
 @pytest.mark.parametrize("incumbent", [BestObserved(), BestMean()])
 def test_nothing_observed_and_no_domain(incumbent):
-    columns = Columns(1)
-    situation = Situation(1, 1.0, None, columns, Observations.empty(columns))
-    with pytest.raises(ValueError, match="Expected a situation with a domain to search. Got"):
-        incumbent(IncrementalGP(rbf(), NOISE), situation)
+    layout = InputLayout(1)
+    ask_context = AskContext(1, 1.0, None, layout, Observations.empty(layout.num_columns))
+    with pytest.raises(ValueError, match="Expected an AskContext with a search_space. Got"):
+        incumbent(IncrementalGP(rbf(), NOISE), ask_context)

@@ -9,9 +9,9 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel
 from scipy.stats import norm
 
-from tvbo.acquisition import Box, Choices, Situation, ThompsonSampling
-from tvbo.columns import Columns
+from tvbo.acquisition import ThompsonSampling
 from tvbo.models import IncrementalGP, StreamingGP
+from tvbo.search_space import AskContext, Box, FiniteSpace, InputLayout
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -24,9 +24,9 @@ def rbf():
     return kernel
 
 
-def situation(domain, seed=0, t=3.0, **options):
+def ask_context(search_space, seed=0, t=3.0, **options):
     options = {"generator": torch.Generator().manual_seed(seed), **options}
-    return Situation(1, t, None, Columns(1), None, domain, **options)
+    return AskContext(1, t, None, InputLayout(1), None, search_space, **options)
 
 
 def two_armed(rate=0.1):
@@ -47,13 +47,13 @@ def test_an_action_is_chosen_as_often_as_it_is_best(beta):
     covar = beta * (K - k.T @ np.linalg.solve(A, k))
     gap = mean[1] - mean[0]
     expected = norm.cdf(gap / math.sqrt(covar[0, 0] + covar[1, 1] - 2 * covar[0, 1]))
-    domain, model = Choices(TWO), two_armed()
-    now = situation(domain)
+    search_space, model = FiniteSpace(TWO), two_armed()
+    now = ask_context(search_space)
     n = 500
     second = 0
     for _ in range(n):
         acquisition = ThompsonSampling(beta)(model, now)
-        second += int(domain.maximize(acquisition, now, now.generator).item() == 0.35)
+        second += int(acquisition.best().item() == 0.35)
     assert abs(second / n - expected) < 5 * math.sqrt(expected * (1 - expected) / n)
 
 
@@ -64,7 +64,7 @@ def test_a_schedule_is_asked_by_round():
         rounds.append(t)
         return 0.0
 
-    model, now = two_armed(), situation(Choices(TWO))
+    model, now = two_armed(), ask_context(FiniteSpace(TWO))
     drawn = ThompsonSampling(schedule)(model, now)
     assert rounds == [1]
     # Without a spread, the posterior mean.
@@ -75,10 +75,10 @@ def test_a_schedule_is_asked_by_round():
 def test_a_box_is_searched_at_points_of_its_own(generator):
     """All within the bounds, new ones in each round, the best of them taken."""
     bounds = torch.tensor([[-2.0], [5.0]])
-    domain = Box(bounds)
+    search_space = Box(bounds)
     model = IncrementalGP(rbf_over_rows(), 0.01)
     model.observe(torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0]]))
-    now = situation(domain)
+    now = ask_context(search_space)
     one, two = (ThompsonSampling(num_candidates=64)(model, now) for _ in range(2))
     for drawn in (one, two):
         assert drawn.candidates.shape == (64, 1)
@@ -87,7 +87,7 @@ def test_a_box_is_searched_at_points_of_its_own(generator):
         # One in each part of the box, as Sobol points are.
         parts = ((drawn.candidates + 2) / 7 * 64).floor().flatten().sort().values
         assert torch.equal(parts, torch.arange(64.0))
-        best = domain.maximize(drawn, now, generator)
+        best = drawn.best()
         assert best.item() == drawn.candidates[drawn.values.argmax()].item()
     assert not torch.equal(one.candidates, two.candidates)
 
@@ -99,23 +99,23 @@ def rbf_over_rows():
 
 
 def test_seeds_repeat():
-    for domain in (Choices(TWO), Box(torch.tensor([[0.0], [1.0]]))):
+    for search_space in (FiniteSpace(TWO), Box(torch.tensor([[0.0], [1.0]]))):
         model = IncrementalGP(rbf_over_rows(), 0.01)
-        one, two = (ThompsonSampling()(model, situation(domain, seed=4)) for _ in range(2))
+        one, two = (ThompsonSampling()(model, ask_context(search_space, seed=4)) for _ in range(2))
         assert torch.equal(one.candidates, two.candidates)
         assert torch.equal(one.values, two.values)
 
 
 def test_the_best_action_is_a_copy():
-    model, now = two_armed(), situation(Choices(TWO))
+    model, now = two_armed(), ask_context(FiniteSpace(TWO))
     drawn = ThompsonSampling()(model, now)
     drawn.best().fill_(9.0)
     assert drawn.candidates.max() == 0.35
 
 
 def test_a_drawn_function_is_known_at_its_candidates_only():
-    domain = Choices(TWO)
-    now = situation(domain)
+    search_space = FiniteSpace(TWO)
+    now = ask_context(search_space)
     drawn = ThompsonSampling()(two_armed(), now)
     rows = now.rows(TWO.flip(0)).unsqueeze(-2)
     assert torch.equal(drawn(rows), drawn.values.flip(0))
@@ -134,9 +134,11 @@ def test_no_candidates(bad):
         ThompsonSampling(num_candidates=bad)
 
 
-@pytest.mark.parametrize("missing", ["domain", "generator"])
+@pytest.mark.parametrize("missing", ["search_space", "generator"])
 def test_a_situation_without(missing):
-    domain = None if missing == "domain" else Choices(TWO)
+    search_space = None if missing == "search_space" else FiniteSpace(TWO)
     options = {"generator": None} if missing == "generator" else {}
-    with pytest.raises(ValueError, match="Expected a situation with a domain and a generator"):
-        ThompsonSampling()(two_armed(), situation(domain, **options))
+    with pytest.raises(
+        ValueError, match="Expected an AskContext with a search_space and a generator"
+    ):
+        ThompsonSampling()(two_armed(), ask_context(search_space, **options))

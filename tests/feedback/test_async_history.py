@@ -77,7 +77,7 @@ def optimizer_with(*endings):
 def history_of(optimizer, *endings):
     """What a run with these endings would have noted."""
     made = AsyncHistory()
-    twin = recipes.random_search(choices=optimizer.domain.choices)
+    twin = recipes.random_search(choices=optimizer.search_space.choices)
     for ending in endings:
         trial = twin.ask()
         made.begin(trial, 0.0)

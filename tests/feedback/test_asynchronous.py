@@ -17,12 +17,12 @@ import torch
 from botorch.exceptions.errors import InputDataError
 
 from tvbo import recipes, run
-from tvbo.acquisition import Choices
 from tvbo.feedback.async_history import AsyncHistory
 from tvbo.feedback.asynchronous import run_async
 from tvbo.optimizers import Optimizer, RandomSearch
 from tvbo.problems import unit_grid
 from tvbo.problems.panel import PanelProblem
+from tvbo.search_space import FiniteSpace
 
 CHOICES = torch.arange(10, dtype=torch.float64).unsqueeze(-1)
 
@@ -31,7 +31,7 @@ class Watched(RandomSearch):
     """Random search that notes who calls it with what."""
 
     def __init__(self):
-        super().__init__(Choices(CHOICES), generator=torch.Generator().manual_seed(3))
+        super().__init__(FiniteSpace(CHOICES), generator=torch.Generator().manual_seed(3))
         self.calls = []
 
     def ask(self, t=None, context=None):

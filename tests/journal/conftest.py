@@ -202,7 +202,7 @@ def recorded(run, make_random, leave):
 def changed_settings():
     """Recipes with one setting changed each, by what differs."""
     return {
-        "domain.choices": partial(tv_gp_ucb, choices=2 * ARMS),
+        "search_space.choices": partial(tv_gp_ucb, choices=2 * ARMS),
         "surrogate.dense.noise_variance": partial(tv_gp_ucb, noise_variance=0.02),
         "surrogate.dense.forgetting_rate": partial(tv_gp_ucb, forgetting_rate=0.1),
         "acquisition.beta": partial(tv_gp_ucb, beta=2.0),

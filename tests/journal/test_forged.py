@@ -123,7 +123,7 @@ def test_a_column_of_the_wrong_type_is_named(forged, make_random, column, value)
         Optimizer.open(run, like=make_random())
 
 
-@pytest.mark.parametrize("name", ["open", "domain", "tvbo"])
+@pytest.mark.parametrize("name", ["open", "search space", "tvbo"])
 @pytest.mark.parametrize("value", ["word", "[" * 100_000, '[{"trial": 1}]', b"\xff"])
 def test_odd_descriptions(forged, make_random, name, value):
     run = forged("UPDATE meta SET value = ? WHERE name = ?", value, name)

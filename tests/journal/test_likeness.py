@@ -8,11 +8,11 @@ import torch
 from gpytorch.kernels import MaternKernel
 
 from tvbo import recipes
-from tvbo.acquisition import Choices
 from tvbo.journal import JournalError, likeness
 from tvbo.journal.state import State
 from tvbo.optimizers import Optimizer
 from tvbo.optimizers.random_search import RandomSearch
+from tvbo.search_space import FiniteSpace
 
 
 def check_likeness(recorded, given, path):
@@ -40,7 +40,9 @@ def test_another_class(recorded, make_streaming):
 def test_another_domain(recorded):
     run = recorded(4)
     other = recipes.random_search(bounds=torch.tensor([[0.0], [2.0]]))
-    with pytest.raises(JournalError, match="differs in domain.bounds: it has .*1.0.*2.0.* given"):
+    with pytest.raises(
+        JournalError, match="differs in search_space.bounds: it has .*1.0.*2.0.* given"
+    ):
         Optimizer.open(run, like=other)
 
 
@@ -133,6 +135,6 @@ def test_a_module_is_compared_beyond_its_state(tmp_path):
 
 def test_the_chunks_of_a_domain_are_a_setting(tmp_path):
     choices = torch.tensor([[0.0], [1.0]])
-    made = [RandomSearch(Choices(choices, chunk=chunk)) for chunk in (1, 2)]
-    with pytest.raises(JournalError, match="domain.chunk"):
+    made = [RandomSearch(FiniteSpace(choices, chunk=chunk)) for chunk in (1, 2)]
+    with pytest.raises(JournalError, match="search_space.chunk"):
         check_likeness(*made, tmp_path / "run.db")

@@ -114,7 +114,7 @@ def test_attached_trials_and_known_noise_and_deadlines(make_streaming, run, leav
     first.record(run)
     for optimizer in (whole, first):
         for row in (3, 7):
-            attached = optimizer.attach(optimizer.domain.choices[row], t=0.5 + row)
+            attached = optimizer.attach(optimizer.search_space.choices[row], t=0.5 + row)
             optimizer.tell(attached, 0.1 * row, Yvar=0.3)
         optimizer.ask(t=8.0)
         optimizer.ask(t=9.0)
@@ -144,8 +144,8 @@ def test_looking_at_a_run_changes_nothing_of_it(make_square, outcome, generator)
         if t % 5 == 4:
             for optimizer in (looked_at, left_alone):
                 optimizer.ask(float(t))
-            looked_at.model.posterior(looked_at.columns.rows(actions, float(t)))
-    rows = looked_at.columns.rows(actions, 16.0)
+            looked_at.model.posterior(looked_at.layout.rows(actions, float(t)))
+    rows = looked_at.layout.rows(actions, 16.0)
     assert torch.equal(looked_at.ask(16.0).X, left_alone.ask(16.0).X)
     assert state(looked_at) == state(left_alone)
     one, two = (optimizer.model.posterior(rows).mean for optimizer in (looked_at, left_alone))
@@ -268,7 +268,9 @@ def test_a_refused_opening_leaves_like_as_it_was(recorded, make_streaming, play,
         Optimizer.open(run, like=like)
     like, untouched = make_streaming(), make_streaming()
     with monkeypatch.context() as patch:
-        patch.setattr(type(like.domain), "maximize", lambda domain, *_: domain.choices[7:8])
+        patch.setattr(
+            type(like.search_space), "maximize", lambda search_space, *_: search_space.choices[7:8]
+        )
         with pytest.raises(JournalError, match="as recorded: ask of trial"):
             Optimizer.open(run, like=like)
     assert play(like, 12) == play(untouched, 12)

@@ -34,7 +34,7 @@ def test_a_database_of_another_program(run):
 
 
 @pytest.mark.parametrize(
-    ("version", "words"), [(0, "not migrated: open it with the tvbo that"), (3, "a newer tvbo")]
+    ("version", "words"), [(0, "not migrated: open it with the tvbo that"), (4, "a newer tvbo")]
 )
 @pytest.mark.parametrize("read_only", [True, False])
 def test_tables_of_another_version(recorded, version, words, read_only):
@@ -42,7 +42,7 @@ def test_tables_of_another_version(recorded, version, words, read_only):
     with sqlite3.connect(run) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    with pytest.raises(JournalError, match=f"version 2. Got .*, of version {version}.*{words}"):
+    with pytest.raises(JournalError, match=f"version 3. Got .*, of version {version}.*{words}"):
         Optimizer.open(run, read_only=read_only)
 
 
@@ -72,7 +72,7 @@ def test_an_older_journal_names_its_writer(old, make_random, read_only, with_lik
     like = make_random() if with_like else None
     with pytest.raises(
         JournalError,
-        match=r"version 2. Got .*old.db, of version 1, written by tvbo 0.1.0 \(source \w{16}\)"
+        match=r"version 3. Got .*old.db, of version 1, written by tvbo 0.1.0 \(source \w{16}\)"
         r".*runs export",
     ):
         Optimizer.open(old, like=like, read_only=read_only)

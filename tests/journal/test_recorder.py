@@ -208,14 +208,14 @@ def test_an_ask_that_breaks_spoils_the_optimizer(run, make_random, play, monkeyp
     optimizer.record(run)
     play(whole, 5)
     play(optimizer, 5)
-    sample = type(optimizer.domain).sample
+    sample = type(optimizer.search_space).sample
 
-    def breaks(domain, generator):
-        sample(domain, generator)
+    def breaks(search_space, generator):
+        sample(search_space, generator)
         raise RuntimeError("broken")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(optimizer.domain), "sample", breaks)
+        patch.setattr(type(optimizer.search_space), "sample", breaks)
         with pytest.raises(RuntimeError, match="broken"):
             optimizer.ask()
     with pytest.raises(JournalError, match="RuntimeError: broken"):

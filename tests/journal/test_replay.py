@@ -95,14 +95,14 @@ def test_code_that_now_raises(recorded, with_my_code, write):
 def test_a_changed_number_of_draws_is_noticed(recorded, make_random, play, monkeypatch):
     """Though the action that comes is the same."""
     run = recorded(10)
-    sample = type(make_random().domain).sample
+    sample = type(make_random().search_space).sample
 
-    def draws_once_more(domain, generator):
-        X = sample(domain, generator)
+    def draws_once_more(search_space, generator):
+        X = sample(search_space, generator)
         torch.rand(1, generator=generator)
         return X
 
-    monkeypatch.setattr(type(make_random().domain), "sample", draws_once_more)
+    monkeypatch.setattr(type(make_random().search_space), "sample", draws_once_more)
     with pytest.raises(JournalError, match="Got the same, but another state of the random gen"):
         Optimizer.open(run)
 
@@ -145,18 +145,18 @@ def test_in_a_fresh_process(recorded, with_my_code, write, tmp_path):
     assert "as recorded: ask of trial" in result.stdout
 
 
-def rounded(monkeypatch, domain, size):
+def rounded(monkeypatch, search_space, size):
     """As on another processor: each choice differs a little from what it would be here."""
-    maximize = type(domain).maximize
+    maximize = type(search_space).maximize
     noise = torch.Generator().manual_seed(0)
 
-    def elsewhere(domain, *arguments):
-        X = maximize(domain, *arguments)
-        lower, upper = domain.bounds
+    def elsewhere(search_space, *arguments):
+        X = maximize(search_space, *arguments)
+        lower, upper = search_space.bounds
         change = size * (2 * torch.rand(X.shape, dtype=X.dtype, generator=noise) - 1)
         return torch.minimum(torch.maximum(X + change * (upper - lower), lower), upper)
 
-    monkeypatch.setattr(type(domain), "maximize", elsewhere)
+    monkeypatch.setattr(type(search_space), "maximize", elsewhere)
 
 
 @pytest.fixture(params=["box", "separate", "bpe"])
@@ -198,7 +198,7 @@ def loops(optimizer):
 def rounded_in(patch, optimizer, size):
     """Where an optimizer makes its choice."""
     if not hasattr(optimizer, "survivors"):
-        rounded(patch, optimizer.domain, size)
+        rounded(patch, optimizer.search_space, size)
         return
     choose = type(optimizer._region).choose
 
@@ -210,7 +210,7 @@ def rounded_in(patch, optimizer, size):
 
 def test_a_choice_that_differs_by_more_than_rounding(recorded, make_square, monkeypatch):
     run = recorded(10, make_square)
-    rounded(monkeypatch, make_square().domain, 1e-4)
+    rounded(monkeypatch, make_square().search_space, 1e-4)
     with pytest.raises(
         JournalError, match=r"event \d+ as recorded: ask of trial \d+, X=.* Got ask"
     ):
@@ -231,7 +231,9 @@ def test_an_action_of_a_finite_set_is_that_one_or_another(run, leave):
     like = made()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            type(like.domain), "sample", lambda domain, generator: domain.choices[:1].clone()
+            type(like.search_space),
+            "sample",
+            lambda search_space, generator: search_space.choices[:1].clone(),
         )
         with pytest.raises(JournalError, match="as recorded: ask of trial"):
             Optimizer.open(run, like=like)

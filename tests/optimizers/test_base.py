@@ -160,8 +160,8 @@ def test_a_fresh_optimizer_without_generator_repeats(optimizer):
 class Patient(RandomSearch):
     """A user's own, which waits within ask, and overrides what it likes."""
 
-    def __init__(self, domain):
-        super().__init__(domain)
+    def __init__(self, search_space):
+        super().__init__(search_space)
         self.calls = []
 
     def ask(self, t=None, context=None):
@@ -180,7 +180,7 @@ class Patient(RandomSearch):
 
 
 def test_one_thread_at_a_time(optimizer):
-    patient = Patient(optimizer.domain)
+    patient = Patient(optimizer.search_space)
     patient.calls = [
         patient.ask,
         patient.recommend,

@@ -14,7 +14,6 @@ from scipy.stats import chi2
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta
-from tvbo.columns import Columns
 from tvbo.models import IncrementalGP
 from tvbo.models.nystrom_gp import NystromGP
 from tvbo.observations import Observations
@@ -22,10 +21,11 @@ from tvbo.optimizers import GPSurrogate, RefitEvery, RefitNever
 from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
 from tvbo.optimizers.recipes.bkb import bkb
 from tvbo.retention import EntropyThreshold, Reset, SizeLimit, SlidingWindow
+from tvbo.search_space import InputLayout
 
 NOISE, LENGTHSCALE = 0.05, 0.2
 QBAR = 2.0
-COLUMNS = Columns(1)
+COLUMNS = InputLayout(1)
 UNIT = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
 REDRAWS = 2000
 
@@ -306,8 +306,8 @@ def test_finds_the_best_of_a_box(seeds, limit):
 
 
 def test_another_acquisition():
-    def expected_improvement(model, situation):
-        Y = situation.observations.Y
+    def expected_improvement(model, ask_context):
+        Y = ask_context.observations.Y
         return LogExpectedImprovement(model, best_f=Y.max() if len(Y) else 0.0)
 
     optimizer = loop(acquisition=expected_improvement)

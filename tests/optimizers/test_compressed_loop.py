@@ -9,11 +9,8 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
 from tvbo import recipes
-from tvbo.acquisition import EI, UCB, Box, Choices, LogBeta, LogEI
-from tvbo.columns import Columns
-from tvbo.contexts import ContextBounds, ContextList
+from tvbo.acquisition import EI, UCB, LogBeta, LogEI
 from tvbo.feedback.pending import IgnorePending
-from tvbo.finite_set import action_context_rows
 from tvbo.optimizers import (
     GPOptimizer,
     GPSurrogate,
@@ -23,6 +20,14 @@ from tvbo.optimizers import (
     StreamingSurrogate,
 )
 from tvbo.retention import EntropyThreshold, EventReset, Reset, Retention, SlidingWindow
+from tvbo.search_space import (
+    Box,
+    ContextBounds,
+    ContextList,
+    FiniteSpace,
+    InputLayout,
+    action_context_rows,
+)
 
 NOISE = 0.05
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
@@ -47,9 +52,9 @@ def loop(
     noise_variance=NOISE,
 ):
     """The loop on each of the models; ``refit`` learns the noise in each round."""
-    columns = Columns(2, int(contexts))
+    layout = InputLayout(2, int(contexts))
     dense = GPSurrogate(
-        columns,
+        layout,
         UNIT,
         covar_module=rbf(),
         forgetting_rate=rate,
@@ -66,11 +71,11 @@ def loop(
     }[kind]()
     listed = ContextList(CONTEXTS) if not box else ContextBounds(torch.tensor([[0.0], [1.0]]))
     return GPOptimizer(
-        Box(UNIT, num_restarts=1, raw_samples=16) if box else Choices(ARMS, chunk=len(ARMS)),
+        Box(UNIT, num_restarts=1, raw_samples=16) if box else FiniteSpace(ARMS, chunk=len(ARMS)),
         surrogate,
         UCB(LogBeta()) if acquisition is None else acquisition,
         retention=retention,
-        columns=columns,
+        layout=layout,
         generator=torch.Generator().manual_seed(5),
         contexts=listed if contexts else None,
     )
@@ -422,7 +427,7 @@ def test_noise_told_by_outcomes_alone(kind):
 def test_learned_noise(kind):
     """The gain is that of the hyperparameters which the choice rested on."""
     dense = GPSurrogate(
-        Columns(2),
+        InputLayout(2),
         UNIT,
         covar_module=rbf(),
         forgetting_rate=0.0,
@@ -431,11 +436,11 @@ def test_learned_noise(kind):
     )
     surrogate = dense if kind == "refit" else StreamingSurrogate(dense, ARMS)
     optimizer = GPOptimizer(
-        Choices(ARMS, chunk=len(ARMS)),
+        FiniteSpace(ARMS, chunk=len(ARMS)),
         surrogate,
         UCB(LogBeta()),
         retention=EntropyThreshold(0.4, "discard", floor=6),
-        columns=Columns(2),
+        layout=InputLayout(2),
     )
     noises, informative = set(), []
     for _ in range(10):
@@ -443,7 +448,7 @@ def test_learned_noise(kind):
         model = optimizer.model
         noise = model.likelihood.noise if kind == "refit" else model.noise_variance
         with torch.no_grad():
-            variance = model.posterior(Columns(2).rows(trial.X, trial.t, None)).variance
+            variance = model.posterior(InputLayout(2).rows(trial.X, trial.t, None)).variance
         expected = 0.5 * math.log(1 + variance.item() / noise.item())
         assert trial.information_gain == pytest.approx(expected, rel=1e-9)
         noises.add(noise.item())
@@ -464,7 +469,7 @@ def test_discarded_outcomes_make_no_fit_due():
             return super().due(num_new)
 
     dense = GPSurrogate(
-        Columns(2),
+        InputLayout(2),
         UNIT,
         covar_module=rbf(),
         forgetting_rate=0.0,
@@ -472,7 +477,11 @@ def test_discarded_outcomes_make_no_fit_due():
         refit=Counted(1000),
     )
     optimizer = GPOptimizer(
-        Choices(ARMS), dense, UCB(LogBeta()), EntropyThreshold(9.0, "discard", 5), Columns(2)
+        FiniteSpace(ARMS),
+        dense,
+        UCB(LogBeta()),
+        EntropyThreshold(9.0, "discard", 5),
+        InputLayout(2),
     )
     played(optimizer, 7)
     assert optimizer.model_size == 5

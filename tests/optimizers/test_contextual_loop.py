@@ -10,11 +10,11 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
-from tvbo.columns import Columns
 from tvbo.feedback.pending import IgnorePending
 from tvbo.kernels import ContextActionKernel, TaskKernel
 from tvbo.optimizers import RefitNever, TrialError
 from tvbo.retention import Reset, SlidingWindow, StaleCutoff
+from tvbo.search_space import InputLayout
 
 NOISE = 0.01
 SCALES = (0.7, 0.4, 1.3)
@@ -160,7 +160,7 @@ def test_on_a_box_every_action_is_the_replays(contexts, model):
     """Against a grid: no point of it may be better by more than 1e-4."""
     optimizer, record = make("box", contexts, **model), []
     # The model is at stake here, not the search: a peak at the edge is narrower than 2 / 64.
-    optimizer.domain.raw_samples = 512
+    optimizer.search_space.raw_samples = 512
     grid = torch.linspace(0, 2, 801, dtype=torch.float64).unsqueeze(-1)
     for i, (t, context) in enumerate(situations(contexts, 40), start=1):
         if i <= 35:
@@ -301,7 +301,7 @@ def test_one_context_is_no_context(rate, contexts):
 
 def test_the_rows_are_action_context_time():
     optimizer = make(rate=0.03)
-    assert optimizer.columns == Columns(2, 1)
+    assert optimizer.layout == InputLayout(2, 1)
     trial = optimizer.ask(t=2.5, context=LISTED[1])
     optimizer.tell(trial, 1.0)
     assert optimizer.observations.X.tolist() == [[*trial.X[0].tolist(), 0.35, 2.5]]

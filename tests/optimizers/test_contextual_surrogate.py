@@ -8,12 +8,12 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from tvbo import recipes
-from tvbo.columns import Columns
 from tvbo.kernels import ContextActionKernel
 from tvbo.models import ContextualGP
 from tvbo.observations import Observations
 from tvbo.optimizers import RefitEvery, RefitNever
 from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
+from tvbo.search_space import InputLayout
 
 learns = pytest.mark.filterwarnings(
     "ignore::botorch.exceptions.warnings.OptimizationWarning",
@@ -43,10 +43,10 @@ def kernels():
 def told(optimizer, rounds):
     """Outcomes of actions and contexts drawn at random, one at each time."""
     generator = torch.Generator().manual_seed(2)
-    lower, upper = optimizer.domain.bounds
+    lower, upper = optimizer.search_space.bounds
     for t in range(1, rounds + 1):
         z = LISTED[int(torch.randint(4, (1,), generator=generator))]
-        X = optimizer.domain.sample(generator)
+        X = optimizer.search_space.sample(generator)
         y = math.sin(3 * ((X - lower) / (upper - lower)).sum().item() + z.item() / 4 + t / 9)
         scatter = 0.1 * math.sin(7.0 * t)
         optimizer.tell(optimizer.attach(X, float(t), z), y + scatter)
@@ -54,9 +54,9 @@ def told(optimizer, rounds):
 
 
 def surrogate(**options):
-    columns = Columns(2, 1)
+    layout = InputLayout(2, 1)
     bounds = tensor([0.0, 0.0], [1.0, 1.0]), tensor([10.0], [20.0])
-    return ContextualSurrogate(columns, *bounds, **options)
+    return ContextualSurrogate(layout, *bounds, **options)
 
 
 @learns
@@ -67,7 +67,7 @@ def test_everything_is_learned_by_default(declared, structure):
     """Ten observations or more for five to eight numbers; raw units far from the unit cube."""
     optimizer = told(recipes.tv_cgp_ucb(**declared, structure=structure), 20)
     trial = optimizer.ask(context=LISTED[2], t=21.0)
-    optimizer.domain.snap(trial.X)
+    optimizer.search_space.snap(trial.X)
     model = optimizer.model
     assert isinstance(model, ContextualGP)
     assert model.context_action_kernel.structure == structure
@@ -129,7 +129,7 @@ def test_only_the_columns_of_default_kernels_are_scaled():
         (True, False): [2],
         (False, False): [0, 1, 2],
     }
-    for (action, context), columns in scaled.items():
+    for (action, context), layout in scaled.items():
         given = {
             "action_kernel": rbf() if action else None,
             "context_kernel": rbf() if context else None,
@@ -137,10 +137,10 @@ def test_only_the_columns_of_default_kernels_are_scaled():
         model = surrogate(**given).model(observations, 4, torch.Generator())
         seen = model.transform_inputs(rows)
         expected = rows.clone()
-        if 2 in columns:
+        if 2 in layout:
             expected[:, 2] = (rows[:, 2] - 10) / 10
         torch.testing.assert_close(seen, expected)
-        assert hasattr(model, "outcome_transform") == bool(columns)
+        assert hasattr(model, "outcome_transform") == bool(layout)
 
 
 def test_scales_of_both_must_be_learned():

@@ -11,12 +11,12 @@ from botorch.models.transforms import Standardize
 from gpytorch.kernels import RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
-from tvbo.columns import Columns
 from tvbo.models import TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.optimizers import GPSurrogate
 from tvbo.optimizers.fit import FitWatch, fit_from, learned_values
 from tvbo.problems import MovingPeak
+from tvbo.search_space import InputLayout
 
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 LOGGER = "tvbo.optimizers.fit"
@@ -44,7 +44,7 @@ def misleading() -> Observations:
 
 
 def surrogate() -> GPSurrogate:
-    return GPSurrogate(Columns(2), BOUNDS)
+    return GPSurrogate(InputLayout(2), BOUNDS)
 
 
 def log_posterior(model: TimeVaryingGP) -> float:
@@ -198,7 +198,7 @@ def test_no_drift_is_no_warning(caplog):
 
 def test_a_given_rate_is_not_watched(caplog):
     kernel = RBFKernel(ard_num_dims=2).double()
-    learning = GPSurrogate(Columns(2), BOUNDS, covar_module=kernel, forgetting_rate=0.02)
+    learning = GPSurrogate(InputLayout(2), BOUNDS, covar_module=kernel, forgetting_rate=0.02)
     with caplog.at_level(logging.INFO, "tvbo"):
         learning.model(seen(24), 24, torch.Generator())
     assert not any("forgetting_rate" in text or "jumped" in text for _, text in messages(caplog))

@@ -10,13 +10,13 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
 from tvbo import recipes
-from tvbo.acquisition import Box, ConstantBeta, LogBeta
-from tvbo.columns import Columns
+from tvbo.acquisition import ConstantBeta, LogBeta
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.optimizers import GPOptimizer, GPSurrogate, RefitEvery, RefitNever
 from tvbo.problems import MovingPeak, drifting_gp, unit_grid
 from tvbo.retention import Reset, SlidingWindow
 from tvbo.runner import run
+from tvbo.search_space import Box, InputLayout
 
 CHOICES = unit_grid(6)
 
@@ -70,7 +70,7 @@ def test_choices_equal_the_papers_algorithms(problem, rate):
         choices=CHOICES, covar_module=rbf(), forgetting_rate=rate, noise_variance=0.01
     )
     history = run(problem, optimizer, horizon=30, progress=False)
-    sequence = problem.domain.index(history.X).tolist()
+    sequence = problem.search_space.index(history.X).tolist()
     assert sequence == paper_tv_gp_ucb(problem, sequence, rate, LogBeta())
 
 
@@ -79,7 +79,7 @@ def test_resetting_equals_the_papers_algorithm_within_each_block(problem):
     optimizer = recipes.r_gp_ucb(every=10, choices=CHOICES, covar_module=rbf(), noise_variance=0.01)
     history = run(problem, optimizer, horizon=30, progress=False)
     assert history.model_size.tolist() == [*range(10)] * 3
-    sequence = problem.domain.index(history.X).tolist()
+    sequence = problem.search_space.index(history.X).tolist()
     assert sequence == paper_tv_gp_ucb(problem, sequence, 0.0, LogBeta(), every=10)
 
 
@@ -90,7 +90,7 @@ def test_rate_one_forgets_everything(problem):
     )
     run(problem, optimizer, horizon=5, progress=False)
     optimizer.ask(t=6.0)
-    posterior = optimizer.model.posterior(Columns(2).rows(CHOICES, 6.0).unsqueeze(-2))
+    posterior = optimizer.model.posterior(InputLayout(2).rows(CHOICES, 6.0).unsqueeze(-2))
     torch.testing.assert_close(posterior.variance, torch.ones_like(posterior.variance))
 
 
@@ -191,7 +191,7 @@ def test_hyperparameters_are_learned_on_a_box(covar_module):
     rates = []
     for _ in range(22):
         trial = optimizer.ask()
-        optimizer.tell(trial, problem(Columns(2).rows(trial.X, trial.t)).item())
+        optimizer.tell(trial, problem(InputLayout(2).rows(trial.X, trial.t)).item())
         rates.append(optimizer.model.forgetting_rate.item())
     # Learned every fourth outcome, kept in between.
     changes = [i for i in range(1, 22) if rates[i] != rates[i - 1]]
@@ -220,20 +220,20 @@ def test_an_optimizer_with_learning_repeats_with_its_seed():
 def test_any_botorch_acquisition():
     problem = MovingPeak(period=60)
 
-    def log_ei(model, situation):
-        if len(situation.observations) == 0:
+    def log_ei(model, ask_context):
+        if len(ask_context.observations) == 0:
             return LogExpectedImprovement(model, best_f=0.0)
-        present = model.posterior(situation.rows_observed()).mean
+        present = model.posterior(ask_context.rows_observed()).mean
         return LogExpectedImprovement(model, best_f=present.max())
 
-    def q_ucb(model, situation):
-        sampler = SobolQMCNormalSampler(torch.Size([16]), seed=situation.round)
+    def q_ucb(model, ask_context):
+        sampler = SobolQMCNormalSampler(torch.Size([16]), seed=ask_context.round)
         return qUpperConfidenceBound(model, beta=2.0, sampler=sampler)
 
     for acquisition in (log_ei, q_ucb):
         box = Box(problem.bounds)
         surrogate = GPSurrogate(
-            Columns(2), problem.bounds, rbf(), forgetting_rate=0.05, noise_variance=1e-3
+            InputLayout(2), problem.bounds, rbf(), forgetting_rate=0.05, noise_variance=1e-3
         )
         optimizer = GPOptimizer(box, surrogate, acquisition)
         history = run(problem, optimizer, horizon=6, progress=False)
@@ -243,9 +243,9 @@ def test_any_botorch_acquisition():
 def test_surrogate_refuses_what_it_cannot_use():
     bounds = torch.tensor([[0.0], [1.0]])
     with pytest.raises(ValueError, match="Expected forgetting_rate, since refit is never"):
-        GPSurrogate(Columns(1), bounds, covar_module=rbf(), refit=RefitNever())
+        GPSurrogate(InputLayout(1), bounds, covar_module=rbf(), refit=RefitNever())
     with pytest.raises(ValueError, match="noise_variance > 0. Got 0"):
-        GPSurrogate(Columns(1), bounds, noise_variance=0.0)
+        GPSurrogate(InputLayout(1), bounds, noise_variance=0.0)
     with pytest.raises(ValueError, match=r"forgetting_rate in \[0, 1\]. Got 2"):
         recipes.tv_gp_ucb(bounds=bounds, forgetting_rate=2.0)
     with pytest.raises(ValueError, match="every to be 1, 2, ... outcomes. Got 0"):
@@ -287,7 +287,7 @@ def test_learning_survives_a_reset_of_outcomes_with_their_own_noise():
     optimizer = recipes.r_gp_ucb(every=12, bounds=problem.bounds, refit=RefitEvery(6))
     for _ in range(14):
         trial = optimizer.ask()
-        optimizer.tell(trial, problem(Columns(2).rows(trial.X, trial.t)).item(), Yvar=1e-3)
+        optimizer.tell(trial, problem(InputLayout(2).rows(trial.X, trial.t)).item(), Yvar=1e-3)
     assert optimizer.model_size == 2
 
 

@@ -5,9 +5,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
-from tvbo.acquisition import UCB, Box, Choices, LogBeta
-from tvbo.columns import Columns
-from tvbo.contexts import ContextBounds
+from tvbo.acquisition import UCB, LogBeta
 from tvbo.models import IncrementalGP
 from tvbo.observations import Observations
 from tvbo.optimizers import (
@@ -19,6 +17,7 @@ from tvbo.optimizers import (
     RefitNever,
 )
 from tvbo.retention import KeepAll, SlidingWindow, StaleCutoff
+from tvbo.search_space import Box, ContextBounds, FiniteSpace, InputLayout
 
 NOISE = 0.01
 UNIT = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
@@ -36,16 +35,16 @@ def dense(rate=0.03, **options):
     """Actions 2-D, context 1-D."""
     options = {"covar_module": kernel(), "noise_variance": NOISE, **options}
     bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
-    return GPSurrogate(Columns(2, 1), bounds, forgetting_rate=rate, **options)
+    return GPSurrogate(InputLayout(2, 1), bounds, forgetting_rate=rate, **options)
 
 
-def loop(surrogate, retention=None, domain=None):
+def loop(surrogate, retention=None, search_space=None):
     return GPOptimizer(
-        Choices(ARMS, chunk=len(ARMS)) if domain is None else domain,
+        FiniteSpace(ARMS, chunk=len(ARMS)) if search_space is None else search_space,
         surrogate,
         UCB(LogBeta()),
         retention=retention,
-        columns=Columns(2, 1),
+        layout=InputLayout(2, 1),
         generator=torch.Generator().manual_seed(5),
         contexts=ContextBounds(UNIT),
     )
@@ -58,7 +57,7 @@ def outcome(trial):
     return torch.sin(4 * x * (1 + z) + trial.t / 9).item() + 0.1 * phase.sin().item()
 
 
-def situation(round_number):
+def ask_context(round_number):
     """Several asks at one time, in a context that moves."""
     t = float((round_number - 1) // PER_STEP)
     return t, torch.tensor([0.5 + 0.5 * torch.tensor(t / 5).sin().item()], dtype=torch.float64)
@@ -74,7 +73,7 @@ def told(num=40, Yvar=None):
 
 
 def rows(t):
-    return Columns(2, 1).rows(ARMS, t, torch.tensor([0.3], dtype=torch.float64))
+    return InputLayout(2, 1).rows(ARMS, t, torch.tensor([0.3], dtype=torch.float64))
 
 
 def assert_same(model, other, t, atol=1e-8):
@@ -92,7 +91,7 @@ def test_the_same_arms_as_with_the_dense_surrogate(rate, delay, Yvar):
     for surrogate in (IncrementalSurrogate(dense(rate)), dense(rate)):
         optimizer, waiting = loop(surrogate), []
         for round_number in range(1, 61):
-            waiting.append(optimizer.ask(*situation(round_number)))
+            waiting.append(optimizer.ask(*ask_context(round_number)))
             if len(waiting) > delay:
                 # The newer of two first.
                 trial = waiting.pop(min(1, len(waiting) - 1))
@@ -109,7 +108,7 @@ def test_the_same_arms_as_with_the_dense_surrogate(rate, delay, Yvar):
 def test_forgotten_observations_leave_the_model(retention, rate):
     optimizer = loop(IncrementalSurrogate(dense(rate)), retention)
     for round_number in range(1, 31):
-        t, context = situation(round_number)
+        t, context = ask_context(round_number)
         trial = optimizer.ask(t, context)
         expected = dense(rate, refit=RefitNever()).preview(optimizer.observations)
         assert optimizer.model.num_observations == len(optimizer.observations)
@@ -125,10 +124,10 @@ def test_what_weighs_nothing_goes_a_third_at_a_time(monkeypatch):
     monkeypatch.setattr(
         IncrementalGP, "drop", lambda self, keep: drops.append(keep) or drop(self, keep)
     )
-    rate, everything = 0.9, Observations.empty(Columns(2, 1))
+    rate, everything = 0.9, Observations.empty(4)
     optimizer = loop(IncrementalSurrogate(dense(rate)), StaleCutoff(rate, 1e-12))
     for round_number in range(1, 121):
-        t, context = situation(round_number)
+        t, context = ask_context(round_number)
         trial = optimizer.ask(t, context)
         assert len(optimizer.observations) <= optimizer.model.num_observations
         assert optimizer.model.num_observations < 1.5 * len(optimizer.observations) + PER_STEP
@@ -176,7 +175,7 @@ def test_refit_follows_the_dense_surrogate():
     )
     optimizer, models = loop(IncrementalSurrogate(learner)), []
     for round_number in range(1, 46):
-        t, context = situation(round_number)
+        t, context = ask_context(round_number)
         trial = optimizer.ask(t, context)
         if not models or models[-1] is not optimizer.surrogate.last_model:
             models.append(optimizer.surrogate.last_model)
@@ -210,7 +209,7 @@ def test_recommend_and_policy_go_with_it():
     incremental, plain = loop(IncrementalSurrogate(dense())), loop(dense())
     for round_number in range(1, 20):
         for optimizer in (incremental, plain):
-            trial = optimizer.ask(*situation(round_number))
+            trial = optimizer.ask(*ask_context(round_number))
             optimizer.tell(trial, outcome(trial))
     contexts = torch.linspace(0, 1, 4, dtype=torch.float64).unsqueeze(-1)
     for t in (7.0, 12.0):
@@ -224,9 +223,9 @@ def test_in_a_box():
     found = []
     for surrogate in (IncrementalSurrogate(dense()), dense()):
         box = Box(torch.tensor([[0.0, 0.0], [1.0, 1.0]]), num_restarts=2, raw_samples=32)
-        optimizer = loop(surrogate, domain=box)
+        optimizer = loop(surrogate, search_space=box)
         for round_number in range(1, 7):
-            trial = optimizer.ask(*situation(round_number))
+            trial = optimizer.ask(*ask_context(round_number))
             optimizer.tell(trial, outcome(trial))
         found.append(optimizer.observations.X)
     torch.testing.assert_close(*found, rtol=0, atol=1e-3)
@@ -234,7 +233,7 @@ def test_in_a_box():
 
 def test_a_contextual_surrogate(generator):
     plain = ContextualSurrogate(
-        Columns(2, 1),
+        InputLayout(2, 1),
         torch.tensor([[0.0, 0.0], [1.0, 1.0]]),
         UNIT,
         structure="additive",

@@ -74,7 +74,7 @@ def test_asks_go_on_after_outcomes_of_any_size(name, falling, generator):
         context = context_of(optimizer, i)
         if i % 4 > 0 and isinstance(optimizer, GPOptimizer):
             # Cheaper than to ask each time.
-            trial = optimizer.attach(optimizer.domain.sample(generator), float(i), context)
+            trial = optimizer.attach(optimizer.search_space.sample(generator), float(i), context)
         else:
             trial = optimizer.ask(t=float(i), context=context)
         try:

@@ -12,8 +12,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean, LinearMean
 
 from tvbo import recipes
-from tvbo.acquisition import UCB, Box, Choices, ConstantBeta, LogEI
-from tvbo.columns import Columns
+from tvbo.acquisition import UCB, ConstantBeta, LogEI
 from tvbo.feedback.pending import Hallucinate, IgnorePending, Minimum
 from tvbo.models import StreamingGP
 from tvbo.optimizers import GPOptimizer, GPSurrogate, RefitEvery, RefitNever, StreamingSurrogate
@@ -25,6 +24,7 @@ from tvbo.retention import (
     SizeLimit,
     SlidingWindow,
 )
+from tvbo.search_space import Box, FiniteSpace, InputLayout
 
 NOISE = 0.02
 LENGTHSCALE = 0.3
@@ -98,7 +98,7 @@ class Story:
     policy: object
     dense: Dense
     seed: int = 0
-    columns: Columns = field(default_factory=lambda: Columns(2))
+    layout: InputLayout = field(default_factory=lambda: InputLayout(2))
     contexts: torch.Tensor | None = None
     told_noise: bool = False
     keeps: object = staticmethod(lambda row, t: True)
@@ -114,8 +114,8 @@ class Story:
         self.checked = 0
 
     def row(self, trial):
-        context = trial.context if self.columns.num_contexts else None
-        return self.columns.rows(trial.X, trial.t, context).numpy()[0]
+        context = trial.context if self.layout.num_contexts else None
+        return self.layout.rows(trial.X, trial.t, context).numpy()[0]
 
     def context(self):
         if self.contexts is None:
@@ -123,7 +123,7 @@ class Story:
         return self.contexts[self.random.integers(len(self.contexts))]
 
     def expected(self, context, at):
-        width = self.columns.num_columns
+        width = self.layout.num_columns
         kept = [each for each in self.told if self.keeps(each[0], self.t)]
         told = (
             np.array([each[0] for each in kept]).reshape(-1, width),
@@ -143,7 +143,7 @@ class Story:
     def ask(self, context=None):
         self.t += self.random.choice([0.0, 0.5, 1.0, 1.0, 2.0])
         context = self.context() if context is None else context
-        at = self.columns.rows(self.choices, self.t, context if self.columns.num_contexts else None)
+        at = self.layout.rows(self.choices, self.t, context if self.layout.num_contexts else None)
         expected = self.expected(context, at.numpy())
         trial = self.optimizer.ask(self.t, context)
         with torch.no_grad():
@@ -286,13 +286,13 @@ def test_contexts(rate, policy, contexts):
         retention=KeepAll(),
         **given,
     )
-    Story(optimizer, policy, Dense(rate), 6, Columns(2, 1), LISTED).rounds(12)
+    Story(optimizer, policy, Dense(rate), 6, InputLayout(2, 1), LISTED).rounds(12)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=name)
 def test_merged_contexts(policy):
     optimizer = finite(0.0, policy, recipes.merged, contexts=LISTED)
-    Story(optimizer, policy, Dense(), 7, Columns(2), LISTED).rounds(15)
+    Story(optimizer, policy, Dense(), 7, InputLayout(2), LISTED).rounds(15)
 
 
 def test_linear_ucb():
@@ -319,8 +319,8 @@ def test_separate_contexts(policy, rate):
         loop = optimizer.loop(context)
         story = stories.setdefault(context.item(), Story(loop, policy, Dense(rate)))
         story.t = t
-        mean, variance = story.expected(None, Columns(2).rows(CHOICES, t).numpy())
-        posterior = loop.model.posterior(Columns(2).rows(CHOICES, t).unsqueeze(-2))
+        mean, variance = story.expected(None, InputLayout(2).rows(CHOICES, t).numpy())
+        posterior = loop.model.posterior(InputLayout(2).rows(CHOICES, t).unsqueeze(-2))
         np.testing.assert_allclose(posterior.mean.flatten().numpy(), mean, rtol=0, atol=1e-8)
         np.testing.assert_allclose(
             posterior.variance.flatten().numpy(), variance, rtol=0, atol=1e-8
@@ -345,7 +345,7 @@ def test_separate_contexts_count_an_attached_trial():
     optimizer = finite(0.0, Minimum(LOWEST), recipes.separate, contexts=LISTED)
     optimizer.attach(CHOICES[4], t=0.0, context=LISTED[1])
     optimizer.ask(1.0, LISTED[1])
-    mean = optimizer.loop(LISTED[1]).model.posterior(Columns(2).rows(CHOICES[4:5], 1.0)).mean
+    mean = optimizer.loop(LISTED[1]).model.posterior(InputLayout(2).rows(CHOICES[4:5], 1.0)).mean
     assert mean.item() == pytest.approx(LOWEST / (1 + NOISE), abs=1e-8)
 
 
@@ -399,7 +399,7 @@ def test_an_open_trial_whose_outcome_would_be_dropped_does_not_count(retention):
     optimizer = finite(0.0, Minimum(LOWEST), retention=retention)
     optimizer.ask(1.0)
     optimizer.ask(20.0)
-    mean = optimizer.model.posterior(Columns(2).rows(CHOICES, 20.0)).mean
+    mean = optimizer.model.posterior(InputLayout(2).rows(CHOICES, 20.0)).mean
     assert mean.abs().max() < 1e-12
 
 
@@ -502,7 +502,7 @@ def test_learned_hyperparameters(every, policy):
         fits.add(story.dense.scale)
         story.told = [(row, y, story.dense.noise) for row, y, _ in story.told]
         story.t = float(t)
-        at = Columns(2).rows(CHOICES, float(t))
+        at = InputLayout(2).rows(CHOICES, float(t))
         mean, variance = story.expected(None, at.numpy())
         posterior = optimizer.model.posterior(at.unsqueeze(-2))
         np.testing.assert_allclose(
@@ -529,7 +529,7 @@ def test_standardized_outcomes(policy):
         story.t = float(t)
         fitted = optimizer.surrogate.dense.last_model
         shift, stdv = outcome_scale(fitted)
-        lower, upper = optimizer.domain.bounds.numpy()
+        lower, upper = optimizer.search_space.bounds.numpy()
         lengthscale = fitted.covar_module.kernels[0].base_kernel.lengthscale.detach().numpy()[0]
         constant = shift + stdv * fitted.mean_module.constant.item()
 
@@ -544,7 +544,7 @@ def test_standardized_outcomes(policy):
             scale=stdv**2,
             mean=lambda rows, constant=constant: np.full(len(rows), constant),
         )
-        at = Columns(2).rows(10 * CHOICES, float(t))
+        at = InputLayout(2).rows(10 * CHOICES, float(t))
         told = (
             scaled(np.array([row for row, _, _ in story.told]).reshape(-1, 3)),
             np.array([y for _, y, _ in story.told]),
@@ -649,9 +649,9 @@ def test_a_lost_trial_does_not_stop_a_long_loop(monkeypatch):
     ],
 )
 def test_limits_of_the_stream(limits):
-    dense = GPSurrogate(Columns(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.1, NOISE)
+    dense = GPSurrogate(InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.1, NOISE)
     optimizer = GPOptimizer(
-        Choices(CHOICES),
+        FiniteSpace(CHOICES),
         StreamingSurrogate(dense, CHOICES, **limits),
         UCB(ConstantBeta(BETA)),
         pending=Minimum(LOWEST),
@@ -669,14 +669,14 @@ def test_noise_unknown_as_long_as_nothing_was_told():
     optimizer = finite(0.0, Minimum(LOWEST), noise_variance=None, refit=RefitNever())
     first = optimizer.ask(1.0)
     optimizer.ask(2.0)
-    at_first = optimizer.model.posterior(Columns(2).rows(first.X, 2.0))
+    at_first = optimizer.model.posterior(InputLayout(2).rows(first.X, 2.0))
     assert at_first.mean.item() == pytest.approx(LOWEST, rel=1e-4)
     assert at_first.variance.item() < 1e-4
     optimizer.tell(first, 0.3, Yvar=0.05)
     optimizer.ask(3.0)
     rows = np.array([np.append(each.X.numpy()[0], each.t) for each in (first,)])
     waiting = np.array([np.append(each.X.numpy()[0], each.t) for each in optimizer.open_trials[:1]])
-    at = Columns(2).rows(CHOICES, 3.0)
+    at = InputLayout(2).rows(CHOICES, 3.0)
     mean, variance = Dense().with_open(
         Minimum(LOWEST), (rows, np.array([0.3]), np.array([0.05])), waiting, at.numpy(), 0.05
     )
@@ -783,9 +783,9 @@ def test_a_trial_in_the_future_does_not_count_yet():
     optimizer = finite(0.1, Minimum(LOWEST))
     optimizer.attach(CHOICES[2], t=9.0)
     optimizer.ask(1.0)
-    assert optimizer.model.posterior(Columns(2).rows(CHOICES, 1.0)).mean.abs().max() == 0
+    assert optimizer.model.posterior(InputLayout(2).rows(CHOICES, 1.0)).mean.abs().max() == 0
     optimizer.ask(9.0)
-    mean = optimizer.model.posterior(Columns(2).rows(CHOICES[2:3], 9.0)).mean.item()
+    mean = optimizer.model.posterior(InputLayout(2).rows(CHOICES[2:3], 9.0)).mean.item()
     assert mean < LOWEST / 2
 
 
@@ -793,6 +793,6 @@ def test_box_actions_are_spread_where_open_trials_count():
     optimizer = recipes.gp_bucb(
         bounds=torch.tensor([[0.0], [1.0]]), covar_module=rbf(), noise_variance=NOISE
     )
-    assert isinstance(optimizer.domain, Box)
+    assert isinstance(optimizer.search_space, Box)
     X = torch.cat([optimizer.ask().X for _ in range(4)]).flatten()
     assert torch.pdist(X[:, None]).min() > 0.05

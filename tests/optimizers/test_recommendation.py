@@ -60,7 +60,7 @@ def told(optimizer, rounds=15):
     generator = torch.Generator().manual_seed(2)
     for t in range(1, rounds + 1):
         z = LISTED[int(torch.randint(4, (1,), generator=generator))]
-        trial = optimizer.attach(optimizer.domain.sample(generator), float(t), z)
+        trial = optimizer.attach(optimizer.search_space.sample(generator), float(t), z)
         optimizer.tell(trial, reward(trial))
     return optimizer
 
@@ -145,7 +145,7 @@ def assert_chooses_as_if_never_asked(rounds, actions, contexts, ahead=1000.0, **
         # What is taken in at another moment is rounded otherwise.
         torch.testing.assert_close(mine.X, other.X, atol=1e-6, rtol=0)
         assert len(asked.observations) == len(twin.observations)
-        rows = at(asked.domain.sample(torch.Generator()), 0.35, t)
+        rows = at(asked.search_space.sample(torch.Generator()), 0.35, t)
         means = [optimizer.model.posterior(rows).mean for optimizer in (asked, twin)]
         torch.testing.assert_close(*means, rtol=0, atol=1e-8)
         for optimizer, trial in ((asked, mine), (twin, other)):
@@ -213,7 +213,7 @@ def test_before_any_observation(actions, contexts):
     best = optimizer.recommend(context=LISTED[0], t=3.0)
     assert best.mean == pytest.approx(0.0)
     assert best.standard_deviation == pytest.approx(1.0)
-    optimizer.domain.snap(best.X)
+    optimizer.search_space.snap(best.X)
     # Time stands where it stood: an earlier ask is fine.
     assert optimizer.ask(t=1.0, context=LISTED[0]).id == 1
 

@@ -68,10 +68,10 @@ def play(optimizer, scale, rounds, at_once=1):
 def given(recipe, *, at_once=1, **options):
     """A recipe with everything given, in the unit of the outcomes."""
 
-    def make(scale, **domain):
+    def make(scale, **search_space):
         known = {"covar_module": kernel(scale), "noise_variance": NOISE * scale**2}
         own = {name: part(scale) if callable(part) else part for name, part in options.items()}
-        return recipe(**domain, **{**known, **own})
+        return recipe(**search_space, **{**known, **own})
 
     return make, at_once
 
@@ -142,12 +142,12 @@ WITH_CONTEXTS = {
 }
 
 
-def assert_same_choices(make, at_once, rounds, exponents=EXPONENTS, **domain):
-    expected = play(make(1.0, **domain), 1.0, rounds, at_once)
+def assert_same_choices(make, at_once, rounds, exponents=EXPONENTS, **search_space):
+    expected = play(make(1.0, **search_space), 1.0, rounds, at_once)
     assert len(expected.unique(dim=0)) > 4
     for exponent in exponents:
         scale = math.ldexp(1.0, exponent)
-        asked = play(make(scale, **domain), scale, rounds, at_once)
+        asked = play(make(scale, **search_space), scale, rounds, at_once)
         torch.testing.assert_close(asked, expected, rtol=0, atol=1e-6)
 
 
@@ -186,7 +186,7 @@ def test_choices_with_contexts(name):
 def test_choices_of_linear_ucb():
     """Its kernel has no scale, so that of the outcomes is the scale of the width."""
 
-    def make(scale, **domain):
-        return recipes.linear_ucb(beta=scale**2, **domain)
+    def make(scale, **search_space):
+        return recipes.linear_ucb(beta=scale**2, **search_space)
 
     assert_same_choices(make, 1, 24, choices=CHOICES[:6], contexts=CONTEXTS)

@@ -210,8 +210,8 @@ def test_the_identity_over_contexts_makes_a_model_for_each(declared, rate):
         joint.ask(t=41.0, context=context)
         apart.ask(t=41.0, context=context)
         loop = apart.loop(context)
-        got = joint.model.posterior(joint.columns.rows(CHOICES, 41.0, context).unsqueeze(-2))
-        expected = loop.model.posterior(loop.columns.rows(CHOICES, 41.0).unsqueeze(-2))
+        got = joint.model.posterior(joint.layout.rows(CHOICES, 41.0, context).unsqueeze(-2))
+        expected = loop.model.posterior(loop.layout.rows(CHOICES, 41.0).unsqueeze(-2))
         for name in ("mean", "variance"):
             torch.testing.assert_close(
                 getattr(got, name), getattr(expected, name), rtol=0, atol=1e-9

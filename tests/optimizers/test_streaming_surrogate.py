@@ -6,7 +6,6 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from tvbo import recipes
-from tvbo.columns import Columns
 from tvbo.feedback.pending import IgnorePending
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.observations import Observations
@@ -19,6 +18,7 @@ from tvbo.optimizers import (
 )
 from tvbo.problems import unit_grid
 from tvbo.retention import KeepAll, SlidingWindow, StaleCutoff
+from tvbo.search_space import InputLayout
 
 CHOICES = unit_grid(4)
 NOISE = 0.01
@@ -32,13 +32,18 @@ def rbf():
 
 def dense_model(observations, rate):
     surrogate = GPSurrogate(
-        Columns(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), rate, NOISE, refit=RefitNever()
+        InputLayout(2),
+        torch.tensor([[0.0, 0.0], [1.0, 1.0]]),
+        rbf(),
+        rate,
+        NOISE,
+        refit=RefitNever(),
     )
     return surrogate.model(observations, len(observations), torch.Generator())
 
 
 def assert_same(model, other, t, atol=1e-8):
-    rows = Columns(2).rows(CHOICES, t)
+    rows = InputLayout(2).rows(CHOICES, t)
     got, expected = model.posterior(rows), other.posterior(rows)
     for name in ("mean", "variance"):
         torch.testing.assert_close(getattr(got, name), getattr(expected, name), rtol=0, atol=atol)
@@ -97,7 +102,10 @@ def test_forgotten_observations_leave_the_model(options, rate, most):
 
 def test_stale_observations_go_without_building_anew(monkeypatch):
     """ε = 0.5: what is 40 rounds old weighs 1e-12 and goes, by default."""
-    optimizer, everything = make(0.5, pending=IgnorePending()), Observations.empty(Columns(2))
+    optimizer, everything = (
+        make(0.5, pending=IgnorePending()),
+        Observations.empty(3),
+    )
     assert optimizer.retention == StaleCutoff(0.5, 1e-12)
     optimizer.ask(1.0)
     resets, rows = [], []
@@ -166,7 +174,7 @@ def test_unknown_noise():
 
 def test_an_observation_beyond_reach_builds_anew(monkeypatch, generator):
     rate = 0.01
-    dense = GPSurrogate(Columns(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), rate, NOISE)
+    dense = GPSurrogate(InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), rate, NOISE)
     surrogate = StreamingSurrogate(dense, CHOICES)
     X = torch.cat([CHOICES.repeat(13, 1), torch.arange(208.0).unsqueeze(-1)], dim=-1)[:200]
     seen = Observations(X, torch.sin(X[:, -1:]))
@@ -187,9 +195,9 @@ def test_an_observation_beyond_reach_builds_anew(monkeypatch, generator):
 
 
 def test_nothing_to_drop_before_the_first_model():
-    dense = GPSurrogate(Columns(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.1, NOISE)
+    dense = GPSurrogate(InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.1, NOISE)
     surrogate = StreamingSurrogate(dense, CHOICES)
-    surrogate.drop(Observations.empty(Columns(2)), torch.ones(0, dtype=torch.bool), 1.0)
+    surrogate.drop(Observations.empty(3), torch.ones(0, dtype=torch.bool), 1.0)
     assert surrogate.last_model is None
 
 
@@ -203,14 +211,16 @@ def _counted(method, calls):
 
 def test_limits_reach_the_model_and_a_later_outcome_is_still_exact():
     """With max_lateness 0 nothing may come late: the model is then built anew."""
-    surrogate = GPSurrogate(Columns(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.05, NOISE)
+    surrogate = GPSurrogate(
+        InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.05, NOISE
+    )
     streaming = StreamingSurrogate(surrogate, CHOICES, tol=1e-9, max_rows=500, max_lateness=0.0)
-    rows = Columns(2).rows(CHOICES[:3], 5.0)
+    rows = InputLayout(2).rows(CHOICES[:3], 5.0)
     observations = Observations(rows, torch.ones(3, 1, dtype=torch.float64))
     model = streaming.model(observations, 3, torch.Generator())
     assert (model.room.tol, model.room.max_rows, model.room.max_lateness) == (1e-9, 500, 0.0)
     late = Observations(
-        Columns(2).rows(CHOICES[5:6], 2.0), torch.ones(1, 1, dtype=torch.float64) * 3
+        InputLayout(2).rows(CHOICES[5:6], 2.0), torch.ones(1, 1, dtype=torch.float64) * 3
     )
     observations = observations.append(late)
     model = streaming.model(observations, 4, torch.Generator())
@@ -229,13 +239,17 @@ def test_noise_free_repeats_go_on_as_with_the_dense_model():
 
 @pytest.mark.parametrize("max_rows", [4, 10])
 def test_late_outcomes_of_a_small_model_are_taken(max_rows):
-    surrogate = GPSurrogate(Columns(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.3, NOISE)
+    surrogate = GPSurrogate(
+        InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.3, NOISE
+    )
     streaming = StreamingSurrogate(surrogate, CHOICES, max_rows=max_rows)
-    observations = Observations.empty(Columns(2))
+    observations = Observations.empty(3)
     generator = torch.Generator().manual_seed(0)
     for i in range(30):
         t = float(i if i % 3 else max(i - 5, 0))
-        row = Columns(2).rows(CHOICES[int(torch.randint(16, (1,), generator=generator))][None], t)
+        row = InputLayout(2).rows(
+            CHOICES[int(torch.randint(16, (1,), generator=generator))][None], t
+        )
         observations = observations.append(
             Observations(row, torch.randn(1, 1, generator=generator, dtype=torch.float64))
         )

@@ -5,8 +5,6 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
 
-from tvbo.columns import Columns
-from tvbo.finite_set import action_context_rows
 from tvbo.optimizers import recipes
 from tvbo.problems import (
     ContextualPanelProblem,
@@ -17,6 +15,7 @@ from tvbo.problems import (
     unit_grid,
 )
 from tvbo.runner import run
+from tvbo.search_space import InputLayout, action_context_rows
 
 
 def tensor(*values):
@@ -41,11 +40,11 @@ def panel():
 
 
 def test_gives_its_values_and_its_optimum(panel):
-    assert panel.columns == Columns(1, 2)
+    assert panel.layout == InputLayout(1, 2)
     for i, t in enumerate((0.5, 3.0)):
         for action in range(3):
             for j, context in enumerate(CONTEXTS):
-                row = panel.columns.rows(tensor([action]), t, context)
+                row = panel.layout.rows(tensor([action]), t, context)
                 assert panel.evaluate_true(row).item() == VALUES[i, action, j]
     assert panel.optimal_value(3.0, CONTEXTS[0]) == 291
     assert panel.optimal_value(3.0, CONTEXTS[1]) == 232
@@ -243,10 +242,10 @@ def days():
 
 
 def test_a_panel_knows_its_context_from_its_time(days):
-    assert days.columns == Columns(1, 2)
+    assert days.layout == InputLayout(1, 2)
     for t in days.times.tolist():
         assert torch.equal(days.context(t), time_of_day(t))
-    rows = days.columns.rows(days.choices, 12.0, days.context(12.0))
+    rows = days.layout.rows(days.choices, 12.0, days.context(12.0))
     assert days.evaluate_true(rows).tolist() == [4.0, 5.0]
     assert days.optimal_value(12.0, days.context(12.0)) == days.optimal_value(12.0) == 5.0
     assert days.optimal_action(12.0).tolist() == [9.0]
@@ -270,7 +269,7 @@ def test_a_panel_is_run_with_and_without_its_context(days):
 
 def test_a_context_that_is_not_the_time_of_day_is_refused():
     problem = TimeOfDayPanel(torch.arange(72.0).reshape(24, 3), torch.arange(24.0))
-    rows = problem.columns.rows(problem.choices[:1], 3.0, problem.context(3.0))
+    rows = problem.layout.rows(problem.choices[:1], 3.0, problem.context(3.0))
     assert problem(rows).shape == (1,)
     with pytest.raises(InputDataError, match="Expected the time of day .* at t=3. Got"):
-        problem(problem.columns.rows(problem.choices[:1], 3.0, problem.context(15.0)))
+        problem(problem.layout.rows(problem.choices[:1], 3.0, problem.context(15.0)))

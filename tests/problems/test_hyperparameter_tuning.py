@@ -52,7 +52,7 @@ def test_corners_and_centre_of_the_cube():
 
 
 def test_an_evaluation_trains(problem, data):
-    rows = problem.columns.rows(CHOICES, 3.0)
+    rows = problem.layout.rows(CHOICES, 3.0)
     source = torch.Generator().set_state(problem.generator.get_state())
     expected = [
         train_logistic_regression(data, hyperparameters_at(choice), 2, source) for choice in CHOICES
@@ -80,7 +80,7 @@ def test_measure_is_mean_and_variance_of_trainings(problem, data):
         variance = sum((score - mean) ** 2 for score in scores) / 4
         assert measured.mean[i].item() == pytest.approx(mean, abs=1e-14)
         assert measured.variance[i].item() == pytest.approx(variance, abs=1e-14)
-        row = problem.columns.rows(choice.unsqueeze(0), 1.0)
+        row = problem.layout.rows(choice.unsqueeze(0), 1.0)
         assert problem.evaluate_true(row).item() == measured.mean[i]
     assert problem.noise_variance == pytest.approx(measured.variance.mean().item())
     assert problem.noise_variance > 0
@@ -92,14 +92,14 @@ def test_measure_is_mean_and_variance_of_trainings(problem, data):
 def test_measuring_leaves_later_evaluations_as_they_are(problem, data):
     other = LogisticRegressionTuning(data, CHOICES, epochs=2)
     other.measure(repeats=2, progress=False)
-    rows = problem.columns.rows(CHOICES, 0.0)
+    rows = problem.layout.rows(CHOICES, 0.0)
     assert torch.equal(problem(rows), other(rows))
 
 
 def test_a_table_is_shared_and_saved(problem, data):
     measured = pickle.loads(pickle.dumps(problem.measure(repeats=2, progress=False)))
     other = LogisticRegressionTuning(data, CHOICES, epochs=2, measured=measured)
-    rows = problem.columns.rows(CHOICES, 0.0)
+    rows = problem.layout.rows(CHOICES, 0.0)
     assert torch.equal(other.evaluate_true(rows), problem.evaluate_true(rows))
     assert other.noise_variance == problem.noise_variance
 
@@ -128,7 +128,7 @@ def test_a_loop_on_the_digits_finds_good_hyperparameters():
 
 @pytest.mark.parametrize("ask", ["evaluate_true", "optimal_value", "optimal_action"])
 def test_asked_before_it_was_measured(problem, ask):
-    given = problem.columns.rows(CHOICES, 0.0) if ask == "evaluate_true" else 0.0
+    given = problem.layout.rows(CHOICES, 0.0) if ask == "evaluate_true" else 0.0
     with pytest.raises(RuntimeError, match=r"Expected a table .* Got none yet: call measure\(\)"):
         getattr(problem, ask)(given)
     assert math.isnan(problem.noise_variance)

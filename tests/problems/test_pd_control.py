@@ -5,8 +5,8 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
 from tvbo import recipes, run
-from tvbo.columns import Columns
 from tvbo.problems import PDControl
+from tvbo.search_space import InputLayout
 
 
 def tensor(*values):
@@ -73,7 +73,7 @@ def test_optimum_is_that_of_a_fine_grid(options, t, load):
     problem = PDControl(**options)
     axis = torch.linspace(0.0, 2.0, 801, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis)
-    values = problem.evaluate_true(problem.columns.rows(grid, t, tensor(load)))
+    values = problem.evaluate_true(problem.layout.rows(grid, t, tensor(load)))
     best, action = problem.optimal_value(t, tensor(load)), problem.optimal_action(t, tensor(load))
     assert ((action >= problem.bounds[0]) & (action <= problem.bounds[1])).all()
     # The nearest grid point is at most d = 0.00177 away. At the peak the curvatures of -ln J are
@@ -129,7 +129,7 @@ def test_strength_has_wear_and_season():
 
 def test_shapes_and_bounds():
     problem = PDControl(load_bounds=(1.0, 4.0))
-    assert problem.columns == Columns(2, 1)
+    assert problem.layout == InputLayout(2, 1)
     assert problem.bounds.shape == (2, 2)
     assert problem.context_bounds.tolist() == [[1.0], [4.0]]
     assert problem.context(3.0) is None

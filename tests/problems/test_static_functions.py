@@ -43,7 +43,7 @@ def test_rosenbrock_is_4_2_negated():
 
 def test_rosenbrock_is_standardized_over_its_choices():
     problem = Rosenbrock()
-    values = problem.evaluate_true(problem.columns.rows(problem.choices, 3.0)).numpy()
+    values = problem.evaluate_true(problem.layout.rows(problem.choices, 3.0)).numpy()
     x, y = problem.choices.numpy().T
     raw = -((1 - x) ** 2 + 10 * (y - x**2) ** 2)
     assert values == pytest.approx((raw - np.mean(raw)) / np.std(raw), abs=1e-12)
@@ -71,13 +71,13 @@ def test_optimum_is_that_of_the_choices():
 
 @pytest.mark.parametrize("problem", [ExampleFunction(), Rosenbrock()])
 def test_nothing_drifts(problem):
-    early, late = (problem.columns.rows(problem.choices[:20], t) for t in (1.0, 1e6))
+    early, late = (problem.layout.rows(problem.choices[:20], t) for t in (1.0, 1e6))
     assert torch.equal(problem.evaluate_true(early), problem.evaluate_true(late))
 
 
 def test_noise_has_the_variance_stated():
     problem = ExampleFunction(scale=10.0, noise_variance=0.04)
-    rows = problem.columns.rows(problem.choices.repeat(10, 1), 0.0)
+    rows = problem.layout.rows(problem.choices.repeat(10, 1), 0.0)
     residual = problem(rows) - problem.evaluate_true(rows)
     # Of 10,000 draws: five standard errors, √(2 / 10,000) of the variance each.
     assert residual.var().item() == pytest.approx(0.04, rel=0.07)

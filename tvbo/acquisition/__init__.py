@@ -1,4 +1,4 @@
-"""How the next action is chosen: β schedules, acquisitions, domains."""
+"""How the next action is chosen: β schedules and acquisitions."""
 
 from tvbo.acquisition.beta import (
     BetaSchedule,
@@ -9,11 +9,10 @@ from tvbo.acquisition.beta import (
 )
 from tvbo.acquisition.bkb_beta import BKBBeta, bkb_qbar
 from tvbo.acquisition.contextual_beta import CompactBeta, FiniteBeta, RKHSBeta
-from tvbo.acquisition.domain import Box, Choices, Domain
 from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, Incumbent, MaxMean
-from tvbo.acquisition.situation import UCB, Acquisition, Situation
 from tvbo.acquisition.thompson import DrawnValues, ThompsonSampling
+from tvbo.acquisition.ucb import UCB, Acquisition
 
 __all__ = [
     "EI",
@@ -25,11 +24,8 @@ __all__ = [
     "BestMean",
     "BestObserved",
     "BetaSchedule",
-    "Box",
-    "Choices",
     "CompactBeta",
     "ConstantBeta",
-    "Domain",
     "DrawnValues",
     "FiniteBeta",
     "Incumbent",
@@ -39,7 +35,6 @@ __all__ = [
     "MaxMean",
     "RKHSBeta",
     "ResettingBeta",
-    "Situation",
     "ThompsonSampling",
     "TimeVaryingBeta",
     "bkb_qbar",

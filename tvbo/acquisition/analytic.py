@@ -25,7 +25,7 @@ from tvbo.models.scale import power_of_two, variance_of
 from tvbo.models.streaming_gp import StreamingGP
 
 if TYPE_CHECKING:
-    from tvbo.acquisition.situation import Situation
+    from tvbo.search_space import AskContext
 
 
 class AnyScale(AnalyticAcquisitionFunction):
@@ -82,7 +82,7 @@ class AnyScaleLogPI(AnyScale, LogProbabilityOfImprovement):
     """:class:`botorch.acquisition.analytic.LogProbabilityOfImprovement`."""
 
 
-def unit_of(model: Model, situation: Situation) -> float:
+def unit_of(model: Model, ask_context: AskContext) -> float:
     """The unit for an acquisition: a power of two of the order of the prior standard deviation.
 
     That is looked up at the corners and in the middle of a box, and for some of a finite set. For a
@@ -90,30 +90,30 @@ def unit_of(model: Model, situation: Situation) -> float:
 
     Args:
         model: The model of this round.
-        situation: The present.
+        ask_context: The present.
     """
-    domain = situation.domain
-    if domain is None:
+    search_space = ask_context.search_space
+    if search_space is None:
         return 1.0
     transform = getattr(model, "outcome_transform", None)
     dense = isinstance(model, SingleTaskGP) and isinstance(transform, (Standardize, type(None)))
     known = isinstance(model, (RowPosterior, StreamingGP)) or dense
     if not known or model.num_outputs > 1 or len(model.batch_shape) > 0:
         return 1.0
-    choices = getattr(domain, "choices", None)
+    choices = getattr(search_space, "choices", None)
     if choices is not None:
         actions = choices[[0, len(choices) // 2, -1]]
     else:
-        actions = torch.cat([domain.bounds, domain.bounds.mean(dim=0, keepdim=True)])
-    rows = situation.rows(actions)
+        actions = torch.cat([search_space.bounds, search_space.bounds.mean(dim=0, keepdim=True)])
+    rows = ask_context.rows(actions)
     return power_of_two(prior_covariance(model, rows, rows).diagonal().max().item())
 
 
-def posterior_mean(model: Model, situation: Situation) -> AnyScaleMean:
+def posterior_mean(model: Model, ask_context: AskContext) -> AnyScaleMean:
     """The posterior mean as an acquisition.
 
     Args:
         model: The model of this round.
-        situation: The present.
+        ask_context: The present.
     """
-    return AnyScaleMean(model, unit=unit_of(model, situation))
+    return AnyScaleMean(model, unit=unit_of(model, ask_context))

@@ -9,9 +9,9 @@ from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model
 
 from tvbo.acquisition.analytic import AnyScaleUCB, unit_of
-from tvbo.acquisition.situation import Situation
 from tvbo.models.incremental import ConditionedGP
 from tvbo.models.nystrom_gp import NystromGP
+from tvbo.search_space import AskContext
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class BKBBeta:
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"Expected {name} > 0 and finite. Got {value}.")
 
-    def __call__(self, model: Model, situation: Situation) -> AnyScaleUCB:
+    def __call__(self, model: Model, ask_context: AskContext) -> AnyScaleUCB:
         """The acquisition function for this round.
 
         Raises:
             UnsupportedError: if the model has no inducing points.
         """
-        return AnyScaleUCB(model, beta=self.beta(model), unit=unit_of(model, situation))
+        return AnyScaleUCB(model, beta=self.beta(model), unit=unit_of(model, ask_context))
 
     def beta(self, model: Model) -> float:
         r"""β in :math:`\mu(x) + \sqrt\beta\,\sigma(x)`, with all in the unit of the outcomes.

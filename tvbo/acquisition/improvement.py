@@ -20,7 +20,7 @@ from tvbo.acquisition.analytic import (
     unit_of,
 )
 from tvbo.acquisition.incumbent import BestObserved, Incumbent, MaxMean
-from tvbo.acquisition.situation import Situation
+from tvbo.search_space import AskContext
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class EI:
 
     incumbent: Incumbent = field(default_factory=BestObserved)
 
-    def __call__(self, model: Model, situation: Situation) -> AcquisitionFunction:
+    def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """The acquisition function for this round."""
-        best = _value(self.incumbent, model, situation)
-        unit = unit_of(model, situation)
+        best = _value(self.incumbent, model, ask_context)
+        unit = unit_of(model, ask_context)
         with warnings.catch_warnings():
             # BoTorch advises against it; whoever asks for EI by name has read the docstring.
             warnings.simplefilter("ignore", NumericsWarning)
@@ -58,9 +58,9 @@ class LogEI:
 
     incumbent: Incumbent = field(default_factory=BestObserved)
 
-    def __call__(self, model: Model, situation: Situation) -> AcquisitionFunction:
+    def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """The acquisition function for this round."""
-        best, unit = _value(self.incumbent, model, situation), unit_of(model, situation)
+        best, unit = _value(self.incumbent, model, ask_context), unit_of(model, ask_context)
         return AnyScaleLogEI(model, best_f=best / unit, unit=unit)
 
 
@@ -75,13 +75,13 @@ class MPI:
     :class:`PI`.
     """
 
-    def __call__(self, model: Model, situation: Situation) -> AcquisitionFunction:
+    def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """The acquisition function for this round.
 
         Raises:
-            ValueError: if the situation has no domain.
+            ValueError: if ``ask_context`` has no search space.
         """
-        return LogEI(MaxMean())(model, situation)
+        return LogEI(MaxMean())(model, ask_context)
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ class PI:
     def __post_init__(self):
         _check_margin(self.margin)
 
-    def __call__(self, model: Model, situation: Situation) -> AcquisitionFunction:
+    def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """The acquisition function for this round."""
-        best = _value(self.incumbent, model, situation) + self.margin
-        unit = unit_of(model, situation)
+        best = _value(self.incumbent, model, ask_context) + self.margin
+        unit = unit_of(model, ask_context)
         return AnyScalePI(model, best_f=best / unit, unit=unit)
 
 
@@ -134,10 +134,10 @@ class LogPI:
     def __post_init__(self):
         _check_margin(self.margin)
 
-    def __call__(self, model: Model, situation: Situation) -> AcquisitionFunction:
+    def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """The acquisition function for this round."""
-        best = _value(self.incumbent, model, situation) + self.margin
-        unit = unit_of(model, situation)
+        best = _value(self.incumbent, model, ask_context) + self.margin
+        unit = unit_of(model, ask_context)
         return AnyScaleLogPI(model, best_f=best / unit, unit=unit)
 
 
@@ -146,6 +146,6 @@ def _check_margin(margin: float) -> None:
         raise ValueError(f"Expected margin >= 0 and finite. Got {margin}.")
 
 
-def _value(incumbent: Incumbent, model: Model, situation: Situation) -> Tensor:
+def _value(incumbent: Incumbent, model: Model, ask_context: AskContext) -> Tensor:
     # In double precision: BoTorch would round a number to torch's default.
-    return torch.tensor(incumbent(model, situation), dtype=torch.float64)
+    return torch.tensor(incumbent(model, ask_context), dtype=torch.float64)

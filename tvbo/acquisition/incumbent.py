@@ -10,11 +10,11 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from tvbo.acquisition.analytic import posterior_mean
-from tvbo.acquisition.domain import EVALUATION_CHUNK, Choices
-from tvbo.acquisition.situation import Situation
 from tvbo.randomness import copy_of, default_generator
+from tvbo.search_space import AskContext, FiniteSpace
+from tvbo.search_space.finite_space import EVALUATION_CHUNK
 
-Incumbent = Callable[[Model, Situation], float]
+Incumbent = Callable[[Model, AskContext], float]
 """A rule that gives the value to improve on, in the unit of the outcomes, at a moment."""
 
 
@@ -30,15 +30,16 @@ class BestObserved:
     Before the first observation it is that of :class:`MaxMean`.
     """
 
-    def __call__(self, model: Model, situation: Situation) -> float:
+    def __call__(self, model: Model, ask_context: AskContext) -> float:
         """The value to improve on.
 
         Raises:
-            ValueError: if there are no observations, and the situation has no domain.
+            ValueError: if there are no observations, and ``ask_context`` has no search
+                space.
         """
-        if len(situation.observations) == 0:
-            return MaxMean()(model, situation)
-        return situation.observations.Y.max().item()
+        if len(ask_context.observations) == 0:
+            return MaxMean()(model, ask_context)
+        return ask_context.observations.Y.max().item()
 
 
 @dataclass(frozen=True)
@@ -49,19 +50,24 @@ class BestMean:
     Before the first observation it is that of :class:`MaxMean`.
     """
 
-    def __call__(self, model: Model, situation: Situation) -> float:
+    def __call__(self, model: Model, ask_context: AskContext) -> float:
         """The value to improve on.
 
         Raises:
-            ValueError: if there are no observations, and the situation has no domain.
+            ValueError: if there are no observations, and ``ask_context`` has no search
+                space.
         """
-        if len(situation.observations) == 0:
-            return MaxMean()(model, situation)
-        if isinstance(situation.domain, Choices):
+        if len(ask_context.observations) == 0:
+            return MaxMean()(model, ask_context)
+        if isinstance(ask_context.search_space, FiniteSpace):
             # All of them, as the acquisition will ask for: models remember the newest rows.
-            observed = situation.domain.index(_observed_actions(situation))
-            return _means_of_choices(model, situation, situation.domain)[observed].max().item()
-        return _means(model, situation.rows_observed()).max().item()
+            observed = ask_context.search_space.index(_observed_actions(ask_context))
+            return (
+                _means_of_choices(model, ask_context, ask_context.search_space)[observed]
+                .max()
+                .item()
+            )
+        return _means(model, ask_context.rows_observed()).max().item()
 
 
 @dataclass(frozen=True)
@@ -73,30 +79,30 @@ class MaxMean:
     as that for the action. With a constant prior mean and no observations, it is that constant.
     """
 
-    def __call__(self, model: Model, situation: Situation) -> float:
+    def __call__(self, model: Model, ask_context: AskContext) -> float:
         """The value to improve on.
 
         Raises:
-            ValueError: if the situation has no domain.
+            ValueError: if ``ask_context`` has no search space.
         """
-        domain = situation.domain
-        if domain is None:
-            raise ValueError("Expected a situation with a domain to search. Got domain=None.")
-        if isinstance(domain, Choices):
-            return _means_of_choices(model, situation, domain).max().item()
+        search_space = ask_context.search_space
+        if search_space is None:
+            raise ValueError("Expected an AskContext with a search_space. Got search_space=None.")
+        if isinstance(search_space, FiniteSpace):
+            return _means_of_choices(model, ask_context, search_space).max().item()
         # A copy, so that to ask for an incumbent changes no later draw.
-        generator = copy_of(default_generator(situation.generator))
-        found = domain.maximize(posterior_mean(model, situation), situation, generator)
-        actions = torch.cat([found, _observed_actions(situation)])
-        return _means(model, situation.rows(actions)).max().item()
+        generator = copy_of(default_generator(ask_context.generator))
+        found = search_space.maximize(posterior_mean(model, ask_context), ask_context, generator)
+        actions = torch.cat([found, _observed_actions(ask_context)])
+        return _means(model, ask_context.rows(actions)).max().item()
 
 
-def _observed_actions(situation: Situation) -> Tensor:
-    return situation.observations.X[:, : situation.columns.num_actions]
+def _observed_actions(ask_context: AskContext) -> Tensor:
+    return ask_context.observations.X[:, : ask_context.layout.num_actions]
 
 
-def _means_of_choices(model: Model, situation: Situation, choices: Choices) -> Tensor:
-    return _means(model, situation.rows(choices.choices), choices.chunk)
+def _means_of_choices(model: Model, ask_context: AskContext, choices: FiniteSpace) -> Tensor:
+    return _means(model, ask_context.rows(choices.choices), choices.chunk)
 
 
 def _means(model: Model, rows: Tensor, chunk: int = EVALUATION_CHUNK) -> Tensor:

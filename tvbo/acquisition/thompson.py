@@ -11,9 +11,8 @@ from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
 from tvbo.acquisition.beta import BetaSchedule, as_beta_schedule
-from tvbo.acquisition.situation import Situation
-from tvbo.finite_set import FiniteSet
 from tvbo.models.draws import draw_function
+from tvbo.search_space import AskContext, RowIndex
 from tvbo.ties import first_largest
 
 
@@ -42,7 +41,7 @@ class DrawnValues(AcquisitionFunction):
             InputDataError: if an action is none of the candidates: the draw is not known there.
         """
         actions = X[..., 0, : self.candidates.shape[-1]]
-        return self.values[FiniteSet(self.candidates).index(actions)]
+        return self.values[RowIndex(self.candidates).index(actions)]
 
 
 @dataclass(frozen=True)
@@ -71,27 +70,29 @@ class ThompsonSampling:
                 f"Expected num_candidates, a whole number >= 1. Got {self.num_candidates}."
             )
 
-    def __call__(self, model: Model, situation: Situation) -> DrawnValues:
+    def __call__(self, model: Model, ask_context: AskContext) -> DrawnValues:
         """A function drawn for this round.
 
         Raises:
-            ValueError: if the situation lacks a domain or a generator.
+            ValueError: if ``ask_context`` has no search space or no generator.
         """
-        if situation.domain is None or situation.generator is None:
-            raise ValueError("Expected a situation with a domain and a generator. Got one without.")
-        candidates = self._candidates(situation)
-        rows = situation.rows(candidates)
-        scale = as_beta_schedule(self.beta)(situation.round) ** 0.5
-        values = draw_function(model, rows, situation.generator, scale)
+        if ask_context.search_space is None or ask_context.generator is None:
+            raise ValueError(
+                "Expected an AskContext with a search_space and a generator. Got one without."
+            )
+        candidates = self._candidates(ask_context)
+        rows = ask_context.rows(candidates)
+        scale = as_beta_schedule(self.beta)(ask_context.round) ** 0.5
+        values = draw_function(model, rows, ask_context.generator, scale)
         return DrawnValues(model, candidates, values)
 
-    def _candidates(self, situation: Situation) -> Tensor:
-        choices = getattr(situation.domain, "choices", None)
+    def _candidates(self, ask_context: AskContext) -> Tensor:
+        choices = getattr(ask_context.search_space, "choices", None)
         if choices is not None:
             return choices
-        lower, upper = situation.domain.bounds
-        seed = _seed(situation.generator)
-        unit = SobolEngine(situation.domain.dim, scramble=True, seed=seed)
+        lower, upper = ask_context.search_space.bounds
+        seed = _seed(ask_context.generator)
+        unit = SobolEngine(ask_context.search_space.dim, scramble=True, seed=seed)
         return lower + (upper - lower) * unit.draw(self.num_candidates, dtype=torch.float64)
 
 

@@ -87,7 +87,7 @@ def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
     table.add_column(justify="left")
     rows = {
         "optimizer": _class_name(journal),
-        "domain": journal.meta.get("domain", "unknown"),
+        "search space": journal.meta.get("search space", "unknown"),
         "contexts": journal.meta.get("contexts", "unknown"),
         "begun": _date(journal.sessions[0].opened_at if journal.sessions else None),
         "last event": _date(journal.written_at()),

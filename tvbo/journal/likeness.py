@@ -17,7 +17,7 @@ from tvbo.journal.state import State, Value
 if TYPE_CHECKING:
     from tvbo.optimizers.base import Optimizer
 
-PROBLEM = ("domain", "contexts", "columns")
+PROBLEM = ("search_space", "contexts", "layout")
 """Compared first: they say what is asked, the rest says how it is answered."""
 
 TENSORS = ("Tensor", "Parameter", "ndarray")
@@ -33,16 +33,16 @@ Difference = tuple[str, str, str]
 
 def describe(optimizer: Optimizer) -> dict[str, str]:
     """What an optimizer is, in words for a person."""
-    kind = type(optimizer)
-    low, high = optimizer.domain.bounds.tolist()
+    kind, space = type(optimizer), optimizer.search_space
+    low, high = space.bounds.tolist()
     contexts = optimizer.contexts
     return {
         "optimizer": f"{kind.__module__}.{kind.__qualname__}",
-        "domain": f"{type(optimizer.domain).__name__}, from {_short(low)} to {_short(high)}",
+        "search space": f"{type(space).__name__}, from {_short(low)} to {_short(high)}",
         "contexts": "none"
         if contexts is None
         else f"{type(contexts).__name__}, c = {contexts.dim}",
-        "columns": str(optimizer.columns),
+        "layout": str(optimizer.layout),
     }
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tvbo.acquisition import Choices
 from tvbo.journal.errors import JournalError
 from tvbo.journal.record import Record
 from tvbo.optimizers.events import Event
 from tvbo.progress import patient_progress_bar
+from tvbo.search_space import FiniteSpace
 
 if TYPE_CHECKING:
     from tvbo.optimizers.base import Optimizer
@@ -72,13 +72,13 @@ class Comparison:
         if (pair := self.next_action()) is None or pair[1].X is None:
             return X
         recorded = X.new_tensor(pair[1].X).unsqueeze(0)
-        lower, upper = self._optimizer.domain.bounds
+        lower, upper = self._optimizer.search_space.bounds
         if recorded.shape != X.shape or torch.equal(recorded, X):
             return X
         is_near = (recorded - X).abs() <= TOLERANCE * (upper - lower)
         within = (recorded >= lower) & (recorded <= upper)
         # One of a finite set is that one or another.
-        is_listed = isinstance(self._optimizer.domain, Choices)
+        is_listed = isinstance(self._optimizer.search_space, FiniteSpace)
         return recorded if not is_listed and (is_near & within).all() else X
 
     @contextmanager

@@ -6,8 +6,8 @@ import os
 import sqlite3
 from pathlib import Path
 
-VERSION = 2
-"""Of the tables below. A journal of version 1 can be read, but not opened."""
+VERSION = 3
+"""Of the tables below and the classes named in them. Older journals can be read, but not opened."""
 
 APPLICATION_ID = 0x7476626F
 """What SQLite files say of their program: "tvbo" in ASCII."""
@@ -32,7 +32,8 @@ TABLES_BEFORE = {
         "CREATE TABLE start (optimizer BLOB NOT NULL, checksum TEXT NOT NULL)",
         "CREATE TABLE snapshot "
         "(seq INTEGER, chain TEXT, environment TEXT, optimizer BLOB, digest TEXT)",
-    )
+    ),
+    2: TABLES,
 }
 """Those of older versions."""
 

@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Size, Tensor
 
-from tvbo.columns import check_finite
+from tvbo.validation import check_finite
 
 
 class ColumnKernel(Kernel):

@@ -14,8 +14,8 @@ from linear_operator import to_dense
 from torch import Size, Tensor
 from torch.nn import Parameter
 
-from tvbo.columns import check_finite
 from tvbo.kernels.column import ColumnKernel
+from tvbo.validation import check_finite
 
 Structure = Literal["product", "additive", "both"]
 

@@ -7,8 +7,8 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from tvbo.columns import check_finite
 from tvbo.kernels.column import part_of_batch
+from tvbo.validation import check_finite
 
 
 class CovarianceMatrixKernel(Kernel):

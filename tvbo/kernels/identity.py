@@ -6,7 +6,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from tvbo.columns import check_finite
+from tvbo.validation import check_finite
 
 
 class IdentityKernel(Kernel):

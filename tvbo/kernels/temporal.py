@@ -10,8 +10,8 @@ from gpytorch.priors import Prior
 from torch import Tensor
 from torch.nn import Parameter
 
-from tvbo.columns import check_finite, check_forgetting_rate
 from tvbo.kernels.column import part_of_batch
+from tvbo.validation import check_finite, check_forgetting_rate
 
 MIN_FORGETTING_RATE = 1e-6
 MAX_FORGETTING_RATE = 1 - 1e-4

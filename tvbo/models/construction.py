@@ -10,8 +10,8 @@ from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from tvbo.columns import check_finite, check_forgetting_rate
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel
+from tvbo.validation import check_finite, check_forgetting_rate
 
 
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None) -> None:

@@ -21,13 +21,13 @@ from gpytorch.means import Mean
 from gpytorch.priors import Prior
 from torch import Size, Tensor
 
-from tvbo.columns import split_context
 from tvbo.kernels import ColumnKernel, ContextActionKernel, Structure, TemporalDecayKernel
 from tvbo.models.construction import (
     check_training_data,
     make_temporal_kernel,
     output_dimensions,
 )
+from tvbo.search_space.input_layout import split_context
 
 
 class ContextualGP(SingleTaskGP):

@@ -64,7 +64,7 @@ def noise_variance(model: Model) -> float:
 
 
 def _on_finite_set(model: StreamingGP, X1: Tensor, X2: Tensor) -> Tensor:
-    index1, index2 = (model.finite_set.index(X[:, :-1]).unsqueeze(0) for X in (X1, X2))
+    index1, index2 = (model.row_index.index(X[:, :-1]).unsqueeze(0) for X in (X1, X2))
     covariance = model.innovations.covariance
     first_trial = index1.new_zeros(1)
     between = covariance.between(first_trial, index1, index2).squeeze(0)

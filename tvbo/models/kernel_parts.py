@@ -14,10 +14,10 @@ from linear_operator import to_dense
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from tvbo.columns import check_last_dimension
 from tvbo.kernels import ColumnKernel, ContextActionKernel
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.raw import RawRowKernel, check_one_output, outcome_scale, transformed
+from tvbo.validation import check_last_dimension
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from gpytorch.means import Mean
 from linear_operator import to_dense
 from torch import Size, Tensor
 
-from tvbo.columns import check_finite
 from tvbo.models.incremental import RowPosterior, Whitened
 from tvbo.models.streaming.state import ResizableModule
+from tvbo.validation import check_finite
 
 LEARNED = ("_whitening", "_weights")
 OBSERVED = ("_observed_noise", "_observed_variance", "_observed_prior_variance")

@@ -18,12 +18,12 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Size, Tensor
 
-from tvbo.columns import check_finite, check_forgetting_rate
-from tvbo.finite_set import FiniteSet
 from tvbo.models.raw import RawMean, has_zero_mean, raw_noise_variance
 from tvbo.models.streaming import Draws, FiniteCovariance, Innovations, Revisions, Room
 from tvbo.models.streaming.hyperparameters import RawKernel
 from tvbo.models.time_varying_gp import TimeVaryingGP
+from tvbo.search_space import RowIndex
+from tvbo.validation import check_finite, check_forgetting_rate
 
 BLOCK = 256
 """Observations taken in at once: a Cholesky factorization of this size costs little."""
@@ -94,8 +94,8 @@ class StreamingGP(Revisions, Draws):
             raise ValueError(f"Expected max_rows >= 1. Got {max_rows}.")
         if max_lateness is not None and not max_lateness >= 0:
             raise ValueError(f"Expected max_lateness >= 0. Got {max_lateness}.")
-        self.finite_set = FiniteSet(choices)
-        like = self.finite_set.choices
+        self.row_index = RowIndex(choices)
+        like = self.row_index.choices
         rate = check_forgetting_rate(forgetting_rate).to(like)
         noise = torch.as_tensor(noise_variance, dtype=torch.float64).to(like)
         if not ((noise >= 0) & (noise < math.inf)).all():

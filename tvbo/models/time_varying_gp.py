@@ -18,13 +18,13 @@ from gpytorch.means import Mean
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from tvbo.columns import split_time
 from tvbo.kernels import ColumnKernel, TemporalDecayKernel
 from tvbo.models.construction import (
     check_training_data,
     make_temporal_kernel,
     output_dimensions,
 )
+from tvbo.search_space.input_layout import split_time
 
 
 class TimeVaryingGP(SingleTaskGP):

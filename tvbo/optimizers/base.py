@@ -9,17 +9,16 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Domain
-from tvbo.columns import Columns
-from tvbo.contexts import Contexts, context_table
 from tvbo.observations import Observations
-from tvbo.optimizers.checks import as_scalar, check_outcome, check_time
 from tvbo.optimizers.closed import ClosedTrials, Ending, LostTrial
 from tvbo.optimizers.durable import Durable
 from tvbo.optimizers.events import Event
 from tvbo.optimizers.finding import find_open
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import default_generator
+from tvbo.search_space import ContextSpace, InputLayout, SearchSpace
+from tvbo.search_space.context_space import context_table
+from tvbo.validation import as_scalar, check_outcome, check_time
 
 
 class Optimizer(Durable, ABC):
@@ -30,38 +29,38 @@ class Optimizer(Durable, ABC):
     call from another thread while one is under way is refused with a ``RuntimeError``.
 
     Args:
-        domain: The set of actions.
-        columns: How the rows that the model sees are laid out; by default actions, the contexts
+        search_space: The set of actions.
+        layout: How the rows that the model sees are laid out; by default actions, the contexts
             that were declared, and time.
         generator: Source of every random choice; default a fresh one with seed 0.
         contexts: The contexts to expect; None where there are none. They may be declared and yet
-            have no place in ``columns``: then each trial has its context, and the model ignores it.
+            have no place in ``layout``: then each trial has its context, and the model ignores it.
 
     Attributes:
         closed: How many trials ended and how, and why the newest of them were lost.
 
     Raises:
-        BotorchTensorDimensionError: if ``columns`` do not fit the domain or the contexts.
+        BotorchTensorDimensionError: if ``layout`` does not fit the search space or the contexts.
     """
 
     def __init__(
         self,
-        domain: Domain,
-        columns: Columns | None = None,
+        search_space: SearchSpace,
+        layout: InputLayout | None = None,
         generator: Generator | None = None,
-        contexts: Contexts | None = None,
+        contexts: ContextSpace | None = None,
     ):
         num_contexts = 0 if contexts is None else contexts.dim
-        if columns is None:
-            columns = Columns(domain.dim, num_contexts)
-        if columns.num_actions != domain.dim or columns.num_contexts not in (0, num_contexts):
+        if layout is None:
+            layout = InputLayout(search_space.dim, num_contexts)
+        if layout.num_actions != search_space.dim or layout.num_contexts not in (0, num_contexts):
             raise BotorchTensorDimensionError(
-                f"Expected columns for {domain.dim} actions and 0 or {num_contexts} contexts, as "
-                f"declared. Got {columns}."
+                f"Expected a layout for {search_space.dim} actions and 0 or {num_contexts} "
+                f"contexts, as declared. Got {layout}."
             )
-        self.domain = domain
+        self.search_space = search_space
         self.contexts = contexts
-        self.columns = columns
+        self.layout = layout
         self.generator = default_generator(generator)
         self.closed = ClosedTrials()
         self._open: dict[int, Trial] = {}
@@ -134,17 +133,17 @@ class Optimizer(Durable, ABC):
             context: Its context, where contexts were declared.
 
         Raises:
-            InputDataError: if the action is not in the domain, the context none of those declared,
-                or a value is not finite.
+            InputDataError: if the action is not in the search space, the context none of those
+                declared, or a value is not finite.
             BotorchTensorDimensionError: if a shape does not fit, or a declared context is missing:
                 an outcome seen in no known context cannot be compared with others.
         """
         X = torch.atleast_2d(torch.as_tensor(X, dtype=torch.float64))
         if len(X) != 1:
             raise BotorchTensorDimensionError(
-                f"Expected one action, 1 x {self.domain.dim}. Got X.shape={tuple(X.shape)}."
+                f"Expected one action, 1 x {self.search_space.dim}. Got X.shape={tuple(X.shape)}."
             )
-        X, t, context = self.domain.snap(X), check_time(t), self._check_context(context)
+        X, t, context = self.search_space.snap(X), check_time(t), self._check_context(context)
         with self._guarded():
             trial = self._new_trial(X, t, context)
             with self._recorded(Event("attach", trial)):
@@ -171,7 +170,7 @@ class Optimizer(Durable, ABC):
         """
         trial = self._find(trial)
         observation = Observations(
-            X=self.columns.rows(trial.X, trial.t, self._seen(trial.context)),
+            X=self.layout.rows(trial.X, trial.t, self._seen(trial.context)),
             Y=as_scalar("Y", Y),
             Yvar=None if Yvar is None else as_scalar("Yvar", Yvar),
         )
@@ -292,7 +291,7 @@ class Optimizer(Durable, ABC):
 
     def _seen(self, context: Tensor | None) -> Tensor | None:
         """The context as far as the model's rows have a place for it."""
-        return context if self.columns.num_contexts else None
+        return context if self.layout.num_contexts else None
 
     def _judge(self, trial: Trial) -> Trial:
         """The trial that was chosen, with what is expected of its outcome."""

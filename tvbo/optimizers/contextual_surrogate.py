@@ -12,12 +12,12 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from tvbo.columns import Columns
 from tvbo.kernels import Structure
 from tvbo.models import ContextualGP
 from tvbo.models.scale import in_unit
 from tvbo.optimizers.refit import Refit, RefitNever
 from tvbo.optimizers.surrogate import GPSurrogate
+from tvbo.search_space import InputLayout
 
 
 class ContextualSurrogate(GPSurrogate):
@@ -28,7 +28,7 @@ class ContextualSurrogate(GPSurrogate):
     of the standardized outcome.
 
     Args:
-        columns: How rows are laid out, with contexts.
+        layout: How rows are laid out, with contexts.
         action_bounds: ``2 x d``, the range of the actions.
         context_bounds: ``2 x c``, the range of the contexts.
         structure: As in :class:`tvbo.models.ContextualGP`.
@@ -48,7 +48,7 @@ class ContextualSurrogate(GPSurrogate):
 
     def __init__(
         self,
-        columns: Columns,
+        layout: InputLayout,
         action_bounds: Tensor,
         context_bounds: Tensor,
         structure: Structure = "product",
@@ -74,7 +74,7 @@ class ContextualSurrogate(GPSurrogate):
         self.action_kernel = action_kernel
         self.context_kernel = context_kernel
         super().__init__(
-            columns,
+            layout,
             action_bounds,
             forgetting_rate=forgetting_rate,
             noise_variance=noise_variance,
@@ -91,10 +91,10 @@ class ContextualSurrogate(GPSurrogate):
         return {"action_kernel": self.action_kernel, "context_kernel": self.context_kernel, **given}
 
     def _scaled_columns(self) -> list[int]:
-        actions = range(self.columns.num_actions)
+        actions = range(self.layout.num_actions)
         return [
             *(actions if self.action_kernel is None else ()),
-            *(self.columns.context_features if self.context_kernel is None else ()),
+            *(self.layout.context_features if self.context_kernel is None else ()),
         ]
 
     def _find_unit(self) -> float:
@@ -109,7 +109,7 @@ class ContextualSurrogate(GPSurrogate):
             if self.structure != "product":
                 context_kernel = in_unit(context_kernel, unit)
         return ContextualGP(
-            context_features=self.columns.context_features,
+            context_features=self.layout.context_features,
             structure=self.structure,
             action_kernel=action_kernel,
             context_kernel=context_kernel,

@@ -9,10 +9,8 @@ import torch
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Acquisition, Domain, Situation, ThompsonSampling
+from tvbo.acquisition import Acquisition, DrawnValues, ThompsonSampling
 from tvbo.acquisition.analytic import posterior_mean
-from tvbo.columns import Columns
-from tvbo.contexts import Contexts
 from tvbo.feedback.pending import Hallucinate, Pending
 from tvbo.models import IncrementalGP
 from tvbo.models.raw import scale_of
@@ -23,11 +21,11 @@ from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.events import Event
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refusals import Refusals
-from tvbo.optimizers.space_filling import SpaceFilling
 from tvbo.optimizers.surrogate_protocol import Surrogate
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Retention
+from tvbo.search_space import AskContext, ContextSpace, InputLayout, SearchSpace, SpaceFilling
 
 
 class GPOptimizer(Optimizer):
@@ -38,13 +36,13 @@ class GPOptimizer(Optimizer):
     retention policy judges whether an outcome is worth having, the trial says so.
 
     Args:
-        domain: The set of actions.
+        search_space: The set of actions.
         surrogate: Builds the model.
         acquisition: Builds the acquisition function: :class:`tvbo.acquisition.UCB`, or any function
-            of a model and a :class:`tvbo.acquisition.Situation` to a BoTorch acquisition.
+            of a model and a :class:`tvbo.search_space.AskContext` to a BoTorch acquisition.
         retention: Which observations stay, and which outcomes enter; all by default. The loop works
             on a copy, ``optimizer.retention``, since a policy may learn from what it is told.
-        columns: How the rows of the model are laid out; as in :class:`Optimizer`.
+        layout: How the rows of the model are laid out; as in :class:`Optimizer`.
         generator: Source of every random choice; default a fresh one with seed 0.
         contexts: The contexts to expect, as in :class:`Optimizer`.
         pending: What open trials contribute meanwhile; default
@@ -62,17 +60,17 @@ class GPOptimizer(Optimizer):
 
     def __init__(
         self,
-        domain: Domain,
+        search_space: SearchSpace,
         surrogate: Surrogate,
         acquisition: Acquisition,
         retention: Retention | None = None,
-        columns: Columns | None = None,
+        layout: InputLayout | None = None,
         generator: Generator | None = None,
-        contexts: Contexts | None = None,
+        contexts: ContextSpace | None = None,
         pending: Pending | None = None,
         initial: int = 0,
     ):
-        super().__init__(domain, columns, generator, contexts)
+        super().__init__(search_space, layout, generator, contexts)
         self.surrogate = surrogate
         self.acquisition = acquisition
         if retention is not None and not isinstance(retention, Retention):
@@ -89,7 +87,7 @@ class GPOptimizer(Optimizer):
         self.initial = initial
         self.retention = KeepAll() if retention is None else deepcopy(retention)
         self.refusals = Refusals()
-        self.observations = Observations.empty(self.columns)
+        self.observations = Observations.empty(self.layout.num_columns)
         self._num_told = 0
         self._space_filling = SpaceFilling()
         self._fit_seen: dict[str, list[float]] | None = None
@@ -176,14 +174,18 @@ class GPOptimizer(Optimizer):
         self._newest_model, self._looked_at = model, None
         if start is not None:
             return start
-        situation = self._situation(round_number, t, context, self.observations)
-        return self.domain.maximize(self.acquisition(model, situation), situation, self.generator)
+        ask_context = self._ask_context(round_number, t, context, self.observations)
+        acq_function = self.acquisition(model, ask_context)
+        if isinstance(acq_function, DrawnValues):
+            # Its values are known at the candidates alone.
+            return acq_function.best()
+        return self.search_space.maximize(acq_function, ask_context, self.generator)
 
     def _start(self) -> Tensor | None:
         """The next space-filling action; None where all choices were tried."""
-        tried = [self.observations.X[:, : self.columns.num_actions]]
+        tried = [self.observations.X[:, : self.layout.num_actions]]
         tried += [trial.X for trial in self.open_trials]
-        return self._space_filling.next(self.domain, torch.cat(tried), self.generator)
+        return self._space_filling.next(self.search_space, torch.cat(tried), self.generator)
 
     def _is_starting(self) -> bool:
         """Whether too little was tried yet to learn from."""
@@ -205,7 +207,7 @@ class GPOptimizer(Optimizer):
         return X[self.retention.keep(outcomes, self.surrogate.last_model, t)]
 
     def _row(self, trial: Trial) -> Tensor:
-        return self.columns.rows(trial.X, trial.t, self._seen(trial.context))
+        return self.layout.rows(trial.X, trial.t, self._seen(trial.context))
 
     def _judge(self, trial: Trial) -> Trial:
         if not self.retention.needs_prediction or self._is_starting():
@@ -287,16 +289,16 @@ class GPOptimizer(Optimizer):
         self._fit_seen = fit
         return [Event("refit", fit=fit)]
 
-    def _situation(
+    def _ask_context(
         self, round_number: int, t: float, context: Tensor | None, observations: Observations
-    ) -> Situation:
-        return Situation(
+    ) -> AskContext:
+        return AskContext(
             round=round_number,
             t=t,
             context=self._seen(context),
-            columns=self.columns,
+            layout=self.layout,
             observations=observations,
-            domain=self.domain,
+            search_space=self.search_space,
             generator=self.generator,
         )
 
@@ -316,12 +318,12 @@ class GPOptimizer(Optimizer):
         return surrogate.model(kept, self._num_told, copy_of(self.generator))
 
     def _best(self, model: Model, t: float, context: Tensor | None) -> Recommendation:
-        situation = self._situation(self._num_asked, t, context, self.observations)
-        X = self.domain.maximize(
-            posterior_mean(model, situation), situation, copy_of(self.generator)
+        ask_context = self._ask_context(self._num_asked, t, context, self.observations)
+        X = self.search_space.maximize(
+            posterior_mean(model, ask_context), ask_context, copy_of(self.generator)
         )
         with torch.no_grad():
-            posterior = model.posterior(situation.rows(X))
+            posterior = model.posterior(ask_context.rows(X))
         return Recommendation(
             X=X,
             mean=posterior.mean.item(),

@@ -21,7 +21,7 @@ class IncrementalSurrogate(OnlineSurrogate):
 
     For boxes and for contexts between bounds; on a finite set of moderate size,
     :class:`StreamingSurrogate` is faster. Hyperparameters are learned as there. On a finite set of
-    actions, evaluate all at once: ``Choices(choices, chunk=len(choices))``.
+    actions, evaluate all at once: ``FiniteSpace(choices, chunk=len(choices))``.
 
     Args:
         dense: Knows the hyperparameters, or learns them.

@@ -74,7 +74,7 @@ class NystromSurrogate:
     def inducing_points(self) -> Tensor:
         """Rows of the newest model's inducing set, ``m x d``; ``0 x d`` before the first."""
         if self.last_model is None:
-            return torch.empty(0, self.dense.columns.num_columns, dtype=torch.float64)
+            return torch.empty(0, self.dense.layout.num_columns, dtype=torch.float64)
         return self.last_model.inducing_points
 
     def model(self, observations: Observations, num_told: int, generator: Generator) -> NystromGP:
@@ -167,7 +167,7 @@ class NystromSurrogate:
             return rows
         rate = self.dense.last_model.forgetting_rate
         is_static = rate is None or not rate.any()
-        seen = rows[:, : self.dense.columns.time_feature] if is_static else rows
+        seen = rows[:, : self.dense.layout.time_feature] if is_static else rows
         _, group = torch.unique(seen, dim=0, return_inverse=True)
         order = torch.arange(len(rows))
         first = order.new_full((int(group.max()) + 1,), len(rows))
@@ -175,7 +175,7 @@ class NystromSurrogate:
 
     def _from_dense(self, dense: SingleTaskGP) -> NystromGP:
         exact = IncrementalGP.from_model(dense, self.dense.noise_variance)
-        none = torch.empty(0, self.dense.columns.num_columns, dtype=torch.float64)
+        none = torch.empty(0, self.dense.layout.num_columns, dtype=torch.float64)
         return NystromGP(
             exact.covar_module,
             exact.noise_variance,

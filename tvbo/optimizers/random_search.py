@@ -13,7 +13,7 @@ class RandomSearch(Optimizer):
     """Actions uniformly at random; learns nothing."""
 
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
-        return self.domain.sample(self.generator)
+        return self.search_space.sample(self.generator)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         pass

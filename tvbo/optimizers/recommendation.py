@@ -84,13 +84,13 @@ class Policy:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per context: context, action, mean, standard deviation, time."""
-        columns = {
+        layout = {
             **{f"context_{i}": column for i, column in enumerate(self.contexts.T.tolist())},
             **{f"action_{i}": column for i, column in enumerate(self.X.T.tolist())},
         }
         return pd.DataFrame(
             {
-                **columns,
+                **layout,
                 "mean": self.mean.tolist(),
                 "standard_deviation": self.standard_deviation.tolist(),
                 "t": self.t,

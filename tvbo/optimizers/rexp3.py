@@ -8,11 +8,11 @@ import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Choices
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.trial import Trial
+from tvbo.search_space import FiniteSpace
 
 
 class RExp3(Optimizer):
@@ -26,7 +26,7 @@ class RExp3(Optimizer):
     reward scaled to [0, 1]. It learns each arm by itself: no correlation between arms is used.
 
     Args:
-        domain: The arms.
+        search_space: The arms.
         block: Block length Δ in rounds; see :func:`rexp3_block_length`.
         reward_bounds: Lowest and highest possible reward, which Exp3 must know.
         exploration: γ in (0, 1]; default :math:`\min(1, \sqrt{K \log K / ((e - 1)\Delta)})`.
@@ -38,19 +38,19 @@ class RExp3(Optimizer):
 
     def __init__(
         self,
-        domain: Choices,
+        search_space: FiniteSpace,
         block: int,
         reward_bounds: tuple[float, float],
         exploration: float | None = None,
         generator: Generator | None = None,
     ):
-        super().__init__(domain, generator=generator)
+        super().__init__(search_space, generator=generator)
         low, high = reward_bounds
         if not -math.inf < low < high < math.inf:
             raise ValueError(f"Expected finite reward_bounds (low, high). Got {reward_bounds}.")
         if block < 1:
             raise ValueError(f"Expected block >= 1 round. Got {block}.")
-        K = len(domain.choices)
+        K = len(search_space.choices)
         if exploration is None:
             exploration = min(1.0, math.sqrt(K * math.log(K) / ((math.e - 1) * block)))
         if not 0 < exploration <= 1:
@@ -85,7 +85,7 @@ class RExp3(Optimizer):
             self._block_of_weights = block
         arm = torch.multinomial(self.probabilities, 1, generator=self.generator)
         self._draws[self._num_trials + 1] = (block, self.probabilities[arm].item())
-        return self.domain.choices[arm].clone()
+        return self.search_space.choices[arm].clone()
 
     @property
     def _unit(self) -> float:
@@ -101,7 +101,7 @@ class RExp3(Optimizer):
             )
         block, probability = self._draws.pop(trial.id)
         if block == self._block_of_weights:
-            arm = self.domain.index(trial.X)
+            arm = self.search_space.index(trial.X)
             self._log_weights[arm] += (
                 self.exploration * reward / (probability * len(self._log_weights))
             )

@@ -8,9 +8,6 @@ from dataclasses import replace
 import torch
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Domain
-from tvbo.columns import Columns
-from tvbo.contexts import ContextBounds, ContextList, Contexts
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.closed import LostTrial
@@ -19,6 +16,7 @@ from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import copy_of
+from tvbo.search_space import ContextBounds, ContextList, ContextSpace, InputLayout, SearchSpace
 
 
 class SeparateContexts(Optimizer):
@@ -28,7 +26,7 @@ class SeparateContexts(Optimizer):
     column into as many equal parts; those of one cell share a loop.
 
     Args:
-        domain: The set of actions.
+        search_space: The set of actions.
         contexts: A list of contexts, or bounds.
         make: Makes the loop of one context, without contexts, from ``generator=``.
         bins: Parts of each context column; for bounds, and for bounds only.
@@ -40,8 +38,8 @@ class SeparateContexts(Optimizer):
 
     def __init__(
         self,
-        domain: Domain,
-        contexts: Contexts,
+        search_space: SearchSpace,
+        contexts: ContextSpace,
         make: Callable[..., GPOptimizer],
         bins: int | None = None,
         generator: Generator | None = None,
@@ -53,7 +51,7 @@ class SeparateContexts(Optimizer):
             )
         if bins is not None and bins < 1:
             raise ValueError(f"Expected bins >= 1. Got {bins}.")
-        super().__init__(domain, Columns(domain.dim), generator, contexts)
+        super().__init__(search_space, InputLayout(search_space.dim), generator, contexts)
         self.make = make
         self.bins = bins
         self.loops: dict[tuple[int, ...], GPOptimizer] = {}

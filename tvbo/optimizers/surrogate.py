@@ -18,7 +18,6 @@ from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 from torch.nn import Module
 
-from tvbo.columns import Columns, check_forgetting_rate
 from tvbo.feedback.pending import Pending
 from tvbo.models import IncrementalGP, TimeVaryingGP
 from tvbo.models.raw import outcome_scale, raw_noise_variance
@@ -36,6 +35,8 @@ from tvbo.optimizers.noise import known_noise
 from tvbo.optimizers.open_rows import with_open_rows
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.randomness import seeded
+from tvbo.search_space import InputLayout
+from tvbo.validation import check_forgetting_rate
 
 OBSERVATIONS_PER_PARAMETER = 2
 """A fit waits for this many observations for each number it learns. From fewer, the likelihood
@@ -61,9 +62,9 @@ class GPSurrogate:
     logged to ``logging.getLogger("tvbo.optimizers.fit")``.
 
     Args:
-        columns: How rows are laid out.
+        layout: How rows are laid out.
         action_bounds: ``2 x d``, the range of the actions, for scaling them; with contexts in
-            ``columns``, that of all columns but time.
+            ``layout``, that of all columns but time.
         covar_module: Kernel over the non-time columns. At a refit, those of its parameters that
             require gradients are learned, on a copy. None learns BoTorch's default.
         forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
@@ -79,7 +80,7 @@ class GPSurrogate:
 
     def __init__(
         self,
-        columns: Columns,
+        layout: InputLayout,
         action_bounds: Tensor,
         covar_module: Kernel | None = None,
         forgetting_rate: float | None = None,
@@ -92,7 +93,7 @@ class GPSurrogate:
             check_forgetting_rate(forgetting_rate)
         if noise_variance is not None and not 0 < noise_variance < float("inf"):
             raise ValueError(f"Expected noise_variance > 0. Got {noise_variance}.")
-        self.columns = columns
+        self.layout = layout
         self.action_bounds = action_bounds
         self.covar_module = covar_module
         self.forgetting_rate = forgetting_rate
@@ -197,7 +198,7 @@ class GPSurrogate:
         """Number of observations that the first fit waits for; 0 where nothing is learned."""
         if isinstance(self.refit, RefitNever):
             return 0
-        model = self._fresh(Observations.empty(self.columns))
+        model = self._fresh(Observations.empty(self.layout.num_columns))
         return OBSERVATIONS_PER_PARAMETER * _num_values(learned_values(model))
 
     def changes(self, num_told: int) -> bool:
@@ -247,7 +248,7 @@ class GPSurrogate:
 
     def _scaled_columns(self) -> list[int]:
         """The columns whose kernel is BoTorch's default, which expects the unit cube."""
-        return [] if self.covar_module is not None else list(range(self.columns.time_feature))
+        return [] if self.covar_module is not None else list(range(self.layout.time_feature))
 
     def _make(self, unit: float, **shared: Any) -> SingleTaskGP:
         """The model in a unit of the outcomes, from the arguments that every model takes."""
@@ -284,7 +285,7 @@ class GPSurrogate:
             train_X=observations.X,
             train_Y=observations.Y,
             train_Yvar=Yvar,
-            time_feature=self.columns.time_feature,
+            time_feature=self.layout.time_feature,
             forgetting_rate=self.forgetting_rate,
             mean_module=mean_module,
             likelihood=deepcopy(self.likelihood) if Yvar is None else None,
@@ -312,7 +313,7 @@ class GPSurrogate:
         So the model sees them in this unit, a power of two, which rounds nothing.
         """
         bounds = self._bounds().to(torch.float64)
-        if self._scaled_columns() or bounds.shape[-1] != self.columns.time_feature:
+        if self._scaled_columns() or bounds.shape[-1] != self.layout.time_feature:
             return 1.0
         if self.likelihood is not None and self.noise_variance is None:
             # Its constraints and its prior are in the user's unit.
@@ -322,7 +323,7 @@ class GPSurrogate:
             unit=1.0,
             train_X=rows[:0],
             train_Y=rows[:0, :1],
-            time_feature=self.columns.time_feature,
+            time_feature=self.layout.time_feature,
             forgetting_rate=self.forgetting_rate,
             outcome_transform=None,
         )
@@ -331,12 +332,12 @@ class GPSurrogate:
 
     def _normalize(self) -> Normalize:
         """Columns to the unit cube by their declared range; time is left raw, as ε is per unit."""
-        bounds = torch.zeros(2, self.columns.num_columns, dtype=torch.float64)
+        bounds = torch.zeros(2, self.layout.num_columns, dtype=torch.float64)
         bounds[1] = 1.0
         scaled = self._scaled_columns()
         lower, upper = self._bounds()[:, scaled]
         bounds[:, scaled] = torch.stack([lower, torch.where(upper > lower, upper, lower + 1)])
-        return Normalize(self.columns.num_columns, indices=scaled, bounds=bounds)
+        return Normalize(self.layout.num_columns, indices=scaled, bounds=bounds)
 
     def _bounds(self) -> Tensor:
         """Declared range of the columns that are not time."""

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from tvbo.columns import check_last_dimension
 from tvbo.optimizers.recommendation import Policy
 from tvbo.plotting.figure import COLORS, LINES, new_figure
+from tvbo.validation import check_last_dimension
 
 MAP_SIDE = 60
 """Points along either side of a map."""

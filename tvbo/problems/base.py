@@ -7,15 +7,16 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Generator, Tensor
 
-from tvbo.columns import Columns, check_finite, check_last_dimension
 from tvbo.randomness import PROBLEM_SEED, default_generator
+from tvbo.search_space import InputLayout
+from tvbo.validation import check_finite, check_last_dimension
 
 
 class DriftingProblem(ABC):
     """A function of action, context and time, to be maximized.
 
     Args:
-        columns: How its rows are laid out.
+        layout: How its rows are laid out.
         noise_variance: Variance of the Gaussian noise on what is observed.
         generator: Source of the noise; default a fresh one with a fixed seed.
 
@@ -24,11 +25,11 @@ class DriftingProblem(ABC):
     """
 
     def __init__(
-        self, columns: Columns, noise_variance: float = 0.0, generator: Generator | None = None
+        self, layout: InputLayout, noise_variance: float = 0.0, generator: Generator | None = None
     ):
         if not 0 <= noise_variance < float("inf"):
             raise ValueError(f"Expected noise_variance >= 0. Got {noise_variance}.")
-        self.columns = columns
+        self.layout = layout
         self.noise_variance = noise_variance
         self.generator = default_generator(generator, PROBLEM_SEED)
 
@@ -40,7 +41,7 @@ class DriftingProblem(ABC):
 
     def evaluate_true(self, X: Tensor) -> Tensor:
         """Values without noise of rows ``n x (d + c + 1)``: a tensor of shape ``n``."""
-        check_last_dimension("X", X, self.columns.num_columns)
+        check_last_dimension("X", X, self.layout.num_columns)
         check_finite("X", X)
         return self._evaluate_true(X)
 

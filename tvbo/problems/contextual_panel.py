@@ -7,13 +7,12 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Choices
-from tvbo.columns import Columns, check_finite, check_forgetting_rate
-from tvbo.finite_set import FiniteSet, action_context_rows
 from tvbo.problems.base import DriftingProblem
 from tvbo.problems.drifting_gp import covariance_root, drifting_values
 from tvbo.problems.panel import PanelProblem
 from tvbo.randomness import PROBLEM_SEED, default_generator
+from tvbo.search_space import FiniteSpace, InputLayout, RowIndex, action_context_rows
+from tvbo.validation import check_finite, check_forgetting_rate
 
 
 class ContextualPanelProblem(DriftingProblem):
@@ -58,23 +57,23 @@ class ContextualPanelProblem(DriftingProblem):
         if choices is None:
             choices = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
         times = torch.as_tensor(times, dtype=torch.float64)
-        self.domain = Choices(choices)
-        self.context_set = FiniteSet(contexts, "contexts")
+        self.search_space = FiniteSpace(choices)
+        self.context_set = RowIndex(contexts, "contexts")
         if times.shape != (T,) or (len(self.choices), len(self.contexts)) != (n, m):
             raise BotorchTensorDimensionError(
                 f"Expected {T} times, {n} choices and {m} contexts for values of shape "
                 f"{T} x {n} x {m}. Got times.shape={tuple(times.shape)}, choices.shape="
                 f"{tuple(self.choices.shape)}, contexts.shape={tuple(self.contexts.shape)}."
             )
-        columns = Columns(self.domain.dim, self.context_set.dim)
-        super().__init__(columns, noise_variance, generator)
+        layout = InputLayout(self.search_space.dim, self.context_set.dim)
+        super().__init__(layout, noise_variance, generator)
         # A panel whose arms are the pairs, by number; it knows about times.
         self._pairs = PanelProblem(values.flatten(1), times)
 
     @property
     def choices(self) -> Tensor:
         """The actions, ``n x d``."""
-        return self.domain.choices
+        return self.search_space.choices
 
     @property
     def contexts(self) -> Tensor:
@@ -101,11 +100,11 @@ class ContextualPanelProblem(DriftingProblem):
 
     def _at(self, t: float, context: Tensor | None) -> Tensor:
         """Values of all actions at one time in one context, ``n``."""
-        return self.evaluate_true(self.columns.rows(self.choices, t, context))
+        return self.evaluate_true(self.layout.rows(self.choices, t, context))
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
-        d = self.columns.num_actions
-        arm, context = self.domain.index(X[:, :d]), self.context_set.index(X[:, d:-1])
+        d = self.layout.num_actions
+        arm, context = self.search_space.index(X[:, :d]), self.context_set.index(X[:, d:-1])
         pair = arm * len(self.contexts) + context
         return self._pairs.evaluate_true(torch.stack([pair.to(X), X[:, -1]], dim=-1))
 

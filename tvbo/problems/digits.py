@@ -12,9 +12,9 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
-from tvbo.columns import check_finite
 from tvbo.csv_files import TableError
 from tvbo.randomness import PROBLEM_SEED, default_generator
+from tvbo.validation import check_finite
 
 UNSIGNED_BYTE = 8
 """What the third byte of an idx file says of its entries."""

@@ -9,10 +9,11 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
-from tvbo.columns import check_forgetting_rate, split_time
 from tvbo.kernels import temporal_correlation
 from tvbo.problems.panel import PanelProblem
 from tvbo.randomness import PROBLEM_SEED, default_generator
+from tvbo.search_space.input_layout import split_time
+from tvbo.validation import check_forgetting_rate
 
 JITTER = 1e-8
 """Share of the mean variance added to the diagonal of a covariance before its factorization."""

@@ -9,14 +9,14 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Choices
-from tvbo.columns import Columns, check_finite, check_last_dimension
 from tvbo.problems.base import DriftingProblem
 from tvbo.problems.digits import ClassificationData
 from tvbo.problems.drifting_gp import unit_grid
 from tvbo.problems.logistic_regression import Hyperparameters, train_logistic_regression
 from tvbo.progress import progress_bar
 from tvbo.randomness import PROBLEM_SEED, default_generator
+from tvbo.search_space import FiniteSpace, InputLayout
+from tvbo.validation import check_finite, check_last_dimension
 
 LEARNING_RATE = (-3.0, 1.0)
 """Range of its ``log10``."""
@@ -91,12 +91,12 @@ class LogisticRegressionTuning(DriftingProblem):
     ):
         if epochs < 1:
             raise ValueError(f"Expected epochs >= 1. Got {epochs}.")
-        super().__init__(Columns(4), 0.0, generator)
-        self.domain = Choices(unit_grid(5, dim=4) if choices is None else choices)
-        if self.domain.dim != self.columns.num_actions:
+        super().__init__(InputLayout(4), 0.0, generator)
+        self.search_space = FiniteSpace(unit_grid(5, dim=4) if choices is None else choices)
+        if self.search_space.dim != self.layout.num_actions:
             raise BotorchTensorDimensionError(
                 "Expected choices of shape n x 4. "
-                f"Got choices.shape={tuple(self.domain.choices.shape)}."
+                f"Got choices.shape={tuple(self.search_space.choices.shape)}."
             )
         for choice in self.choices:
             hyperparameters_at(choice)
@@ -111,13 +111,13 @@ class LogisticRegressionTuning(DriftingProblem):
     @property
     def choices(self) -> Tensor:
         """The actions, ``n x 4``."""
-        return self.domain.choices
+        return self.search_space.choices
 
     def __call__(self, X: Tensor) -> Tensor:
         """Accuracies of new trainings at rows ``n x 5``: a tensor of shape ``n``."""
-        check_last_dimension("X", X, self.columns.num_columns)
+        check_last_dimension("X", X, self.layout.num_columns)
         check_finite("X", X)
-        return self._train(X[:, : self.columns.num_actions], self.generator)
+        return self._train(X[:, : self.layout.num_actions], self.generator)
 
     def measure(
         self, repeats: int = 10, progress: bool = True, generator: Generator | None = None
@@ -158,7 +158,7 @@ class LogisticRegressionTuning(DriftingProblem):
         return self.choices[self._table().mean.argmax()].clone()
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
-        return self._table().mean[self.domain.index(X[:, : self.columns.num_actions])]
+        return self._table().mean[self.search_space.index(X[:, : self.layout.num_actions])]
 
     def _train(self, actions: Tensor, generator: Generator) -> Tensor:
         accuracies = [

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from tvbo.columns import Columns
 from tvbo.problems.base import DriftingProblem
+from tvbo.search_space import InputLayout
 
 
 class MovingPeak(DriftingProblem):
@@ -44,7 +44,7 @@ class MovingPeak(DriftingProblem):
                 "Expected period > 0, width > 0 and radius in [0, 0.5]. "
                 f"Got {period}, {width}, {radius}."
             )
-        super().__init__(Columns(2), noise_variance, generator)
+        super().__init__(InputLayout(2), noise_variance, generator)
         self.period = period
         self.width = width
         self.radius = radius

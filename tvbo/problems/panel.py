@@ -6,9 +6,9 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Choices
-from tvbo.columns import Columns, check_finite
 from tvbo.problems.base import DriftingProblem
+from tvbo.search_space import FiniteSpace, InputLayout
+from tvbo.validation import check_finite
 
 
 class PanelProblem(DriftingProblem):
@@ -45,25 +45,25 @@ class PanelProblem(DriftingProblem):
             times = torch.arange(1, T + 1, dtype=torch.float64)
         if choices is None:
             choices = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
-        self.domain = Choices(choices)
+        self.search_space = FiniteSpace(choices)
         times = torch.as_tensor(times, dtype=torch.float64)
-        if times.shape != (T,) or len(self.domain.choices) != n:
+        if times.shape != (T,) or len(self.search_space.choices) != n:
             raise BotorchTensorDimensionError(
                 f"Expected {T} times and {n} choices for values of shape {T} x {n}. "
                 f"Got times.shape={tuple(times.shape)}, "
-                f"choices.shape={tuple(self.domain.choices.shape)}."
+                f"choices.shape={tuple(self.search_space.choices.shape)}."
             )
         check_finite("times", times)
         if (times.diff() <= 0).any():
             raise InputDataError("Expected times that increase. Got times that do not.")
-        super().__init__(Columns(self.domain.dim), noise_variance, generator)
+        super().__init__(InputLayout(self.search_space.dim), noise_variance, generator)
         self.values = values
         self.times = times
 
     @property
     def choices(self) -> Tensor:
         """The actions, ``n x d``."""
-        return self.domain.choices
+        return self.search_space.choices
 
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
         """The largest value at the recorded time ``t``."""
@@ -74,7 +74,7 @@ class PanelProblem(DriftingProblem):
         return self.choices[self._at(torch.tensor([t], dtype=torch.float64))[0].argmax()]
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
-        arm = self.domain.index(X[:, : self.columns.num_actions])
+        arm = self.search_space.index(X[:, : self.layout.num_actions])
         return self._at(X[:, -1]).gather(-1, arm.unsqueeze(-1)).squeeze(-1)
 
     def _at(self, t: Tensor) -> Tensor:

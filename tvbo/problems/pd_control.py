@@ -8,8 +8,8 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Generator, Tensor
 
-from tvbo.columns import Columns
 from tvbo.problems.base import DriftingProblem
+from tvbo.search_space import InputLayout
 
 
 class PDControl(DriftingProblem):
@@ -82,7 +82,7 @@ class PDControl(DriftingProblem):
             raise ValueError(
                 f"Expected a finite season and season_period > 0. Got {season}, {season_period}."
             )
-        super().__init__(Columns(2, 1), noise_variance, generator)
+        super().__init__(InputLayout(2, 1), noise_variance, generator)
         self.control_weight = control_weight
         self.load_bounds = load_bounds
         self.wear = wear
@@ -117,7 +117,7 @@ class PDControl(DriftingProblem):
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
         """The largest reward at time ``t`` under the load ``context``, in the box."""
         action = self.optimal_action(t, context).unsqueeze(0)
-        return self.evaluate_true(self.columns.rows(action, t, context)).item()
+        return self.evaluate_true(self.layout.rows(action, t, context)).item()
 
     def optimal_action(self, t: float, context: Tensor | None = None) -> Tensor:
         """The best ``(log10 kp, log10 kd)``, 2, at time ``t`` under the load ``context``.
@@ -130,7 +130,7 @@ class PDControl(DriftingProblem):
             InputDataError: if it is not finite, or a load not positive.
         """
         bounds = self.bounds
-        [row] = self.columns.rows(bounds[:1], t, context)
+        [row] = self.layout.rows(bounds[:1], t, context)
         self.evaluate_true(row.unsqueeze(0))
         load, strength = row[2], self.strength(t)
         best_kp = torch.tensor(self.control_weight, dtype=torch.float64).rsqrt()
@@ -144,7 +144,7 @@ class PDControl(DriftingProblem):
         kp_at_kd = (strength * kd**2 / (2 * self.control_weight * load)) ** (1 / 3)
         gains = torch.cat([torch.stack([kp, kd_at_kp], -1), torch.stack([kp_at_kd, kd], -1)])
         candidates = gains.log10().clamp(*bounds)
-        values = self.evaluate_true(self.columns.rows(candidates, t, context))
+        values = self.evaluate_true(self.layout.rows(candidates, t, context))
         return candidates[values.argmax()]
 
     def _evaluate_true(self, X: Tensor) -> Tensor:

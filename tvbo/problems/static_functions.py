@@ -9,10 +9,9 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Choices
-from tvbo.columns import Columns
 from tvbo.problems.base import DriftingProblem
 from tvbo.problems.drifting_gp import unit_grid
+from tvbo.search_space import FiniteSpace, InputLayout
 from tvbo.ties import first_largest
 
 
@@ -51,13 +50,13 @@ class StaticFunction(DriftingProblem):
             raise ValueError(f"Expected a finite shift. Got {shift}.")
         if scale is not None and not 0 < scale < math.inf:
             raise ValueError(f"Expected scale > 0. Got {scale}.")
-        self.domain = Choices(choices)
-        if self.domain.dim != self.dim:
+        self.search_space = FiniteSpace(choices)
+        if self.search_space.dim != self.dim:
             raise BotorchTensorDimensionError(
                 f"Expected choices of shape n x {self.dim}. "
-                f"Got choices.shape={tuple(self.domain.choices.shape)}."
+                f"Got choices.shape={tuple(self.search_space.choices.shape)}."
             )
-        super().__init__(Columns(self.dim), noise_variance, generator)
+        super().__init__(InputLayout(self.dim), noise_variance, generator)
         values = self.function(self.choices)
         self.shift = values.mean().item() if shift is None else shift
         self.scale = values.std(correction=0).item() if scale is None else scale
@@ -68,12 +67,12 @@ class StaticFunction(DriftingProblem):
     @property
     def choices(self) -> Tensor:
         """The actions, ``n x d``."""
-        return self.domain.choices
+        return self.search_space.choices
 
     @property
     def bounds(self) -> Tensor:
         """Smallest and largest value of each column of the choices, ``2 x d``."""
-        return self.domain.bounds
+        return self.search_space.bounds
 
     @abstractmethod
     def function(self, X: Tensor) -> Tensor:
@@ -81,7 +80,7 @@ class StaticFunction(DriftingProblem):
 
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
         """The largest reward among the choices, at any time."""
-        best = self.columns.rows(self.optimal_action(t).unsqueeze(0), t)
+        best = self.layout.rows(self.optimal_action(t).unsqueeze(0), t)
         return self.evaluate_true(best).item()
 
     def optimal_action(self, t: float) -> Tensor:

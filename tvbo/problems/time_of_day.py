@@ -8,8 +8,9 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Generator, Tensor
 
-from tvbo.columns import Columns, check_finite
 from tvbo.problems.panel import PanelProblem
+from tvbo.search_space import InputLayout
+from tvbo.validation import check_finite
 
 HOURS_PER_DAY = 24.0
 MICROSECONDS = 3.6e9
@@ -65,7 +66,7 @@ class TimeOfDayPanel(PanelProblem):
         generator: Generator | None = None,
     ):
         super().__init__(values, times, choices, noise_variance, generator)
-        self.columns = Columns(self.domain.dim, num_contexts=2)
+        self.layout = InputLayout(self.search_space.dim, num_contexts=2)
 
     @property
     def contexts(self) -> Tensor:
@@ -73,7 +74,7 @@ class TimeOfDayPanel(PanelProblem):
         return _on_circle(torch.unique(_microseconds(self.times)))
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
-        given, due = X[:, self.domain.dim : -1], time_of_day(X[:, -1])
+        given, due = X[:, self.search_space.dim : -1], time_of_day(X[:, -1])
         wrong = ~torch.isclose(given, due, rtol=0.0, atol=1e-6).all(dim=-1)
         if wrong.any():
             raise InputDataError(

@@ -12,8 +12,7 @@ import torch
 from gpytorch.kernels import Kernel, RBFKernel
 from torch import Generator, Tensor
 
-from tvbo.acquisition import MPI, UCB, Acquisition, Choices, ConstantBeta, FiniteBeta, LogEI
-from tvbo.columns import Columns
+from tvbo.acquisition import MPI, UCB, Acquisition, ConstantBeta, FiniteBeta, LogEI
 from tvbo.history import History
 from tvbo.optimizers import (
     GPOptimizer,
@@ -29,6 +28,7 @@ from tvbo.problems.static_functions import ExampleFunction
 from tvbo.reproduce.spread import spread
 from tvbo.retention import EntropyThreshold, Retention
 from tvbo.runner import run
+from tvbo.search_space import FiniteSpace, InputLayout
 from tvbo.theory import compression_budget
 
 NOISE_VARIANCE = 0.001
@@ -107,23 +107,23 @@ class Setting:
                 noise_variance=NOISE_VARIANCE,
                 generator=generator,
             )
-        domain = Choices(self.choices, chunk=len(self.choices))
+        search_space = FiniteSpace(self.choices, chunk=len(self.choices))
         surrogate: Surrogate = GPSurrogate(
-            Columns(self.dim),
-            domain.bounds,
+            InputLayout(self.dim),
+            search_space.bounds,
             covar_module=unit_kernel(),
             forgetting_rate=0.0,
             noise_variance=NOISE_VARIANCE,
         )
         if method == REFACTORED:
-            domain = Choices(self.choices)
+            search_space = FiniteSpace(self.choices)
         else:
             surrogate = IncrementalSurrogate(surrogate)
         budgets = {COMPRESSED: self.budget, PAPERS: PAPER_BUDGET}
         retention: Retention | None = None
         if method in budgets:
             retention = EntropyThreshold(budgets[method])
-        return GPOptimizer(domain, surrogate, acquisition, retention, generator=generator)
+        return GPOptimizer(search_space, surrogate, acquisition, retention, generator=generator)
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _play_once(setting: Setting, acquisition: Acquisition, method: str, seed: in
     first = torch.randperm(len(setting.choices), generator=generator)[: 2**setting.dim]
     for x in setting.choices[first]:
         trial = optimizer.attach(x, t=0.0)
-        optimizer.tell(trial, problem(problem.columns.rows(trial.X, 0.0)))
+        optimizer.tell(trial, problem(problem.layout.rows(trial.X, 0.0)))
     return run(problem, optimizer, horizon=setting.horizon, progress=False)
 
 

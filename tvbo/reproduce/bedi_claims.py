@@ -6,7 +6,6 @@ from concurrent.futures import Executor
 
 import torch
 
-from tvbo.acquisition import Choices
 from tvbo.optimizers.recipes.bkb import QBAR
 from tvbo.reproduce.bedi import (
     COMPRESSED,
@@ -26,6 +25,7 @@ from tvbo.reproduce.bedi import (
     unit_kernel,
 )
 from tvbo.reproduce.claims import Claim, Reproduction, mean_and_error
+from tvbo.search_space import FiniteSpace
 from tvbo.theory import information_model_order_bound, model_order_bound
 
 CLOSE = 0.05
@@ -115,7 +115,7 @@ def bounds(setting: Setting) -> dict[str, int]:
     kernel = unit_kernel()
     with torch.no_grad():
         covar = kernel(setting.choices).to_dense()
-    low, high = Choices(setting.choices).bounds
+    low, high = FiniteSpace(setting.choices).bounds
     # What a loop begins with passes no test, and comes on top.
     initial = 2**setting.dim
     return {

@@ -237,7 +237,7 @@ def _play(problem: TimeOfDayPanel, optimizer: Optimizer, per_step: int) -> Tenso
     """Numbers of the sensors chosen, ``T x per_step``."""
     times = problem.times.repeat_interleave(per_step).tolist()
     history = run(problem, optimizer, horizon=len(times), times=times, progress=False)
-    return problem.domain.index(history.X).reshape(-1, per_step)
+    return problem.search_space.index(history.X).reshape(-1, per_step)
 
 
 def _share_repeated(chosen: Tensor) -> float:

@@ -10,10 +10,10 @@ import torch
 from botorch.models.model import Model
 from torch import Tensor
 
-from tvbo.columns import check_forgetting_rate
 from tvbo.kernels import temporal_correlation
 from tvbo.observations import Observations
 from tvbo.retention.base import Retention
+from tvbo.validation import check_forgetting_rate
 
 
 @dataclass(frozen=True)

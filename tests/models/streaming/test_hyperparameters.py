@@ -7,10 +7,10 @@ from botorch.models.transforms import Log, Normalize, Standardize
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean, ZeroMean
 
-from tvbo.columns import Columns
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.optimizers import GPSurrogate, RefitEvery
+from tvbo.search_space import InputLayout
 
 pytestmark = [
     pytest.mark.usefixtures("double_by_default"),
@@ -40,7 +40,7 @@ def ahead(choices, t):
 def test_equals_the_fitted_model(small, observed, choices, generator, user_kernel, noise_variance):
     X, Y = observed
     surrogate = GPSurrogate(
-        Columns(2),
+        InputLayout(2),
         torch.stack([choices.amin(0), choices.amax(0)]),
         covar_module=ScaleKernel(MaternKernel()) if user_kernel else None,
         noise_variance=noise_variance,

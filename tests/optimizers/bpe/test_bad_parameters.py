@@ -3,10 +3,10 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
 
-from tvbo.acquisition import Choices
 from tvbo.feedback import PoissonDelay
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.delays import NO_DELAY
+from tvbo.search_space import FiniteSpace
 from tvbo.theory.confidence import FixedWidth
 
 NOISE = 0.04
@@ -23,14 +23,14 @@ NOISE = 0.04
 def test_parameters_out_of_range(choices, kernel, parameters, message):
     given = {"noise_variance": NOISE, "horizon": 10} | parameters
     with pytest.raises(ValueError, match=message):
-        BPEDelay(Choices(choices), kernel, **given)
+        BPEDelay(FiniteSpace(choices), kernel, **given)
 
 
 def test_noise_too_small_for_rounding(choices, kernel):
     """In words at once, not at the end of the first round; the least that is taken is enough."""
     with pytest.raises(InputDataError, match="noise_variance >= 2e-12, .* Got 1.9e-12"):
-        BPEDelay(Choices(choices), kernel + kernel, 1.9e-12, 10)
-    one = Choices(choices[:1])
+        BPEDelay(FiniteSpace(choices), kernel + kernel, 1.9e-12, 10)
+    one = FiniteSpace(choices[:1])
     optimizer = BPEDelay(one, kernel, 1e-12, 900, delay=NO_DELAY, width=FixedWidth(2.0))
     for _ in range(31):
         optimizer.tell(optimizer.ask(), 1.0)
@@ -39,15 +39,15 @@ def test_noise_too_small_for_rounding(choices, kernel):
 
 def test_kernel_with_a_batch(choices):
     with pytest.raises(BotorchTensorDimensionError, match=r"without a batch. Got batch_shape=\(2,"):
-        BPEDelay(Choices(choices), RBFKernel(batch_shape=torch.Size([2])), NOISE, 10)
+        BPEDelay(FiniteSpace(choices), RBFKernel(batch_shape=torch.Size([2])), NOISE, 10)
 
 
 def test_what_is_no_delay_bound(choices, kernel):
     for delay in (50.0, PoissonDelay(50)):
         with pytest.raises(TypeError, match="Expected how late outcomes may be.* Got "):
-            BPEDelay(Choices(choices), kernel, NOISE, 10, delay=delay)
+            BPEDelay(FiniteSpace(choices), kernel, NOISE, 10, delay=delay)
 
 
 def test_what_is_no_width(choices, kernel):
     with pytest.raises(TypeError, match="Expected a width.* Got 6.0"):
-        BPEDelay(Choices(choices), kernel, NOISE, 10, width=6.0)
+        BPEDelay(FiniteSpace(choices), kernel, NOISE, 10, width=6.0)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
-from tvbo.acquisition import Choices
 from tvbo.optimizers import TrialError
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.bpe.delays import NO_DELAY
+from tvbo.search_space import FiniteSpace
 from tvbo.theory import SubExponentialDelay, SubExponentialTail, estimate_delay
 from tvbo.theory.confidence import FiniteSetWidth, FixedWidth
 
@@ -40,7 +40,7 @@ def value(X):
 
 def make(choices, kernel, horizon=100, delay=NO_DELAY, width=2.0, seed=0):
     return BPEDelay(
-        Choices(choices), kernel, NOISE, horizon, delay=delay, width=FixedWidth(width),
+        FiniteSpace(choices), kernel, NOISE, horizon, delay=delay, width=FixedWidth(width),
         generator=torch.Generator().manual_seed(seed),
     )  # fmt: skip
 
@@ -360,7 +360,7 @@ def test_maximizer_is_kept(kernel):
         f = covar[:, centers] @ weights
         norm = math.sqrt(weights @ covar[np.ix_(centers, centers)] @ weights)
         optimizer = BPEDelay(
-            Choices(X), kernel, NOISE, 100, delay=POISSON,
+            FiniteSpace(X), kernel, NOISE, 100, delay=POISSON,
             width=FiniteSetWidth(norm, NOISE**0.5),
             generator=torch.Generator().manual_seed(seed),
         )  # fmt: skip
@@ -370,7 +370,7 @@ def test_maximizer_is_kept(kernel):
                 _, trial_id, Y = heapq.heappop(coming)
                 optimizer.tell(trial_id, Y)
             trial = optimizer.ask()
-            Y = f[optimizer.domain.index(trial.X).item()] + NOISE**0.5 * rng.normal()
+            Y = f[optimizer.search_space.index(trial.X).item()] + NOISE**0.5 * rng.normal()
             heapq.heappush(coming, (n + 1 + rng.poisson(5), trial.id, Y))
         for _, trial_id, Y in coming:
             optimizer.tell(trial_id, Y)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from tvbo.acquisition import Box, Choices
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.bpe.delays import NO_DELAY
+from tvbo.search_space import Box, FiniteSpace
 from tvbo.theory import estimate_delay
 from tvbo.theory.confidence import FixedWidth
 
@@ -18,12 +18,12 @@ def value(trial):
 
 
 @pytest.fixture(params=["set", "box"])
-def domain(request, choices):
-    return Choices(choices) if request.param == "set" else Box(BOX)
+def search_space(request, choices):
+    return FiniteSpace(choices) if request.param == "set" else Box(BOX)
 
 
-def make(domain, kernel, delay=NO_DELAY, horizon=36):
-    return BPEDelay(domain, kernel, 0.01, horizon, delay=delay, width=FixedWidth(2.0))
+def make(search_space, kernel, delay=NO_DELAY, horizon=36):
+    return BPEDelay(search_space, kernel, 0.01, horizon, delay=delay, width=FixedWidth(2.0))
 
 
 def interrupt(optimizer, monkeypatch):
@@ -38,8 +38,8 @@ def interrupt(optimizer, monkeypatch):
             optimizer.ask()
 
 
-def test_outcomes_stay_with_their_actions(domain, kernel, monkeypatch):
-    optimizer = make(domain, kernel)
+def test_outcomes_stay_with_their_actions(search_space, kernel, monkeypatch):
+    optimizer = make(search_space, kernel)
     trials = []
     for n in range(6):
         if n in (0, 2, 5):
@@ -60,8 +60,8 @@ def test_outcomes_stay_with_their_actions(domain, kernel, monkeypatch):
     torch.testing.assert_close(mean, (covar @ solved).detach(), atol=1e-10, rtol=0)
 
 
-def test_choices_rest_on_what_was_asked(domain, kernel, monkeypatch):
-    optimizer = make(domain, kernel, horizon=100)
+def test_choices_rest_on_what_was_asked(search_space, kernel, monkeypatch):
+    optimizer = make(search_space, kernel, horizon=100)
     first = optimizer.ask()
     for _ in range(3):
         interrupt(optimizer, monkeypatch)
@@ -76,7 +76,7 @@ def test_choices_rest_on_what_was_asked(domain, kernel, monkeypatch):
 
 
 def test_no_delay_is_learned_from_an_ask_that_was_none(choices, kernel, monkeypatch):
-    optimizer = make(Choices(choices), kernel, delay=EstimatedDelay(), horizon=400)
+    optimizer = make(FiniteSpace(choices), kernel, delay=EstimatedDelay(), horizon=400)
     interrupt(optimizer, monkeypatch)
     trials = [optimizer.ask() for _ in range(20)]
     for trial in trials[10:]:
@@ -86,7 +86,7 @@ def test_no_delay_is_learned_from_an_ask_that_was_none(choices, kernel, monkeypa
     assert optimizer.preview().record.upper_bound == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_round_ends_once(domain, kernel):
+def test_a_round_ends_once(search_space, kernel):
     """The rule that plans the next one breaks at first."""
 
     class Broken:
@@ -101,7 +101,7 @@ def test_a_round_ends_once(domain, kernel):
                 raise RuntimeError("no answer")
             return 0.0
 
-    optimizer = make(domain, kernel, delay=Broken())
+    optimizer = make(search_space, kernel, delay=Broken())
     for _ in range(6):
         trial = optimizer.ask()
         optimizer.tell(trial, value(trial))
@@ -116,9 +116,9 @@ def test_a_round_ends_once(domain, kernel):
     assert record.threshold == pytest.approx(expected.threshold, abs=1e-6)
 
 
-def test_the_action_just_asked_can_be_attached(domain, kernel):
+def test_the_action_just_asked_can_be_attached(search_space, kernel):
     """It is not the round's, though it is the very tensor."""
-    optimizer = make(domain, kernel)
+    optimizer = make(search_space, kernel)
     trial = optimizer.ask()
     attached = optimizer.attach(trial.X, t=1.0)
     optimizer.tell(attached, 1e3)

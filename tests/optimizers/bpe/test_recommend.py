@@ -3,18 +3,18 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
-from tvbo.acquisition import Box, Choices
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.delays import NO_DELAY
+from tvbo.search_space import Box, FiniteSpace
 from tvbo.theory.confidence import FixedWidth
 
 NOISE = 0.01
 BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double()
 
 
-def make(domain, kernel):
+def make(search_space, kernel):
     return BPEDelay(
-        domain, kernel, NOISE, 36, delay=NO_DELAY, width=FixedWidth(1.0),
+        search_space, kernel, NOISE, 36, delay=NO_DELAY, width=FixedWidth(1.0),
         generator=torch.Generator().manual_seed(2),
     )  # fmt: skip
 
@@ -45,7 +45,7 @@ def dense(points, X):
 @pytest.mark.parametrize(("asks", "since"), [(4, 0), (6, 0), (20, 6)])
 def test_largest_mean_of_the_newest_round(choices, kernel, asks, since):
     """Within the first round, at its end, and in the second: of what would be left by then."""
-    optimizer = make(Choices(choices), kernel)
+    optimizer = make(FiniteSpace(choices), kernel)
     points = play(optimizer, asks)[since:]
     left = optimizer.preview().survivors
     assert len(left) < 64
@@ -59,7 +59,7 @@ def test_largest_mean_of_the_newest_round(choices, kernel, asks, since):
 
 
 def test_before_the_first_outcome_of_a_round_the_last_one_counts(choices, kernel):
-    optimizer = make(Choices(choices), kernel)
+    optimizer = make(FiniteSpace(choices), kernel)
     points = play(optimizer, 6)
     optimizer.ask()
     mean, _ = dense(points, optimizer.survivors)
@@ -85,8 +85,8 @@ def test_on_a_box_it_is_near_the_best_of_a_grid(kernel):
 
 @pytest.mark.parametrize("kind", ["set", "box"])
 def test_it_changes_nothing(choices, kernel, kind):
-    domain = Choices(choices) if kind == "set" else Box(BOX)
-    plain, looked = make(domain, kernel), make(domain, kernel)
+    search_space = FiniteSpace(choices) if kind == "set" else Box(BOX)
+    plain, looked = make(search_space, kernel), make(search_space, kernel)
     for _ in range(8):
         assert torch.equal(play(plain, 1), play(looked, 1))
         looked.recommend()
@@ -95,14 +95,14 @@ def test_it_changes_nothing(choices, kernel, kind):
 
 
 def test_nothing_has_come(choices, kernel):
-    optimizer = make(Choices(choices), kernel)
+    optimizer = make(FiniteSpace(choices), kernel)
     optimizer.ask()
     with pytest.raises(InputDataError, match="Expected an outcome that came within its round"):
         optimizer.recommend()
 
 
 def test_there_are_no_contexts(choices, kernel):
-    optimizer = make(Choices(choices), kernel)
+    optimizer = make(FiniteSpace(choices), kernel)
     play(optimizer, 1)
     with pytest.raises(BotorchTensorDimensionError, match="without contexts"):
         optimizer.recommend(context=torch.zeros(1))

@@ -6,9 +6,9 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from tvbo.acquisition import Box
 from tvbo.optimizers.bpe import BPEDelay, SurvivingRegion
 from tvbo.optimizers.bpe.delays import NO_DELAY
+from tvbo.search_space import Box
 from tvbo.theory.confidence import FixedWidth
 
 NOISE = 0.01

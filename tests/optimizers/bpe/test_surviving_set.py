@@ -3,8 +3,8 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
-from tvbo.acquisition import Choices
 from tvbo.optimizers.bpe import RoundBounds, SurvivingSet, surviving_set
+from tvbo.search_space import FiniteSpace
 from tvbo.theory.confidence import Width
 
 NOISE = 0.0004
@@ -25,7 +25,7 @@ def dense_variance(points, X, noise=NOISE):
 def test_variances_against_the_dense_formula(choices, kernel, generator, monkeypatch, cached):
     if not cached:
         monkeypatch.setattr(surviving_set, "MAX_CACHED", 0)
-    region = SurvivingSet(Choices(choices), kernel, NOISE)
+    region = SurvivingSet(FiniteSpace(choices), kernel, NOISE)
     X = choices.numpy()
     for _ in range(200):
         before = region.variance.numpy().copy()
@@ -39,7 +39,7 @@ def test_variances_against_the_dense_formula(choices, kernel, generator, monkeyp
 
 
 def test_variances_after_a_removal(choices, kernel, generator):
-    region = SurvivingSet(Choices(choices), kernel, NOISE)
+    region = SurvivingSet(FiniteSpace(choices), kernel, NOISE)
     for _ in range(20):
         region.condition(region.choose(generator))
     points = region.chosen
@@ -58,7 +58,9 @@ def test_ties_are_broken_by_the_generator(choices, kernel):
     first = []
     for seed in range(60):
         draw = torch.Generator().manual_seed(seed)
-        first.append(tuple(SurvivingSet(Choices(choices), kernel, NOISE).choose(draw)[0].tolist()))
+        first.append(
+            tuple(SurvivingSet(FiniteSpace(choices), kernel, NOISE).choose(draw)[0].tolist())
+        )
     # 60 draws out of 64: about 39 different ones.
     assert len(set(first)) > 25
 
@@ -69,14 +71,14 @@ def test_ties_up_to_rounding_are_ties(kernel):
     ends = set()
     for seed in range(20):
         draw = torch.Generator().manual_seed(seed)
-        region = SurvivingSet(Choices(X), kernel, NOISE)
+        region = SurvivingSet(FiniteSpace(X), kernel, NOISE)
         region.condition(X[1:2])
         ends.add(region.choose(draw).item())
     assert ends == {0.1, 0.5}
 
 
 def test_survives(choices, kernel, generator):
-    region = SurvivingSet(Choices(choices), kernel, NOISE)
+    region = SurvivingSet(FiniteSpace(choices), kernel, NOISE)
     points = choices[[0, 63]]
     bounds = RoundBounds.given(
         kernel,
@@ -96,4 +98,4 @@ def test_kernel_without_finite_variances(choices):
     scaled = ScaleKernel(RBFKernel()).double()
     scaled.raw_outputscale.data.fill_(torch.nan)
     with pytest.raises(ValueError, match="finite variances >= 0"):
-        SurvivingSet(Choices(choices), scaled, NOISE)
+        SurvivingSet(FiniteSpace(choices), scaled, NOISE)

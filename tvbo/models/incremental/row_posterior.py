@@ -26,10 +26,10 @@ from linear_operator import to_dense
 from torch import Size, Tensor
 from torch.nn import Module
 
-from tvbo.columns import check_finite, check_last_dimension
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models.incremental.whitened import Whitened, innovation_root
 from tvbo.models.scale import floor_, floored_posterior
+from tvbo.validation import check_finite, check_last_dimension
 
 
 class RowPosterior(Model):

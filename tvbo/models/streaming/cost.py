@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tvbo.columns import check_forgetting_rate
 from tvbo.models.streaming.finite_covariance import MAX_CACHED
 from tvbo.models.streaming.room import merged_block, spare_rows
+from tvbo.validation import check_forgetting_rate
 
 NUMBER = 8
 """Bytes of one float64."""

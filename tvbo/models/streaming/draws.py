@@ -20,7 +20,7 @@ class Draws(Predictions):
         """Whether rows ``n x (d + 1)`` are all choices, in their order, at one time."""
         return (
             len(self._batch_shape) == 0
-            and rows.shape == (len(self.choices), self.finite_set.dim + 1)
+            and rows.shape == (len(self.choices), self.row_index.dim + 1)
             and bool((rows[:, -1] == rows[0, -1]).all())
             and torch.equal(rows[:, :-1], self.choices)
         )

@@ -14,10 +14,10 @@ from botorch.posteriors import Posterior
 from gpytorch.means import Mean
 from torch import Size, Tensor
 
-from tvbo.columns import check_finite, check_last_dimension
-from tvbo.finite_set import FiniteSet
 from tvbo.models.scale import floor_, floored_posterior
 from tvbo.models.streaming.innovations import Innovations
+from tvbo.search_space import RowIndex
+from tvbo.validation import check_finite, check_last_dimension
 
 
 class Predictions(Model):
@@ -29,7 +29,7 @@ class Predictions(Model):
         mean_module: Prior mean over rows ``[action | time]``; None is zero.
     """
 
-    finite_set: FiniteSet
+    row_index: RowIndex
     innovations: Innovations
     mean_module: Mean | None
     _batch_shape: Size
@@ -39,7 +39,7 @@ class Predictions(Model):
     @property
     def choices(self) -> Tensor:
         """The actions, ``n x d``."""
-        return self.finite_set.choices
+        return self.row_index.choices
 
     @property
     def batch_shape(self) -> Size:
@@ -174,14 +174,14 @@ class Predictions(Model):
 
     def _split(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Positions and times of rows, ``... x q`` each."""
-        check_last_dimension("X", X, self.finite_set.dim + 1)
+        check_last_dimension("X", X, self.row_index.dim + 1)
         if X.ndim < 2:
             raise BotorchTensorDimensionError(
                 f"Expected X of shape ... x q x {self.finite_set.dim + 1}. "
                 f"Got X.shape={tuple(X.shape)}."
             )
         check_finite("X", X)
-        return self.finite_set.index(X[..., :-1]), X[..., -1].to(self._rate)
+        return self.row_index.index(X[..., :-1]), X[..., -1].to(self._rate)
 
     def _joint_shape(self, X: Tensor) -> Size:
         """Batch of rows and trials together, and ``q``."""

@@ -6,9 +6,9 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.columns import check_finite
 from tvbo.models.streaming.innovations import Innovations
 from tvbo.models.streaming.predictions import Predictions
+from tvbo.validation import check_finite
 
 
 class Revisions(Predictions):

@@ -10,7 +10,6 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Box, Choices
 from tvbo.models.scale import power_of_two
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
@@ -29,6 +28,7 @@ from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.recommendation import Recommendation
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import copy_of
+from tvbo.search_space import Box, FiniteSpace
 from tvbo.theory.arguments import check_count, check_positive, check_probability
 from tvbo.theory.confidence import Exploration, PriorDrawWidth, WidthRule
 from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
@@ -51,7 +51,7 @@ class BPEDelay(Optimizer):
     there are no contexts.
 
     Args:
-        domain: A finite set, or a box: see :class:`SurvivingRegion` for what is exact there.
+        search_space: A finite set, or a box: see :class:`SurvivingRegion` for what is exact there.
         covar_module: The kernel, held fixed; the prior mean is zero.
         noise_variance: λ², in squared units of the reward, for outcomes told without their own; at
             least 1e-12 of the largest prior variance.
@@ -72,12 +72,12 @@ class BPEDelay(Optimizer):
         BotorchTensorDimensionError: if the kernel has a batch.
         InputDataError: if ``noise_variance`` is too small for the kernel.
         ValueError: if a parameter is out of range, the kernel gives no finite variances, or the
-            width is not made for the domain.
+            width is not made for the search space.
     """
 
     def __init__(
         self,
-        domain: Choices | Box,
+        search_space: FiniteSpace | Box,
         covar_module: Kernel,
         noise_variance: float,
         horizon: int,
@@ -86,7 +86,7 @@ class BPEDelay(Optimizer):
         width: WidthRule | None = None,
         generator: Generator | None = None,
     ):
-        super().__init__(domain, generator=generator)
+        super().__init__(search_space, generator=generator)
         check_positive(noise_variance=noise_variance)
         check_count(horizon=horizon)
         check_probability(delta)
@@ -107,11 +107,11 @@ class BPEDelay(Optimizer):
         self.num_rounds = len(
             exploration_rounds(self.horizon, self._waiting.shortest(self.horizon, delta))
         )
-        if isinstance(domain, Choices):
-            self._region = SurvivingSet(domain, self.covar_module, self.noise_variance)
+        if isinstance(search_space, FiniteSpace):
+            self._region = SurvivingSet(search_space, self.covar_module, self.noise_variance)
         else:
             self._region = SurvivingRegion(
-                domain, self.covar_module, self.noise_variance, self.generator
+                search_space, self.covar_module, self.noise_variance, self.generator
             )
         check_noise("noise_variance", self.noise_variance, self._region.max_variance)
         self.width.width(self._exploration(num_arrived=1))
@@ -152,9 +152,9 @@ class BPEDelay(Optimizer):
         """Whether actions are left, ``n`` for rows ``n x d``.
 
         Raises:
-            InputDataError: if a row is no action of the domain.
+            InputDataError: if a row is no action of the search space.
         """
-        return self._region.survives(self.domain.snap(X))
+        return self._region.survives(self.search_space.snap(X))
 
     def preview(self) -> Preview:
         """How the round in progress would end, were it to end now. Nothing changes by it."""
@@ -301,7 +301,7 @@ class BPEDelay(Optimizer):
             num_rounds=self.num_rounds,
             num_arrived=num_arrived,
             noise_variance=self.noise_variance,
-            dim=self.domain.dim,
+            dim=self.search_space.dim,
             num_points=self._region.num_points,
             max_variance=self._region.max_variance,
             horizon=self.horizon,

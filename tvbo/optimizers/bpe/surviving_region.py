@@ -10,12 +10,12 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Box
 from tvbo.models.incremental.factor import enough_room
 from tvbo.models.scale import power_of_two
 from tvbo.optimizers.bpe.bounds import RoundBounds
 from tvbo.optimizers.bpe.search import Smooth, climb
 from tvbo.optimizers.bpe.surviving_set import TIE
+from tvbo.search_space import Box
 from tvbo.ties import TIE_TOLERANCE, any_largest, first_largest
 
 SOBOL_POINTS = 4096
@@ -55,7 +55,7 @@ class SurvivingRegion:
     The point of largest lower bound is always inside: the region is never empty.
 
     Args:
-        domain: The box.
+        search_space: The box.
         covar_module: The kernel, float64.
         noise_variance: λ².
         generator: Scrambles the Sobol sequence.
@@ -69,14 +69,14 @@ class SurvivingRegion:
     num_points = None
 
     def __init__(
-        self, domain: Box, covar_module: Kernel, noise_variance: float, generator: Generator
+        self, search_space: Box, covar_module: Kernel, noise_variance: float, generator: Generator
     ):
-        self.domain = domain
+        self.search_space = search_space
         self.covar_module = covar_module
         self.noise_variance = noise_variance
         seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
-        sobol = draw_sobol_samples(domain.bounds, n=SOBOL_POINTS, q=1, seed=seed).squeeze(1)
-        self._spread = sobol.to(domain.bounds)
+        sobol = draw_sobol_samples(search_space.bounds, n=SOBOL_POINTS, q=1, seed=seed).squeeze(1)
+        self._spread = sobol.to(search_space.bounds)
         with torch.no_grad():
             prior = covar_module(self._spread, diag=True)
         if not (torch.isfinite(prior).all() and (prior >= 0).all()):
@@ -108,7 +108,7 @@ class SurvivingRegion:
     def start(self) -> None:
         """Begin a round: nothing chosen yet."""
         self._count = 0
-        self._points = self.X.new_empty(0, self.domain.dim)
+        self._points = self.X.new_empty(0, self.search_space.dim)
         self._root = self.X.new_empty(0, 0)
         self._V = self.X.new_empty(0, len(self.X))
         with torch.no_grad():
@@ -186,7 +186,7 @@ class SurvivingRegion:
             partial(_room, bounds=bounds, least=threshold + self._margin, unit=self._unit)
             for bounds, threshold in self.constraints
         ]
-        found = climb(start, self.domain.bounds, lambda X: value(X) / unit, within)
+        found = climb(start, self.search_space.bounds, lambda X: value(X) / unit, within)
         # Where a constraint is met, the search ends outside as often as inside, by very little.
         tried = start + BACK.unsqueeze(-1) * (found - start)
         tried = torch.cat([tried[self._inside(tried, self._margin)], start])
@@ -204,14 +204,17 @@ class SurvivingRegion:
     def _fill(self, near: Tensor, generator: Generator) -> None:
         """Look at the Sobol points that are left; where they are few, at points near some."""
         near = near[self.survives(near)]
-        pool, span = self._spread, self.domain.bounds[1] - self.domain.bounds[0]
+        pool, span = self._spread, self.search_space.bounds[1] - self.search_space.bounds[0]
         reach = 0.5 * span
         for _ in range(HALVINGS):
             if len(pool) >= POOL:
                 break
             pick = torch.randint(len(near), (POOL,), generator=generator)
-            step = 2 * torch.rand(POOL, self.domain.dim, dtype=near.dtype, generator=generator) - 1
-            tried = (near[pick] + reach * step).clamp(*self.domain.bounds)
+            step = (
+                2 * torch.rand(POOL, self.search_space.dim, dtype=near.dtype, generator=generator)
+                - 1
+            )
+            tried = (near[pick] + reach * step).clamp(*self.search_space.bounds)
             pool = torch.cat([pool, tried[self._inside(tried, self._margin)]])
             reach = reach / 2
         self.X = torch.cat([near, pool]) if len(pool) < POOL else pool
@@ -230,7 +233,7 @@ class SurvivingRegion:
         if needed <= len(self._points):
             return
         room = enough_room(count, needed)
-        points = self._points.new_empty(room, self.domain.dim)
+        points = self._points.new_empty(room, self.search_space.dim)
         root, V = self._root.new_zeros(room, room), self._V.new_empty(room, len(self.X))
         points[:count], V[:count] = self.chosen, self._V[:count]
         root[:count, :count] = self._root[:count, :count]

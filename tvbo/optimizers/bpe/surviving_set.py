@@ -7,9 +7,9 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Choices
 from tvbo.models.incremental.factor import enough_room
 from tvbo.optimizers.bpe.bounds import RoundBounds
+from tvbo.search_space import FiniteSpace
 from tvbo.ties import TIE_TOLERANCE, any_largest, first_largest
 
 MAX_CACHED = 25_000_000
@@ -28,7 +28,7 @@ class SurvivingSet:
     its square off the variances. A choice costs O(k m) for m actions left, without a solve.
 
     Args:
-        domain: The set.
+        search_space: The set.
         covar_module: The kernel, float64.
         noise_variance: λ².
 
@@ -37,11 +37,11 @@ class SurvivingSet:
         variance: Of each, given this round's chosen points, ``m``.
     """
 
-    def __init__(self, domain: Choices, covar_module: Kernel, noise_variance: float):
-        self.domain = domain
+    def __init__(self, search_space: FiniteSpace, covar_module: Kernel, noise_variance: float):
+        self.search_space = search_space
         self.covar_module = covar_module
         self.noise_variance = noise_variance
-        self.X = domain.choices
+        self.X = search_space.choices
         self._index = torch.arange(len(self.X))
         with torch.no_grad():
             self._prior = covar_module(self.X, diag=True)
@@ -57,7 +57,7 @@ class SurvivingSet:
     @property
     def num_points(self) -> int:
         """Actions of the whole set, removed or not."""
-        return len(self.domain.choices)
+        return len(self.search_space.choices)
 
     @property
     def size(self) -> int:
@@ -77,7 +77,7 @@ class SurvivingSet:
         """
         left = torch.zeros(self.num_points, dtype=torch.bool)
         left[self._index] = True
-        return left[self.domain.index(X)]
+        return left[self.search_space.index(X)]
 
     def start(self) -> None:
         """Begin a round: nothing chosen yet."""

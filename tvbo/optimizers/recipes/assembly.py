@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from torch import Generator, Tensor
 
-from tvbo.acquisition import UCB, Acquisition, BetaSchedule, Choices, Domain
+from tvbo.acquisition import UCB, Acquisition, BetaSchedule
 from tvbo.acquisition.beta import as_beta_schedule
-from tvbo.contexts import ContextList, Contexts
 from tvbo.feedback.pending import Pending
-from tvbo.finite_set import action_context_rows
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
 from tvbo.optimizers.refit import RefitEvery, RefitNever
@@ -16,6 +14,13 @@ from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
 from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.optimizers.surrogate_protocol import Surrogate
 from tvbo.retention import Retention, StaleCutoff
+from tvbo.search_space import (
+    ContextList,
+    ContextSpace,
+    FiniteSpace,
+    SearchSpace,
+    action_context_rows,
+)
 
 JOINT_CHOICES = 5000
 """Pairs of action and context up to which a streaming posterior holds them all. Its memory and a
@@ -26,12 +31,12 @@ TOL = 1e-12
 
 
 def gp_optimizer(
-    domain: Domain,
+    search_space: SearchSpace,
     dense: GPSurrogate,
     acquisition: Acquisition,
     retention: Retention | None,
     generator: Generator | None,
-    contexts: Contexts | None = None,
+    contexts: ContextSpace | None = None,
     pending: Pending | None = None,
 ) -> GPOptimizer:
     """The loop of a Gaussian process model.
@@ -41,41 +46,41 @@ def gp_optimizer(
     finite set of moderate size, an incremental one on a box, or for contexts between bounds.
 
     Args:
-        domain: The set of actions.
+        search_space: The set of actions.
         dense: Knows the hyperparameters, or learns them.
         acquisition: Builds the acquisition function.
         retention: Which observations stay; None: all, but where nothing is ever learned, those
             that the drift has made worthless are let go.
         generator: Source of randomness.
-        contexts: The contexts to expect, in the columns of ``dense`` or not.
+        contexts: The contexts to expect, in the layout of ``dense`` or not.
         pending: What open trials contribute; None: they are hallucinated.
     """
     surrogate: Surrogate = dense
     if dense.refit != RefitEvery(1):
-        pairs = _pairs(domain, contexts if dense.columns.num_contexts else None)
+        pairs = _pairs(search_space, contexts if dense.layout.num_contexts else None)
         if pairs is None:
             surrogate = IncrementalSurrogate(dense, tol=TOL)
         else:
             surrogate = StreamingSurrogate(dense, pairs, tol=TOL)
-        domain = all_at_once(domain)
+        search_space = all_at_once(search_space)
     return GPOptimizer(
-        domain,
+        search_space,
         surrogate,
         acquisition=acquisition,
         retention=stale_cutoff(dense) if retention is None else retention,
         pending=pending,
-        columns=dense.columns,
+        layout=dense.layout,
         generator=generator,
         contexts=contexts,
         initial=dense.num_initial(),
     )
 
 
-def all_at_once(domain: Domain) -> Domain:
-    """The domain for models that evaluate all candidates of a finite set together."""
-    if isinstance(domain, Choices):
-        return Choices(domain.choices, chunk=len(domain.choices))
-    return domain
+def all_at_once(search_space: SearchSpace) -> SearchSpace:
+    """Return the search space for models that evaluate all candidates of a finite set together."""
+    if isinstance(search_space, FiniteSpace):
+        return FiniteSpace(search_space.choices, chunk=len(search_space.choices))
+    return search_space
 
 
 def acquisition_or_ucb(
@@ -100,14 +105,14 @@ def stale_cutoff(dense: GPSurrogate) -> StaleCutoff | None:
     return StaleCutoff(dense.forgetting_rate, TOL)
 
 
-def _pairs(domain: Domain, contexts: Contexts | None) -> Tensor | None:
+def _pairs(search_space: SearchSpace, contexts: ContextSpace | None) -> Tensor | None:
     """Rows ``[action | context]`` of a finite set; None where there is none of moderate size."""
-    if not isinstance(domain, Choices):
+    if not isinstance(search_space, FiniteSpace):
         return None
     if contexts is None:
-        return domain.choices
+        return search_space.choices
     if not isinstance(contexts, ContextList):
         return None
-    if len(domain.choices) * len(contexts.contexts) > JOINT_CHOICES:
+    if len(search_space.choices) * len(contexts.contexts) > JOINT_CHOICES:
         return None
-    return action_context_rows(domain.choices, contexts.contexts)
+    return action_context_rows(search_space.choices, contexts.contexts)

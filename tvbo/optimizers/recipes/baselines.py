@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Choices
-from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Bounds
-from tvbo.contexts import make_contexts
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.rexp3 import RExp3
+from tvbo.search_space import Bounds, FiniteSpace, make_context_space, make_search_space
 
 
 def random_search(
@@ -32,9 +29,9 @@ def random_search(
     """
     undeclared = context_bounds is None and contexts is None
     return RandomSearch(
-        make_domain(bounds, choices),
+        make_search_space(bounds, choices),
         generator=generator,
-        contexts=None if undeclared else make_contexts(context_bounds, contexts),
+        contexts=None if undeclared else make_context_space(context_bounds, contexts),
     )
 
 
@@ -50,4 +47,4 @@ def rexp3(
 
     Arguments as in :class:`tvbo.optimizers.RExp3`.
     """
-    return RExp3(Choices(choices), block, reward_bounds, exploration, generator)
+    return RExp3(FiniteSpace(choices), block, reward_bounds, exploration, generator)

@@ -9,8 +9,6 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import Acquisition, BetaSchedule
 from tvbo.acquisition.bkb_beta import BKBBeta
-from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Bounds, Columns
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
@@ -18,6 +16,7 @@ from tvbo.optimizers.recipes.assembly import acquisition_or_ucb, all_at_once, st
 from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import Retention
+from tvbo.search_space import Bounds, InputLayout, make_search_space
 
 QBAR = 5.0
 """Within the 2 to 10 that the authors' program advises."""
@@ -77,10 +76,10 @@ def bkb(
     """
     width = BKBBeta(norm_bound=norm_bound, delta=delta, epsilon=epsilon)
     acquisition = acquisition_or_ucb(acquisition, beta, default=width)
-    domain = all_at_once(make_domain(bounds, choices))
+    search_space = all_at_once(make_search_space(bounds, choices))
     dense = GPSurrogate(
-        Columns(domain.dim),
-        domain.bounds,
+        InputLayout(search_space.dim),
+        search_space.bounds,
         covar_module=covar_module,
         forgetting_rate=forgetting_rate,
         noise_variance=noise_variance,
@@ -89,12 +88,12 @@ def bkb(
         refit=refit,
     )
     return BKB(
-        domain,
+        search_space,
         NystromSurrogate(dense, qbar),
         acquisition,
         retention=stale_cutoff(dense) if retention is None else retention,
         pending=pending,
-        columns=dense.columns,
+        layout=dense.layout,
         generator=generator,
         initial=dense.num_initial(),
     )

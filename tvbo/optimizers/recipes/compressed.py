@@ -8,8 +8,6 @@ from gpytorch.means import Mean
 from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
-from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Bounds, Columns
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.assembly import acquisition_or_ucb, gp_optimizer, stale_cutoff
@@ -17,6 +15,7 @@ from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import EntropyThreshold, Retention
 from tvbo.retention.entropy import Mode
+from tvbo.search_space import Bounds, InputLayout, make_search_space
 
 
 def compressed_gp(
@@ -72,10 +71,10 @@ def compressed_gp(
             :class:`tvbo.retention.EntropyThreshold`.
     """
     acquisition = acquisition_or_ucb(acquisition, beta, default=UCB(LogBeta()))
-    domain = make_domain(bounds, choices)
+    search_space = make_search_space(bounds, choices)
     dense = GPSurrogate(
-        Columns(domain.dim),
-        domain.bounds,
+        InputLayout(search_space.dim),
+        search_space.bounds,
         covar_module=covar_module,
         forgetting_rate=forgetting_rate,
         noise_variance=noise_variance,
@@ -87,4 +86,4 @@ def compressed_gp(
     if retention is None:
         retention = stale_cutoff(dense)
     retention = threshold if retention is None else retention & threshold
-    return gp_optimizer(domain, dense, acquisition, retention, generator, pending=pending)
+    return gp_optimizer(search_space, dense, acquisition, retention, generator, pending=pending)

@@ -10,9 +10,6 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
-from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Bounds, Columns
-from tvbo.contexts import make_contexts
 from tvbo.feedback.pending import Pending
 from tvbo.kernels import IdentityKernel, Structure
 from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
@@ -21,6 +18,7 @@ from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import Retention
+from tvbo.search_space import Bounds, InputLayout, make_context_space, make_search_space
 
 
 def tv_cgp_ucb(
@@ -87,9 +85,9 @@ def tv_cgp_ucb(
         >>> optimizer.tell(trial, 0.7)
         >>> optimizer.recommend(context=torch.tensor([2.2]))
     """
-    domain = make_domain(bounds, choices)
-    declared = make_contexts(context_bounds, contexts)
-    columns = Columns(domain.dim, declared.dim)
+    search_space = make_search_space(bounds, choices)
+    declared = make_context_space(context_bounds, contexts)
+    layout = InputLayout(search_space.dim, declared.dim)
     if context_kernel is not None:
         lower, upper = declared.bounds
         # Between bounds, any context may come; this one is no whole number, save by chance.
@@ -99,7 +97,7 @@ def tv_cgp_ucb(
             context_kernel(known, diag=True)
     if choices is not None and action_kernel is not None:
         with torch.no_grad():
-            action_kernel(domain.choices, diag=True)
+            action_kernel(search_space.choices, diag=True)
     learned = {
         "forgetting_rate": forgetting_rate,
         "noise_variance": noise_variance,
@@ -109,8 +107,8 @@ def tv_cgp_ucb(
     }
     if covar_module is None:
         dense = ContextualSurrogate(
-            columns,
-            domain.bounds,
+            layout,
+            search_space.bounds,
             declared.bounds,
             structure=structure,
             action_kernel=action_kernel,
@@ -118,8 +116,8 @@ def tv_cgp_ucb(
             **learned,
         )
     elif action_kernel is None and context_kernel is None and structure == "product":
-        ranges = torch.cat([domain.bounds, declared.bounds], dim=-1)
-        dense = GPSurrogate(columns, ranges, covar_module=covar_module, **learned)
+        ranges = torch.cat([search_space.bounds, declared.bounds], dim=-1)
+        dense = GPSurrogate(layout, ranges, covar_module=covar_module, **learned)
     else:
         raise ValueError(
             "Expected either covar_module, over action and context, or its parts. Got both: "
@@ -127,7 +125,7 @@ def tv_cgp_ucb(
             f"context_kernel={type(context_kernel).__name__} beside covar_module."
         )
     return gp_optimizer(
-        domain, dense, UCB(as_beta_schedule(beta)), retention, generator, declared, pending
+        search_space, dense, UCB(as_beta_schedule(beta)), retention, generator, declared, pending
     )
 
 

@@ -8,13 +8,13 @@ from gpytorch.means import Mean
 from torch import Generator, Tensor
 
 from tvbo.acquisition import BetaSchedule, LogBeta
-from tvbo.columns import Bounds
 from tvbo.feedback.pending import Hallucinate, Minimum
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.drifting import tv_gp_ucb
 from tvbo.optimizers.recipes.thompson import gp_ts
 from tvbo.optimizers.refit import Refit
 from tvbo.retention import Retention
+from tvbo.search_space import Bounds
 
 
 def gp_bucb(

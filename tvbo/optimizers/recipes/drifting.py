@@ -9,14 +9,13 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
-from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Bounds, Columns
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import Reset, Retention
+from tvbo.search_space import Bounds, InputLayout, make_search_space
 
 
 def tv_gp_ucb(
@@ -69,10 +68,10 @@ def tv_gp_ucb(
         ValueError: unless exactly one of ``bounds`` and ``choices`` is given, or if a parameter is
             out of range.
     """
-    domain = make_domain(bounds, choices)
+    search_space = make_search_space(bounds, choices)
     dense = GPSurrogate(
-        Columns(domain.dim),
-        domain.bounds,
+        InputLayout(search_space.dim),
+        search_space.bounds,
         covar_module=covar_module,
         forgetting_rate=forgetting_rate,
         noise_variance=noise_variance,
@@ -81,7 +80,7 @@ def tv_gp_ucb(
         refit=refit,
     )
     return gp_optimizer(
-        domain, dense, UCB(as_beta_schedule(beta)), retention, generator, pending=pending
+        search_space, dense, UCB(as_beta_schedule(beta)), retention, generator, pending=pending
     )
 
 

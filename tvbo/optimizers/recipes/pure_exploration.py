@@ -7,10 +7,9 @@ from numbers import Real
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
-from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Bounds
 from tvbo.optimizers.bpe import BPEDelay, DelayBound, WaitingRule
 from tvbo.optimizers.bpe.delays import NO_DELAY
+from tvbo.search_space import Bounds, make_search_space
 from tvbo.theory.confidence import FixedWidth, WidthRule
 
 
@@ -49,14 +48,14 @@ def bpe_delay(
 
     Raises:
         ValueError: unless exactly one of ``bounds`` and ``choices`` is given, if a parameter is
-            out of range, or the width is not made for the domain.
+            out of range, or the width is not made for the search space.
         TypeError: if ``delay`` or ``width`` is none.
         BotorchTensorDimensionError: if the kernel has a batch.
     """
     if isinstance(width, Tensor) and width.numel() == 1:
         width = width.item()
     return BPEDelay(
-        make_domain(bounds, choices),
+        make_search_space(bounds, choices),
         covar_module,
         noise_variance,
         horizon,

@@ -8,14 +8,13 @@ from gpytorch.means import Mean
 from torch import Generator, Tensor
 
 from tvbo.acquisition import BetaSchedule, ThompsonSampling
-from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Bounds, Columns
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import Retention
+from tvbo.search_space import Bounds, InputLayout, make_search_space
 
 
 def gp_ts(
@@ -58,10 +57,10 @@ def gp_ts(
     Raises:
         ValueError: as :func:`tv_gp_ucb`.
     """
-    domain = make_domain(bounds, choices)
+    search_space = make_search_space(bounds, choices)
     dense = GPSurrogate(
-        Columns(domain.dim),
-        domain.bounds,
+        InputLayout(search_space.dim),
+        search_space.bounds,
         covar_module=covar_module,
         forgetting_rate=forgetting_rate,
         noise_variance=noise_variance,
@@ -70,4 +69,4 @@ def gp_ts(
         refit=refit,
     )
     acquisition = ThompsonSampling(beta)
-    return gp_optimizer(domain, dense, acquisition, retention, generator, pending=pending)
+    return gp_optimizer(search_space, dense, acquisition, retention, generator, pending=pending)

@@ -11,9 +11,6 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
-from tvbo.acquisition.domain import make_domain
-from tvbo.columns import Bounds, Columns
-from tvbo.contexts import make_contexts
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.assembly import gp_optimizer
@@ -22,6 +19,7 @@ from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.separate import SeparateContexts
 from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import Retention
+from tvbo.search_space import Bounds, InputLayout, make_context_space, make_search_space
 
 
 def merged(
@@ -65,10 +63,10 @@ def merged(
     Raises:
         ValueError: as :func:`tv_cgp_ucb`.
     """
-    domain = make_domain(bounds, choices)
+    search_space = make_search_space(bounds, choices)
     dense = GPSurrogate(
-        Columns(domain.dim),
-        domain.bounds,
+        InputLayout(search_space.dim),
+        search_space.bounds,
         covar_module=covar_module,
         forgetting_rate=forgetting_rate,
         noise_variance=noise_variance,
@@ -76,9 +74,9 @@ def merged(
         likelihood=likelihood,
         refit=refit,
     )
-    declared = make_contexts(context_bounds, contexts)
+    declared = make_context_space(context_bounds, contexts)
     return gp_optimizer(
-        domain, dense, UCB(as_beta_schedule(beta)), retention, generator, declared, pending
+        search_space, dense, UCB(as_beta_schedule(beta)), retention, generator, declared, pending
     )
 
 
@@ -141,5 +139,7 @@ def separate(
         refit=refit,
     )
 
-    domain = make_domain(bounds, choices)
-    return SeparateContexts(domain, make_contexts(context_bounds, contexts), make, bins, generator)
+    search_space = make_search_space(bounds, choices)
+    return SeparateContexts(
+        search_space, make_context_space(context_bounds, contexts), make, bins, generator
+    )

@@ -8,7 +8,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
-from tvbo.contexts import ContextBounds, ContextList, make_contexts
+from tvbo.search_space import ContextBounds, ContextList, make_context_space
 
 CHOICES = torch.rand(7, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
@@ -68,9 +68,9 @@ CASES = [(kind, *case) for kind, cases in REFUSED.items() for case in cases]
 @pytest.mark.parametrize(("kind", "context", "error", "message"), CASES)
 def test_a_context_that_is_none_of_those_declared(kind, context, error, message):
     with pytest.raises(error, match=message):
-        make_contexts(DECLARED[kind].get("context_bounds"), DECLARED[kind].get("contexts")).snap(
-            context
-        )
+        make_context_space(
+            DECLARED[kind].get("context_bounds"), DECLARED[kind].get("contexts")
+        ).snap(context)
 
 
 @pytest.mark.parametrize("recipe", [recipes.tv_cgp_ucb, recipes.merged, recipes.separate])
@@ -209,8 +209,8 @@ def test_a_column_whose_context_is_constant():
             InputDataError,
             r"contexts that differ. Got \[1.0, 2.0\] 2 times",
         ),
-        (lambda: make_contexts(BOUNDS, LISTED), ValueError, "context_bounds .*Got both"),
-        (lambda: make_contexts(None, None), ValueError, "or contexts .*Got neither"),
+        (lambda: make_context_space(BOUNDS, LISTED), ValueError, "context_bounds .*Got both"),
+        (lambda: make_context_space(None, None), ValueError, "or contexts .*Got neither"),
     ],
 )
 def test_bad_declarations(make_declared, error, message):

@@ -7,7 +7,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Tensor
 from torch.nn import Module
 
-from tvbo.columns import check_coordinates, check_finite, check_last_dimension
+from tvbo.validation import check_coordinates, check_finite, check_last_dimension
 
 SINGLE_PRECISION = 1e-6
 """Relative difference up to which two numbers are one: torch's default is float32."""
@@ -18,7 +18,7 @@ SEARCH_CHUNK = 256
 GOLDEN = 0.5 * (5**0.5 - 1)
 
 
-class FiniteSet(Module):
+class RowIndex(Module):
     """``n`` rows, no two alike.
 
     Args:
@@ -118,6 +118,6 @@ def action_context_rows(choices: Tensor, contexts: Tensor) -> Tensor:
         BotorchTensorDimensionError: if one of them is not a matrix.
         InputDataError: if an entry is not finite, or a row stands twice.
     """
-    choices, contexts = FiniteSet(choices).choices, FiniteSet(contexts, "contexts").choices
+    choices, contexts = RowIndex(choices).choices, RowIndex(contexts, "contexts").choices
     actions = choices.repeat_interleave(len(contexts), dim=0)
     return torch.cat([actions, contexts.repeat(len(choices), 1)], dim=-1)

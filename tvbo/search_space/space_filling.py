@@ -7,15 +7,17 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
-from tvbo.acquisition import Box, Choices, Domain
+from tvbo.search_space.base import SearchSpace
+from tvbo.search_space.box import Box
+from tvbo.search_space.finite_space import FiniteSpace
 
 
 class SpaceFilling:
-    """Actions that spread over a domain: a scrambled Sobol sequence.
+    """Actions that spread over a search space: a scrambled Sobol sequence.
 
     On a box, the points of the sequence. On a finite set, of the choices not yet tried, the one
     nearest to the next point, each column scaled by its range; none once all were tried. On any
-    other domain, and in more columns than a Sobol sequence has, uniform draws.
+    other search space, and in more columns than a Sobol sequence has, uniform draws.
 
     The scrambling is seeded from the first generator given.
     """
@@ -24,31 +26,31 @@ class SpaceFilling:
         self._seed: int | None = None
         self._num_drawn = 0
 
-    def next(self, domain: Domain, tried: Tensor, generator: Generator) -> Tensor | None:
+    def next(self, search_space: SearchSpace, tried: Tensor, generator: Generator) -> Tensor | None:
         """Return the next action, ``1 x d``; None if there is none that was not tried.
 
         Args:
-            domain: The set of actions.
+            search_space: The set of actions.
             tried: Actions observed or under way, ``n x d``.
             generator: Source of randomness.
         """
-        if isinstance(domain, Choices):
-            left = torch.ones(len(domain.choices), dtype=torch.bool)
-            left[domain.index(tried)] = False
+        if isinstance(search_space, FiniteSpace):
+            left = torch.ones(len(search_space.choices), dtype=torch.bool)
+            left[search_space.index(tried)] = False
             if not left.any():
                 return None
-        if not isinstance(domain, Box | Choices) or domain.dim > SobolEngine.MAXDIM:
-            return domain.sample(generator)
+        if not isinstance(search_space, Box | FiniteSpace) or search_space.dim > SobolEngine.MAXDIM:
+            return search_space.sample(generator)
         if self._seed is None:
             self._seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
         self._num_drawn += 1
-        unit = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, domain.dim)
+        unit = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, search_space.dim)
         # The sequence up to here: its points do not depend on how many are drawn.
         point = draw_sobol_samples(unit, n=self._num_drawn, q=1, seed=self._seed)[-1]
-        lower, upper = domain.bounds
-        if isinstance(domain, Box):
+        lower, upper = search_space.bounds
+        if isinstance(search_space, Box):
             return (lower + point * (upper - lower)).clamp(lower, upper)
-        choices = domain.choices[left]
+        choices = search_space.choices[left]
         scaled = (choices - lower) / torch.where(upper > lower, upper - lower, 1.0)
         nearest = (scaled - point).square().sum(dim=-1).argmin()
         return choices[nearest].clone().unsqueeze(0)

@@ -6,39 +6,32 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
 from tvbo import recipes
-from tvbo.acquisition import Box
-from tvbo.columns import (
-    Columns,
-    as_bounds,
-    check_finite,
-    check_forgetting_rate,
-    split_context,
-    split_time,
-)
-from tvbo.contexts import ContextBounds
+from tvbo.search_space import Box, ContextBounds, InputLayout, as_bounds
+from tvbo.search_space.input_layout import split_context, split_time
+from tvbo.validation import check_finite, check_forgetting_rate
 
 X = torch.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=torch.float64)
 
 
 def test_rows_are_action_context_time():
-    columns = Columns(2, 2)
-    rows = columns.rows(X, 3.5, torch.tensor([7.0, 8.0]))
+    layout = InputLayout(2, 2)
+    rows = layout.rows(X, 3.5, torch.tensor([7.0, 8.0]))
     assert rows.tolist() == [[0.1, 0.2, 7, 8, 3.5], [0.3, 0.4, 7, 8, 3.5]]
     assert rows.dtype == torch.float64
-    assert (columns.num_columns, columns.time_feature, columns.context_features) == (5, 4, [2, 3])
-    batch = columns.rows(X.expand(3, 2, 2), 3.5, torch.tensor([[7.0, 8.0]]))
+    assert (layout.num_columns, layout.time_feature, layout.context_features) == (5, 4, [2, 3])
+    batch = layout.rows(X.expand(3, 2, 2), 3.5, torch.tensor([[7.0, 8.0]]))
     assert torch.equal(batch, rows.expand(3, 2, 5))
 
 
 def test_rows_without_context():
-    assert Columns(2).rows(X, 1).tolist() == [[0.1, 0.2, 1], [0.3, 0.4, 1]]
-    assert Columns(2).context_features == []
+    assert InputLayout(2).rows(X, 1).tolist() == [[0.1, 0.2, 1], [0.3, 0.4, 1]]
+    assert InputLayout(2).context_features == []
 
 
 def test_fixed_features_are_those_of_the_rows():
-    fixed = Columns(2, 2).fixed_features(3.5, torch.tensor([7.0, 8.0]))
+    fixed = InputLayout(2, 2).fixed_features(3.5, torch.tensor([7.0, 8.0]))
     assert fixed == {2: 7.0, 3: 8.0, 4: 3.5}
-    assert Columns(2).fixed_features(3.5) == {2: 3.5}
+    assert InputLayout(2).fixed_features(3.5) == {2: 3.5}
 
 
 @pytest.mark.parametrize(
@@ -92,8 +85,8 @@ def test_time_is_a_column_beside_others():
 def test_context_has_the_width_declared(context):
     context = torch.tensor(context)
     for call in (
-        lambda: Columns(2, 2).rows(X, 1.0, context),
-        lambda: Columns(2, 2).fixed_features(1.0, context),
+        lambda: InputLayout(2, 2).rows(X, 1.0, context),
+        lambda: InputLayout(2, 2).fixed_features(1.0, context),
     ):
         with pytest.raises(
             BotorchTensorDimensionError, match="Expected context with last dimension 2. Got"
@@ -103,27 +96,27 @@ def test_context_has_the_width_declared(context):
 
 def test_one_context_for_all_rows():
     with pytest.raises(BotorchTensorDimensionError, match="Expected .*context.*Got"):
-        Columns(2, 2).rows(X, 1.0, torch.zeros(2, 2))
+        InputLayout(2, 2).rows(X, 1.0, torch.zeros(2, 2))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_context_is_finite(bad):
     with pytest.raises(InputDataError, match=r"Expected finite context. Got .* at index \(1,\)"):
-        Columns(2, 2).rows(X, 1.0, torch.tensor([0.0, bad]))
+        InputLayout(2, 2).rows(X, 1.0, torch.tensor([0.0, bad]))
 
 
 def test_context_is_given_where_and_only_where_declared():
     with pytest.raises(BotorchTensorDimensionError, match="2 context columns; got no context"):
-        Columns(2, 2).rows(X, 1.0)
+        InputLayout(2, 2).rows(X, 1.0)
     with pytest.raises(BotorchTensorDimensionError, match="2 context columns; got no context"):
-        Columns(2, 2).fixed_features(1.0)
+        InputLayout(2, 2).fixed_features(1.0)
     with pytest.raises(BotorchTensorDimensionError, match="declared without context"):
-        Columns(2).rows(X, 1.0, torch.zeros(1))
+        InputLayout(2).rows(X, 1.0, torch.zeros(1))
 
 
 def test_actions_have_the_width_declared():
     with pytest.raises(BotorchTensorDimensionError, match="Expected X with last dimension 3. Got"):
-        Columns(3).rows(X, 1.0)
+        InputLayout(3).rows(X, 1.0)
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan")])
@@ -160,7 +153,7 @@ def test_bounds_of_a_list_are_pairs_and_those_of_a_tensor_2_x_d(bounds, expected
         assert found.dtype == torch.float64
         assert found.tolist() == expected
     optimizer = recipes.random_search(bounds=bounds, context_bounds=bounds)
-    assert optimizer.domain.bounds.tolist() == optimizer.contexts.bounds.tolist() == expected
+    assert optimizer.search_space.bounds.tolist() == optimizer.contexts.bounds.tolist() == expected
 
 
 def test_bounds_are_a_copy():

@@ -1,4 +1,4 @@
-"""Single values that a caller hands to an optimizer."""
+"""Checks of the tensors and numbers that a caller hands in."""
 
 from __future__ import annotations
 
@@ -8,12 +8,52 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
+LARGEST_COORDINATE = 1e100
+"""Kernels take squares of coordinates and of their differences, and powers of these."""
+
 LARGEST_TIME = 1e300
 """Differences of times must be finite, too."""
 
 LARGEST_OUTCOME = 1e50
 """Largest outcome that can be used, in units of the prior standard deviation. A prediction may have
 1e-5 of that for its own, and the search for the best action takes fourth powers of the ratio."""
+
+
+def check_last_dimension(name: str, tensor: Tensor, width: int) -> None:
+    """Raise unless the last dimension of ``tensor`` is ``width``."""
+    if tensor.ndim == 0 or tensor.shape[-1] != width:
+        raise BotorchTensorDimensionError(
+            f"Expected {name} with last dimension {width}. Got {name}.shape={tuple(tensor.shape)}."
+        )
+
+
+def check_finite(name: str, tensor: Tensor) -> None:
+    """Raise if ``tensor`` holds a NaN or an infinity, naming the first place."""
+    finite = torch.isfinite(tensor)
+    if not finite.all():
+        place = tuple(torch.nonzero(~finite)[0].tolist())
+        value = tensor[place].item()
+        where = f" at index {place}" if place else ""
+        raise InputDataError(f"Expected finite {name}. Got {value}{where}.")
+
+
+def check_coordinates(name: str, tensor: Tensor) -> None:
+    """Raise if ``tensor`` holds a NaN, or a number with which kernels cannot compute."""
+    check_finite(name, tensor)
+    largest = tensor.abs().max().item() if tensor.numel() > 0 else 0.0
+    if largest > LARGEST_COORDINATE:
+        raise InputDataError(
+            f"Expected {name} between {-LARGEST_COORDINATE:g} and {LARGEST_COORDINATE:g}. "
+            f"Got one of size {largest:g}: state it in another unit."
+        )
+
+
+def check_forgetting_rate(forgetting_rate: Tensor | float) -> Tensor:
+    """Return ε as a float64 tensor; raise unless it lies in [0, 1]."""
+    rate = torch.as_tensor(forgetting_rate, dtype=torch.float64)
+    if not ((rate >= 0) & (rate <= 1)).all():
+        raise ValueError(f"Expected forgetting_rate in [0, 1]. Got {forgetting_rate}.")
+    return rate
 
 
 def check_time(t: float) -> float:

@@ -8,11 +8,12 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.columns import Bounds, as_bounds, check_finite
-from tvbo.finite_set import SINGLE_PRECISION, FiniteSet
+from tvbo.search_space.bounds import Bounds, as_bounds
+from tvbo.search_space.row_index import SINGLE_PRECISION, RowIndex
+from tvbo.validation import check_finite
 
 
-class Contexts(Protocol):
+class ContextSpace(Protocol):
     """A declared set of contexts."""
 
     dim: int
@@ -33,7 +34,7 @@ class ContextBounds:
 
     Args:
         context_bounds: ``2 x c`` tensor or array, lower then upper, or a list of ``c`` pairs
-            (lower, upper); a column may be constant. See :func:`tvbo.columns.as_bounds`.
+            (lower, upper); a column may be constant. See :func:`tvbo.search_space.as_bounds`.
 
     Raises:
         BotorchTensorDimensionError: if it is neither.
@@ -69,21 +70,21 @@ class ContextList:
     """
 
     def __init__(self, contexts: Tensor):
-        self.finite_set = FiniteSet(contexts, "contexts")
-        self.contexts = self.finite_set.choices
+        self.row_index = RowIndex(contexts, "contexts")
+        self.contexts = self.row_index.choices
         self.bounds = torch.stack(self.contexts.aminmax(dim=0))
-        self.dim = self.finite_set.dim
+        self.dim = self.row_index.dim
 
     def index(self, context: Tensor) -> int:
         """Number of ``context`` in the list; raises if it is none of them."""
-        return int(self.finite_set.index(_check_context(context, self.dim)))
+        return int(self.row_index.index(_check_context(context, self.dim)))
 
     def snap(self, context: Tensor) -> Tensor:
         """``context`` as the one of the list it stands for; raises if it is none of them."""
         return self.contexts[self.index(context)].clone()
 
 
-def make_contexts(context_bounds: Bounds | None, contexts: Tensor | None) -> Contexts:
+def make_context_space(context_bounds: Bounds | None, contexts: Tensor | None) -> ContextSpace:
     """Bounds or a list, whichever of the two was given.
 
     Raises:
@@ -97,7 +98,7 @@ def make_contexts(context_bounds: Bounds | None, contexts: Tensor | None) -> Con
     return ContextBounds(context_bounds) if contexts is None else ContextList(contexts)
 
 
-def context_table(declared: Contexts | None, contexts: Tensor | None) -> Tensor:
+def context_table(declared: ContextSpace | None, contexts: Tensor | None) -> Tensor:
     """Several contexts, ``m x c``, not yet compared with those declared.
 
     Args:

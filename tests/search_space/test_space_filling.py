@@ -9,11 +9,10 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
-from tvbo.acquisition import UCB, Box, Choices, LogBeta
-from tvbo.columns import Columns
+from tvbo.acquisition import UCB, LogBeta
 from tvbo.optimizers import GPOptimizer, GPSurrogate
-from tvbo.optimizers.space_filling import SpaceFilling
 from tvbo.retention import EntropyThreshold
+from tvbo.search_space import Box, FiniteSpace, InputLayout, SpaceFilling
 
 BOX = {"bounds": torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)}
 ARMS = {"choices": torch.tensor([[0.0], [0.2], [0.4], [1.0]], dtype=torch.float64)}
@@ -146,7 +145,7 @@ def test_choices_are_those_nearest_to_points_that_spread():
     none = grid[:0]
     points = sobol(8, 5) / torch.tensor([1.0, 10.0]) + torch.tensor([0.0, 0.5])
     for point in points:
-        X = space_filling.next(Choices(grid), none, generator)
+        X = space_filling.next(FiniteSpace(grid), none, generator)
         assert (X - point).abs().max() <= 0.025 + 1e-9
 
 
@@ -195,9 +194,9 @@ def test_nothing_is_refused_before_the_first_fit(mode):
 
 def test_a_loop_by_hand_has_no_start_unless_asked_for():
     def make(**options):
-        domain = Box(BOX["bounds"])
-        surrogate = GPSurrogate(Columns(2), domain.bounds)
-        return GPOptimizer(domain, surrogate, UCB(LogBeta()), generator=seed(5), **options)
+        search_space = Box(BOX["bounds"])
+        surrogate = GPSurrogate(InputLayout(2), search_space.bounds)
+        return GPOptimizer(search_space, surrogate, UCB(LogBeta()), generator=seed(5), **options)
 
     assert make().initial == 0
     optimizer = make(initial=2)
@@ -208,7 +207,7 @@ def test_a_loop_by_hand_has_no_start_unless_asked_for():
 
 @pytest.mark.parametrize("bad", [-1, 1.5])
 def test_a_number_of_actions_that_is_none(bad):
-    domain = Box(BOX["bounds"])
-    surrogate = GPSurrogate(Columns(2), domain.bounds)
+    search_space = Box(BOX["bounds"])
+    surrogate = GPSurrogate(InputLayout(2), search_space.bounds)
     with pytest.raises(ValueError, match=rf"Expected initial to be 0, 1, 2, .* Got {bad}"):
-        GPOptimizer(domain, surrogate, UCB(LogBeta()), initial=bad)
+        GPOptimizer(search_space, surrogate, UCB(LogBeta()), initial=bad)

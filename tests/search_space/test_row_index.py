@@ -2,7 +2,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
-from tvbo.finite_set import FiniteSet
+from tvbo.search_space import RowIndex
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -30,7 +30,7 @@ SETS = {
 @pytest.mark.combinations
 def test_each_row_is_found(name, dtype):
     choices = SETS[name]
-    finite = FiniteSet(choices)
+    finite = RowIndex(choices)
     order = torch.randperm(len(choices), generator=torch.Generator().manual_seed(1))
     assert len(finite) == len(choices)
     assert finite.dim == choices.shape[-1]
@@ -39,14 +39,14 @@ def test_each_row_is_found(name, dtype):
 
 
 def test_shapes():
-    finite = FiniteSet(SETS["square"])
+    finite = RowIndex(SETS["square"])
     assert finite.index(SETS["square"][5]).shape == ()
     assert finite.index(torch.empty(0, 2)).shape == (0,)
     assert finite.index(torch.empty(4, 0, 2)).shape == (4, 0)
 
 
 def test_single_precision_and_no_more():
-    finite = FiniteSet(torch.tensor([[0.1, 200.0], [0.0, 200.0]]))
+    finite = RowIndex(torch.tensor([[0.1, 200.0], [0.0, 200.0]]))
     assert finite.index(torch.tensor([[0.1 * (1 + 9e-7), 200.0 * (1 - 9e-7)]])).tolist() == [0]
     for bad in ([0.1 * (1 + 2e-6), 200.0], [1e-9, 200.0]):
         with pytest.raises(InputDataError, match=r"among the 2 choices. Got \["):
@@ -55,19 +55,19 @@ def test_single_precision_and_no_more():
 
 def test_nearest_among_those_that_are_meant():
     """Nearer in sum, but not the same to single precision: no candidate."""
-    finite = FiniteSet(torch.tensor([[1e6, 0.0], [1e6 + 0.9, 0.5]]))
+    finite = RowIndex(torch.tensor([[1e6, 0.0], [1e6 + 0.9, 0.5]]))
     assert finite.index(torch.tensor([[1e6 + 0.9, 0.0]])).tolist() == [0]
 
 
 def test_a_copy():
     given = torch.tensor([[1.0], [2.0]])
-    finite = FiniteSet(given)
+    finite = RowIndex(given)
     given.mul_(10)
     assert finite.choices.flatten().tolist() == [1.0, 2.0]
 
 
 def test_saved_and_loaded():
-    one, two = FiniteSet(SETS["square"]), FiniteSet(SETS["square"])
+    one, two = RowIndex(SETS["square"]), RowIndex(SETS["square"])
     assert list(one.state_dict()) == ["choices"]
     two.load_state_dict(one.state_dict())
     assert two.index(SETS["square"][7:8]).tolist() == [7]
@@ -85,4 +85,4 @@ def test_saved_and_loaded():
 )
 def test_rows_that_are_none_of_them(X, error, message):
     with pytest.raises(error, match=message):
-        FiniteSet(grid(2, 2)).index(torch.tensor(X))
+        RowIndex(grid(2, 2)).index(torch.tensor(X))
