@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tvbo.journal import DamagedJournalWarning, JournalError, JournalReader, trials_of
+from tvbo.journal import (
+    DamagedJournalWarning,
+    JournalError,
+    JournalReader,
+    reading,
+    trials_of,
+)
 from tvbo.optimizers import Optimizer
 
 
@@ -233,3 +239,46 @@ def test_in_a_folder_that_cannot_be_written(closed, make_random, play, monkeypat
     play(whole, 12)
     assert play(Optimizer.open(run, read_only=True), 6) == play(whole, 6)
     assert run.read_bytes() == content
+
+
+class BadSector:
+    """A connection to a file on a disk that cannot be read everywhere."""
+
+    def __init__(self, connection):
+        self._connection = connection
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def execute(self, statement, *values):
+        if "quick_check" in statement:
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._connection.execute(statement, *values)
+
+
+def test_a_disk_that_cannot_be_read_everywhere(recorded, make_random, play, monkeypatch):
+    """What can be read of the journal is."""
+    run = recorded(12)
+    connect = reading.connect_to_read
+    monkeypatch.setattr(
+        reading, "connect_to_read", lambda path, **given: BadSector(connect(path, **given))
+    )
+    with pytest.raises(JournalError, match="damaged: disk I/O error. Its first 12 records are"):
+        Optimizer.open(run)
+    with pytest.warns(DamagedJournalWarning, match="disk I/O error"):
+        optimizer = Optimizer.open(run, read_only=True)
+    whole = make_random()
+    play(whole, 12)
+    assert play(optimizer, 6) == play(whole, 6)
+
+
+def test_the_trials_of_a_run_that_learned(recorded, make_learning):
+    """What was learned is no trial."""
+    run = recorded(13, make_learning)
+    with JournalReader(run) as journal:
+        records = [record for _, record in journal.records()]
+        trials = trials_of(journal)
+    assert any(record.kind == "refit" for record in records)
+    assert trials.trial.tolist() == [
+        record.trial_id for record in records if record.kind in ("ask", "attach")
+    ]

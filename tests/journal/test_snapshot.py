@@ -243,6 +243,7 @@ def test_every_kind_of_value_comes_back(make_random):
         "arrays": [np.arange(6).reshape(2, 3).T, np.float32(0.5), np.int16(7)],
         "torch": [torch.float32, torch.device("cpu"), torch.Size([2, 3])],
         "python": [range(1, 7, 2), slice(None, 3), ...],
+        "homeless": {"x": 5}.get,
         "functions": [a_function, partial(a_function, x=2), deque, lambda x: 2 * x],
     }
     optimizer = make_random()
@@ -263,6 +264,7 @@ def test_every_kind_of_value_comes_back(make_random):
     assert [each.tolist() for each in found["arrays"]] == [[[0, 3], [1, 4], [2, 5]], 0.5, 7]
     assert [type(each) for each in found["arrays"]] == [np.ndarray, np.float32, np.int16]
     assert found["itself"] is again
+    assert found["homeless"]("x") == 5
     assert found["method"].__self__ is again
     function, given, kind, anonymous = found["functions"]
     assert (function, given(), kind, anonymous(2)) == (a_function, 2, deque, 4)
