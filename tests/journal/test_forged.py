@@ -1,6 +1,7 @@
 """Journals that somebody wrote by hand, with every checksum right."""
 
 import io
+import json
 import math
 import pickle
 import sqlite3
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from tvbo.acquisition import Box
 from tvbo.cli import main
-from tvbo.journal import JournalError
+from tvbo.journal import DamagedJournalWarning, JournalError
+from tvbo.journal.library import full_name
 from tvbo.journal.schema import EVENT_COLUMNS
 from tvbo.journal.state import State, StateError
 from tvbo.optimizers import Optimizer
@@ -219,7 +222,9 @@ def test_a_state_that_is_a_pickle_is_not_run(forged, make_random, tmp_path, part
         {"opaque": "subprocess.Popen", "words": ""},
         {"partial": [[1], [1], [1]]},
         {"tuple": "itself"},
-        {"list": [[10**9], [-1], ["x"], {}]},
+        {"list": [[10**9]]},
+        {"list": [["x"]]},
+        {"list": [{}]},
         {"Tensor": -1, "requires_grad": False},
         {"Generator": 0, "seed": 0},
         {"unheard_of": 0},
@@ -250,3 +255,107 @@ def test_properties_are_passed_by(make_random):
     state.nodes[0]["state"]["model_size"] = 7
     made = state.onto(make_random(), state.classes)
     assert made.model_size == 0
+
+
+class Willing:
+    """Of a user's; what it does when it is brought back is not for a file to say."""
+
+    called = False
+
+    def __setstate__(self, state):
+        Willing.called = True
+
+
+def no_node(state):
+    state.nodes[1] = 7
+
+
+def no_tensor(state):
+    state.tensors[0] = "word"
+
+
+def no_settings(state):
+    del state.nodes[0]["settings"]
+
+
+def number_of_a_node(state):
+    state.nodes[0]["state"]["more"] = [-1]
+
+
+def kind_of_a_node(state):
+    state.nodes.append({"unheard_of": 0})
+    state.nodes[0]["state"]["more"] = [len(state.nodes) - 1]
+
+
+def number_of_trials(state):
+    state.nodes.append({"opaque": "builtins.memoryview", "words": ""})
+    state.nodes[0]["state"]["_num_trials"] = "many"
+
+
+def setstate(state):
+    state.nodes.append({"object": full_name(Willing), "settings": {}, "state": {}})
+    state.nodes[0]["state"]["more"] = [len(state.nodes) - 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (no_node, "stored as plain data. Got TypeError: a node is no object"),
+        (no_tensor, "stored as plain data. Got TypeError: a tensor is none"),
+        (no_settings, "Expected a stored state that can be compared. Got KeyError: 'settings'"),
+        (number_of_a_node, "stored as plain data. Got number of a node -1"),
+        (kind_of_a_node, "stored as plain data. Got a node of kind 'unheard_of'"),
+        (number_of_trials, "stored as plain data. Got 'many' trials"),
+        (setstate, "stored as plain data. Got .*Willing, which has a __setstate__ of its own"),
+    ],
+)
+def test_a_forged_start_is_said_and_its_pickle_still_opens(
+    recorded, make_random, play, forge, change, words
+):
+    run = recorded(12)
+    state = State.of(make_random())
+    change(state)
+    forge(run, "UPDATE start SET state = ?", state.to_bytes())
+    like = make_random()
+    like.more = Willing()
+    for read_only in (True, False):
+        with pytest.raises(JournalError, match=words):
+            Optimizer.open(run, like=like, read_only=read_only)
+    assert not Willing.called
+    whole = make_random()
+    play(whole, 12)
+    assert play(Optimizer.open(run), 6) == play(whole, 6)
+
+
+def test_a_snapshot_of_other_settings_is_passed_over(forged, make_random, play):
+    """All is done again from the start."""
+    other = make_random()
+    play(other, 12)
+    other.domain = Box(2 * other.domain.bounds)
+    run = forged("UPDATE snapshot SET state = ?", State.of(other).to_bytes())
+    whole = make_random()
+    play(whole, 20)
+    assert play(Optimizer.open(run, like=make_random()), 6) == play(whole, 6)
+
+
+def test_a_pickle_that_is_none_is_said(forged, make_random):
+    run = forged("UPDATE start SET optimizer = x'00'")
+    with pytest.raises(JournalError, match="Expected an optimizer that this code can read. Got "):
+        Optimizer.open(run)
+    assert Optimizer.open(run, like=make_random())._num_asked > 0
+
+
+@pytest.mark.parametrize(
+    "trial", [{"trial": 1.5}, {"t": math.inf}, {"X": [math.nan]}, {"context": [-math.inf]}]
+)
+def test_trials_from_before_are_numbers(forged, make_random, trial):
+    row = {"trial": 1, "t": 1.0, "X": [0.5], "context": None} | trial
+    run = forged("UPDATE meta SET value = ? WHERE name = 'open'", json.dumps([row]))
+    with pytest.raises(
+        JournalError,
+        match="its trials from before: ValueError: Expected the number of a trial and finite numb"
+        ".*first 20 records are good",
+    ):
+        Optimizer.open(run, like=make_random())
+    with pytest.warns(DamagedJournalWarning):
+        assert Optimizer.open(run, read_only=True)._num_asked > 0

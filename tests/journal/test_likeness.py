@@ -1,6 +1,7 @@
 """A journal of another problem."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -107,6 +108,9 @@ class Scaled:
         (np.array([1.0, 2.0]), np.array([1.0, 3.0]), False),
         (np.array(["a"]), np.array(["a"]), True),
         ({1, 2}, {2, 1}, True),
+        (torch.tensor([1, 2]), torch.tensor([1, 2]), True),
+        # Equal sets, which are walked in another order.
+        ({frozenset([0, 8]): 1.0}, {frozenset([8, 0]): 1.0}, True),
     ],
 )
 def test_arguments_of_a_class_of_ones_own(make_streaming, play, tmp_path, one, two, alike):
@@ -117,6 +121,32 @@ def test_arguments_of_a_class_of_ones_own(make_streaming, play, tmp_path, one, t
     else:
         with pytest.raises(JournalError, match=r"differs in acquisition.*\.scale: it has"):
             check_likeness(recorded, given, tmp_path / "run.db")
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "words"),
+    [
+        (1, 1.0, "it has 1, where 1.0"),
+        ([1.0, "a"], (1.0, "a"), "it has list [1.0, 'a'], where tuple [1.0, 'a']"),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "it has [1, 2], where [1, 3]"),
+        (torch.zeros(0), torch.zeros(0, 1), "it has [], where []"),
+        (torch.float32, torch.float64, "it has float32, where float64"),
+        (range(3), range(4), "[1]: it has 3, where 4"),
+        (np.array(["a"]), np.array(["b"]), "it has array(['a'], dtype='<U1'), where array(['b']"),
+        ({("a", 1): 1.0}, {("a", 1): 2.0}, "[(a, 1)]: it has 1.0, where 2.0"),
+        ({frozenset([0, 8]): 1.0}, {frozenset([8, 0]): 2.0}, "[{0, 8}]: it has 1.0, where 2.0"),
+        ({torch.float32: 1.0}, {torch.float32: 2.0}, '[{"dtype": "float32"}]: it has 1.0, wh'),
+    ],
+)
+def test_what_differs_is_named_and_shown(make_streaming, tmp_path, one, two, words):
+    recorded, given = make_streaming(beta=Scaled(one)), make_streaming(beta=Scaled(two))
+    with pytest.raises(JournalError, match=rf"differs in acquisition.*\.scale.*{re.escape(words)}"):
+        check_likeness(recorded, given, tmp_path / "run.db")
+
+
+def test_of_another_class_nothing_else_is_compared(make_random, make_streaming):
+    states = State.of(make_random()), State.of(make_streaming())
+    assert list(likeness.differences(*states)) == [("class", "RandomSearch", "GPOptimizer")]
 
 
 def test_a_module_is_compared_beyond_its_state(tmp_path):

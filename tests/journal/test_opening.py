@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 import torch
 
-from tvbo.journal import DamagedJournalWarning, JournalError, environment, opening, replay
+from tvbo.journal import DamagedJournalWarning, JournalError, environment, opening, reading, replay
 from tvbo.journal.reading import JournalReader
 from tvbo.optimizers import GPOptimizer, Optimizer
 from tvbo.optimizers.random_search import RandomSearch
@@ -186,7 +186,7 @@ def test_by_the_class_that_it_is_of(recorded):
     assert type(RandomSearch.open(run)) is RandomSearch
 
 
-@pytest.mark.parametrize("words", ["{", "7"])
+@pytest.mark.parametrize("words", ["{", "7", None, "[" * 100_000], ids=["{", "7", "none", "deep"])
 def test_a_damaged_environment_of_a_snapshot(recorded, words):
     run = recorded(12, close=True)
     with sqlite3.connect(run) as connection:
@@ -363,3 +363,47 @@ def test_of_a_damaged_journal_the_beginning(recorded, make_random, play):
     whole = make_random()
     play(whole, 17)
     assert state(optimizer) == state(whole)
+
+
+def test_a_long_replay_is_not_done_twice(recorded, make_streaming, play, leave, monkeypatch):
+    run = recorded(20, make_streaming)
+    monkeypatch.setattr(opening, "EVERY", 8)
+    leave(Optimizer.open(run))
+    with JournalReader(run) as journal:
+        assert journal.snapshot().seq == 20
+    whole = make_streaming()
+    play(whole, 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(replay, "_call", None)
+        again = Optimizer.open(run)
+    assert play(again, 9) == play(whole, 9)
+
+
+def test_a_folder_that_cannot_share_the_file_is_said(recorded, make_random, play):
+    """As on a disk of the network; what was recorded is not touched."""
+    run = recorded(12, close=True)
+    before = run.read_bytes()
+    beside = run.with_name("run.db-shm")
+    beside.mkdir()
+    with pytest.raises(JournalError, match="Expected to write to .*run.db. Got attempt to write"):
+        Optimizer.open(run)
+    beside.rmdir()
+    assert run.read_bytes() == before
+    whole = make_random()
+    play(whole, 12)
+    assert play(Optimizer.open(run), 6) == play(whole, 6)
+
+
+def test_an_interrupted_opening_lets_go(recorded, make_random, play, monkeypatch):
+    run = recorded(12)
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "damage_of_wal", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Optimizer.open(run)
+    whole = make_random()
+    play(whole, 12)
+    assert play(Optimizer.open(run), 6) == play(whole, 6)

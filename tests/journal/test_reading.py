@@ -1,5 +1,7 @@
 """Files that are no journals, and journals that were damaged."""
 
+import contextlib
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -7,7 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tvbo.journal import DamagedJournalWarning, JournalError, JournalReader, trials_of
+from tvbo.journal import (
+    DamagedJournalWarning,
+    JournalError,
+    JournalReader,
+    reading,
+    trials_of,
+)
 from tvbo.optimizers import Optimizer
 
 
@@ -188,3 +196,89 @@ def test_records_may_not_change_places(recorded):
     connection.close()
     with JournalReader(run) as journal:
         assert (journal.num_good, journal.damage) == (4, "record 5 has another checksum")
+
+
+def test_a_page_of_zeros(closed, make_random):
+    """Wherever it is: nothing is read of it, and what is read is how the run began."""
+    run, content = closed(60)
+    with JournalReader(run) as journal:
+        whole = list(journal.records())
+    lengths = []
+    for place in range(0, len(content), 4096):
+        run.write_bytes(content[:place] + bytes(4096) + content[place + 4096 :])
+        for given in ({}, {"like": make_random()}):
+            with pytest.raises(JournalError, match="damaged|no journal of tvbo"):
+                Optimizer.open(run, **given)
+        with contextlib.suppress(JournalError), JournalReader(run) as journal:
+            assert journal.damage is not None
+            lengths.append(journal.num_good)
+            assert list(journal.records()) == whole[: journal.num_good]
+    assert min(lengths) < max(lengths) == 60
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_log_that_cannot_be_opened(closed, read_only):
+    run, content = closed(12)
+    for end in ("-wal", "-shm"):
+        run.with_name(f"run.db{end}").unlink(missing_ok=True)
+    run.with_name("run.db-wal").mkdir()
+    with pytest.raises(JournalError, match="Expected a journal to read. Got .*: unable to open"):
+        Optimizer.open(run, read_only=read_only)
+    assert run.read_bytes() == content
+
+
+def test_in_a_folder_that_cannot_be_written(closed, make_random, play, monkeypatch):
+    """As from a CD: no file can be made beside the journal, and none is needed."""
+    run, content = closed(12)
+    for end in ("-wal", "-shm"):
+        run.with_name(f"run.db{end}").unlink(missing_ok=True)
+    # SQLite is kept from making it, whatever the rights of who runs the tests.
+    run.with_name("run.db-wal").symlink_to("nowhere/at_all")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    whole = make_random()
+    play(whole, 12)
+    assert play(Optimizer.open(run, read_only=True), 6) == play(whole, 6)
+    assert run.read_bytes() == content
+
+
+class BadSector:
+    """A connection to a file on a disk that cannot be read everywhere."""
+
+    def __init__(self, connection):
+        self._connection = connection
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def execute(self, statement, *values):
+        if "quick_check" in statement:
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._connection.execute(statement, *values)
+
+
+def test_a_disk_that_cannot_be_read_everywhere(recorded, make_random, play, monkeypatch):
+    """What can be read of the journal is."""
+    run = recorded(12)
+    connect = reading.connect_to_read
+    monkeypatch.setattr(
+        reading, "connect_to_read", lambda path, **given: BadSector(connect(path, **given))
+    )
+    with pytest.raises(JournalError, match="damaged: disk I/O error. Its first 12 records are"):
+        Optimizer.open(run)
+    with pytest.warns(DamagedJournalWarning, match="disk I/O error"):
+        optimizer = Optimizer.open(run, read_only=True)
+    whole = make_random()
+    play(whole, 12)
+    assert play(optimizer, 6) == play(whole, 6)
+
+
+def test_the_trials_of_a_run_that_learned(recorded, make_learning):
+    """What was learned is no trial."""
+    run = recorded(13, make_learning)
+    with JournalReader(run) as journal:
+        records = [record for _, record in journal.records()]
+        trials = trials_of(journal)
+    assert any(record.kind == "refit" for record in records)
+    assert trials.trial.tolist() == [
+        record.trial_id for record in records if record.kind in ("ask", "attach")
+    ]

@@ -2,11 +2,13 @@
 
 import hashlib
 import struct
+from dataclasses import replace
 
 import pytest
 import torch
 
 from tvbo.journal.record import Record, chained, state_digest
+from tvbo.journal.schema import EVENT_COLUMNS
 from tvbo.optimizers import Trial
 from tvbo.optimizers.events import Event
 
@@ -71,3 +73,28 @@ def test_in_words(trial, generator):
         "fail of trial 3 (a crash)"
     )
     assert "t=0.30000000000000004, context=[0.14" in str(Record.of(Event("ask", trial), generator))
+    skipped = replace(trial, skipped=True)
+    assert str(Record.of(Event("ask", skipped), generator)).endswith(", skipped")
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        None,
+        "{",
+        "[1.0]",
+        '{"a": 1.0}',
+        '{"a": ["b"]}',
+        '{"a": [null]}',
+        '{"a": [1' + 400 * "0" + "]}",
+        100_000 * "[",
+    ],
+    ids=["none", "cut", "list", "number", "word", "null", "huge", "deep"],
+)
+def test_what_was_learned_is_numbers_by_name(generator, fit):
+    row = list(Record.of(Event("refit", fit={"a": [1.0]}), generator).to_row())
+    place = EVENT_COLUMNS.split(", ").index("fit")
+    assert Record.from_row(row).fit == '{"a": [1.0]}'
+    row[place] = fit
+    with pytest.raises(ValueError, match="its fit is "):
+        Record.from_row(row)

@@ -114,6 +114,27 @@ def test_a_tell_that_no_longer_reaches_the_record(recorded, make_random, monkeyp
         Optimizer.open(run)
 
 
+def test_code_that_now_does_more_than_was_recorded(run, make_random, leave, monkeypatch):
+    optimizer = make_random()
+    optimizer.record(run)
+    optimizer.tell(optimizer.ask(), 0.5)
+    leave(optimizer)
+    kind = type(optimizer)
+    tell = kind.tell
+
+    def tells_and_asks(optimizer, *arguments):
+        tell(optimizer, *arguments)
+        optimizer.ask()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "tell", tells_and_asks)
+        with pytest.raises(
+            JournalError, match="Expected the end of the journal. Got ask of trial 2, X=.*Open it"
+        ):
+            Optimizer.open(run)
+    assert Optimizer.open(run).closed.num_told == 1
+
+
 @pytest.mark.parametrize("text", ["", None], ids=["class", "module"])
 def test_code_that_is_gone(recorded, with_my_code, write, tmp_path, text):
     run = recorded(6, with_my_code)

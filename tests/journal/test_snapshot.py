@@ -56,6 +56,80 @@ def test_a_state_that_cannot_be_stored_does_not_stop_the_run(run, make_random, p
     assert play(Optimizer.open(run), 9) == play(whole, 9)
 
 
+def deep(optimizer):
+    for _ in range(5_000):
+        optimizer.note = [getattr(optimizer, "note", None)]
+
+
+def large(optimizer):
+    optimizer.note = torch.zeros(200_000, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("change", [deep, large])
+def test_a_state_that_is_too_deep_or_too_large_is_not_stored(
+    run, make_random, play, monkeypatch, change
+):
+    monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 4)
+    monkeypatch.setattr("tvbo.journal.snapshot.LARGEST", 1_000_000)
+    whole, optimizer = make_random(), make_random()
+    optimizer.record(run)
+    change(optimizer)
+    assert play(optimizer, 12) == play(whole, 12)
+    optimizer.close()
+    with JournalReader(run) as journal:
+        assert (journal.num_good, journal.damage, journal.snapshot()) == (12, None, None)
+    assert play(Optimizer.open(run), 9) == play(whole, 9)
+
+
+def test_a_disk_with_room_for_the_events_only(run, make_random, play):
+    whole, optimizer = make_random(), make_random()
+    optimizer.record(run)
+    large(optimizer)
+    play(whole, 12)
+    play(optimizer, 12)
+    connection = optimizer._recorder._connection
+    [pages] = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages + 9}")
+    optimizer.close()
+    with JournalReader(run) as journal:
+        assert (journal.num_good, journal.damage, journal.snapshot()) == (12, None, None)
+    assert play(Optimizer.open(run), 9) == play(whole, 9)
+
+
+class Interrupted:
+    """A connection on which storing a state is interrupted from the keyboard."""
+
+    def __init__(self, connection):
+        self._connection = connection
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def execute(self, statement, *values):
+        if statement.startswith("INSERT INTO snapshot"):
+            raise KeyboardInterrupt
+        return self._connection.execute(statement, *values)
+
+
+def test_an_interrupted_storing_loses_no_event(run, make_random, play, monkeypatch):
+    """The event before it is written, and the run goes on."""
+    monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 8)
+    whole, optimizer = make_random(), make_random()
+    optimizer.record(run)
+    play(optimizer, 7)
+    recorder = optimizer._recorder
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder, "_connection", Interrupted(recorder._connection))
+        with pytest.raises(KeyboardInterrupt):
+            play(optimizer, 1)
+    with JournalReader(run) as journal:
+        assert (journal.num_good, journal.snapshot()) == (8, None)
+    play(whole, 8)
+    assert play(optimizer, 8) == play(whole, 8)
+    optimizer.close()
+    assert play(Optimizer.open(run), 9) == play(whole, 9)
+
+
 ARMS = torch.linspace(0, 1, 12, dtype=torch.float64).unsqueeze(-1)
 INTERVAL = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
 TASKS = torch.eye(3, dtype=torch.float64)
@@ -116,6 +190,47 @@ def a_function(x):
     return x
 
 
+class Slotted:
+    """One slot, written as a word, and one whose name is its own."""
+
+    __slots__ = "value"
+
+    def __init__(self, value):
+        self.value = value
+
+
+class MoreSlots(Slotted):
+    __slots__ = ("__own",)
+
+    def __init__(self, value, own):
+        super().__init__(value)
+        self.__own = own
+
+    def own(self):
+        return self.__own
+
+
+def test_what_stands_in_slots_comes_back(make_random):
+    optimizer = make_random()
+    optimizer.note = MoreSlots(2.0, [3])
+    state = State.from_bytes(State.of(optimizer).to_bytes())
+    again = state.onto(make_random(), State.of(optimizer).classes).note
+    assert (again.value, again.own()) == (2.0, [3])
+
+
+def test_a_function_of_what_is_not_there_yet(make_streaming):
+    """A variable around a function that has no value when the state is taken."""
+
+    def early(t):
+        return late * t
+
+    optimizer = make_streaming(beta=early)
+    before = State.of(optimizer)
+    late = 7.0
+    [(_, one, two)] = differences(before, State.of(optimizer))
+    assert (one, two) == ("None", "7.0")
+
+
 def test_every_kind_of_value_comes_back(make_random):
     table = torch.zeros(10)
     kinds = {
@@ -128,6 +243,7 @@ def test_every_kind_of_value_comes_back(make_random):
         "arrays": [np.arange(6).reshape(2, 3).T, np.float32(0.5), np.int16(7)],
         "torch": [torch.float32, torch.device("cpu"), torch.Size([2, 3])],
         "python": [range(1, 7, 2), slice(None, 3), ...],
+        "homeless": {"x": 5}.get,
         "functions": [a_function, partial(a_function, x=2), deque, lambda x: 2 * x],
     }
     optimizer = make_random()
@@ -148,6 +264,7 @@ def test_every_kind_of_value_comes_back(make_random):
     assert [each.tolist() for each in found["arrays"]] == [[[0, 3], [1, 4], [2, 5]], 0.5, 7]
     assert [type(each) for each in found["arrays"]] == [np.ndarray, np.float32, np.int16]
     assert found["itself"] is again
+    assert found["homeless"]("x") == 5
     assert found["method"].__self__ is again
     function, given, kind, anonymous = found["functions"]
     assert (function, given(), kind, anonymous(2)) == (a_function, 2, deque, 4)
@@ -172,10 +289,16 @@ def test_states_differ_by_what_functions_hold(make_random, make_streaming):
     assert (name.startswith("acquisition"), one, two) == (True, "1.0", "2.0")
 
 
+class Items(list):
+    """A list, and possibly more."""
+
+
 def test_what_has_no_plain_form_is_named(make_random):
     optimizer = make_random()
-    optimizer.note = [threading.Lock(), io.BytesIO(), PeriodicKernel, np.array(["a"])]
-    assert State.of(optimizer).opaque == ["_io.BytesIO", "_thread.lock", "numpy.ndarray"]
+    optimizer.note = [threading.Lock(), io.BytesIO(), PeriodicKernel, np.array(["a"]), Items()]
+    *found, items = State.of(optimizer).opaque
+    assert found == ["_io.BytesIO", "_thread.lock", "numpy.ndarray"]
+    assert items.endswith("Items")
 
 
 class Unwilling:

@@ -3,6 +3,7 @@
 import importlib
 import sys
 from importlib.metadata import version
+from types import ModuleType
 
 from tvbo.journal import environment
 
@@ -81,6 +82,49 @@ def test_a_function_without_a_module_is_passed_over(tmp_path, monkeypatch):
     importlib.import_module("homeless")
     assert sources(["homeless"]) == {"source of homeless"}
     del sys.modules["homeless"]
+
+
+def test_a_source_that_is_gone_equals_nothing(tmp_path, monkeypatch):
+    """Though the module is in memory still."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    source = tmp_path / "soon_gone.py"
+    source.write_text("")
+    importlib.import_module("soon_gone")
+    source.unlink()
+    now = environment.environment(["soon_gone"])
+    del sys.modules["soon_gone"]
+    assert not environment.same(now, dict(now))
+    assert environment.changes(now, now) == (
+        "source of soon_gone cannot be compared, it stands in no file"
+    )
+
+
+def test_code_of_a_notebook_stands_in_no_file(monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    now = environment.environment(["__main__"])
+    assert now["source of __main__"] == environment.NO_SOURCE
+
+
+def test_what_python_cannot_read_counts_as_it_is(tmp_path, monkeypatch):
+    """A source that is no Python, and an import from beyond the package, are not followed."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "uses_the_unfinished.py").write_text(
+        "def f():\n    import unfinished\n    from ... import nothing\n    import finished\n"
+    )
+    (tmp_path / "unfinished.py").write_text("import finished\nreturn (")
+    (tmp_path / "finished.py").write_text("")
+    then = environment.environment(["uses_the_unfinished"])
+    names = ("uses_the_unfinished", "unfinished", "finished")
+    assert sources(["uses_the_unfinished"]) == {f"source of {name}" for name in names}
+    (tmp_path / "unfinished.py").write_text("return ((")
+    now = environment.environment(["uses_the_unfinished"])
+    assert environment.changes(then, now).startswith("source of unfinished was ")
+
+
+def test_a_library_that_is_not_installed_is_said(monkeypatch):
+    monkeypatch.setattr("tvbo.journal.environment.LIBRARIES", ("torch", "never_installed"))
+    assert environment.environment([])["never_installed"] == "not installed"
 
 
 def test_a_module_that_is_gone_is_a_difference():

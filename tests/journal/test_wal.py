@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from tvbo.journal import DamagedJournalWarning, JournalError, JournalReader
+from tvbo.journal import DamagedJournalWarning, JournalError, JournalReader, wal
 from tvbo.journal.wal import FRAME, HEADER, damage_of_wal
 from tvbo.optimizers import Optimizer
 
@@ -64,6 +64,18 @@ def test_a_flipped_byte_in_the_middle(left, part):
     assert log.read_bytes() == before
     with pytest.warns(DamagedJournalWarning, match="write-ahead log cannot be read"):
         Optimizer.open(path, read_only=True)
+
+
+def test_a_log_that_is_being_written_is_looked_at_again(left, monkeypatch):
+    """Between two looks, what seemed torn has become whole."""
+    path, log = left
+    whole = log.read_bytes()
+    flip(log, HEADER + FRAME + 7)
+    assert damage_of_wal(path) is not None
+    looks = iter([log.read_bytes(), whole, whole])
+    monkeypatch.setattr(wal, "_content", lambda _: next(looks))
+    assert damage_of_wal(path) is None
+    assert next(looks, None) is None
 
 
 def test_the_number_of_lost_transactions(left):

@@ -135,6 +135,28 @@ def test_an_outcome_that_is_refused_leaves_nothing_behind():
     assert loop.open_trials == ()
 
 
+def test_an_interrupted_ask_stays_open_in_no_loop(monkeypatch):
+    optimizer = recipes.separate(**known(), contexts=LISTED)
+    first, other = (optimizer.ask(context=LISTED[place]) for place in (0, 1))
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(optimizer), "_judge", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.ask(context=LISTED[0])
+    loops = [optimizer.loop(context) for context in LISTED[:2]]
+    assert optimizer.open_trials == (first, other)
+    assert [len(loop.open_trials) for loop in loops] == [1, 1]
+    assert [lost.reason for lost in loops[0].closed.lost] == ["its ask was interrupted"]
+    again = optimizer.ask(context=LISTED[0])
+    for trial in (again, other, first):
+        optimizer.tell(trial, 0.5)
+    assert [len(loop.observations) for loop in loops] == [2, 1]
+    assert [loop.open_trials for loop in loops] == [(), ()]
+
+
 def test_a_policy_takes_each_context_from_its_loop():
     optimizer = recipes.separate(**known(forgetting_rate=0.1), contexts=LISTED)
     for t, place in enumerate(places(20, 2), start=1):

@@ -186,6 +186,9 @@ def _key(state: State, key: Value) -> str:
     [kind, *_] = node
     if kind in SEQUENCES:
         return f"({', '.join(_key(state, part) for part in node[kind])})"
+    if kind == "frozenset":
+        # The same set may stand in another order.
+        return f"{{{', '.join(sorted(_key(state, part) for part in node[kind]))}}}"
     return json.dumps(node)
 
 

@@ -47,10 +47,9 @@ def make(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
         # Unlike a renaming, it overwrites nothing.
         os.link(built, path)
         _sync(path.parent)
-    except FileExistsError:
-        check_is_free(path)
-        raise
     except (OSError, sqlite3.Error) as error:
+        # Somebody may have made one meanwhile.
+        check_is_free(path)
         raise JournalError(f"Expected a file that can be made. Got {path}: {error}.") from error
     finally:
         for left in (built, built.with_name(built.name + "-journal")):

@@ -204,8 +204,6 @@ def _call(optimizer: Optimizer, record: Record) -> None:
             optimizer.fail(record.trial_id, record.reason)
         case "expire":
             optimizer.expire(record.trial_id, record.reason)
-        case _:
-            raise ValueError(f"Expected a kind of event that is known. Got {record.kind!r}.")
 
 
 def _tensor(values: tuple[float, ...] | None) -> Tensor | None:

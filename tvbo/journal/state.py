@@ -15,7 +15,7 @@ from copyreg import __newobj__
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from inspect import signature
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -345,7 +345,12 @@ class _Reader:
                 raise StateError(f"{name}, which has a __setstate__ of its own")
             made.__setstate__(values)
         else:
-            slots = {name for each in kind.__mro__ for name in each.__dict__.get("__slots__", ())}
+            slots = {
+                name
+                for each in kind.__mro__
+                for name, found in vars(each).items()
+                if isinstance(found, MemberDescriptorType)
+            }
             for key, value in values.items():
                 if key in slots:
                     object.__setattr__(made, key, value)
