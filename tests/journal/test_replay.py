@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -305,6 +306,22 @@ def test_a_long_replay_shows_its_progress(recorded, make_random, monkeypatch, ca
     monkeypatch.setattr("tvbo.progress.PATIENCE", 0.0)
     Optimizer.open(run, like=make_random(), progress=shown)
     assert ("Replaying" in capsys.readouterr().err) == shown
+
+
+def test_a_replay_of_seconds_shows_its_progress_unasked(recorded, make_random, monkeypatch, capsys):
+    """One choice takes as long as thousands would."""
+    run, like = recorded(30), make_random()
+    sample = type(like.domain).sample
+    waits = iter([2.1])
+
+    def slow(domain, generator):
+        time.sleep(next(waits, 0.0))
+        return sample(domain, generator)
+
+    monkeypatch.setattr(type(like.domain), "sample", slow)
+    assert Optimizer.open(run, like=like).open_trials
+    assert next(waits, None) is None
+    assert "Replaying" in capsys.readouterr().err
 
 
 def test_a_short_replay_shows_nothing(recorded, make_random, capsys):

@@ -238,6 +238,15 @@ def test_the_model_can_be_read_with_open_trials(space, num_open, how):
         assert noise == pytest.approx(1e-4, rel=1e-9) if how == "given" else noise > 0
 
 
+@pytest.mark.parametrize("how", KNOWN)
+@pytest.mark.parametrize("policy", [Hallucinate(), Minimum(-1.0)])
+def test_the_drift_rate_can_be_read_whatever_stands_in_for_open_trials(policy, how):
+    """On a box, of the model of the last ask."""
+    _, optimizer = four_asks(recipes.tv_gp_ucb, {"pending": policy}, BOX, how, num_told=1)
+    assert len(optimizer.open_trials) == 4
+    assert optimizer.model.forgetting_rate.item() == pytest.approx(0.05, rel=1e-6)
+
+
 def test_the_papers_form_repeats_itself():
     X, optimizer = four_asks(
         recipes.tv_gp_ucb, {"pending": IgnorePending()}, BOX, "given", num_told=3
