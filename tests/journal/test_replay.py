@@ -311,14 +311,14 @@ def test_a_long_replay_shows_its_progress(recorded, make_random, monkeypatch, ca
 def test_a_replay_of_seconds_shows_its_progress_unasked(recorded, make_random, monkeypatch, capsys):
     """One choice takes as long as thousands would."""
     run, like = recorded(30), make_random()
-    sample = type(like.domain).sample
+    sample = type(like.search_space).sample
     waits = iter([2.1])
 
     def slow(domain, generator):
         time.sleep(next(waits, 0.0))
         return sample(domain, generator)
 
-    monkeypatch.setattr(type(like.domain), "sample", slow)
+    monkeypatch.setattr(type(like.search_space), "sample", slow)
     assert Optimizer.open(run, like=like).open_trials
     assert next(waits, None) is None
     assert "Replaying" in capsys.readouterr().err
