@@ -42,7 +42,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/check_snippets.py
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
-# The wheel installs into an empty environment, and its command runs there.
+# The wheel installs into an empty environment, without experiments/, and its command runs there.
 wheel-check: $(VENV)/.dev
 	rm -rf build dist
 	$(BIN)/python -m build --wheel --outdir dist . >/dev/null
@@ -50,6 +50,7 @@ wheel-check: $(VENV)/.dev
 	build/empty/bin/python -m pip install --disable-pip-version-check --quiet \
 		--constraint constraints.txt dist/*.whl
 	cd build && empty/bin/tvbo --help
+	cd build && ! empty/bin/python -c 'import experiments' 2>/dev/null
 
 # Long measurements; their tables are in docs/validation*.md and docs/contexts.md.
 validate: $(VENV)/.dev
