@@ -6,10 +6,16 @@ BIN := $(VENV)/bin
 TEST_OPTIONS := --numprocesses 2 --dist loadfile
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-rounding coverage lint docs wheel-check validate bench clean
+.PHONY: demo test test-all test-rounding coverage lint docs wheel-check validate reproduce bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/tvbo demo
+	@if test -n "$$TVBO_DATA"; then \
+		$(BIN)/python -m experiments bogunovic-fig3a --trials 2 \
+			--json demo/temperatures.json --plot demo/temperatures.png; \
+	else \
+		echo "(TVBO_DATA is not set: the temperatures of the Intel lab are left out.)"; \
+	fi
 
 # What shows that everything works, in some minutes; the tests marked slow are left out.
 test: $(VENV)/.dev
@@ -26,7 +32,7 @@ test-rounding: $(VENV)/.dev
 
 # Of lines and branches, by all tests.
 coverage: $(VENV)/.dev
-	$(BIN)/python -m pytest $(TEST_OPTIONS) --cov=tvbo --cov-branch --cov-report=term-missing
+	$(BIN)/python -m pytest $(TEST_OPTIONS) --cov=tvbo --cov=experiments --cov-branch --cov-report=term-missing
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -36,7 +42,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/check_snippets.py
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
-# The wheel installs into an empty environment, and its command runs there.
+# The wheel installs into an empty environment, without experiments/, and its command runs there.
 wheel-check: $(VENV)/.dev
 	rm -rf build dist
 	$(BIN)/python -m build --wheel --outdir dist . >/dev/null
@@ -44,6 +50,7 @@ wheel-check: $(VENV)/.dev
 	build/empty/bin/python -m pip install --disable-pip-version-check --quiet \
 		--constraint constraints.txt dist/*.whl
 	cd build && empty/bin/tvbo --help
+	cd build && ! empty/bin/python -c 'import experiments' 2>/dev/null
 
 # Long measurements; their tables are in docs/validation*.md and docs/contexts.md.
 validate: $(VENV)/.dev
@@ -59,10 +66,16 @@ validate: $(VENV)/.dev
 	$(BIN)/python benchmarks/compression_drift.py --json docs/results/compression_drift.json
 	$(BIN)/python benchmarks/bpe_guarantee.py --runs 200 --json docs/results/bpe_guarantee.json
 	$(BIN)/python benchmarks/kill_journal.py --kills 100 --json docs/results/kill_journal.json
-	for figure in bogunovic-fig2a bogunovic-fig2b bogunovic-fig2c bogunovic-fig2d bogunovic-fig3a \
-		bogunovic-fig3cf krause-fig2 krause-fig3 bedi-table2 bedi-table3 bedi-table4 \
-		vakili-fig2 vakili-fig3 vakili-fig4 vakili-fig5; do \
-		$(BIN)/tvbo reproduce $$figure --json docs/results/$$figure.json \
+	$(MAKE) reproduce
+
+# The papers' figures and tables, experiments/, with their claims; hours.
+FIGURES := bogunovic-fig2a bogunovic-fig2b bogunovic-fig2c bogunovic-fig2d bogunovic-fig3a \
+	bogunovic-fig3cf krause-fig2 krause-fig3 bedi-table2 bedi-table3 bedi-table4 \
+	vakili-fig2 vakili-fig3 vakili-fig4 vakili-fig5
+reproduce: $(VENV)/.dev
+	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
+	for figure in $(FIGURES); do \
+		$(BIN)/python -m experiments $$figure --json docs/results/$$figure.json \
 			--plot docs/results/$$figure.png || exit 1; \
 	done
 
@@ -72,9 +85,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/streaming.py --json docs/results/streaming.json
 	$(BIN)/python benchmarks/scaling.py --json docs/results/scaling.json
 	$(BIN)/python benchmarks/context_round.py --json docs/results/context_round.json
-	$(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json
+	PYTHONPATH=. $(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json
 	$(BIN)/python benchmarks/panel_likelihood.py --json docs/results/panel_likelihood.json
-	$(BIN)/python benchmarks/delayed_round.py --json docs/results/delayed_round.json
+	PYTHONPATH=. $(BIN)/python benchmarks/delayed_round.py --json docs/results/delayed_round.json
 	$(BIN)/python benchmarks/async_throughput.py --json docs/results/async_throughput.json
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
 	$(BIN)/python benchmarks/regret_bounds.py --json docs/results/regret_bounds.json \

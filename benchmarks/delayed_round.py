@@ -9,7 +9,8 @@ Both are timed in turns, 50 rounds of the same run each, with one thread, ours a
 warm up. The plain form computes its own choice and then goes on with ours; the table says by how
 much ours ever fell short of the largest value by the plain form: nothing but rounding, and ties.
 
-    OMP_NUM_THREADS=1 python benchmarks/delayed_round.py --json docs/results/delayed_round.json
+    PYTHONPATH=. OMP_NUM_THREADS=1 python benchmarks/delayed_round.py \
+        --json docs/results/delayed_round.json
 """
 
 from __future__ import annotations
@@ -23,11 +24,7 @@ import torch
 from report import parser, show
 from rich.progress import track
 
-from tvbo.acquisition import LogBeta
-from tvbo.feedback.delays import PoissonDelay
-from tvbo.optimizers import Optimizer
-from tvbo.problems.rkhs import RKHSFunction
-from tvbo.reproduce.vakili import (
+from experiments.vakili.setting import (
     BPE_DELAY,
     DELTA,
     GP_BUCB,
@@ -41,6 +38,10 @@ from tvbo.reproduce.vakili import (
     Task,
     function,
 )
+from tvbo.acquisition import LogBeta
+from tvbo.feedback.delays import PoissonDelay
+from tvbo.optimizers import Optimizer
+from tvbo.problems.rkhs import RKHSFunction
 from tvbo.theory.delays import SubExponentialDelay
 
 RATE = 50

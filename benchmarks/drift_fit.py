@@ -1,6 +1,6 @@
 """What a whole fit of the drift rate costs on 20,000 observations, against one dense likelihood.
 
-python benchmarks/drift_fit.py --json docs/results/drift_fit.json
+PYTHONPATH=. python benchmarks/drift_fit.py --json docs/results/drift_fit.json
 
 The panel is the Intel Lab's three training days (needs TVBO_DATA), 46 sensors at 432 times; its
 kernel is the empirical covariance with a learned scale, its noise is learned. The panel with gaps
@@ -18,10 +18,10 @@ from gpytorch.kernels import ScaleKernel
 from report import parser, show
 from torch import Tensor
 
+from experiments.data.intel_lab import intel_lab
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.likelihood import DenseLikelihood, DriftLog, panel_rows
 from tvbo.models import DriftFit, fit_drift
-from tvbo.problems.intel_lab import intel_lab
 
 DENSE_SIZE = 9000
 MISSING = 0.05

@@ -1,8 +1,12 @@
 """Sphinx configuration."""
 
 import shutil
+import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
+
+# For experiments/, which is not installed.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 project = "tvbo"
 author = "The tvbo authors"

@@ -12,11 +12,8 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo.cli import main
-from tvbo.commands.experiments import EXPERIMENTS, Experiment
 from tvbo.commands.files import OutputError, check_outputs, saving
-from tvbo.plotting import plot_regret_against
 from tvbo.problems import drifting_gp_log
-from tvbo.reproduce import Claim, Reproduction
 
 
 @pytest.fixture
@@ -58,14 +55,13 @@ LONG = ["--time", "t", "--reward", "y", "--action", "x1,x2"]
 
 @pytest.fixture
 def unworkable(monkeypatch):
-    """Fails where a fit, or a reproduction, begins."""
+    """Fails where a fit, or the demo, begins."""
 
     def begin(*_, **__):
         raise AssertionError
 
-    for name in ("fit.read_log", "fit.read_panel", "reproduce.run_experiment", "demo.draw_problem"):
+    for name in ("fit.read_log", "fit.read_panel", "demo.draw_problem"):
         monkeypatch.setattr(f"tvbo.commands.{name}", begin)
-    monkeypatch.setattr("tvbo.commands.data.build_intel_lab", begin)
 
 
 def test_fit_of_a_long_log(tvbo, log, tmp_path):
@@ -184,11 +180,9 @@ def test_a_step_without_a_value_is_left_empty(tvbo, tmp_path):
     [
         ("fit", "tvbo fit"),
         ("demo", "tvbo demo"),
-        ("reproduce", "tvbo reproduce"),
         ("runs show", "tvbo runs"),
         ("runs export", "tvbo runs"),
         ("runs plot", "tvbo runs"),
-        ("data intel-lab", "tvbo data intel-lab"),
     ],
 )
 def test_the_page_of_the_command_line_knows_every_option(tvbo, command, section):
@@ -255,16 +249,11 @@ def test_fit_of_a_bad_log(tvbo, tmp_path, content, message):
         (["fit", "x.csv"], "Got no --panel and no --time, --reward, --action"),
         (["fit", "x.csv", "--time", "t", "--reward", "y"], "Got no --panel and no --action"),
         (["fit", "x.csv", "--panel", "--kernel", "rbf"], "Expected no --kernel with --panel"),
-        (["data"], "Missing command"),
+        (["runs"], "Missing command"),
         (["fit", "x.csv", "--panel", "--time", "t"], "Expected no --time with --panel. Got 't'"),
         (["fit", "x.csv", "--resample", "1h"], "Expected no --resample with a long log"),
         (["fit", "x.csv", "--bogus"], "No such option"),
         (["fit", "x.csv", "--kernel", "cubic"], "cubic"),
-        (["reproduce", "fig99"], "reproduction: .*bogunovic-fig3a, .*. Got fig99"),
-        (["reproduce", "bogunovic-fig3a", "--trials", "0"], "value for '--trials'"),
-        (["reproduce", "bogunovic-fig3a", "--trials", "-3"], "value for '--trials'"),
-        (["reproduce"], "Expected the name of a reproduction"),
-        (["data", "intel-lab", "--from", "nothing.gz"], "nothing.gz, which is no file"),
         (["demo", "--rounds", "1"], "rounds"),
         (["nonsense"], "No such command"),
     ],
@@ -282,95 +271,39 @@ def test_a_bad_noise_variance(tvbo, log):
 
 
 @pytest.mark.parametrize(
-    "name", ["bogunovic-fig3a", "bogunovic-fig3cf", "krause-fig2", "krause-fig3"]
+    ("arguments", "moved"),
+    [
+        (["reproduce"], "'python -m experiments', run in"),
+        (["reproduce", "--help"], "'python -m experiments --help', run in"),
+        (
+            ["reproduce", "bogunovic-fig2a", "--trials", "3", "--json", "a b"],
+            "'python -m experiments bogunovic-fig2a --trials 3 --json 'a b'', run in",
+        ),
+        (["data", "intel-lab", "--from", "x"], "'python -m experiments.data intel-lab --from x'"),
+        (["reproduce", "\x1b[31m"], r"\x1b[31m"),
+    ],
 )
-def test_reproduce_without_data_says_so(tvbo, monkeypatch, name):
-    monkeypatch.delenv("TVBO_DATA", raising=False)
-    code, _, err = tvbo("reproduce", name)
-    check_one_line(code, err, "environment variable TVBO_DATA")
+def test_commands_that_moved_say_where(tvbo, arguments, moved):
+    code, out, err = tvbo(*arguments)
+    check_one_line(code, err, re.escape(moved))
+    assert out == ""
 
 
-def test_reproduce_refuses_more_trials_than_sensors(tvbo, data_folder, monkeypatch):
-    monkeypatch.setenv("TVBO_DATA", str(data_folder))
-    code, _, err = tvbo("reproduce", "bogunovic-fig3cf", "--trials", "51")
-    check_one_line(code, err, "trials from 1 to 50, .* Got 51")
-
-
-def test_reproduce_lists_its_names(tvbo):
-    code, out, _ = tvbo("reproduce", "--list")
-    assert code == 0
-    assert "bogunovic-fig3a" in out
-    assert "bogunovic-fig3cf" in out
-
-
-@pytest.fixture
-def made_up(monkeypatch):
-    """An experiment registered by one entry; gives what it was run with."""
-    runs = []
-
-    def run(trials, seed, executor):
-        runs.append((trials, seed))
-        return Reproduction(
-            name="made-up",
-            title="A made-up figure",
-            settings={"trials": trials, "seed": seed},
-            results={"0.01": {"mean_regret": 1.5}, "0.1": {"mean_regret": 2.5}},
-            claims=[Claim("it is made up", True, 1.0, None)],
-            regret={"0.01": torch.ones(3, 4), "0.1": torch.full((3, 4), 2.0)},
-            row_label="ε assumed",
-        )
-
-    def plot(result):
-        regret = torch.stack(list(result.regret.values())).mean(dim=2)
-        return plot_regret_against(torch.tensor([0.01, 0.1]), regret, label="ε assumed").figure
-
-    monkeypatch.setitem(EXPERIMENTS, "made-up", Experiment("Nothing.", run, plot, trials=200))
-    return runs
-
-
-def test_reproduce_runs_prints_and_saves(tvbo, made_up, tmp_path):
-    files = tmp_path / "x.json", tmp_path / "x.png"
-    code, out, _ = tvbo(
-        "reproduce", "made-up", "--seed", "7", "--json", files[0], "--plot", files[1]
-    )
-    assert code == 0
-    assert "ε assumed" in out
-    assert "it is made up" in out
-    assert json.loads(files[0].read_text())["settings"] == {"trials": 200, "seed": 7}
-    assert files[1].read_bytes().startswith(b"\x89PNG")
-    tvbo("reproduce", "made-up", "--trials", "3")
-    assert made_up == [(200, 7), (3, 0)]
-
-
-def test_reproduce_list_tells_the_default_trials(tvbo, made_up):
-    _, out, _ = tvbo("reproduce", "--list")
-    assert re.search(r"made-up\s*│ Nothing\.\s*│ 200", out)
-
-
-def test_demo(tvbo, tmp_path, monkeypatch):
-    monkeypatch.delenv("TVBO_DATA", raising=False)
+def test_demo(tvbo, tmp_path):
     code, out, _ = tvbo(
         "demo", "--out", tmp_path / "demo", "--rounds", "12", "--points", "8", "--functions", "2"
     )
     assert code == 0
     assert "TV-GP-UCB" in out
-    assert "TVBO_DATA is not set" in out
     names = {path.name for path in (tmp_path / "demo").iterdir()}
     assert names == {"tracking.png", "rounds.csv", "fit.json"}
-
-
-def test_data_is_built(tvbo, tmp_path):
-    raw = tmp_path / "data.txt"
-    raw.write_text("2004-03-05 10:00:00 1 1 20.5 40 50 2.7\n")
-    code, _, _ = tvbo("data", "intel-lab", "--from", raw, "--out", tmp_path / "data")
-    assert code == 0
-    assert (tmp_path / "data/intel_lab/temperature.csv.gz").stat().st_size > 0
 
 
 def test_without_a_command_shows_the_help(tvbo):
     code, out, err = tvbo()
     assert (code, err) == (0, "")
-    assert "reproduce" in out
+    assert "fit" in out
+    assert "reproduce" not in out
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 1), ("2", 2)])
@@ -434,34 +367,15 @@ def test_files_are_checked_before_the_work(tvbo, tmp_path, monkeypatch, unworkab
     Path("b.png").symlink_to("a.png")
     if files[1].startswith("/proc") and not Path("/proc").is_dir():
         pytest.skip("there is no folder that nobody can write in")
-    for command in (["fit", "log.csv", "--panel"], ["reproduce", "bogunovic-fig2a"]):
-        code, _, err = tvbo(*command, *files)
-        check_one_line(code, err, message)
+    code, _, err = tvbo("fit", "log.csv", "--panel", *files)
+    check_one_line(code, err, message)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "here"]
-
-
-def test_recorded_data_is_not_written_over(tvbo, tmp_path, monkeypatch, unworkable):
-    data = tmp_path / "intel_lab" / "temperature.csv.gz"
-    data.parent.mkdir()
-    data.write_text("recorded")
-    monkeypatch.setenv("TVBO_DATA", str(tmp_path))
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "fit.json").hardlink_to(data)
-    for command in (
-        ["reproduce", "bogunovic-fig3a", "--json", data],
-        ["demo", "--out", tmp_path / "out"],
-        ["data", "intel-lab", "--from", data, "--out", tmp_path],
-    ):
-        code, _, err = tvbo(*command)
-        check_one_line(code, err, "than those that are read")
-        assert data.read_text() == "recorded"
 
 
 def test_folders_are_made_where_they_can_be(tvbo, tmp_path, unworkable):
     (tmp_path / "file").touch()
-    for command in (["demo"], ["data", "intel-lab", "--from", "data.txt"]):
-        code, _, err = tvbo(*command, "--out", tmp_path / "file" / "a")
-        check_one_line(code, err, "file is no folder")
+    code, _, err = tvbo("demo", "--out", tmp_path / "file" / "a")
+    check_one_line(code, err, "file is no folder")
     check_outputs({"--out": tmp_path / "a" / "b" / "c"}, makes_folders=True)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from experiments.spread import spread
 from tvbo import recipes
 from tvbo.feedback.asynchronous import run_async
 from tvbo.feedback.dask_executor import dask_executor
-from tvbo.reproduce.spread import spread
 
 distributed = pytest.importorskip("distributed")
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tvbo.acquisition import Box
 from tvbo.cli import main
 from tvbo.journal import DamagedJournalWarning, JournalError
 from tvbo.journal.library import full_name
 from tvbo.journal.schema import EVENT_COLUMNS
 from tvbo.journal.state import State, StateError
 from tvbo.optimizers import Optimizer
+from tvbo.search_space import Box
 
 
 def packed(*values):
@@ -331,7 +331,7 @@ def test_a_snapshot_of_other_settings_is_passed_over(forged, make_random, play):
     """All is done again from the start."""
     other = make_random()
     play(other, 12)
-    other.domain = Box(2 * other.domain.bounds)
+    other.search_space = Box(2 * other.search_space.bounds)
     run = forged("UPDATE snapshot SET state = ?", State.of(other).to_bytes())
     whole = make_random()
     play(whole, 20)

@@ -314,9 +314,9 @@ def test_a_replay_of_seconds_shows_its_progress_unasked(recorded, make_random, m
     sample = type(like.search_space).sample
     waits = iter([2.1])
 
-    def slow(domain, generator):
+    def slow(search_space, generator):
         time.sleep(next(waits, 0.0))
-        return sample(domain, generator)
+        return sample(search_space, generator)
 
     monkeypatch.setattr(type(like.search_space), "sample", slow)
     assert Optimizer.open(run, like=like).open_trials

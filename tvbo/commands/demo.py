@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -15,17 +15,13 @@ from rich.table import Table
 from torch import Tensor
 
 from tvbo.acquisition import LogBeta
-from tvbo.commands.experiments import EXPERIMENTS
 from tvbo.commands.files import check_outputs, saving
 from tvbo.commands.report import console, print_drift_fit, working
-from tvbo.commands.reproduce import data_files, run_experiment
 from tvbo.history import History
 from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes
 from tvbo.plotting import plot_tracking, save_figure
 from tvbo.problems import PanelProblem, drifting_gp, unit_grid
-from tvbo.problems.recorded import VARIABLE
-from tvbo.reproduce import mean_and_error
 from tvbo.runner import run
 
 FORGETTING_RATE = 0.03
@@ -33,8 +29,7 @@ LENGTHSCALE = 0.2
 NOISE_VARIANCE = 0.01
 LOG_TIMES = 100
 LOG_PER_TIME = 3
-TEMPERATURE_TRIALS = 2
-FILES = ("tracking.png", "rounds.csv", "fit.json", "temperatures.png", "temperatures.json")
+FILES = ("tracking.png", "rounds.csv", "fit.json")
 ACTION_SEEDS = 1000
 """Added to a function's seed for the actions tried on it: the two must not share random numbers."""
 
@@ -50,10 +45,9 @@ def demo(
 ) -> None:
     """Track the optimum of drifting functions, their drift rate learned from a log first.
 
-    The functions are drawn from the model of Bogunovic et al. (2016) on a 50 x 50 grid. With
-    TVBO_DATA set, the temperatures of the Intel lab follow.
+    The functions are drawn from the model of Bogunovic et al. (2016) on a 50 x 50 grid.
     """
-    check_outputs({name: out / name for name in FILES}, data_files(), makes_folders=True)
+    check_outputs({name: out / name for name in FILES}, makes_folders=True)
     out.mkdir(parents=True, exist_ok=True)
     problem = draw_problem(points, rounds, seed)
     console.print(
@@ -85,10 +79,6 @@ def demo(
         pd.concat(frames).to_csv(file, index=False)
     with saving(out / "fit.json") as file:
         fit.to_json(file)
-    if os.environ.get(VARIABLE):
-        temperatures(out)
-    else:
-        console.print(f"({VARIABLE} is not set: the temperatures of the Intel lab are left out.)")
 
 
 def draw_problem(points: int, rounds: int, seed: int) -> PanelProblem:
@@ -152,21 +142,14 @@ def print_regret(regret: dict[str, Tensor], seconds: dict[str, float]) -> None:
         table.add_column(column, justify="left" if column == "algorithm" else "right")
     for name, rows in regret.items():
         parts = (rows.mean(dim=1), rows[:, -(rounds // 3) :].mean(dim=1))
-        cells = (_with_error(*mean_and_error(part)) for part in parts)
+        cells = (_with_error(part) for part in parts)
         table.add_row(name, *cells, f"{seconds[name]:.4f}")
     console.print(table)
 
 
-def _with_error(mean: float, error: float | None) -> str:
-    return f"{mean:.3f}" if error is None else f"{mean:.3f} ± {error:.3f}"
-
-
-def temperatures(out: Path) -> None:
-    """The recorded data: figure 3(a) of the paper in a short form."""
-    run_experiment(
-        EXPERIMENTS["bogunovic-fig3a"],
-        trials=TEMPERATURE_TRIALS,
-        seed=0,
-        json=out / "temperatures.json",
-        plot=out / "temperatures.png",
-    )
+def _with_error(samples: Tensor) -> str:
+    """Mean of one figure per function, and its standard error where there are several."""
+    mean, n = samples.mean().item(), len(samples)
+    if n == 1:
+        return f"{mean:.3f}"
+    return f"{mean:.3f} ± {samples.std().item() / math.sqrt(n):.3f}"

@@ -1,4 +1,4 @@
-"""Objectives that drift: drawn, synthetic and recorded."""
+"""Objectives that drift: drawn, synthetic, and panels of one's own."""
 
 from tvbo.problems.base import DriftingProblem
 from tvbo.problems.contextual_panel import (
@@ -13,7 +13,6 @@ from tvbo.problems.drifting_gp import (
     unit_grid,
 )
 from tvbo.problems.empirical import EmpiricalPanel
-from tvbo.problems.hyperparameter_tuning import LogisticRegressionTuning
 from tvbo.problems.moving_peak import MovingPeak
 from tvbo.problems.panel import PanelProblem
 from tvbo.problems.pd_control import PDControl
@@ -26,7 +25,6 @@ __all__ = [
     "DriftingProblem",
     "EmpiricalPanel",
     "ExampleFunction",
-    "LogisticRegressionTuning",
     "MovingPeak",
     "PDControl",
     "PanelProblem",

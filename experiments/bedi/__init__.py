@@ -1,0 +1,1 @@
+"""Tables 2 to 4 of Bedi et al.: compressed GP bandits."""

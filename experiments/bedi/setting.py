@@ -1,0 +1,245 @@
+"""What Tables 2, 3 and 4 of Bedi et al. share: the algorithms, their clocks, and the claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import cache, partial
+
+import torch
+from gpytorch.kernels import Kernel, RBFKernel
+from torch import Generator, Tensor
+
+from experiments.spread import spread
+from tvbo.acquisition import MPI, UCB, Acquisition, ConstantBeta, FiniteBeta, LogEI
+from tvbo.history import History
+from tvbo.optimizers import (
+    GPOptimizer,
+    GPSurrogate,
+    IncrementalSurrogate,
+    Optimizer,
+    Surrogate,
+)
+from tvbo.optimizers.recipes import bkb
+from tvbo.problems.base import DriftingProblem
+from tvbo.problems.drifting_gp import unit_grid
+from tvbo.problems.static_functions import ExampleFunction
+from tvbo.retention import EntropyThreshold, Retention
+from tvbo.runner import run
+from tvbo.search_space import FiniteSpace, InputLayout
+from tvbo.theory import compression_budget
+
+NOISE_VARIANCE = 0.001
+DELTA = 0.9
+PAPER_BUDGET = 1e-4
+DENSE, REFACTORED = "dense", "dense, new factor each round"
+COMPRESSED, PAPERS = "compressed", "compressed, ε = 1e-4"
+GROWING = "UCB, growing β"
+"""UCB with the width of each round, where the others have that of the last."""
+
+
+def exponent(dim: int) -> float:
+    """α = 3/(4p), inside the (0, 1/p) of the theorems and nearer to its dense end."""
+    return 3 / (4 * dim)
+
+
+def unit_kernel() -> Kernel:
+    """Squared exponential, length-scale 1, variance 1."""
+    kernel = RBFKernel().to(torch.float64)
+    kernel.lengthscale = torch.ones(1, dtype=torch.float64)
+    return kernel
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One of the three experiments.
+
+    Args:
+        problem: Makes the problem from ``generator``, that of its noise.
+        choices: ``n x p``, the actions.
+        horizon: T, in rounds.
+        paper_seconds: The paper's clock times by acquisition: dense, compressed, BKB.
+        unit: Of the paper's clock times.
+    """
+
+    problem: Callable[..., DriftingProblem]
+    choices: Tensor
+    horizon: int
+    paper_seconds: dict[str, tuple[float, float, float]]
+    unit: str
+
+    @property
+    def dim(self) -> int:
+        """Dimension ``p`` of the actions."""
+        return self.choices.shape[-1]
+
+    @property
+    def budget(self) -> float:
+        """ε in nats."""
+        return compression_budget(horizon=self.horizon, alpha=exponent(self.dim), dim=self.dim)
+
+    def acquisitions(self) -> dict[str, Acquisition]:
+        """The paper's three rules, and UCB with a width that grows.
+
+        The width of a confidence band may be that of the last round in every round: the regret
+        bound has it in any case. While the width grows, so does the set of actions worth trying.
+        """
+        beta = FiniteBeta(len(self.choices), DELTA)
+        return {
+            "UCB": UCB(ConstantBeta(beta(self.horizon))),
+            "EI": LogEI(),
+            "MPI": MPI(),
+            GROWING: UCB(beta),
+        }
+
+    def optimizer(self, method: str, acquisition: Acquisition, generator: Generator) -> Optimizer:
+        """A loop on the finite set.
+
+        The dense and the compressed model both take in an outcome by a new row of their factor.
+        """
+        if method == "BKB":
+            return bkb(
+                choices=self.choices,
+                acquisition=acquisition,
+                covar_module=unit_kernel(),
+                noise_variance=NOISE_VARIANCE,
+                generator=generator,
+            )
+        search_space = FiniteSpace(self.choices, chunk=len(self.choices))
+        surrogate: Surrogate = GPSurrogate(
+            InputLayout(self.dim),
+            search_space.bounds,
+            covar_module=unit_kernel(),
+            forgetting_rate=0.0,
+            noise_variance=NOISE_VARIANCE,
+        )
+        if method == REFACTORED:
+            search_space = FiniteSpace(self.choices)
+        else:
+            surrogate = IncrementalSurrogate(surrogate)
+        budgets = {COMPRESSED: self.budget, PAPERS: PAPER_BUDGET}
+        retention: Retention | None = None
+        if method in budgets:
+            retention = EntropyThreshold(budgets[method])
+        return GPOptimizer(search_space, surrogate, acquisition, retention, generator=generator)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What the trials of one algorithm gave, each ``trials x T``.
+
+    Args:
+        regret: By round.
+        model_order: Number of points behind each choice.
+        seconds: Clock time of each round, choosing, learning and evaluating.
+        evaluated: Whether the action was evaluated.
+    """
+
+    regret: Tensor
+    model_order: Tensor
+    seconds: Tensor
+    evaluated: Tensor
+
+    @classmethod
+    def of(cls, histories: list[History]) -> Curves:
+        """From runs."""
+        return cls(
+            regret=torch.stack([h.regret for h in histories]),
+            model_order=torch.stack([h.model_size for h in histories]).to(torch.float64),
+            seconds=torch.stack([h.seconds + h.evaluation_seconds for h in histories]),
+            evaluated=torch.stack([h.evaluated for h in histories]).to(torch.float64),
+        )
+
+
+def play(
+    setting: Setting,
+    trials: dict[str, int],
+    seed: int,
+    progress: bool,
+    label: str,
+    executor: Executor | None = None,
+) -> dict[str, Curves]:
+    """Every acquisition with every method, in turns, so that a busy machine is busy for all.
+
+    Clock times are those of the process that a run was in: with several of them on one machine
+    they tell of one another.
+
+    Args:
+        setting: The experiment.
+        trials: Number of trials by method.
+        seed: Trials use the seeds ``seed, seed + 1, ...``, the same for all.
+        progress: Show a progress bar.
+        label: What the bar says.
+        executor: Does the runs; None does them here.
+
+    Returns:
+        By ``"acquisition, method"``.
+
+    Raises:
+        ValueError: if the horizon is below 2, which has no last half.
+    """
+    if setting.horizon < 2:
+        raise ValueError(f"Expected horizon >= 2 rounds. Got {setting.horizon}.")
+    jobs = [
+        (seed + trial, name, method)
+        for trial in range(max(trials.values()))
+        for name in setting.acquisitions()
+        for method, number in trials.items()
+        if trial < number
+        and (name != GROWING or (trial < trials[PAPERS] and method in (DENSE, COMPRESSED)))
+    ]
+    histories: dict[str, list[History]] = {}
+    played = spread(partial(_play_job, setting), jobs, executor, label, progress)
+    for (_, name, method), history in zip(jobs, played, strict=True):
+        histories.setdefault(f"{name}, {method}", []).append(history)
+    return {name: Curves.of(runs) for name, runs in histories.items()}
+
+
+def _play_job(setting: Setting, job: tuple[int, str, str]) -> History:
+    seed, name, method = job
+    _warm_up(method)
+    return _play_once(setting, setting.acquisitions()[name], method, seed)
+
+
+@cache
+def _warm_up(method: str) -> None:
+    """Untimed: whoever comes first in a process would pay for what is only done once."""
+    choices = unit_grid(8, dim=1)
+    setting = Setting(partial(ExampleFunction, choices), choices, 2, {}, "")
+    _play_once(setting, LogEI(), method, seed=0)
+
+
+def _play_once(setting: Setting, acquisition: Acquisition, method: str, seed: int) -> History:
+    generator = torch.Generator().manual_seed(seed)
+    problem = setting.problem(generator=torch.Generator().manual_seed(seed + 10_000))
+    optimizer = setting.optimizer(method, acquisition, generator)
+    first = torch.randperm(len(setting.choices), generator=generator)[: 2**setting.dim]
+    for x in setting.choices[first]:
+        trial = optimizer.attach(x, t=0.0)
+        optimizer.tell(trial, problem(problem.layout.rows(trial.X, 0.0)))
+    return run(problem, optimizer, horizon=setting.horizon, progress=False)
+
+
+def growth(model_order: Tensor) -> Tensor:
+    """By how many points the model grew in the last half of the rounds, ``trials``."""
+    return model_order[:, -1] - model_order[:, model_order.shape[1] // 2 - 1]
+
+
+def excess(compressed: Tensor, dense: Tensor) -> tuple[float, float | None]:
+    """Mean regret over that of the dense model less 1, of means over trials; its standard error.
+
+    Args:
+        compressed: ``trials x T``.
+        dense: ``trials x T``, of the same seeds.
+
+    Returns:
+        The share, and its standard error by the delta method; None for a single trial.
+    """
+    one, two = compressed.mean(dim=1), dense.mean(dim=1)
+    ratio = one.mean() / two.mean()
+    if len(one) == 1:
+        return (ratio - 1).item(), None
+    error = (one - ratio * two).std() / two.mean() / math.sqrt(len(one))
+    return (ratio - 1).item(), error.item()

@@ -1,0 +1,5 @@
+"""``python -m experiments.data``."""
+
+from experiments.data.command import main
+
+main()

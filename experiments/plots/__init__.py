@@ -1,0 +1,1 @@
+"""Pictures of the figures, one module for each paper."""

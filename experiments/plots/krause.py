@@ -1,0 +1,93 @@
+"""Figures 2 and 3 of Krause, Ong (2011): average regret, and the largest gap of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from experiments.claims import Reproduction
+from experiments.krause.fig2_claims import worst_gap
+from tvbo.plotting import plot_regret_panels
+from tvbo.plotting.figure import new_figure
+from tvbo.plotting.regret import draw_means, plot_average_regret, start_axes
+
+
+def plot_molecules(result: Reproduction) -> Figure:
+    """Average regret over the molecules, and the largest gap of any of them."""
+    names = [name.removeprefix("HLA-") for name in result.settings["molecules"]]
+    panels: dict[str, dict[str, Tensor]] = {}
+    for name, rows in result.regret.items():
+        algorithm, _, once = name.partition(", ")
+        panels.setdefault(once or "peptides may be tried again", {})[algorithm] = rows
+    gaps = {
+        title: {name: worst_gap(rows) for name, rows in panel.items()}
+        for title, panel in panels.items()
+    }
+    return plot_tasks(panels, gaps, names, unit="log10 of affinity")
+
+
+def plot_sensors(result: Reproduction) -> Figure:
+    """Average regret of every algorithm: of the warmest reading of a step, and of their average."""
+    measures = ("maximum of the readings", "average of the readings")
+    panels = {
+        measure: {name: rows[:, i] for name, rows in result.regret.items()}
+        for i, measure in enumerate(measures)
+    }
+    return plot_regret_panels(
+        panels, unit="°C", time_label="step (5 minutes each)", panel_height=4.5
+    )
+
+
+def plot_tasks(
+    panels: Mapping[str, Mapping[str, Tensor]],
+    gaps: Mapping[str, Mapping[str, Tensor]],
+    tasks: list[str],
+    unit: str = "",
+) -> Figure:
+    """Tasks one after another: (a) average regret, (b) the largest gap of any task.
+
+    The gap of a task is the best reward there minus the best found in its first ``t`` trials.
+
+    Args:
+        panels: By what was allowed, one pair of pictures each; in it, by algorithm,
+            ``trials x tasks x T``.
+        gaps: The same, ``trials x T``, what is drawn for (b).
+        tasks: Their names, in order.
+        unit: Unit of the reward.
+    """
+    figure = new_figure(9.5, 0.6 + 3.6 * len(panels))
+    axes = figure.subplots(len(panels), 2, squeeze=False)
+    for (title, regret), (left, right) in zip(panels.items(), axes, strict=True):
+        _draw_average_regret(left, regret, tasks, unit)
+        draw_means(right, gaps[title])
+        start_axes(right)
+        right.set_xlabel("trial of each task")
+        right.set_ylabel(f"largest gap ({unit})" if unit else "largest gap")
+        left.set_title(f"(a) {title}", fontsize=10)
+        right.set_title(f"(b) {title}", fontsize=10)
+        left.get_legend().remove()
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, ncols=4, loc="outside lower center")
+    return figure
+
+
+def _draw_average_regret(
+    ax: Axes, regret: Mapping[str, Tensor], tasks: list[str], unit: str
+) -> None:
+    horizon = next(iter(regret.values())).shape[-1]
+    flat = {name: rows.flatten(-2) for name, rows in regret.items()}
+    plot_average_regret(flat, ax, unit, "trial")
+    for place, name in enumerate(tasks):
+        if place:
+            ax.axvline(place * horizon + 0.5, color="black", linewidth=0.5, linestyle=":")
+        ax.annotate(
+            name,
+            ((place + 0.5) * horizon, 0.01),
+            xycoords=ax.get_xaxis_transform(),
+            ha="center",
+            va="bottom",
+            fontsize=7,
+        )

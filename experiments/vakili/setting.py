@@ -1,0 +1,234 @@
+"""What Figures 2 to 5 of Vakili et al. (2023) share: functions, delays, algorithms, runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import product
+
+import torch
+from gpytorch.kernels import Kernel, RBFKernel
+from torch import Generator, Tensor
+
+from experiments.spread import spread
+from tvbo.acquisition import BetaSchedule, ConstantBeta, LogBeta
+from tvbo.feedback import IgnorePending
+from tvbo.feedback.delays import PoissonDelay
+from tvbo.optimizers import Optimizer
+from tvbo.optimizers.recipes.delayed import gp_bucb, gp_ts_sdf, gp_ucb_sdf
+from tvbo.optimizers.recipes.drifting import gp_ucb
+from tvbo.optimizers.recipes.pure_exploration import bpe, bpe_delay
+from tvbo.problems import unit_grid
+from tvbo.problems.rkhs import RKHSFunction
+from tvbo.runner import run
+from tvbo.theory.confidence import FiniteSetWidth
+from tvbo.theory.delays import SubExponentialDelay, SubExponentialTail
+
+LENGTHSCALES = {"f1": 0.8, "f2": 1.0}
+FUNCTION_SEEDS = {"f1": 1, "f2": 2}
+NOISE_VARIANCE = 0.02**2
+RATES = (0, 25, 50)
+XI, B, DELTA = 9.0, 1.0, 0.01
+MULTIPLIER = 6.0
+"""Of the standard deviation, in the bounds of BPE and BPE-Delay: the authors' β. No theorem holds
+with it; :data:`THEOREM` has the widths of one."""
+
+BETAS = {"6 σ": ConstantBeta(MULTIPLIER**2), "β = 0.8 log 4t": LogBeta(c1=0.8, c2=4.0)}
+"""Of the upper confidence bounds: bounds as wide as BPE's, and the usual narrower schedule."""
+
+NOISE_SEED, DELAY_SEED, OPTIMIZER_SEED = 1_000_000, 2_000_000, 3_000_000
+"""Added to the seed of a run: with one seed for all, noise would tell of the delay."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Size of the experiments.
+
+    Args:
+        points: Grid points per side of ``[-5, 5]^2``.
+        horizon: T, in rounds.
+        num_centers: Points at which a Gaussian process is drawn and interpolated.
+    """
+
+    points: int = 50
+    horizon: int = 1000
+    num_centers: int = 100
+
+
+@dataclass(frozen=True)
+class Task:
+    """What an algorithm is made for.
+
+    Args:
+        problem: The function, with its kernel.
+        rate: λ of its delays.
+        horizon: T.
+        generator: Of the algorithm.
+    """
+
+    problem: RKHSFunction
+    rate: float
+    horizon: int
+    generator: Generator
+
+    @property
+    def model(self) -> dict:
+        """What all recipes take: the true kernel and the true noise."""
+        return {
+            "choices": self.problem.choices,
+            "covar_module": self.problem.covar_module,
+            "noise_variance": NOISE_VARIANCE,
+            "generator": self.generator,
+        }
+
+
+def _bpe(task: Task) -> Optimizer:
+    return bpe(**task.model, horizon=task.horizon, delta=DELTA, width=MULTIPLIER)
+
+
+def _bpe_delay(task: Task) -> Optimizer:
+    delay = SubExponentialDelay(task.rate, XI, B)
+    return bpe_delay(**task.model, horizon=task.horizon, delta=DELTA, delay=delay, width=MULTIPLIER)
+
+
+def _theorem(task: Task) -> Optimizer:
+    """All that Theorem 6.1 asks for: its widths, and a wait that bounds every delay."""
+    delay = SubExponentialTail(SubExponentialDelay(task.rate, XI, B))
+    width = FiniteSetWidth(task.problem.norm, noise_sd=NOISE_VARIANCE**0.5)
+    return bpe_delay(**task.model, horizon=task.horizon, delta=DELTA, delay=delay, width=width)
+
+
+def _gp_ucb_sdf(task: Task, beta: BetaSchedule) -> Optimizer:
+    return gp_ucb_sdf(**task.model, minimum=task.problem.minimum, beta=beta)
+
+
+def _gp_ts_sdf(task: Task) -> Optimizer:
+    return gp_ts_sdf(**task.model, minimum=task.problem.minimum)
+
+
+def _gp_bucb(task: Task, beta: BetaSchedule) -> Optimizer:
+    return gp_bucb(**task.model, beta=beta)
+
+
+def _ignoring(task: Task, beta: BetaSchedule) -> Optimizer:
+    return gp_ucb(**task.model, beta=beta, pending=IgnorePending())
+
+
+def by_width(name: str) -> tuple[str, ...]:
+    """The players of one algorithm, one for each of the two widths."""
+    return tuple(f"{name}, {beta}" for beta in BETAS)
+
+
+def _of_each_width(
+    names: Sequence[str], make: Callable[[Task, BetaSchedule], Optimizer]
+) -> dict[str, Callable[[Task], Optimizer]]:
+    pairs = zip(names, BETAS.values(), strict=True)
+    return {name: partial(make, beta=beta) for name, beta in pairs}
+
+
+BPE, BPE_DELAY, GP_TS_SDF = "BPE", "BPE-Delay", "GP-TS-SDF"
+THEOREM = "BPE-Delay, Theorem 6.1"
+GP_UCB_SDF = by_width("GP-UCB-SDF")
+GP_BUCB = by_width("GP-BUCB")
+IGNORING = by_width("GP-UCB, pending ignored")
+PLAYERS: dict[str, Callable[[Task], Optimizer]] = {
+    BPE_DELAY: _bpe_delay,
+    THEOREM: _theorem,
+    BPE: _bpe,
+}
+PLAYERS |= _of_each_width(GP_UCB_SDF, _gp_ucb_sdf)
+PLAYERS[GP_TS_SDF] = _gp_ts_sdf
+PLAYERS |= _of_each_width(GP_BUCB, _gp_bucb)
+PLAYERS |= _of_each_width(IGNORING, _ignoring)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run.
+
+    Args:
+        setting: Its size.
+        function: f1 or f2.
+        rate: λ of the delays.
+        player: Name of the algorithm.
+        seed: Of noise and delays, the same for all algorithms, and of the algorithm.
+    """
+
+    setting: Setting
+    function: str
+    rate: float
+    player: str
+    seed: int
+
+
+def play(job: Job) -> Tensor:
+    """Regret of one run by round, ``T``."""
+    horizon = job.setting.horizon
+    problem = function(job.setting, job.function, _generator(NOISE_SEED + job.seed))
+    delay = PoissonDelay(job.rate, generator=_generator(DELAY_SEED + job.seed))
+    task = Task(problem, job.rate, horizon, _generator(OPTIMIZER_SEED + job.seed))
+    optimizer = PLAYERS[job.player](task)
+    return run(problem, optimizer, horizon=horizon, delay=delay, progress=False).regret
+
+
+def regret(
+    setting: Setting,
+    players: Sequence[str],
+    rates: Sequence[float],
+    trials: int,
+    seed: int,
+    label: str,
+    progress: bool,
+    executor: Executor | None,
+) -> dict[str, Tensor]:
+    """Regret by round of several algorithms, on both functions, ``trials x T`` by :func:`row`.
+
+    Raises:
+        ValueError: if ``trials`` is not positive.
+    """
+    if trials < 1:
+        raise ValueError(f"Expected trials >= 1. Got {trials}.")
+    kinds = list(product(LENGTHSCALES, rates, players))
+    jobs = [Job(setting, *kind, seed + i) for kind in kinds for i in range(trials)]
+    runs = iter(spread(play, jobs, executor, label, progress))
+    return {row(*kind): torch.stack([next(runs) for _ in range(trials)]) for kind in kinds}
+
+
+def row(function: str, rate: float, player: str) -> str:
+    """Name of the runs of one algorithm on one function with delays of one rate."""
+    return f"{function}, λ = {rate}, {player}"
+
+
+def function(setting: Setting, name: str, generator: Generator) -> RKHSFunction:
+    """f1 or f2, with its noise from the generator; all runs meet the same function."""
+    drawn = _drawn(setting, name)
+    return RKHSFunction(
+        drawn.choices,
+        drawn.centers,
+        drawn.weights,
+        drawn.covar_module,
+        noise_variance=NOISE_VARIANCE,
+        generator=generator,
+    )
+
+
+@lru_cache(maxsize=len(LENGTHSCALES))
+def _drawn(setting: Setting, name: str) -> RKHSFunction:
+    return RKHSFunction.draw(
+        10 * unit_grid(setting.points) - 5,
+        _kernel(LENGTHSCALES[name]),
+        num_centers=setting.num_centers,
+        generator=_generator(FUNCTION_SEEDS[name]),
+    )
+
+
+def _kernel(lengthscale: float) -> Kernel:
+    kernel = RBFKernel().double()
+    kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
+    return kernel
+
+
+def _generator(seed: int) -> Generator:
+    return torch.Generator().manual_seed(seed)
