@@ -212,6 +212,21 @@ def test_refit_means_the_same_everywhere(name):
         assert built_anew.surrogate is dense(built_anew)
 
 
+@GP
+def test_a_loop_of_other_parts(name):
+    """Ten rounds, each outcome told two rounds late."""
+    options = {"acquisition": LogEI(), "retention": SizeLimit(4), "refit": RefitEvery(5)}
+    optimizer, trials = made(name, **options), []
+    context = None if optimizer.contexts is None else CONTEXTS["contexts"][1]
+    for t in range(10):
+        trials.append(optimizer.ask(t=float(t), context=context))
+        if t >= 2 and not trials[-3].skipped:
+            optimizer.tell(trials[-3], trials[-3].X.sin().item())
+    optimizer.ask(t=10.0, context=context)
+    assert 1 <= len(optimizer.observations) <= 4
+    assert all((trial.X == CHOICES).any() for trial in trials)
+
+
 def test_types_of_optimizers():
     assert type(made("bkb")) is BKB
     assert type(recipes.separate(**WITH_GP["separate"])) is SeparateContexts

@@ -196,8 +196,12 @@ def build(
     rule: Callable[[float | BetaSchedule | None], Acquisition] = ucb,
     admission: Retention | None = None,
     context_space: ContextSpace | None = None,
-    fitter: Callable[[SearchSpace, float | None, ContextualGPOptions], GPSurrogate] = action_fitter,
-    state: Callable[[GPSurrogate, SearchSpace, ContextSpace | None], Surrogate] = posterior_state,
+    make_fitter: Callable[
+        [SearchSpace, float | None, ContextualGPOptions], GPSurrogate
+    ] = action_fitter,
+    make_state: Callable[
+        [GPSurrogate, SearchSpace, ContextSpace | None], Surrogate
+    ] = posterior_state,
     **options: Unpack[ContextualGPOptions],
 ) -> OptimizerT:
     """Build an optimizer with a Gaussian process from the parts of a recipe and its options.
@@ -208,8 +212,8 @@ def build(
         rule: The recipe's own acquisition, from β; None is its default β.
         admission: The recipe's own rule for which outcomes are admitted; it follows ``retention``.
         context_space: Contexts to expect, from :func:`context_space_of`. None: there are none.
-        fitter: Makes what fits the hyperparameters, from the search space, ε and the options.
-        state: Makes the form in which the posterior is kept, from the fitter and both spaces.
+        make_fitter: Makes what fits the hyperparameters, from the search space, ε and the options.
+        make_state: Makes the form in which the posterior is kept, from the fitter and both spaces.
         options: Options of the recipe.
 
     Raises:
@@ -224,14 +228,14 @@ def build(
             "Expected either acquisition or beta, which is that of the recipe's own. Got both."
         )
     search_space = make_search_space(options.get("bounds"), options.get("choices"))
-    fits = fitter(search_space, forgetting_rate, options)
-    surrogate = state(fits, search_space, context_space)
-    if surrogate is not fits and isinstance(search_space, FiniteSpace):
+    fitter = make_fitter(search_space, forgetting_rate, options)
+    surrogate = make_state(fitter, search_space, context_space)
+    if surrogate is not fitter and isinstance(search_space, FiniteSpace):
         # Such a posterior evaluates all candidates together.
         search_space = FiniteSpace(search_space.choices, chunk=len(search_space.choices))
     retention = options.get("retention")
-    if retention is None and fits.forgetting_rate and isinstance(fits.refit, RefitNever):
-        retention = StaleCutoff(fits.forgetting_rate, TOL)
+    if retention is None and fitter.forgetting_rate and isinstance(fitter.refit, RefitNever):
+        retention = StaleCutoff(fitter.forgetting_rate, TOL)
     if admission is not None:
         retention = admission if retention is None else retention & admission
     return optimizer(
@@ -240,10 +244,10 @@ def build(
         acquisition,
         retention=retention,
         pending=options.get("pending"),
-        layout=fits.layout,
+        layout=fitter.layout,
         generator=options.get("generator"),
         contexts=context_space,
-        initial=fits.num_initial(),
+        initial=fitter.num_initial(),
     )
 
 

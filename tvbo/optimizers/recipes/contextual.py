@@ -63,7 +63,7 @@ def tv_cgp_ucb(
         GPOptimizer,
         forgetting_rate=forgetting_rate,
         context_space=contexts,
-        fitter=partial(_joint_fitter, contexts),
+        make_fitter=partial(_joint_fitter, contexts),
         **options,
     )
 

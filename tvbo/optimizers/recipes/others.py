@@ -119,7 +119,7 @@ def bkb(
         BKB,
         forgetting_rate=forgetting_rate,
         rule=lambda beta: width if beta is None else ucb(beta),
-        state=lambda fitter, *_: NystromSurrogate(fitter, qbar),
+        make_state=lambda fitter, *_: NystromSurrogate(fitter, qbar),
         **options,
     )
 
