@@ -3,6 +3,7 @@
 import shutil
 import sys
 from importlib.metadata import version as installed_version
+from inspect import signature, unwrap
 from pathlib import Path
 
 # For experiments/, which is not installed.
@@ -46,6 +47,18 @@ def copy_tutorials() -> None:
         shutil.copy2(path, docs / "tutorials" / name)
 
 
+def show_options_as_written() -> None:
+    """Let recipes end in ``**options``, which their docstrings link to the TypedDict.
+
+    Python shows the options one by one; Sphinx looks for the default of each in the source.
+    """
+    from tvbo import recipes
+
+    for name in recipes.__all__:
+        recipe = getattr(recipes, name)
+        recipe.__signature__ = signature(unwrap(recipe))
+
+
 def hide_colons(app, what, name, obj, options, lines):
     """Napoleon takes the words before a colon for the type of a property: hide it there."""
     if what == "property":
@@ -64,3 +77,4 @@ def setup(app):
 
 
 copy_tutorials()
+show_options_as_written()

@@ -24,7 +24,7 @@ from experiments.bedi.setting import (
     unit_kernel,
 )
 from experiments.claims import Claim, Reproduction, mean_and_error
-from tvbo.optimizers.recipes.bkb import QBAR
+from tvbo.optimizers.recipes.others import QBAR
 from tvbo.search_space import FiniteSpace
 from tvbo.theory import information_model_order_bound, model_order_bound
 

@@ -17,9 +17,7 @@ from tvbo.acquisition import BetaSchedule, ConstantBeta, LogBeta
 from tvbo.feedback import IgnorePending
 from tvbo.feedback.delays import PoissonDelay
 from tvbo.optimizers import Optimizer
-from tvbo.optimizers.recipes.delayed import gp_bucb, gp_ts_sdf, gp_ucb_sdf
-from tvbo.optimizers.recipes.drifting import gp_ucb
-from tvbo.optimizers.recipes.pure_exploration import bpe, bpe_delay
+from tvbo.optimizers.recipes import bpe, bpe_delay, gp_bucb, gp_ts_sdf, gp_ucb, gp_ucb_sdf
 from tvbo.problems import unit_grid
 from tvbo.problems.rkhs import RKHSFunction
 from tvbo.runner import run

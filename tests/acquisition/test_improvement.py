@@ -21,7 +21,7 @@ from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
 from tvbo.models import TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.optimizers import GPOptimizer, GPSurrogate
-from tvbo.optimizers.recipes.assembly import gp_optimizer
+from tvbo.optimizers.builder import posterior_state
 from tvbo.problems import PanelProblem, unit_grid
 from tvbo.runner import run
 from tvbo.search_space import AskContext, Box, FiniteSpace, InputLayout
@@ -232,9 +232,8 @@ def loop(search_space, rule, online=True):
         forgetting_rate=0.0,
         noise_variance=1e-4,
     )
-    if online:
-        return gp_optimizer(search_space, surrogate, rule, None, None)
-    return GPOptimizer(search_space, surrogate, rule)
+    state = posterior_state(surrogate, search_space, None) if online else surrogate
+    return GPOptimizer(search_space, state, rule)
 
 
 def found_by(optimizer, function, rounds=12):

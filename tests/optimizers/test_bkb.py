@@ -19,7 +19,7 @@ from tvbo.models.nystrom_gp import NystromGP
 from tvbo.observations import Observations
 from tvbo.optimizers import GPSurrogate, RefitEvery, RefitNever
 from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
-from tvbo.optimizers.recipes.bkb import bkb
+from tvbo.optimizers.recipes import bkb
 from tvbo.retention import EntropyThreshold, Reset, SizeLimit, SlidingWindow
 from tvbo.search_space import InputLayout
 

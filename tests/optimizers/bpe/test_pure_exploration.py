@@ -4,7 +4,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 
 from tvbo.optimizers.bpe import EstimatedDelay
-from tvbo.optimizers.recipes.pure_exploration import bpe, bpe_delay
+from tvbo.optimizers.recipes import bpe, bpe_delay
 from tvbo.theory import FiniteSetWidth, FixedWidth, PriorDrawWidth, SubExponentialDelay
 
 PAPER = SubExponentialDelay(mean=50, xi=9, b=1)

@@ -1,14 +1,9 @@
-"""The algorithms of the papers, each a choice of parts."""
+"""Recipes: the algorithms of the papers, each a preset of the options of the builder."""
 
-from tvbo.optimizers.recipes.baselines import random_search, rexp3
-from tvbo.optimizers.recipes.bkb import bkb
-from tvbo.optimizers.recipes.compressed import compressed_gp
-from tvbo.optimizers.recipes.contextual import cgp_ucb, linear_ucb, tv_cgp_ucb
-from tvbo.optimizers.recipes.delayed import gp_bucb, gp_ts_sdf, gp_ucb_sdf
+from tvbo.optimizers.recipes.contextual import cgp_ucb, linear_ucb, merged, separate, tv_cgp_ucb
+from tvbo.optimizers.recipes.delayed import bpe, bpe_delay, gp_bucb, gp_ts_sdf, gp_ucb_sdf
 from tvbo.optimizers.recipes.drifting import gp_ucb, r_gp_ucb, tv_gp_ucb
-from tvbo.optimizers.recipes.pure_exploration import bpe, bpe_delay
-from tvbo.optimizers.recipes.thompson import gp_ts
-from tvbo.optimizers.recipes.without_context import merged, separate
+from tvbo.optimizers.recipes.others import bkb, compressed_gp, gp_ts, random_search, rexp3
 
 __all__ = [
     "bkb",

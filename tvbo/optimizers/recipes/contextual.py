@@ -1,83 +1,56 @@
-"""Algorithms that use the context (Krause, Ong, 2011)."""
+"""Algorithms that use the context, and two that do not share across it (Krause, Ong, 2011)."""
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Unpack
+
 import torch
 from gpytorch.kernels import Kernel, LinearKernel
-from gpytorch.likelihoods import Likelihood
-from gpytorch.means import Mean
-from torch import Generator, Tensor
+from torch import Tensor
 
-from tvbo.acquisition import UCB, BetaSchedule, LogBeta
-from tvbo.acquisition.beta import as_beta_schedule
-from tvbo.feedback.pending import Pending
-from tvbo.kernels import IdentityKernel, Structure
+from tvbo.acquisition import LogBeta
+from tvbo.kernels import IdentityKernel
+from tvbo.optimizers.builder import (
+    ContextOptions,
+    ContextualGPOptions,
+    GPOptions,
+    build,
+    context_space_of,
+)
 from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
 from tvbo.optimizers.gp_optimizer import GPOptimizer
-from tvbo.optimizers.recipes.assembly import gp_optimizer
-from tvbo.optimizers.refit import Refit
+from tvbo.optimizers.recipes.drifting import tv_gp_ucb
+from tvbo.optimizers.recipes.recipe import recipe
+from tvbo.optimizers.separate import SeparateContexts
 from tvbo.optimizers.surrogate import GPSurrogate
-from tvbo.retention import Retention
-from tvbo.search_space import Bounds, InputLayout, make_context_space, make_search_space
+from tvbo.search_space import (
+    Bounds,
+    ContextList,
+    ContextSpace,
+    FiniteSpace,
+    InputLayout,
+    SearchSpace,
+    make_context_space,
+    make_search_space,
+)
 
 
+@recipe()
 def tv_cgp_ucb(
-    *,
-    bounds: Bounds | None = None,
-    choices: Tensor | None = None,
-    context_bounds: Bounds | None = None,
-    contexts: Tensor | None = None,
-    structure: Structure = "product",
-    action_kernel: Kernel | None = None,
-    context_kernel: Kernel | None = None,
-    covar_module: Kernel | None = None,
-    forgetting_rate: float | None = None,
-    noise_variance: float | None = None,
-    mean_module: Mean | None = None,
-    likelihood: Likelihood | None = None,
-    beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
-    retention: Retention | None = None,
-    pending: Pending | None = None,
-    refit: Refit | None = None,
-    generator: Generator | None = None,
+    *, forgetting_rate: float | None = None, **options: Unpack[ContextualGPOptions]
 ) -> GPOptimizer:
-    """CGP-UCB whose data is forgotten smoothly: context and drift in one model.
+    """Build CGP-UCB whose data are forgotten smoothly: context and drift in one model.
 
     The rule (2) of Krause, Ong (2011), on the posterior (7)-(8) of Bogunovic et al. (2016) with a
     :class:`tvbo.kernels.ContextActionKernel` for their ``k``. Neither paper has the two together.
-    The model is a :class:`tvbo.models.ContextualGP`; where hyperparameters are not learned in every
-    round, its posterior is kept up to date by a :class:`tvbo.models.StreamingGP` over all
-    pairs of a finite action and a listed context, up to 5,000 pairs, and by a
-    :class:`tvbo.models.IncrementalGP` otherwise.
+    The schedules for ``beta`` of Theorem 1 are :class:`tvbo.acquisition.FiniteBeta`,
+    :class:`tvbo.acquisition.CompactBeta` and :class:`tvbo.acquisition.RKHSBeta`.
 
     Args:
-        bounds: ``2 x d`` tensor, or ``d`` pairs (lower, upper), for a box of actions; or
-        choices: ``n x d`` for a finite set of actions.
-        context_bounds: ``2 x c`` tensor, or ``c`` pairs: the range of contexts to expect; or
-        contexts: ``m x c``, the list of them.
-        structure: ``"product"``, ``"additive"`` or ``"both"``, as in
-            :class:`tvbo.kernels.ContextActionKernel`; ``"both"`` has scales to learn.
-        action_kernel: Kernel over actions, which it sees as columns ``0, ..., d - 1``. At a refit,
-            those of its parameters that require gradients are learned, on a copy. None learns
-            BoTorch's default. Where either kernel is None, outcomes are standardized, and a scale
-            in the other one is in units of the standardized outcome.
-        context_kernel: The same for contexts, as columns ``0, ..., c - 1``.
-        covar_module: Instead of these three, any kernel over ``[action | context]``.
-        forgetting_rate: ε per unit of time, in [0, 1]. None learns it.
-        noise_variance: This and the others as in :func:`tv_gp_ucb`.
-        mean_module: See there; over rows ``[action | context | time]``.
-        likelihood: See there.
-        beta: See there. The schedules of Theorem 1 are :class:`tvbo.acquisition.FiniteBeta`,
-            :class:`tvbo.acquisition.CompactBeta` and :class:`tvbo.acquisition.RKHSBeta`.
-        retention: See there.
-        pending: See there.
-        refit: See there.
-        generator: See there.
-
-    Raises:
-        ValueError: unless exactly one of ``bounds`` and ``choices`` is given, and exactly one of
-            ``context_bounds`` and ``contexts``; if ``covar_module`` is given beside a part of it;
-            or if a parameter is out of range.
+        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
+        **options: Options of a model over action and context,
+            :class:`tvbo.optimizers.builder.ContextualGPOptions`.
 
     Example:
         >>> optimizer = tv_cgp_ucb(bounds=bounds, context_bounds=torch.tensor([[1.0], [4.0]]))
@@ -85,143 +58,190 @@ def tv_cgp_ucb(
         >>> optimizer.tell(trial, 0.7)
         >>> optimizer.recommend(context=torch.tensor([2.2]))
     """
-    search_space = make_search_space(bounds, choices)
-    declared = make_context_space(context_bounds, contexts)
-    layout = InputLayout(search_space.dim, declared.dim)
-    if context_kernel is not None:
-        lower, upper = declared.bounds
-        # Between bounds, any context may come; this one is no whole number, save by chance.
-        known = declared.contexts if contexts is not None else lower.lerp(upper, 0.382).unsqueeze(0)
-        with torch.no_grad():
-            # A task that the kernel does not know is refused here: once told, none is taken back.
-            context_kernel(known, diag=True)
-    if choices is not None and action_kernel is not None:
-        with torch.no_grad():
-            action_kernel(search_space.choices, diag=True)
-    learned = {
-        "forgetting_rate": forgetting_rate,
-        "noise_variance": noise_variance,
-        "mean_module": mean_module,
-        "likelihood": likelihood,
-        "refit": refit,
-    }
-    if covar_module is None:
-        dense = ContextualSurrogate(
-            layout,
-            search_space.bounds,
-            declared.bounds,
-            structure=structure,
-            action_kernel=action_kernel,
-            context_kernel=context_kernel,
-            **learned,
-        )
-    elif action_kernel is None and context_kernel is None and structure == "product":
-        ranges = torch.cat([search_space.bounds, declared.bounds], dim=-1)
-        dense = GPSurrogate(layout, ranges, covar_module=covar_module, **learned)
-    else:
-        raise ValueError(
-            "Expected either covar_module, over action and context, or its parts. Got both: "
-            f"structure={structure!r}, action_kernel={type(action_kernel).__name__}, "
-            f"context_kernel={type(context_kernel).__name__} beside covar_module."
-        )
-    return gp_optimizer(
-        search_space, dense, UCB(as_beta_schedule(beta)), retention, generator, declared, pending
+    contexts = context_space_of(options)
+    return build(
+        GPOptimizer,
+        forgetting_rate=forgetting_rate,
+        context_space=contexts,
+        make_fitter=partial(_joint_fitter, contexts),
+        **options,
     )
 
 
-def cgp_ucb(
-    *,
-    bounds: Bounds | None = None,
-    choices: Tensor | None = None,
-    context_bounds: Bounds | None = None,
-    contexts: Tensor | None = None,
-    structure: Structure = "product",
-    action_kernel: Kernel | None = None,
-    context_kernel: Kernel | None = None,
-    covar_module: Kernel | None = None,
-    noise_variance: float | None = None,
-    mean_module: Mean | None = None,
-    likelihood: Likelihood | None = None,
-    beta: float | BetaSchedule = LogBeta(),  # noqa: B008 (frozen)
-    retention: Retention | None = None,
-    pending: Pending | None = None,
-    refit: Refit | None = None,
-    generator: Generator | None = None,
-) -> GPOptimizer:
-    """CGP-UCB (Krause, Ong, 2011, rule (2)): one model of action and context, without drift.
+@recipe()
+def cgp_ucb(**options: Unpack[ContextualGPOptions]) -> GPOptimizer:
+    """Build CGP-UCB (Krause, Ong, 2011, rule (2)): one model of action and context, without drift.
 
-    Arguments as in :func:`tv_cgp_ucb`, with ε = 0.
+    Args:
+        **options: Options of a model over action and context,
+            :class:`tvbo.optimizers.builder.ContextualGPOptions`.
     """
-    return tv_cgp_ucb(
-        bounds=bounds,
-        choices=choices,
-        context_bounds=context_bounds,
-        contexts=contexts,
-        structure=structure,
-        action_kernel=action_kernel,
-        context_kernel=context_kernel,
-        covar_module=covar_module,
-        forgetting_rate=0.0,
-        noise_variance=noise_variance,
-        mean_module=mean_module,
-        likelihood=likelihood,
-        beta=beta,
-        retention=retention,
-        pending=pending,
-        refit=refit,
-        generator=generator,
-    )
+    return tv_cgp_ucb(forgetting_rate=0.0, **options)
 
 
+@recipe(
+    bounds="its arms are a finite set, choices",
+    covar_module="its kernel is linear in the features; shared_kernel is what arms share",
+)
 def linear_ucb(
-    *,
-    choices: Tensor,
-    context_bounds: Bounds | None = None,
-    contexts: Tensor | None = None,
-    shared_kernel: Kernel | None = None,
-    noise_variance: float = 1.0,
-    beta: float | BetaSchedule = 1.0,
-    pending: Pending | None = None,
-    generator: Generator | None = None,
+    *, shared_kernel: Kernel | None = None, **options: Unpack[ContextOptions]
 ) -> GPOptimizer:
-    r"""LinUCB as a special case of CGP-UCB (Krause, Ong, 2011, Section 5.3).
+    r"""Build LinUCB as a special case of CGP-UCB (Krause, Ong, 2011, Section 5.3).
 
-    The kernel is the identity over arms times a linear kernel over features:
+    The kernel is the identity over arms, which are ``choices`` in any numbers that tell them apart,
+    times a linear kernel over features, which are the context:
 
     .. math:: k\big((a, z), (a', z')\big) =
         \big(\mathbb{1}[a = a'] + k_\text{shared}(a, a')\big)\, z^\top z'.
 
     Without a shared kernel it is the disjoint LinUCB of Li et al. (2010), Algorithm 1, with
-    ridge parameter ``noise_variance`` (theirs is 1) and
-    :math:`\alpha = \sqrt{\beta\,\sigma^2}`. The features have no intercept but one among them.
+    ridge parameter ``noise_variance`` (theirs is 1) and :math:`\alpha = \sqrt{\beta\,\sigma^2}`.
+    Here ``noise_variance`` and ``beta`` are 1 where they are left out. The features have no
+    intercept but one among them.
 
     Args:
-        choices: ``n x d`` arms, in any numbers that tell them apart.
-        context_bounds: ``2 x c`` tensor, or ``c`` pairs: the range of the features; or
-        contexts: ``m x c``, the list of them.
         shared_kernel: Kernel over arms, of what they share: the hybrid model (Li et al.,
             Algorithm 2, in which the shared features are products of arm features and context, has
             a ``LinearKernel`` of variance 1, where a fresh one has 0.69, on arm features in
             ``choices``). None: arms share nothing.
-        noise_variance: σ².
-        beta: β, or a schedule by round.
-        pending: As in :func:`tv_gp_ucb`.
-        generator: Source of randomness; default a fresh one with seed 0.
-
-    Raises:
-        ValueError: unless exactly one of ``context_bounds`` and ``contexts`` is given.
+        **options: Options of every recipe that is asked with a context,
+            :class:`tvbo.optimizers.builder.ContextOptions`; ``bounds`` and ``covar_module`` are
+            refused.
     """
     linear = LinearKernel().to(torch.float64)
     linear.variance = torch.ones(1, dtype=torch.float64)
     arms: Kernel = IdentityKernel()
+    if options.get("noise_variance") is None:
+        options["noise_variance"] = 1.0
+    if options.get("acquisition") is None and options.get("beta") is None:
+        options["beta"] = 1.0
     return cgp_ucb(
-        choices=choices,
-        context_bounds=context_bounds,
-        contexts=contexts,
         action_kernel=arms if shared_kernel is None else arms + shared_kernel,
         context_kernel=linear,
-        noise_variance=noise_variance,
-        beta=beta,
-        pending=pending,
-        generator=generator,
+        **options,
     )
+
+
+@recipe()
+def merged(
+    *, forgetting_rate: float | None = 0.0, **options: Unpack[ContextOptions]
+) -> GPOptimizer:
+    """Build a pooled GP-UCB, which ignores the context (Krause, Ong, 2011, Section 6).
+
+    One model of the actions for all contexts: it is asked and told like :func:`cgp_ucb`, but its
+    model has no column for contexts, and ``covar_module`` is over actions. With a
+    ``forgetting_rate`` it is TV-GP-UCB.
+
+    Args:
+        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
+        **options: Options of every recipe that is asked with a context,
+            :class:`tvbo.optimizers.builder.ContextOptions`.
+    """
+    contexts = context_space_of(options)
+    return build(GPOptimizer, forgetting_rate=forgetting_rate, context_space=contexts, **options)
+
+
+@recipe()
+def separate(
+    *,
+    context_bounds: Bounds | None = None,
+    contexts: Tensor | None = None,
+    bins: int | None = None,
+    forgetting_rate: float | None = 0.0,
+    **options: Unpack[GPOptions],
+) -> SeparateContexts:
+    """Build one GP-UCB per context, which share nothing (Krause, Ong, 2011, Section 6).
+
+    β counts the rounds of each context by itself, and ``covar_module`` is over actions. With a
+    ``forgetting_rate`` each is TV-GP-UCB.
+
+    Args:
+        context_bounds: Range of the contexts: a ``2 x c`` tensor, or ``c`` pairs (lower, upper).
+            Those of one part of it share a GP. Give either this or ``contexts``.
+        contexts: All contexts, ``m x c``.
+        bins: Parts into which each column of ``context_bounds`` is cut; required with them, and
+            with them only.
+        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
+        **options: Options of every recipe with a GP,
+            :class:`tvbo.optimizers.builder.GPOptions`.
+
+    Raises:
+        ValueError: unless exactly one of ``context_bounds`` and ``contexts`` is given; or if
+            ``bins`` is missing for ``context_bounds``, given with ``contexts``, or not positive.
+    """
+    context_space = make_context_space(context_bounds, contexts)
+    search_space = make_search_space(options.get("bounds"), options.get("choices"))
+    generator = options.pop("generator", None)
+    if options.get("acquisition") is None and options.get("beta") is None:
+        # By name, since a journal compares what is held here.
+        options["beta"] = LogBeta()
+    # No closure: that could not be saved.
+    make = partial(tv_gp_ucb, forgetting_rate=forgetting_rate, **options)
+    return SeparateContexts(search_space, context_space, make, bins, generator)
+
+
+def _joint_fitter(
+    contexts: ContextSpace,
+    search_space: SearchSpace,
+    forgetting_rate: float | None,
+    options: ContextualGPOptions,
+) -> GPSurrogate:
+    """Return what fits the hyperparameters of a model over action, context and time.
+
+    Raises:
+        ValueError: if ``covar_module`` is given beside a part of it.
+        InputDataError: if a kernel over tasks does not know an action or a context.
+    """
+    structure = options.get("structure")
+    if structure is None:
+        structure = "product"
+    action_kernel, context_kernel = options.get("action_kernel"), options.get("context_kernel")
+    with torch.no_grad():
+        # A task that a kernel does not know is refused here: once told, no outcome is taken back.
+        if context_kernel is not None:
+            context_kernel(_examples(contexts), diag=True)
+        if isinstance(search_space, FiniteSpace) and action_kernel is not None:
+            action_kernel(search_space.choices, diag=True)
+    layout = InputLayout(search_space.dim, contexts.dim)
+    covar_module = options.get("covar_module")
+    if covar_module is None:
+        return ContextualSurrogate(
+            layout,
+            search_space.bounds,
+            contexts.bounds,
+            structure=structure,
+            action_kernel=action_kernel,
+            context_kernel=context_kernel,
+            forgetting_rate=forgetting_rate,
+            noise_variance=options.get("noise_variance"),
+            mean_module=options.get("mean_module"),
+            likelihood=options.get("likelihood"),
+            refit=options.get("refit"),
+        )
+    if action_kernel is not None or context_kernel is not None or structure != "product":
+        raise ValueError(
+            "Expected either covar_module, over action and context, or its parts. Got both: "
+            f"structure={structure!r}, action_kernel={type(action_kernel).__name__}, "
+            f"context_kernel={type(context_kernel).__name__} beside covar_module."
+        )
+    ranges = torch.cat([search_space.bounds, contexts.bounds], dim=-1)
+    return GPSurrogate(
+        layout,
+        ranges,
+        covar_module=covar_module,
+        forgetting_rate=forgetting_rate,
+        noise_variance=options.get("noise_variance"),
+        mean_module=options.get("mean_module"),
+        likelihood=options.get("likelihood"),
+        refit=options.get("refit"),
+    )
+
+
+def _examples(contexts: ContextSpace) -> Tensor:
+    """Return contexts to try a kernel on, ``m x c``."""
+    if isinstance(contexts, ContextList):
+        return contexts.contexts
+    lower, upper = contexts.bounds
+    # Between bounds, any context may come; this one is no whole number, save by chance.
+    example: Tensor = lower.lerp(upper, 0.382)
+    return example.unsqueeze(0)

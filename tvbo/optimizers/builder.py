@@ -1,0 +1,273 @@
+"""From the options of a recipe to an optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypedDict, TypeVar, Unpack
+
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from torch import Generator, Tensor
+
+from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
+from tvbo.acquisition.beta import as_beta_schedule
+from tvbo.feedback.pending import Pending
+from tvbo.kernels import Structure
+from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
+from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
+from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
+from tvbo.optimizers.surrogate import GPSurrogate
+from tvbo.optimizers.surrogate_protocol import Surrogate
+from tvbo.retention import Retention, StaleCutoff
+from tvbo.search_space import (
+    Bounds,
+    ContextList,
+    ContextSpace,
+    FiniteSpace,
+    InputLayout,
+    SearchSpace,
+    action_context_rows,
+    make_context_space,
+    make_search_space,
+)
+
+JOINT_CHOICES = 5000
+"""Pairs of action and context up to which a streaming posterior holds them all. Its memory and a
+round's work grow with their number; the incremental one grows with the observations instead."""
+
+TOL = 1e-12
+"""Weight at which an observation is discarded where no hyperparameter is ever learned."""
+
+
+class GPOptions(TypedDict, total=False):
+    """Options of every recipe with a Gaussian process.
+
+    An option that is left out, or None, has its default. The model is a
+    :class:`tvbo.models.TimeVaryingGP`, built anew in each round where hyperparameters are learned
+    in each round. Otherwise its posterior is updated: by a :class:`tvbo.models.StreamingGP` on a
+    finite set, by a :class:`tvbo.models.IncrementalGP` on a box.
+
+    Where hyperparameters are learned, the first actions fill the space, until there are two
+    outcomes or pending trials for each number to be learned, or each action of a finite set was
+    tried once. Trials that were attached count. With all hyperparameters given, there is no such
+    start.
+
+    Args:
+        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper). Give either this
+            or ``choices``.
+        choices: Finite set of actions, ``n x d``.
+        covar_module: Kernel over actions; in a recipe whose model has contexts, over
+            ``[action | context]``. At a refit, those of its parameters that require gradients are
+            learned, on a copy. None learns BoTorch's default kernel.
+        noise_variance: Variance σ² of the noise, in squared units of the outcome, for outcomes told
+            without a variance of their own. None learns it.
+        mean_module: Prior mean, over rows ``[action | context | time]``. None is zero where nothing
+            is learned, and a learned constant otherwise.
+        likelihood: Likelihood whose noise is learned, as in :class:`tvbo.models.TimeVaryingGP`.
+            None is BoTorch's default.
+        acquisition: Acquisition that chooses the next action, such as
+            :class:`tvbo.acquisition.LogEI`. None is the recipe's own: UCB, unless its documentation
+            names another.
+        beta: β of the recipe's own acquisition, a number or a schedule by round: the multiplier of
+            the posterior standard deviation is its square root. None is ``0.8 log(4 t)``, unless
+            the recipe's documentation names another.
+        retention: Which observations are kept. None keeps all, except where no hyperparameter is
+            ever learned and ε > 0: those whose weight has fallen to 1e-12 are discarded. The rules
+            of ``r_gp_ucb`` and ``compressed_gp`` are joined to it.
+        pending: What stands in for the outcomes of pending trials. None is
+            :class:`tvbo.feedback.Hallucinate`, their posterior means, so that asking again before
+            an outcome is told gives another action. Papers that know no delay have
+            :class:`tvbo.feedback.IgnorePending`; without pending trials both choose alike.
+        refit: When hyperparameters are learned, such as ``RefitEvery(10)``. None: never if kernel,
+            ε and noise are given, else in each round.
+        generator: Source of randomness. None is a fresh one with seed 0.
+
+    Raises:
+        ValueError: unless exactly one of ``bounds`` and ``choices`` is given; if both
+            ``acquisition`` and ``beta`` are given; or if an option is out of range.
+        TypeError: if a recipe is given an option that it does not have, or one that its rule
+            defines.
+    """
+
+    bounds: Bounds | None
+    choices: Tensor | None
+    covar_module: Kernel | None
+    noise_variance: float | None
+    mean_module: Mean | None
+    likelihood: Likelihood | None
+    acquisition: Acquisition | None
+    beta: float | BetaSchedule | None
+    retention: Retention | None
+    pending: Pending | None
+    refit: Refit | None
+    generator: Generator | None
+
+
+class ContextOptions(GPOptions, total=False):
+    """Options of every recipe that is asked with a context: :class:`GPOptions`, and these two.
+
+    Args:
+        context_bounds: Range of the contexts: a ``2 x c`` tensor, or ``c`` pairs (lower, upper).
+            Give either this or ``contexts``.
+        contexts: All contexts, ``m x c``.
+
+    Raises:
+        ValueError: unless exactly one of ``context_bounds`` and ``contexts`` is given.
+    """
+
+    context_bounds: Bounds | None
+    contexts: Tensor | None
+
+
+class ContextualGPOptions(ContextOptions, total=False):
+    """Options of a model over action and context: :class:`ContextOptions`, and the kernel's parts.
+
+    The model is a :class:`tvbo.models.ContextualGP`. Where its posterior is updated, that is by a
+    :class:`tvbo.models.StreamingGP` over all pairs of a finite action and a listed context, up to
+    5,000 pairs, and by a :class:`tvbo.models.IncrementalGP` otherwise.
+
+    Args:
+        structure: ``"product"``, ``"additive"`` or ``"both"``, as in
+            :class:`tvbo.kernels.ContextActionKernel`; ``"both"`` has scales to learn. None is
+            ``"product"``.
+        action_kernel: Kernel over actions, which it sees as columns ``0, ..., d - 1``. At a refit,
+            those of its parameters that require gradients are learned, on a copy. None learns
+            BoTorch's default kernel. Where either kernel is None, outcomes are standardized, and a
+            scale in the other one is in units of the standardized outcome.
+        context_kernel: Kernel over contexts, which it sees as columns ``0, ..., c - 1``; learned
+            as ``action_kernel`` is.
+
+    Raises:
+        ValueError: if ``covar_module`` is given beside one of these parts.
+    """
+
+    structure: Structure | None
+    action_kernel: Kernel | None
+    context_kernel: Kernel | None
+
+
+OptimizerT = TypeVar("OptimizerT", bound=GPOptimizer)
+
+
+def ucb(beta: float | BetaSchedule | None) -> Acquisition:
+    """Return UCB with a number or a schedule for β; None is ``0.8 log(4 t)``."""
+    return UCB(as_beta_schedule(LogBeta() if beta is None else beta))
+
+
+def action_fitter(
+    search_space: SearchSpace, forgetting_rate: float | None, options: ContextualGPOptions
+) -> GPSurrogate:
+    """Return what fits the hyperparameters of a model over actions and time, without contexts."""
+    return GPSurrogate(
+        InputLayout(search_space.dim),
+        search_space.bounds,
+        covar_module=options.get("covar_module"),
+        forgetting_rate=forgetting_rate,
+        noise_variance=options.get("noise_variance"),
+        mean_module=options.get("mean_module"),
+        likelihood=options.get("likelihood"),
+        refit=options.get("refit"),
+    )
+
+
+def posterior_state(
+    fitter: GPSurrogate, search_space: SearchSpace, contexts: ContextSpace | None
+) -> Surrogate:
+    """Return the form in which the posterior is kept from round to round.
+
+    Where hyperparameters are learned in each round, the model is built anew each time. Otherwise
+    the posterior is updated: a streaming one where the pairs of action and context are a finite set
+    of moderate size, an incremental one otherwise.
+    """
+    if fitter.refit == RefitEvery(1):
+        return fitter
+    pairs = _pairs(search_space, contexts if fitter.layout.num_contexts else None)
+    if pairs is None:
+        return IncrementalSurrogate(fitter, tol=TOL)
+    return StreamingSurrogate(fitter, pairs, tol=TOL)
+
+
+def build(
+    optimizer: type[OptimizerT],
+    *,
+    forgetting_rate: float | None,
+    rule: Callable[[float | BetaSchedule | None], Acquisition] = ucb,
+    admission: Retention | None = None,
+    context_space: ContextSpace | None = None,
+    make_fitter: Callable[
+        [SearchSpace, float | None, ContextualGPOptions], GPSurrogate
+    ] = action_fitter,
+    make_state: Callable[
+        [GPSurrogate, SearchSpace, ContextSpace | None], Surrogate
+    ] = posterior_state,
+    **options: Unpack[ContextualGPOptions],
+) -> OptimizerT:
+    """Build an optimizer with a Gaussian process from the parts of a recipe and its options.
+
+    Args:
+        optimizer: Class of the optimizer.
+        forgetting_rate: Drift ε per unit of time; None learns it.
+        rule: The recipe's own acquisition, from β; None is its default β.
+        admission: The recipe's own rule for which outcomes are admitted; it follows ``retention``.
+        context_space: Contexts to expect, from :func:`context_space_of`. None: there are none.
+        make_fitter: Makes what fits the hyperparameters, from the search space, ε and the options.
+        make_state: Makes the form in which the posterior is kept, from the fitter and both spaces.
+        options: Options of the recipe.
+
+    Raises:
+        ValueError: unless exactly one of ``bounds`` and ``choices`` is given; if both
+            ``acquisition`` and ``beta`` are given; or if an option is out of range.
+    """
+    acquisition = options.get("acquisition")
+    if acquisition is None:
+        acquisition = rule(options.get("beta"))
+    elif options.get("beta") is not None:
+        raise ValueError(
+            "Expected either acquisition or beta, which is that of the recipe's own. Got both."
+        )
+    search_space = make_search_space(options.get("bounds"), options.get("choices"))
+    fitter = make_fitter(search_space, forgetting_rate, options)
+    surrogate = make_state(fitter, search_space, context_space)
+    if surrogate is not fitter and isinstance(search_space, FiniteSpace):
+        # Such a posterior evaluates all candidates together.
+        search_space = FiniteSpace(search_space.choices, chunk=len(search_space.choices))
+    retention = options.get("retention")
+    if retention is None and fitter.forgetting_rate and isinstance(fitter.refit, RefitNever):
+        retention = StaleCutoff(fitter.forgetting_rate, TOL)
+    if admission is not None:
+        retention = admission if retention is None else retention & admission
+    return optimizer(
+        search_space,
+        surrogate,
+        acquisition,
+        retention=retention,
+        pending=options.get("pending"),
+        layout=fitter.layout,
+        generator=options.get("generator"),
+        contexts=context_space,
+        initial=fitter.num_initial(),
+    )
+
+
+def context_space_of(options: ContextOptions) -> ContextSpace:
+    """Return the contexts to expect.
+
+    Raises:
+        ValueError: unless exactly one of ``context_bounds`` and ``contexts`` is given.
+    """
+    return make_context_space(options.get("context_bounds"), options.get("contexts"))
+
+
+def _pairs(search_space: SearchSpace, contexts: ContextSpace | None) -> Tensor | None:
+    """Return the rows ``[action | context]`` of a set of moderate size; None for any other."""
+    if not isinstance(search_space, FiniteSpace):
+        return None
+    if contexts is None:
+        return search_space.choices
+    if not isinstance(contexts, ContextList):
+        return None
+    if len(search_space.choices) * len(contexts.contexts) > JOINT_CHOICES:
+        return None
+    return action_context_rows(search_space.choices, contexts.contexts)

@@ -1,0 +1,185 @@
+"""Thompson sampling, algorithms that keep little, and those without a model of the objective."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from torch import Generator, Tensor
+
+from tvbo.acquisition import Acquisition, BetaSchedule, BKBBeta, ThompsonSampling
+from tvbo.optimizers.bkb import BKB
+from tvbo.optimizers.builder import GPOptions, build, ucb
+from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
+from tvbo.optimizers.random_search import RandomSearch
+from tvbo.optimizers.recipes.recipe import recipe
+from tvbo.optimizers.rexp3 import RExp3
+from tvbo.retention import EntropyThreshold
+from tvbo.retention.entropy import Mode
+from tvbo.search_space import (
+    Bounds,
+    FiniteSpace,
+    make_context_space,
+    make_search_space,
+)
+
+QBAR = 5.0
+"""Within the 2 to 10 that the authors' program advises."""
+
+
+@recipe()
+def gp_ts(*, forgetting_rate: float | None = 0.0, **options: Unpack[GPOptions]) -> GPOptimizer:
+    r"""Build GP-TS: the best action of a function drawn from the posterior.
+
+    The algorithm of Chowdhury and Gopalan (2017), whose acquisition is
+    :class:`tvbo.acquisition.ThompsonSampling` with β = 1. Pending trials are hallucinated, as in
+    the other recipes: the draw is from the posterior whose variance is as if all outcomes had come.
+    With ``pending=IgnorePending()`` it is from the posterior of the outcomes that have come, as in
+    the paper; draws differ in that case, too, but may name the same action.
+
+    Args:
+        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
+        **options: Options of every recipe with a GP,
+            :class:`tvbo.optimizers.builder.GPOptions`.
+    """
+    return build(GPOptimizer, forgetting_rate=forgetting_rate, rule=_thompson, **options)
+
+
+@recipe()
+def compressed_gp(
+    *,
+    budget: float = 0.01,
+    mode: Mode = "skip",
+    floor: int = 0,
+    forgetting_rate: float | None = 0.0,
+    **options: Unpack[GPOptions],
+) -> GPOptimizer:
+    r"""Build a compressed GP bandit: CUB, CEI and their like (Bedi et al., Algorithm 1).
+
+    A candidate whose outcome is expected to bring no more than ``budget`` nats is not evaluated, or
+    evaluated and not kept. That is the rule of :class:`tvbo.retention.EntropyThreshold`, which
+    works as ``retention`` of the other recipes as well; here it follows the ``retention`` given.
+
+    Args:
+        budget: Budget ε in nats. The paper's experiments have ``1e-4``, which lets one action be
+            sampled 5,000 times; its theorems :math:`\tfrac{1}{2} \log(1 + T^{-\alpha})`, see
+            :func:`tvbo.theory.compression_budget`.
+        mode: ``"skip"``, not evaluated, or ``"discard"``, evaluated and not kept.
+        floor: While fewer observations than this are held, every outcome is admitted. Where
+            hyperparameters are learned, all are admitted before the first fit in any case.
+        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
+        **options: Options of every recipe with a GP,
+            :class:`tvbo.optimizers.builder.GPOptions`.
+
+    Raises:
+        ValueError: if ``budget``, ``mode`` or ``floor`` is refused by
+            :class:`tvbo.retention.EntropyThreshold`.
+    """
+    threshold = EntropyThreshold(budget, mode, floor)
+    return build(GPOptimizer, forgetting_rate=forgetting_rate, admission=threshold, **options)
+
+
+@recipe()
+def bkb(
+    *,
+    qbar: float = QBAR,
+    delta: float = 0.1,
+    epsilon: float = 0.5,
+    norm_bound: float = 1.0,
+    forgetting_rate: float | None = 0.0,
+    **options: Unpack[GPOptions],
+) -> BKB:
+    r"""Build BKB: UCB on a sketch whose inducing points are drawn anew in each round.
+
+    Each observation is drawn with probability in proportion to the posterior variance at it, so the
+    set follows the effective dimension of what was explored (Calandriello et al., 2019, Algorithm
+    1). Without ``acquisition`` and ``beta``, UCB has the width of the paper's theorem,
+    :class:`tvbo.acquisition.BKBBeta`. The paper's function does not drift; with a
+    ``forgetting_rate``, an old observation has its variance at its own time, and no theorem holds.
+    The draws of inducing points are from ``generator``, too.
+
+    Args:
+        qbar: Oversampling :math:`\bar q`: the expected size of the set grows with it. The theorems
+            ask for :func:`tvbo.acquisition.bkb_qbar`, which is hundreds.
+        delta: The theorem's bound holds with probability at least ``1 - delta``; no effect where
+            ``acquisition`` or ``beta`` is given.
+        epsilon: Accuracy ε of the sketch in the theorem, in (0, 1); no effect where ``acquisition``
+            or ``beta`` is given.
+        norm_bound: Bound on the function's norm in the theorem; no effect where ``acquisition`` or
+            ``beta`` is given.
+        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
+        **options: Options of every recipe with a GP,
+            :class:`tvbo.optimizers.builder.GPOptions`.
+
+    Raises:
+        ValueError: if ``qbar``, ``delta``, ``epsilon`` or ``norm_bound`` is out of range.
+    """
+    width = BKBBeta(norm_bound=norm_bound, delta=delta, epsilon=epsilon)
+    return build(
+        BKB,
+        forgetting_rate=forgetting_rate,
+        rule=lambda beta: width if beta is None else ucb(beta),
+        make_state=lambda fitter, *_: NystromSurrogate(fitter, qbar),
+        **options,
+    )
+
+
+@recipe()
+def random_search(
+    *,
+    bounds: Bounds | None = None,
+    choices: Tensor | None = None,
+    context_bounds: Bounds | None = None,
+    contexts: Tensor | None = None,
+    generator: Generator | None = None,
+) -> RandomSearch:
+    """Build a search by uniformly random actions, whatever the context.
+
+    Args:
+        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper). Give either this
+            or ``choices``.
+        choices: Finite set of actions, ``n x d``.
+        context_bounds: Range of the contexts, a ``2 x c`` tensor or ``c`` pairs (lower, upper). It
+            is given where the search is asked with contexts, as the recipes compared with it are.
+        contexts: All contexts, ``m x c``, instead of ``context_bounds``.
+        generator: Source of randomness. None is a fresh one with seed 0.
+
+    Raises:
+        ValueError: unless exactly one of ``bounds`` and ``choices`` is given; or if both
+            ``context_bounds`` and ``contexts`` are.
+    """
+    undeclared = context_bounds is None and contexts is None
+    return RandomSearch(
+        make_search_space(bounds, choices),
+        generator=generator,
+        contexts=None if undeclared else make_context_space(context_bounds, contexts),
+    )
+
+
+@recipe()
+def rexp3(
+    *,
+    choices: Tensor,
+    block: int,
+    reward_bounds: tuple[float, float],
+    exploration: float | None = None,
+    generator: Generator | None = None,
+) -> RExp3:
+    r"""Build RExp3: Exp3 that starts afresh every block (Besbes, Gur, Zeevi, 2014).
+
+    Args:
+        choices: Arms, ``n x d``.
+        block: Block length Δ in rounds; see :func:`tvbo.optimizers.rexp3_block_length`.
+        reward_bounds: Lowest and highest possible outcome, which Exp3 must know.
+        exploration: Exploration γ, in (0, 1]. None is
+            :math:`\min(1, \sqrt{n \log n / ((e - 1)\Delta)})`.
+        generator: Source of randomness. None is a fresh one with seed 0.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+    return RExp3(FiniteSpace(choices), block, reward_bounds, exploration, generator)
+
+
+def _thompson(beta: float | BetaSchedule | None) -> Acquisition:
+    return ThompsonSampling(1.0 if beta is None else beta)

@@ -1,0 +1,76 @@
+"""What makes a function a recipe: its options are known by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import ParamSpec, TypeVar, get_args, get_type_hints
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def recipe(**defined: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that refuses a misspelt option, and shows all options in the signature.
+
+    A function with ``**options: Unpack[GPOptions]`` takes any keyword at run time. Decorated, it
+    raises a ``TypeError`` for one that is neither among its own arguments nor in the TypedDict.
+    ``inspect.signature``, ``help`` and the completion of notebooks show the options by name.
+
+    Args:
+        defined: Options that the rule of the recipe defines, each with a sentence that says how.
+            They are refused with that sentence.
+
+    Example:
+        >>> @recipe(pending="minimum stands in for the outcomes of pending trials")
+        ... def gp_ucb_sdf(*, minimum: float, **options: Unpack[GPOptions]) -> GPOptimizer: ...
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        shown = _with_options(function, defined)
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name, value in kwargs.items():
+                if name in defined:
+                    raise TypeError(
+                        f"Expected no {name} in {function.__name__}(): {defined[name]}. "
+                        f"Got {name}={value!r}."
+                    )
+                if name not in shown.parameters:
+                    near = get_close_matches(name, shown.parameters, n=1)
+                    raise TypeError(
+                        f"{function.__name__}() got an unexpected keyword argument {name!r}"
+                        + (f". Did you mean {near[0]!r}?" if near else "")
+                    )
+            return function(*args, **kwargs)
+
+        checked.__signature__ = shown  # type: ignore[attr-defined]  # Read by inspect.signature.
+        return checked
+
+    return decorate
+
+
+def _with_options(function: Callable[..., object], defined: dict[str, str]) -> Signature:
+    """Return the signature with the keys of ``**options: Unpack[...]`` as arguments."""
+    found = signature(function)
+    parameters = []
+    for parameter in found.parameters.values():
+        if parameter.kind is not Parameter.VAR_KEYWORD:
+            parameters.append(parameter)
+            continue
+        (options,) = get_args(get_type_hints(function)[parameter.name])
+        parameters += [
+            # As it is written there, as other annotations are shown.
+            Parameter(
+                name,
+                Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=getattr(hint, "__forward_arg__", hint),
+            )
+            for name, hint in options.__annotations__.items()
+            if name not in defined
+        ]
+    return found.replace(parameters=parameters)
