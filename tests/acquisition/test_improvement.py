@@ -20,7 +20,7 @@ from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
 from tvbo.models import TimeVaryingGP
 from tvbo.observations import Observations
-from tvbo.optimizers import GPOptimizer, GPSurrogate
+from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.problems import PanelProblem, unit_grid
 from tvbo.runner import run
@@ -225,7 +225,7 @@ def two_peaks(x):
 
 
 def loop(search_space, rule, online=True):
-    surrogate = GPSurrogate(
+    fitter = ModelFitter(
         InputLayout(1),
         search_space.bounds,
         covar_module=rbf(),
@@ -233,8 +233,8 @@ def loop(search_space, rule, online=True):
         noise_variance=1e-4,
     )
     if online:
-        return gp_optimizer(search_space, surrogate, rule, None, None)
-    return GPOptimizer(search_space, surrogate, rule)
+        return gp_optimizer(search_space, fitter, rule, None, None)
+    return GPOptimizer(search_space, DenseState(fitter), rule)
 
 
 def found_by(optimizer, function, rounds=12):

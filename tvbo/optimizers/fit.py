@@ -1,11 +1,12 @@
-"""Maximize the marginal posterior from several starts, and log fits that deserve a look."""
+"""Maximize the marginal posterior from several starts, carry what was learned, log odd fits."""
 
 from __future__ import annotations
 
 import logging
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
 
 import torch
 from botorch.exceptions.warnings import OptimizationWarning
@@ -13,9 +14,12 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.optim.core import OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import fast_computations
-from torch import Tensor
+from torch import Generator, Tensor
+
+from tvbo.randomness import seeded
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +41,10 @@ LARGE_JUMP = 10.0
 
 NO_DRIFT = 0.01
 """An ε that forgets no more than this over the whole time of the data is none."""
+
+PARTS = ("covar_module", "mean_module", "likelihood")
+"""Parts of a model whose state is carried from fit to fit. The state of the whole model would
+include its transforms, which belong to older data."""
 
 MEANING = {
     ("forgetting_rate", "upper"): "an observation says nothing one unit of time later; either "
@@ -93,6 +101,54 @@ def fit_from(model: SingleTaskGP, starts: Sequence[Values]) -> None:
         else:
             _set(model, best[1])
     mll.eval()
+
+
+class FittedParameters:
+    """Carry learned hyperparameters from fit to fit.
+
+    Attributes:
+        newest: Values that the newest fit learned, by name of the parameter; None before the first.
+    """
+
+    def __init__(self):
+        self.newest: dict[str, list[float]] | None = None
+        self._state: dict[str, Mapping[str, Tensor]] = {}
+        self._watch = FitWatch()
+
+    def load_into(self, model: SingleTaskGP) -> None:
+        """Give a model what was learned so far."""
+        for part in _learned_parts(model):
+            if part in self._state:
+                getattr(model, part).load_state_dict(self._state[part])
+
+    def fit(self, model: SingleTaskGP, defaults: Values, generator: Generator) -> None:
+        """Fit a model from its present values and from the defaults, and remember the result.
+
+        Args:
+            model: Model whose parameters are those of the last fit; holds the new ones afterwards.
+            defaults: Its values before anything was learned, the only start of the first fit.
+            generator: Seeds the restarts of a fit that failed from all its starts.
+
+        Raises:
+            botorch.exceptions.errors.ModelFittingError: if the fit fails in every restart.
+        """
+        starts = [learned_values(model), defaults] if self._state else [defaults]
+        with seeded(generator):
+            fit_from(model, starts)
+        self._watch.see(model)
+        for part in _learned_parts(model):
+            self._state[part] = deepcopy(getattr(model, part).state_dict())
+        self.newest = {
+            name: value.detach().flatten().tolist()
+            for name, value in model.named_parameters()
+            if value.requires_grad
+        }
+
+    def copy(self) -> FittedParameters:
+        """Return a copy whose further fits change nothing here."""
+        new = copy(self)
+        new._state, new._watch = dict(self._state), copy(self._watch)
+        return new
 
 
 class FitWatch:
@@ -183,3 +239,10 @@ def _set(model: SingleTaskGP, values: Values) -> None:
     with torch.no_grad():
         for name, value in values.items():
             parameters[name].copy_(value)
+
+
+def _learned_parts(model: SingleTaskGP) -> list[str]:
+    """Return the parts that learn: not a likelihood that holds one variance per observation."""
+    return [
+        part for part in PARTS if not isinstance(getattr(model, part), FixedNoiseGaussianLikelihood)
+    ]

@@ -8,11 +8,11 @@ from tvbo.acquisition import UCB, Acquisition, BetaSchedule
 from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
-from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
+from tvbo.optimizers.incremental_state import IncrementalState
+from tvbo.optimizers.model_fitter import ModelFitter
+from tvbo.optimizers.posterior_state import DenseState, PosteriorState
 from tvbo.optimizers.refit import RefitEvery, RefitNever
-from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
-from tvbo.optimizers.surrogate import GPSurrogate
-from tvbo.optimizers.surrogate_protocol import Surrogate
+from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.retention import Retention, StaleCutoff
 from tvbo.search_space import (
     ContextList,
@@ -32,7 +32,7 @@ TOL = 1e-12
 
 def gp_optimizer(
     search_space: SearchSpace,
-    dense: GPSurrogate,
+    dense: ModelFitter,
     acquisition: Acquisition,
     retention: Retention | None,
     generator: Generator | None,
@@ -55,17 +55,17 @@ def gp_optimizer(
         contexts: The contexts to expect, in the layout of ``dense`` or not.
         pending: What open trials contribute; None: they are hallucinated.
     """
-    surrogate: Surrogate = dense
+    posterior_state: PosteriorState = DenseState(dense)
     if dense.refit != RefitEvery(1):
         pairs = _pairs(search_space, contexts if dense.layout.num_contexts else None)
         if pairs is None:
-            surrogate = IncrementalSurrogate(dense, tol=TOL)
+            posterior_state = IncrementalState(dense, tol=TOL)
         else:
-            surrogate = StreamingSurrogate(dense, pairs, tol=TOL)
+            posterior_state = StreamingState(dense, pairs, tol=TOL)
         search_space = all_at_once(search_space)
     return GPOptimizer(
         search_space,
-        surrogate,
+        posterior_state,
         acquisition=acquisition,
         retention=stale_cutoff(dense) if retention is None else retention,
         pending=pending,
@@ -98,7 +98,7 @@ def acquisition_or_ucb(
     return default if beta is None else UCB(as_beta_schedule(beta))
 
 
-def stale_cutoff(dense: GPSurrogate) -> StaleCutoff | None:
+def stale_cutoff(dense: ModelFitter) -> StaleCutoff | None:
     """Lets go of what the drift has made worthless; None where something may be learned from it."""
     if not dense.forgetting_rate or not isinstance(dense.refit, RefitNever):
         return None

@@ -11,10 +11,10 @@ from tvbo.acquisition import Acquisition, BetaSchedule
 from tvbo.acquisition.bkb_beta import BKBBeta
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.bkb import BKB
-from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
+from tvbo.optimizers.model_fitter import ModelFitter
+from tvbo.optimizers.nystrom_state import NystromState
 from tvbo.optimizers.recipes.assembly import acquisition_or_ucb, all_at_once, stale_cutoff
 from tvbo.optimizers.refit import Refit
-from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import Retention
 from tvbo.search_space import Bounds, InputLayout, make_search_space
 
@@ -77,7 +77,7 @@ def bkb(
     width = BKBBeta(norm_bound=norm_bound, delta=delta, epsilon=epsilon)
     acquisition = acquisition_or_ucb(acquisition, beta, default=width)
     search_space = all_at_once(make_search_space(bounds, choices))
-    dense = GPSurrogate(
+    dense = ModelFitter(
         InputLayout(search_space.dim),
         search_space.bounds,
         covar_module=covar_module,
@@ -89,7 +89,7 @@ def bkb(
     )
     return BKB(
         search_space,
-        NystromSurrogate(dense, qbar),
+        NystromState(dense, qbar),
         acquisition,
         retention=stale_cutoff(dense) if retention is None else retention,
         pending=pending,

@@ -10,9 +10,9 @@ from torch import Generator, Tensor
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.recipes.assembly import acquisition_or_ucb, gp_optimizer, stale_cutoff
 from tvbo.optimizers.refit import Refit
-from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import EntropyThreshold, Retention
 from tvbo.retention.entropy import Mode
 from tvbo.search_space import Bounds, InputLayout, make_search_space
@@ -72,7 +72,7 @@ def compressed_gp(
     """
     acquisition = acquisition_or_ucb(acquisition, beta, default=UCB(LogBeta()))
     search_space = make_search_space(bounds, choices)
-    dense = GPSurrogate(
+    dense = ModelFitter(
         InputLayout(search_space.dim),
         search_space.bounds,
         covar_module=covar_module,

@@ -12,11 +12,11 @@ from tvbo.acquisition import UCB, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.feedback.pending import Pending
 from tvbo.kernels import IdentityKernel, Structure
-from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
+from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.optimizers.refit import Refit
-from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import Retention
 from tvbo.search_space import Bounds, InputLayout, make_context_space, make_search_space
 
@@ -106,7 +106,7 @@ def tv_cgp_ucb(
         "refit": refit,
     }
     if covar_module is None:
-        dense = ContextualSurrogate(
+        dense = ContextualModelFitter(
             layout,
             search_space.bounds,
             declared.bounds,
@@ -117,7 +117,7 @@ def tv_cgp_ucb(
         )
     elif action_kernel is None and context_kernel is None and structure == "product":
         ranges = torch.cat([search_space.bounds, declared.bounds], dim=-1)
-        dense = GPSurrogate(layout, ranges, covar_module=covar_module, **learned)
+        dense = ModelFitter(layout, ranges, covar_module=covar_module, **learned)
     else:
         raise ValueError(
             "Expected either covar_module, over action and context, or its parts. Got both: "

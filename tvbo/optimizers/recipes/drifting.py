@@ -11,9 +11,9 @@ from tvbo.acquisition import UCB, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.optimizers.refit import Refit
-from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import Reset, Retention
 from tvbo.search_space import Bounds, InputLayout, make_search_space
 
@@ -69,7 +69,7 @@ def tv_gp_ucb(
             out of range.
     """
     search_space = make_search_space(bounds, choices)
-    dense = GPSurrogate(
+    dense = ModelFitter(
         InputLayout(search_space.dim),
         search_space.bounds,
         covar_module=covar_module,

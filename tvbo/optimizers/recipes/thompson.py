@@ -10,9 +10,9 @@ from torch import Generator, Tensor
 from tvbo.acquisition import BetaSchedule, ThompsonSampling
 from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.optimizers.refit import Refit
-from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.retention import Retention
 from tvbo.search_space import Bounds, InputLayout, make_search_space
 
@@ -58,7 +58,7 @@ def gp_ts(
         ValueError: as :func:`tv_gp_ucb`.
     """
     search_space = make_search_space(bounds, choices)
-    dense = GPSurrogate(
+    dense = ModelFitter(
         InputLayout(search_space.dim),
         search_space.bounds,
         covar_module=covar_module,

@@ -1,4 +1,4 @@
-"""The stream of what was asked: rows made once, revised, and given up where that is impossible."""
+"""A stream with pending trials: rows made once, revised, and given up where that is impossible."""
 
 import pytest
 import torch
@@ -7,7 +7,9 @@ from gpytorch.kernels import RBFKernel
 from tvbo.feedback.pending import Hallucinate, Minimum
 from tvbo.models import StreamingGP
 from tvbo.observations import Observations
-from tvbo.optimizers.asked_stream import AskedStream
+from tvbo.optimizers import ModelFitter, StreamingState
+from tvbo.optimizers.pending_posterior import PendingPosterior
+from tvbo.search_space import InputLayout
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -43,25 +45,23 @@ def same(stream, X, Y, t=10.0, rate=0.1):
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 1.0])
 def test_a_row_is_made_once_and_revised_for_good(rate):
-    stream, policy = AskedStream(model(rate)), Minimum(-1.0)
+    stream, policy = PendingPosterior(model(rate)), Minimum(-1.0)
     X = rows((2, 1.0), (4, 2.0), (4, 2.0), (1, 3.0))
     assert stream.update(NONE, X[:3], policy)
     assert stream.model.num_observed == 3
     same(stream, X[:3], [-1.0, -1.0, -1.0], rate=rate)
     # One of two that ask the same comes.
-    told = seen(X[1:2], 0.7)
-    assert stream.update(told, X[[0, 2, 3]], policy)
+    assert stream.update(seen(X[1:2], 0.7), X[[0, 2, 3]], policy)
     assert stream.model.num_observed == 4
     same(stream, X, [-1.0, 0.7, -1.0, -1.0], rate=rate)
-    told = told.append(seen(X[[3, 0]], 0.1, 0.2))
-    assert stream.update(told, X[2:3], policy)
+    assert stream.update(seen(X[[3, 0]], 0.1, 0.2), X[2:3], policy)
     assert stream.model.num_observed == 4
     # Of two alike, either may be the one that came.
     same(stream, X, [0.2, 0.7, -1.0, 0.1], rate=rate)
 
 
 def test_all_answered():
-    stream, X = AskedStream(model()), rows((2, 1.0), (4, 2.0))
+    stream, X = PendingPosterior(model()), rows((2, 1.0), (4, 2.0))
     assert stream.update(NONE, X, Hallucinate())
     # With another open, so that there is something to stand in for.
     more = rows((5, 3.0))
@@ -71,7 +71,7 @@ def test_all_answered():
 
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 def test_hallucinated_outcomes_leave_the_mean_as_it_was(rate):
-    stream = AskedStream(model(rate))
+    stream = PendingPosterior(model(rate))
     told = seen(rows((3, 1.0), (0, 1.5)), 1.0, -0.5)
     waiting = rows((3, 2.0), (5, 0.5), (3, 2.0))
     assert stream.update(told, waiting, Hallucinate())
@@ -89,19 +89,19 @@ def test_hallucinated_outcomes_leave_the_mean_as_it_was(rate):
 
 
 def test_a_lost_trial_takes_its_row_with_it_by_a_new_stream():
-    stream, X = AskedStream(model()), rows((2, 1.0), (4, 2.0))
+    stream, X = PendingPosterior(model()), rows((2, 1.0), (4, 2.0))
     assert stream.update(NONE, X, Minimum(-1.0))
     assert not stream.update(NONE, X[:1], Minimum(-1.0))
 
 
 def test_one_of_two_alike_is_lost():
-    stream, X = AskedStream(model()), rows((2, 1.0), (2, 1.0))
+    stream, X = PendingPosterior(model()), rows((2, 1.0), (2, 1.0))
     assert stream.update(NONE, X, Minimum(-1.0))
     assert not stream.update(NONE, X[:1], Minimum(-1.0))
 
 
 def test_one_of_two_alike_is_answered():
-    stream, X = AskedStream(model()), rows((2, 1.0), (2, 1.0))
+    stream, X = PendingPosterior(model()), rows((2, 1.0), (2, 1.0))
     assert stream.update(NONE, X, Minimum(-1.0))
     assert stream.update(seen(X[:1], 0.5), X[:1], Minimum(-1.0))
     assert stream.model.num_observed == 2
@@ -109,28 +109,91 @@ def test_one_of_two_alike_is_answered():
 
 
 def test_what_was_never_seen_open_is_taken_in_late():
-    stream, X = AskedStream(model()), rows((2, 5.0), (6, 2.0), (1, 9.0))
+    stream, X = PendingPosterior(model()), rows((2, 5.0), (6, 2.0), (1, 9.0))
     assert stream.update(NONE, X[:1], Minimum(-1.0))
     assert stream.update(seen(X[1:], 0.2, 0.9), X[:1], Minimum(-1.0))
     same(stream, X, [-1.0, 0.2, 0.9])
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+@pytest.mark.parametrize("policy", [Hallucinate(), Minimum(-1.0)])
+def test_predictions_leave_out_what_is_pending(rate, policy):
+    stream = PendingPosterior(model(rate))
+    told = seen(rows((3, 1.0), (0, 1.5), (5, 3.5)), 1.0, -0.5, 0.8)
+    waiting = rows((3, 2.0), (5, 0.5), (3, 2.0), (2, 3.0))
+    assert stream.update(told[:2], waiting[:3], policy)
+    assert stream.update(told[2:], waiting, policy)
+    alone = model(rate)
+    alone.observe(told.X, told.Y)
+    for i in range(7):
+        at = rows((i, 4.0))
+        expected = alone.posterior(at)
+        got = stream.predict(at)
+        assert got[0] == pytest.approx(expected.mean.item(), abs=1e-10)
+        assert got[1] == pytest.approx(expected.variance.item(), abs=1e-10)
+
+
+def test_predictions_without_anything_pending():
+    stream, told = PendingPosterior(model()), seen(rows((3, 1.0), (0, 1.5)), 1.0, -0.5)
+    assert stream.update(told, rows(), Hallucinate())
+    expected = stream.model.posterior(rows((2, 3.0)))
+    assert stream.predict(rows((2, 3.0))) == (expected.mean.item(), expected.variance.item())
+
+
+def test_outcomes_with_their_own_noise_cannot_take_the_place_of_stand_ins():
+    stream, X = PendingPosterior(model()), rows((2, 5.0), (6, 6.0))
+    assert stream.update(NONE, X[:1], Minimum(-1.0))
+    own = Observations(X[:1], torch.ones(1, 1), torch.ones(1, 1))
+    assert not stream.update(own, X[1:], Minimum(-1.0))
+    stream.reset()
+    assert stream.update(own, X[:0], Minimum(-1.0))
+    other = model()
+    other.observe(own.X, own.Y, own.Yvar)
+    torch.testing.assert_close(
+        stream.model.posterior(rows((2, 7.0))).mean, other.posterior(rows((2, 7.0))).mean
+    )
+
+
+def test_a_copy_goes_on_by_itself():
+    stream, X = PendingPosterior(model()), rows((2, 5.0), (6, 6.0), (1, 7.0))
+    assert stream.update(NONE, X[:2], Minimum(-1.0))
+    twin = stream.copy()
+    assert twin.update(seen(X[:2], 0.5, 0.3), X[2:], Minimum(-1.0))
+    same(twin, X, [0.5, 0.3, -1.0])
+    same(stream, X[:2], [-1.0, -1.0])
+    assert (twin.num_pending, stream.num_pending) == (1, 2)
+    assert stream.update(seen(X[:1], 0.9), X[1:], Minimum(-1.0))
+    same(stream, X, [0.9, -1.0, -1.0])
+
+
 @pytest.mark.parametrize("weighs", [True, False])
-def test_dropping(weighs):
-    stream, X = AskedStream(model()), rows((2, 5.0), (6, 6.0), (1, 7.0))
+def test_what_is_dropped_leaves_the_posterior_if_it_weighs(weighs, monkeypatch, generator):
+    resets = []
+    reset = StreamingGP.reset
+    monkeypatch.setattr(StreamingGP, "reset", lambda self: (resets.append(self), reset(self)))
+    kernel = RBFKernel().double()
+    bounds = torch.tensor([[0.0], [1.0]])
+    fitter = ModelFitter(InputLayout(1), bounds, kernel, forgetting_rate=0.1, noise_variance=NOISE)
+    state = StreamingState(fitter, CHOICES, tol=1e-2 if weighs else 0.5)
+    X = rows((2, 1.0), (6, 8.0), (1, 9.0))
     told = seen(X[:2], 0.2, 0.9)
-    assert stream.update(told, X[2:], Minimum(-1.0))
-    gone = torch.tensor([True, False])
-    assert stream.drop(gone, weighs) is (not weighs)
-    if not weighs:
-        # What stays is counted on from: the next outcome is new.
-        assert stream.update(told[1:].append(seen(X[2:], 0.4)), rows((3, 8.0)), Minimum(-1.0))
-        same(stream, torch.cat([X, rows((3, 8.0))]), [0.2, 0.9, 0.4, -1.0])
-
-
-def test_dropping_what_it_has_not_seen_changes_nothing():
-    stream = AskedStream(model())
-    assert stream.drop(torch.tensor([True, True]), weighs=True)
+    state.update(told, 2, generator)
+    state.condition(told, X[2:], Minimum(-1.0))
+    state.drop(told, torch.tensor([False, True]), 9.0)
+    assert len(resets) == weighs
+    # What stays is counted on from: the next outcome is new.
+    told = told[1:].append(seen(X[2:], 0.4))
+    state.update(told, 3, generator)
+    more = rows((3, 10.0))
+    got = state.condition(told, more, Minimum(-1.0))
+    expected = StreamingGP(CHOICES, kernel, 0.1, NOISE)
+    first = int(weighs)
+    Y = torch.tensor([[0.2], [0.9], [0.4], [-1.0]])
+    expected.observe(torch.cat([X, more])[first:], Y[first:])
+    at = torch.cat([CHOICES, torch.full((7, 1), 10.0)], -1)
+    torch.testing.assert_close(
+        got.posterior(at).mean, expected.posterior(at).mean, rtol=0, atol=1e-10
+    )
 
 
 @pytest.fixture
@@ -148,15 +211,15 @@ def held(monkeypatch):
 
 def test_an_outcome_before_all_that_is_held(held):
     told = seen(rows((1, 3.0)), 0.5)
-    assert AskedStream(held).update(told, rows((1, 140.0)), Minimum(-1.0)) is False
+    assert PendingPosterior(held).update(told, rows((1, 140.0)), Minimum(-1.0)) is False
 
 
 def test_an_open_trial_before_all_that_is_held(held):
-    assert AskedStream(held).update(NONE, rows((1, 3.0)), Minimum(-1.0)) is False
+    assert PendingPosterior(held).update(NONE, rows((1, 3.0)), Minimum(-1.0)) is False
 
 
 def test_an_open_trial_whose_row_is_gone(held):
-    stream = AskedStream(held)
+    stream = PendingPosterior(held)
     X = rows((1, 140.0))
     assert stream.update(NONE, X, Minimum(-1.0))
     for t in range(141, 300):
