@@ -6,6 +6,7 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo.feedback.pending import Hallucinate, Minimum
 from tvbo.models import StreamingGP
+from tvbo.models.stream_preview import StreamPreview
 from tvbo.observations import Observations
 from tvbo.optimizers import ModelFitter, StreamingState
 from tvbo.optimizers.pending_posterior import PendingPosterior
@@ -154,16 +155,46 @@ def test_outcomes_with_their_own_noise_cannot_take_the_place_of_stand_ins():
     )
 
 
-def test_a_copy_goes_on_by_itself():
-    stream, X = PendingPosterior(model()), rows((2, 5.0), (6, 6.0), (1, 7.0))
-    assert stream.update(NONE, X[:2], Minimum(-1.0))
-    twin = stream.copy()
-    assert twin.update(seen(X[:2], 0.5, 0.3), X[2:], Minimum(-1.0))
-    same(twin, X, [0.5, 0.3, -1.0])
-    same(stream, X[:2], [-1.0, -1.0])
-    assert (twin.num_pending, stream.num_pending) == (1, 2)
-    assert stream.update(seen(X[:1], 0.9), X[1:], Minimum(-1.0))
-    same(stream, X, [0.9, -1.0, -1.0])
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+@pytest.mark.parametrize("lost", [0, 2])
+@pytest.mark.parametrize("num_late", [0, 1, 3])
+def test_a_preview_is_the_posterior_of_the_outcomes(rate, lost, num_late):
+    """Some of the pending are answered, some are not, and some outcomes come unasked for."""
+    stream = PendingPosterior(model(rate))
+    told = seen(rows((3, 1.0), (0, 1.5)), 1.0, -0.5)
+    waiting = rows((3, 2.0), (5, 2.5), (3, 2.0), (2, 3.0))
+    assert stream.update(told, waiting, Minimum(-1.0))
+    before = stream.model.marginals(6.0)
+    came = seen(waiting[lost:], *[0.4, -0.2, 0.3, 0.9][lost:])
+    came = came.append(
+        seen(rows((6, 2.7), (1, 4.5), (4, 5.0))[:num_late], *[0.7, 0.1, 0.2][:num_late])
+    )
+    sums = stream.preview(came)
+    alone = model(rate)
+    alone.observe(torch.cat([told.X, came.X]), torch.cat([told.Y, came.Y]))
+    got = StreamPreview(model(rate), sums, told.append(came))
+    for one, other in zip(got.marginals(6.0), alone.marginals(6.0), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    at = torch.cat([CHOICES, torch.full((7, 1), 6.0)], -1)
+    for X in (at.unsqueeze(-2), at):
+        one, other = got.posterior(X), alone.posterior(X)
+        torch.testing.assert_close(one.mean, other.mean, rtol=0, atol=1e-10)
+        covars = (each.distribution.covariance_matrix for each in (one, other))
+        torch.testing.assert_close(*covars, rtol=0, atol=1e-10)
+    for one, other in zip(stream.model.marginals(6.0), before, strict=True):
+        assert torch.equal(one, other)
+    assert stream.update(came[: 4 - lost], rows((1, 4.0)), Minimum(-1.0)) is (lost == 0)
+
+
+def test_no_preview_of_what_the_rows_cannot_tell(held):
+    stream = PendingPosterior(held)
+    assert stream.preview(seen(rows((1, 3.0)), 0.5)) is None
+    limited = PendingPosterior(model(max_rows=5))
+    assert limited.preview(seen(rows((1, 3.0)), 0.5)) is None
+    stream = PendingPosterior(model())
+    assert stream.update(NONE, rows((1, 3.0)), Minimum(-1.0))
+    own = Observations(rows((1, 3.0)), torch.ones(1, 1), torch.ones(1, 1))
+    assert stream.preview(own) is None
 
 
 @pytest.mark.parametrize("weighs", [True, False])

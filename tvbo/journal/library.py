@@ -63,6 +63,7 @@ CLASSES = (
     "tvbo.models.raw.RawRowKernel",
     "tvbo.models.scale.FixedScale",
     "tvbo.models.scale.RelativeStandardize",
+    "tvbo.models.stream_preview.StreamPreview",
     "tvbo.models.streaming.base.Base",
     "tvbo.models.streaming.finite_covariance.FiniteCovariance",
     "tvbo.models.streaming.innovations.Innovations",

@@ -161,13 +161,6 @@ class StreamingGP(Revisions, Draws):
         new.innovations = Innovations(self.innovations.covariance, self._rate, self.room)
         return new
 
-    def snapshot(self) -> StreamingGP:
-        """Return a copy of this model as it is now; the prior covariance is shared, not copied."""
-        new = self.blank()
-        new._buffers = dict(self._buffers)
-        new.innovations = self.innovations.take(self._trials)
-        return new
-
     def get_extra_state(self) -> dict[str, float | None]:
         """The limits on what is held, for ``state_dict``."""
         return asdict(self.room)

@@ -14,6 +14,7 @@ from tvbo.acquisition import Acquisition, DrawnValues, ThompsonSampling
 from tvbo.acquisition.analytic import posterior_mean
 from tvbo.feedback.pending import Hallucinate, Pending
 from tvbo.models import IncrementalGP
+from tvbo.models.stream_preview import StreamPreview
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.closed import LostTrial
@@ -121,8 +122,8 @@ class GPOptimizer(Optimizer):
         trials these are in raw units; ``posterior_state.last_model`` has them as fitted.
         """
         model = self._newest_model if self._looked_at is None else self._looked_at
-        # A copy, since an incremental model remembers what it is asked about.
-        return model.as_it_is() if isinstance(model, IncrementalGP) else model
+        # One remembers what it is asked about, the other leaves out what is costly.
+        return model.as_it_is() if isinstance(model, IncrementalGP | StreamPreview) else model
 
     def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
         """Return the action with the highest posterior mean in a context.

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from copy import copy
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from tvbo.feedback.pending import Pending
 from tvbo.models import StreamingGP
+from tvbo.models.stream_preview import Amendments, Sums, amended, predict_without
 from tvbo.observations import Observations
 from tvbo.optimizers.posterior_state import mean_and_variance
 
 Key = tuple[float, ...]
 """A row as what it asks for: trials with equal rows are interchangeable."""
+
+
+MOST_UNSEEN = 256
+"""New outcomes of which a preview takes in so many at once; of more, the model is made anew."""
 
 
 class PendingPosterior:
@@ -88,16 +93,29 @@ class PendingPosterior:
         """
         if not self._stand_ins:
             return mean_and_variance(self.model, row)
-        mean, variance = self.model.predict_without(torch.tensor(list(self._stand_ins)), row)
-        return mean.item(), variance.item()
+        return predict_without(self.model, [*self._stand_ins], row)
 
-    def copy(self) -> PendingPosterior:
-        """Return a copy whose changes do not show here; the prior covariance is shared."""
-        new = copy(self)
-        new.model = self.model.snapshot()
-        new._pending = {key: list(numbers) for key, numbers in self._pending.items()}
-        new._stand_ins, new._changes = dict(self._stand_ins), dict(self._changes)
-        return new
+    def preview(self, new: Observations) -> Sums | None:
+        """Return what the posterior would be after new outcomes, without stand-ins.
+
+        Does not modify the posterior.
+
+        Args:
+            new: Observations since the last :meth:`update`.
+
+        Returns:
+            Sums over the rows; None where they cannot be had without the model being made anew.
+        """
+        if self._pending and new.Yvar is not None:
+            return None
+        waiting = {key: list(numbers) for key, numbers in self._pending.items()}
+        changes, unseen = self._answers(new, waiting)
+        left_out = [number for numbers in waiting.values() for number in numbers]
+        late = self._rows_of(new, unseen)
+        if late is None or len(unseen) > MOST_UNSEEN or self.model.room.max_rows is not None:
+            return None
+        with torch.no_grad():
+            return amended(self.model, Amendments(changes, left_out, late))
 
     def reset(self) -> None:
         """Forget everything; the memory is kept for what comes next."""
@@ -108,20 +126,35 @@ class PendingPosterior:
 
     def _take_in(self, new: Observations) -> bool:
         """Add outcomes; those of pending trials take the place of their stand-ins."""
-        if not self._pending:
-            return self._observe(new.X, new.Y, new.Yvar)
-        unseen = []
+        changes, unseen = self._answers(new, self._pending)
+        self._changes |= changes
+        for number in changes:
+            del self._stand_ins[number]
+        return self._observe(self._rows_of(new, unseen))
+
+    def _answers(
+        self, new: Observations, waiting: dict[Key, list[int]]
+    ) -> tuple[dict[int, float], list[int]]:
+        """Remove trials that outcomes answer from those that wait.
+
+        Returns:
+            By number, how much an outcome differs from its stand-in; and the places of the other
+            outcomes in ``new``.
+        """
+        if not waiting:
+            return {}, list(range(len(new)))
+        changes, unseen = {}, []
         for i, key in enumerate(_keys(new.X)):
-            numbers = self._pending.get(key)
+            numbers = waiting.get(key)
             # Of trials that ask the same, any may have been answered.
             if not numbers:
                 unseen.append(i)
                 continue
             number = numbers.pop(0)
             if not numbers:
-                del self._pending[key]
-            self._changes[number] = new.Y[i].item() - self._stand_ins.pop(number)
-        return self._observe(new.X[unseen], new.Y[unseen])
+                del waiting[key]
+            changes[number] = new.Y[i].item() - self._stand_ins[number]
+        return changes, unseen
 
     def _add(self, rows: Tensor, keys: list[Key], wanted: Counter[Key]) -> bool:
         """Add rows that are newly pending, with zeros for their outcomes."""
@@ -137,7 +170,8 @@ class PendingPosterior:
         # The order in which the model numbers them.
         order = X[:, -1].argsort(stable=True)
         first = self.model.num_observed
-        if not self._observe(X[order], torch.zeros(len(new), 1, dtype=torch.float64)):
+        empty = Observations(X[order], torch.zeros(len(new), 1, dtype=torch.float64))
+        if not self._observe(self._rows_of(empty, list(range(len(new))))):
             return False
         for number, i in enumerate(order.tolist(), start=first):
             self._pending.setdefault(new[i][0], []).append(number)
@@ -171,22 +205,36 @@ class PendingPosterior:
             self.model.revise(torch.tensor(list(self._changes)), change)
             self._changes.clear()
 
-    def _observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> bool:
-        """Add rows to the model, if it can still take them in."""
-        if len(X) == 0:
-            return True
+    def _rows_of(self, new: Observations, places: list[int]) -> Observations | None:
+        """Return observations as the model takes them in; None if they come too late for that."""
+        if len(places) < len(new):
+            new = new[torch.tensor(places, dtype=torch.long)]
+        if len(new) == 0:
+            return new
+        X, Y = new.X, new.Y
         if self._shared_time is not None:
-            shared = X.clone()
-            shared[:, -1] = self._shared_time
+            X = X.clone()
+            X[:, -1] = self._shared_time
             if self.model.mean_module is not None:
                 # The prior mean stays that of their own times.
-                Y = Y + (self.model.mean_module(shared) - self.model.mean_module(X)).unsqueeze(-1)
-            X = shared
+                Y = Y + (self.model.mean_module(X) - self.model.mean_module(new.X)).unsqueeze(-1)
         elif X[:, -1].min().item() < self._earliest():
+            return None
+        return self.with_noise(Observations(X, Y.detach(), new.Yvar))
+
+    def with_noise(self, new: Observations) -> Observations:
+        """Return observations whose noise is at least what the model can take."""
+        if new.Yvar is None:
+            return new
+        return replace(new, Yvar=new.Yvar.clamp_min(self.least_noise))
+
+    def _observe(self, new: Observations | None) -> bool:
+        """Add rows to the model; return False if there are none that it can take in."""
+        if new is None:
             return False
-        noise = None if Yvar is None else Yvar.clamp_min(self.least_noise)
-        with torch.no_grad():
-            self.model.observe(X, Y, noise)
+        if len(new) > 0:
+            with torch.no_grad():
+                self.model.observe(new.X, new.Y, new.Yvar)
         return True
 
     def _earliest(self) -> float:

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from tvbo.feedback.pending import IgnorePending, Pending
 from tvbo.models import StreamingGP
 from tvbo.models.raw import RawRowKernel
+from tvbo.models.stream_preview import StreamPreview
 from tvbo.models.streaming.hyperparameters import with_time
 from tvbo.observations import Observations
 from tvbo.optimizers.incremental_state import IncrementalState
@@ -116,11 +117,11 @@ class StreamingState(PosteriorState):
 
     def preview(
         self, observations: Observations, keep: Tensor, num_told: int, generator: Generator
-    ) -> StreamingGP:
+    ) -> StreamingGP | StreamPreview:
         """Return the posterior that the next round would have without pending trials.
 
-        New outcomes are taken in by a copy of the rows. Where trials are pending whose outcomes are
-        not among them, or ``keep`` leaves some out, the model is built anew.
+        It comes from the sums over the rows. Where ``keep`` leaves observations out, or new ones
+        come too late for the rows that are held, the model is built anew.
 
         Args:
             observations: Those of the last :meth:`update`, less those dropped since, and new ones.
@@ -130,20 +131,17 @@ class StreamingState(PosteriorState):
         """
         self.fitter.check_noise(observations)
         kept = observations[keep]
-        nothing_pending = (observations.X[:0], IgnorePending())
         if self._posterior is None or self.fitter.may_change(num_told):
             posterior = self._without_data(self.fitter.copy().fit(kept, num_told, generator))
-            posterior.update(kept, *nothing_pending)
-            return posterior.model
-        new = observations[self._num_seen :]
-        if keep.all() and self._posterior.num_pending <= len(new):
-            if len(new) == 0:
+        else:
+            new = observations[self._num_seen :]
+            if keep.all() and len(new) == 0 and self._posterior.num_pending == 0:
                 return self._posterior.model
-            posterior = self._posterior.copy()
-            if posterior.update(new, *nothing_pending):
-                return posterior.model
-        posterior = PendingPosterior(self._posterior.model.blank(), self._posterior.least_noise)
-        posterior.update(kept, *nothing_pending)
+            posterior = PendingPosterior(self._posterior.model.blank(), self._posterior.least_noise)
+            sums = self._posterior.preview(new) if keep.all() else None
+            if sums is not None:
+                return StreamPreview(posterior.model, sums, posterior.with_noise(kept))
+        posterior.update(kept, kept.X[:0], IgnorePending())
         return posterior.model
 
     def predict(self, row: Tensor) -> tuple[float, float]:

@@ -6,7 +6,6 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.models.scale import floor_
 from tvbo.models.streaming.innovations import Innovations
 from tvbo.models.streaming.predictions import Predictions
 from tvbo.validation import check_finite
@@ -73,40 +72,6 @@ class Revisions(Predictions):
             return self._rate.new_empty(*self.batch_shape, 0)
         return surprise(self.innovations, place).reshape(*self.batch_shape, len(number))
 
-    def predict_without(self, number: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and variances given all observations but some.
-
-        Costs what :meth:`surprise` costs; no row is made again.
-
-        Args:
-            number: Which observations to leave out, ``p`` numbers, no two alike.
-            X: Rows ``[action | time]``, ``q x (d + 1)``; no time before the newest observation.
-
-        Returns:
-            Means and variances, ``batch_shape x q`` each.
-
-        Raises:
-            BotorchTensorDimensionError: if the shape of ``X`` does not fit.
-            InputDataError: as :meth:`revise`, or if an action is none of the choices, or a time is
-                not finite or lies before the newest observation.
-        """
-        place = self._place(number)
-        index, time = self._split(X)
-        shape = (len(self._trials), len(index))
-        self._check_time(time.expand(shape), self.innovations.now.unsqueeze(-1))
-        trial = self._trials.unsqueeze(-1).expand(shape).reshape(-1)
-        at = index.expand(shape).reshape(-1, 1)
-        with torch.no_grad():
-            mean, covar = self.innovations.predict(trial, at, time.expand(shape).reshape(-1, 1))
-            mean, covar = mean.reshape(shape), covar.reshape(*shape, 1, 1)
-            if len(number) > 0:
-                told, explained = told_by(self.innovations, place, index, time)
-                mean, covar = mean - told, covar + explained[..., None, None]
-            prior = self.innovations.covariance.variances(trial, at)
-            floor_(covar, prior.reshape(*shape, 1))
-        shape = (*self._batch_shape, len(index))
-        return mean.reshape(shape) + self._prior_mean(X), covar.reshape(shape)
-
     def _place(self, number: Tensor) -> Tensor:
         if self.innovations.store.root is None:
             raise InputDataError(
@@ -142,45 +107,10 @@ def surprise(innovations: Innovations, place: Tensor) -> Tensor:
     before, :math:`a` their innovations and :math:`Z = L^{-1} E` for the unit vectors of the places,
     that is :math:`(Z^\top Z)^{-1} Z^\top a`: a least squares problem.
     """
-    first, Z = _directions(innovations, place)
-    gains = innovations.store.held.gains[:, first:]
-    return torch.linalg.lstsq(Z, gains.unsqueeze(-1)).solution.squeeze(-1)
-
-
-def told_by(
-    innovations: Innovations, place: Tensor, index: Tensor, time: Tensor
-) -> tuple[Tensor, Tensor]:
-    r"""Return what the rows at some places add to means and take from variances.
-
-    With :math:`v = L^{-1} k` for the covariances :math:`k` of a choice with the outcomes, of which
-    :math:`a` are the innovations, the mean is :math:`v^\top a` and the reduction of the variance
-    :math:`v^\top v`. Without the places, :math:`v` loses its projection on the columns of
-    :math:`Z = L^{-1} E`.
-
-    Args:
-        innovations: Of ``b`` trials.
-        place: Places of the rows, ``p``.
-        index: Positions of the choices, ``q``.
-        time: Times at or after the newest, ``q``.
-
-    Returns:
-        Shares of means and of reductions of the variance, ``b x q`` each.
-    """
-    first, Z = _directions(innovations, place)
-    rows = innovations.store.held
-    fade = innovations.base.decay(innovations.now.unsqueeze(-1) - rows.made_at[:, first:])
-    V = rows.V[:, first:, index] * fade.unsqueeze(-1)
-    basis = torch.linalg.qr(Z).Q.mT
-    since = innovations.since_newest(innovations._trials, time.expand(len(V), -1))
-    told = (basis @ V) * since.unsqueeze(-2)
-    gains = basis @ rows.gains[:, first:].unsqueeze(-1)
-    return (told * gains).sum(dim=-2), told.square().sum(dim=-2)
-
-
-def _directions(innovations: Innovations, place: Tensor) -> tuple[int, Tensor]:
-    """Return the first of ``p`` places, and ``Z``, ``b x m x p``, for the rows from there on."""
     first = int(place.min())
-    root = innovations.store.held.root[:, first:, first:]
+    rows = innovations.store.held
+    root = rows.root[:, first:, first:]
     unit = root.new_zeros(len(root), root.shape[-1], len(place))
     unit[:, place - first, torch.arange(len(place), device=place.device)] = 1.0
-    return first, torch.linalg.solve_triangular(root, unit, upper=False)
+    Z = torch.linalg.solve_triangular(root, unit, upper=False)
+    return torch.linalg.lstsq(Z, rows.gains[:, first:].unsqueeze(-1)).solution.squeeze(-1)
