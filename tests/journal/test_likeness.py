@@ -76,7 +76,7 @@ def test_what_was_planned_and_learned_does_not_matter(play, tmp_path, make_learn
     begun, learned = made(), make_learning()
     play(begun, 50)
     play(learned, 16)
-    assert learned.posterior_state.newest_fit is not None
+    assert learned.posterior_state.fitter.newest_fit is not None
     check_likeness(learned, make_learning(), tmp_path / "run.db")
     if delta == 0.1:
         check_likeness(begun, made(), tmp_path / "run.db")

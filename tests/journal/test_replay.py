@@ -277,7 +277,9 @@ def test_what_was_learned_may_differ_by_rounding(
 
     monkeypatch.setattr(surrogate, "_refits", elsewhere)
     if same:
-        assert Optimizer.open(run, like=make_learning()).posterior_state.newest_fit is not None
+        assert (
+            Optimizer.open(run, like=make_learning()).posterior_state.fitter.newest_fit is not None
+        )
     else:
         with pytest.raises(JournalError, match="as recorded: refit that learned"):
             Optimizer.open(run, like=make_learning())

@@ -83,7 +83,7 @@ def amended(model: StreamingGP, amendments: Amendments, choices: Tensor | None =
     age = now.unsqueeze(-1) - rows.made_at[:, first:]
     V = rows.V[:, first:, at] * innovations.base.decay(age).unsqueeze(-1)
     gains = rows.gains
-    root = None if rows.root is None else rows.root[:, first:, first:]
+    root = gains.new_empty(1, 0, 0) if rows.root is None else rows.root[:, first:, first:]
     if len(changed) > 0:
         change = gains.new_zeros(1, root.shape[-1], 1)
         change[0, changed - first, 0] = gains.new_tensor([*amendments.changes.values()])

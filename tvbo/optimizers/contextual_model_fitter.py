@@ -6,7 +6,6 @@ from copy import deepcopy
 from typing import Any, get_args
 
 import torch
-from botorch.models import SingleTaskGP
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
@@ -104,7 +103,7 @@ class ContextualModelFitter(ModelFitter):
         # The scales that are learned are in the user's unit.
         return 1.0 if self.structure == "both" else super()._find_unit()
 
-    def _make(self, unit: float, **shared: Any) -> SingleTaskGP:
+    def _make(self, unit: float, **shared: Any) -> ContextualGP:
         action_kernel, context_kernel = deepcopy((self.action_kernel, self.context_kernel))
         if unit != 1.0:
             # Both are given. A product has the unit of its factors only once.

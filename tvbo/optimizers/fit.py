@@ -110,7 +110,7 @@ class FittedParameters:
         newest: Values that the newest fit learned, by name of the parameter; None before the first.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.newest: dict[str, list[float]] | None = None
         self._state: dict[str, Mapping[str, Tensor]] = {}
         self._watch = FitWatch()
@@ -158,7 +158,7 @@ class FitWatch:
     is logged at level WARNING; that of no drift and that of no noise, and jumps, at level INFO.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._at_bound: set[tuple[str, int, str]] = set()
         self._rate: float | None = None
 

@@ -26,6 +26,7 @@ from tvbo.optimizers.trial import Trial
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Retention
 from tvbo.search_space import AskContext, ContextSpace, InputLayout, SearchSpace, SpaceFilling
+from tvbo.validation import provided
 
 
 class GPOptimizer(Optimizer):
@@ -33,8 +34,7 @@ class GPOptimizer(Optimizer):
 
     Each ask discards the observations that retention no longer keeps, updates the posterior, and
     maximizes the acquisition at the present time. Outcomes told late enter with the time at which
-    they were sampled. Where the retention policy judges whether an outcome is worth having, the
-    trial says so.
+    they were sampled. A trial says so where retention judges that its outcome is not worth having.
 
     Args:
         search_space: The set of actions.
@@ -49,10 +49,9 @@ class GPOptimizer(Optimizer):
         pending: What stands in for the outcomes of pending trials; default
             :class:`tvbo.feedback.Hallucinate`, which changes nothing while none is pending. The
             papers that know no delay have :class:`tvbo.feedback.IgnorePending`.
-        initial: As long as there were fewer outcomes and pending trials than this, actions fill the
-            space instead of maximizing the acquisition, on a finite set until each was tried once,
-            and no outcome is refused; default 0. The recipes give the number that the first fit
-            waits for.
+        initial: Number of actions that fill the space at first instead of maximizing the
+            acquisition, on a finite set until each was tried once, and whose outcomes are never
+            refused; default 0, in recipes what the first fit waits for.
 
     Attributes:
         observations: The observations held.
@@ -97,7 +96,6 @@ class GPOptimizer(Optimizer):
         self._space_filling = SpaceFilling()
         self._fit_seen: dict[str, list[float]] | None = None
         self._newest_model: Model | None = None
-        self._looked_at: Model | None = None
         self._predictions: dict[int, Prediction] = {}
         # Rows of the pending trials, so that no round need lay them out again.
         self._rows: dict[int, Tensor] = {}
@@ -121,8 +119,8 @@ class GPOptimizer(Optimizer):
         and ``forgetting_rate``, and on a box ``likelihood`` and ``covar_module``. With pending
         trials these are in raw units; ``posterior_state.last_model`` has them as fitted.
         """
-        model = self._newest_model if self._looked_at is None else self._looked_at
-        # One remembers what it is asked about, the other leaves out what is costly.
+        model = self._newest_model
+        # One remembers what it is asked about, the other puts off what is costly.
         return model.as_it_is() if isinstance(model, IncrementalGP | StreamPreview) else model
 
     def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
@@ -143,8 +141,7 @@ class GPOptimizer(Optimizer):
         """
         context = self._check_context(context)
         t = self._time_of(t)
-        self._looked_at = self._model_at(t)
-        return self._best(self._looked_at, t, context)
+        return self._best(self._look_at(t), t, context)
 
     def policy(self, contexts: Tensor | None = None, t: float | None = None) -> Policy:
         """Return the actions with the highest posterior mean in several contexts at one time.
@@ -163,10 +160,10 @@ class GPOptimizer(Optimizer):
                 none of those declared.
             BotorchTensorDimensionError: if no contexts were declared, or their size is wrong.
         """
-        contexts = self._check_table(contexts)
+        table = self._check_table(contexts)
         t = self._time_of(t)
-        self._looked_at = self._model_at(t)
-        return Policy.collect([self._best(self._looked_at, t, context) for context in contexts])
+        model = self._look_at(t)
+        return Policy.collect([self._best(model, t, context) for context in table])
 
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
         keep = self.retention.keep(self.observations, self.posterior_state.last_model, t)
@@ -178,7 +175,7 @@ class GPOptimizer(Optimizer):
         rows = self._pending_rows(t)
         self.posterior_state.update(self.observations, self._num_told, self.generator)
         model = self.posterior_state.condition(self.observations, rows, self.pending)
-        self._newest_model, self._looked_at = model, None
+        self._newest_model = model
         if start is not None:
             return start
         ask_context = self._ask_context(round_number, t, context)
@@ -200,15 +197,11 @@ class GPOptimizer(Optimizer):
 
     def _pending_rows(self, t: float) -> Tensor:
         """Return the rows of the pending trials that count for the next action, ``q x d``."""
-        rows = [self.observations.X[:0]]
-        if self.pending.counts:
-            for trial in self.open_trials:
-                # What will not enter, or lies in the future, need not be counted now.
-                if trial.informative and trial.t <= t:
-                    rows.append(self._rows[trial.id])
-        if len(rows) == 1:
-            return rows[0]
-        X = torch.cat(rows)
+        # What will not enter, or lies in the future, need not be counted now.
+        counted = [each for each in self.open_trials if each.informative and each.t <= t]
+        if not counted or not self.pending.counts:
+            return self.observations.X[:0]
+        X = torch.cat([self._rows[trial.id] for trial in counted])
         # Nor what would be dropped as soon as it is told.
         outcomes = Observations(X, torch.zeros(len(X), 1, dtype=torch.float64))
         return X[self.retention.keep(outcomes, self.posterior_state.last_model, t)]
@@ -219,11 +212,11 @@ class GPOptimizer(Optimizer):
     def _judge(self, trial: Trial) -> Trial:
         if not self.retention.needs_prediction or self._is_starting():
             return trial
-        noise_variance = self.posterior_state.outcome_noise(self.observations)
+        noise_variance = self.posterior_state.fitter.outcome_noise(self.observations)
         if noise_variance is None:
             return trial
         row = self._row(trial)
-        mean, variance = mean_and_variance(self._newest_model, row)
+        mean, variance = mean_and_variance(provided(self._newest_model), row)
         prediction = Prediction(trial.t, mean, variance, noise_variance, trial.id)
         refusal = self.retention.judge(prediction, len(self.observations))
         trial = replace(
@@ -235,16 +228,14 @@ class GPOptimizer(Optimizer):
         if refusal is not None:
             self.refusals.add(trial, refusal)
         if not trial.skipped:
-            if self.open_trials:
-                # The outcome is compared with the other outcomes, not with what stands in for some.
-                mean, variance = self.posterior_state.predict(row)
-                prediction = replace(prediction, mean=mean, variance=variance)
-            self._predictions[trial.id] = prediction
+            # Its outcome is compared with the other outcomes, not with what stands in for some.
+            mean, variance = self.posterior_state.predict(row)
+            self._predictions[trial.id] = replace(prediction, mean=mean, variance=variance)
         return trial
 
     @property
     def _unit(self) -> float:
-        return self.posterior_state.unit
+        return self.posterior_state.fitter.unit
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         # What may refuse the outcome comes first, what takes it in last.
@@ -273,7 +264,7 @@ class GPOptimizer(Optimizer):
         self._rows.pop(trial.id, None)
 
     def _refits(self) -> list[Event]:
-        fit = self.posterior_state.newest_fit
+        fit = self.posterior_state.fitter.newest_fit
         if fit is self._fit_seen:
             return []
         self._fit_seen = fit
@@ -290,11 +281,13 @@ class GPOptimizer(Optimizer):
             generator=self.generator,
         )
 
-    def _model_at(self, t: float) -> Model:
+    def _look_at(self, t: float) -> Model:
         """Return the posterior that an ask at ``t`` would have without pending trials."""
-        keep = self.retention.keep(self.observations, self.posterior_state.last_model, t)
-        generator = copy_of(self.generator)
-        return self.posterior_state.preview(self.observations, keep, self._num_told, generator)
+        state, generator = self.posterior_state, copy_of(self.generator)
+        keep = self.retention.keep(self.observations, state.last_model, t)
+        model = state.preview(self.observations, keep, self._num_told, generator)
+        self._newest_model = model
+        return model
 
     def _best(self, model: Model, t: float, context: Tensor | None) -> Recommendation:
         ask_context = self._ask_context(self._num_asked, t, context)

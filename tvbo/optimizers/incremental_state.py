@@ -5,16 +5,16 @@ from __future__ import annotations
 from copy import copy
 
 import torch
-from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
 from tvbo.feedback.pending import Pending
 from tvbo.models import IncrementalGP
 from tvbo.observations import Observations
-from tvbo.optimizers.model_fitter import ModelFitter
+from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
 from tvbo.optimizers.posterior_state import PosteriorState, weights
 from tvbo.ties import TIE_TOLERANCE
+from tvbo.validation import provided
 
 
 class IncrementalState(PosteriorState):
@@ -62,7 +62,16 @@ class IncrementalState(PosteriorState):
             self.start(self.fitter.fit(observations, num_told, generator))
         self.take_in(observations)
 
-    def start(self, dense: SingleTaskGP) -> None:
+    @property
+    def model(self) -> IncrementalGP:
+        """The model of the observations that were taken in.
+
+        Raises:
+            RuntimeError: before the first update.
+        """
+        return provided(self.last_model)
+
+    def start(self, dense: DenseGP) -> None:
         """Begin with the hyperparameters of a dense model, and without observations."""
         self.last_model = self._without_data(dense)
         self._num_seen = 0
@@ -76,9 +85,8 @@ class IncrementalState(PosteriorState):
         """
         new = observations[self._num_seen :]
         if len(new) > 0:
-            model = self.last_model
-            noise = self._known_noise(new, model.covar_module, self.fitter.last_model)
-            model.observe(new.X, new.Y, noise)
+            noise = self._known_noise(new, self.model.covar_module, self.dense)
+            self.model.observe(new.X, new.Y, noise)
         self._num_seen = len(observations)
         self._kept = torch.cat([self._kept, self._kept.new_ones(len(new))])
 
@@ -91,8 +99,8 @@ class IncrementalState(PosteriorState):
             pending: What stands in for their outcomes.
         """
         if len(rows) == 0:
-            return self.last_model
-        return self._conditioned(self.last_model, observations, rows, pending)
+            return self.model
+        return self._conditioned(self.model, observations, rows, pending)
 
     def preview(
         self, observations: Observations, keep: Tensor, num_told: int, generator: Generator
@@ -109,15 +117,14 @@ class IncrementalState(PosteriorState):
         if self.last_model is None or self.fitter.may_change(num_told):
             kept = observations[keep]
             return self._of(self.fitter.copy().fit(kept, num_told, generator), kept)
-        dense = self.fitter.last_model
         if not keep.all():
-            return self._of(dense, observations[keep])
+            return self._of(self.dense, observations[keep])
         new = observations[self._num_seen :]
         if len(new) == 0:
             # A shallow copy: what it remembers of the rows it is asked about stays its own.
-            return copy(self.last_model)
-        noise = self._known_noise(new, self.last_model.covar_module, dense)
-        return self.last_model.condition_on_observations(new.X, new.Y, noise)
+            return copy(self.model)
+        noise = self._known_noise(new, self.model.covar_module, self.dense)
+        return self.model.condition_on_observations(new.X, new.Y, noise)
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Forget observations, at once or once there are many without weight.
@@ -133,19 +140,19 @@ class IncrementalState(PosteriorState):
         kept = self._kept.clone()
         kept[self._kept.nonzero().squeeze(-1)[gone]] = False
         many = 3 * int((~kept).sum()) >= len(kept)
-        weight = weights(observations.X[: self._num_seen][gone], t, self.fitter.last_model)
+        weight = weights(observations.X[: self._num_seen][gone], t, self.dense)
         # A policy that drops at this very weight rounds it otherwise.
         if many or (weight > self.tol * (1 + TIE_TOLERANCE)).any():
-            self.last_model.drop(kept)
+            self.model.drop(kept)
             kept = kept[kept]
         self._kept = kept
         self._num_seen -= int(gone.sum())
 
-    def _without_data(self, dense: SingleTaskGP) -> IncrementalGP:
+    def _without_data(self, dense: DenseGP) -> IncrementalGP:
         """Return a model with the hyperparameters of a dense one."""
         return IncrementalGP.from_model(dense, self.fitter.noise_variance)
 
-    def _of(self, dense: SingleTaskGP, observations: Observations) -> IncrementalGP:
+    def _of(self, dense: DenseGP, observations: Observations) -> IncrementalGP:
         """Return the model of some observations, with the hyperparameters of a dense one."""
         model = self._without_data(dense)
         if len(observations) > 0:

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -15,7 +14,7 @@ from gpytorch.means import Mean, ZeroMean
 from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
-from tvbo.models import TimeVaryingGP
+from tvbo.models import ContextualGP, TimeVaryingGP
 from tvbo.models.raw import outcome_scale, raw_noise_variance
 from tvbo.models.scale import (
     FixedScale,
@@ -29,11 +28,15 @@ from tvbo.observations import Observations
 from tvbo.optimizers.fit import FittedParameters, learned_values
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.search_space import InputLayout
-from tvbo.validation import check_forgetting_rate
+from tvbo.validation import check_forgetting_rate, provided
 
 OBSERVATIONS_PER_PARAMETER = 2
 """A fit waits for this many observations for each number it learns. From fewer, the likelihood
 picks an ε at one of its bounds more often than not."""
+
+
+DenseGP = TimeVaryingGP | ContextualGP
+"""A model that is built anew of all its observations."""
 
 
 class ModelFitter:
@@ -100,7 +103,7 @@ class ModelFitter:
         if needed and isinstance(refit, RefitNever):
             raise ValueError(f"Expected {', '.join(needed)}, since refit is never. Got None.")
         self.refit = refit
-        self.last_model: SingleTaskGP | None = None
+        self.last_model: DenseGP | None = None
         self._fitted = FittedParameters()
         self._num_told_at_fit = 0
         self._unit: float | None = None
@@ -117,7 +120,7 @@ class ModelFitter:
             self._unit = self._find_unit()
         return self._unit
 
-    def fit(self, observations: Observations, num_told: int, generator: Generator) -> SingleTaskGP:
+    def fit(self, observations: Observations, num_told: int, generator: Generator) -> DenseGP:
         """Return the model of some observations, with its hyperparameters fitted if that is due.
 
         Args:
@@ -198,13 +201,16 @@ class ModelFitter:
             The variance; None where it comes with the outcomes, and none has come yet.
         """
         if self.noise_variance is not None:
-            least = min_fixed_noise.value(torch.float64) * outcome_scale(self.last_model)[1] ** 2
+            least = (
+                min_fixed_noise.value(torch.float64)
+                * outcome_scale(provided(self.last_model))[1] ** 2
+            )
             return max(self.noise_variance, least)
         if observations.Yvar is not None and len(observations) > 0:
             return observations.Yvar.mean().item()
         if isinstance(self.refit, RefitNever):
             return None
-        return raw_noise_variance(self.last_model)
+        return raw_noise_variance(provided(self.last_model))
 
     def _given(self) -> dict[str, object | None]:
         """Return what a model needs, by name; None for what must be learned."""
@@ -222,14 +228,14 @@ class ModelFitter:
         """Return the columns whose kernel is BoTorch's default, which expects the unit cube."""
         return [] if self.covar_module is not None else list(range(self.layout.time_feature))
 
-    def _make(self, unit: float, **shared: Any) -> SingleTaskGP:
+    def _make(self, unit: float, **shared: Any) -> DenseGP:
         """Return the model in a unit of the outcomes, from the arguments that every model takes."""
         covar_module = deepcopy(self.covar_module)
         if covar_module is not None:
             covar_module = in_unit(covar_module, unit)
         return TimeVaryingGP(covar_module=covar_module, **shared)
 
-    def _with_defaults(self, observations: Observations) -> SingleTaskGP:
+    def _with_defaults(self, observations: Observations) -> DenseGP:
         """Return the model of some observations, with the defaults of what is learned."""
         scaled = self._scaled_columns()
         mean_module = deepcopy(self.mean_module)

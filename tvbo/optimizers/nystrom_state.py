@@ -7,7 +7,6 @@ from copy import copy
 from dataclasses import replace
 
 import torch
-from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
@@ -15,8 +14,9 @@ from tvbo.feedback.pending import Pending
 from tvbo.models import IncrementalGP
 from tvbo.models.nystrom_gp import NystromGP
 from tvbo.observations import Observations
-from tvbo.optimizers.model_fitter import ModelFitter
+from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
 from tvbo.optimizers.posterior_state import PosteriorState
+from tvbo.validation import provided
 
 
 class NystromState(PosteriorState):
@@ -64,6 +64,15 @@ class NystromState(PosteriorState):
         self._num_told = 0
 
     @property
+    def model(self) -> NystromGP:
+        """The model of the observations that were taken in.
+
+        Raises:
+            RuntimeError: before the first update.
+        """
+        return provided(self.last_model)
+
+    @property
     def inclusion_probabilities(self) -> Tensor:
         """Probability with which each observation held was drawn last, ``n``."""
         return self._probabilities
@@ -108,8 +117,8 @@ class NystromState(PosteriorState):
             pending: What stands in for their outcomes.
         """
         if len(rows) == 0:
-            return self.last_model
-        return self._conditioned(self.last_model, observations, rows, pending)
+            return self.model
+        return self._conditioned(self.model, observations, rows, pending)
 
     def preview(
         self, observations: Observations, keep: Tensor, num_told: int, generator: Generator
@@ -129,13 +138,14 @@ class NystromState(PosteriorState):
         changes = num_told != self._num_told or self.fitter.may_change(num_told)
         if self.last_model is not None and not changes and not keep.all():
             known = self._with_noise(kept)
-            return self._blank.with_data(self.inducing_points, known.X, known.Y, known.Yvar)
+            blank = provided(self._blank)
+            return blank.with_data(self.inducing_points, known.X, known.Y, known.Yvar)
         # A shallow copy is enough: an update rebinds whatever it changes.
         new = copy(self)
         new.fitter = self.fitter.copy()
         new._forget(keep)
         new.update(kept, num_told, generator)
-        return new.last_model
+        return new.model
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Forget observations, which leave the inducing set, too.
@@ -161,7 +171,7 @@ class NystromState(PosteriorState):
             self._probabilities = torch.ones(len(observations), dtype=torch.float64)
             self._included = torch.ones(len(observations), dtype=torch.bool)
             return
-        before = self._sketch(observations[:num_seen]) if self._stale else self.last_model
+        before = self._sketch(observations[:num_seen]) if self._stale else self.model
         with torch.no_grad():
             new = before.posterior(observations.X[num_seen:].unsqueeze(-2)).variance.flatten()
         variance = torch.cat([before.observed_variance, new])
@@ -173,7 +183,7 @@ class NystromState(PosteriorState):
     def _sketch(self, observations: Observations) -> NystromGP:
         """Return the model of the observations seen so far, by those of them that were drawn."""
         inducing_points = self._merged(observations.X[self._included])
-        return self._blank.with_data(
+        return provided(self._blank).with_data(
             inducing_points, observations.X, observations.Y, observations.Yvar
         )
 
@@ -181,7 +191,7 @@ class NystromState(PosteriorState):
         """Return each distinct row once, in order; without drift, times make no difference."""
         if len(rows) == 0:
             return rows
-        rate = self.fitter.last_model.forgetting_rate
+        rate = self.dense.forgetting_rate
         is_static = rate is None or not rate.any()
         seen = rows[:, : self.fitter.layout.time_feature] if is_static else rows
         _, group = torch.unique(seen, dim=0, return_inverse=True)
@@ -189,7 +199,7 @@ class NystromState(PosteriorState):
         first = order.new_full((int(group.max()) + 1,), len(rows))
         return rows[first.scatter_reduce(0, group, order, "amin").sort().values]
 
-    def _without_data(self, dense: SingleTaskGP) -> NystromGP:
+    def _without_data(self, dense: DenseGP) -> NystromGP:
         """Return a model with the hyperparameters of a dense one."""
         exact = IncrementalGP.from_model(dense, self.fitter.noise_variance)
         none = torch.empty(0, self.fitter.layout.num_columns, dtype=torch.float64)
@@ -206,7 +216,8 @@ class NystromState(PosteriorState):
         """Return observations with noise variances, at least the least that a model takes."""
         if len(observations) == 0:
             return observations
-        noise = self._known_noise(observations, self._blank.covar_module, self.fitter.last_model)
+        blank = provided(self._blank)
+        noise = self._known_noise(observations, blank.covar_module, self.dense)
         if noise is None:
-            noise = self._blank.noise_variance.expand_as(observations.Y)
+            noise = blank.noise_variance.expand_as(observations.Y)
         return replace(observations, Yvar=noise)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
-from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from gpytorch.kernels import Kernel
 from gpytorch.settings import min_fixed_noise
@@ -20,7 +19,8 @@ from tvbo.models.raw import outcome_scale, scale_of
 from tvbo.models.scale import variance_of
 from tvbo.models.streaming.innovations import CERTAIN
 from tvbo.observations import Observations
-from tvbo.optimizers.model_fitter import ModelFitter
+from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
+from tvbo.validation import provided
 
 
 class PosteriorState(ABC):
@@ -33,6 +33,7 @@ class PosteriorState(ABC):
         fitter: Holds or learns the hyperparameters.
 
     Attributes:
+        fitter: The fitter.
         last_model: The model that was updated last, with the newest hyperparameters; None before
             the first round.
     """
@@ -101,28 +102,19 @@ class PosteriorState(ABC):
         Args:
             row: ``1 x d``, not before the newest observation or pending trial.
         """
-        return mean_and_variance(self.last_model, row)
+        return mean_and_variance(provided(self.last_model), row)
 
-    def outcome_noise(self, observations: Observations) -> float | None:
-        """Return the noise variance to expect of the next outcome; None if nothing is known of it.
+    @property
+    def dense(self) -> DenseGP:
+        """The dense model with the newest hyperparameters, of the observations of the last fit.
 
-        Args:
-            observations: Observations held.
+        Raises:
+            RuntimeError: before the first update.
         """
-        return self.fitter.outcome_noise(observations)
-
-    @property
-    def newest_fit(self) -> dict[str, list[float]] | None:
-        """Values that the newest fit learned, by name of the parameter; None before the first."""
-        return self.fitter.newest_fit
-
-    @property
-    def unit(self) -> float:
-        """Order of the prior standard deviation, in the unit of the outcomes."""
-        return self.fitter.unit
+        return provided(self.fitter.last_model)
 
     def _known_noise(
-        self, observations: Observations, covar_module: Kernel, dense: SingleTaskGP
+        self, observations: Observations, covar_module: Kernel, dense: DenseGP
     ) -> Tensor | None:
         """Return noise variances as told or given, at least :func:`least_noise`.
 
@@ -134,11 +126,11 @@ class PosteriorState(ABC):
         Returns:
             The variances, ``n x 1``; None where the noise is learned.
         """
-        known = observations.Yvar
-        if known is None and self.fitter.noise_variance is None:
-            return None
+        known, given = observations.Yvar, self.fitter.noise_variance
+        if known is None and given is not None:
+            known = torch.full_like(observations.Y, given)
         if known is None:
-            known = torch.full_like(observations.Y, self.fitter.noise_variance)
+            return None
         with torch.no_grad():
             prior = covar_module(observations.X, diag=True)
         return torch.maximum(known, least_noise(dense, prior).unsqueeze(-1))
@@ -156,14 +148,14 @@ class PosteriorState(ABC):
             rows: ``[action | context | time]`` of the pending trials, ``q x d``.
             pending: What stands in for their outcomes.
         """
-        noise_variance = self.outcome_noise(observations)
+        noise_variance = self.fitter.outcome_noise(observations)
 
         def expected() -> Tensor:
             return model.posterior(rows.unsqueeze(-2)).mean.squeeze(-1)
 
         with torch.no_grad():
             prior = to_dense(model.covar_module(rows, diag=True))
-            noise = least_noise(self.fitter.last_model, prior)
+            noise = least_noise(self.dense, prior)
             if noise_variance is not None:
                 noise = noise.clamp_min(noise_variance)
             stand_ins = pending.outcomes(rows, expected)
@@ -179,7 +171,7 @@ class DenseState(PosteriorState):
         fitter: Holds or learns the hyperparameters, and builds the model.
     """
 
-    last_model: SingleTaskGP | None
+    last_model: DenseGP | None
 
     def update(self, observations: Observations, num_told: int, generator: Generator) -> None:
         """Build the model, with its hyperparameters fitted if that is due.
@@ -203,16 +195,16 @@ class DenseState(PosteriorState):
             pending: What stands in for their outcomes.
         """
         if len(rows) == 0:
-            return self.last_model
-        raw = IncrementalGP.from_model(self.last_model, self.fitter.noise_variance)
+            return self.dense
+        raw = IncrementalGP.from_model(self.dense, self.fitter.noise_variance)
         if len(observations) > 0:
-            noise = self._known_noise(observations, raw.covar_module, self.last_model)
+            noise = self._known_noise(observations, raw.covar_module, self.dense)
             raw.observe(observations.X, observations.Y, noise)
         return self._conditioned(raw, observations, rows, pending)
 
     def preview(
         self, observations: Observations, keep: Tensor, num_told: int, generator: Generator
-    ) -> SingleTaskGP:
+    ) -> DenseGP:
         """Return the model that the next round would have without pending trials.
 
         Args:
@@ -245,7 +237,7 @@ def mean_and_variance(model: Model, row: Tensor) -> tuple[float, float]:
     return posterior.mean.item(), variance_of(posterior, scale_of(model)).item()
 
 
-def least_noise(dense: SingleTaskGP, prior_variance: Tensor) -> Tensor:
+def least_noise(dense: DenseGP, prior_variance: Tensor) -> Tensor:
     """Return the least noise variance that a posterior takes, in raw units.
 
     GPyTorch has a limit in the units that a dense model sees. Where the kernel is large beside it,
@@ -262,7 +254,7 @@ def least_noise(dense: SingleTaskGP, prior_variance: Tensor) -> Tensor:
     return (10 * CERTAIN * prior_variance).clamp_min(least)
 
 
-def weights(rows: Tensor, t: Tensor | float, dense: SingleTaskGP) -> Tensor:
+def weights(rows: Tensor, t: Tensor | float, dense: DenseGP) -> Tensor:
     r"""Return what rows weigh at a time, :math:`(1-\varepsilon)^{\text{age}}`.
 
     Args:

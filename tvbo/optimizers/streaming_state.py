@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
@@ -16,10 +15,11 @@ from tvbo.models.stream_preview import StreamPreview
 from tvbo.models.streaming.hyperparameters import with_time
 from tvbo.observations import Observations
 from tvbo.optimizers.incremental_state import IncrementalState
-from tvbo.optimizers.model_fitter import ModelFitter
+from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
 from tvbo.optimizers.pending_posterior import PendingPosterior
 from tvbo.optimizers.posterior_state import PosteriorState, least_noise, weights
 from tvbo.ties import TIE_TOLERANCE
+from tvbo.validation import provided
 
 
 class StreamingState(PosteriorState):
@@ -100,17 +100,17 @@ class StreamingState(PosteriorState):
             rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
             pending: What stands in for their outcomes.
         """
-        now = torch.cat([rows[:, -1], observations.X[:, -1]])
         if len(rows) > 0:
-            rows = rows[weights(rows, now.max(), self.fitter.last_model) > self.tol]
+            now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
+            rows = rows[weights(rows, now, self.dense) > self.tol]
         if self._can_stream(observations, rows) and self._stream(observations, rows, pending):
             self._is_factored = False
             if len(rows) > 0:
                 self._factor = None
-            return self._posterior.model
+            return provided(self.last_model)
         if self._factor is None:
             self._factor = IncrementalState(self.fitter, self.tol)
-            self._factor.start(self.fitter.last_model)
+            self._factor.start(self.dense)
         self._is_factored = True
         self._factor.take_in(observations)
         return self._factor.condition(observations, rows, pending)
@@ -150,7 +150,9 @@ class StreamingState(PosteriorState):
         Args:
             row: ``1 x d``, not before the newest observation or pending trial.
         """
-        return (self._factor if self._is_factored else self._posterior).predict(row)
+        if self._is_factored and self._factor is not None:
+            return self._factor.predict(row)
+        return provided(self._posterior).predict(row)
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Forget observations, unless they have lost their weight and are forgotten already.
@@ -166,7 +168,7 @@ class StreamingState(PosteriorState):
             self._factor.drop(observations, keep, t)
         gone = ~keep
         seen = int(gone[: self._num_seen].sum())
-        weight = weights(observations.X[gone], t, self.fitter.last_model)
+        weight = weights(observations.X[gone], t, self.dense)
         # A policy that drops at this very weight rounds it otherwise.
         if seen > 0 and (weight > self.tol * (1 + TIE_TOLERANCE)).any():
             self._reset()
@@ -182,16 +184,17 @@ class StreamingState(PosteriorState):
             and self.max_rows is None
             and self.max_lateness != 0
             and rows[:, -1].min().item() > self._too_old
-            and self.outcome_noise(observations) is not None
+            and self.fitter.outcome_noise(observations) is not None
         )
 
     def _stream(self, observations: Observations, rows: Tensor, pending: Pending) -> bool:
         """Bring the stream up to date; return False if it cannot hold the pending trials."""
+        posterior = provided(self._posterior)
         try:
-            done = self._posterior.update(observations[self._num_seen :], rows, pending)
+            done = posterior.update(observations[self._num_seen :], rows, pending)
             if not done:
                 self._reset()
-                done = self._posterior.update(observations, rows, pending)
+                done = posterior.update(observations, rows, pending)
         except BaseException:
             # What an error leaves half-way is of no use.
             self._reset()
@@ -205,10 +208,10 @@ class StreamingState(PosteriorState):
         return False
 
     def _reset(self) -> None:
-        self._posterior.reset()
+        provided(self._posterior).reset()
         self._num_seen = 0
 
-    def _without_data(self, dense: SingleTaskGP) -> PendingPosterior:
+    def _without_data(self, dense: DenseGP) -> PendingPosterior:
         """Return a posterior with the hyperparameters of a dense model."""
         with torch.no_grad():
             # Of the largest prior variance: one number, since each round asks for it.
