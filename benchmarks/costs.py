@@ -16,7 +16,7 @@ from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.likelihood import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
-from tvbo.optimizers import GPOptimizer, GPSurrogate
+from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter
 from tvbo.problems import unit_grid
 from tvbo.search_space import FiniteSpace, InputLayout
 
@@ -48,10 +48,10 @@ def optimizers() -> dict[str, GPOptimizer]:
     kernel.lengthscale = 0.2
     given = {"covar_module": kernel, "forgetting_rate": 0.03, "noise_variance": 0.01}
     search_space = FiniteSpace(choices)
-    dense = GPSurrogate(InputLayout(search_space.dim), search_space.bounds, **given)
+    fitter = ModelFitter(InputLayout(search_space.dim), search_space.bounds, **given)
     return {
         "streaming": recipes.tv_gp_ucb(choices=choices, **given),
-        "dense": GPOptimizer(search_space, dense, UCB(LogBeta())),
+        "dense": GPOptimizer(search_space, DenseState(fitter), UCB(LogBeta())),
     }
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
+
+T = TypeVar("T")
 
 LARGEST_COORDINATE = 1e100
 """Kernels take squares of coordinates and of their differences, and powers of these."""
@@ -100,3 +103,14 @@ def as_scalar(name: str, value: Tensor | float) -> Tensor:
             f"Expected {name} to be one number. Got {name}.shape={tuple(value.shape)}."
         )
     return value.detach().reshape(1, 1)
+
+
+def provided(value: T | None) -> T:
+    """Return what the first fit or update provides.
+
+    Raises:
+        RuntimeError: before that.
+    """
+    if value is None:
+        raise RuntimeError("Expected a fit, or an update of the posterior, first. Got none yet.")
+    return value

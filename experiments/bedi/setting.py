@@ -16,11 +16,12 @@ from experiments.spread import spread
 from tvbo.acquisition import MPI, UCB, Acquisition, ConstantBeta, FiniteBeta, LogEI
 from tvbo.history import History
 from tvbo.optimizers import (
+    DenseState,
     GPOptimizer,
-    GPSurrogate,
-    IncrementalSurrogate,
+    IncrementalState,
+    ModelFitter,
     Optimizer,
-    Surrogate,
+    PosteriorState,
 )
 from tvbo.optimizers.recipes import bkb
 from tvbo.problems.base import DriftingProblem
@@ -108,7 +109,7 @@ class Setting:
                 generator=generator,
             )
         search_space = FiniteSpace(self.choices, chunk=len(self.choices))
-        surrogate: Surrogate = GPSurrogate(
+        fitter = ModelFitter(
             InputLayout(self.dim),
             search_space.bounds,
             covar_module=unit_kernel(),
@@ -117,13 +118,14 @@ class Setting:
         )
         if method == REFACTORED:
             search_space = FiniteSpace(self.choices)
+            state: PosteriorState = DenseState(fitter)
         else:
-            surrogate = IncrementalSurrogate(surrogate)
+            state = IncrementalState(fitter)
         budgets = {COMPRESSED: self.budget, PAPERS: PAPER_BUDGET}
         retention: Retention | None = None
         if method in budgets:
             retention = EntropyThreshold(budgets[method])
-        return GPOptimizer(search_space, surrogate, acquisition, retention, generator=generator)
+        return GPOptimizer(search_space, state, acquisition, retention, generator=generator)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
 from tvbo.models import TimeVaryingGP
 from tvbo.observations import Observations
-from tvbo.optimizers import GPOptimizer, GPSurrogate
+from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter
 from tvbo.optimizers.builder import posterior_state
 from tvbo.problems import PanelProblem, unit_grid
 from tvbo.runner import run
@@ -225,14 +225,14 @@ def two_peaks(x):
 
 
 def loop(search_space, rule, online=True):
-    surrogate = GPSurrogate(
+    fitter = ModelFitter(
         InputLayout(1),
         search_space.bounds,
         covar_module=rbf(),
         forgetting_rate=0.0,
         noise_variance=1e-4,
     )
-    state = posterior_state(surrogate, search_space, None) if online else surrogate
+    state = posterior_state(fitter, search_space, None) if online else DenseState(fitter)
     return GPOptimizer(search_space, state, rule)
 
 

@@ -203,8 +203,8 @@ def changed_settings():
     """Recipes with one setting changed each, by what differs."""
     return {
         "search_space.choices": partial(tv_gp_ucb, choices=2 * ARMS),
-        "surrogate.dense.noise_variance": partial(tv_gp_ucb, noise_variance=0.02),
-        "surrogate.dense.forgetting_rate": partial(tv_gp_ucb, forgetting_rate=0.1),
+        "posterior_state.fitter.noise_variance": partial(tv_gp_ucb, noise_variance=0.02),
+        "posterior_state.fitter.forgetting_rate": partial(tv_gp_ucb, forgetting_rate=0.1),
         "acquisition.beta": partial(tv_gp_ucb, beta=2.0),
         "covar_module": partial(tv_gp_ucb, covar_module=RBFKernel().double()),
     }

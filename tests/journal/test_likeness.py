@@ -27,7 +27,7 @@ def test_each_setting_is_named(make_streaming, changed_settings, tmp_path):
 
 
 def test_what_differs_is_shown(make_streaming, changed_settings, tmp_path):
-    changed = changed_settings["surrogate.dense.noise_variance"]()
+    changed = changed_settings["posterior_state.fitter.noise_variance"]()
     with pytest.raises(JournalError, match="it has 0.01, where 0.02 was given"):
         check_likeness(make_streaming(), changed, tmp_path / "run.db")
 
@@ -76,7 +76,7 @@ def test_what_was_planned_and_learned_does_not_matter(play, tmp_path, make_learn
     begun, learned = made(), make_learning()
     play(begun, 50)
     play(learned, 16)
-    assert learned.surrogate.newest_fit is not None
+    assert learned.posterior_state.fitter.newest_fit is not None
     check_likeness(learned, make_learning(), tmp_path / "run.db")
     if delta == 0.1:
         check_likeness(begun, made(), tmp_path / "run.db")

@@ -264,7 +264,9 @@ def test_like_of_a_run_that_was_told_before(make, run, play, leave, pickled_star
 def test_a_refused_opening_leaves_like_as_it_was(recorded, make_streaming, play, monkeypatch):
     run = recorded(12, make_streaming)
     like = make_streaming(forgetting_rate=0.2)
-    with pytest.raises(JournalError, match="differs in surrogate.dense.forgetting_rate: it has"):
+    with pytest.raises(
+        JournalError, match="differs in posterior_state.fitter.forgetting_rate: it has"
+    ):
         Optimizer.open(run, like=like)
     like, untouched = make_streaming(), make_streaming()
     with monkeypatch.context() as patch:

@@ -184,7 +184,7 @@ def rounded(monkeypatch, search_space, size):
 @pytest.fixture(params=["box", "separate", "bpe"])
 def make_on_a_box(request, make_square):
     """Optimizers whose actions are any numbers, contexts and plans included."""
-    kernel = make_square().surrogate.dense.covar_module
+    kernel = make_square().posterior_state.fitter.covar_module
     bounds = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     given = {"bounds": bounds, "covar_module": kernel, "noise_variance": 0.01}
     tasks = torch.eye(3, dtype=torch.float64)
@@ -277,7 +277,9 @@ def test_what_was_learned_may_differ_by_rounding(
 
     monkeypatch.setattr(surrogate, "_refits", elsewhere)
     if same:
-        assert Optimizer.open(run, like=make_learning()).surrogate.newest_fit is not None
+        assert (
+            Optimizer.open(run, like=make_learning()).posterior_state.fitter.newest_fit is not None
+        )
     else:
         with pytest.raises(JournalError, match="as recorded: refit that learned"):
             Optimizer.open(run, like=make_learning())

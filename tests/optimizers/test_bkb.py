@@ -11,14 +11,15 @@ from botorch.acquisition import LogExpectedImprovement
 from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from scipy.stats import chi2
+from states import updated
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta
 from tvbo.models import IncrementalGP
 from tvbo.models.nystrom_gp import NystromGP
 from tvbo.observations import Observations
-from tvbo.optimizers import GPSurrogate, RefitEvery, RefitNever
-from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
+from tvbo.optimizers import ModelFitter, RefitEvery, RefitNever
+from tvbo.optimizers.nystrom_state import NystromState
 from tvbo.optimizers.recipes import bkb
 from tvbo.retention import EntropyThreshold, Reset, SizeLimit, SlidingWindow
 from tvbo.search_space import InputLayout
@@ -36,9 +37,9 @@ def kernel():
     return each
 
 
-def surrogate(qbar=QBAR, rate=0.0, **options):
+def nystrom(qbar=QBAR, rate=0.0, **options):
     options = {"covar_module": kernel(), "noise_variance": NOISE, **options}
-    return NystromSurrogate(GPSurrogate(COLUMNS, UNIT, forgetting_rate=rate, **options), qbar)
+    return NystromState(ModelFitter(COLUMNS, UNIT, forgetting_rate=rate, **options), qbar)
 
 
 def observations(n, seed=0):
@@ -78,10 +79,10 @@ def drawn():
     """How often each observation was drawn, and the number drawn each time; seeds fixed."""
     n, first = 24, 18
     data = observations(n)
-    before = surrogate(rate=RATE, qbar=0.7)
-    before.model(data[:first], first, torch.Generator().manual_seed(1))
+    before = nystrom(rate=RATE, qbar=0.7)
+    updated(before, data[:first], first, torch.Generator().manual_seed(1))
     after, again = copy.copy(before), torch.Generator().manual_seed(2)
-    public = included(data.X, after.model(data, n, again).inducing_points)
+    public = included(data.X, updated(after, data, n, again).inducing_points)
     generator = torch.Generator().manual_seed(2)
     told = before._with_noise(data)
     draws = torch.zeros(REDRAWS, n)
@@ -128,41 +129,41 @@ def test_observations_are_drawn_independently(drawn):
 
 def test_the_first_set_is_all_there_is():
     data = observations(9)
-    one = surrogate(qbar=1e-9)
-    model = one.model(data, 9, torch.Generator().manual_seed(0))
+    one = nystrom(qbar=1e-9)
+    model = updated(one, data, 9, torch.Generator().manual_seed(0))
     assert torch.equal(model.inducing_points, data.X)
     assert torch.equal(one.inclusion_probabilities, torch.ones(9, dtype=torch.float64))
 
 
 def test_nothing_drawn_is_the_prior():
     data = observations(9)
-    one, generator = surrogate(qbar=1e-9), torch.Generator().manual_seed(0)
-    one.model(data[:8], 8, generator)
-    model = one.model(data, 9, generator)
+    one, generator = nystrom(qbar=1e-9), torch.Generator().manual_seed(0)
+    updated(one, data[:8], 8, generator)
+    model = updated(one, data, 9, generator)
     assert len(model.inducing_points) == 0
     assert model.posterior(data.X).variance.min().item() == pytest.approx(1.0, rel=1e-12)
 
 
 def test_without_a_new_outcome_nothing_is_drawn(generator):
     data = observations(20)
-    one = surrogate()
-    one.model(data[:19], 19, generator)
-    model = one.model(data, 20, generator)
+    one = nystrom()
+    updated(one, data[:19], 19, generator)
+    model = updated(one, data, 20, generator)
     state = generator.get_state()
-    assert one.model(data, 20, generator) is model
+    assert updated(one, data, 20, generator) is model
     assert torch.equal(generator.get_state(), state)
 
 
 def test_a_dropped_observation_leaves_the_set_and_the_variances(generator):
     data = observations(20)
-    one = surrogate(qbar=0.7)
-    one.model(data[:18], 18, generator)
-    one.model(data[:19], 19, generator)
+    one = nystrom(qbar=0.7)
+    updated(one, data[:18], 18, generator)
+    updated(one, data[:19], 19, generator)
     S = one.inducing_points
     keep = ~included(data.X, S[:2])
     one.drop(data, keep, 20.0)
     kept = data[keep]
-    one.model(kept, 20, generator)
+    updated(one, kept, 20, generator)
     rest = S[included(S, kept.X)]
     assert 0 < len(rest) < min(len(S), len(kept) - 1)
     expected = probabilities(kept.X[:-1], rest, kept.X, qbar=0.7)
@@ -172,10 +173,10 @@ def test_a_dropped_observation_leaves_the_set_and_the_variances(generator):
 
 def test_when_all_were_dropped_the_next_set_is_all_again(generator):
     data = observations(20)
-    one = surrogate(qbar=1e-6)
-    one.model(data[:19], 19, generator)
+    one = nystrom(qbar=1e-6)
+    updated(one, data[:19], 19, generator)
     one.drop(data, torch.arange(20) == 19, 20.0)
-    assert torch.equal(one.model(data[19:], 20, generator).inducing_points, data.X[19:])
+    assert torch.equal(updated(one, data[19:], 20, generator).inducing_points, data.X[19:])
 
 
 @pytest.mark.parametrize(("rate", "size"), [(0.0, 3), (0.1, 9)])
@@ -183,16 +184,16 @@ def test_repeats_are_merged_at_all_times_only_without_drift(rate, size, generato
     x = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64).repeat(3).unsqueeze(-1)
     t = torch.arange(9, dtype=torch.float64).unsqueeze(-1)
     data = Observations(torch.cat([x, t], dim=-1), x)
-    assert len(surrogate(rate=rate).model(data, 9, generator).inducing_points) == size
+    assert len(updated(nystrom(rate=rate), data, 9, generator).inducing_points) == size
 
 
 def test_a_preview_changes_nothing(generator):
     data = observations(20)
-    one = surrogate()
-    one.model(data[:19], 19, generator)
-    model, S = one.model(data, 20, generator), one.inducing_points
+    one = nystrom()
+    updated(one, data[:19], 19, generator)
+    model, S = updated(one, data, 20, generator), one.inducing_points
     state = generator.get_state()
-    preview = one.preview(data[5:])
+    preview = one.preview(data, torch.arange(20) >= 5, 20, generator)
     assert one.last_model is model
     assert torch.equal(generator.get_state(), state)
     expected = NystromGP(kernel(), NOISE, S, data.X[5:], data.Y[5:])
@@ -202,7 +203,12 @@ def test_a_preview_changes_nothing(generator):
 
 def test_a_preview_before_the_first_model():
     data = observations(6)
-    got = surrogate().preview(data).posterior(data.X).mean
+    got = (
+        nystrom()
+        .preview(data, torch.ones(6, dtype=torch.bool), 6, torch.Generator())
+        .posterior(data.X)
+        .mean
+    )
     expected = NystromGP(kernel(), NOISE, data.X, data.X, data.Y).posterior(data.X).mean
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-8)
 
@@ -212,10 +218,10 @@ def test_own_noise_of_outcomes_weighs_the_probabilities(generator):
     Yvar = torch.full_like(data.Y, NOISE)
     Yvar[::2] *= 100
     told = Observations(data.X, data.Y, Yvar)
-    one, other = surrogate(noise_variance=None), surrogate()
+    one, other = nystrom(noise_variance=None), nystrom()
     for each, seen in ((one, told), (other, data)):
-        each.model(seen[:1], 1, generator)
-        each.model(seen[:2], 2, generator)
+        updated(each, seen[:1], 1, generator)
+        updated(each, seen[:2], 2, generator)
     ratio = other.inclusion_probabilities / one.inclusion_probabilities
     assert ratio[1] == 1.0
     assert one.inclusion_probabilities[0] == pytest.approx(
@@ -367,7 +373,7 @@ def test_learned_hyperparameters_are_those_of_the_dense_model():
     play(optimizer, 14)
     optimizer.ask()
     optimizer.recommend()
-    fitted = optimizer.surrogate.dense.last_model
+    fitted = optimizer.posterior_state.fitter.last_model
     # Two fits were due, the second after 12 outcomes; the set of all is the exact posterior.
     assert len(fitted.train_targets) == 12
     assert (optimizer.inclusion_probabilities == 1).all()

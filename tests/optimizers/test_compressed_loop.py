@@ -12,12 +12,13 @@ from tvbo import recipes
 from tvbo.acquisition import EI, UCB, LogBeta, LogEI
 from tvbo.feedback.pending import IgnorePending
 from tvbo.optimizers import (
+    DenseState,
     GPOptimizer,
-    GPSurrogate,
-    IncrementalSurrogate,
+    IncrementalState,
+    ModelFitter,
     RefitEvery,
     RefitNever,
-    StreamingSurrogate,
+    StreamingState,
 )
 from tvbo.retention import EntropyThreshold, EventReset, Reset, Retention, SlidingWindow
 from tvbo.search_space import (
@@ -53,7 +54,7 @@ def loop(
 ):
     """The loop on each of the models; ``refit`` learns the noise in each round."""
     layout = InputLayout(2, int(contexts))
-    dense = GPSurrogate(
+    fitter = ModelFitter(
         layout,
         UNIT,
         covar_module=rbf(),
@@ -63,16 +64,16 @@ def loop(
         refit=RefitEvery(1) if kind == "refit" else RefitNever(),
     )
     rows = action_context_rows(ARMS, CONTEXTS) if contexts else ARMS
-    surrogate = {
-        "dense": lambda: dense,
-        "refit": lambda: dense,
-        "incremental": lambda: IncrementalSurrogate(dense),
-        "streaming": lambda: StreamingSurrogate(dense, rows),
+    state = {
+        "dense": lambda: DenseState(fitter),
+        "refit": lambda: DenseState(fitter),
+        "incremental": lambda: IncrementalState(fitter),
+        "streaming": lambda: StreamingState(fitter, rows),
     }[kind]()
     listed = ContextList(CONTEXTS) if not box else ContextBounds(torch.tensor([[0.0], [1.0]]))
     return GPOptimizer(
         Box(UNIT, num_restarts=1, raw_samples=16) if box else FiniteSpace(ARMS, chunk=len(ARMS)),
-        surrogate,
+        state,
         UCB(LogBeta()) if acquisition is None else acquisition,
         retention=retention,
         layout=layout,
@@ -426,7 +427,7 @@ def test_noise_told_by_outcomes_alone(kind):
 @pytest.mark.parametrize("kind", ["refit", "streaming"])
 def test_learned_noise(kind):
     """The gain is that of the hyperparameters which the choice rested on."""
-    dense = GPSurrogate(
+    fitter = ModelFitter(
         InputLayout(2),
         UNIT,
         covar_module=rbf(),
@@ -434,10 +435,10 @@ def test_learned_noise(kind):
         likelihood=GaussianLikelihood(),
         refit=RefitEvery(1 if kind == "refit" else 3),
     )
-    surrogate = dense if kind == "refit" else StreamingSurrogate(dense, ARMS)
+    state = DenseState(fitter) if kind == "refit" else StreamingState(fitter, ARMS)
     optimizer = GPOptimizer(
         FiniteSpace(ARMS, chunk=len(ARMS)),
-        surrogate,
+        state,
         UCB(LogBeta()),
         retention=EntropyThreshold(0.4, "discard", floor=6),
         layout=InputLayout(2),
@@ -468,7 +469,7 @@ def test_discarded_outcomes_make_no_fit_due():
             self.asked.append(num_new)
             return super().due(num_new)
 
-    dense = GPSurrogate(
+    fitter = ModelFitter(
         InputLayout(2),
         UNIT,
         covar_module=rbf(),
@@ -478,7 +479,7 @@ def test_discarded_outcomes_make_no_fit_due():
     )
     optimizer = GPOptimizer(
         FiniteSpace(ARMS),
-        dense,
+        DenseState(fitter),
         UCB(LogBeta()),
         EntropyThreshold(9.0, "discard", 5),
         InputLayout(2),

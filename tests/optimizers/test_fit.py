@@ -13,7 +13,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from tvbo.models import TimeVaryingGP
 from tvbo.observations import Observations
-from tvbo.optimizers import GPSurrogate
+from tvbo.optimizers import ModelFitter
 from tvbo.optimizers.fit import FitWatch, fit_from, learned_values
 from tvbo.problems import MovingPeak
 from tvbo.search_space import InputLayout
@@ -43,8 +43,8 @@ def misleading() -> Observations:
     return Observations(rows, Y.unsqueeze(-1))
 
 
-def surrogate() -> GPSurrogate:
-    return GPSurrogate(InputLayout(2), BOUNDS)
+def fitter() -> ModelFitter:
+    return ModelFitter(InputLayout(2), BOUNDS)
 
 
 def log_posterior(model: TimeVaryingGP) -> float:
@@ -68,11 +68,11 @@ def fitted(observations: Observations, **start: float) -> TimeVaryingGP:
 
 def test_a_collapsed_fit_does_not_hold_the_next_ones():
     """From where the first fit ends, climbing stays at ε = 0.9999."""
-    learning = surrogate()
-    first = learning.model(misleading(), 12, torch.Generator())
+    learning = fitter()
+    first = learning.fit(misleading(), 12, torch.Generator())
     assert first.forgetting_rate.item() > 0.9
-    model = learning.model(seen(24), 24, torch.Generator())
-    best = surrogate().model(seen(24), 24, torch.Generator())
+    model = learning.fit(seen(24), 24, torch.Generator())
+    best = fitter().fit(seen(24), 24, torch.Generator())
     assert model.forgetting_rate.item() < 0.2
     assert log_posterior(model) == pytest.approx(log_posterior(best), rel=1e-9)
 
@@ -139,9 +139,9 @@ def messages(caplog) -> list[tuple[int, str]]:
 
 
 def test_a_fit_at_a_bound_is_logged_once(caplog):
-    learning = surrogate()
+    learning = fitter()
     with caplog.at_level(logging.INFO, "tvbo"):
-        model = learning.model(misleading(), 12, torch.Generator())
+        model = learning.fit(misleading(), 12, torch.Generator())
         logged = messages(caplog)
         assert model.forgetting_rate.item() == pytest.approx(1 - 1e-4)
         about = [m for m in logged if "forgetting_rate" in m[1]]
@@ -150,23 +150,23 @@ def test_a_fit_at_a_bound_is_logged_once(caplog):
         assert "of 12 observations" in about[0][1]
         assert "= 0.9999 is at the upper bound" in about[0][1]
         assert "too long a unit" in about[0][1]
-        learning.model(misleading(), 13, torch.Generator())
+        learning.fit(misleading(), 13, torch.Generator())
         assert messages(caplog) == logged
 
 
 def test_a_jump_of_the_rate_is_logged(caplog):
-    learning = surrogate()
+    learning = fitter()
     with caplog.at_level(logging.INFO, "tvbo"):
-        learning.model(misleading(), 12, torch.Generator())
+        learning.fit(misleading(), 12, torch.Generator())
         caplog.clear()
-        model = learning.model(seen(24), 24, torch.Generator())
+        model = learning.fit(seen(24), 24, torch.Generator())
         jumps = [m for m in messages(caplog) if "jumped" in m[1]]
         rate = model.forgetting_rate.item()
         assert len(jumps) == 1
         assert jumps[0][0] == logging.INFO
         assert f"jumped from 0.9999 to {rate:.4g} per unit of time" in jumps[0][1]
         caplog.clear()
-        learning.model(seen(24), 25, torch.Generator())
+        learning.fit(seen(24), 25, torch.Generator())
         assert messages(caplog) == []
 
 
@@ -190,7 +190,7 @@ def test_no_drift_is_no_warning(caplog):
     still = torch.cat([observations.X[:, :2], torch.zeros(24, 1, dtype=torch.float64)], dim=-1)
     Y = MovingPeak(width=0.25).evaluate_true(still).unsqueeze(-1)
     with caplog.at_level(logging.INFO, "tvbo"):
-        surrogate().model(Observations(observations.X, Y), 24, torch.Generator())
+        fitter().fit(Observations(observations.X, Y), 24, torch.Generator())
     levels = {level for level, text in messages(caplog)}
     assert levels == {logging.INFO}
     assert any("show no drift" in text for _, text in messages(caplog))
@@ -198,7 +198,7 @@ def test_no_drift_is_no_warning(caplog):
 
 def test_a_given_rate_is_not_watched(caplog):
     kernel = RBFKernel(ard_num_dims=2).double()
-    learning = GPSurrogate(InputLayout(2), BOUNDS, covar_module=kernel, forgetting_rate=0.02)
+    learning = ModelFitter(InputLayout(2), BOUNDS, covar_module=kernel, forgetting_rate=0.02)
     with caplog.at_level(logging.INFO, "tvbo"):
-        learning.model(seen(24), 24, torch.Generator())
+        learning.fit(seen(24), 24, torch.Generator())
     assert not any("forgetting_rate" in text or "jumped" in text for _, text in messages(caplog))

@@ -12,7 +12,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from tvbo import recipes
 from tvbo.acquisition import ConstantBeta, LogBeta
 from tvbo.kernels import CovarianceMatrixKernel
-from tvbo.optimizers import GPOptimizer, GPSurrogate, RefitEvery, RefitNever
+from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter, RefitEvery, RefitNever
 from tvbo.problems import MovingPeak, drifting_gp, unit_grid
 from tvbo.retention import Reset, SlidingWindow
 from tvbo.runner import run
@@ -232,20 +232,20 @@ def test_any_botorch_acquisition():
 
     for acquisition in (log_ei, q_ucb):
         box = Box(problem.bounds)
-        surrogate = GPSurrogate(
+        fitter = ModelFitter(
             InputLayout(2), problem.bounds, rbf(), forgetting_rate=0.05, noise_variance=1e-3
         )
-        optimizer = GPOptimizer(box, surrogate, acquisition)
+        optimizer = GPOptimizer(box, DenseState(fitter), acquisition)
         history = run(problem, optimizer, horizon=6, progress=False)
         assert history.X.shape == (6, 2)
 
 
-def test_surrogate_refuses_what_it_cannot_use():
+def test_a_fitter_refuses_what_it_cannot_use():
     bounds = torch.tensor([[0.0], [1.0]])
     with pytest.raises(ValueError, match="Expected forgetting_rate, since refit is never"):
-        GPSurrogate(InputLayout(1), bounds, covar_module=rbf(), refit=RefitNever())
+        ModelFitter(InputLayout(1), bounds, covar_module=rbf(), refit=RefitNever())
     with pytest.raises(ValueError, match="noise_variance > 0. Got 0"):
-        GPSurrogate(InputLayout(1), bounds, noise_variance=0.0)
+        ModelFitter(InputLayout(1), bounds, noise_variance=0.0)
     with pytest.raises(ValueError, match=r"forgetting_rate in \[0, 1\]. Got 2"):
         recipes.tv_gp_ucb(bounds=bounds, forgetting_rate=2.0)
     with pytest.raises(ValueError, match="every to be 1, 2, ... outcomes. Got 0"):
@@ -300,7 +300,7 @@ def test_a_likelihood_of_the_users_own():
     for i in range(12):
         optimizer.tell(optimizer.ask(), 0.1 * (i % 3))
     optimizer.ask()
-    learned = optimizer.surrogate.dense.last_model.likelihood
+    learned = optimizer.posterior_state.fitter.last_model.likelihood
     assert not list(learned.named_priors())
     # Learned on a copy.
     assert likelihood.noise.item() == pytest.approx(GaussianLikelihood().noise.item())

@@ -15,8 +15,8 @@ from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta, LogEI
 from tvbo.feedback.pending import Hallucinate, IgnorePending, Minimum
 from tvbo.models import StreamingGP
-from tvbo.optimizers import GPOptimizer, GPSurrogate, RefitEvery, RefitNever, StreamingSurrogate
-from tvbo.optimizers.surrogate import outcome_scale
+from tvbo.models.raw import outcome_scale
+from tvbo.optimizers import GPOptimizer, ModelFitter, RefitEvery, RefitNever, StreamingState
 from tvbo.retention import (
     EventReset,
     KeepAll,
@@ -486,8 +486,7 @@ def test_learned_hyperparameters(every, policy):
     fits = set()
     for t in range(1, 15):
         trial = optimizer.ask(float(t))
-        surrogate = optimizer.surrogate
-        fitted = surrogate.last_model if every == 1 else surrogate.dense.last_model
+        fitted = optimizer.posterior_state.fitter.last_model
         kernel = fitted.covar_module.kernels[0].base_kernel
         shift, stdv = outcome_scale(fitted)
         assert (shift, stdv) == (0.0, 1.0)
@@ -527,7 +526,7 @@ def test_standardized_outcomes(policy):
     for t in range(1, 10):
         trial = optimizer.ask(float(t))
         story.t = float(t)
-        fitted = optimizer.surrogate.dense.last_model
+        fitted = optimizer.posterior_state.fitter.last_model
         shift, stdv = outcome_scale(fitted)
         lower, upper = optimizer.search_space.bounds.numpy()
         lengthscale = fitted.covar_module.kernels[0].base_kernel.lengthscale.detach().numpy()[0]
@@ -649,10 +648,10 @@ def test_a_lost_trial_does_not_stop_a_long_loop(monkeypatch):
     ],
 )
 def test_limits_of_the_stream(limits):
-    dense = GPSurrogate(InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.1, NOISE)
+    fitter = ModelFitter(InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.1, NOISE)
     optimizer = GPOptimizer(
         FiniteSpace(CHOICES),
-        StreamingSurrogate(dense, CHOICES, **limits),
+        StreamingState(fitter, CHOICES, **limits),
         UCB(ConstantBeta(BETA)),
         pending=Minimum(LOWEST),
     )
@@ -765,10 +764,10 @@ def test_memory_of_answered_trials_does_not_grow(monkeypatch):
             optimizer.tell(optimizer.open_trials[0], 0.1)
         if t in (90, 160):
             sizes.append(len(pickle.dumps(optimizer)))
-    asked = optimizer.surrogate._asked
+    asked = optimizer.posterior_state._posterior
     assert len(optimizer._rows) <= 4
     assert len(optimizer._predictions) == 0
-    assert len(asked._standing_in) == sum(len(each) for each in asked._open.values()) <= 4
+    assert asked.num_pending == sum(len(each) for each in asked._pending.values()) <= 4
     # The number of rows may differ by what is cut back at once, not by a round's share.
     assert sizes[1] < 1.6 * sizes[0]
 

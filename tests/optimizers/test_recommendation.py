@@ -9,6 +9,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from tvbo import recipes
+from tvbo.feedback.pending import Hallucinate, Minimum
 from tvbo.optimizers import Policy, RefitEvery
 from tvbo.retention import Reset, SlidingWindow, StaleCutoff
 
@@ -185,6 +186,29 @@ def test_a_recommendation_is_no_ask_where_hyperparameters_are_learned(actions, o
     """Two observations for each of six numbers come first: the window holds just enough."""
     rounds = 3 if actions == "choices" else 2
     assert_chooses_as_if_never_asked(rounds, actions, "list", ahead=1.0, **options)
+
+
+@pytest.mark.parametrize("pending", [Hallucinate(), Minimum(-3.0)])
+@pytest.mark.parametrize("actions", ["choices", "box"])
+def test_pending_trials_do_not_count_in_a_recommendation(actions, pending):
+    """Some are answered since the last ask, some are not."""
+    rounds = 25 if actions == "choices" else 5
+    optimizer = make(actions, pending=pending)
+    for i in range(rounds):
+        optimizer.ask(t=float(i), context=LISTED[i % 4])
+        if i % 3:
+            optimizer.tell(optimizer.open_trials[0], math.sin(i))
+        best = optimizer.recommend(context=LISTED[1])
+        candidates = CHOICES if actions == "choices" else best.X
+        mean, sd = dense(optimizer.observations, at(candidates, 0.35, best.t))
+        assert best.mean == pytest.approx(mean.max().item(), abs=1e-11)
+        assert best.standard_deviation == pytest.approx(sd[mean.argmax()].item(), abs=1e-9)
+    # The model that one may look at then says the same, of several rows together, too.
+    rows = at(CHOICES[:, :1] if actions == "box" else CHOICES, 0.35, best.t)
+    mean, sd = dense(optimizer.observations, rows)
+    posterior = optimizer.model.posterior(rows)
+    torch.testing.assert_close(posterior.mean.squeeze(-1), mean, rtol=0, atol=1e-9)
+    torch.testing.assert_close(posterior.variance.squeeze(-1).sqrt(), sd, rtol=0, atol=1e-8)
 
 
 def test_a_policy_for_the_far_future_loses_no_observations():

@@ -10,7 +10,7 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
-from tvbo.optimizers import GPOptimizer, GPSurrogate
+from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter
 from tvbo.retention import EntropyThreshold
 from tvbo.search_space import Box, FiniteSpace, InputLayout, SpaceFilling
 
@@ -195,8 +195,8 @@ def test_nothing_is_refused_before_the_first_fit(mode):
 def test_a_loop_by_hand_has_no_start_unless_asked_for():
     def make(**options):
         search_space = Box(BOX["bounds"])
-        surrogate = GPSurrogate(InputLayout(2), search_space.bounds)
-        return GPOptimizer(search_space, surrogate, UCB(LogBeta()), generator=seed(5), **options)
+        state = DenseState(ModelFitter(InputLayout(2), search_space.bounds))
+        return GPOptimizer(search_space, state, UCB(LogBeta()), generator=seed(5), **options)
 
     assert make().initial == 0
     optimizer = make(initial=2)
@@ -208,6 +208,6 @@ def test_a_loop_by_hand_has_no_start_unless_asked_for():
 @pytest.mark.parametrize("bad", [-1, 1.5])
 def test_a_number_of_actions_that_is_none(bad):
     search_space = Box(BOX["bounds"])
-    surrogate = GPSurrogate(InputLayout(2), search_space.bounds)
+    state = DenseState(ModelFitter(InputLayout(2), search_space.bounds))
     with pytest.raises(ValueError, match=rf"Expected initial to be 0, 1, 2, .* Got {bad}"):
-        GPOptimizer(search_space, surrogate, UCB(LogBeta()), initial=bad)
+        GPOptimizer(search_space, state, UCB(LogBeta()), initial=bad)

@@ -42,6 +42,21 @@ def power_of_two(variance: float) -> float:
     return math.ldexp(1.0, (math.frexp(variance / 0.6)[1] - 1) // 2)
 
 
+def scale_from_noise(Yvar: Tensor | None, noise_variance: float | None) -> float | None:
+    """Return the order of the outcomes' standard deviation that their noise suggests.
+
+    Args:
+        Yvar: Noise variances of the outcomes, or None.
+        noise_variance: Noise variance where there are no outcomes with their own, or None.
+
+    Returns:
+        A power of two; None where no noise is known.
+    """
+    if Yvar is not None and len(Yvar) > 0:
+        noise_variance = Yvar.mean().item()
+    return None if noise_variance is None else power_of_two(SIGNAL_TO_NOISE * noise_variance)
+
+
 class FlooredNormal(MultivariateNormal):
     """A normal distribution whose variances were floored relative to the prior.
 

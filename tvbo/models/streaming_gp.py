@@ -182,7 +182,7 @@ class StreamingGP(Revisions, Draws):
         saved = state_dict.get("_extra_state", mine)
         if saved != mine:
             raise ValueError(f"Expected a state saved with {mine}. Got one saved with {saved}.")
-        choices = state_dict.get("finite_set.choices", self.choices)
+        choices = state_dict.get("row_index.choices", self.choices)
         if choices.shape == self.choices.shape and not torch.equal(
             choices.to(self.choices), self.choices
         ):
@@ -222,7 +222,7 @@ class StreamingGP(Revisions, Draws):
             index, time = (x.expand(shape).reshape(-1, shape[-1]) for x in (index, time))
         except RuntimeError as error:
             raise BotorchTensorDimensionError(
-                f"Expected X of shape batch_shape x q x {self.finite_set.dim + 1} with batch_shape="
+                f"Expected X of shape batch_shape x q x {self.row_index.dim + 1} with batch_shape="
                 f"{tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
             ) from error
         check_finite("Y", Y)

@@ -1,22 +1,22 @@
-"""BKB as an optimizer: a loop whose model is a sketch."""
+"""BKB as an optimizer: Bayesian optimization with inducing points."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from tvbo.optimizers.gp_optimizer import GPOptimizer
-from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
+from tvbo.optimizers.nystrom_state import NystromState
 
 
 class BKB(GPOptimizer):
     """Budgeted kernelized bandits (Calandriello et al., 2019, Algorithm 1) by ask/tell.
 
-    A :class:`GPOptimizer` whose surrogate is a :class:`NystromSurrogate`. All observations are held
-    and count in the posterior; what the model's size counts is the inducing points. The recipe
+    A :class:`GPOptimizer` whose posterior is a :class:`NystromState`. All observations are held and
+    count in the posterior; the size of the model is the number of inducing points. The recipe
     :func:`tvbo.recipes.bkb` puts it together.
     """
 
-    surrogate: NystromSurrogate
+    posterior_state: NystromState
 
     @property
     def model_size(self) -> int:
@@ -26,9 +26,9 @@ class BKB(GPOptimizer):
     @property
     def inducing_points(self) -> Tensor:
         """Rows ``[action | context | time]`` of the newest model's inducing set, ``m x d``."""
-        return self.surrogate.inducing_points
+        return self.posterior_state.inducing_points
 
     @property
     def inclusion_probabilities(self) -> Tensor:
-        """Of each observation in the newest model, how likely it was to be drawn, ``n``."""
-        return self.surrogate.inclusion_probabilities
+        """Probability with which each observation in the newest model was drawn, ``n``."""
+        return self.posterior_state.inclusion_probabilities

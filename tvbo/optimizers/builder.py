@@ -15,11 +15,11 @@ from tvbo.acquisition.beta import as_beta_schedule
 from tvbo.feedback.pending import Pending
 from tvbo.kernels import Structure
 from tvbo.optimizers.gp_optimizer import GPOptimizer
-from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
+from tvbo.optimizers.incremental_state import IncrementalState
+from tvbo.optimizers.model_fitter import ModelFitter
+from tvbo.optimizers.posterior_state import DenseState, PosteriorState
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
-from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
-from tvbo.optimizers.surrogate import GPSurrogate
-from tvbo.optimizers.surrogate_protocol import Surrogate
+from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.retention import Retention, StaleCutoff
 from tvbo.search_space import (
     Bounds,
@@ -158,9 +158,9 @@ def ucb(beta: float | BetaSchedule | None) -> Acquisition:
 
 def action_fitter(
     search_space: SearchSpace, forgetting_rate: float | None, options: ContextualGPOptions
-) -> GPSurrogate:
+) -> ModelFitter:
     """Return what fits the hyperparameters of a model over actions and time, without contexts."""
-    return GPSurrogate(
+    return ModelFitter(
         InputLayout(search_space.dim),
         search_space.bounds,
         covar_module=options.get("covar_module"),
@@ -173,8 +173,8 @@ def action_fitter(
 
 
 def posterior_state(
-    fitter: GPSurrogate, search_space: SearchSpace, contexts: ContextSpace | None
-) -> Surrogate:
+    fitter: ModelFitter, search_space: SearchSpace, contexts: ContextSpace | None
+) -> PosteriorState:
     """Return the form in which the posterior is kept from round to round.
 
     Where hyperparameters are learned in each round, the model is built anew each time. Otherwise
@@ -182,11 +182,11 @@ def posterior_state(
     of moderate size, an incremental one otherwise.
     """
     if fitter.refit == RefitEvery(1):
-        return fitter
+        return DenseState(fitter)
     pairs = _pairs(search_space, contexts if fitter.layout.num_contexts else None)
     if pairs is None:
-        return IncrementalSurrogate(fitter, tol=TOL)
-    return StreamingSurrogate(fitter, pairs, tol=TOL)
+        return IncrementalState(fitter, tol=TOL)
+    return StreamingState(fitter, pairs, tol=TOL)
 
 
 def build(
@@ -197,10 +197,10 @@ def build(
     admission: Retention | None = None,
     context_space: ContextSpace | None = None,
     make_fitter: Callable[
-        [SearchSpace, float | None, ContextualGPOptions], GPSurrogate
+        [SearchSpace, float | None, ContextualGPOptions], ModelFitter
     ] = action_fitter,
     make_state: Callable[
-        [GPSurrogate, SearchSpace, ContextSpace | None], Surrogate
+        [ModelFitter, SearchSpace, ContextSpace | None], PosteriorState
     ] = posterior_state,
     **options: Unpack[ContextualGPOptions],
 ) -> OptimizerT:
@@ -229,8 +229,8 @@ def build(
         )
     search_space = make_search_space(options.get("bounds"), options.get("choices"))
     fitter = make_fitter(search_space, forgetting_rate, options)
-    surrogate = make_state(fitter, search_space, context_space)
-    if surrogate is not fitter and isinstance(search_space, FiniteSpace):
+    state = make_state(fitter, search_space, context_space)
+    if not isinstance(state, DenseState) and isinstance(search_space, FiniteSpace):
         # Such a posterior evaluates all candidates together.
         search_space = FiniteSpace(search_space.choices, chunk=len(search_space.choices))
     retention = options.get("retention")
@@ -240,7 +240,7 @@ def build(
         retention = admission if retention is None else retention & admission
     return optimizer(
         search_space,
-        surrogate,
+        state,
         acquisition,
         retention=retention,
         pending=options.get("pending"),

@@ -1,11 +1,12 @@
-"""Maximize the marginal posterior from several starts, and log fits that deserve a look."""
+"""Maximize the marginal posterior from several starts, carry what was learned, log odd fits."""
 
 from __future__ import annotations
 
 import logging
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
 
 import torch
 from botorch.exceptions.warnings import OptimizationWarning
@@ -13,9 +14,13 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.optim.core import OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.priors import LogNormalPrior
 from gpytorch.settings import fast_computations
-from torch import Tensor
+from torch import Generator, Tensor
+
+from tvbo.randomness import seeded
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +43,10 @@ LARGE_JUMP = 10.0
 NO_DRIFT = 0.01
 """An ε that forgets no more than this over the whole time of the data is none."""
 
+PARTS = ("covar_module", "mean_module", "likelihood")
+"""Parts of a model whose state is carried from fit to fit. The state of the whole model would
+include its transforms, which belong to older data."""
+
 MEANING = {
     ("forgetting_rate", "upper"): "an observation says nothing one unit of time later; either "
     "time is in too long a unit, or there are too few observations to tell drift from noise",
@@ -51,6 +60,22 @@ MEANING = {
 
 EXPECTED = {("forgetting_rate", "lower"), ("noise", "lower")}
 """Bounds at which a sound fit ends where there is no drift, or no noise."""
+
+FORGOTTEN_IN_SPAN = 2.0
+"""Median of the prior over ε times the span of the observations at the first fit: by then the
+squared correlation of the first of them has fallen by about a factor of e²."""
+
+PRIOR_WIDTH = 1.0
+"""Standard deviation of the logarithm of ε in its prior: 95 % lie within a factor of 7."""
+
+
+def prior_of_rate(times: Tensor) -> LogNormalPrior | None:
+    """Return the prior over ε at the first fit; None where all observations have one time."""
+    span = (times.max() - times.min()).item()
+    if span == 0:
+        return None
+    median = -math.expm1(-FORGOTTEN_IN_SPAN / span)
+    return LogNormalPrior(math.log(median), PRIOR_WIDTH)
 
 
 def learned_values(model: SingleTaskGP) -> Values:
@@ -95,6 +120,54 @@ def fit_from(model: SingleTaskGP, starts: Sequence[Values]) -> None:
     mll.eval()
 
 
+class FittedParameters:
+    """Carry learned hyperparameters from fit to fit.
+
+    Attributes:
+        newest: Values that the newest fit learned, by name of the parameter; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.newest: dict[str, list[float]] | None = None
+        self._state: dict[str, Mapping[str, Tensor]] = {}
+        self._watch = FitWatch()
+
+    def load_into(self, model: SingleTaskGP) -> None:
+        """Give a model what was learned so far."""
+        for part in _learned_parts(model):
+            if part in self._state:
+                getattr(model, part).load_state_dict(self._state[part])
+
+    def fit(self, model: SingleTaskGP, defaults: Values, generator: Generator) -> None:
+        """Fit a model from its present values and from the defaults, and remember the result.
+
+        Args:
+            model: Model whose parameters are those of the last fit; holds the new ones afterwards.
+            defaults: Its values before anything was learned, the only start of the first fit.
+            generator: Seeds the restarts of a fit that failed from all its starts.
+
+        Raises:
+            botorch.exceptions.errors.ModelFittingError: if the fit fails in every restart.
+        """
+        starts = [learned_values(model), defaults] if self._state else [defaults]
+        with seeded(generator):
+            fit_from(model, starts)
+        self._watch.see(model)
+        for part in _learned_parts(model):
+            self._state[part] = deepcopy(getattr(model, part).state_dict())
+        self.newest = {
+            name: value.detach().flatten().tolist()
+            for name, value in model.named_parameters()
+            if value.requires_grad
+        }
+
+    def copy(self) -> FittedParameters:
+        """Return a copy whose further fits change nothing here."""
+        new = copy(self)
+        new._state, new._watch = dict(self._state), copy(self._watch)
+        return new
+
+
 class FitWatch:
     """Logs fits that deserve a look: a parameter at a bound, a jump of ε.
 
@@ -102,7 +175,7 @@ class FitWatch:
     is logged at level WARNING; that of no drift and that of no noise, and jumps, at level INFO.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._at_bound: set[tuple[str, int, str]] = set()
         self._rate: float | None = None
 
@@ -183,3 +256,10 @@ def _set(model: SingleTaskGP, values: Values) -> None:
     with torch.no_grad():
         for name, value in values.items():
             parameters[name].copy_(value)
+
+
+def _learned_parts(model: SingleTaskGP) -> list[str]:
+    """Return the parts that learn: not a likelihood that holds one variance per observation."""
+    return [
+        part for part in PARTS if not isinstance(getattr(model, part), FixedNoiseGaussianLikelihood)
+    ]

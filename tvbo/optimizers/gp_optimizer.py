@@ -1,7 +1,8 @@
-"""The loop: surrogate, acquisition and retention, each of them replaceable."""
+"""Bayesian optimization by ask/tell with a Gaussian process."""
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import replace
 
@@ -13,55 +14,58 @@ from tvbo.acquisition import Acquisition, DrawnValues, ThompsonSampling
 from tvbo.acquisition.analytic import posterior_mean
 from tvbo.feedback.pending import Hallucinate, Pending
 from tvbo.models import IncrementalGP
-from tvbo.models.raw import scale_of
-from tvbo.models.scale import variance_of
+from tvbo.models.stream_preview import StreamPreview
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.events import Event
+from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refusals import Refusals
-from tvbo.optimizers.surrogate_protocol import Surrogate
 from tvbo.optimizers.trial import Trial
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Retention
 from tvbo.search_space import AskContext, ContextSpace, InputLayout, SearchSpace, SpaceFilling
+from tvbo.validation import provided
 
 
 class GPOptimizer(Optimizer):
-    """Bayesian optimization by ask/tell.
+    """Bayesian optimization with a Gaussian process, by ask/tell.
 
-    One round is: drop what retention no longer keeps, build the model, maximize the acquisition at
-    the present time. Outcomes told late enter with the time at which they were sampled. Where the
-    retention policy judges whether an outcome is worth having, the trial says so.
+    Each ask discards the observations that retention no longer keeps, updates the posterior, and
+    maximizes the acquisition at the present time. Outcomes told late enter with the time at which
+    they were sampled. A trial says so where retention judges that its outcome is not worth having.
 
     Args:
         search_space: The set of actions.
-        surrogate: Builds the model.
+        posterior_state: Holds the posterior of the observations.
         acquisition: Builds the acquisition function: :class:`tvbo.acquisition.UCB`, or any function
             of a model and a :class:`tvbo.search_space.AskContext` to a BoTorch acquisition.
-        retention: Which observations stay, and which outcomes enter; all by default. The loop works
-            on a copy, ``optimizer.retention``, since a policy may learn from what it is told.
-        layout: How the rows of the model are laid out; as in :class:`Optimizer`.
+        retention: Which observations stay, and which outcomes enter; all by default. The optimizer
+            works on a copy, ``optimizer.retention``, since a policy may learn from what it is told.
+        layout: Layout of the model's rows; by default actions, declared contexts and time.
         generator: Source of every random choice; default a fresh one with seed 0.
-        contexts: The contexts to expect, as in :class:`Optimizer`.
-        pending: What open trials contribute meanwhile; default
-            :class:`tvbo.feedback.Hallucinate`, which changes nothing while none is open. The papers
-            that know no delay have :class:`tvbo.feedback.IgnorePending`.
-        initial: As long as there were fewer outcomes and open trials than this, actions fill the
-            space instead of maximizing the acquisition, on a finite set until each was tried once,
-            and no outcome is refused; default 0. The recipes give the number that the first fit
-            waits for.
+        contexts: The contexts to expect; None where there are none.
+        pending: What stands in for the outcomes of pending trials; default
+            :class:`tvbo.feedback.Hallucinate`, which changes nothing while none is pending. The
+            papers that know no delay have :class:`tvbo.feedback.IgnorePending`.
+        initial: Number of actions that fill the space at first instead of maximizing the
+            acquisition, on a finite set until each was tried once, and whose outcomes are never
+            refused; default 0, in recipes what the first fit waits for.
 
     Attributes:
         observations: The observations held.
         refusals: The record of trials whose outcome is not wanted.
+
+    Raises:
+        TypeError: if ``retention`` or ``pending`` is not a policy of its kind.
+        ValueError: if ``initial`` is not a whole number of at least 0.
     """
 
     def __init__(
         self,
         search_space: SearchSpace,
-        surrogate: Surrogate,
+        posterior_state: PosteriorState,
         acquisition: Acquisition,
         retention: Retention | None = None,
         layout: InputLayout | None = None,
@@ -71,7 +75,7 @@ class GPOptimizer(Optimizer):
         initial: int = 0,
     ):
         super().__init__(search_space, layout, generator, contexts)
-        self.surrogate = surrogate
+        self.posterior_state = posterior_state
         self.acquisition = acquisition
         if retention is not None and not isinstance(retention, Retention):
             raise TypeError(
@@ -92,14 +96,13 @@ class GPOptimizer(Optimizer):
         self._space_filling = SpaceFilling()
         self._fit_seen: dict[str, list[float]] | None = None
         self._newest_model: Model | None = None
-        self._looked_at: Model | None = None
         self._predictions: dict[int, Prediction] = {}
-        # Of the open trials, so that each round need not lay them out again.
+        # Rows of the pending trials, so that no round need lay them out again.
         self._rows: dict[int, Tensor] = {}
 
     @property
     def repeats_open_trials(self) -> bool:
-        """Where open trials do not count, unless functions are drawn."""
+        """Whether pending trials do not count, and no functions are drawn."""
         return not self.pending.counts and not isinstance(self.acquisition, ThompsonSampling)
 
     @property
@@ -111,19 +114,20 @@ class GPOptimizer(Optimizer):
     def model(self) -> Model | None:
         """The model behind the newest ask or recommendation; None before the first.
 
-        That of an ask counts open trials, that of a recommendation what has come only. While
-        actions fill the space, it has the default hyperparameters. Whatever its class, it has
-        ``posterior`` and ``forgetting_rate``, and on a box ``likelihood`` and ``covar_module``.
-        With open trials these are in raw units; ``surrogate.last_model`` has them as fitted.
+        That of an ask counts pending trials, that of a recommendation outcomes only. While actions
+        fill the space, it has the default hyperparameters. Whatever its class, it has ``posterior``
+        and ``forgetting_rate``, and on a box ``likelihood`` and ``covar_module``. With pending
+        trials these are in raw units; ``posterior_state.last_model`` has them as fitted.
         """
-        model = self._newest_model if self._looked_at is None else self._looked_at
-        # To look at: what it remembers of that is not the run's.
-        return model.as_it_is() if isinstance(model, IncrementalGP) else model
+        model = self._newest_model
+        # One remembers what it is asked about, the other puts off what is costly.
+        return model.as_it_is() if isinstance(model, IncrementalGP | StreamPreview) else model
 
     def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
-        """The best action in a context, by posterior mean. It is no ask: nothing changes by it.
+        """Return the action with the highest posterior mean in a context.
 
-        A fit of hyperparameters that is due is made on a copy, and again at the next ask.
+        Does not modify the optimizer. A fit of hyperparameters that is due is made for the
+        recommendation alone, and made again at the next ask.
 
         Args:
             context: The context, ``c``, where contexts were declared.
@@ -137,44 +141,44 @@ class GPOptimizer(Optimizer):
         """
         context = self._check_context(context)
         t = self._time_of(t)
-        self._looked_at = self._model_at(t)
-        return self._best(self._looked_at, t, context)
+        return self._best(self._look_at(t), t, context)
 
     def policy(self, contexts: Tensor | None = None, t: float | None = None) -> Policy:
-        """The best action within each of several contexts, by posterior mean, at one time.
+        """Return the actions with the highest posterior mean in several contexts at one time.
+
+        Does not modify the optimizer.
 
         Args:
             contexts: ``m x c``; None is every context of a declared list.
-            t: As in :meth:`recommend`.
+            t: The time; None is that of the latest ask or outcome.
 
         Raises:
             ValueError: if no contexts are given where they were declared by bounds, or an empty
                 table.
-            InputDataError: as in :meth:`recommend`.
-            BotorchTensorDimensionError: if none were declared, or their size is wrong.
+            InputDataError: if nothing was asked or told yet and no ``t`` is given, if ``t`` is
+                not finite, or lies before what a streaming model still knows, or a context is
+                none of those declared.
+            BotorchTensorDimensionError: if no contexts were declared, or their size is wrong.
         """
-        contexts = self._check_table(contexts)
+        table = self._check_table(contexts)
         t = self._time_of(t)
-        self._looked_at = self._model_at(t)
-        return Policy.collect([self._best(self._looked_at, t, context) for context in contexts])
+        model = self._look_at(t)
+        return Policy.collect([self._best(model, t, context) for context in table])
 
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
-        keep = self.retention.keep(self.observations, self.surrogate.last_model, t)
+        keep = self.retention.keep(self.observations, self.posterior_state.last_model, t)
         if not keep.all():
-            self.surrogate.drop(self.observations, keep, t)
+            self.posterior_state.drop(self.observations, keep, t)
             self.observations = self.observations[keep]
         # Before a fit draws from the generator, so that the start does not depend on fits.
         start = self._start() if self._is_starting() else None
-        rows = self._open_rows(t)
-        told = (self._num_told, self.generator)
-        if len(rows) == 0:
-            model = self.surrogate.model(self.observations, *told)
-        else:
-            model = self.surrogate.model_with(self.observations, rows, self.pending, *told)
-        self._newest_model, self._looked_at = model, None
+        rows = self._pending_rows(t)
+        self.posterior_state.update(self.observations, self._num_told, self.generator)
+        model = self.posterior_state.condition(self.observations, rows, self.pending)
+        self._newest_model = model
         if start is not None:
             return start
-        ask_context = self._ask_context(round_number, t, context, self.observations)
+        ask_context = self._ask_context(round_number, t, context)
         acq_function = self.acquisition(model, ask_context)
         if isinstance(acq_function, DrawnValues):
             # Its values are known at the candidates alone.
@@ -182,29 +186,25 @@ class GPOptimizer(Optimizer):
         return self.search_space.maximize(acq_function, ask_context, self.generator)
 
     def _start(self) -> Tensor | None:
-        """The next space-filling action; None where all choices were tried."""
+        """Return the next space-filling action; None where all choices were tried."""
         tried = [self.observations.X[:, : self.layout.num_actions]]
         tried += [trial.X for trial in self.open_trials]
         return self._space_filling.next(self.search_space, torch.cat(tried), self.generator)
 
     def _is_starting(self) -> bool:
-        """Whether too little was tried yet to learn from."""
+        """Return whether too little was tried yet to learn from."""
         return self._num_told + len(self._open) < self.initial
 
-    def _open_rows(self, t: float) -> Tensor:
-        """Rows of the open trials that the next action should know of, ``q x d``."""
-        rows = [self.observations.X[:0]]
-        if self.pending.counts:
-            for trial in self.open_trials:
-                # What will not enter, or lies in the future, need not be counted now.
-                if trial.informative and trial.t <= t:
-                    rows.append(self._rows[trial.id])
-        if len(rows) == 1:
-            return rows[0]
-        X = torch.cat(rows)
+    def _pending_rows(self, t: float) -> Tensor:
+        """Return the rows of the pending trials that count for the next action, ``q x d``."""
+        # What will not enter, or lies in the future, need not be counted now.
+        counted = [each for each in self.open_trials if each.informative and each.t <= t]
+        if not counted or not self.pending.counts:
+            return self.observations.X[:0]
+        X = torch.cat([self._rows[trial.id] for trial in counted])
         # Nor what would be dropped as soon as it is told.
         outcomes = Observations(X, torch.zeros(len(X), 1, dtype=torch.float64))
-        return X[self.retention.keep(outcomes, self.surrogate.last_model, t)]
+        return X[self.retention.keep(outcomes, self.posterior_state.last_model, t)]
 
     def _row(self, trial: Trial) -> Tensor:
         return self.layout.rows(trial.X, trial.t, self._seen(trial.context))
@@ -212,9 +212,12 @@ class GPOptimizer(Optimizer):
     def _judge(self, trial: Trial) -> Trial:
         if not self.retention.needs_prediction or self._is_starting():
             return trial
-        prediction = self._predict(trial, self._newest_model)
-        if prediction is None:
+        noise_variance = self.posterior_state.fitter.outcome_noise(self.observations)
+        if noise_variance is None:
             return trial
+        row = self._row(trial)
+        mean, variance = mean_and_variance(provided(self._newest_model), row)
+        prediction = Prediction(trial.t, mean, variance, noise_variance, trial.id)
         refusal = self.retention.judge(prediction, len(self.observations))
         trial = replace(
             trial,
@@ -225,36 +228,14 @@ class GPOptimizer(Optimizer):
         if refusal is not None:
             self.refusals.add(trial, refusal)
         if not trial.skipped:
-            self._predictions[trial.id] = self._foretold(trial, prediction)
+            # Its outcome is compared with the other outcomes, not with what stands in for some.
+            mean, variance = self.posterior_state.predict(row)
+            self._predictions[trial.id] = replace(prediction, mean=mean, variance=variance)
         return trial
-
-    def _foretold(self, trial: Trial, prediction: Prediction) -> Prediction:
-        """What the outcomes that have come say of the trial, whatever stands in for others."""
-        if len(self._open_rows(trial.t)) == 0:
-            return prediction
-        model = self.surrogate.model(self.observations, self._num_told, self.generator)
-        return self._predict(trial, model)
-
-    def _predict(self, trial: Trial, model: Model) -> Prediction | None:
-        """What a model says of the trial; None as long as nothing is known of the noise."""
-        noise_variance = self.surrogate.outcome_noise(self.observations)
-        if noise_variance is None:
-            return None
-        row = self._row(trial)
-        with torch.no_grad():
-            posterior = model.posterior(row)
-        return Prediction(
-            t=trial.t,
-            mean=posterior.mean.item(),
-            variance=variance_of(posterior, scale_of(model)).item(),
-            noise_variance=noise_variance,
-            trial_id=trial.id,
-        )
 
     @property
     def _unit(self) -> float:
-        # A surrogate of the user's own need not know one.
-        return getattr(self.surrogate, "unit", 1.0)
+        return self.posterior_state.fitter.unit
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         # What may refuse the outcome comes first, what takes it in last.
@@ -283,51 +264,35 @@ class GPOptimizer(Optimizer):
         self._rows.pop(trial.id, None)
 
     def _refits(self) -> list[Event]:
-        fit = self.surrogate.newest_fit
+        fit = self.posterior_state.fitter.newest_fit
         if fit is self._fit_seen:
             return []
         self._fit_seen = fit
         return [Event("refit", fit=fit)]
 
-    def _ask_context(
-        self, round_number: int, t: float, context: Tensor | None, observations: Observations
-    ) -> AskContext:
+    def _ask_context(self, round_number: int, t: float, context: Tensor | None) -> AskContext:
         return AskContext(
             round=round_number,
             t=t,
             context=self._seen(context),
             layout=self.layout,
-            observations=observations,
+            observations=self.observations,
             search_space=self.search_space,
             generator=self.generator,
         )
 
-    def _model_at(self, t: float) -> Model:
-        """The model that an ask at ``t`` would rest on, without dropping anything for it."""
-        keep = self.retention.keep(self.observations, self.surrogate.last_model, t)
-        kept = self.observations if keep.all() else self.observations[keep]
-        # A copy: a fit that is due is the next ask's to make, and so is the taking in of what is
-        # new. In other portions it would round otherwise, and a run that was only looked at would
-        # go on differently.
-        surrogate = deepcopy(self.surrogate)
-        if surrogate.changes(self._num_told):
-            if len(kept) < len(keep):
-                surrogate.drop(self.observations, keep, t)
-        elif len(kept) < len(keep):
-            return surrogate.preview(kept)
-        return surrogate.model(kept, self._num_told, copy_of(self.generator))
+    def _look_at(self, t: float) -> Model:
+        """Return the posterior that an ask at ``t`` would have without pending trials."""
+        state, generator = self.posterior_state, copy_of(self.generator)
+        keep = self.retention.keep(self.observations, state.last_model, t)
+        model = state.preview(self.observations, keep, self._num_told, generator)
+        self._newest_model = model
+        return model
 
     def _best(self, model: Model, t: float, context: Tensor | None) -> Recommendation:
-        ask_context = self._ask_context(self._num_asked, t, context, self.observations)
+        ask_context = self._ask_context(self._num_asked, t, context)
         X = self.search_space.maximize(
             posterior_mean(model, ask_context), ask_context, copy_of(self.generator)
         )
-        with torch.no_grad():
-            posterior = model.posterior(ask_context.rows(X))
-        return Recommendation(
-            X=X,
-            mean=posterior.mean.item(),
-            standard_deviation=variance_of(posterior, scale_of(model)).sqrt().item(),
-            t=t,
-            context=context,
-        )
+        mean, variance = mean_and_variance(model, ask_context.rows(X))
+        return Recommendation(X, mean, math.sqrt(variance), t, context)

@@ -32,7 +32,7 @@ class RefitEvery:
 
     every: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.every != int(self.every) or self.every < 1:
             raise ValueError(f"Expected every to be 1, 2, ... outcomes. Got {self.every}.")
 

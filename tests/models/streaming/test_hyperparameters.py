@@ -9,7 +9,7 @@ from gpytorch.means import ConstantMean, ZeroMean
 
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.observations import Observations
-from tvbo.optimizers import GPSurrogate, RefitEvery
+from tvbo.optimizers import ModelFitter, RefitEvery
 from tvbo.search_space import InputLayout
 
 pytestmark = [
@@ -39,14 +39,14 @@ def ahead(choices, t):
 @pytest.mark.parametrize("noise_variance", [None, 4.0])
 def test_equals_the_fitted_model(small, observed, choices, generator, user_kernel, noise_variance):
     X, Y = observed
-    surrogate = GPSurrogate(
+    fitter = ModelFitter(
         InputLayout(2),
         torch.stack([choices.amin(0), choices.amax(0)]),
         covar_module=ScaleKernel(MaternKernel()) if user_kernel else None,
         noise_variance=noise_variance,
         refit=RefitEvery(1),
     )
-    fitted = surrogate.model(Observations(X, Y), 30, generator)
+    fitted = fitter.fit(Observations(X, Y), 30, generator)
     assert user_kernel != hasattr(fitted, "outcome_transform")
     model = StreamingGP.from_model(fitted, choices)
     if noise_variance is not None:

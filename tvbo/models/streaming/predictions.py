@@ -24,7 +24,7 @@ class Predictions(Model):
     """A BoTorch model on a finite set, of independent trials.
 
     Attributes:
-        finite_set: The choices.
+        row_index: The choices, by row.
         innovations: What was observed, by trial.
         mean_module: Prior mean over rows ``[action | time]``; None is zero.
     """
@@ -177,7 +177,7 @@ class Predictions(Model):
         check_last_dimension("X", X, self.row_index.dim + 1)
         if X.ndim < 2:
             raise BotorchTensorDimensionError(
-                f"Expected X of shape ... x q x {self.finite_set.dim + 1}. "
+                f"Expected X of shape ... x q x {self.row_index.dim + 1}. "
                 f"Got X.shape={tuple(X.shape)}."
             )
         check_finite("X", X)
@@ -191,7 +191,7 @@ class Predictions(Model):
             return Size((*torch.broadcast_shapes(X.shape[:-2], self._batch_shape), X.shape[-2]))
         except RuntimeError as error:
             raise BotorchTensorDimensionError(
-                f"Expected X of shape ... x q x {self.finite_set.dim + 1} that broadcasts with "
+                f"Expected X of shape ... x q x {self.row_index.dim + 1} that broadcasts with "
                 f"batch_shape={tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
             ) from error
 

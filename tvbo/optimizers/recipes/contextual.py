@@ -18,12 +18,12 @@ from tvbo.optimizers.builder import (
     build,
     context_space_of,
 )
-from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
+from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.recipes.drifting import tv_gp_ucb
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.optimizers.separate import SeparateContexts
-from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.search_space import (
     Bounds,
     ContextList,
@@ -185,7 +185,7 @@ def _joint_fitter(
     search_space: SearchSpace,
     forgetting_rate: float | None,
     options: ContextualGPOptions,
-) -> GPSurrogate:
+) -> ModelFitter:
     """Return what fits the hyperparameters of a model over action, context and time.
 
     Raises:
@@ -205,7 +205,7 @@ def _joint_fitter(
     layout = InputLayout(search_space.dim, contexts.dim)
     covar_module = options.get("covar_module")
     if covar_module is None:
-        return ContextualSurrogate(
+        return ContextualModelFitter(
             layout,
             search_space.bounds,
             contexts.bounds,
@@ -225,7 +225,7 @@ def _joint_fitter(
             f"context_kernel={type(context_kernel).__name__} beside covar_module."
         )
     ranges = torch.cat([search_space.bounds, contexts.bounds], dim=-1)
-    return GPSurrogate(
+    return ModelFitter(
         layout,
         ranges,
         covar_module=covar_module,

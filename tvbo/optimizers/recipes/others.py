@@ -10,7 +10,7 @@ from tvbo.acquisition import Acquisition, BetaSchedule, BKBBeta, ThompsonSamplin
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.builder import GPOptions, build, ucb
 from tvbo.optimizers.gp_optimizer import GPOptimizer
-from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
+from tvbo.optimizers.nystrom_state import NystromState
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.optimizers.rexp3 import RExp3
@@ -119,7 +119,7 @@ def bkb(
         BKB,
         forgetting_rate=forgetting_rate,
         rule=lambda beta: width if beta is None else ucb(beta),
-        make_state=lambda fitter, *_: NystromSurrogate(fitter, qbar),
+        make_state=lambda fitter, *_: NystromState(fitter, qbar),
         **options,
     )
 

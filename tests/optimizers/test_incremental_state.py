@@ -4,15 +4,17 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from states import updated
 
 from tvbo.acquisition import UCB, LogBeta
 from tvbo.models import IncrementalGP
 from tvbo.observations import Observations
 from tvbo.optimizers import (
-    ContextualSurrogate,
+    ContextualModelFitter,
+    DenseState,
     GPOptimizer,
-    GPSurrogate,
-    IncrementalSurrogate,
+    IncrementalState,
+    ModelFitter,
     RefitEvery,
     RefitNever,
 )
@@ -31,17 +33,22 @@ def kernel(active_dims=None):
     return each
 
 
-def dense(rate=0.03, **options):
+def fitter(rate=0.03, **options):
     """Actions 2-D, context 1-D."""
     options = {"covar_module": kernel(), "noise_variance": NOISE, **options}
     bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
-    return GPSurrogate(InputLayout(2, 1), bounds, forgetting_rate=rate, **options)
+    return ModelFitter(InputLayout(2, 1), bounds, forgetting_rate=rate, **options)
 
 
-def loop(surrogate, retention=None, search_space=None):
+def exact(fitter, observations, num_told=40):
+    """The dense model of some observations."""
+    return fitter.fit(observations, num_told, torch.Generator())
+
+
+def loop(state, retention=None, search_space=None):
     return GPOptimizer(
         FiniteSpace(ARMS, chunk=len(ARMS)) if search_space is None else search_space,
-        surrogate,
+        state,
         UCB(LogBeta()),
         retention=retention,
         layout=InputLayout(2, 1),
@@ -86,10 +93,10 @@ def assert_same(model, other, t, atol=1e-8):
 @pytest.mark.parametrize(
     ("rate", "delay", "Yvar"), [(0.0, 0, None), (0.03, 0, None), (0.03, 4, 0.02)]
 )
-def test_the_same_arms_as_with_the_dense_surrogate(rate, delay, Yvar):
+def test_the_same_arms_as_with_the_dense_state(rate, delay, Yvar):
     chosen = []
-    for surrogate in (IncrementalSurrogate(dense(rate)), dense(rate)):
-        optimizer, waiting = loop(surrogate), []
+    for state in (IncrementalState(fitter(rate)), DenseState(fitter(rate))):
+        optimizer, waiting = loop(state), []
         for round_number in range(1, 61):
             waiting.append(optimizer.ask(*ask_context(round_number)))
             if len(waiting) > delay:
@@ -106,11 +113,11 @@ def test_the_same_arms_as_with_the_dense_surrogate(rate, delay, Yvar):
     [(SlidingWindow(length=4), 0.03), (StaleCutoff(0.5, 0.1), 0.5), (KeepAll(), 0.03)],
 )
 def test_forgotten_observations_leave_the_model(retention, rate):
-    optimizer = loop(IncrementalSurrogate(dense(rate)), retention)
+    optimizer = loop(IncrementalState(fitter(rate)), retention)
     for round_number in range(1, 31):
         t, context = ask_context(round_number)
         trial = optimizer.ask(t, context)
-        expected = dense(rate, refit=RefitNever()).preview(optimizer.observations)
+        expected = exact(fitter(rate, refit=RefitNever()), optimizer.observations)
         assert optimizer.model.num_observations == len(optimizer.observations)
         assert_same(optimizer.model, expected, t)
         optimizer.tell(trial, outcome(trial))
@@ -125,7 +132,7 @@ def test_what_weighs_nothing_goes_a_third_at_a_time(monkeypatch):
         IncrementalGP, "drop", lambda self, keep: drops.append(keep) or drop(self, keep)
     )
     rate, everything = 0.9, Observations.empty(4)
-    optimizer = loop(IncrementalSurrogate(dense(rate)), StaleCutoff(rate, 1e-12))
+    optimizer = loop(IncrementalState(fitter(rate)), StaleCutoff(rate, 1e-12))
     for round_number in range(1, 121):
         t, context = ask_context(round_number)
         trial = optimizer.ask(t, context)
@@ -133,7 +140,7 @@ def test_what_weighs_nothing_goes_a_third_at_a_time(monkeypatch):
         assert optimizer.model.num_observations < 1.5 * len(optimizer.observations) + PER_STEP
         if round_number % 20 == 0:
             # The square root of the weight is how far the mean may move.
-            assert_same(optimizer.model, dense(rate).preview(everything), t, atol=1e-6)
+            assert_same(optimizer.model, exact(fitter(rate), everything), t, atol=1e-6)
         optimizer.tell(trial, outcome(trial))
         everything = everything.append(optimizer.observations[-1:])
     assert 1 <= len(drops) <= 6
@@ -141,49 +148,49 @@ def test_what_weighs_nothing_goes_a_third_at_a_time(monkeypatch):
 
 
 def test_weightless_and_weighty_observations_go_together(generator):
-    surrogate = IncrementalSurrogate(dense(0.5), tol=1e-3)
+    state = IncrementalState(fitter(0.5), tol=1e-3)
     X = torch.cat([told(12).X[:, :3], torch.arange(12.0).unsqueeze(-1)], dim=-1)
     observations = Observations(X, told(12).Y)
-    surrogate.model(observations, 12, generator)
+    updated(state, observations, 12, generator)
     keep = torch.arange(12) != 0
-    surrogate.drop(observations, keep, 12.0)
+    state.drop(observations, keep, 12.0)
     observations = observations[keep]
-    assert surrogate.model(observations, 12, generator).num_observations == 12
+    assert updated(state, observations, 12, generator).num_observations == 12
     keep = torch.arange(11) != 9
-    surrogate.drop(observations, keep, 12.0)
+    state.drop(observations, keep, 12.0)
     observations = observations[keep].append(told(1))
-    model = surrogate.model(observations, 13, generator)
+    model = updated(state, observations, 13, generator)
     assert model.num_observations == 11
-    assert_same(model, dense(0.5).preview(observations), 12.0)
+    assert_same(model, exact(fitter(0.5), observations), 12.0)
 
 
 def test_dropping_what_the_model_never_saw(generator):
-    surrogate = IncrementalSurrogate(dense())
-    surrogate.drop(told(), torch.arange(40) > 3, 9.0)
-    assert surrogate.last_model is None
-    surrogate.model(told()[:30], 30, generator)
+    state = IncrementalState(fitter())
+    state.drop(told(), torch.arange(40) > 3, 9.0)
+    assert state.last_model is None
+    updated(state, told()[:30], 30, generator)
     keep = torch.arange(40) < 35
-    surrogate.drop(told(), keep, 9.0)
-    model = surrogate.model(told()[keep], 40, generator)
+    state.drop(told(), keep, 9.0)
+    model = updated(state, told()[keep], 40, generator)
     assert model.num_observations == 35
-    assert_same(model, dense().preview(told()[keep]), 11.0)
+    assert_same(model, exact(fitter(), told()[keep]), 11.0)
 
 
-def test_refit_follows_the_dense_surrogate():
-    learner = dense(
+def test_refit_follows_the_fitter():
+    learner = fitter(
         None, covar_module=ScaleKernel(kernel()), noise_variance=None, refit=RefitEvery(20)
     )
-    optimizer, models = loop(IncrementalSurrogate(learner)), []
+    optimizer, models = loop(IncrementalState(learner)), []
     for round_number in range(1, 46):
         t, context = ask_context(round_number)
         trial = optimizer.ask(t, context)
-        if not models or models[-1] is not optimizer.surrogate.last_model:
-            models.append(optimizer.surrogate.last_model)
+        if not models or models[-1] is not optimizer.posterior_state.last_model:
+            models.append(optimizer.posterior_state.last_model)
         fitted = learner.last_model
         if len(fitted.train_targets) == len(optimizer.observations) > 0:
             assert_same(optimizer.model, fitted, t, atol=1e-7)
         # What was learned then, on all that is held now.
-        expected = learner.preview(optimizer.observations)
+        expected = exact(learner.copy(), optimizer.observations, num_told=0)
         assert expected.forgetting_rate == fitted.forgetting_rate
         assert_same(optimizer.model, expected, t, atol=1e-7)
         optimizer.tell(trial, outcome(trial))
@@ -193,20 +200,22 @@ def test_refit_follows_the_dense_surrogate():
 
 
 def test_preview_is_a_model_of_its_own(generator):
-    surrogate = IncrementalSurrogate(dense())
-    assert_same(surrogate.preview(told()), dense().preview(told()), 11.0)
-    model = surrogate.model(told(), 40, generator)
-    part = told()[torch.arange(40) > 25]
-    preview = surrogate.preview(part)
+    state = IncrementalState(fitter())
+    every = torch.ones(40, dtype=torch.bool)
+    assert_same(state.preview(told(), every, 40, generator), exact(fitter(), told()), 11.0)
+    model = updated(state, told(), 40, generator)
+    some = torch.arange(40) > 25
+    part = told()[some]
+    preview = state.preview(told(), some, 40, generator)
     assert isinstance(preview, IncrementalGP)
-    assert_same(preview, dense().preview(part), 11.0)
-    assert surrogate.preview(told()[:0]).num_observations == 0
-    assert surrogate.last_model is model
+    assert_same(preview, exact(fitter(), part), 11.0)
+    assert state.preview(told(), ~every, 40, generator).num_observations == 0
+    assert state.last_model is model
     assert model.num_observations == 40
 
 
 def test_recommend_and_policy_go_with_it():
-    incremental, plain = loop(IncrementalSurrogate(dense())), loop(dense())
+    incremental, plain = loop(IncrementalState(fitter())), loop(DenseState(fitter()))
     for round_number in range(1, 20):
         for optimizer in (incremental, plain):
             trial = optimizer.ask(*ask_context(round_number))
@@ -221,9 +230,9 @@ def test_recommend_and_policy_go_with_it():
 @pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.OptimizationWarning")
 def test_in_a_box():
     found = []
-    for surrogate in (IncrementalSurrogate(dense()), dense()):
+    for state in (IncrementalState(fitter()), DenseState(fitter())):
         box = Box(torch.tensor([[0.0, 0.0], [1.0, 1.0]]), num_restarts=2, raw_samples=32)
-        optimizer = loop(surrogate, search_space=box)
+        optimizer = loop(state, search_space=box)
         for round_number in range(1, 7):
             trial = optimizer.ask(*ask_context(round_number))
             optimizer.tell(trial, outcome(trial))
@@ -231,8 +240,8 @@ def test_in_a_box():
     torch.testing.assert_close(*found, rtol=0, atol=1e-3)
 
 
-def test_a_contextual_surrogate(generator):
-    plain = ContextualSurrogate(
+def test_a_contextual_model(generator):
+    plain = ContextualModelFitter(
         InputLayout(2, 1),
         torch.tensor([[0.0, 0.0], [1.0, 1.0]]),
         UNIT,
@@ -242,23 +251,23 @@ def test_a_contextual_surrogate(generator):
         forgetting_rate=0.03,
         noise_variance=NOISE,
     )
-    model = IncrementalSurrogate(plain).model(told(), 40, generator)
-    assert_same(model, plain.preview(told()), 11.0)
+    model = updated(IncrementalState(plain), told(), 40, generator)
+    assert_same(model, exact(plain, told()), 11.0)
 
 
 def test_the_kernel_may_stand_in_any_columns(generator):
     """A kernel that names its columns itself, and several of them."""
     own = kernel([0, 1]) * MaternKernel(nu=1.5, active_dims=[2]).double()
-    model = IncrementalSurrogate(dense(covar_module=own)).model(told(), 40, generator)
-    assert_same(model, dense(covar_module=own).preview(told()), 11.0)
+    model = updated(IncrementalState(fitter(covar_module=own)), told(), 40, generator)
+    assert_same(model, exact(fitter(covar_module=own), told()), 11.0)
 
 
 def test_unknown_noise(generator):
-    surrogate = IncrementalSurrogate(dense(noise_variance=None, refit=RefitNever()))
+    state = IncrementalState(fitter(noise_variance=None, refit=RefitNever()))
     with pytest.raises(InputDataError, match="Yvar with every outcome"):
-        surrogate.model(told(), 40, generator)
-    model = surrogate.model(told(Yvar=0.3), 40, generator)
-    assert_same(model, dense(noise_variance=0.3).preview(told()), 11.0)
+        updated(state, told(), 40, generator)
+    model = updated(state, told(Yvar=0.3), 40, generator)
+    assert_same(model, exact(fitter(noise_variance=0.3), told()), 11.0)
 
 
 def test_noise_free_repeats_go_on_as_with_the_dense_model(generator):
@@ -266,7 +275,7 @@ def test_noise_free_repeats_go_on_as_with_the_dense_model(generator):
     twice = Observations(
         told(6).X.repeat(2, 1), told(6).Y.repeat(2, 1), torch.zeros(12, 1).double()
     )
-    model = IncrementalSurrogate(dense(0.0)).model(twice, 12, generator)
+    model = updated(IncrementalState(fitter(0.0)), twice, 12, generator)
     with pytest.warns(match="[Vv]ery small noise"):
-        expected = dense(0.0).preview(twice)
+        expected = exact(fitter(0.0), twice)
     assert_same(model, expected, 11.0, atol=1e-6)

@@ -12,7 +12,7 @@ from tvbo.kernels import ContextActionKernel
 from tvbo.models import ContextualGP
 from tvbo.observations import Observations
 from tvbo.optimizers import RefitEvery, RefitNever
-from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
+from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
 from tvbo.search_space import InputLayout
 
 learns = pytest.mark.filterwarnings(
@@ -53,10 +53,10 @@ def told(optimizer, rounds):
     return optimizer
 
 
-def surrogate(**options):
+def fitter(**options):
     layout = InputLayout(2, 1)
     bounds = tensor([0.0, 0.0], [1.0, 1.0]), tensor([10.0], [20.0])
-    return ContextualSurrogate(layout, *bounds, **options)
+    return ContextualModelFitter(layout, *bounds, **options)
 
 
 @learns
@@ -134,7 +134,7 @@ def test_only_the_columns_of_default_kernels_are_scaled():
             "action_kernel": rbf() if action else None,
             "context_kernel": rbf() if context else None,
         }
-        model = surrogate(**given).model(observations, 4, torch.Generator())
+        model = fitter(**given).fit(observations, 4, torch.Generator())
         seen = model.transform_inputs(rows)
         expected = rows.clone()
         if 2 in layout:

@@ -1,4 +1,4 @@
-"""From observations with contexts to a model."""
+"""Fit the hyperparameters of a model with contexts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from copy import deepcopy
 from typing import Any, get_args
 
 import torch
-from botorch.models import SingleTaskGP
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
@@ -15,35 +14,38 @@ from torch import Tensor
 from tvbo.kernels import Structure
 from tvbo.models import ContextualGP
 from tvbo.models.scale import in_unit
+from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.refit import Refit, RefitNever
-from tvbo.optimizers.surrogate import GPSurrogate
 from tvbo.search_space import InputLayout
 
 
-class ContextualSurrogate(GPSurrogate):
-    """Builds a :class:`tvbo.models.ContextualGP` from the observations of a loop.
+class ContextualModelFitter(ModelFitter):
+    """Build a :class:`tvbo.models.ContextualGP` of observations and fit its hyperparameters.
 
-    As :class:`GPSurrogate`; the columns whose kernel is left out are scaled to the unit cube. Where
-    either kernel is left out, outcomes are standardized, and a scale in the other one is in units
-    of the standardized outcome.
+    The columns whose kernel is left out are scaled to the unit cube. Where either kernel is left
+    out, outcomes are standardized, and a scale in the other kernel is in units of the standardized
+    outcome. Where both are given, everything is in the user's own units, as in
+    :class:`ModelFitter`.
 
     Args:
-        layout: How rows are laid out, with contexts.
+        layout: Layout of the rows, with contexts.
         action_bounds: ``2 x d``, the range of the actions.
         context_bounds: ``2 x c``, the range of the contexts.
-        structure: As in :class:`tvbo.models.ContextualGP`.
+        structure: How the kernels over actions and contexts are combined, ``"product"``,
+            ``"additive"`` or ``"both"``, as in :class:`tvbo.models.ContextualGP`.
         action_kernel: Kernel over actions; None learns BoTorch's default.
         context_kernel: Kernel over contexts; None learns BoTorch's default.
-        forgetting_rate: This and the others as in :class:`GPSurrogate`.
-        noise_variance: See there.
-        mean_module: See there.
-        likelihood: See there.
-        refit: See there.
+        forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
+        noise_variance: Variance of the noise of outcomes told without their own. None learns it.
+        mean_module: Prior mean. None: zero where nothing is learned, else a learned constant.
+        likelihood: Likelihood for a learned noise, as in :class:`tvbo.models.ContextualGP`.
+        refit: When to learn. None: never if both kernels, rate and noise are given, else always.
 
     Raises:
-        ValueError: as there; and if ``structure`` is ``"both"``, whose scales must be learned, but
-            ``refit`` is never. Where they are known, give a :class:`GPSurrogate` the whole
-            :class:`tvbo.kernels.ContextActionKernel`.
+        ValueError: if a kernel or the rate must be learned but ``refit`` is never, or a rate or a
+            noise variance is out of range; and if ``structure`` is ``"both"``, whose scales must be
+            learned, but ``refit`` is never. Where they are known, give a :class:`ModelFitter` the
+            whole :class:`tvbo.kernels.ContextActionKernel`.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class ContextualSurrogate(GPSurrogate):
         # The scales that are learned are in the user's unit.
         return 1.0 if self.structure == "both" else super()._find_unit()
 
-    def _make(self, unit: float, **shared: Any) -> SingleTaskGP:
+    def _make(self, unit: float, **shared: Any) -> ContextualGP:
         action_kernel, context_kernel = deepcopy((self.action_kernel, self.context_kernel))
         if unit != 1.0:
             # Both are given. A product has the unit of its factors only once.

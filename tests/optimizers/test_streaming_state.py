@@ -4,17 +4,19 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from states import updated
 
 from tvbo import recipes
 from tvbo.feedback.pending import IgnorePending
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.optimizers import (
-    GPSurrogate,
-    IncrementalSurrogate,
+    DenseState,
+    IncrementalState,
+    ModelFitter,
     RefitEvery,
     RefitNever,
-    StreamingSurrogate,
+    StreamingState,
 )
 from tvbo.problems import unit_grid
 from tvbo.retention import KeepAll, SlidingWindow, StaleCutoff
@@ -31,7 +33,7 @@ def rbf():
 
 
 def dense_model(observations, rate):
-    surrogate = GPSurrogate(
+    fitter = ModelFitter(
         InputLayout(2),
         torch.tensor([[0.0, 0.0], [1.0, 1.0]]),
         rbf(),
@@ -39,7 +41,7 @@ def dense_model(observations, rate):
         NOISE,
         refit=RefitNever(),
     )
-    return surrogate.model(observations, len(observations), torch.Generator())
+    return fitter.fit(observations, len(observations), torch.Generator())
 
 
 def assert_same(model, other, t, atol=1e-8):
@@ -131,7 +133,7 @@ def test_refit_builds_anew():
         trial = optimizer.ask(float(t))
         if not models or models[-1] is not optimizer.model:
             models.append(optimizer.model)
-        fitted = optimizer.surrogate.dense.last_model
+        fitted = optimizer.posterior_state.fitter.last_model
         assert optimizer.model.forgetting_rate == fitted.forgetting_rate
         if t > 1:
             # The refit's hyperparameters on all that is held now.
@@ -153,16 +155,16 @@ def test_refit_builds_anew():
 
 def test_learning_in_each_round_stays_with_the_dense_model():
     for options in ({"refit": RefitEvery(1)}, {"noise_variance": None}):
-        assert isinstance(make(**options).surrogate, GPSurrogate)
+        assert isinstance(make(**options).posterior_state, DenseState)
     for options in ({}, {"refit": RefitEvery(2)}):
-        assert isinstance(make(**options).surrogate, StreamingSurrogate)
+        assert isinstance(make(**options).posterior_state, StreamingState)
     box = recipes.tv_gp_ucb(
         bounds=torch.tensor([[0.0], [1.0]]),
         covar_module=rbf(),
         forgetting_rate=0.1,
         noise_variance=NOISE,
     )
-    assert isinstance(box.surrogate, IncrementalSurrogate)
+    assert isinstance(box.posterior_state, IncrementalState)
 
 
 def test_unknown_noise():
@@ -174,31 +176,31 @@ def test_unknown_noise():
 
 def test_an_observation_beyond_reach_builds_anew(monkeypatch, generator):
     rate = 0.01
-    dense = GPSurrogate(InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), rate, NOISE)
-    surrogate = StreamingSurrogate(dense, CHOICES)
+    fitter = ModelFitter(InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), rate, NOISE)
+    state = StreamingState(fitter, CHOICES)
     X = torch.cat([CHOICES.repeat(13, 1), torch.arange(208.0).unsqueeze(-1)], dim=-1)[:200]
     seen = Observations(X, torch.sin(X[:, -1:]))
-    model = surrogate.model(seen[:0], 0, generator)
+    model = updated(state, seen[:0], 0, generator)
     # Merge early: the default provides for the last 256.
     object.__setattr__(model.room, "max_lateness", 5.0)
     for n in range(1, 201):
-        surrogate.model(seen[:n], n, generator)
+        updated(state, seen[:n], n, generator)
     assert model.earliest > 100
     resets = []
     monkeypatch.setattr(StreamingGP, "reset", _counted(StreamingGP.reset, resets))
     late = X[:1].clone()
     late[:, -1] = 50.5
     seen = seen.append(Observations(late, torch.ones(1, 1, dtype=torch.float64)))
-    model = surrogate.model(seen, 201, generator)
+    model = updated(state, seen, 201, generator)
     assert len(resets) == 1
     assert_same(model, dense_model(seen, rate), 200.0)
 
 
 def test_nothing_to_drop_before_the_first_model():
-    dense = GPSurrogate(InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.1, NOISE)
-    surrogate = StreamingSurrogate(dense, CHOICES)
-    surrogate.drop(Observations.empty(3), torch.ones(0, dtype=torch.bool), 1.0)
-    assert surrogate.last_model is None
+    fitter = ModelFitter(InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.1, NOISE)
+    state = StreamingState(fitter, CHOICES)
+    state.drop(Observations.empty(3), torch.ones(0, dtype=torch.bool), 1.0)
+    assert state.last_model is None
 
 
 def _counted(method, calls):
@@ -211,19 +213,17 @@ def _counted(method, calls):
 
 def test_limits_reach_the_model_and_a_later_outcome_is_still_exact():
     """With max_lateness 0 nothing may come late: the model is then built anew."""
-    surrogate = GPSurrogate(
-        InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.05, NOISE
-    )
-    streaming = StreamingSurrogate(surrogate, CHOICES, tol=1e-9, max_rows=500, max_lateness=0.0)
+    fitter = ModelFitter(InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.05, NOISE)
+    state = StreamingState(fitter, CHOICES, tol=1e-9, max_rows=500, max_lateness=0.0)
     rows = InputLayout(2).rows(CHOICES[:3], 5.0)
     observations = Observations(rows, torch.ones(3, 1, dtype=torch.float64))
-    model = streaming.model(observations, 3, torch.Generator())
+    model = updated(state, observations, 3, torch.Generator())
     assert (model.room.tol, model.room.max_rows, model.room.max_lateness) == (1e-9, 500, 0.0)
     late = Observations(
         InputLayout(2).rows(CHOICES[5:6], 2.0), torch.ones(1, 1, dtype=torch.float64) * 3
     )
     observations = observations.append(late)
-    model = streaming.model(observations, 4, torch.Generator())
+    model = updated(state, observations, 4, torch.Generator())
     assert_same(model, dense_model(observations, 0.05), 6.0, atol=1e-10)
 
 
@@ -239,10 +239,8 @@ def test_noise_free_repeats_go_on_as_with_the_dense_model():
 
 @pytest.mark.parametrize("max_rows", [4, 10])
 def test_late_outcomes_of_a_small_model_are_taken(max_rows):
-    surrogate = GPSurrogate(
-        InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.3, NOISE
-    )
-    streaming = StreamingSurrogate(surrogate, CHOICES, max_rows=max_rows)
+    fitter = ModelFitter(InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.3, NOISE)
+    state = StreamingState(fitter, CHOICES, max_rows=max_rows)
     observations = Observations.empty(3)
     generator = torch.Generator().manual_seed(0)
     for i in range(30):
@@ -253,5 +251,5 @@ def test_late_outcomes_of_a_small_model_are_taken(max_rows):
         observations = observations.append(
             Observations(row, torch.randn(1, 1, generator=generator, dtype=torch.float64))
         )
-        model = streaming.model(observations, i + 1, generator)
+        model = updated(state, observations, i + 1, generator)
         assert model.num_rows <= max_rows

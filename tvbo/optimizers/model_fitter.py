@@ -1,0 +1,306 @@
+"""Fit the hyperparameters of a model to observations, or hold those that are given."""
+
+from __future__ import annotations
+
+from copy import copy, deepcopy
+from typing import Any, Self
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.models.transforms import Normalize
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean, ZeroMean
+from gpytorch.priors import Prior
+from gpytorch.settings import min_fixed_noise
+from torch import Generator, Tensor
+
+from tvbo.models import ContextualGP, TimeVaryingGP
+from tvbo.models.raw import outcome_scale, raw_noise_variance
+from tvbo.models.scale import (
+    FixedScale,
+    RelativeStandardize,
+    ScaledMean,
+    in_unit,
+    power_of_two,
+    scale_from_noise,
+)
+from tvbo.observations import Observations
+from tvbo.optimizers.fit import FittedParameters, learned_values, prior_of_rate
+from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
+from tvbo.search_space import InputLayout
+from tvbo.validation import check_forgetting_rate, provided
+
+OBSERVATIONS_PER_PARAMETER = 3
+"""A fit waits for this many observations for each number it learns. From fewer, the likelihood
+picks an ε at one of its bounds more often than not."""
+
+DenseGP = TimeVaryingGP | ContextualGP
+"""A model that is built anew of all its observations."""
+
+
+class ModelFitter:
+    """Build a :class:`tvbo.models.TimeVaryingGP` of observations and fit its hyperparameters.
+
+    Whatever is given is used in the user's own units. Where ``covar_module`` is left out, outcomes
+    are standardized and actions scaled to the unit cube, as BoTorch's default priors expect. Where
+    it is given, the model works in a unit of the outcomes in which the kernel's variance is of
+    order one, so that the constraints and priors of GPyTorch and BoTorch mean the same for outcomes
+    of any size.
+
+    Parameters stay at their defaults until there are three observations for each number to learn.
+    A learned ε has a log-normal prior then, whose median is 2 over the time that these observations
+    span: a few observations cannot tell fast drift from noise, and an ε near 1 forgets all of them.
+    Each fit starts from the values of the last one and from the defaults, and keeps the result with
+    the larger posterior density. A fit that ends at a bound of a constraint, and a jump of ε, are
+    logged to ``logging.getLogger("tvbo.optimizers.fit")``.
+
+    Args:
+        layout: Layout of the rows.
+        action_bounds: ``2 x d``, the range of the actions, for scaling them; with contexts in
+            ``layout``, the range of all columns but time.
+        covar_module: Kernel over the columns other than time. At a refit, those of its parameters
+            that require gradients are learned, on a copy. None learns BoTorch's default.
+        forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
+        noise_variance: Variance of the noise of outcomes told without their own. None learns it.
+        mean_module: Prior mean. None: zero where nothing is learned, else a learned constant.
+        likelihood: Likelihood for a learned noise, as in :class:`tvbo.models.TimeVaryingGP`.
+        refit: When to learn. None: never if kernel, rate and noise are all given, else always.
+
+    Attributes:
+        last_model: The newest model that :meth:`fit` returned, None before the first.
+
+    Raises:
+        ValueError: if kernel or rate must be learned but ``refit`` is never, or a rate or a noise
+            variance is out of range.
+    """
+
+    def __init__(
+        self,
+        layout: InputLayout,
+        action_bounds: Tensor,
+        covar_module: Kernel | None = None,
+        forgetting_rate: float | None = None,
+        noise_variance: float | None = None,
+        mean_module: Mean | None = None,
+        likelihood: Likelihood | None = None,
+        refit: Refit | None = None,
+    ):
+        if forgetting_rate is not None:
+            check_forgetting_rate(forgetting_rate)
+        if noise_variance is not None and not 0 < noise_variance < float("inf"):
+            raise ValueError(f"Expected noise_variance > 0. Got {noise_variance}.")
+        self.layout = layout
+        self.action_bounds = action_bounds
+        self.covar_module = covar_module
+        self.forgetting_rate = forgetting_rate
+        self.noise_variance = noise_variance
+        self.mean_module = mean_module
+        self.likelihood = likelihood
+        missing = [name for name, value in self._given().items() if value is None]
+        if refit is None:
+            refit = RefitEvery(1) if missing else RefitNever()
+        # The noise may come with the outcomes instead.
+        needed = [name for name in missing if name != "noise_variance"]
+        if needed and isinstance(refit, RefitNever):
+            raise ValueError(f"Expected {', '.join(needed)}, since refit is never. Got None.")
+        self.refit = refit
+        self.last_model: DenseGP | None = None
+        self._fitted = FittedParameters()
+        self._forgetting_rate_prior: Prior | None = None
+        self._num_told_at_fit = 0
+        self._unit: float | None = None
+
+    @property
+    def newest_fit(self) -> dict[str, list[float]] | None:
+        """Values that the newest fit learned, by name of the parameter; None before the first."""
+        return self._fitted.newest
+
+    @property
+    def unit(self) -> float:
+        """Unit of the outcomes in which the model works where nothing standardizes them."""
+        if self._unit is None:
+            self._unit = self._find_unit()
+        return self._unit
+
+    def fit(self, observations: Observations, num_told: int, generator: Generator) -> DenseGP:
+        """Return the model of some observations, with its hyperparameters fitted if that is due.
+
+        Args:
+            observations: Observations that the retention policy kept.
+            num_told: Number of outcomes that entered so far, kept since or not; decides whether a
+                fit is due.
+            generator: Seeds the restarts of a fit that failed from all its starts.
+
+        Raises:
+            InputDataError: if ``refit`` is never, there is no ``noise_variance``, and outcomes were
+                told without their own.
+            ValueError: if ``refit`` is not never, but nothing is to be learned.
+            botorch.exceptions.errors.ModelFittingError: if a fit fails in every restart.
+        """
+        self.check_noise(observations)
+        model = self._with_defaults(observations)
+        defaults = learned_values(model)
+        num_learned = sum(value.numel() for value in defaults.values())
+        if num_learned == 0 and not isinstance(self.refit, RefitNever):
+            raise ValueError(
+                "Expected a parameter to learn, since a refit was asked for. Got none: give "
+                "refit=RefitNever(), or a kernel whose parameters require gradients."
+            )
+        self._fitted.load_into(model)
+        enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
+        if enough and self.refit.due(num_told - self._num_told_at_fit):
+            if self.forgetting_rate is None and self._forgetting_rate_prior is None:
+                self._forgetting_rate_prior = prior_of_rate(observations.X[:, -1])
+                model = self._with_defaults(observations)
+            self._fitted.fit(model, defaults, generator)
+            self._num_told_at_fit = num_told
+        self.last_model = model.eval()
+        return model
+
+    def copy(self) -> Self:
+        """Return a fitter that begins with what was learned here; its fits change nothing here."""
+        new = copy(self)
+        new._fitted = self._fitted.copy()
+        return new
+
+    def may_change(self, num_told: int) -> bool:
+        """Return whether the next model may have other hyperparameters than the last one.
+
+        Args:
+            num_told: As in :meth:`fit`.
+        """
+        if isinstance(self.refit, RefitNever):
+            return False
+        return self.newest_fit is None or self.refit.due(num_told - self._num_told_at_fit)
+
+    def num_initial(self) -> int:
+        """Return the number of observations that the first fit waits for; 0 if nothing is learned.
+
+        The same number of actions fills the space at first.
+        """
+        if isinstance(self.refit, RefitNever):
+            return 0
+        values = learned_values(self._with_defaults(Observations.empty(self.layout.num_columns)))
+        return OBSERVATIONS_PER_PARAMETER * sum(value.numel() for value in values.values())
+
+    def check_noise(self, observations: Observations) -> None:
+        """Raise unless the noise of the observations is known or learned.
+
+        Raises:
+            InputDataError: if it is neither.
+        """
+        known = observations.Yvar is not None or self.noise_variance is not None
+        if not known and isinstance(self.refit, RefitNever) and len(observations) > 0:
+            raise InputDataError(
+                "Expected Yvar with every outcome, since refit is never and no noise_variance was "
+                "given. Got outcomes without Yvar."
+            )
+
+    def outcome_noise(self, observations: Observations) -> float | None:
+        """Return the noise variance to expect of the next outcome: given, told before, or learned.
+
+        Args:
+            observations: Observations held.
+
+        Returns:
+            The variance; None where it comes with the outcomes, and none has come yet.
+        """
+        if self.noise_variance is not None:
+            least = (
+                min_fixed_noise.value(torch.float64)
+                * outcome_scale(provided(self.last_model))[1] ** 2
+            )
+            return max(self.noise_variance, least)
+        if observations.Yvar is not None and len(observations) > 0:
+            return observations.Yvar.mean().item()
+        if isinstance(self.refit, RefitNever):
+            return None
+        return raw_noise_variance(provided(self.last_model))
+
+    def _given(self) -> dict[str, object | None]:
+        """Return what a model needs, by name; None for what must be learned."""
+        return {
+            "covar_module": self.covar_module,
+            "forgetting_rate": self.forgetting_rate,
+            "noise_variance": self.noise_variance,
+        }
+
+    def _bounds(self) -> Tensor:
+        """Return the declared range of the columns other than time."""
+        return self.action_bounds
+
+    def _scaled_columns(self) -> list[int]:
+        """Return the columns whose kernel is BoTorch's default, which expects the unit cube."""
+        return [] if self.covar_module is not None else list(range(self.layout.time_feature))
+
+    def _make(self, unit: float, **shared: Any) -> DenseGP:
+        """Return the model in a unit of the outcomes, from the arguments that every model takes."""
+        covar_module = deepcopy(self.covar_module)
+        if covar_module is not None:
+            covar_module = in_unit(covar_module, unit)
+        return TimeVaryingGP(covar_module=covar_module, **shared)
+
+    def _with_defaults(self, observations: Observations) -> DenseGP:
+        """Return the model of some observations, with the defaults of what is learned."""
+        scaled = self._scaled_columns()
+        mean_module = deepcopy(self.mean_module)
+        if mean_module is None and isinstance(self.refit, RefitNever):
+            mean_module = ZeroMean()
+        Yvar = observations.Yvar
+        if Yvar is None and self.noise_variance is not None:
+            Yvar = torch.full_like(observations.Y, self.noise_variance)
+        if scaled:
+            outcome_transform = RelativeStandardize(scale_from_noise(Yvar, self.noise_variance))
+        elif self.unit != 1.0:
+            outcome_transform = FixedScale(self.unit)
+            if self.mean_module is not None:
+                mean_module = ScaledMean(mean_module, self.unit)
+        else:
+            outcome_transform = None
+        return self._make(
+            unit=self.unit,
+            train_X=observations.X,
+            train_Y=observations.Y,
+            train_Yvar=Yvar,
+            time_feature=self.layout.time_feature,
+            forgetting_rate=self.forgetting_rate,
+            forgetting_rate_prior=deepcopy(self._forgetting_rate_prior),
+            mean_module=mean_module,
+            likelihood=deepcopy(self.likelihood) if Yvar is None else None,
+            outcome_transform=outcome_transform,
+            input_transform=_normalize(scaled, self._bounds(), self.layout) if scaled else None,
+        )
+
+    def _find_unit(self) -> float:
+        """Return a unit of the order of the prior standard deviation where nothing standardizes.
+
+        GPyTorch has limits on variances, and a prior over noise, which suit outcomes of order one.
+        So the model sees outcomes in this unit, a power of two, which rounds nothing.
+        """
+        bounds = self._bounds().to(torch.float64)
+        if self._scaled_columns() or bounds.shape[-1] != self.layout.time_feature:
+            return 1.0
+        if self.likelihood is not None and self.noise_variance is None:
+            # Its constraints and its prior are in the user's unit.
+            return 1.0
+        rows = torch.cat([bounds, bounds.new_zeros(2, 1)], dim=-1)
+        model = self._make(
+            unit=1.0,
+            train_X=rows[:0],
+            train_Y=rows[:0, :1],
+            time_feature=self.layout.time_feature,
+            forgetting_rate=self.forgetting_rate,
+            outcome_transform=None,
+        )
+        with torch.no_grad():
+            return power_of_two(model.covar_module(rows, diag=True).max().item())
+
+
+def _normalize(columns: list[int], ranges: Tensor, layout: InputLayout) -> Normalize:
+    """Return a transform of columns to the unit cube; time is left raw, as ε is per unit of it."""
+    bounds = torch.zeros(2, layout.num_columns, dtype=torch.float64)
+    bounds[1] = 1.0
+    lower, upper = ranges[:, columns]
+    bounds[:, columns] = torch.stack([lower, torch.where(upper > lower, upper, lower + 1)])
+    return Normalize(layout.num_columns, indices=columns, bounds=bounds)

@@ -1,0 +1,271 @@
+"""The posterior of the observations that an optimizer holds, from round to round."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from botorch.models.model import Model
+from gpytorch.kernels import Kernel
+from gpytorch.settings import min_fixed_noise
+from linear_operator import to_dense
+from torch import Generator, Tensor
+
+from tvbo.feedback.pending import Pending
+from tvbo.kernels import temporal_correlation
+from tvbo.models import IncrementalGP
+from tvbo.models.incremental import RowPosterior
+from tvbo.models.raw import outcome_scale, scale_of
+from tvbo.models.scale import variance_of
+from tvbo.models.streaming.innovations import CERTAIN
+from tvbo.observations import Observations
+from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
+from tvbo.validation import provided
+
+
+class PosteriorState(ABC):
+    """The posterior of the observations that an optimizer holds.
+
+    In each round, the optimizer calls :meth:`drop` if retention discards observations, then
+    :meth:`update` with those that are left, then :meth:`condition` for the model of the round.
+
+    Args:
+        fitter: Holds or learns the hyperparameters.
+
+    Attributes:
+        fitter: The fitter.
+        last_model: The model that was updated last, with the newest hyperparameters; None before
+            the first round.
+    """
+
+    last_model: Model | None
+
+    def __init__(self, fitter: ModelFitter):
+        self.fitter = fitter
+        self.last_model = None
+
+    @abstractmethod
+    def update(self, observations: Observations, num_told: int, generator: Generator) -> None:
+        """Fit the hyperparameters if that is due, and take in the observations that are new.
+
+        A state whose form depends on what is pending takes them in when it is conditioned.
+
+        Args:
+            observations: Those of the last call, less those dropped since, and new ones.
+            num_told: Number of outcomes that entered so far, kept since or not; decides whether a
+                fit is due.
+            generator: Seeds the restarts of a fit.
+
+        Raises:
+            InputDataError: if the noise of the outcomes is neither known nor learned.
+        """
+
+    @abstractmethod
+    def condition(self, observations: Observations, rows: Tensor, pending: Pending) -> Model:
+        """Return the posterior given the observations and the pending trials.
+
+        Args:
+            observations: Those of the last :meth:`update`.
+            rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first; none
+                where ``q`` is 0.
+            pending: What stands in for their outcomes.
+        """
+
+    @abstractmethod
+    def preview(
+        self, observations: Observations, keep: Tensor, num_told: int, generator: Generator
+    ) -> Model:
+        """Return the posterior that the next round would have without pending trials.
+
+        Does not modify this state. A fit that is due is made, and made again in the next round.
+
+        Args:
+            observations: Those of the last :meth:`update`, less those dropped since, and new ones.
+            keep: Mask of the observations that count, ``n``.
+            num_told: As in :meth:`update`.
+            generator: Seeds the restarts of a fit; advanced by what is drawn from it.
+        """
+
+    @abstractmethod
+    def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
+        """Forget observations, because retention discards them.
+
+        Args:
+            observations: Those of the last :meth:`update`, and new ones.
+            keep: Mask of the observations that stay, ``n``.
+            t: The present time.
+        """
+
+    def predict(self, row: Tensor) -> tuple[float, float]:
+        """Return mean and variance at a row by the outcomes alone, whatever is pending.
+
+        Args:
+            row: ``1 x d``, not before the newest observation or pending trial.
+        """
+        return mean_and_variance(provided(self.last_model), row)
+
+    @property
+    def dense(self) -> DenseGP:
+        """The dense model with the newest hyperparameters, of the observations of the last fit.
+
+        Raises:
+            RuntimeError: before the first update.
+        """
+        return provided(self.fitter.last_model)
+
+    def _known_noise(
+        self, observations: Observations, covar_module: Kernel, dense: DenseGP
+    ) -> Tensor | None:
+        """Return noise variances as told or given, at least :func:`least_noise`.
+
+        Args:
+            observations: ``n`` observations.
+            covar_module: Kernel over rows, in raw units.
+            dense: Model with the same hyperparameters.
+
+        Returns:
+            The variances, ``n x 1``; None where the noise is learned.
+        """
+        known, given = observations.Yvar, self.fitter.noise_variance
+        if known is None and given is not None:
+            known = torch.full_like(observations.Y, given)
+        if known is None:
+            return None
+        with torch.no_grad():
+            prior = covar_module(observations.X, diag=True)
+        return torch.maximum(known, least_noise(dense, prior).unsqueeze(-1))
+
+    def _conditioned(
+        self, model: RowPosterior, observations: Observations, rows: Tensor, pending: Pending
+    ) -> Model:
+        """Return the posterior of a model after pending trials.
+
+        As long as nothing is known of the noise, they count as if it were the least possible.
+
+        Args:
+            model: Posterior by the outcomes that have come.
+            observations: These outcomes.
+            rows: ``[action | context | time]`` of the pending trials, ``q x d``.
+            pending: What stands in for their outcomes.
+        """
+        noise_variance = self.fitter.outcome_noise(observations)
+
+        def expected() -> Tensor:
+            return model.posterior(rows.unsqueeze(-2)).mean.squeeze(-1)
+
+        with torch.no_grad():
+            prior = to_dense(model.covar_module(rows, diag=True))
+            noise = least_noise(self.dense, prior)
+            if noise_variance is not None:
+                noise = noise.clamp_min(noise_variance)
+            stand_ins = pending.outcomes(rows, expected)
+            return model.condition_on_observations(rows, stand_ins, noise.unsqueeze(-1))
+
+
+class DenseState(PosteriorState):
+    """Build the model of all observations anew in each round.
+
+    The choice where hyperparameters are learned in each round.
+
+    Args:
+        fitter: Holds or learns the hyperparameters, and builds the model.
+    """
+
+    last_model: DenseGP | None
+
+    def update(self, observations: Observations, num_told: int, generator: Generator) -> None:
+        """Build the model, with its hyperparameters fitted if that is due.
+
+        Args:
+            observations: All that count.
+            num_told: Number of outcomes that entered so far; decides whether a fit is due.
+            generator: Seeds the restarts of a fit.
+
+        Raises:
+            InputDataError: if the noise of the outcomes is neither known nor learned.
+        """
+        self.last_model = self.fitter.fit(observations, num_told, generator)
+
+    def condition(self, observations: Observations, rows: Tensor, pending: Pending) -> Model:
+        """Return the dense model, or with pending trials the same posterior in raw units.
+
+        Args:
+            observations: Those of the last :meth:`update`.
+            rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
+            pending: What stands in for their outcomes.
+        """
+        if len(rows) == 0:
+            return self.dense
+        raw = IncrementalGP.from_model(self.dense, self.fitter.noise_variance)
+        if len(observations) > 0:
+            noise = self._known_noise(observations, raw.covar_module, self.dense)
+            raw.observe(observations.X, observations.Y, noise)
+        return self._conditioned(raw, observations, rows, pending)
+
+    def preview(
+        self, observations: Observations, keep: Tensor, num_told: int, generator: Generator
+    ) -> DenseGP:
+        """Return the model that the next round would have without pending trials.
+
+        Args:
+            observations: All that are held.
+            keep: Mask of the observations that count, ``n``.
+            num_told: Number of outcomes that entered so far.
+            generator: Seeds the restarts of a fit.
+        """
+        return self.fitter.copy().fit(observations[keep], num_told, generator)
+
+    def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
+        """Do nothing, since the model is built anew from the observations that are left.
+
+        Args:
+            observations: All that are held.
+            keep: Mask of the observations that stay, ``n``.
+            t: The present time.
+        """
+
+
+def mean_and_variance(model: Model, row: Tensor) -> tuple[float, float]:
+    """Return posterior mean and variance at one row, without the noise of an outcome.
+
+    Args:
+        model: A model of one output.
+        row: ``1 x d``.
+    """
+    with torch.no_grad():
+        posterior = model.posterior(row)
+    return posterior.mean.item(), variance_of(posterior, scale_of(model)).item()
+
+
+def least_noise(dense: DenseGP, prior_variance: Tensor) -> Tensor:
+    """Return the least noise variance that a posterior takes, in raw units.
+
+    GPyTorch has a limit in the units that a dense model sees. Where the kernel is large beside it,
+    a repeat would still be certain to rounding, and no further outcome could be taken in.
+
+    Args:
+        dense: Dense model with the hyperparameters of the posterior.
+        prior_variance: Prior variances in raw units, of any shape.
+
+    Returns:
+        Variances in the shape of ``prior_variance``.
+    """
+    least = min_fixed_noise.value(torch.float64) * outcome_scale(dense)[1] ** 2
+    return (10 * CERTAIN * prior_variance).clamp_min(least)
+
+
+def weights(rows: Tensor, t: Tensor | float, dense: DenseGP) -> Tensor:
+    r"""Return what rows weigh at a time, :math:`(1-\varepsilon)^{\text{age}}`.
+
+    Args:
+        rows: ``[action | context | time]``, ``n x d``.
+        t: The time.
+        dense: Model that holds ε; without one, every row weighs 1.
+
+    Returns:
+        ``n``.
+    """
+    rate = dense.forgetting_rate
+    if rate is None:
+        return rows.new_ones(len(rows))
+    return temporal_correlation(t - rows[:, -1], rate.detach().squeeze()).square()
