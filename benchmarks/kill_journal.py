@@ -31,9 +31,9 @@ from gpytorch.kernels import RBFKernel
 from report import parser, show
 
 from tvbo import recipes
-from tvbo.feedback import AsyncHistory, Hallucinate, run_async
+from tvbo.feedback import AsyncHistory, run_async
 from tvbo.journal import JournalReader, snapshot, trials_of
-from tvbo.optimizers import Optimizer, Trial
+from tvbo.optimizers import Hallucinate, Optimizer, Trial
 
 ARMS = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
 OPEN = 3

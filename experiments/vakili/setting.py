@@ -14,9 +14,8 @@ from torch import Generator, Tensor
 
 from experiments.spread import spread
 from tvbo.acquisition import BetaSchedule, ConstantBeta, LogBeta
-from tvbo.feedback import IgnorePending
 from tvbo.feedback.delays import PoissonDelay
-from tvbo.optimizers import Optimizer
+from tvbo.optimizers import IgnorePending, Optimizer
 from tvbo.optimizers.recipes.delayed import gp_bucb, gp_ts_sdf, gp_ucb_sdf
 from tvbo.optimizers.recipes.drifting import gp_ucb
 from tvbo.optimizers.recipes.pure_exploration import bpe, bpe_delay

@@ -4,10 +4,10 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo.feedback.pending import Hallucinate, Minimum
 from tvbo.models import StreamingGP
 from tvbo.observations import Observations
 from tvbo.optimizers.asked_stream import AskedStream
+from tvbo.optimizers.pending import ConstantLiar, Hallucinate
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -43,7 +43,7 @@ def same(stream, X, Y, t=10.0, rate=0.1):
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 1.0])
 def test_a_row_is_made_once_and_revised_for_good(rate):
-    stream, policy = AskedStream(model(rate)), Minimum(-1.0)
+    stream, policy = AskedStream(model(rate)), ConstantLiar(-1.0)
     X = rows((2, 1.0), (4, 2.0), (4, 2.0), (1, 3.0))
     assert stream.update(NONE, X[:3], policy)
     assert stream.model.num_observed == 3
@@ -65,7 +65,7 @@ def test_all_answered():
     assert stream.update(NONE, X, Hallucinate())
     # With another open, so that there is something to stand in for.
     more = rows((5, 3.0))
-    assert stream.update(seen(X, 0.4, -0.3), more, Minimum(-2.0))
+    assert stream.update(seen(X, 0.4, -0.3), more, ConstantLiar(-2.0))
     same(stream, torch.cat([X, more]), [0.4, -0.3, -2.0])
 
 
@@ -90,28 +90,28 @@ def test_hallucinated_outcomes_leave_the_mean_as_it_was(rate):
 
 def test_a_lost_trial_takes_its_row_with_it_by_a_new_stream():
     stream, X = AskedStream(model()), rows((2, 1.0), (4, 2.0))
-    assert stream.update(NONE, X, Minimum(-1.0))
-    assert not stream.update(NONE, X[:1], Minimum(-1.0))
+    assert stream.update(NONE, X, ConstantLiar(-1.0))
+    assert not stream.update(NONE, X[:1], ConstantLiar(-1.0))
 
 
 def test_one_of_two_alike_is_lost():
     stream, X = AskedStream(model()), rows((2, 1.0), (2, 1.0))
-    assert stream.update(NONE, X, Minimum(-1.0))
-    assert not stream.update(NONE, X[:1], Minimum(-1.0))
+    assert stream.update(NONE, X, ConstantLiar(-1.0))
+    assert not stream.update(NONE, X[:1], ConstantLiar(-1.0))
 
 
 def test_one_of_two_alike_is_answered():
     stream, X = AskedStream(model()), rows((2, 1.0), (2, 1.0))
-    assert stream.update(NONE, X, Minimum(-1.0))
-    assert stream.update(seen(X[:1], 0.5), X[:1], Minimum(-1.0))
+    assert stream.update(NONE, X, ConstantLiar(-1.0))
+    assert stream.update(seen(X[:1], 0.5), X[:1], ConstantLiar(-1.0))
     assert stream.model.num_observed == 2
     same(stream, X, [0.5, -1.0])
 
 
 def test_what_was_never_seen_open_is_taken_in_late():
     stream, X = AskedStream(model()), rows((2, 5.0), (6, 2.0), (1, 9.0))
-    assert stream.update(NONE, X[:1], Minimum(-1.0))
-    assert stream.update(seen(X[1:], 0.2, 0.9), X[:1], Minimum(-1.0))
+    assert stream.update(NONE, X[:1], ConstantLiar(-1.0))
+    assert stream.update(seen(X[1:], 0.2, 0.9), X[:1], ConstantLiar(-1.0))
     same(stream, X, [-1.0, 0.2, 0.9])
 
 
@@ -119,12 +119,12 @@ def test_what_was_never_seen_open_is_taken_in_late():
 def test_dropping(weighs):
     stream, X = AskedStream(model()), rows((2, 5.0), (6, 6.0), (1, 7.0))
     told = seen(X[:2], 0.2, 0.9)
-    assert stream.update(told, X[2:], Minimum(-1.0))
+    assert stream.update(told, X[2:], ConstantLiar(-1.0))
     gone = torch.tensor([True, False])
     assert stream.drop(gone, weighs) is (not weighs)
     if not weighs:
         # What stays is counted on from: the next outcome is new.
-        assert stream.update(told[1:].append(seen(X[2:], 0.4)), rows((3, 8.0)), Minimum(-1.0))
+        assert stream.update(told[1:].append(seen(X[2:], 0.4)), rows((3, 8.0)), ConstantLiar(-1.0))
         same(stream, torch.cat([X, rows((3, 8.0))]), [0.2, 0.9, 0.4, -1.0])
 
 
@@ -148,17 +148,17 @@ def held(monkeypatch):
 
 def test_an_outcome_before_all_that_is_held(held):
     told = seen(rows((1, 3.0)), 0.5)
-    assert AskedStream(held).update(told, rows((1, 140.0)), Minimum(-1.0)) is False
+    assert AskedStream(held).update(told, rows((1, 140.0)), ConstantLiar(-1.0)) is False
 
 
 def test_an_open_trial_before_all_that_is_held(held):
-    assert AskedStream(held).update(NONE, rows((1, 3.0)), Minimum(-1.0)) is False
+    assert AskedStream(held).update(NONE, rows((1, 3.0)), ConstantLiar(-1.0)) is False
 
 
 def test_an_open_trial_whose_row_is_gone(held):
     stream = AskedStream(held)
     X = rows((1, 140.0))
-    assert stream.update(NONE, X, Minimum(-1.0))
+    assert stream.update(NONE, X, ConstantLiar(-1.0))
     for t in range(141, 300):
         stream.model.observe(rows((t % 7, float(t))), torch.zeros(1, 1))
-    assert stream.update(NONE, X, Minimum(-1.0)) is False
+    assert stream.update(NONE, X, ConstantLiar(-1.0)) is False

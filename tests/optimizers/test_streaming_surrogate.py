@@ -6,7 +6,6 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from tvbo import recipes
-from tvbo.feedback.pending import IgnorePending
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.optimizers import (
@@ -16,6 +15,7 @@ from tvbo.optimizers import (
     RefitNever,
     StreamingSurrogate,
 )
+from tvbo.optimizers.pending import IgnorePending
 from tvbo.problems import unit_grid
 from tvbo.retention import KeepAll, SlidingWindow, StaleCutoff
 from tvbo.search_space import InputLayout

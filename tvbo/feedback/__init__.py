@@ -13,7 +13,6 @@ from tvbo.feedback.delays import (
     PoissonDelay,
     ResampledDelay,
 )
-from tvbo.feedback.pending import Hallucinate, IgnorePending, Minimum, Pending
 
 __all__ = [
     "AsyncHistory",
@@ -23,11 +22,7 @@ __all__ = [
     "DistributionDelay",
     "ExponentialDelay",
     "GeometricDelay",
-    "Hallucinate",
-    "IgnorePending",
     "LossyDelay",
-    "Minimum",
-    "Pending",
     "PoissonDelay",
     "ResampledDelay",
     "dask_executor",

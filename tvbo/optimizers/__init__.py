@@ -10,6 +10,7 @@ from tvbo.optimizers.finding import TrialError
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
 from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
+from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending, Pending
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
@@ -25,15 +26,19 @@ __all__ = [
     "BKB",
     "BPEDelay",
     "ClosedTrials",
+    "ConstantLiar",
     "ContextualSurrogate",
     "EstimatedDelay",
     "Event",
     "GPOptimizer",
     "GPSurrogate",
+    "Hallucinate",
+    "IgnorePending",
     "IncrementalSurrogate",
     "LostTrial",
     "NystromSurrogate",
     "Optimizer",
+    "Pending",
     "Policy",
     "RExp3",
     "RandomSearch",

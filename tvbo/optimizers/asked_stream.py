@@ -7,9 +7,9 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from tvbo.feedback.pending import Pending
 from tvbo.models import StreamingGP
 from tvbo.observations import Observations
+from tvbo.optimizers.pending import Pending
 
 Key = tuple[float, ...]
 """A row, as what it asks: rows that are equal stand for one another."""

@@ -11,7 +11,6 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import Acquisition, DrawnValues, ThompsonSampling
 from tvbo.acquisition.analytic import posterior_mean
-from tvbo.feedback.pending import Hallucinate, Pending
 from tvbo.models import IncrementalGP
 from tvbo.models.raw import scale_of
 from tvbo.models.scale import variance_of
@@ -19,6 +18,7 @@ from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.events import Event
+from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refusals import Refusals
 from tvbo.optimizers.surrogate_protocol import Surrogate
@@ -46,8 +46,8 @@ class GPOptimizer(Optimizer):
         generator: Source of every random choice; default a fresh one with seed 0.
         contexts: The contexts to expect, as in :class:`Optimizer`.
         pending: What open trials contribute meanwhile; default
-            :class:`tvbo.feedback.Hallucinate`, which changes nothing while none is open. The papers
-            that know no delay have :class:`tvbo.feedback.IgnorePending`.
+            :class:`Hallucinate`, which changes nothing while none is open. The papers that know no
+            delay have :class:`IgnorePending`.
         initial: As long as there were fewer outcomes and open trials than this, actions fill the
             space instead of maximizing the acquisition, on a finite set until each was tried once,
             and no outcome is refused; default 0. The recipes give the number that the first fit
@@ -100,7 +100,7 @@ class GPOptimizer(Optimizer):
     @property
     def repeats_open_trials(self) -> bool:
         """Where open trials do not count, unless functions are drawn."""
-        return not self.pending.counts and not isinstance(self.acquisition, ThompsonSampling)
+        return not self.pending.enabled and not isinstance(self.acquisition, ThompsonSampling)
 
     @property
     def model_size(self) -> int:
@@ -194,7 +194,7 @@ class GPOptimizer(Optimizer):
     def _open_rows(self, t: float) -> Tensor:
         """Rows of the open trials that the next action should know of, ``q x d``."""
         rows = [self.observations.X[:0]]
-        if self.pending.counts:
+        if self.pending.enabled:
             for trial in self.open_trials:
                 # What will not enter, or lies in the future, need not be counted now.
                 if trial.informative and trial.t <= t:

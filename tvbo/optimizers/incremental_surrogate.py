@@ -7,12 +7,12 @@ from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.feedback.pending import Pending
 from tvbo.models import IncrementalGP
 from tvbo.observations import Observations
 from tvbo.optimizers.noise import known_noise
 from tvbo.optimizers.online_surrogate import OnlineSurrogate
 from tvbo.optimizers.open_rows import with_open_rows
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.surrogate import GPSurrogate
 
 

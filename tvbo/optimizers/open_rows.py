@@ -9,10 +9,10 @@ from botorch.models.model import Model
 from linear_operator import to_dense
 from torch import Tensor
 
-from tvbo.feedback.pending import Pending
 from tvbo.models.incremental import RowPosterior
 from tvbo.observations import Observations
 from tvbo.optimizers.noise import least_noise
+from tvbo.optimizers.pending import Pending
 
 if TYPE_CHECKING:
     from tvbo.optimizers.surrogate import GPSurrogate

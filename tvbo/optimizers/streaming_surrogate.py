@@ -9,7 +9,6 @@ from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.feedback.pending import Pending
 from tvbo.kernels import temporal_correlation
 from tvbo.models import StreamingGP
 from tvbo.models.raw import RawRowKernel
@@ -19,6 +18,7 @@ from tvbo.optimizers.asked_stream import AskedStream
 from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
 from tvbo.optimizers.noise import least_noise
 from tvbo.optimizers.online_surrogate import OnlineSurrogate
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.surrogate import GPSurrogate
 
 

@@ -18,7 +18,6 @@ from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 from torch.nn import Module
 
-from tvbo.feedback.pending import Pending
 from tvbo.models import IncrementalGP, TimeVaryingGP
 from tvbo.models.raw import outcome_scale, raw_noise_variance
 from tvbo.models.scale import (
@@ -33,6 +32,7 @@ from tvbo.observations import Observations
 from tvbo.optimizers.fit import FitWatch, Values, fit_from, learned_values
 from tvbo.optimizers.noise import known_noise
 from tvbo.optimizers.open_rows import with_open_rows
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.randomness import seeded
 from tvbo.search_space import InputLayout

@@ -7,8 +7,8 @@ from typing import Protocol
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.feedback.pending import Pending
 from tvbo.observations import Observations
+from tvbo.optimizers.pending import Pending
 
 
 class Surrogate(Protocol):

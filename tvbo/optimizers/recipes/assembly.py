@@ -6,9 +6,9 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule
 from tvbo.acquisition.beta import as_beta_schedule
-from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.refit import RefitEvery, RefitNever
 from tvbo.optimizers.streaming_surrogate import StreamingSurrogate
 from tvbo.optimizers.surrogate import GPSurrogate

@@ -9,9 +9,9 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import Acquisition, BetaSchedule
 from tvbo.acquisition.bkb_beta import BKBBeta
-from tvbo.feedback.pending import Pending
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.nystrom_surrogate import NystromSurrogate
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.recipes.assembly import acquisition_or_ucb, all_at_once, stale_cutoff
 from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.surrogate import GPSurrogate

@@ -8,8 +8,8 @@ from gpytorch.means import Mean
 from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
-from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.recipes.assembly import acquisition_or_ucb, gp_optimizer, stale_cutoff
 from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.surrogate import GPSurrogate

@@ -10,10 +10,10 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
-from tvbo.feedback.pending import Pending
 from tvbo.kernels import IdentityKernel, Structure
 from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.surrogate import GPSurrogate

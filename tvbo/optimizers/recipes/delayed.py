@@ -8,8 +8,8 @@ from gpytorch.means import Mean
 from torch import Generator, Tensor
 
 from tvbo.acquisition import BetaSchedule, LogBeta
-from tvbo.feedback.pending import Hallucinate, Minimum
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.pending import ConstantLiar, Hallucinate
 from tvbo.optimizers.recipes.drifting import tv_gp_ucb
 from tvbo.optimizers.recipes.thompson import gp_ts
 from tvbo.optimizers.refit import Refit
@@ -117,7 +117,7 @@ def gp_ucb_sdf(
         likelihood=likelihood,
         beta=beta,
         retention=retention,
-        pending=Minimum(minimum),
+        pending=ConstantLiar(minimum),
         refit=refit,
         generator=generator,
     )
@@ -152,7 +152,7 @@ def gp_ts_sdf(
         likelihood=likelihood,
         beta=beta,
         retention=retention,
-        pending=Minimum(minimum),
+        pending=ConstantLiar(minimum),
         refit=refit,
         generator=generator,
     )

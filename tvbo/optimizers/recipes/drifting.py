@@ -9,8 +9,8 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
-from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.surrogate import GPSurrogate
@@ -57,9 +57,9 @@ def tv_gp_ucb(
         beta: A number, or a schedule by round; default ``0.8 log(4 t)``.
         retention: Which observations stay. None: all, but where nothing is ever learned and ε > 0,
             those whose weight has fallen to 1e-12 are let go.
-        pending: What open trials contribute. None is :class:`tvbo.feedback.Hallucinate`: their
+        pending: What open trials contribute. None is :class:`tvbo.optimizers.Hallucinate`: their
             posterior means stand in, so that asking again before an outcome is told gives another
-            action. The paper, which knows no delay, has :class:`tvbo.feedback.IgnorePending`;
+            action. The paper, which knows no delay, has :class:`tvbo.optimizers.IgnorePending`;
             without open trials both choose alike.
         refit: When hyperparameters are learned; None: never if all are given, else in each round.
         generator: Source of randomness; default a fresh one with seed 0.

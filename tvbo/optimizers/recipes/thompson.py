@@ -8,8 +8,8 @@ from gpytorch.means import Mean
 from torch import Generator, Tensor
 
 from tvbo.acquisition import BetaSchedule, ThompsonSampling
-from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.optimizers.refit import Refit
 from tvbo.optimizers.surrogate import GPSurrogate

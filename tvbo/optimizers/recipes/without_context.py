@@ -11,8 +11,8 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
-from tvbo.feedback.pending import Pending
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.recipes.assembly import gp_optimizer
 from tvbo.optimizers.recipes.drifting import tv_gp_ucb
 from tvbo.optimizers.refit import Refit
