@@ -15,8 +15,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 from report import parser, show
 
-from tvbo import recipes
-from tvbo.feedback import run_async
+from tvbo import recipes, run_async
 from tvbo.optimizers import Hallucinate, Optimizer, Trial
 from tvbo.problems import unit_grid
 

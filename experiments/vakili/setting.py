@@ -13,15 +13,15 @@ from gpytorch.kernels import Kernel, RBFKernel
 from torch import Generator, Tensor
 
 from experiments.spread import spread
+from tvbo import run
 from tvbo.acquisition import BetaSchedule, ConstantBeta, LogBeta
-from tvbo.feedback.delays import PoissonDelay
+from tvbo.evaluation import PoissonDelay
 from tvbo.optimizers import IgnorePending, Optimizer
 from tvbo.optimizers.recipes.delayed import gp_bucb, gp_ts_sdf, gp_ucb_sdf
 from tvbo.optimizers.recipes.drifting import gp_ucb
 from tvbo.optimizers.recipes.pure_exploration import bpe, bpe_delay
 from tvbo.problems import unit_grid
 from tvbo.problems.rkhs import RKHSFunction
-from tvbo.runner import run
 from tvbo.theory.confidence import FiniteSetWidth
 from tvbo.theory.delays import SubExponentialDelay, SubExponentialTail
 

@@ -11,9 +11,8 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import LinearKernel, MaternKernel, ScaleKernel
 
-from tvbo import recipes
+from tvbo import recipes, run_async
 from tvbo.acquisition import EI, LogEI, LogPI
-from tvbo.feedback import run_async
 from tvbo.optimizers import GPOptimizer, Hallucinate, RefitEvery
 from tvbo.retention import EventReset
 

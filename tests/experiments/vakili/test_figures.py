@@ -35,7 +35,7 @@ from experiments.vakili.setting import (
     row,
 )
 from tvbo import run
-from tvbo.feedback.delays import PoissonDelay
+from tvbo.evaluation import PoissonDelay
 
 SMALL = Setting(points=9, horizon=70, num_centers=30)
 RATE = 6

@@ -16,9 +16,8 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from tvbo import recipes, run
-from tvbo.feedback.async_history import AsyncHistory
-from tvbo.feedback.asynchronous import run_async
+from tvbo import recipes, run, run_async
+from tvbo.evaluation import History
 from tvbo.optimizers import Optimizer, RandomSearch
 from tvbo.problems import unit_grid
 from tvbo.problems.panel import PanelProblem
@@ -61,7 +60,7 @@ def square(trial):
 
 
 def statuses(history):
-    return {trial_id: r.status for trial_id, r in history.rounds.items()}
+    return {r.trial.id: r.status for r in history.rounds}
 
 
 def accounted_for(optimizer):
@@ -118,9 +117,9 @@ def test_every_outcome_is_told_in_the_calling_thread():
         history = go(square, optimizer, executor, 30)
     assert {call[3] for call in optimizer.calls} == {threading.get_ident()}
     assert Counter(call[0] for call in optimizer.calls) == {"ask": 30, "tell": 30}
-    for r in history.rounds.values():
+    for r in history.rounds:
         assert r.reward == r.trial.X.item() ** 2
-    assert list(history.rounds) == list(range(1, 31))
+    assert [r.trial.id for r in history.rounds] == list(range(1, 31))
 
 
 def test_one_at_a_time_is_the_ordinary_loop():
@@ -131,12 +130,13 @@ def test_one_at_a_time_is_the_ordinary_loop():
         return recipes.tv_gp_ucb(choices=unit_grid(4), forgetting_rate=0.1, noise_variance=0.01)
 
     def measure(trial):
-        return problem(problem.columns.rows(trial.X, trial.t))
+        return problem(problem.layout.rows(trial.X, trial.t))
 
     with Threads(1) as executor:
         history = go(measure, make(), executor, 30, max_pending=1)
     ordinary = run(problem, make(), horizon=30, progress=False)
-    assert torch.equal(torch.cat([r.trial.X for r in history.rounds.values()]), ordinary.X)
+    assert history.counts == {"told": 30, "open": 0}
+    assert torch.equal(history.X, ordinary.X)
     assert torch.equal(history.reward, ordinary.reward)
 
 
@@ -148,7 +148,7 @@ def test_times_and_contexts_are_taken_at_each_ask(generator):
         history = go(
             square, optimizer, executor, 3, times=lambda: next(now), contexts=lambda: next(contexts)
         )
-    trials = [r.trial for r in history.rounds.values()]
+    trials = [r.trial for r in history.rounds]
     assert [(trial.t, trial.context.item()) for trial in trials] == [(0.5, 0), (0.5, 1), (2.0, 0)]
 
 
@@ -206,9 +206,9 @@ def test_what_is_no_outcome_fails_with_its_reason(function, reason):
     with Threads(2) as executor:
         history = go(function, optimizer, executor, 3)
     assert history.counts["failed"] == optimizer.closed.num_failed == 3
-    for lost, r in zip(optimizer.closed.lost, history.rounds.values(), strict=True):
+    for lost, r in zip(optimizer.closed.lost, history.rounds, strict=True):
         assert re.match(reason, r.reason)
-        assert lost.reason == history.rounds[lost.trial.id].reason
+        assert lost.reason == history.round_of(lost.trial.id).reason
         assert math.isnan(r.reward)
 
 
@@ -220,7 +220,7 @@ def test_an_outcome_that_the_optimizer_refuses_fails():
         )
     assert statuses(history) == {1: "told", 2: "failed", 3: "told", 4: "told"}
     [lost] = optimizer.closed.lost
-    assert lost.reason == history.rounds[2].reason
+    assert lost.reason == history.round_of(2).reason
     assert lost.reason == "Expected Y within reward_bounds (0.0, 1.0). Got 50.0."
 
 
@@ -249,10 +249,10 @@ def test_a_trial_expires_and_its_late_outcome_is_dropped():
     with Threads(4) as executor:
         history = go(measure, optimizer, executor, 20, max_pending=2, timeout=0.5)
     assert ended.is_set()
-    assert history.rounds[2].status == "expired"
-    assert history.rounds[2].reason == "no outcome within 0.5 s"
-    assert history.rounds[2].evaluation_seconds >= 0.5
-    assert math.isnan(history.rounds[2].reward)
+    assert history.round_of(2).status == "expired"
+    assert history.round_of(2).reason == "no outcome within 0.5 s"
+    assert history.round_of(2).evaluation_seconds >= 0.5
+    assert math.isnan(history.round_of(2).reward)
     assert history.counts["expired"] == optimizer.closed.num_expired >= 1
     assert history.counts["told"] + history.counts["expired"] == 20
     assert 2 not in [call[1] for call in optimizer.calls if call[0] == "tell"]
@@ -314,7 +314,7 @@ def test_a_slot_is_free_again_when_what_hung_ends():
 
 
 def test_if_all_hang_the_rest_is_not_lost():
-    optimizer, history = Releasing(), AsyncHistory()
+    optimizer, history = Releasing(), History()
     with Threads(2) as executor:
         with pytest.raises(TimeoutError, match=r"within 0.3 s. Got 2 that hang .* trials \[1, 2\]"):
             go(
@@ -335,7 +335,7 @@ def test_if_all_hang_the_rest_is_not_lost():
 
 
 def test_trials_queued_behind_what_hangs_stay_open():
-    optimizer, history = Releasing(), AsyncHistory()
+    optimizer, history = Releasing(), History()
     with Threads(1) as executor:
         with pytest.raises(TimeoutError, match=r"Got 1 that hang .* trials \[1\]"):
             go(
@@ -357,7 +357,7 @@ def test_trials_queued_behind_what_hangs_stay_open():
 
 
 def test_ctrl_c_leaves_a_state_to_go_on_from():
-    optimizer, history = Watched(), AsyncHistory()
+    optimizer, history = Watched(), History()
     handler, stopped = signal.getsignal(signal.SIGINT), threading.Event()
 
     def measure(trial):
@@ -375,7 +375,7 @@ def test_ctrl_c_leaves_a_state_to_go_on_from():
         assert 20 in [trial.id for trial in optimizer.open_trials]
         assert accounted_for(optimizer) == len(history) < 60
         for trial in optimizer.open_trials:
-            assert history.rounds[trial.id].status == "open"
+            assert history.round_of(trial.id).status == "open"
         assert signal.getsignal(signal.SIGINT) is handler
         left = 60 - optimizer.closed.num_told
         go(square, optimizer, executor, left, history=history)
@@ -387,7 +387,7 @@ def test_ctrl_c_leaves_a_state_to_go_on_from():
 def test_a_journaled_run_goes_on_where_ctrl_c_left_it(tmp_path):
     optimizer = recipes.random_search(choices=CHOICES)
     optimizer.record(tmp_path / "run.db")
-    history = AsyncHistory()
+    history = History()
 
     def measure(trial):
         if trial.id == 12:
@@ -454,7 +454,7 @@ def test_an_ask_that_raises_loses_no_outcome():
             futures.append(super().submit(function, *args))
             return futures[-1]
 
-    futures, now, history = [], iter([1.0, 2.0, 3.0, 0.0]), AsyncHistory()
+    futures, now, history = [], iter([1.0, 2.0, 3.0, 0.0]), History()
 
     def times():
         t = next(now)
@@ -483,7 +483,7 @@ def test_a_tell_that_raises_is_not_repeated():
             if trial.id in (3, 4):
                 raise ArithmeticError(f"trial {trial.id} does not fit")
 
-    optimizer, history = Broken(), AsyncHistory()
+    optimizer, history = Broken(), History()
     begun = threading.Barrier(2)
 
     def measure(trial):
@@ -528,7 +528,8 @@ def test_processes():
     with processes(2) as executor:
         history = go(in_a_process, optimizer, executor, 12)
     assert history.counts == {"told": 12, "open": 0}
-    for trial_id, r in history.rounds.items():
+    for r in history.rounds:
+        trial_id = r.trial.id
         if trial_id % 2:
             assert r.reward != os.getpid()
         else:
@@ -536,7 +537,7 @@ def test_processes():
 
 
 def test_a_broken_executor_leaves_trials_open_for_the_next(tmp_path):
-    optimizer, history, function = Watched(), AsyncHistory(), DiesOnce(tmp_path)
+    optimizer, history, function = Watched(), History(), DiesOnce(tmp_path)
     with (
         processes(2) as executor,
         pytest.raises(BrokenExecutor, match=r"The executor broke: .* Trials \[.*6.*\] are open"),
@@ -591,7 +592,7 @@ def test_numbers_that_are_refused(wrong, message):
 
 
 def test_another_optimizers_history_is_refused_before_an_ask():
-    history, another = AsyncHistory(), Watched()
+    history, another = History(), Watched()
     with Threads(1) as executor:
         go(square, Watched(), executor, 3, history=history)
         with pytest.raises(ValueError, match="Got one with 3 trials told; here 0"):
