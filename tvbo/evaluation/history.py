@@ -72,7 +72,7 @@ class History:
     """
 
     rounds: list[Round] = field(default_factory=list, init=False)
-    counts: Counter[Status] = field(default_factory=Counter, init=False)
+    counts: Counter[str] = field(default_factory=Counter, init=False)
     busy_seconds: float = field(default=0.0, init=False)
     slot_seconds: float = field(default=0.0, init=False)
     _places: dict[int, int] = field(default_factory=dict, init=False, repr=False)
@@ -98,7 +98,7 @@ class History:
         for trial in optimizer.open_trials:
             self._check_open(trial)
         closed = optimizer.closed
-        numbers: dict[Status, int] = {
+        numbers = {
             "told": closed.num_told,
             "failed": closed.num_failed,
             "expired": closed.num_expired,
