@@ -9,6 +9,7 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future
 from typing import Any
 
 import torch
+from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from tvbo.optimizers import Trial
@@ -22,7 +23,7 @@ Objective = DriftingProblem | TrialFunction
 
 
 class EvaluationError(Exception):
-    """An evaluation that gave no outcome; the message says why."""
+    """An evaluation that raised; the message says what."""
 
 
 class ProblemFunction:
@@ -85,10 +86,11 @@ def evaluate(function: TrialFunction, trial: Trial | bytes) -> tuple[float, floa
 
 
 def collect(future: Future[tuple[float, float | None]]) -> tuple[float, float | None]:
-    """Return what a worker's :func:`evaluate` returned, once its future is done.
+    """Return what :func:`evaluate` returned, once its future is done.
 
     Raises:
-        EvaluationError: if it raised, or returned numbers that cannot be told.
+        EvaluationError: if it raised.
+        InputDataError: if it returned numbers that cannot be told.
         BrokenExecutor: if the trial was not evaluated, through no fault of its own.
         KeyboardInterrupt: if the worker was interrupted.
     """
@@ -103,9 +105,9 @@ def collect(future: Future[tuple[float, float | None]]) -> tuple[float, float | 
         raise EvaluationError(f"{type(error).__name__}: {error}") from error
     Y, Yvar = future.result()
     if not math.isfinite(Y):
-        raise EvaluationError(f"Expected a finite outcome. Got {Y}.")
+        raise InputDataError(f"Expected a finite outcome. Got {Y}.")
     if Yvar is not None and not 0 <= Yvar < math.inf:
-        raise EvaluationError(f"Expected a variance of the noise, 0 or above. Got {Yvar}.")
+        raise InputDataError(f"Expected a variance of the noise, 0 or above. Got {Yvar}.")
     return Y, Yvar
 
 

@@ -76,8 +76,8 @@ def run(
     Raises:
         ValueError: if ``horizon`` is not positive, ``times`` does not give ``horizon`` times or
             ``contexts`` not as many contexts, the problem has contexts and none are given, a delay
-            is negative, there are both a delay and an executor, or ``history`` is another
-            optimizer's.
+            is negative, there are both a delay and an executor, ``max_pending`` is no whole number
+            above 0 or above 1 without an executor, or ``history`` is another optimizer's.
         TypeError: if ``objective`` is neither a problem nor callable, ``executor`` is none, or
             cannot be sent the objective.
         BrokenExecutor: if the executor lost its workers.
@@ -93,6 +93,8 @@ def run(
     rounds = iter(list(zip(times, _contexts(objective, contexts, times), strict=True)))
     function = as_function(objective)
     trial_executor: TrialExecutor
+    if executor is None and max_pending != 1:
+        raise ValueError(f"Expected an executor for {max_pending} evaluations at a time. Got none.")
     if executor is None:
         # Sums such as 0.7 + 0.1 and 0.8 are one time, whichever way they are rounded.
         rounding = SAME_TIME * max(abs(t) for t in times)
