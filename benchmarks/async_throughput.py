@@ -15,9 +15,8 @@ import torch
 from gpytorch.kernels import RBFKernel
 from report import parser, show
 
-from tvbo import recipes
-from tvbo.feedback import Hallucinate, run_async
-from tvbo.optimizers import Optimizer, Trial
+from tvbo import recipes, run_async
+from tvbo.optimizers import Hallucinate, Optimizer, Trial
 from tvbo.problems import unit_grid
 
 WORKERS = 16

@@ -19,7 +19,7 @@ from rich.progress import track
 from scipy.stats import binomtest
 
 from tvbo import recipes, run
-from tvbo.feedback.delays import PoissonDelay
+from tvbo.evaluation import PoissonDelay
 from tvbo.problems import unit_grid
 from tvbo.problems.rkhs import RKHSFunction
 from tvbo.theory import (

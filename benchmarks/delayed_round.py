@@ -39,7 +39,7 @@ from experiments.vakili.setting import (
     function,
 )
 from tvbo.acquisition import LogBeta
-from tvbo.feedback.delays import PoissonDelay
+from tvbo.evaluation import PoissonDelay
 from tvbo.optimizers import Optimizer
 from tvbo.problems.rkhs import RKHSFunction
 from tvbo.theory.delays import SubExponentialDelay

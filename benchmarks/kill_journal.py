@@ -5,8 +5,8 @@ while it opens, replays, asks, tells or stores a snapshot. Each outcome that was
 be in the journal with the value told. In the end the choices of the whole run are compared with
 those of one that was never stopped.
 
-Another run, of :func:`tvbo.feedback.run_async`, is interrupted by SIGINT. All that it was told must
-be in the journal, all that is not must be open in the next process, and in the end the whole run is
+Another run, of :func:`tvbo.run_async`, is interrupted by SIGINT. All that it was told must be in
+the journal, all that is not must be open in the next process, and in the end the whole run is
 replayed, each choice compared. Exits with 1 if anything was lost, damaged or differs.
 """
 
@@ -31,9 +31,9 @@ from gpytorch.kernels import RBFKernel
 from report import parser, show
 
 from tvbo import recipes
-from tvbo.feedback import AsyncHistory, Hallucinate, run_async
+from tvbo.evaluation import History, run_async
 from tvbo.journal import JournalReader, snapshot, trials_of
-from tvbo.optimizers import Optimizer, Trial
+from tvbo.optimizers import Hallucinate, Optimizer, Trial
 
 ARMS = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
 OPEN = 3
@@ -108,7 +108,7 @@ def evaluate(trial: Trial) -> float:
 
 def live_until_interrupted(path: Path, says: Connection) -> None:
     """Go on with the run; when interrupted, say what was told and what is open."""
-    history = AsyncHistory()
+    history = History()
     try:
         resumed = path.exists()
         playing = Optimizer.open(path, like=optimizer(), progress=False) if resumed else optimizer()
@@ -126,7 +126,7 @@ def live_until_interrupted(path: Path, says: Connection) -> None:
                 progress=False,
             )
     except KeyboardInterrupt:
-        told = {n: round.reward for n, round in history.rounds.items() if round.status == "told"}
+        told = {r.trial.id: r.reward for r in history.rounds if r.status == "told"}
         says.send((told, [trial.id for trial in playing.open_trials]))
 
 

@@ -21,12 +21,12 @@ from torch import Generator, Size, Tensor
 
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
+from tvbo.evaluation import Trials, ucb_sweep
 from tvbo.kernels import ColumnKernel, TemporalDecayKernel
 from tvbo.models import StreamingGP
 from tvbo.models.time_varying_gp import make_temporal_kernel
 from tvbo.optimizers import GPOptimizer
 from tvbo.problems.drifting_gp import covariance_root, unit_grid
-from tvbo.sweep import Trials, ucb_sweep
 
 RATE, NOISE, POINTS = 0.03, 0.01, 50
 BETA = LogBeta()

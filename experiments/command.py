@@ -20,7 +20,7 @@ from tvbo.commands.entry import run_app
 from tvbo.commands.files import check_outputs, check_picture, saving
 from tvbo.commands.report import console
 from tvbo.csv_files import TableError
-from tvbo.feedback.dask_executor import dask_executor
+from tvbo.evaluation.dask_cluster import dask_executor
 from tvbo.plotting import save_figure
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

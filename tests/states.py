@@ -1,6 +1,6 @@
 """Posterior states outside of an optimizer."""
 
-from tvbo.feedback.pending import IgnorePending
+from tvbo.optimizers.pending import IgnorePending
 
 
 def updated(state, observations, num_told, generator):

@@ -12,11 +12,19 @@ from tvbo.optimizers import recipes
 
 
 def test_promised_names():
-    from tvbo import recipes, run
+    from tvbo import History, recipes, run, run_async
     from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel
     from tvbo.models import DriftFit, TimeVaryingGP, fit_drift
 
-    for name in (CovarianceMatrixKernel, TemporalDecayKernel, TimeVaryingGP, DriftFit, fit_drift):
+    for name in (
+        History,
+        run_async,
+        CovarianceMatrixKernel,
+        TemporalDecayKernel,
+        TimeVaryingGP,
+        DriftFit,
+        fit_drift,
+    ):
         assert inspect.getdoc(name)
     assert callable(run)
     for recipe in ("random_search", "gp_ucb", "r_gp_ucb", "tv_gp_ucb", "rexp3"):

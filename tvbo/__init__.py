@@ -2,10 +2,9 @@
 
 from importlib.metadata import version
 
-from tvbo.history import History
+from tvbo.evaluation import History, run, run_async
 from tvbo.optimizers import recipes
-from tvbo.runner import run
 
 __version__ = version("botorch-tvbo")
 
-__all__ = ["History", "recipes", "run"]
+__all__ = ["History", "recipes", "run", "run_async"]

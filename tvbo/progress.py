@@ -1,13 +1,20 @@
-"""A progress bar for long work."""
+"""Progress bars for long work, on stderr, where they do not mix with results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, track
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    track,
+)
 
 from tvbo.terminal import visible
 
@@ -18,13 +25,13 @@ PATIENCE = 2.0
 
 
 def progress_bar(steps: Sequence[T], label: str, shown: bool) -> Iterable[T]:
-    """The steps, with a progress bar on stderr, where it does not mix with results."""
+    """Return the steps, with a progress bar."""
     label = escape(visible(label))
     return track(steps, description=label, console=Console(stderr=True), disable=not shown)
 
 
 def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool) -> Iterator[T]:
-    """As :func:`progress_bar`, but nothing is shown of work that is soon done.
+    """Return the steps, with a progress bar unless they are soon done.
 
     Args:
         steps: The steps.
@@ -45,3 +52,40 @@ def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool
     finally:
         if is_slow:
             bar.stop()
+
+
+class TrialProgress:
+    """Progress bar of a run, with the number of trials that are open, failed or expired.
+
+    Args:
+        total: Number of trials of the run.
+        label: What the bar says.
+        shown: Whether to show it.
+    """
+
+    def __init__(self, total: int, label: str, shown: bool):
+        self._shown = shown
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            disable=not shown,
+        )
+        self._task = self._bar.add_task(visible(label), total=total, counts="")
+
+    def __enter__(self) -> TrialProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show(self, ended: int, counts: Mapping[str, int]) -> None:
+        """Show how many trials of the run have ended, and how many there are by status."""
+        if self._shown:
+            words = [f"{counts.get('open', 0)} open"]
+            words += [f"{counts[end]} {end}" for end in ("failed", "expired") if counts.get(end)]
+            self._bar.update(self._task, completed=ended, counts=", ".join(words))

@@ -13,8 +13,9 @@ from gpytorch.kernels import Kernel, RBFKernel
 from torch import Generator, Tensor
 
 from experiments.spread import spread
+from tvbo import run
 from tvbo.acquisition import MPI, UCB, Acquisition, ConstantBeta, FiniteBeta, LogEI
-from tvbo.history import History
+from tvbo.evaluation import History
 from tvbo.optimizers import (
     DenseState,
     GPOptimizer,
@@ -28,7 +29,6 @@ from tvbo.problems.base import DriftingProblem
 from tvbo.problems.drifting_gp import unit_grid
 from tvbo.problems.static_functions import ExampleFunction
 from tvbo.retention import EntropyThreshold, Retention
-from tvbo.runner import run
 from tvbo.search_space import FiniteSpace, InputLayout
 from tvbo.theory import compression_budget
 

@@ -20,13 +20,13 @@ from experiments.claims import (
     regret_result,
 )
 from experiments.spread import spread
+from tvbo import run
 from tvbo.acquisition import LogBeta
 from tvbo.likelihood import panel_rows
 from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes, rexp3_block_length
 from tvbo.problems.empirical import EmpiricalPanel
 from tvbo.problems.panel import PanelProblem
-from tvbo.runner import run
 
 NAME = "bogunovic-fig3a"
 TITLE = "Temperatures of 46 sensors, 10-minute steps, average regret in °C"

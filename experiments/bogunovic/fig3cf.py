@@ -21,12 +21,12 @@ from experiments.claims import (
 )
 from experiments.data.traffic import TrafficDays
 from experiments.spread import spread
+from tvbo import run
 from tvbo.acquisition import LogBeta
 from tvbo.likelihood import panel_rows, panel_stretches
 from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes
 from tvbo.problems.panel import PanelProblem
-from tvbo.runner import run
 
 NAME = "bogunovic-fig3cf"
 NUM_SENSORS = 50

@@ -14,9 +14,9 @@ from torch import Size, Tensor
 
 from experiments.spread import spread
 from tvbo.acquisition import LogBeta
+from tvbo.evaluation import Trials, ucb_sweep
 from tvbo.models import StreamingGP
 from tvbo.problems.drifting_gp import covariance_root, unit_grid
-from tvbo.sweep import Trials, ucb_sweep
 
 HORIZON = 200
 POINTS_PER_SIDE = 50

@@ -28,11 +28,11 @@ from experiments.krause.fig3_claims import (
 )
 from experiments.krause.fig3_fit import Prior, fit_prior, matern_of_the_day, no_kernel
 from experiments.spread import spread
+from tvbo import run
 from tvbo.acquisition import LogBeta
 from tvbo.kernels import IdentityKernel
 from tvbo.optimizers import Optimizer, recipes
 from tvbo.problems.time_of_day import HOURS_PER_DAY, TimeOfDayPanel
-from tvbo.runner import run
 
 NAME = "krause-fig3"
 PER_STEP = 5

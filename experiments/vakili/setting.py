@@ -13,14 +13,13 @@ from gpytorch.kernels import Kernel, RBFKernel
 from torch import Generator, Tensor
 
 from experiments.spread import spread
+from tvbo import run
 from tvbo.acquisition import BetaSchedule, ConstantBeta, LogBeta
-from tvbo.feedback import IgnorePending
-from tvbo.feedback.delays import PoissonDelay
-from tvbo.optimizers import Optimizer
+from tvbo.evaluation import PoissonDelay
+from tvbo.optimizers import IgnorePending, Optimizer
 from tvbo.optimizers.recipes import bpe, bpe_delay, gp_bucb, gp_ts_sdf, gp_ucb, gp_ucb_sdf
 from tvbo.problems import unit_grid
 from tvbo.problems.rkhs import RKHSFunction
-from tvbo.runner import run
 from tvbo.theory.confidence import FiniteSetWidth
 from tvbo.theory.delays import SubExponentialDelay, SubExponentialTail
 

@@ -15,7 +15,7 @@ from gpytorch.kernels import RBFKernel
 from scipy.special import erfcx
 from scipy.stats import norm
 
-from tvbo import recipes
+from tvbo import recipes, run
 from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
 from tvbo.models import TimeVaryingGP
@@ -23,7 +23,6 @@ from tvbo.observations import Observations
 from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter
 from tvbo.optimizers.builder import posterior_state
 from tvbo.problems import PanelProblem, unit_grid
-from tvbo.runner import run
 from tvbo.search_space import AskContext, Box, FiniteSpace, InputLayout
 
 CHOICES = torch.linspace(0, 1, 101, dtype=torch.float64).unsqueeze(-1)

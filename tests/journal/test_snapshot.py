@@ -12,11 +12,10 @@ from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKerne
 from gpytorch.priors import GammaPrior
 
 from tvbo import recipes
-from tvbo.feedback import Hallucinate
 from tvbo.journal import JournalError, JournalReader
 from tvbo.journal.likeness import differences
 from tvbo.journal.state import State, StateError
-from tvbo.optimizers import Optimizer, RefitEvery
+from tvbo.optimizers import Hallucinate, Optimizer, RefitEvery
 from tvbo.retention import EventReset, SizeLimit, SlidingWindow
 
 

@@ -11,9 +11,9 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
-from tvbo.feedback.pending import Minimum
 from tvbo.optimizers import TrialError
 from tvbo.optimizers.closed import RECENT, ClosedTrials, LostTrial
+from tvbo.optimizers.pending import ConstantLiar
 from tvbo.optimizers.trial import Trial
 from tvbo.retention import EntropyThreshold
 
@@ -50,7 +50,7 @@ def test_each_end_is_counted(optimizer):
 
 
 def test_a_lost_trial_teaches_nothing_and_no_longer_counts():
-    one, two = (make(pending=Minimum(-3.0)) for _ in range(2))
+    one, two = (make(pending=ConstantLiar(-3.0)) for _ in range(2))
     lost = one.attach([2.0], t=0.0)
     one.ask(1.0)
     one.fail(lost, "x")

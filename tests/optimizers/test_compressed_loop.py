@@ -10,7 +10,6 @@ from gpytorch.likelihoods import GaussianLikelihood
 
 from tvbo import recipes
 from tvbo.acquisition import EI, UCB, LogBeta, LogEI
-from tvbo.feedback.pending import IgnorePending
 from tvbo.optimizers import (
     DenseState,
     GPOptimizer,
@@ -20,6 +19,7 @@ from tvbo.optimizers import (
     RefitNever,
     StreamingState,
 )
+from tvbo.optimizers.pending import IgnorePending
 from tvbo.retention import EntropyThreshold, EventReset, Reset, Retention, SlidingWindow
 from tvbo.search_space import (
     Box,

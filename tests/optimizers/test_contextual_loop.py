@@ -10,9 +10,9 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
-from tvbo.feedback.pending import IgnorePending
 from tvbo.kernels import ContextActionKernel, TaskKernel
 from tvbo.optimizers import RefitNever, TrialError
+from tvbo.optimizers.pending import IgnorePending
 from tvbo.retention import Reset, SlidingWindow, StaleCutoff
 from tvbo.search_space import InputLayout
 

@@ -10,9 +10,9 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
-from tvbo.feedback.pending import Hallucinate, IgnorePending, Minimum
 from tvbo.models import StreamingGP
 from tvbo.optimizers import RefitEvery, RefitNever
+from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending
 from tvbo.problems import drifting_gp, unit_grid
 
 CHOICES = torch.rand(15, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
@@ -122,7 +122,7 @@ def test_a_trial_that_failed_at_once_leaves_no_trace(form):
     ("recipe", "options", "policy"),
     [
         (recipes.gp_bucb, {}, Hallucinate()),
-        (recipes.gp_ucb_sdf, {"minimum": LOWEST}, Minimum(LOWEST)),
+        (recipes.gp_ucb_sdf, {"minimum": LOWEST}, ConstantLiar(LOWEST)),
     ],
     ids=["gp_bucb", "gp_ucb_sdf"],
 )
@@ -136,7 +136,7 @@ def test_with_delay_they_are_gp_ucb_with_a_policy(recipe, options, policy):
 
 def test_with_delay_gp_ts_sdf_is_gp_ts_with_a_policy():
     one = recipes.gp_ts_sdf(minimum=LOWEST, **settings("finite", "given"))
-    two = recipes.gp_ts(pending=Minimum(LOWEST), **settings("finite", "given"))
+    two = recipes.gp_ts(pending=ConstantLiar(LOWEST), **settings("finite", "given"))
     plain = recipes.gp_ts(pending=IgnorePending(), **settings("finite", "given"))
     chosen = choices_of(one, 30, delay=6)
     assert torch.equal(chosen, choices_of(two, 30, delay=6))
@@ -239,7 +239,7 @@ def test_the_model_can_be_read_with_open_trials(space, num_open, how):
 
 
 @pytest.mark.parametrize("how", KNOWN)
-@pytest.mark.parametrize("policy", [Hallucinate(), Minimum(-1.0)])
+@pytest.mark.parametrize("policy", [Hallucinate(), ConstantLiar(-1.0)])
 def test_the_drift_rate_can_be_read_whatever_stands_in_for_open_trials(policy, how):
     """On a box, of the model of the last ask."""
     _, optimizer = four_asks(recipes.tv_gp_ucb, {"pending": policy}, BOX, how, num_told=1)

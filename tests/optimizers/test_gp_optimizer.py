@@ -9,13 +9,12 @@ from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
-from tvbo import recipes
+from tvbo import recipes, run
 from tvbo.acquisition import ConstantBeta, LogBeta
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter, RefitEvery, RefitNever
 from tvbo.problems import MovingPeak, drifting_gp, unit_grid
 from tvbo.retention import Reset, SlidingWindow
-from tvbo.runner import run
 from tvbo.search_space import Box, InputLayout
 
 CHOICES = unit_grid(6)

@@ -8,7 +8,7 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import LinearKernel
 
 from tvbo import recipes
-from tvbo.feedback.pending import IgnorePending
+from tvbo.optimizers.pending import IgnorePending
 
 TIE = 1e-9
 

@@ -11,10 +11,9 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import LinearKernel, MaternKernel, ScaleKernel
 
-from tvbo import recipes
+from tvbo import recipes, run_async
 from tvbo.acquisition import EI, LogEI, LogPI
-from tvbo.feedback import Hallucinate, run_async
-from tvbo.optimizers import GPOptimizer, RefitEvery
+from tvbo.optimizers import GPOptimizer, Hallucinate, RefitEvery
 from tvbo.retention import EventReset
 
 CHOICES = torch.rand(12, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3))

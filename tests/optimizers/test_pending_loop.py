@@ -13,10 +13,10 @@ from gpytorch.means import ConstantMean, LinearMean
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta, LogEI
-from tvbo.feedback.pending import Hallucinate, IgnorePending, Minimum
 from tvbo.models import StreamingGP
 from tvbo.models.raw import outcome_scale
 from tvbo.optimizers import GPOptimizer, ModelFitter, RefitEvery, RefitNever, StreamingState
+from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending
 from tvbo.retention import (
     EventReset,
     KeepAll,
@@ -30,7 +30,7 @@ NOISE = 0.02
 LENGTHSCALE = 0.3
 BETA = 2.0
 LOWEST = -1.5
-POLICIES = [IgnorePending(), Hallucinate(), Minimum(LOWEST)]
+POLICIES = [IgnorePending(), Hallucinate(), ConstantLiar(LOWEST)]
 CHOICES = torch.rand(11, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 LISTED = torch.tensor([[0.0], [0.4], [1.0]], dtype=torch.float64)
 RATES = [0.0, 0.03, 0.5, 1.0]
@@ -81,7 +81,7 @@ class Dense:
         everything = np.concatenate([rows, waiting])
         open_noise = self.noise if open_noise is None else open_noise
         noises = np.concatenate([noise, np.full(len(waiting), open_noise)])
-        if isinstance(policy, Minimum):
+        if isinstance(policy, ConstantLiar):
             stand_in = np.full(len(waiting), policy.value)
             return self.given(everything, np.concatenate([y, stand_in]), noises, at)
         mean, _ = self.given(rows, y, noise, at)
@@ -342,7 +342,7 @@ def test_separate_contexts(policy, rate):
 
 
 def test_separate_contexts_count_an_attached_trial():
-    optimizer = finite(0.0, Minimum(LOWEST), recipes.separate, contexts=LISTED)
+    optimizer = finite(0.0, ConstantLiar(LOWEST), recipes.separate, contexts=LISTED)
     optimizer.attach(CHOICES[4], t=0.0, context=LISTED[1])
     optimizer.ask(1.0, LISTED[1])
     mean = optimizer.loop(LISTED[1]).model.posterior(InputLayout(2).rows(CHOICES[4:5], 1.0)).mean
@@ -396,7 +396,7 @@ def test_what_retention_drops(policy, kind):
 @pytest.mark.parametrize("retention", [SlidingWindow(5.0), Reset(5.0)], ids=name)
 def test_an_open_trial_whose_outcome_would_be_dropped_does_not_count(retention):
     """Told at t=20, its outcome would be gone by the next ask: nothing stands in for nothing."""
-    optimizer = finite(0.0, Minimum(LOWEST), retention=retention)
+    optimizer = finite(0.0, ConstantLiar(LOWEST), retention=retention)
     optimizer.ask(1.0)
     optimizer.ask(20.0)
     mean = optimizer.model.posterior(InputLayout(2).rows(CHOICES, 20.0)).mean
@@ -615,8 +615,8 @@ def test_an_open_trial_of_long_ago_does_not_stop_the_loop(monkeypatch):
     """Attached far in the past, before the rows that the stream still holds."""
     monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ENTRIES", 0)
     monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ROWS", (12, 13))
-    optimizer = finite(0.03, Minimum(LOWEST), retention=KeepAll())
-    story = Story(optimizer, Minimum(LOWEST), Dense(0.03), seed=16)
+    optimizer = finite(0.03, ConstantLiar(LOWEST), retention=KeepAll())
+    story = Story(optimizer, ConstantLiar(LOWEST), Dense(0.03), seed=16)
     for _ in range(90):
         trial, _ = story.ask()
         if len(story.open) > 2:
@@ -653,7 +653,7 @@ def test_limits_of_the_stream(limits):
         FiniteSpace(CHOICES),
         StreamingState(fitter, CHOICES, **limits),
         UCB(ConstantBeta(BETA)),
-        pending=Minimum(LOWEST),
+        pending=ConstantLiar(LOWEST),
     )
     waiting = []
     for t in range(1, 40):
@@ -665,7 +665,7 @@ def test_limits_of_the_stream(limits):
 
 def test_noise_unknown_as_long_as_nothing_was_told():
     """Outcomes bring it: before the first, open trials have next to none; then the mean so far."""
-    optimizer = finite(0.0, Minimum(LOWEST), noise_variance=None, refit=RefitNever())
+    optimizer = finite(0.0, ConstantLiar(LOWEST), noise_variance=None, refit=RefitNever())
     first = optimizer.ask(1.0)
     optimizer.ask(2.0)
     at_first = optimizer.model.posterior(InputLayout(2).rows(first.X, 2.0))
@@ -677,7 +677,7 @@ def test_noise_unknown_as_long_as_nothing_was_told():
     waiting = np.array([np.append(each.X.numpy()[0], each.t) for each in optimizer.open_trials[:1]])
     at = InputLayout(2).rows(CHOICES, 3.0)
     mean, variance = Dense().with_open(
-        Minimum(LOWEST), (rows, np.array([0.3]), np.array([0.05])), waiting, at.numpy(), 0.05
+        ConstantLiar(LOWEST), (rows, np.array([0.3]), np.array([0.05])), waiting, at.numpy(), 0.05
     )
     posterior = optimizer.model.posterior(at.unsqueeze(-2))
     np.testing.assert_allclose(posterior.mean.flatten().numpy(), mean, rtol=0, atol=1e-8)
@@ -779,7 +779,7 @@ def test_a_pending_policy_of_the_wrong_kind(bad):
 
 
 def test_a_trial_in_the_future_does_not_count_yet():
-    optimizer = finite(0.1, Minimum(LOWEST))
+    optimizer = finite(0.1, ConstantLiar(LOWEST))
     optimizer.attach(CHOICES[2], t=9.0)
     optimizer.ask(1.0)
     assert optimizer.model.posterior(InputLayout(2).rows(CHOICES, 1.0)).mean.abs().max() == 0

@@ -4,11 +4,11 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo.feedback.pending import Hallucinate, Minimum
 from tvbo.models import StreamingGP
 from tvbo.models.stream_preview import StreamPreview
 from tvbo.observations import Observations
 from tvbo.optimizers import ModelFitter, StreamingState
+from tvbo.optimizers.pending import ConstantLiar, Hallucinate
 from tvbo.optimizers.pending_posterior import PendingPosterior
 from tvbo.search_space import InputLayout
 
@@ -46,7 +46,7 @@ def same(stream, X, Y, t=10.0, rate=0.1):
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 1.0])
 def test_a_row_is_made_once_and_revised_for_good(rate):
-    stream, policy = PendingPosterior(model(rate)), Minimum(-1.0)
+    stream, policy = PendingPosterior(model(rate)), ConstantLiar(-1.0)
     X = rows((2, 1.0), (4, 2.0), (4, 2.0), (1, 3.0))
     assert stream.update(NONE, X[:3], policy)
     assert stream.model.num_observed == 3
@@ -66,7 +66,7 @@ def test_all_answered():
     assert stream.update(NONE, X, Hallucinate())
     # With another open, so that there is something to stand in for.
     more = rows((5, 3.0))
-    assert stream.update(seen(X, 0.4, -0.3), more, Minimum(-2.0))
+    assert stream.update(seen(X, 0.4, -0.3), more, ConstantLiar(-2.0))
     same(stream, torch.cat([X, more]), [0.4, -0.3, -2.0])
 
 
@@ -91,33 +91,33 @@ def test_hallucinated_outcomes_leave_the_mean_as_it_was(rate):
 
 def test_a_lost_trial_takes_its_row_with_it_by_a_new_stream():
     stream, X = PendingPosterior(model()), rows((2, 1.0), (4, 2.0))
-    assert stream.update(NONE, X, Minimum(-1.0))
-    assert not stream.update(NONE, X[:1], Minimum(-1.0))
+    assert stream.update(NONE, X, ConstantLiar(-1.0))
+    assert not stream.update(NONE, X[:1], ConstantLiar(-1.0))
 
 
 def test_one_of_two_alike_is_lost():
     stream, X = PendingPosterior(model()), rows((2, 1.0), (2, 1.0))
-    assert stream.update(NONE, X, Minimum(-1.0))
-    assert not stream.update(NONE, X[:1], Minimum(-1.0))
+    assert stream.update(NONE, X, ConstantLiar(-1.0))
+    assert not stream.update(NONE, X[:1], ConstantLiar(-1.0))
 
 
 def test_one_of_two_alike_is_answered():
     stream, X = PendingPosterior(model()), rows((2, 1.0), (2, 1.0))
-    assert stream.update(NONE, X, Minimum(-1.0))
-    assert stream.update(seen(X[:1], 0.5), X[:1], Minimum(-1.0))
+    assert stream.update(NONE, X, ConstantLiar(-1.0))
+    assert stream.update(seen(X[:1], 0.5), X[:1], ConstantLiar(-1.0))
     assert stream.model.num_observed == 2
     same(stream, X, [0.5, -1.0])
 
 
 def test_what_was_never_seen_open_is_taken_in_late():
     stream, X = PendingPosterior(model()), rows((2, 5.0), (6, 2.0), (1, 9.0))
-    assert stream.update(NONE, X[:1], Minimum(-1.0))
-    assert stream.update(seen(X[1:], 0.2, 0.9), X[:1], Minimum(-1.0))
+    assert stream.update(NONE, X[:1], ConstantLiar(-1.0))
+    assert stream.update(seen(X[1:], 0.2, 0.9), X[:1], ConstantLiar(-1.0))
     same(stream, X, [-1.0, 0.2, 0.9])
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1])
-@pytest.mark.parametrize("policy", [Hallucinate(), Minimum(-1.0)])
+@pytest.mark.parametrize("policy", [Hallucinate(), ConstantLiar(-1.0)])
 def test_predictions_leave_out_what_is_pending(rate, policy):
     stream = PendingPosterior(model(rate))
     told = seen(rows((3, 1.0), (0, 1.5), (5, 3.5)), 1.0, -0.5, 0.8)
@@ -143,11 +143,11 @@ def test_predictions_without_anything_pending():
 
 def test_outcomes_with_their_own_noise_cannot_take_the_place_of_stand_ins():
     stream, X = PendingPosterior(model()), rows((2, 5.0), (6, 6.0))
-    assert stream.update(NONE, X[:1], Minimum(-1.0))
+    assert stream.update(NONE, X[:1], ConstantLiar(-1.0))
     own = Observations(X[:1], torch.ones(1, 1), torch.ones(1, 1))
-    assert not stream.update(own, X[1:], Minimum(-1.0))
+    assert not stream.update(own, X[1:], ConstantLiar(-1.0))
     stream.reset()
-    assert stream.update(own, X[:0], Minimum(-1.0))
+    assert stream.update(own, X[:0], ConstantLiar(-1.0))
     other = model()
     other.observe(own.X, own.Y, own.Yvar)
     torch.testing.assert_close(
@@ -163,7 +163,7 @@ def test_a_preview_is_the_posterior_of_the_outcomes(rate, lost, num_late):
     stream = PendingPosterior(model(rate))
     told = seen(rows((3, 1.0), (0, 1.5)), 1.0, -0.5)
     waiting = rows((3, 2.0), (5, 2.5), (3, 2.0), (2, 3.0))
-    assert stream.update(told, waiting, Minimum(-1.0))
+    assert stream.update(told, waiting, ConstantLiar(-1.0))
     before = stream.model.marginals(6.0)
     came = seen(waiting[lost:], *[0.4, -0.2, 0.3, 0.9][lost:])
     came = came.append(
@@ -183,7 +183,7 @@ def test_a_preview_is_the_posterior_of_the_outcomes(rate, lost, num_late):
         torch.testing.assert_close(*covars, rtol=0, atol=1e-10)
     for one, other in zip(stream.model.marginals(6.0), before, strict=True):
         assert torch.equal(one, other)
-    assert stream.update(came[: 4 - lost], rows((1, 4.0)), Minimum(-1.0)) is (lost == 0)
+    assert stream.update(came[: 4 - lost], rows((1, 4.0)), ConstantLiar(-1.0)) is (lost == 0)
 
 
 def test_no_preview_of_what_the_rows_cannot_tell(held):
@@ -192,7 +192,7 @@ def test_no_preview_of_what_the_rows_cannot_tell(held):
     limited = PendingPosterior(model(max_rows=5))
     assert limited.preview(seen(rows((1, 3.0)), 0.5)) is None
     stream = PendingPosterior(model())
-    assert stream.update(NONE, rows((1, 3.0)), Minimum(-1.0))
+    assert stream.update(NONE, rows((1, 3.0)), ConstantLiar(-1.0))
     own = Observations(rows((1, 3.0)), torch.ones(1, 1), torch.ones(1, 1))
     assert stream.preview(own) is None
 
@@ -209,14 +209,14 @@ def test_what_is_dropped_leaves_the_posterior_if_it_weighs(weighs, monkeypatch, 
     X = rows((2, 1.0), (6, 8.0), (1, 9.0))
     told = seen(X[:2], 0.2, 0.9)
     state.update(told, 2, generator)
-    state.condition(told, X[2:], Minimum(-1.0))
+    state.condition(told, X[2:], ConstantLiar(-1.0))
     state.drop(told, torch.tensor([False, True]), 9.0)
     assert len(resets) == weighs
     # What stays is counted on from: the next outcome is new.
     told = told[1:].append(seen(X[2:], 0.4))
     state.update(told, 3, generator)
     more = rows((3, 10.0))
-    got = state.condition(told, more, Minimum(-1.0))
+    got = state.condition(told, more, ConstantLiar(-1.0))
     expected = StreamingGP(CHOICES, kernel, 0.1, NOISE)
     first = int(weighs)
     Y = torch.tensor([[0.2], [0.9], [0.4], [-1.0]])
@@ -242,17 +242,17 @@ def held(monkeypatch):
 
 def test_an_outcome_before_all_that_is_held(held):
     told = seen(rows((1, 3.0)), 0.5)
-    assert PendingPosterior(held).update(told, rows((1, 140.0)), Minimum(-1.0)) is False
+    assert PendingPosterior(held).update(told, rows((1, 140.0)), ConstantLiar(-1.0)) is False
 
 
 def test_an_open_trial_before_all_that_is_held(held):
-    assert PendingPosterior(held).update(NONE, rows((1, 3.0)), Minimum(-1.0)) is False
+    assert PendingPosterior(held).update(NONE, rows((1, 3.0)), ConstantLiar(-1.0)) is False
 
 
 def test_an_open_trial_whose_row_is_gone(held):
     stream = PendingPosterior(held)
     X = rows((1, 140.0))
-    assert stream.update(NONE, X, Minimum(-1.0))
+    assert stream.update(NONE, X, ConstantLiar(-1.0))
     for t in range(141, 300):
         stream.model.observe(rows((t % 7, float(t))), torch.zeros(1, 1))
-    assert stream.update(NONE, X, Minimum(-1.0)) is False
+    assert stream.update(NONE, X, ConstantLiar(-1.0)) is False

@@ -12,8 +12,14 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, BKBBeta, ConstantBeta, LogBeta, LogEI, ThompsonSampling
-from tvbo.feedback import Hallucinate, IgnorePending, Minimum
-from tvbo.optimizers import BKB, RefitEvery, SeparateContexts
+from tvbo.optimizers import (
+    BKB,
+    ConstantLiar,
+    Hallucinate,
+    IgnorePending,
+    RefitEvery,
+    SeparateContexts,
+)
 from tvbo.optimizers.builder import ContextOptions, ContextualGPOptions, GPOptions
 from tvbo.retention import (
     Chain,
@@ -194,7 +200,7 @@ def test_a_limit_on_the_size_counts_what_a_reset_left():
 @GP
 def test_pending_means_the_same_everywhere(name):
     if name in ("gp_ucb_sdf", "gp_ts_sdf"):
-        assert made(name).pending == Minimum(-1.0)
+        assert made(name).pending == ConstantLiar(-1.0)
         return
     assert made(name).pending == Hallucinate()
     if name != "gp_bucb":

@@ -9,8 +9,8 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 from tvbo import recipes
-from tvbo.feedback.pending import Hallucinate, Minimum
 from tvbo.optimizers import Policy, RefitEvery
+from tvbo.optimizers.pending import ConstantLiar, Hallucinate
 from tvbo.retention import Reset, SlidingWindow, StaleCutoff
 
 NOISE = 0.01
@@ -188,7 +188,7 @@ def test_a_recommendation_is_no_ask_where_hyperparameters_are_learned(actions, o
     assert_chooses_as_if_never_asked(rounds, actions, "list", ahead=1.0, **options)
 
 
-@pytest.mark.parametrize("pending", [Hallucinate(), Minimum(-3.0)])
+@pytest.mark.parametrize("pending", [Hallucinate(), ConstantLiar(-3.0)])
 @pytest.mark.parametrize("actions", ["choices", "box"])
 def test_pending_trials_do_not_count_in_a_recommendation(actions, pending):
     """Some are answered since the last ask, some are not."""

@@ -11,8 +11,7 @@ from gpytorch.means import ConstantMean
 
 from tvbo import recipes
 from tvbo.acquisition import EI, MPI, PI, BestMean, LogEI, LogPI
-from tvbo.feedback import Hallucinate
-from tvbo.optimizers import RefitEvery
+from tvbo.optimizers import Hallucinate, RefitEvery
 from tvbo.retention import EventReset, SizeLimit
 from tvbo.theory import SubExponentialDelay
 

@@ -7,7 +7,6 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from states import updated
 
 from tvbo import recipes
-from tvbo.feedback.pending import IgnorePending
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.optimizers import (
@@ -18,6 +17,7 @@ from tvbo.optimizers import (
     RefitNever,
     StreamingState,
 )
+from tvbo.optimizers.pending import IgnorePending
 from tvbo.problems import unit_grid
 from tvbo.retention import KeepAll, SlidingWindow, StaleCutoff
 from tvbo.search_space import InputLayout

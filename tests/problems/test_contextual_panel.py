@@ -5,6 +5,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
 
+from tvbo import run
 from tvbo.optimizers import recipes
 from tvbo.problems import (
     ContextualPanelProblem,
@@ -14,7 +15,6 @@ from tvbo.problems import (
     time_of_day,
     unit_grid,
 )
-from tvbo.runner import run
 from tvbo.search_space import InputLayout, action_context_rows
 
 

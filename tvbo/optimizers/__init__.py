@@ -11,6 +11,7 @@ from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.nystrom_state import NystromState
+from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending, Pending
 from tvbo.optimizers.posterior_state import DenseState, PosteriorState
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.recommendation import Policy, Recommendation
@@ -25,16 +26,20 @@ __all__ = [
     "BKB",
     "BPEDelay",
     "ClosedTrials",
+    "ConstantLiar",
     "ContextualModelFitter",
     "DenseState",
     "EstimatedDelay",
     "Event",
     "GPOptimizer",
+    "Hallucinate",
+    "IgnorePending",
     "IncrementalState",
     "LostTrial",
     "ModelFitter",
     "NystromState",
     "Optimizer",
+    "Pending",
     "Policy",
     "PosteriorState",
     "RExp3",

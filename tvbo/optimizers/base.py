@@ -25,7 +25,7 @@ class Optimizer(Durable, ABC):
     """Ask for an action, tell its outcome; outcomes in any order, any time later.
 
     A trial is open from the ask until it is told, fails or expires. An optimizer takes one call at
-    a time: from one thread, as :func:`tvbo.feedback.run_async` does, or from several in turn. A
+    a time: from one thread, as :func:`tvbo.evaluation.run_async` does, or from several in turn. A
     call from another thread while one is under way is refused with a ``RuntimeError``.
 
     Args:

@@ -12,11 +12,11 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
 from tvbo.acquisition.beta import as_beta_schedule
-from tvbo.feedback.pending import Pending
 from tvbo.kernels import Structure
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import ModelFitter
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import DenseState, PosteriorState
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.streaming_state import StreamingState
@@ -77,9 +77,9 @@ class GPOptions(TypedDict, total=False):
             ever learned and ε > 0: those whose weight has fallen to 1e-12 are discarded. The rules
             of ``r_gp_ucb`` and ``compressed_gp`` are joined to it.
         pending: What stands in for the outcomes of pending trials. None is
-            :class:`tvbo.feedback.Hallucinate`, their posterior means, so that asking again before
+            :class:`tvbo.optimizers.Hallucinate`, their posterior means, so that asking again before
             an outcome is told gives another action. Papers that know no delay have
-            :class:`tvbo.feedback.IgnorePending`; without pending trials both choose alike.
+            :class:`tvbo.optimizers.IgnorePending`; without pending trials both choose alike.
         refit: When hyperparameters are learned, such as ``RefitEvery(10)``. None: never if kernel,
             ε and noise are given, else in each round.
         generator: Source of randomness. None is a fresh one with seed 0.

@@ -12,13 +12,13 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import Acquisition, DrawnValues, ThompsonSampling
 from tvbo.acquisition.analytic import posterior_mean
-from tvbo.feedback.pending import Hallucinate, Pending
 from tvbo.models import IncrementalGP
 from tvbo.models.stream_preview import StreamPreview
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.events import Event
+from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refusals import Refusals
@@ -47,8 +47,8 @@ class GPOptimizer(Optimizer):
         generator: Source of every random choice; default a fresh one with seed 0.
         contexts: The contexts to expect; None where there are none.
         pending: What stands in for the outcomes of pending trials; default
-            :class:`tvbo.feedback.Hallucinate`, which changes nothing while none is pending. The
-            papers that know no delay have :class:`tvbo.feedback.IgnorePending`.
+            :class:`tvbo.optimizers.Hallucinate`, which changes nothing while none is pending. The
+            papers that know no delay have :class:`tvbo.optimizers.IgnorePending`.
         initial: Number of actions that fill the space at first instead of maximizing the
             acquisition, on a finite set until each was tried once, and whose outcomes are never
             refused; default 0, in recipes what the first fit waits for.
@@ -103,7 +103,7 @@ class GPOptimizer(Optimizer):
     @property
     def repeats_open_trials(self) -> bool:
         """Whether pending trials do not count, and no functions are drawn."""
-        return not self.pending.counts and not isinstance(self.acquisition, ThompsonSampling)
+        return not self.pending.enabled and not isinstance(self.acquisition, ThompsonSampling)
 
     @property
     def model_size(self) -> int:
@@ -199,7 +199,7 @@ class GPOptimizer(Optimizer):
         """Return the rows of the pending trials that count for the next action, ``q x d``."""
         # What will not enter, or lies in the future, need not be counted now.
         counted = [each for each in self.open_trials if each.informative and each.t <= t]
-        if not counted or not self.pending.counts:
+        if not counted or not self.pending.enabled:
             return self.observations.X[:0]
         X = torch.cat([self._rows[trial.id] for trial in counted])
         # Nor what would be dropped as soon as it is told.

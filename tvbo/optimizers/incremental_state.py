@@ -8,10 +8,10 @@ import torch
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.feedback.pending import Pending
 from tvbo.models import IncrementalGP
 from tvbo.observations import Observations
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import PosteriorState, weights
 from tvbo.ties import TIE_TOLERANCE
 from tvbo.validation import provided

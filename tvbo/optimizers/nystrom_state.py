@@ -10,11 +10,11 @@ import torch
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.feedback.pending import Pending
 from tvbo.models import IncrementalGP
 from tvbo.models.nystrom_gp import NystromGP
 from tvbo.observations import Observations
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.validation import provided
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tvbo.feedback.pending import Pending
 from tvbo.models import StreamingGP
 from tvbo.models.stream_preview import Amendments, Sums, amended, predict_without
 from tvbo.observations import Observations
+from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import mean_and_variance
 
 Key = tuple[float, ...]

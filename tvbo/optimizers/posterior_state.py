@@ -11,7 +11,6 @@ from gpytorch.settings import min_fixed_noise
 from linear_operator import to_dense
 from torch import Generator, Tensor
 
-from tvbo.feedback.pending import Pending
 from tvbo.kernels import temporal_correlation
 from tvbo.models import IncrementalGP
 from tvbo.models.incremental import RowPosterior
@@ -20,6 +19,7 @@ from tvbo.models.scale import variance_of
 from tvbo.models.streaming.innovations import CERTAIN
 from tvbo.observations import Observations
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
+from tvbo.optimizers.pending import Pending
 from tvbo.validation import provided
 
 

@@ -8,7 +8,6 @@ import torch
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.feedback.pending import IgnorePending, Pending
 from tvbo.models import StreamingGP
 from tvbo.models.raw import RawRowKernel
 from tvbo.models.stream_preview import StreamPreview
@@ -16,6 +15,7 @@ from tvbo.models.streaming.hyperparameters import with_time
 from tvbo.observations import Observations
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
+from tvbo.optimizers.pending import IgnorePending, Pending
 from tvbo.optimizers.pending_posterior import PendingPosterior
 from tvbo.optimizers.posterior_state import PosteriorState, least_noise, weights
 from tvbo.ties import TIE_TOLERANCE

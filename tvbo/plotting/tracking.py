@@ -9,7 +9,7 @@ import torch
 from matplotlib.figure import Figure, SubFigure
 from torch import Tensor
 
-from tvbo.history import History
+from tvbo.evaluation import History
 from tvbo.plotting.figure import COLORS, new_figure
 from tvbo.plotting.regret import plot_average_regret
 from tvbo.problems.panel import PanelProblem

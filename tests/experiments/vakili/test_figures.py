@@ -35,7 +35,7 @@ from experiments.vakili.setting import (
     row,
 )
 from tvbo import run
-from tvbo.feedback.delays import PoissonDelay
+from tvbo.evaluation import PoissonDelay
 
 SMALL = Setting(points=9, horizon=70, num_centers=30)
 RATE = 6
@@ -139,7 +139,7 @@ def test_each_algorithm_against_dense_formulas(player, name):
             values = ucb_values(dense, player, chosen, known, problem.minimum)
         assert values[arm] == pytest.approx(values.max(), abs=1e-7), f"round {t}"
         chosen.append(arm)
-        outcome = problem(problem.columns.rows(trial.X, trial.t)).item()
+        outcome = problem(problem.layout.rows(trial.X, trial.t)).item()
         coming.setdefault(t + 1 + int(delay(trial)), []).append((trial, outcome))
     if player == BPE:
         assert by_hand.lengths == [9, 26, 35]
@@ -172,7 +172,7 @@ def test_thompson_samples_explore_and_find_a_good_arm():
 def test_functions_are_the_same_in_all_runs_and_the_noise_is_not():
     one, two = (function(SMALL, "f1", seeded(seed)) for seed in (1, 2))
     assert torch.equal(one.values, two.values)
-    rows = one.columns.rows(one.choices, 1.0)
+    rows = one.layout.rows(one.choices, 1.0)
     noise = torch.stack([problem(rows) - problem.evaluate_true(rows) for problem in (one, two)])
     assert not torch.equal(noise[0], noise[1])
     # 162 draws: the standard deviation is known to 6 %.

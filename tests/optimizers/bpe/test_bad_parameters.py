@@ -3,7 +3,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
 
-from tvbo.feedback import PoissonDelay
+from tvbo.evaluation import PoissonDelay
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.delays import NO_DELAY
 from tvbo.search_space import FiniteSpace

@@ -8,11 +8,11 @@ from typing import Unpack
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
-from tvbo.feedback.pending import Hallucinate, Minimum
 from tvbo.optimizers.bpe import BPEDelay, DelayBound, WaitingRule
 from tvbo.optimizers.bpe.delays import NO_DELAY
 from tvbo.optimizers.builder import GPOptions
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.pending import ConstantLiar, Hallucinate
 from tvbo.optimizers.recipes.drifting import tv_gp_ucb
 from tvbo.optimizers.recipes.others import gp_ts
 from tvbo.optimizers.recipes.recipe import recipe
@@ -68,7 +68,7 @@ def gp_ucb_sdf(
     Raises:
         ValueError: if ``minimum`` is not finite.
     """
-    options["pending"] = Minimum(minimum)
+    options["pending"] = ConstantLiar(minimum)
     return tv_gp_ucb(forgetting_rate=forgetting_rate, **options)
 
 
@@ -89,7 +89,7 @@ def gp_ts_sdf(
     Raises:
         ValueError: if ``minimum`` is not finite.
     """
-    options["pending"] = Minimum(minimum)
+    options["pending"] = ConstantLiar(minimum)
     return gp_ts(forgetting_rate=forgetting_rate, **options)
 
 

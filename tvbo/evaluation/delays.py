@@ -1,7 +1,4 @@
-"""Simulated delays: how long after a trial its outcome arrives, for ``run(..., delay=)``.
-
-With times 1, 2, ... an outcome with a delay of τ whole rounds is missing in τ asks.
-"""
+"""Simulated delays: how long after a trial its outcome arrives, for ``tvbo.run(..., delay=)``."""
 
 from __future__ import annotations
 
@@ -21,33 +18,35 @@ from tvbo.randomness import default_generator, seeded
 from tvbo.theory.arguments import check_not_negative, check_positive
 
 DELAY_SEED = 2_718_281
-"""Neither that of optimizers nor that of problems: a delay tells nothing of action or noise."""
+"""Not the seed of optimizers or problems, with whose actions and noise delays would correlate."""
 
 LOSS_SEED = 3_141_592
-"""Not that of delays: with one seed for both, the outcomes that arrive would be the slow ones."""
+"""Not the seed of delays, with which losses would correlate: slow outcomes would be kept."""
 
 
 @dataclass(frozen=True)
 class Delay(ABC):
     """Independent delays, one for each trial number, in the unit of time.
 
-    Trial ``i`` has the ``i``-th draw, in whatever order they are looked up and however often: runs
-    of several algorithms with equal seeds meet the same delays. Not so where something else draws
-    from the generator too; and what draws from another one in the same state goes with the delays.
+    Trial ``i`` has the ``i``-th draw, whatever the order in which delays are looked up, and however
+    often: runs of several algorithms with equal seeds meet the same delays.
 
     Args:
-        generator: Source of the delays, for this one alone; default a fresh one with a fixed seed.
+        generator: Source of the delays, which nothing else may draw from; default a fresh one with
+            a fixed seed.
     """
 
     _seed: ClassVar[int] = DELAY_SEED
     generator: Generator | None = field(default=None, kw_only=True, repr=False, compare=False)
+    _source: Generator = field(init=False, repr=False, compare=False)
     _drawn: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def __post_init__(self):
-        object.__setattr__(self, "generator", default_generator(self.generator, self._seed))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_source", default_generator(self.generator, self._seed))
+        object.__setattr__(self, "generator", self._source)
 
     def __call__(self, trial: Trial) -> float:
-        """Time from the trial until its outcome arrives; infinite where it never does."""
+        """Return the time until the outcome of a trial arrives; infinite if it never does."""
         while len(self._drawn) < trial.id:
             self._drawn.append(self._draw())
         return self._drawn[trial.id - 1]
@@ -55,11 +54,11 @@ class Delay(ABC):
     @property
     @abstractmethod
     def mean(self) -> float | None:
-        """Mean delay; infinite if it has none or outcomes get lost, None where it is not known."""
+        """Mean delay; infinite if outcomes get lost, None where it is not known."""
 
     @abstractmethod
     def _draw(self) -> float:
-        """The delay of the next trial."""
+        """Draw the delay of the next trial."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class ConstantDelay(Delay):
 
     time: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_not_negative(time=self.time)
 
@@ -90,9 +89,7 @@ class ConstantDelay(Delay):
 
 @dataclass(frozen=True)
 class PoissonDelay(Delay):
-    r"""Whole delays with :math:`P(\tau = k) = e^{-\lambda} \lambda^k / k!`.
-
-    Vakili et al. (2023), Section 7.
+    """Whole delays from a Poisson distribution (Vakili et al., 2023, Section 7).
 
     Args:
         rate: λ, the mean, at least 0.
@@ -103,7 +100,7 @@ class PoissonDelay(Delay):
 
     rate: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_not_negative(rate=self.rate)
 
@@ -114,12 +111,12 @@ class PoissonDelay(Delay):
 
     def _draw(self) -> float:
         rate = torch.tensor(self.rate, dtype=torch.float64)
-        return torch.poisson(rate, generator=self.generator).item()
+        return torch.poisson(rate, generator=self._source).item()
 
 
 @dataclass(frozen=True)
 class GeometricDelay(Delay):
-    r"""Whole delays from 0: looked for at every step, found with the same probability.
+    r"""Whole delays of a search that succeeds at every step with the same probability.
 
     .. math:: P(\tau = k) = p\,(1 - p)^k
 
@@ -132,7 +129,7 @@ class GeometricDelay(Delay):
 
     probability: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.probability <= 1:
             raise ValueError(f"Expected probability in (0, 1]. Got {self.probability}.")
@@ -145,8 +142,8 @@ class GeometricDelay(Delay):
     def _draw(self) -> float:
         if self.probability == 1:
             return 0.0
-        # The whole part of an exponential variable; 1 - u lies in (0, 1], where u may be 0.
-        uniform = 1 - torch.rand((), dtype=torch.float64, generator=self.generator).item()
+        # The whole part of an exponential variable; 1 - u is never 0.
+        uniform = 1 - torch.rand((), dtype=torch.float64, generator=self._source).item()
         return float(math.floor(math.log(uniform) / math.log1p(-self.probability)))
 
 
@@ -163,7 +160,7 @@ class ExponentialDelay(Delay):
 
     rate: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(rate=self.rate)
 
@@ -173,7 +170,7 @@ class ExponentialDelay(Delay):
         return 1 / self.rate
 
     def _draw(self) -> float:
-        uniform = torch.rand((), dtype=torch.float64, generator=self.generator).item()
+        uniform = torch.rand((), dtype=torch.float64, generator=self._source).item()
         return -math.log1p(-uniform) / self.rate
 
 
@@ -181,8 +178,8 @@ class ExponentialDelay(Delay):
 class DistributionDelay(Delay):
     """Delays from any distribution of torch over numbers at least 0.
 
-    Those draw from torch's global generator; they do so on a seed from ours, and the global state
-    is afterwards as it was.
+    Distributions draw from torch's global generator, which is seeded here by ours for the draw and
+    restored afterwards.
 
     Args:
         distribution: Of one number.
@@ -198,7 +195,7 @@ class DistributionDelay(Delay):
 
     distribution: Distribution
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.distribution, Distribution):
             raise TypeError(f"Expected a distribution of torch. Got {self.distribution!r}.")
@@ -210,7 +207,7 @@ class DistributionDelay(Delay):
 
     @property
     def mean(self) -> float | None:
-        """What the distribution says; None where it does not."""
+        """Mean of the distribution; None where that is not known."""
         try:
             mean = float(self.distribution.mean)
         except NotImplementedError:
@@ -218,7 +215,7 @@ class DistributionDelay(Delay):
         return None if math.isnan(mean) else mean
 
     def _draw(self) -> float:
-        with seeded(self.generator):
+        with seeded(self._source):
             delay = self.distribution.sample().item()
         if not delay >= 0:
             raise InputDataError(f"Expected delays >= 0. Got {delay} from {self.distribution}.")
@@ -238,7 +235,7 @@ class ResampledDelay(Delay):
 
     log: Sequence[float] | Tensor = field(repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         log = torch.as_tensor(self.log, dtype=torch.float64).flatten()
         if len(log) == 0 or not (log >= 0).all():
@@ -251,24 +248,23 @@ class ResampledDelay(Delay):
     @property
     def mean(self) -> float:
         """Mean of the log."""
-        return sum(self.log) / len(self.log)
+        return float(sum(self.log)) / len(self.log)
 
     def _draw(self) -> float:
-        return self.log[int(torch.randint(len(self.log), (), generator=self.generator))]
+        return float(self.log[int(torch.randint(len(self.log), (), generator=self._source))])
 
 
 @dataclass(frozen=True)
 class LossyDelay(Delay):
-    """Some outcomes never arrive, whichever they are; the others as ``delay`` says.
+    """Delays of which some are infinite: those outcomes get lost, independently of all else.
 
     Args:
-        delay: Delay of those that arrive, with a generator of its own.
-        probability: That an outcome gets lost, in [0, 1].
+        delay: Delay of the outcomes that arrive, with a generator of its own.
+        probability: Probability that an outcome gets lost, in [0, 1].
 
     Raises:
         TypeError: if ``delay`` is none, or lossy: losses p and q are one of 1 - (1 - p)(1 - q).
-        ValueError: if ``probability`` lies outside [0, 1], or the generators are one, or in one
-            state: losses would go with delays.
+        ValueError: if ``probability`` lies outside [0, 1], or both generators are in one state.
 
     Example:
         >>> LossyDelay(PoissonDelay(50), probability=0.05)
@@ -278,26 +274,26 @@ class LossyDelay(Delay):
     delay: Delay
     probability: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.delay, Delay) or isinstance(self.delay, LossyDelay):
             raise TypeError(f"Expected a delay that loses nothing. Got {self.delay!r}.")
         if not 0 <= self.probability <= 1:
             raise ValueError(f"Expected probability in [0, 1]. Got {self.probability}.")
-        if torch.equal(self.generator.get_state(), self.delay.generator.get_state()):
+        if torch.equal(self._source.get_state(), self.delay._source.get_state()):
             raise ValueError(
                 "Expected a generator of their own for losses. Got one in the state of the delay's."
             )
 
     @property
     def mean(self) -> float | None:
-        """Infinite where outcomes get lost; ``delay.mean`` is that of those that arrive."""
+        """Mean delay; infinite unless the probability is 0."""
         return math.inf if self.probability > 0 else self.delay.mean
 
     def __call__(self, trial: Trial) -> float:
-        """Infinite, or as ``delay`` says: losses move no other delay."""
+        """Return infinity, or the delay, which is the same for any probability."""
         lost = super().__call__(trial) < self.probability
         return math.inf if lost else self.delay(trial)
 
     def _draw(self) -> float:
-        return torch.rand((), dtype=torch.float64, generator=self.generator).item()
+        return torch.rand((), dtype=torch.float64, generator=self._source).item()

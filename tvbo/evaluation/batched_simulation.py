@@ -1,4 +1,4 @@
-"""Many independent trials of an upper confidence bound algorithm, side by side in one tensor."""
+"""Batched simulation of upper confidence bound algorithms: all replicates in one tensor."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tvbo.ties import first_largest
 
 @dataclass(frozen=True)
 class Trials:
-    """What ``b`` independent trials meet: a function of their own each, and its noise.
+    """The functions and the noise that ``b`` independent replicates meet.
 
     Args:
         values: The functions, ``b x T x n``, at times ``1, ..., T``.
-        noise: What is added to the outcome of each round, ``b x T``.
-        first: Position of the action with which each trial starts, and starts again after a
-            reset, where all actions look alike: ``b x T``.
+        noise: Noise in the outcome of each round, ``b x T``.
+        first: Index of the action with which each replicate starts, and starts again after a reset,
+            where all actions look alike: ``b x T``.
 
     Raises:
         BotorchTensorDimensionError: if shapes do not agree.
@@ -32,7 +32,7 @@ class Trials:
     noise: Tensor
     first: Tensor
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.values.shape[:2] == self.noise.shape == self.first.shape:
             raise BotorchTensorDimensionError(
                 "Expected values b x T x n, noise b x T and first b x T. Got "
@@ -43,14 +43,14 @@ class Trials:
     def draw(
         cls, root: Tensor, forgetting_rate: float, horizon: int, noise_variance: float, seeds: range
     ) -> Trials:
-        """Functions of the Markov model (3)-(4) of Bogunovic et al. (2016), one seed for each.
+        """Draw functions of the Markov model (3)-(4) of Bogunovic et al. (2016).
 
         Args:
             root: From :func:`tvbo.problems.drifting_gp.covariance_root`, ``n x n``.
             forgetting_rate: ε per round.
             horizon: T.
             noise_variance: σ².
-            seeds: One for each trial: its draw does not depend on the others.
+            seeds: One for each replicate, whose draw does not depend on the others.
         """
         values, noise, first = [], [], []
         for seed in seeds:
@@ -68,7 +68,7 @@ class Trials:
 def ucb_sweep(
     model: StreamingGP, trials: Trials, beta: BetaSchedule, reset_every: int | None = None
 ) -> Tensor:
-    r"""Play :math:`\arg\max \mu(x) + \sqrt{\beta_t}\,\sigma(x)` in every trial.
+    r"""Play :math:`\arg\max \mu(x) + \sqrt{\beta_t}\,\sigma(x)` in every replicate.
 
     Of actions that are tied (:mod:`tvbo.ties`), the first is taken.
 
@@ -76,8 +76,8 @@ def ucb_sweep(
     Algorithms 1 and 2).
 
     Args:
-        model: With batch shape ``(b,)`` and the ``n`` choices of the trials; starts afresh.
-        trials: ``b`` trials.
+        model: With batch shape ``(b,)`` and the ``n`` choices of the replicates; starts afresh.
+        trials: ``b`` replicates.
         beta: Schedule by round.
         reset_every: Block length N in rounds; None for no reset.
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from experiments.spread import spread
-from tvbo import recipes
-from tvbo.feedback.asynchronous import run_async
-from tvbo.feedback.dask_executor import dask_executor
+from tvbo import recipes, run_async
+from tvbo.evaluation.dask_cluster import dask_executor
 
 distributed = pytest.importorskip("distributed")
 
@@ -34,7 +33,7 @@ def cluster(evaluations):
     # Forked from one process that has imported everything: four times the import takes long.
     method = {"distributed.worker.multiprocessing-method": "forkserver"}
     with dask.config.set(method):
-        get_mp_context().set_forkserver_preload(["distributed", "tvbo.feedback.asynchronous"])
+        get_mp_context().set_forkserver_preload(["distributed", "tvbo.evaluation"])
         with distributed.LocalCluster(
             n_workers=4,
             threads_per_worker=1,
@@ -65,7 +64,8 @@ def test_a_killed_worker_loses_no_trial(cluster, evaluations, tmp_path):
     assert (closed.num_told, closed.num_failed, closed.num_expired) == (180, 20, 0)
     assert optimizer.open_trials == ()
     reasons = {7: "RuntimeError: the reactor is cold", 13: "Expected a finite outcome. Got nan."}
-    for trial_id, r in history.rounds.items():
+    for r in history.rounds:
+        trial_id = r.trial.id
         assert r.reason == reasons.get(trial_id % 20, "")
         assert r.status == ("failed" if r.reason else "told")
         if r.status == "told":

@@ -10,7 +10,7 @@ from scipy import stats
 from torch.distributions import Gamma, Independent, LogNormal, Normal, Pareto, VonMises
 
 from tvbo import recipes, run
-from tvbo.feedback.delays import (
+from tvbo.evaluation import (
     ConstantDelay,
     DistributionDelay,
     ExponentialDelay,

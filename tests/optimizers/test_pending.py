@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from tvbo.feedback.pending import Hallucinate, IgnorePending, Minimum, Pending
+from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending, Pending
 
 ROWS = torch.tensor([[0.1, 0.2, 1.0], [0.3, 0.4, 2.0]], dtype=torch.float64)
 MEANS = torch.tensor([[0.7], [-0.2]], dtype=torch.float64)
@@ -17,18 +17,18 @@ def not_to_be_asked():
 
 
 def test_ignored_trials_have_no_stand_in():
-    assert not IgnorePending().counts
+    assert not IgnorePending().enabled
     assert IgnorePending().outcomes(ROWS, not_to_be_asked).shape == (0, 1)
 
 
 def test_hallucinated_outcomes_are_the_means():
-    assert Hallucinate().counts
+    assert Hallucinate().enabled
     assert torch.equal(Hallucinate().outcomes(ROWS, lambda: MEANS), MEANS)
 
 
 def test_the_minimum_stands_in_whatever_the_means_are():
-    policy = Minimum(-2.5)
-    assert policy.counts
+    policy = ConstantLiar(-2.5)
+    assert policy.enabled
     got = policy.outcomes(ROWS, not_to_be_asked)
     assert got.dtype == torch.float64
     assert got.tolist() == [[-2.5], [-2.5]]
@@ -36,7 +36,7 @@ def test_the_minimum_stands_in_whatever_the_means_are():
 
 @pytest.mark.parametrize("value", [0, 1, -3])
 def test_a_whole_number_is_a_minimum_too(value):
-    got = Minimum(value).outcomes(ROWS, not_to_be_asked)
+    got = ConstantLiar(value).outcomes(ROWS, not_to_be_asked)
     assert got.dtype == torch.float64
     assert got.tolist() == [[float(value)]] * 2
 
@@ -44,12 +44,12 @@ def test_a_whole_number_is_a_minimum_too(value):
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_minimum_that_is_not_finite(bad):
     with pytest.raises(ValueError, match=f"least value .*, a finite number. Got {bad}"):
-        Minimum(bad)
+        ConstantLiar(bad)
 
 
 def test_policies_are_values():
     """Equal if alike, usable as keys, and as they were after a trip through a pickle."""
-    policies = [IgnorePending(), Hallucinate(), Minimum(0.0), Minimum(1.0)]
+    policies = [IgnorePending(), Hallucinate(), ConstantLiar(0.0), ConstantLiar(1.0)]
     assert len(set(policies)) == 4
     assert pickle.loads(pickle.dumps(policies)) == policies
     assert all(isinstance(each, Pending) for each in policies)
@@ -62,7 +62,7 @@ def test_a_policy_of_ones_own():
         def outcomes(self, rows, expected):
             return expected() + 1.0
 
-    assert Optimist().counts
+    assert Optimist().enabled
     assert torch.equal(Optimist().outcomes(ROWS, lambda: MEANS), MEANS + 1)
 
 

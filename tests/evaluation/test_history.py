@@ -5,16 +5,16 @@ import pytest
 import torch
 
 from tvbo import recipes
-from tvbo.feedback.async_history import AsyncHistory
+from tvbo.evaluation import History, Round
 from tvbo.optimizers import Trial
 
 
 @pytest.fixture
 def history():
-    made = AsyncHistory()
+    made = History()
     trials = [Trial(i, torch.tensor([[0.5 * i]]), t=10.0 + i) for i in range(1, 6)]
     for i, trial in enumerate(trials):
-        made.begin(trial, 0.1 * i)
+        made.begin(Round(trial, ask_seconds=0.1 * i))
     made.end(trials[0], "told", 2.0, reward=7.0)
     made.end(trials[1], "failed", 1.0, reason="broken")
     made.end(trials[2], "expired", 4.0, reason="late")
@@ -35,28 +35,28 @@ def test_columns(history):
 
 def test_slots_filled_is_the_share_of_slot_time(history):
     assert history.slots_filled == 0.5
-    assert math.isnan(AsyncHistory().slots_filled)
+    assert math.isnan(History().slots_filled)
 
 
 def test_a_trial_evaluated_again_counts_once_and_both_times_are_busy(history):
-    first = history.rounds[5].trial
+    first = history.round_of(5).trial
     history.end(first, "open", 3.0)
-    history.begin(first, 0.0)
+    history.begin(Round(first))
     history.end(first, "told", 4.0, reward=1.0)
     assert history.counts["told"] == 2
     assert history.counts["open"] == 0
-    assert history.rounds[5].evaluation_seconds == 4
-    assert history.rounds[5].ask_seconds == pytest.approx(0.4)
+    assert history.round_of(5).evaluation_seconds == 4
+    assert history.round_of(5).ask_seconds == pytest.approx(0.4)
     assert history.slots_filled == 1.0
 
 
 def test_another_optimizers_history_is_refused(history):
     another = Trial(5, torch.tensor([[9.0]]), t=15.0)
     with pytest.raises(ValueError, match="history of the same optimizer. Got one in which trial 5"):
-        history.begin(another, 0.0)
-    told = history.rounds[1].trial
+        history.begin(Round(another))
+    told = history.round_of(1).trial
     with pytest.raises(ValueError, match=r"trial 1 is .*, told; here"):
-        history.begin(told, 0.0)
+        history.begin(Round(told))
     assert history.counts["open"] == 1
 
 
@@ -76,11 +76,11 @@ def optimizer_with(*endings):
 
 def history_of(optimizer, *endings):
     """What a run with these endings would have noted."""
-    made = AsyncHistory()
+    made = History()
     twin = recipes.random_search(choices=optimizer.search_space.choices)
     for ending in endings:
         trial = twin.ask()
-        made.begin(trial, 0.0)
+        made.begin(Round(trial))
         made.end(trial, ending)
     return made
 
@@ -111,16 +111,17 @@ def test_a_history_of_other_endings_is_refused(there, here, message):
 
 
 def test_a_history_of_other_open_trials_is_refused():
-    optimizer, history = optimizer_with("open"), AsyncHistory()
-    history.begin(Trial(1, torch.tensor([[9.0]]), t=1.0), 0.0)
+    optimizer, history = optimizer_with("open"), History()
+    history.begin(Round(Trial(1, torch.tensor([[9.0]]), t=1.0)))
     with pytest.raises(ValueError, match="history of the same optimizer. Got one in which trial 1"):
         history.check(optimizer)
 
 
 def test_frame_and_csv(history, tmp_path):
     frame = history.to_frame()
-    columns = ["status", "reward", "reason", "ask_seconds", "evaluation_seconds"]
-    assert list(frame) == ["trial", "t", "action_0", *columns]
+    columns = ["reward", "status", "reason", "evaluated", "informative", "model_size"]
+    seconds = ["ask_seconds", "seconds", "evaluation_seconds"]
+    assert list(frame) == ["trial", "t", "action_0", *columns, *seconds]
     assert frame["status"].tolist() == ["told", "failed", "expired", "skipped", "open"]
     assert frame["action_0"].tolist() == [0.5, 1.0, 1.5, 2.0, 2.5]
     history.to_csv(tmp_path / "x.csv")
@@ -129,4 +130,6 @@ def test_frame_and_csv(history, tmp_path):
 
 
 def test_empty_frame_has_its_columns():
-    assert list(AsyncHistory().to_frame())[:3] == ["trial", "t", "status"]
+    frame = History().to_frame()
+    assert len(frame) == 0
+    assert list(frame)[:4] == ["trial", "t", "reward", "value"]

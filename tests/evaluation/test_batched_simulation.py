@@ -8,9 +8,9 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import RBFKernel
 
 from tvbo.acquisition import LogBeta
+from tvbo.evaluation import Trials, ucb_sweep
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.problems.drifting_gp import covariance_root, drifting_values
-from tvbo.sweep import Trials, ucb_sweep
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -3,23 +3,29 @@ import threading
 
 import pytest
 
-from tvbo.feedback.interrupt import HeldInterrupt
+from tvbo.evaluation.interrupt import uninterrupted
 
 
-def test_it_is_held_until_it_may_take_effect():
-    woken = []
-    with HeldInterrupt(lambda: woken.append(True)) as held:
-        held.take_effect()
-        assert woken == []
-        signal.raise_signal(signal.SIGINT)
-        assert woken == [True]
-        with pytest.raises(KeyboardInterrupt):
-            held.take_effect()
+def interrupt_and_go_on(steps, times):
+    with uninterrupted():
+        for _ in range(times):
+            signal.raise_signal(signal.SIGINT)
+            steps.append("done")
 
 
-def test_it_takes_effect_at_the_end_at_the_latest():
-    with pytest.raises(KeyboardInterrupt), HeldInterrupt(lambda: None):
-        signal.raise_signal(signal.SIGINT)
+def test_it_takes_effect_at_the_end():
+    steps = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_and_go_on(steps, 1)
+    assert steps == ["done"]
+
+
+def test_a_second_one_does_not_wait():
+    steps, before = [], signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_and_go_on(steps, 2)
+    assert steps == ["done"]
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_another_error_is_not_replaced():
@@ -27,7 +33,7 @@ def test_another_error_is_not_replaced():
         signal.raise_signal(signal.SIGINT)
         raise ArithmeticError
 
-    with pytest.raises(ArithmeticError), HeldInterrupt(lambda: None):
+    with pytest.raises(ArithmeticError), uninterrupted():
         interrupted_and_broken()
 
 
@@ -39,12 +45,10 @@ def test_who_handled_it_before_does_so_later_and_again():
 
     signal.signal(signal.SIGINT, handler)
     try:
-        with HeldInterrupt(lambda: None) as held:
+        with uninterrupted():
             signal.raise_signal(signal.SIGINT)
             assert seen == []
-            held.take_effect()
-            held.take_effect()
-            assert seen == [signal.SIGINT]
+        assert seen == [signal.SIGINT]
         assert signal.getsignal(signal.SIGINT) is handler
     finally:
         signal.signal(signal.SIGINT, before)
@@ -53,8 +57,9 @@ def test_who_handled_it_before_does_so_later_and_again():
 def test_an_ignored_one_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with HeldInterrupt(lambda: pytest.fail("woken")):
+        with uninterrupted():
             signal.raise_signal(signal.SIGINT)
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -63,7 +68,7 @@ def test_nothing_changes_outside_the_main_thread():
     before, seen = signal.getsignal(signal.SIGINT), []
 
     def work():
-        with HeldInterrupt(lambda: None):
+        with uninterrupted():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)

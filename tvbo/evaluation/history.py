@@ -1,0 +1,294 @@
+"""Record of a run: what was asked in each round, and what came of it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tvbo.observations import Observations
+from tvbo.optimizers import Optimizer, Trial
+from tvbo.search_space import InputLayout
+
+Status = Literal["open", "told", "failed", "expired", "skipped"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a run.
+
+    Args:
+        trial: What was asked.
+        context: The context of the round, ``c``, told to the optimizer or not; None without.
+        status: How the trial ended; one that is ``"open"`` is so in the optimizer, too.
+        reward: The outcome that was told, noise included; NaN where there is none.
+        variance: Variance of the noise in it, if that was told.
+        reason: Why the trial failed or expired.
+        value: The true value of the action at that time; NaN where it is not known.
+        optimal_value: The best true value at that time; NaN where it is not known.
+        model_size: Number of observations that the choice rested on; 0 for a trial that was open
+            before the run.
+        ask_seconds: Time that asking took; 0 for a trial that was open before the run.
+        seconds: Time that asking took, and closing the trials that ended since the ask before.
+        evaluation_seconds: Time that the evaluation took; 0 for a skipped trial. With an executor,
+            the time from submitting to the result, or to giving it up: waiting for a worker is part
+            of it.
+    """
+
+    trial: Trial
+    context: Tensor | None = None
+    status: Status = "open"
+    reward: float = math.nan
+    variance: float | None = None
+    reason: str = ""
+    value: float = math.nan
+    optimal_value: float = math.nan
+    model_size: int = 0
+    ask_seconds: float = 0.0
+    seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+
+
+@dataclass
+class History:
+    """The rounds of a run, in the order in which they were asked.
+
+    Regret of a round is the best true value at that time minus that of the chosen action
+    (Bogunovic et al., 2016, Section 2): the noise in the reward does not enter. It is known where
+    the objective is a :class:`tvbo.problems.DriftingProblem`.
+
+    Attributes:
+        rounds: The rounds; :meth:`round_of` finds one by its trial.
+        counts: Number of trials by status.
+        busy_seconds: Sum of the time from submitting a trial to its result, or to giving it up.
+        slot_seconds: Time of the run times the number of evaluations that may be under way.
+    """
+
+    rounds: list[Round] = field(default_factory=list, init=False)
+    counts: Counter[str] = field(default_factory=Counter, init=False)
+    busy_seconds: float = field(default=0.0, init=False)
+    slot_seconds: float = field(default=0.0, init=False)
+    _places: dict[int, int] = field(default_factory=dict, init=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def round_of(self, trial: Trial | int) -> Round:
+        """Return the round of a trial, given the trial or its id.
+
+        Raises:
+            KeyError: if the trial is not of this run.
+        """
+        return self.rounds[self._places[trial if isinstance(trial, int) else trial.id]]
+
+    def check(self, optimizer: Optimizer) -> None:
+        """Raise unless the next trials of an optimizer can be recorded here.
+
+        Raises:
+            ValueError: if more trials ended here than in the optimizer, or one that is open there
+                has ended here or is another one, so that the history is another optimizer's.
+        """
+        for trial in optimizer.open_trials:
+            self._check_open(trial)
+        closed = optimizer.closed
+        numbers = {
+            "told": closed.num_told,
+            "failed": closed.num_failed,
+            "expired": closed.num_expired,
+        }
+        for status, number in numbers.items():
+            if self.counts[status] > number:
+                raise ValueError(
+                    f"Expected a history of the same optimizer. Got one with {self.counts[status]} "
+                    f"trials {status}; here {number}."
+                )
+        if max(self._places, default=0) > optimizer.num_trials:
+            raise ValueError(
+                "Expected a history of the same optimizer. Got one with trial "
+                f"{max(self._places)}; here the newest is {optimizer.num_trials}."
+            )
+
+    def begin(self, opened: Round) -> None:
+        """Record a trial as open; the record of one that is evaluated again stays as it is.
+
+        Raises:
+            ValueError: if the trial of this id is another one, so that the history is another
+                optimizer's.
+        """
+        trial = opened.trial
+        self._check_open(trial)
+        if trial.id not in self._places:
+            self._places[trial.id] = len(self.rounds)
+            self.rounds.append(opened)
+            self.counts["open"] += 1
+
+    def end(
+        self,
+        trial: Trial,
+        status: Status,
+        seconds: float = 0.0,
+        *,
+        reward: float = math.nan,
+        variance: float | None = None,
+        reason: str = "",
+    ) -> None:
+        """Record how an open trial ended, or that it was left open, and after what time."""
+        self.counts["open"] -= 1
+        self.counts[status] += 1
+        self.rounds[self._places[trial.id]] = replace(
+            self.round_of(trial),
+            status=status,
+            reward=reward,
+            variance=variance,
+            reason=reason,
+            evaluation_seconds=seconds,
+        )
+        self.busy_seconds += seconds
+
+    def _check_open(self, trial: Trial) -> None:
+        if trial.id not in self._places:
+            return
+        known = self.round_of(trial)
+        if known.status != "open" or not known.trial.asks_the_same(trial):
+            raise ValueError(
+                f"Expected a history of the same optimizer. Got one in which trial {trial.id} is "
+                f"{known.trial}, {known.status}; here it is {trial}."
+            )
+
+    @property
+    def num_ended(self) -> int:
+        """Number of trials that are not open."""
+        return len(self.rounds) - self.counts["open"]
+
+    @property
+    def slots_filled(self) -> float:
+        """Share of the time of all slots in which a trial was submitted and not back.
+
+        A trial that waits for a worker counts as well, so this says nothing of the workers where
+        ``max_pending`` is above their number. NaN before a run.
+        """
+        return self.busy_seconds / self.slot_seconds if self.slot_seconds else math.nan
+
+    @property
+    def X(self) -> Tensor:
+        """Chosen actions, ``n x d``."""
+        return torch.cat([r.trial.X for r in self.rounds])
+
+    @property
+    def t(self) -> Tensor:
+        """Times, ``n``."""
+        return _column(r.trial.t for r in self.rounds)
+
+    @property
+    def contexts(self) -> Tensor | None:
+        """Contexts, ``n x c``; None where there are none."""
+        contexts = [r.context for r in self.rounds if r.context is not None]
+        return torch.stack(contexts) if contexts else None
+
+    @property
+    def reward(self) -> Tensor:
+        """Outcomes that were told, ``n``; NaN where there is none."""
+        return _column(r.reward for r in self.rounds)
+
+    def observations(self) -> Observations:
+        """Return the outcomes that were told, with rows ``[action | context | time]``.
+
+        They are what :func:`tvbo.models.fit_drift` takes: ``fit_drift(log.X, log.Y)``.
+        """
+        first = self.rounds[0]
+        num_contexts = 0 if first.context is None else len(first.context)
+        layout = InputLayout(first.trial.X.shape[-1], num_contexts)
+        told = [r for r in self.rounds if not math.isnan(r.reward)]
+        if not told:
+            return Observations.empty(layout.num_columns)
+        variances = [r.variance for r in told if r.variance is not None]
+        return Observations(
+            X=torch.cat([layout.rows(r.trial.X, r.trial.t, r.context) for r in told]),
+            Y=_column(r.reward for r in told).unsqueeze(-1),
+            # The optimizer takes it with every outcome or with none.
+            Yvar=_column(variances).unsqueeze(-1) if variances else None,
+        )
+
+    @property
+    def regret(self) -> Tensor:
+        """Regret of each round, ``n``, in units of the reward.
+
+        Raises:
+            ValueError: if the objective was a function, whose optimum is not known.
+        """
+        if not self._is_scored:
+            raise ValueError(
+                "Expected a run on a DriftingProblem, which knows its optimum, for a regret. Got "
+                "one on a function."
+            )
+        return _column(r.optimal_value - r.value for r in self.rounds)
+
+    @property
+    def average_regret(self) -> Tensor:
+        """``R_t / t`` after each round, ``n``; known where :attr:`regret` is."""
+        return self.regret.cumsum(0) / torch.arange(1, len(self) + 1)
+
+    @property
+    def _is_scored(self) -> bool:
+        return not any(math.isnan(r.optimal_value) for r in self.rounds)
+
+    @property
+    def ask_seconds(self) -> Tensor:
+        """Seconds that each ask took, ``n``."""
+        return _column(r.ask_seconds for r in self.rounds)
+
+    @property
+    def seconds(self) -> Tensor:
+        """Seconds spent in each round on the ask, and on closing trials since the one before."""
+        return _column(r.seconds for r in self.rounds)
+
+    @property
+    def evaluation_seconds(self) -> Tensor:
+        """Seconds that each evaluation took, ``n``."""
+        return _column(r.evaluation_seconds for r in self.rounds)
+
+    @property
+    def evaluated(self) -> Tensor:
+        """Whether the action of each round was evaluated, not skipped, ``n``."""
+        return torch.tensor([not r.trial.skipped for r in self.rounds])
+
+    @property
+    def model_size(self) -> Tensor:
+        """Number of observations behind each choice, ``n``."""
+        return torch.tensor([r.model_size for r in self.rounds])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a table with a row per round, value and regret included where they are known."""
+        rows = [replace(r.trial, context=r.context).to_row() for r in self.rounds]
+        frame = pd.DataFrame(rows, columns=None if rows else ["trial", "t"])
+        frame["reward"] = [r.reward for r in self.rounds]
+        columns: dict[str, list[Any]] = {}
+        if any(r.variance is not None for r in self.rounds):
+            columns["variance"] = [r.variance for r in self.rounds]
+        if self._is_scored:
+            columns["value"] = [r.value for r in self.rounds]
+            columns["optimal_value"] = [r.optimal_value for r in self.rounds]
+            columns["regret"] = self.regret.tolist()
+            columns["average_regret"] = self.average_regret.tolist()
+        columns["status"] = [r.status for r in self.rounds]
+        columns["reason"] = [r.reason for r in self.rounds]
+        columns["evaluated"] = [not r.trial.skipped for r in self.rounds]
+        columns["informative"] = [r.trial.informative for r in self.rounds]
+        for name in ("model_size", "ask_seconds", "seconds", "evaluation_seconds"):
+            columns[name] = [getattr(r, name) for r in self.rounds]
+        return frame.assign(**columns)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write :meth:`to_frame` as CSV."""
+        self.to_frame().to_csv(path, index=False)
+
+
+def _column(values: Iterable[float]) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.float64)

@@ -1,0 +1,180 @@
+"""The loop of every run: close the trials that ended, ask, submit, record."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import BrokenExecutor
+from dataclasses import replace
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from torch import Tensor
+
+from tvbo.evaluation.executors import Evaluation, TrialExecutor
+from tvbo.evaluation.history import History, Round
+from tvbo.evaluation.interrupt import uninterrupted
+from tvbo.evaluation.objective import EvaluationError, ProblemFunction, TrialFunction, collect
+from tvbo.optimizers import Optimizer, Trial
+from tvbo.progress import TrialProgress
+from tvbo.terminal import visible
+
+Present = Callable[[], tuple[float | None, Tensor | None]]
+"""Returns the time and the context of the ask that comes next."""
+
+
+class Loop:
+    """Ask, submit, and tell whatever has arrived, one step at a time.
+
+    Ctrl-C takes effect between two steps, or while an evaluation is waited for. Whatever is pending
+    when something goes wrong stays open in the optimizer.
+
+    Args:
+        optimizer: What is asked and told, in the calling thread only.
+        function: The objective; a :class:`ProblemFunction` is scored.
+        executor: Has it evaluated.
+        history: Where the rounds are recorded.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        function: TrialFunction,
+        executor: TrialExecutor,
+        history: History,
+    ):
+        self._optimizer = optimizer
+        self._score = function.score if isinstance(function, ProblemFunction) else None
+        self._executor = executor
+        self._history = history
+        self._left = 0
+        self._resumed: deque[Trial] = deque()
+        self._closing_seconds = 0.0
+
+    def run(
+        self,
+        num_trials: int,
+        present: Present,
+        bar: TrialProgress,
+        resumed: Iterable[Trial] = (),
+    ) -> None:
+        """Have a number of trials evaluated.
+
+        Args:
+            num_trials: Their number, those resumed included.
+            present: Called once before each ask.
+            bar: Shows how many have ended.
+            resumed: Open trials to begin with.
+
+        Raises:
+            BrokenExecutor: if the executor lost its workers.
+        """
+        history, ended_before = self._history, self._history.num_ended
+        self._left, self._resumed = num_trials, deque(resumed)
+        started = time.perf_counter()
+        try:
+            while self._left > 0 or self._executor.awaits:
+                if self._left == 0 or not self._executor.has_room:
+                    self._executor.wait()
+                with uninterrupted():
+                    self._step(present)
+                bar.show(history.num_ended - ended_before, history.counts)
+        except BrokenExecutor as error:
+            self._stop(error)
+            open_ids = [trial.id for trial in self._optimizer.open_trials]
+            raise BrokenExecutor(
+                f"The executor broke: {visible(str(error))} Trials {open_ids} are open; run_async "
+                "with the same optimizer and another executor begins with them."
+            ) from error
+        except BaseException as error:
+            self._stop(error)
+            raise
+        else:
+            self._stop()
+        finally:
+            history.slot_seconds += self._executor.max_pending * (time.perf_counter() - started)
+            bar.show(history.num_ended - ended_before, history.counts)
+
+    def _step(self, present: Present) -> None:
+        """Close the trials that ended; submit another one if there is room."""
+        asks = self._left > 0 and self._executor.has_room
+        resumed = self._resumed.popleft() if asks and self._resumed else None
+        t, context = present() if asks and resumed is None else (None, None)
+        started = time.perf_counter()
+        for evaluation in self._executor.completed(t):
+            self._close(evaluation)
+        self._closing_seconds += time.perf_counter() - started
+        if resumed is not None:
+            self._submit(Round(resumed, resumed.context))
+        elif asks:
+            self._submit(self._ask(t, context))
+
+    def _ask(self, t: float | None, context: Tensor | None) -> Round:
+        """Ask for a trial; an optimizer without contexts is not told that of the round."""
+        started = time.perf_counter()
+        trial = self._optimizer.ask(t, None if self._optimizer.contexts is None else context)
+        seconds = time.perf_counter() - started
+        closing_seconds, self._closing_seconds = self._closing_seconds, 0.0
+        if trial.context is not None:
+            # As the optimizer understood it: what single precision rounded is undone.
+            context = trial.context
+        elif context is not None:
+            context = torch.as_tensor(context, dtype=torch.float64)
+        return Round(
+            trial,
+            context,
+            model_size=self._optimizer.model_size,
+            ask_seconds=seconds,
+            seconds=closing_seconds + seconds,
+        )
+
+    def _submit(self, asked: Round) -> None:
+        """Record a round, and submit its trial unless it is skipped."""
+        trial = replace(asked.trial, context=asked.context)
+        if self._score is not None:
+            value, optimal_value = self._score(trial)
+            asked = replace(asked, value=value, optimal_value=optimal_value)
+        self._left -= 1
+        self._history.begin(asked)
+        if trial.skipped:
+            self._history.end(trial, "skipped")
+        else:
+            self._executor.submit(trial)
+
+    def _close(self, evaluation: Evaluation) -> None:
+        """Tell the outcome of a trial, or that it failed or expired, and record it."""
+        trial, seconds = self._history.round_of(evaluation.trial).trial, evaluation.seconds
+        if evaluation.expired:
+            self._optimizer.expire(trial, evaluation.expired)
+            self._history.end(trial, "expired", seconds, reason=evaluation.expired)
+            return
+        try:
+            Y, Yvar = collect(evaluation.future)
+            self._optimizer.tell(trial, Y, Yvar)
+        except (EvaluationError, InputDataError) as error:
+            if not self._executor.isolates_errors:
+                raise
+            # What is refused would be refused again if the trial were evaluated again.
+            self._optimizer.fail(trial, str(error))
+            self._history.end(trial, "failed", seconds, reason=str(error))
+        else:
+            self._history.end(trial, "told", seconds, reward=Y, variance=Yvar)
+
+    def _stop(self, error: BaseException | None = None) -> None:
+        """Cancel what has not begun, tell what has arrived, and leave the rest open."""
+        for evaluation in self._executor.withdraw():
+            trial, future = evaluation.trial, evaluation.future
+            if not future.done() or future.cancelled():
+                self._history.end(trial, "open", evaluation.seconds)
+                continue
+            try:
+                with uninterrupted():
+                    self._close(evaluation)
+            except (BrokenExecutor, KeyboardInterrupt):
+                # Not evaluated to the end.
+                self._history.end(trial, "open", evaluation.seconds)
+            except Exception as another:
+                if error is None:
+                    raise
+                error.add_note(f"Then, of trial {trial.id}: {visible(str(another))}")

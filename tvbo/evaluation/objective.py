@@ -1,0 +1,121 @@
+"""Objectives: a drifting problem, whose optimum is known, or any function of a trial."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, CancelledError, Future
+from typing import Any
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from torch import Tensor
+
+from tvbo.optimizers import Trial
+from tvbo.problems.base import DriftingProblem
+
+Outcome = float | Tensor | tuple[float | Tensor, float | Tensor]
+TrialFunction = Callable[[Trial], Outcome]
+"""Returns the outcome of a trial, or the outcome and the variance of its noise."""
+
+Objective = DriftingProblem | TrialFunction
+
+
+class EvaluationError(Exception):
+    """An evaluation that raised; the message says what."""
+
+
+class ProblemFunction:
+    """Observe a drifting problem at the action, time and context of a trial.
+
+    Args:
+        problem: The problem.
+    """
+
+    def __init__(self, problem: DriftingProblem):
+        self.problem = problem
+
+    def __call__(self, trial: Trial) -> Tensor:
+        """Return the noisy value."""
+        return self.problem(self._row(trial))
+
+    def score(self, trial: Trial) -> tuple[float, float]:
+        """Return the true value of the action, and the best one at that time in that context."""
+        value = self.problem.evaluate_true(self._row(trial)).item()
+        return value, self.problem.optimal_value(trial.t, trial.context)
+
+    def _row(self, trial: Trial) -> Tensor:
+        return self.problem.layout.rows(trial.X, trial.t, trial.context)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.problem.noise_variance > 0:
+            raise TypeError(
+                "Expected a problem without noise, or threads: in other processes each copy of its "
+                f"generator draws the same noise. Got noise_variance={self.problem.noise_variance}."
+            )
+        return self.__dict__
+
+
+def as_function(objective: Objective) -> TrialFunction:
+    """Return an objective as a function of a trial.
+
+    Raises:
+        TypeError: if it is neither a problem nor callable.
+    """
+    if isinstance(objective, DriftingProblem):
+        return ProblemFunction(objective)
+    if not callable(objective):
+        raise TypeError(f"Expected a DriftingProblem or a function of a trial. Got {objective!r}.")
+    return objective
+
+
+def evaluate(function: TrialFunction, trial: Trial | bytes) -> tuple[float, float | None]:
+    """Return the outcome of a trial and the variance of its noise, as plain numbers.
+
+    Args:
+        function: The objective.
+        trial: The trial, pickled where it was sent to a worker.
+
+    Raises:
+        ValueError: if the outcome or the variance is not one number.
+    """
+    outcome = function(pickle.loads(trial) if isinstance(trial, bytes) else trial)
+    Y, Yvar = outcome if isinstance(outcome, tuple) else (outcome, None)
+    return _number(Y), None if Yvar is None else _number(Yvar)
+
+
+def collect(future: Future[tuple[float, float | None]]) -> tuple[float, float | None]:
+    """Return what :func:`evaluate` returned, once its future is done.
+
+    Raises:
+        EvaluationError: if it raised.
+        InputDataError: if it returned numbers that cannot be told.
+        BrokenExecutor: if the trial was not evaluated, through no fault of its own.
+        KeyboardInterrupt: if the worker was interrupted.
+    """
+    if future.cancelled():
+        raise BrokenExecutor("an evaluation was cancelled there.")
+    error = future.exception()
+    if isinstance(error, (BrokenExecutor, KeyboardInterrupt)):
+        raise error
+    if isinstance(error, CancelledError):
+        raise BrokenExecutor("an evaluation was cancelled there.") from error
+    if error is not None:
+        raise EvaluationError(f"{type(error).__name__}: {error}") from error
+    Y, Yvar = future.result()
+    if not math.isfinite(Y):
+        raise InputDataError(f"Expected a finite outcome. Got {Y}.")
+    if Yvar is not None and not 0 <= Yvar < math.inf:
+        raise InputDataError(f"Expected a variance of the noise, 0 or above. Got {Yvar}.")
+    return Y, Yvar
+
+
+def _number(value: float | Tensor) -> float:
+    value = torch.as_tensor(value, dtype=torch.float64)
+    if value.numel() != 1:
+        raise ValueError(
+            "Expected one number, or a tuple of an outcome and the variance of its noise. "
+            f"Got shape {tuple(value.shape)}."
+        )
+    return value.item()
