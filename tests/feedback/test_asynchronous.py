@@ -65,7 +65,7 @@ def statuses(history):
 
 
 def accounted_for(optimizer):
-    closed = optimizer.closed
+    closed = optimizer.trial_log
     return closed.num_told + closed.num_failed + closed.num_expired + len(optimizer.open_trials)
 
 
@@ -205,8 +205,8 @@ def test_what_is_no_outcome_fails_with_its_reason(function, reason):
     optimizer = Watched()
     with Threads(2) as executor:
         history = go(function, optimizer, executor, 3)
-    assert history.counts["failed"] == optimizer.closed.num_failed == 3
-    for lost, r in zip(optimizer.closed.lost, history.rounds.values(), strict=True):
+    assert history.counts["failed"] == optimizer.trial_log.num_failed == 3
+    for lost, r in zip(optimizer.trial_log.lost, history.rounds.values(), strict=True):
         assert re.match(reason, r.reason)
         assert lost.reason == history.rounds[lost.trial.id].reason
         assert math.isnan(r.reward)
@@ -219,7 +219,7 @@ def test_an_outcome_that_the_optimizer_refuses_fails():
             lambda trial: 50.0 if trial.id == 2 else 0.5, optimizer, executor, 4, max_pending=1
         )
     assert statuses(history) == {1: "told", 2: "failed", 3: "told", 4: "told"}
-    [lost] = optimizer.closed.lost
+    [lost] = optimizer.trial_log.lost
     assert lost.reason == history.rounds[2].reason
     assert lost.reason == "Expected Y within reward_bounds (0.0, 1.0). Got 50.0."
 
@@ -240,7 +240,7 @@ def test_a_trial_expires_and_its_late_outcome_is_dropped():
             ended.set()
             return 1.0
         time.sleep(0.05)
-        if optimizer.closed.num_expired:
+        if optimizer.trial_log.num_expired:
             # Trial 2 ends while the run is still going on.
             released.set()
             ended.wait(30)
@@ -253,7 +253,7 @@ def test_a_trial_expires_and_its_late_outcome_is_dropped():
     assert history.rounds[2].reason == "no outcome within 0.5 s"
     assert history.rounds[2].evaluation_seconds >= 0.5
     assert math.isnan(history.rounds[2].reward)
-    assert history.counts["expired"] == optimizer.closed.num_expired >= 1
+    assert history.counts["expired"] == optimizer.trial_log.num_expired >= 1
     assert history.counts["told"] + history.counts["expired"] == 20
     assert 2 not in [call[1] for call in optimizer.calls if call[0] == "tell"]
 
@@ -267,7 +267,7 @@ class Releasing(Watched):
 
     def expire(self, trial, reason="past its deadline"):
         super().expire(trial, reason)
-        if self.closed.num_expired >= self.after:
+        if self.trial_log.num_expired >= self.after:
             self.released.set()
 
     def hang(self, *trial_ids):
@@ -310,7 +310,7 @@ def test_a_slot_is_free_again_when_what_hung_ends():
         history = go(optimizer.hang(1, 2), optimizer, executor, 10, max_pending=2, timeout=0.4)
     ends = {i: "expired" if i < 3 else "told" for i in range(1, 11)}
     assert statuses(history) == ends
-    assert optimizer.closed.num_told == 8
+    assert optimizer.trial_log.num_told == 8
 
 
 def test_if_all_hang_the_rest_is_not_lost():
@@ -377,7 +377,7 @@ def test_ctrl_c_leaves_a_state_to_go_on_from():
         for trial in optimizer.open_trials:
             assert history.rounds[trial.id].status == "open"
         assert signal.getsignal(signal.SIGINT) is handler
-        left = 60 - optimizer.closed.num_told
+        left = 60 - optimizer.trial_log.num_told
         go(square, optimizer, executor, left, history=history)
     told = [call[1] for call in optimizer.calls if call[0] == "tell"]
     assert sorted(told) == list(range(1, 61))
@@ -403,7 +403,7 @@ def test_a_journaled_run_goes_on_where_ctrl_c_left_it(tmp_path):
         go(square, again, executor, 20 - history.num_ended, history=history)
         again.close()
     assert history.counts == {"told": 19, "failed": 1, "open": 0}
-    assert (again.closed.num_told, again.closed.num_failed) == (19, 1)
+    assert (again.trial_log.num_told, again.trial_log.num_failed) == (19, 1)
 
 
 class Interrupted(Watched):
@@ -467,7 +467,7 @@ def test_an_ask_that_raises_loses_no_outcome():
     with Listed(4) as executor, pytest.raises(InputDataError, match="Expected t >= 3.0"):
         go(square, optimizer, executor, 10, times=times, history=history)
     assert history.counts == {"told": 3, "open": 0}
-    assert optimizer.closed.num_told == 3
+    assert optimizer.trial_log.num_told == 3
 
 
 def test_outside_the_main_thread():
@@ -543,11 +543,11 @@ def test_a_broken_executor_leaves_trials_open_for_the_next(tmp_path):
     ):
         go(function, optimizer, executor, 20, history=history)
     assert accounted_for(optimizer) == len(history)
-    assert optimizer.closed.num_failed == 0
+    assert optimizer.trial_log.num_failed == 0
     with processes(2) as executor:
-        go(function, optimizer, executor, 20 - optimizer.closed.num_told, history=history)
+        go(function, optimizer, executor, 20 - optimizer.trial_log.num_told, history=history)
     assert history.counts == {"told": 20, "open": 0}
-    assert optimizer.closed.num_told == 20
+    assert optimizer.trial_log.num_told == 20
 
 
 def test_an_evaluation_cancelled_by_others_is_no_failure():
@@ -566,7 +566,7 @@ def test_an_evaluation_cancelled_by_others_is_no_failure():
     with Cancelling(1) as executor, pytest.raises(BrokenExecutor, match="was cancelled there"):
         go(square, optimizer, executor, 5, max_pending=1)
     assert [trial.id for trial in optimizer.open_trials] == [3]
-    assert optimizer.closed.num_told == 2
+    assert optimizer.trial_log.num_told == 2
 
 
 # Bad input.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from tvbo.retention.base import Prediction, Refusal, Retention
+from tvbo.retention.base import Admission
+from tvbo.retention.prediction import Prediction, Rejection
 from tvbo.theory.arguments import check_count
 from tvbo.theory.compression import compression_budget
 
@@ -13,7 +14,7 @@ Mode = Literal["skip", "discard"]
 
 
 @dataclass(frozen=True)
-class EntropyThreshold(Retention):
+class EntropyThreshold(Admission):
     r"""Refuse an outcome whose conditional entropy says that it would inform too little.
 
     An outcome :math:`y` at :math:`x` enters the model only if it is expected to bring more than
@@ -61,8 +62,6 @@ class EntropyThreshold(Retention):
     mode: Mode = "skip"
     floor: int = 0
 
-    needs_prediction = True
-
     def __post_init__(self):
         if not 0 <= self.budget < float("inf"):
             raise ValueError(f"Expected budget >= 0, finite, in nats. Got {self.budget}.")
@@ -102,14 +101,14 @@ class EntropyThreshold(Retention):
             alpha = 1 / (2 * dim)
         return cls(compression_budget(horizon=horizon, alpha=alpha, dim=dim), mode, floor)
 
-    def judge(self, prediction: Prediction, num_held: int) -> Refusal | None:
-        """Refuses what is expected to bring no more than the budget."""
+    def admit(self, prediction: Prediction, num_held: int) -> Rejection | None:
+        """Reject an outcome whose expected information gain is at most the budget."""
         if self.budget == 0 or num_held < self.floor:
             return None
         gain = prediction.information_gain
         if gain > self.budget:
             return None
-        return Refusal(
+        return Rejection(
             f"predicted gain of {gain:.3g} nats is within the budget of {self.budget:.3g}",
             skip=self.mode == "skip",
         )

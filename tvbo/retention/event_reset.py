@@ -9,7 +9,8 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from tvbo.observations import Observations
-from tvbo.retention.base import Prediction, Refusal, Retention
+from tvbo.retention.base import Admission
+from tvbo.retention.prediction import Prediction, Rejection
 from tvbo.theory.cusum import (
     average_run_length,
     cusum_step,
@@ -21,7 +22,7 @@ ROUNDING = 1e-9
 """Relative difference up to which an outcome is the one predicted, where that was certain."""
 
 
-class EventReset(Retention):
+class EventReset(Admission):
     r"""Reset when outcomes leave the model's confidence band for good.
 
     As long as the model is right, the residual :math:`(y - \mu) / \sqrt{\sigma_D^2 + \sigma^2}` of
@@ -84,8 +85,6 @@ class EventReset(Retention):
         14
     """
 
-    needs_prediction = True
-
     def __init__(self, false_alarm_rate: float = 1e-3, *, band: float = 0.95, outside: float = 0.5):
         if not 0 < band < 1:
             raise ValueError(f"Expected band in (0, 1), a probability. Got {band}.")
@@ -129,12 +128,12 @@ class EventReset(Retention):
         """True for what was observed since the last change found."""
         return observations.X[:, -1] >= self.since
 
-    def judge(self, prediction: Prediction, num_held: int) -> Refusal | None:
-        """Never refuses; notes which actions were chosen knowing what has counted so far."""
+    def admit(self, prediction: Prediction, num_held: int) -> Rejection | None:
+        """Admit every outcome; record which actions were chosen knowing the outcomes counted."""
         self._newest = max(self._newest, _order(prediction))
         return None
 
-    def learn(self, prediction: Prediction, Y: float) -> None:
+    def observe_outcome(self, prediction: Prediction, Y: float) -> None:
         """Move the statistic; raise an alarm where it reaches the threshold."""
         if _order(prediction) <= self._ignored_until:
             return

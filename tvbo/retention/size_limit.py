@@ -13,13 +13,11 @@ from torch import Tensor
 from tvbo.models.covariance import noise_variance, prior_covariance
 from tvbo.observations import Observations
 from tvbo.retention.base import Retention
+from tvbo.ties import first_largest
 
 NOISE_FLOOR = 1e-8
 """Noise counts as at least this share of the largest prior variance. Without noise, the covariance
 of outcomes may be singular, and what an outcome tells infinite."""
-
-TIE = 1e-9
-"""Observations whose information differs by less, in nats, are alike: the oldest of them goes."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +73,10 @@ class SizeLimit(Retention):
         held = _Held(model, observations, t)
         for _ in range(excess):
             information = held.information().masked_fill(~kept, math.inf)
-            alike = information[oldest_first] <= information.min() + TIE
-            goes = int(oldest_first[alike][0])
-            held.drop(goes)
-            kept[goes] = False
+            # Ties, by a tolerance in nats: the oldest is dropped.
+            dropped = int(oldest_first[first_largest(-information[oldest_first], scale=1.0)])
+            held.drop(dropped)
+            kept[dropped] = False
         return kept
 
 

@@ -24,9 +24,9 @@ from tvbo.optimizers.bpe.rounds import (
 )
 from tvbo.optimizers.bpe.surviving_region import SurvivingRegion
 from tvbo.optimizers.bpe.surviving_set import SurvivingSet
-from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.recommendation import Recommendation
 from tvbo.optimizers.trial import Trial
+from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.search_space import Box, FiniteSpace
 from tvbo.theory.arguments import check_count, check_positive, check_probability
