@@ -62,7 +62,7 @@ class EntropyThreshold(Admission):
     mode: Mode = "skip"
     floor: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.budget < float("inf"):
             raise ValueError(f"Expected budget >= 0, finite, in nats. Got {self.budget}.")
         if self.mode not in get_args(Mode):

@@ -39,7 +39,7 @@ class Reset(Retention):
     every: float
     start: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_positive("every", self.every)
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
@@ -62,7 +62,7 @@ class SlidingWindow(Retention):
 
     length: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_positive("length", self.length)
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
@@ -103,7 +103,7 @@ class StaleCutoff(Retention):
     forgetting_rate: float
     tol: float = 1e-12
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_forgetting_rate(self.forgetting_rate)
         if not 0 < self.tol < 1:
             raise ValueError(f"Expected tol in (0, 1). Got {self.tol}.")

@@ -48,7 +48,7 @@ class SizeLimit(Retention):
     limit: int
     slack: float = 0.1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         whole = isinstance(self.limit, int) and not isinstance(self.limit, bool)
         if not whole or self.limit < 1:
             raise ValueError(f"Expected limit to be a whole number >= 1. Got {self.limit}.")

@@ -35,7 +35,7 @@ class Exploration:
     max_variance: float
     horizon: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_probability(self.delta)
         check_count(num_rounds=self.num_rounds, num_arrived=self.num_arrived, dim=self.dim)
         check_positive(noise_variance=self.noise_variance, max_variance=self.max_variance)
@@ -79,7 +79,7 @@ class FixedWidth:
 
     beta: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_positive(beta=self.beta)
 
     def width(self, exploration: Exploration) -> Width:
@@ -108,7 +108,7 @@ class FiniteSetWidth:
     rkhs_norm: float
     noise_sd: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_not_negative(rkhs_norm=self.rkhs_norm, noise_sd=self.noise_sd)
 
     def width(self, exploration: Exploration) -> Width:
@@ -152,7 +152,7 @@ class CompactSetWidth:
     noise_sd: float
     cover: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_not_negative(rkhs_norm=self.rkhs_norm, noise_sd=self.noise_sd)
         check_positive(cover=self.cover)
 

@@ -38,7 +38,7 @@ class SubExponentialDelay:
     xi: float
     b: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_not_negative(mean=self.mean, xi=self.xi, b=self.b)
         if self.b == 0 < self.xi:
             raise ValueError(
