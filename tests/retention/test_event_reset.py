@@ -347,7 +347,7 @@ def test_bad_share_outside(bad):
 
 
 def test_a_share_too_near_to_that_of_a_right_model():
-    with pytest.raises(ValueError, match="whole steps tells apart"):
+    with pytest.raises(ValueError, match="whole steps distinguishes"):
         EventReset(band=0.8, outside=0.25)
 
 

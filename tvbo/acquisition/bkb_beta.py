@@ -30,10 +30,10 @@ class BKBBeta:
     deviation is multiplied by :math:`\tilde\beta_t / \sqrt\lambda`, and β of BoTorch is the square
     of that. Where an observation has a noise variance of its own, that replaces λ in the sum.
 
-    The authors' published program uses a smaller width,
-    :math:`\xi \sqrt{\log t \sum_s \tilde\sigma_t^2(x_s) + \log(1/\delta)} + \sqrt\lambda F`. This
-    class has the width of the theorem, which explores far more than is good in practice. A
-    logarithm below zero, as in the first rounds, is replaced by zero.
+    The authors' published program uses a smaller width, :math:`\xi \sqrt{\log t \sum_s
+    \tilde\sigma_t^2(x_s) + \log(1/\delta)} + \sqrt\lambda F`. This class has the width of the
+    theorem, which explores far more than is good in practice. A logarithm below zero, as in the
+    first rounds, is replaced by zero.
 
     The theorem's logarithm stands for that of :math:`1 + \kappa^2 t / \lambda` and depends on the
     unit of the outcomes. By default that unit is the prior standard deviation, so that

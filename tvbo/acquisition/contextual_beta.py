@@ -49,9 +49,9 @@ class CompactBeta:
     .. math:: \beta_t = 2 \log \frac{2 \pi^2 t^2}{3 \delta}
         + 2d \log\Big(t^2 d b r \sqrt{\log \frac{4 d a}{\delta}}\Big)
 
-    The reward function is drawn from the GP, and
-    :math:`\Pr\{\sup |\partial f / \partial s_j| > L\} \le a e^{-(L/b)^2}` along each coordinate of
-    the action, the supremum taken over actions and contexts.
+    The reward function is drawn from the GP, and :math:`\Pr\{\sup |\partial f / \partial s_j| > L\}
+    \le a e^{-(L/b)^2}` along each coordinate of the action, the supremum taken over actions and
+    contexts.
 
     *The dimension.* In the theorem d is the dimension of the pairs, :math:`X \subseteq [0, r]^d`.
     Its proof divides the actions alone into a grid and needs smoothness along them only, so
