@@ -16,9 +16,9 @@ from experiments.data.recorded import VARIABLE
 from experiments.registry import EXPERIMENTS, Experiment
 from experiments.report import print_reproduction
 from experiments.spread import worker_processes
-from tvbo.commands.entry import run_app
-from tvbo.commands.files import check_outputs, check_picture, saving
-from tvbo.commands.report import console
+from tvbo.cli.entry import run_app
+from tvbo.cli.files import check_outputs, check_picture, saving
+from tvbo.cli.report import console
 from tvbo.csv_files import TableError
 from tvbo.feedback.dask_executor import dask_executor
 from tvbo.plotting import save_figure

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.claims import Reproduction
-from tvbo.commands.report import console
+from tvbo.cli.report import console
 
 MEASURES_ABREAST = 4
 """Columns of figures that a terminal of 80 characters shows without cutting them."""

@@ -1,11 +1,30 @@
 """Bayesian optimization for problems that do not hold still, on GPyTorch and BoTorch."""
 
-from importlib.metadata import version
+from __future__ import annotations
 
-from tvbo.history import History
-from tvbo.optimizers import recipes
-from tvbo.runner import run
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tvbo.history import History
+    from tvbo.optimizers import recipes
+    from tvbo.runner import run
 
 __version__ = version("botorch-tvbo")
 
 __all__ = ["History", "recipes", "run"]
+
+# Imported at first use, as in BoTorch, whose models and optimizers take most of the time.
+_MODULES = {"History": "tvbo.history", "recipes": "tvbo.optimizers", "run": "tvbo.runner"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

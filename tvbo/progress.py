@@ -1,37 +1,47 @@
-"""A progress bar for long work."""
+"""Progress bars on stderr."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress, track
-
 from tvbo.terminal import visible
 
 T = TypeVar("T")
 
 PATIENCE = 2.0
-"""Seconds that work may take before :func:`patient_progress_bar` shows anything."""
+"""Seconds after which :func:`patient_progress_bar` shows its bar."""
 
 
 def progress_bar(steps: Sequence[T], label: str, shown: bool) -> Iterable[T]:
-    """The steps, with a progress bar on stderr, where it does not mix with results."""
+    """Return the steps, with a progress bar on stderr, where it does not mix with results.
+
+    Args:
+        steps: The steps.
+        label: Description in front of the bar.
+        shown: Whether to show a bar.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import track
+
     label = escape(visible(label))
     return track(steps, description=label, console=Console(stderr=True), disable=not shown)
 
 
 def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool) -> Iterator[T]:
-    """As :func:`progress_bar`, but nothing is shown of work that is soon done.
+    """Yield the steps, with a progress bar on stderr that appears after :data:`PATIENCE` seconds.
 
     Args:
         steps: The steps.
-        total: Their number.
-        label: What the bar says.
-        shown: Whether to show it at all.
+        total: Number of steps.
+        label: Description in front of the bar.
+        shown: Whether to show a bar.
     """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress
+
     bar = Progress(console=Console(stderr=True), disable=not shown)
     task = bar.add_task(escape(visible(label)), total=total)
     is_slow = False

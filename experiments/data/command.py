@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from experiments.data.intel_lab import FILE, build_intel_lab
-from tvbo.commands.entry import run_app
-from tvbo.commands.files import check_outputs, saving
-from tvbo.commands.report import working
+from tvbo.cli.entry import run_app
+from tvbo.cli.files import check_outputs, saving
+from tvbo.cli.report import working
 
 app = typer.Typer(help="Build recorded data from the original public downloads.")
 

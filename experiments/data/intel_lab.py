@@ -142,7 +142,7 @@ def build_intel_lab(
     on_step("reading")
     try:
         readings = pd.read_csv(raw, sep=r"\s+", names=RAW_COLUMNS, header=None)
-    except (ValueError, *UNREADABLE) as error:
+    except UNREADABLE as error:
         raise TableError(
             f"Expected blank-separated columns {', '.join(RAW_COLUMNS)}. Got {raw}: {error}."
         ) from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import CensoredData, ecdf
 
 from tvbo.theory.delays import SubExponentialDelay
 
@@ -35,6 +34,9 @@ def delay_distribution(
     Raises:
         ValueError: if there is neither, or an entry is negative or not finite.
     """
+    # Imported here since importing scipy.stats takes longer than the rest of tvbo.
+    from scipy.stats import CensoredData, ecdf
+
     exact, censored = np.asarray(arrived, dtype=float), np.asarray(awaited, dtype=float)
     seen = np.concatenate([exact, censored])
     if len(seen) == 0:

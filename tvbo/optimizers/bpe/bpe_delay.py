@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from copy import copy, deepcopy
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import Kernel
@@ -32,6 +32,9 @@ from tvbo.search_space import Box, FiniteSpace
 from tvbo.theory.arguments import check_count, check_positive, check_probability
 from tvbo.theory.confidence import Exploration, PriorDrawWidth, WidthRule
 from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class BPEDelay(Optimizer):
