@@ -29,7 +29,7 @@ def intel_lab(
         Path, typer.Option(help="Data folder to build in; set TVBO_DATA to it afterwards.")
     ] = Path("data"),
 ) -> None:
-    """Temperatures of the Intel Berkeley Research Lab: 46 motes, 4-8 March 2004, 5-minute steps."""
+    """Build temperatures of the Intel Berkeley Lab: 46 motes, 4-8 March 2004, 5-minute steps."""
     path = out / FILE
     check_outputs({"--out": path}, [source], makes_folders=True)
     with working("building") as on_step:
