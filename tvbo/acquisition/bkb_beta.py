@@ -35,8 +35,8 @@ class BKBBeta:
     theorem, which explores far more than is good in practice. A logarithm below zero, as in the
     first rounds, is replaced by zero.
 
-    The theorem's logarithm stands for that of :math:`1 + \kappa^2 t / \lambda` and depends on the
-    unit of the outcomes. By default that unit is the prior standard deviation, so that
+    The logarithm of the theorem approximates that of :math:`1 + \kappa^2 t / \lambda` and depends
+    on the unit of the outcomes. By default that unit is the prior standard deviation, so that
     :math:`\kappa^2 = 1`, as in the authors' program. Where λ is far below the prior variance,
     ``kernel_bound`` of :math:`\kappa^2 / \lambda` is the safer choice.
 

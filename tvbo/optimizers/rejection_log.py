@@ -60,14 +60,15 @@ class RejectionLog:
         """Return the newest rejections: trial, time, action, context, gain in nats, reason."""
         import pandas as pd
 
-        rows = []
-        for rejected in self.recent:
-            trial = rejected.trial
-            row = trial.to_row()
-            row["information_gain"] = trial.information_gain
-            row["skipped"] = trial.skipped
-            row["reason"] = rejected.reason
-            rows.append(row)
+        rows = [
+            {
+                **rejected.trial.to_row(),
+                "information_gain": rejected.trial.information_gain,
+                "skipped": rejected.trial.skipped,
+                "reason": rejected.reason,
+            }
+            for rejected in self.recent
+        ]
         columns = None if rows else ["trial", "t", "information_gain", "skipped", "reason"]
         return pd.DataFrame(rows, columns=columns)
 
