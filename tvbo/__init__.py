@@ -16,13 +16,15 @@ __version__ = version("botorch-tvbo")
 __all__ = ["History", "recipes", "run"]
 
 # Imported at first use, as in BoTorch, whose models and optimizers take most of the time.
-_MODULES = {"History": "tvbo.history", "recipes": "tvbo.optimizers", "run": "tvbo.runner"}
+_MODULES = {"History": "tvbo.history", "recipes": "tvbo.optimizers.recipes", "run": "tvbo.runner"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    module = import_module(_MODULES[name])
+    # Of these names, "recipes" is a module itself.
+    value = globals()[name] = module if name == "recipes" else getattr(module, name)
     return value
 
 
