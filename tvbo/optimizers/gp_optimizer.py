@@ -33,7 +33,8 @@ class GPOptimizer(Optimizer):
 
     One round is: drop what retention no longer keeps, build the model, maximize the acquisition at
     the present time. Outcomes told late enter with the time at which they were sampled. Where the
-    retention policy judges whether an outcome is worth having, the trial says so.
+    retention policy is an :class:`tvbo.retention.Admission`, the trial says whether its outcome is
+    admitted.
 
     Args:
         search_space: The set of actions.
