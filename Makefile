@@ -37,6 +37,7 @@ coverage: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/check_snippets.py

@@ -1,4 +1,4 @@
-"""How busy run_async keeps 16 workers, with evaluations of 50 ms, and of 200 ms.
+"""Utilization of 16 workers by run_async, with evaluations of 50 ms and of 200 ms.
 
 python benchmarks/async_throughput.py --json docs/results/async_throughput.json
 """
@@ -25,9 +25,9 @@ TRIALS = 960
 
 @dataclass(frozen=True)
 class Setting:
-    """Who is asked, what an evaluation takes, and how many trials may be open.
+    """Optimizer, seconds of an evaluation, and number of open trials.
 
-    With more of them than workers, some are asked ahead.
+    With more open trials than workers, some are asked in advance.
     """
 
     name: str
@@ -37,17 +37,17 @@ class Setting:
 
     @property
     def affordable(self) -> float:
-        """Seconds for an ask and a tell; above, asking is slower than evaluating."""
+        """Seconds of an ask and a tell above which asking is slower than evaluating."""
         return self.seconds / WORKERS
 
 
 def random_search() -> Optimizer:
-    """Asks in no time."""
+    """Return random search, which asks in negligible time."""
     return recipes.random_search(choices=unit_grid(20))
 
 
 def tv_gp_ucb(points: int) -> Optimizer:
-    """On ``points**2`` choices: what asking costs grows with them. Open trials count."""
+    """Return TV-GP-UCB on ``points**2`` choices, on which the cost of an ask depends."""
     kernel = RBFKernel().double()
     kernel.lengthscale = 0.2
     return recipes.tv_gp_ucb(
@@ -70,13 +70,13 @@ SETTINGS = (
 
 
 def evaluate(trial: Trial, seconds: float) -> float:
-    """Waits, as for an instrument or another process."""
+    """Wait, as for an instrument or another process."""
     time.sleep(seconds)
     return torch.sin(6 * trial.X).sum().item()
 
 
 def seconds_alone(executor: Executor, wait: Callable[[Trial], float]) -> float:
-    """What all evaluations take with nobody asking: all of them are submitted at once."""
+    """Return the seconds of all evaluations submitted at once, without an optimizer."""
     X = torch.zeros(1, 2, dtype=torch.float64)
     trials = [Trial(i, X, 0.0) for i in range(1, TRIALS + 1)]
     started = time.perf_counter()
@@ -85,7 +85,7 @@ def seconds_alone(executor: Executor, wait: Callable[[Trial], float]) -> float:
 
 
 def note_seconds_of_tell(optimizer: Optimizer) -> list[float]:
-    """Where the seconds of each tell from now on are noted."""
+    """Return a list that records the seconds of each tell from now on."""
     tell, seconds = optimizer.tell, []
 
     def timed(trial: Trial, Y: float, Yvar: float | None = None) -> None:
@@ -98,7 +98,7 @@ def note_seconds_of_tell(optimizer: Optimizer) -> list[float]:
 
 
 def measure(setting: Setting) -> dict:
-    """One run, after a short one to warm up, and the same evaluations with nobody asking."""
+    """Time a run, after a short one to warm up, and its evaluations without an optimizer."""
     optimizer = setting.make()
     wait = partial(evaluate, seconds=setting.seconds)
     with ThreadPoolExecutor(WORKERS) as executor:
@@ -136,7 +136,7 @@ def measure(setting: Setting) -> dict:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     chosen = parser(__doc__).parse_args()
     torch.set_num_threads(1)
     results = [measure(setting) for setting in SETTINGS]

@@ -1,11 +1,11 @@
-"""Does BPE-Delay keep the true maximizer: functions of known norm, the widths of Theorem 6.1.
+"""How often BPE-Delay keeps the true maximizer with the widths of Theorem 6.1.
 
 Functions of the kernel's RKHS, drawn as in the paper's experiments (the interpolation of a draw at
 random points of [-5, 5]²), on a grid; Gaussian noise of standard deviation 0.02, λ² its variance;
-Poisson delays. The width is given the function's own norm and σ. A run keeps the maximizer if it is
-among the actions left when the last round is ended, after the outcomes that arrived by then.
+Poisson delays. The width uses the true norm and σ. A run keeps the maximizer if it is among the
+surviving actions at the end of the last round, after the outcomes that arrived by then.
 
-Beside it, what no theorem covers: the authors' fixed multiplier 6, and the default of the recipe.
+Two other widths, which no theorem covers: the authors' multiplier 6, and the recipe's default.
 
     python benchmarks/bpe_guarantee.py --runs 200 --json docs/results/bpe_guarantee.json
 """
@@ -36,14 +36,14 @@ WIDTHS = ("Theorem 6.1", "multiplier 6", "default")
 
 
 def kernel() -> RBFKernel:
-    """The kernel of the function, and of the loop."""
+    """Return the kernel of the function and of the optimizer."""
     rbf = RBFKernel().double()
     rbf.lengthscale = 1.0
     return rbf
 
 
 def rule(name: str, problem: RKHSFunction) -> WidthRule:
-    """The width of that name for this function."""
+    """Return the width rule of a name for a function."""
     rules = {
         "Theorem 6.1": FiniteSetWidth(problem.norm, NOISE_SD),
         "multiplier 6": FixedWidth(6.0),
@@ -53,7 +53,7 @@ def rule(name: str, problem: RKHSFunction) -> WidthRule:
 
 
 def one_run(name: str, seed: int, side: int, horizon: int, rate: float) -> dict:
-    """Whether the maximizer is left, and how many others are."""
+    """Return whether the maximizer survives, and how many other actions do."""
     problem = RKHSFunction.draw(
         10 * unit_grid(side, dim=2) - 5,
         kernel(),
@@ -85,7 +85,7 @@ def one_run(name: str, seed: int, side: int, horizon: int, rate: float) -> dict:
 
 
 def rows_of(name: str, found: list[dict], actions: int) -> tuple[list[tuple[str, ...]], dict]:
-    """Rows of the table and figures, over the runs of a width."""
+    """Return rows of the table and figures over the runs of a width."""
     kept = sum(one["kept"] for one in found)
     interval = binomtest(kept, len(found)).proportion_ci()
     left = torch.tensor([float(one["left"]) for one in found])
@@ -101,7 +101,7 @@ def rows_of(name: str, found: list[dict], actions: int) -> tuple[list[tuple[str,
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     options = parser(__doc__)
     options.add_argument("--runs", type=int, default=200, help="functions")
     options.add_argument("--side", type=int, default=25, help="of the grid of actions")

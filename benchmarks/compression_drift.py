@@ -1,21 +1,21 @@
-"""Entropy filter against keep-all where the world drifts: regret, model size, evaluations.
+"""Entropy threshold against keeping all observations under drift: regret, model size.
 
 Functions drawn from the Markov model on a 15 x 15 grid of the unit square, SE kernel of
 length-scale 0.2 and variance 1, ε = 0.01 per round, σ² = 0.01, 2,000 rounds; TV-GP-UCB is given
-the kernel, ε and σ². The seed draws function and noise, the same for all policies; where a round is
-skipped, the noise of the rounds after it is another draw.
+the kernel, ε and σ². The seed determines function and noise, the same for all policies, except that
+the noise differs after a skipped round.
 
-Why the budget is near one nat: an action is known to variance p once its outcome is in, and to
-1 - (1 - ε)^Δ (1 - p) Δ rounds later. Where every round's outcome is taken in, variance settles
-before the next one at about 0.016, a gain of 0.48 nats: a smaller budget refuses no repeat, however
-often the action is tried. The budgets of the paper, 1e-4 and the like, are for a world that stands
-still. A budget of 0.75 is a variance of 0.035, reached after some 3 rounds; the column "refused
-for" gives that number for each budget.
+Why the budget is near one nat: an action is known to variance p once its outcome is in, and to 1 -
+(1 - ε)^Δ (1 - p) Δ rounds later. If every outcome is admitted, the variance before the next one
+converges to about 0.016, a gain of 0.48 nats: a smaller budget rejects no repeat, however often the
+action is tried. The budgets of the paper, about 1e-4, are for static functions. A budget of 0.75 is
+a variance of 0.035, reached after some 3 rounds; the column "refused for" gives that number for
+each budget.
 
-Refusing slows the growth of the model: only with a stale cut-off does it end. A cut-off at weight
+Rejection slows the growth of the model; only with a stale cut-off does it end. A cut-off at weight
 0.03 is an age of 349 rounds; in each round in which an observation reaches it, the posterior is
-built again from those that stay. This posterior costs the same however much is kept, so that a
-smaller model saves memory and evaluations here, not time.
+built again from those that stay. The cost of this posterior does not depend on the number kept, so
+a smaller model saves memory and evaluations, not time.
 
 Budget and cut-off were chosen on seeds 0 to 2, by the lowest regret at no more than 500
 observations, among budgets from 0.5 to 1.5 (0.5, 1.1 and 1.5 on seed 0 alone) and cut-offs at 0.01,
@@ -57,13 +57,13 @@ BUDGETS = (0.75, 1.25)
 BUDGET = 0.75
 TOL = 0.03
 SIZE = 250
-"""The most that the filter held at the end, on the seeds it was chosen on."""
+"""Largest number of observations held at the end, on the seeds used for the choice."""
 MOST_REGRET = 1.05
 MOST_SIZE = HORIZON // 4
 
 
 def policies() -> dict[str, tuple[Retention, float | None]]:
-    """By name, what is kept, and the budget in nats where there is one."""
+    """Return the retention policies by name, with the budget in nats where there is one."""
     stale = StaleCutoff(RATE, TOL)
     discard = {b: EntropyThreshold(b, "discard") for b in BUDGETS}
     skip = EntropyThreshold(BUDGET, "skip")
@@ -78,14 +78,14 @@ def policies() -> dict[str, tuple[Retention, float | None]]:
 
 
 def refused_for(budget: float) -> float:
-    """Rounds for which an action is refused after its outcome came in, looked at by itself."""
+    """Return the number of rounds for which an action alone is rejected after its outcome."""
     threshold = NOISE * math.expm1(2 * budget)
     after = threshold * NOISE / (threshold + NOISE)
     return math.log((1 - threshold) / (1 - after)) / math.log1p(-RATE)
 
 
 def kernel() -> Kernel:
-    """The kernel that draws the functions, and that the loop is given."""
+    """Return the kernel of the functions and of the optimizer."""
     rbf = RBFKernel().double()
     rbf.lengthscale = 0.2
     return rbf
@@ -93,12 +93,12 @@ def kernel() -> Kernel:
 
 @cache
 def root() -> Tensor:
-    """Factor of the covariance of the grid, once per process."""
+    """Return the Cholesky factor of the covariance of the grid, once per process."""
     return covariance_root(CHOICES, kernel())
 
 
 def one_seed(seed: int) -> dict[str, dict[str, float]]:
-    """What every policy does on one drawn function."""
+    """Run all policies on one drawn function."""
     values = drifting_values(root(), RATE, HORIZON, torch.Generator().manual_seed(seed))
     measured = {}
     for name, (retention, _) in policies().items():
@@ -124,14 +124,14 @@ def one_seed(seed: int) -> dict[str, dict[str, float]]:
 
 
 def ratio_of_means(values: Tensor, reference: Tensor) -> tuple[float, float]:
-    """And its standard error, by the delta method, for pairs."""
+    """Return a ratio of means and its standard error, by the delta method for pairs."""
     ratio = values.mean() / reference.mean()
     error = (values - ratio * reference).std() / (len(values) ** 0.5 * reference.mean())
     return ratio.item(), error.item()
 
 
 def summary(name: str, budget: float | None, runs: list[dict]) -> dict:
-    """Figures of one policy over all seeds."""
+    """Return the figures of one policy over all seeds."""
     columns = {
         key: torch.tensor([each[name][key] for each in runs]).double() for key in runs[0][name]
     }
@@ -153,7 +153,7 @@ def summary(name: str, budget: float | None, runs: list[dict]) -> dict:
 
 
 def row(r: dict) -> tuple[str, ...]:
-    """One policy's line of the table."""
+    """Return the row of one policy."""
     return (
         r["policy"],
         "" if r["refused_for"] is None else f"{r['refused_for']:.0f}",
@@ -168,10 +168,10 @@ def row(r: dict) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON.
+    """Run the benchmark, print a table, save JSON.
 
-    Of the columns: the ratio is that of the mean regrets, with the standard error of pairs; the
-    last one says whether it is at most 1.05 and the largest model at the end at most 500.
+    The column of the ratio is that of mean regrets, with the standard error of pairs; the last
+    column says whether it is at most 1.05 and the largest model at the end at most 500.
     """
     options = parser(__doc__)
     options.add_argument("--seeds", type=int, default=16)

@@ -1,4 +1,4 @@
-"""Time of day against drift: what ε a log of one day and a log of six days show.
+"""Time of day and drift: ε fitted to a log of one day and to a log of six days.
 
 Two random actions an hour on [0, 1]. The truth is a daily cycle, the same slowly forgotten
 (ε = 0.005 per hour), or a drift without a cycle (ε = 0.02): cycle, both, drift. RBF kernels of
@@ -28,14 +28,14 @@ TRUTHS = {"cycle": (0.0, 1.0), "both": (0.005, 1.0), "drift": (0.02, 1000.0)}
 
 
 def smooth(lengthscale: float) -> ScaleKernel:
-    """A scaled RBF of variance 1."""
+    """Return a scaled RBF kernel of variance 1."""
     kernel = ScaleKernel(RBFKernel()).double()
     kernel.base_kernel.lengthscale, kernel.outputscale = lengthscale, 1.0
     return kernel
 
 
 def daily(action: float, circle: float) -> ScaleKernel:
-    """A product over ``[action | point on the circle]`` of variance 1."""
+    """Return a product kernel over ``[action | point on the circle]`` of variance 1."""
     parts = smooth(action).base_kernel, smooth(circle).base_kernel
     joint = ContextActionKernel(*parts, action_features=[0], context_features=[1, 2])
     kernel = ScaleKernel(joint).double()
@@ -44,7 +44,7 @@ def daily(action: float, circle: float) -> ScaleKernel:
 
 
 def learned(fit: DriftFit) -> dict:
-    """What a fit found."""
+    """Return the results of a fit."""
     return {
         "forgetting_rate": fit.forgetting_rate,
         "interval": list(fit.forgetting_rate_interval),
@@ -56,7 +56,7 @@ def learned(fit: DriftFit) -> dict:
 
 
 def one_log(truth: str, seed: int) -> list[dict]:
-    """One draw; a record for its first day and one for all its days."""
+    """Fit one draw; return a record for its first day and one for all its days."""
     rate, circle = TRUTHS[truth]
     generator = torch.Generator().manual_seed(seed)
     n = PER_HOUR * 24 * max(DAYS)
@@ -87,10 +87,10 @@ def one_log(truth: str, seed: int) -> list[dict]:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON.
+    """Run the benchmark, print a table, save JSON.
 
-    Of the columns, held: the interval holds the true ε; circle: the length-scale on the circle;
-    ε alone: without the column of the time of day.
+    Columns: held, whether the interval contains the true ε; circle, the length-scale on the circle;
+    ε alone, ε without the column of the time of day.
     """
     options = parser(__doc__)
     options.add_argument("--seeds", type=int, default=3)

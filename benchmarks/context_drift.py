@@ -1,4 +1,4 @@
-"""Context and drift together: TV-CGP-UCB against the same loop without one or both.
+"""Context and drift together: TV-CGP-UCB against optimizers without one or both.
 
 Functions are drawn from the joint model: actions on a 15 x 15 grid of the unit square, 12 contexts
 on [0, 1], product of two SE kernels (length-scales 0.2 and 0.3), ε = 0.03 per step, σ² = 0.01, 300
@@ -41,7 +41,7 @@ OURS = "TV-CGP-UCB"
 
 
 def squared_exponential(lengthscale: float) -> Kernel:
-    """An SE kernel."""
+    """Return a squared exponential kernel."""
     kernel = RBFKernel().double()
     kernel.lengthscale = lengthscale
     return kernel
@@ -52,16 +52,16 @@ ACTION, CONTEXT = squared_exponential(0.2), squared_exponential(0.3)
 
 @cache
 def root() -> Tensor:
-    """Factor of the covariance of all pairs, once per process."""
+    """Return the Cholesky factor of the covariance of all pairs, once per process."""
     kernel = ContextActionKernel(ACTION, CONTEXT, action_features=[0, 1], context_features=[2])
     return covariance_root(action_context_rows(CHOICES, CONTEXTS), kernel)
 
 
 def averaged() -> tuple[Kernel, float]:
-    """What a model without context had best assume: the part that contexts share, the rest noise.
+    """Return kernel and noise variance of the best model without context.
 
-    Two random contexts have correlation κ on average: of the variance, κ is of the action alone,
-    and 1 - κ comes and goes with the context.
+    Two random contexts have correlation κ on average: the share κ of the variance depends on the
+    action alone, and the share 1 - κ acts as noise.
     """
     with torch.no_grad():
         shared = CONTEXT(CONTEXTS).to_dense().mean().item()
@@ -71,7 +71,7 @@ def averaged() -> tuple[Kernel, float]:
 
 
 def algorithms() -> dict[str, Callable[[torch.Generator], Optimizer]]:
-    """By name, a loop from its generator."""
+    """Return, by name, functions from a generator to an optimizer."""
     space = {"choices": CHOICES, "contexts": CONTEXTS}
     both = {
         **space,
@@ -102,7 +102,7 @@ def algorithms() -> dict[str, Callable[[torch.Generator], Optimizer]]:
 
 
 def one_seed(seed: int) -> dict[str, float]:
-    """Mean regret of every loop on one drawn function."""
+    """Return the mean regret of all optimizers on one drawn function."""
     draw = torch.Generator().manual_seed(seed)
     values = drifting_values(root(), RATE, HORIZON, draw)
     values = values.unflatten(1, (len(CHOICES), len(CONTEXTS)))
@@ -120,7 +120,7 @@ def one_seed(seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     options = parser(__doc__)
     options.add_argument("--seeds", type=int, default=50)
     options.add_argument("--workers", type=int, default=2)

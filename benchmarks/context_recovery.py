@@ -31,7 +31,7 @@ NAMES = {"product": ["variance"], "both": ["action", "context", "interaction"]}
 
 
 def joint_kernel(structure: str) -> Kernel:
-    """The kernel over ``[action | context]`` with the true parameters."""
+    """Return the kernel over ``[action | context]`` with the true parameters."""
     parts = [RBFKernel().double() for _ in range(2)]
     parts[0].lengthscale, parts[1].lengthscale = ACTION, CONTEXT
     kernel = ContextActionKernel(
@@ -46,7 +46,7 @@ def joint_kernel(structure: str) -> Kernel:
 
 
 def started(structure: str) -> Kernel:
-    """The same kernel with parameters that a user would start from."""
+    """Return the same kernel with typical initial parameters."""
     kernel = joint_kernel(structure)
     inner = kernel if structure == "both" else kernel.base_kernel
     inner.action_kernel.base_kernel.lengthscale = 0.6
@@ -57,7 +57,7 @@ def started(structure: str) -> Kernel:
 
 
 def one_fit(seed: int, structure: str, n: int = 300) -> dict:
-    """Draw one log, fit it, and say what came out."""
+    """Draw one log, fit it, and return the results."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.rand(n, 3, dtype=torch.float64, generator=generator)
     times = torch.arange(1, n + 1, dtype=torch.float64).unsqueeze(-1)
@@ -83,7 +83,7 @@ def one_fit(seed: int, structure: str, n: int = 300) -> dict:
 
 
 def summary(structure: str, fits: list[dict]) -> dict:
-    """Coverage, and each parameter's estimates against the truth."""
+    """Return the coverage, and the estimates of each parameter against the truth."""
     n = len(fits)
     covered = sum(fit["covered"] for fit in fits) / n
     truth = {
@@ -112,7 +112,7 @@ def summary(structure: str, fits: list[dict]) -> dict:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     options = parser(__doc__)
     options.add_argument("--draws", type=int, default=100)
     options.add_argument("--workers", type=int, default=2)

@@ -40,7 +40,7 @@ OBSERVATIONS = (500, 1000, 2000, 4000)
 
 
 def matern(lengthscale: float) -> Kernel:
-    """Matérn 5/2."""
+    """Return a Matérn-5/2 kernel."""
     kernel = MaternKernel(nu=2.5).double()
     kernel.lengthscale = lengthscale
     return kernel
@@ -50,12 +50,12 @@ ACTION, CONTEXT = matern(0.3), matern(0.5)
 
 
 def outcome(X: Tensor, context: Tensor) -> float:
-    """Something smooth in arm and context."""
+    """Return a smooth function of arm and context."""
     return torch.sin(3 * X.sum() + context[0] + 2 * context[1] * X[0, 0]).item()
 
 
 def log_of(n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Arms, and ``n`` rows ``[arm | context]`` with outcomes, five at a time of day."""
+    """Return arms, and ``n`` rows ``[arm | context]`` with outcomes, five per time of day."""
     generator = torch.Generator().manual_seed(0)
     arms = torch.rand(ARMS, 2, dtype=torch.float64, generator=generator)
     chosen = arms[torch.randint(ARMS, (n,), generator=generator)]
@@ -66,7 +66,7 @@ def log_of(n: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def ours(arms: Tensor, X: Tensor, Y: Tensor) -> GPOptimizer:
-    """The recipe, with the log told."""
+    """Return the optimizer of the recipe, with the log told."""
     optimizer = recipes.cgp_ucb(
         choices=arms,
         context_bounds=torch.tensor([[-1.0, -1.0], [1.0, 1.0]]),
@@ -82,10 +82,10 @@ def ours(arms: Tensor, X: Tensor, Y: Tensor) -> GPOptimizer:
 
 
 class PlainBoTorch:
-    """What a user of BoTorch writes.
+    """The loop of a user of BoTorch.
 
     Args:
-        update: Use ``condition_on_observations`` instead of a new model.
+        update: Whether to use ``condition_on_observations`` instead of a new model.
     """
 
     def __init__(self, arms: Tensor, X: Tensor, Y: Tensor, update: bool):
@@ -93,7 +93,7 @@ class PlainBoTorch:
         self.model = self.build()
 
     def build(self) -> SingleTaskGP:
-        """A model of all there is."""
+        """Return a model of all observations."""
         kernel = ContextActionKernel(
             deepcopy(ACTION), deepcopy(CONTEXT), action_features=[0, 1], context_features=[2, 3]
         )
@@ -107,7 +107,7 @@ class PlainBoTorch:
         )
 
     def step(self, context: Tensor) -> None:
-        """Five asks and tells."""
+        """Run five asks and tells."""
         rows = torch.cat([self.arms, context.expand(ARMS, -1)], dim=-1)
         for _ in range(ASKS):
             if not self.update:
@@ -124,20 +124,20 @@ class PlainBoTorch:
 
 
 def our_step(optimizer: GPOptimizer, t: float, context: Tensor) -> None:
-    """Five asks and tells."""
+    """Run five asks and tells."""
     for _ in range(ASKS):
         trial = optimizer.ask(t=t, context=context)
         optimizer.tell(trial, outcome(trial.X, context))
 
 
 def measure(n: int, steps: int) -> dict:
-    """Seconds of one time step after ``n`` observations."""
+    """Return the seconds of one time step after ``n`` observations."""
     arms, X, Y = log_of(n)
     optimizer = ours(arms, X, Y)
     plain = PlainBoTorch(arms, X, Y, update=False)
     updated = PlainBoTorch(arms, X, Y, update=True)
     seconds: dict[str, list[float]] = {"ours": [], "plain": [], "updated": []}
-    # The first step of each pays for what it keeps.
+    # The first step of each fills its caches.
     for step in range(steps + 1):
         t = n / ASKS + 1 + step
         context = time_of_day(t * 24 / STEPS_PER_DAY)
@@ -163,7 +163,7 @@ def measure(n: int, steps: int) -> dict:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     options = parser(__doc__)
     options.add_argument("--steps", type=int, default=5)
     chosen = options.parse_args()

@@ -1,4 +1,4 @@
-"""Which structure: product, additive or both, where the truth is one of them; and no context.
+"""Structures of the kernel: product, additive or both, for each truth; and no context.
 
 Functions are drawn from the joint model: 15 actions and 6 contexts on [0, 1], RBF kernels of
 length-scales 0.2 and 0.3, variances together 1, ε = 0.01 per step, σ² = 0.01. Each structure learns
@@ -32,14 +32,14 @@ STEPS = 100
 
 
 def smooth(lengthscale: float, outputscale: float = 1.0) -> ScaleKernel:
-    """A scaled RBF."""
+    """Return a scaled RBF kernel."""
     kernel = ScaleKernel(RBFKernel()).double()
     kernel.base_kernel.lengthscale, kernel.outputscale = lengthscale, outputscale
     return kernel
 
 
 def joint(structure: str, action: float, context: float) -> Kernel:
-    """A kernel over ``[action | context]`` of variance 1 in all."""
+    """Return a kernel over ``[action | context]`` of total variance 1."""
     columns = {"action_features": [0], "context_features": [1]}
     if structure == "additive":
         return ContextActionKernel(smooth(action, 0.5), smooth(context, 0.5), structure, **columns)
@@ -54,7 +54,7 @@ def joint(structure: str, action: float, context: float) -> Kernel:
 
 
 def error(fit: DriftFit, X: Tensor, Y: Tensor, test_X: Tensor, test_f: Tensor) -> float:
-    """Root mean square error of the posterior mean at rows drawn apart from the log."""
+    """Return the root mean square error of the posterior mean at test rows."""
     model = TimeVaryingGP(
         X,
         Y,
@@ -70,7 +70,7 @@ def error(fit: DriftFit, X: Tensor, Y: Tensor, test_X: Tensor, test_f: Tensor) -
 
 
 def one_draw(truth: str, seed: int) -> dict[str, dict[str, float]]:
-    """By structure, and ``merged``: log likelihood, error, regret, noise variance learned."""
+    """Return log likelihood, error, regret and learned noise variance by structure."""
     generator = torch.Generator().manual_seed(seed)
     drawn = (ACTIONS, CONTEXTS, joint(truth, 0.2, 0.3), RATE, STEPS, NOISE)
     log = drifting_contextual_gp(*drawn, generator)
@@ -114,12 +114,12 @@ def one_draw(truth: str, seed: int) -> dict[str, dict[str, float]]:
 
 
 def figures(values: Tensor) -> list[float]:
-    """Mean and its standard error."""
+    """Return the mean and its standard error."""
     return [values.mean().item(), (values.std() / len(values) ** 0.5).item()]
 
 
 def summary(truth: str, draws: list[dict[str, dict[str, float]]]) -> list[dict]:
-    """One record per structure; ``behind`` is the regret above that of each, paired by draw."""
+    """Return a record per structure; ``behind`` is the regret above that of each, in pairs."""
 
     def column(name: str, measure: str) -> Tensor:
         return torch.tensor([draw[name][measure] for draw in draws]).double()
@@ -146,7 +146,7 @@ def summary(truth: str, draws: list[dict[str, dict[str, float]]]) -> list[dict]:
 
 
 def likelihoods(truth: str, records: list[dict]) -> tuple[str, ...]:
-    """What the likelihood says, draw by draw: a row of the last table."""
+    """Return a row of the last table: which structure the likelihood selects by draw."""
     product, additive, both = (
         torch.tensor(record["by_draw"]["log_likelihood"]) for record in records[: len(STRUCTURES)]
     )
@@ -158,7 +158,7 @@ def likelihoods(truth: str, records: list[dict]) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Measure, print three tables, save JSON."""
+    """Run the benchmark, print three tables, save JSON."""
     options = parser(__doc__)
     options.add_argument("--seeds", type=int, default=8)
     chosen = options.parse_args()

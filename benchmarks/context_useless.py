@@ -1,4 +1,4 @@
-"""What a context that does not matter costs: merged, product and separate over 2 to 20 contexts.
+"""Regret due to an irrelevant context: merged, product and separate over 2 to 20 contexts.
 
 One function of the action is drawn: 15 actions on [0, 1], RBF kernel of length-scale 0.2, variance
 1, σ² = 0.01, no drift. It is the same in all contexts of a list evenly on [0, 1]; the context of
@@ -27,14 +27,14 @@ HORIZON = 100
 
 
 def smooth(lengthscale: float) -> RBFKernel:
-    """An RBF kernel."""
+    """Return an RBF kernel."""
     kernel = RBFKernel().double()
     kernel.lengthscale = lengthscale
     return kernel
 
 
 def algorithms(contexts: Tensor) -> dict[str, Optimizer]:
-    """By name, a fresh loop over a list of contexts, ``m x 1``."""
+    """Return a new optimizer of each name over a list of contexts, ``m x 1``."""
     space = {"choices": ACTIONS, "contexts": contexts, "noise_variance": NOISE}
     of_action = smooth(0.2)
     return {
@@ -45,7 +45,7 @@ def algorithms(contexts: Tensor) -> dict[str, Optimizer]:
 
 
 def one_draw(count: int, seed: int) -> dict[str, float]:
-    """Mean regret of each loop on one function."""
+    """Return the mean regret of each optimizer on one function."""
     contexts = torch.linspace(0, 1, count, dtype=torch.float64).unsqueeze(-1)
     draw = torch.Generator().manual_seed(seed)
     function = drifting_gp(ACTIONS, smooth(0.2), 0.0, horizon=1, generator=draw).values
@@ -63,7 +63,7 @@ def one_draw(count: int, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     options = parser(__doc__)
     options.add_argument("--seeds", type=int, default=10)
     chosen = options.parse_args()

@@ -1,4 +1,4 @@
-"""What a round and a likelihood cost: seconds of one thread, medians.
+"""Seconds of a round and of a likelihood: medians, one thread.
 
 python benchmarks/costs.py --json docs/results/costs.json
 """
@@ -29,7 +29,7 @@ REPEATS = 3
 def median_seconds(
     work: Callable[[], object], before: Callable[[], object] = lambda: None
 ) -> float:
-    """Median time of the work, after one run to warm up; ``before`` it, something not counted."""
+    """Return the median time of a function after one warm-up run; ``before`` is not timed."""
     before()
     work()
     times = []
@@ -42,7 +42,7 @@ def median_seconds(
 
 
 def optimizers() -> dict[str, GPOptimizer]:
-    """TV-GP-UCB over 2,500 choices, with the recipe's streaming model and with a dense one."""
+    """Return TV-GP-UCB over 2,500 choices with the streaming model and with a dense one."""
     choices = unit_grid(50)
     kernel = RBFKernel().double()
     kernel.lengthscale = 0.2
@@ -56,7 +56,7 @@ def optimizers() -> dict[str, GPOptimizer]:
 
 
 def one_round(n: int) -> list[dict]:
-    """An ask that rests on n observations, the last of them just told."""
+    """Time an ask with n observations, the last of them just told."""
     results = []
     for model, optimizer in optimizers().items():
         generator = torch.Generator().manual_seed(0)
@@ -79,7 +79,7 @@ def one_round(n: int) -> list[dict]:
 
 
 def likelihood_seconds(likelihood: DenseLikelihood | PanelLikelihood) -> float:
-    """One value with its gradient."""
+    """Return the seconds of a value with its gradient."""
 
     def evaluate() -> None:
         rate = torch.tensor(0.05, dtype=torch.float64, requires_grad=True)
@@ -90,7 +90,7 @@ def likelihood_seconds(likelihood: DenseLikelihood | PanelLikelihood) -> float:
 
 
 def dense(n: int) -> dict:
-    """The likelihood of a log of n observations at 2-D actions."""
+    """Time the likelihood of a log of n observations at 2-D actions."""
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(n, 3, dtype=torch.float64, generator=generator)
     X[:, 2] = torch.arange(n)
@@ -101,7 +101,7 @@ def dense(n: int) -> dict:
 
 
 def panel(arms: int, steps: int) -> dict:
-    """The likelihood of a panel with a given covariance."""
+    """Time the likelihood of a panel with a given covariance."""
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(steps, arms, dtype=torch.float64, generator=generator)
     X, Y = panel_rows(values, torch.arange(steps, dtype=torch.float64))
@@ -112,7 +112,7 @@ def panel(arms: int, steps: int) -> dict:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     chosen = parser(__doc__).parse_args()
     torch.set_num_threads(1)
     results = [

@@ -1,4 +1,4 @@
-"""How often the 95 % interval of `fit_drift` covers the true drift rate.
+"""Coverage of the true drift rate by the 95 % interval of `fit_drift`.
 
 Logs are drawn from the model: 300 observations, one per unit of time, at random 2-D actions; SE
 kernel of length-scale 0.3, signal variance 1, noise variance 0.05. Everything is learned: rate,
@@ -24,7 +24,7 @@ RATES = (0.01, 0.05, 0.2)
 
 
 def one_fit(seed: int, forgetting_rate: float, n: int = 300) -> dict:
-    """Draw one log, fit it, and say what came out."""
+    """Draw one log, fit it, and return the results."""
     generator = torch.Generator().manual_seed(seed)
     actions = torch.rand(n, 2, dtype=torch.float64, generator=generator)
     times = torch.arange(1, n + 1, dtype=torch.float64).unsqueeze(-1)
@@ -45,7 +45,7 @@ def one_fit(seed: int, forgetting_rate: float, n: int = 300) -> dict:
 
 
 def measure(forgetting_rate: float, draws: int, workers: int) -> dict:
-    """Coverage over seeds ``0 ... draws - 1``."""
+    """Return the coverage over seeds ``0 ... draws - 1``."""
     work = partial(one_fit, forgetting_rate=forgetting_rate)
     with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         fits = list(
@@ -65,7 +65,7 @@ def measure(forgetting_rate: float, draws: int, workers: int) -> dict:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     options = parser(__doc__)
     options.add_argument("--draws", type=int, default=200)
     options.add_argument("--workers", type=int, default=2)

@@ -1,13 +1,13 @@
-"""A whole run where outcomes are late: ours, and a plain solve in each round in numpy.
+"""A whole run with delayed outcomes: tvbo, and a dense solve in each round in NumPy.
 
 The setting of Vakili et al. (2023), Section 7: T = 1000, 2,500 arms, Poisson delays of mean 50. The
-plain form takes the covariance of the points that count, solves for all arms, and evaluates mean
-and standard deviation from that, in each round from scratch. The covariance of all arms is looked
-up, at no cost. It may leave out the arms that BPE-Delay has dropped, which is measured, too.
+plain form takes the covariance of the points in the model, solves for all arms, and computes mean
+and standard deviation from that, in each round from scratch. The covariance of all arms is given.
+It may leave out the arms that BPE-Delay has eliminated, which is measured as well.
 
 Both are timed in turns, 50 rounds of the same run each, with one thread, ours after a short run to
-warm up. The plain form computes its own choice and then goes on with ours; the table says by how
-much ours ever fell short of the largest value by the plain form: nothing but rounding, and ties.
+warm up. The plain form computes its own choice and then continues with that of tvbo; the table
+gives the largest difference of their values, which is rounding.
 
     PYTHONPATH=. OMP_NUM_THREADS=1 python benchmarks/delayed_round.py \
         --json docs/results/delayed_round.json
@@ -48,11 +48,11 @@ RATE = 50
 TURN = 50
 WARM_UP = 100
 NEAR = 1e-6
-"""By how much two values may differ by rounding: mean and deviation come from other sums."""
+"""Largest difference of two values by rounding."""
 
 
 class Plain(ABC):
-    """A solve in each round.
+    """A dense solve in each round.
 
     Args:
         gram: Covariance of the arms, ``n x n``.
@@ -64,19 +64,19 @@ class Plain(ABC):
         self.outcomes: dict[int, float] = {}
 
     def took(self, arm: int) -> None:
-        """The arm of this round."""
+        """Record the arm of this round."""
         self.chosen.append(arm)
 
     def told(self, place: int, outcome: float) -> None:
-        """The outcome of a round, counted from 0."""
+        """Record the outcome of a round, counted from 0."""
         self.outcomes[place] = outcome
 
     @abstractmethod
     def values(self) -> np.ndarray:
-        """What is maximized in this round, ``n``."""
+        """Return the acquisition values of this round, ``n``."""
 
     def solve(self, places: list[int], at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of the outcomes of some rounds, ``m x n``, and standard deviations, ``n``."""
+        """Return weights of outcomes of some rounds, ``m x n``, and standard deviations, ``n``."""
         arms = [self.chosen[place] for place in places]
         covar = self.gram[np.ix_(arms, arms)] + NOISE_VARIANCE * np.eye(len(arms))
         cross = self.gram[np.ix_(arms, at)]
@@ -89,9 +89,9 @@ class PlainBPEDelay(Plain):
     """BPE-Delay.
 
     Args:
-        gram: See :class:`Plain`.
+        gram: Covariance of the arms, ``n x n``.
         horizon: T.
-        survivors_only: Leave out the arms that were dropped.
+        survivors_only: Whether to leave out the eliminated arms.
     """
 
     def __init__(self, gram: np.ndarray, horizon: int, survivors_only: bool):
@@ -108,7 +108,7 @@ class PlainBPEDelay(Plain):
         return min(self.horizon, self.start + int(np.ceil(self.q + self.wait)))
 
     def values(self) -> np.ndarray:
-        """Standard deviation by the points of this round, of the arms that are left."""
+        """Return the standard deviations of the surviving arms, by the points of this round."""
         if len(self.chosen) == self.end:
             self._drop()
             self.start = self.end
@@ -132,8 +132,8 @@ class PlainUCB(Plain):
     """GP-UCB-SDF, or with hallucination GP-BUCB, with β = 0.8 log 4t.
 
     Args:
-        gram: See :class:`Plain`.
-        minimum: What stands in for outcomes that have not come; None: the posterior mean.
+        gram: Covariance of the arms, ``n x n``.
+        minimum: Stand-in for pending outcomes; None is the posterior mean.
     """
 
     def __init__(self, gram: np.ndarray, minimum: float | None):
@@ -141,7 +141,7 @@ class PlainUCB(Plain):
         self.minimum = minimum
 
     def values(self) -> np.ndarray:
-        """Upper confidence bounds."""
+        """Return the upper confidence bounds."""
         everywhere = np.arange(len(self.gram))
         places = list(range(len(self.chosen)))
         weights, deviation = self.solve(places, everywhere)
@@ -153,7 +153,7 @@ class PlainUCB(Plain):
 
 
 def race(name: str, horizon: int) -> tuple[RKHSFunction, Optimizer, Plain]:
-    """The function f1, and both forms of an algorithm."""
+    """Return the function f1, and both forms of an algorithm."""
     problem = function(Setting(horizon=horizon), "f1", torch.Generator().manual_seed(0))
     player = {
         "BPE-Delay": BPE_DELAY,
@@ -171,18 +171,18 @@ def race(name: str, horizon: int) -> tuple[RKHSFunction, Optimizer, Plain]:
 
 @dataclass(frozen=True)
 class Step:
-    """What the plain form is to follow: outcomes by place that came, and the arm taken then."""
+    """A step for the plain form to follow: outcomes that arrived, by round, and the arm chosen."""
 
     arrived: list[tuple[int, float]]
     arm: int
 
 
 class Ours:
-    """Our form in a run.
+    """A run of tvbo.
 
     Args:
-        problem: Of what.
-        optimizer: The form.
+        problem: The problem.
+        optimizer: The optimizer.
     """
 
     def __init__(self, problem: RKHSFunction, optimizer: Optimizer):
@@ -193,14 +193,14 @@ class Ours:
         self.seconds = 0.0
 
     def step(self, t: int) -> Step:
-        """A round."""
+        """Run a round."""
         arrived = self.coming.pop(t, [])
         started = time.perf_counter()
         for trial, outcome in arrived:
             self.optimizer.tell(trial, outcome)
         trial = self.optimizer.ask(t)
         self.seconds += time.perf_counter() - started
-        # It is missing in so many asks, and told before the one after them, as `run` does.
+        # It is pending in that many asks, and told before the next one, as in `run`.
         due = t + 1 + round(self.delay(trial))
         outcome = self.problem(self.problem.layout.rows(trial.X, trial.t)).item()
         self.coming.setdefault(due, []).append((trial, outcome))
@@ -209,10 +209,10 @@ class Ours:
 
 
 def follow(plain: Plain, step: Step) -> tuple[bool, float, float]:
-    """A round of the plain form.
+    """Run a round of the plain form.
 
     Returns:
-        Whether its own choice is another, how much larger that one's value is, and seconds.
+        Whether its own choice differs, by how much its value is larger, and the seconds.
     """
     started = time.perf_counter()
     for place, outcome in step.arrived:
@@ -225,7 +225,7 @@ def follow(plain: Plain, step: Step) -> tuple[bool, float, float]:
 
 
 def measure(name: str, horizon: int) -> dict[str, float]:
-    """One run of both."""
+    """Run both forms, alternating."""
     problem, optimizer, _ = race(name, WARM_UP)
     warm = Ours(problem, optimizer)
     for t in range(1, WARM_UP + 1):
@@ -251,7 +251,7 @@ def measure(name: str, horizon: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print a table."""
     made = parser(__doc__)
     made.add_argument("--horizon", type=int, default=1000, help="T; default 1000")
     options = made.parse_args()

@@ -1,4 +1,4 @@
-"""What a whole fit of the drift rate costs on 20,000 observations, against one dense likelihood.
+"""Seconds of a drift fit on 20,000 observations, compared with one dense likelihood.
 
 PYTHONPATH=. python benchmarks/drift_fit.py --json docs/results/drift_fit.json
 
@@ -29,7 +29,7 @@ IRREGULAR_ROWS = 20_000
 
 
 def dense_seconds(X: Tensor, Y: Tensor, covar_module: ScaleKernel) -> dict:
-    """One dense likelihood of the first rows, its value alone and with its gradient."""
+    """Time one dense likelihood of the first rows, without and with its gradient."""
     log = DriftLog.from_rows(X[:DENSE_SIZE], Y[:DENSE_SIZE], None, -1)
     likelihood = DenseLikelihood(log, covar_module, None)
     rate, noise = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (0.25, 0.002))
@@ -53,7 +53,7 @@ def dense_seconds(X: Tensor, Y: Tensor, covar_module: ScaleKernel) -> dict:
 
 
 def whole_fit(what: str, X: Tensor, Y: Tensor, covar_module: ScaleKernel) -> tuple[dict, DriftFit]:
-    """A fit of everything, with its interval."""
+    """Time a fit of all hyperparameters with its interval."""
     started = time.perf_counter()
     fit = fit_drift(X, Y, covar_module=covar_module)
     seconds = time.perf_counter() - started
@@ -71,7 +71,7 @@ def whole_fit(what: str, X: Tensor, Y: Tensor, covar_module: ScaleKernel) -> tup
 
 
 def with_gaps(values: Tensor, generator: torch.Generator) -> Tensor:
-    """The panel with one reading in twenty left out."""
+    """Return the panel with one reading in twenty left out."""
     missing = torch.rand(values.shape, dtype=torch.float64, generator=generator) < MISSING
     return torch.where(missing, torch.nan, values)
 
@@ -79,7 +79,7 @@ def with_gaps(values: Tensor, generator: torch.Generator) -> Tensor:
 def irregular_log(
     fit: DriftFit, covar: Tensor, span: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Rows ``[arm | time]`` and outcomes drawn from the model of a fit, one after the other."""
+    """Return rows ``[arm | time]``, and outcomes drawn from the model of a fit in sequence."""
 
     def normal(n: int) -> Tensor:
         return torch.randn(n, dtype=torch.float64, generator=generator)
@@ -98,7 +98,7 @@ def irregular_log(
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     chosen = parser(__doc__).parse_args()
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)

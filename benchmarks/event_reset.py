@@ -1,15 +1,15 @@
-"""Event-triggered reset: sudden jumps of two kinds found, and false alarms without one.
+"""Event-triggered reset: detection of sudden jumps of two kinds, and false alarms.
 
 50 actions on [0, 1], functions drawn with an RBF kernel of length-scale 0.2 and variance 1,
 σ² = 0.01; GP-UCB is given the kernel and σ². After round 100 comes one of two jumps, for 100 more
-rounds. Redraw: the function is replaced by an independent draw, which may leave the value where
-the loop sits nearly as it was. Drop: every action falls by a stated number of standard deviations
-of the noise, so that the jump is seen wherever the loop looks; which action is best stays as it
-was. This kind was added once redraws had been measured, its size fixed before its first run. The
-seed draws functions and noise, the same for both jumps, with the reset and without.
+rounds. Redraw: the function is replaced by an independent draw, which may hardly change the
+value of the current action. Drop: every action falls by a stated number of standard deviations of
+the noise, so that the jump is visible at every action; the best action does not change. This kind
+was added after redraws had been measured, with its size fixed before its first run. The seed
+determines functions and noise, the same for both jumps, with the reset and without.
 
-A jump is found if an alarm falls within as many outcomes of it as the policy states for 95 % at its
-share outside. False alarms: one function for 10,000 rounds, several seeds, the count beside the
+A jump is detected if an alarm is raised within the number of outcomes that the policy states for
+95 %. False alarms: one function for 10,000 rounds, several seeds, the count beside the
 stated rate.
 
     python benchmarks/event_reset.py --runs 200 --json docs/results/event_reset.json
@@ -36,42 +36,42 @@ AFTER = 100
 
 
 def kernel() -> RBFKernel:
-    """The kernel that draws the functions, and that the loop is given."""
+    """Return the kernel of the functions and of the optimizer."""
     rbf = RBFKernel().double()
     rbf.lengthscale = 0.2
     return rbf
 
 
 def loop(retention: Retention | None) -> GPOptimizer:
-    """GP-UCB, with a reset or without."""
+    """Return GP-UCB with a retention policy."""
     return recipes.gp_ucb(
         choices=ACTIONS, covar_module=kernel(), noise_variance=NOISE, retention=retention
     )
 
 
 def functions(count: int, seed: int) -> torch.Tensor:
-    """Independent draws, ``count x 50``: with ε = 1 nothing of a function remains."""
+    """Return independent draws, ``count x 50``, as a drifting function with ε = 1."""
     draw = torch.Generator().manual_seed(seed)
     return drifting_gp(ACTIONS, kernel(), 1.0, horizon=count, generator=draw).values
 
 
 def share_outside(change: float, policy: EventReset) -> float:
-    """Of outcomes whose mean is off by ``change`` standard deviations of the noise.
+    """Return the share of outcomes outside the band after a change of the mean.
 
-    Near 0.5 at the edge of the band. What the model does not know is left out: it is small where
-    the loop has settled.
+    The change is in standard deviations of the noise. The posterior variance is ignored, which is
+    small at the actions of a converged loop.
     """
     edge = norm.ppf(0.5 + policy.band / 2)
     return norm.sf(edge - change) + norm.cdf(-edge - change)
 
 
 def after_jump(kind: str, size: float, before: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """The function after a jump, ``50``."""
+    """Return the function after a jump, ``50``."""
     return other if kind == "redraw" else before - size * NOISE**0.5
 
 
 def one_jump(seed: int, kind: str, size: float, policy: EventReset) -> dict:
-    """When the jump was found, and the regret after it, with the reset and without."""
+    """Return when the jump was detected, and the regret after it with and without the reset."""
     before, other = functions(2, seed)
     values = torch.stack([before, after_jump(kind, size, before, other)])
     change = (values[1] - values[0]).abs() / NOISE**0.5
@@ -98,7 +98,7 @@ def one_jump(seed: int, kind: str, size: float, policy: EventReset) -> dict:
 
 
 def without_jump(rounds: int, seed: int, policy: EventReset) -> int:
-    """Alarms on one function."""
+    """Return the number of alarms on one function."""
     values = functions(1, seed).expand(rounds, -1)
     noise = torch.Generator().manual_seed(seed)
     problem = PanelProblem(values, choices=ACTIONS, noise_variance=NOISE, generator=noise)
@@ -108,7 +108,7 @@ def without_jump(rounds: int, seed: int, policy: EventReset) -> int:
 
 
 def regrets(found: list[dict]) -> list[tuple[str, str]]:
-    """Means with the standard errors of means over independent seeds."""
+    """Return means with standard errors over independent seeds."""
     reset, none = (
         torch.tensor([r[f"regret_{name}"] for r in found]).double() for name in ("reset", "none")
     )
@@ -120,7 +120,7 @@ def regrets(found: list[dict]) -> list[tuple[str, str]]:
 
 
 def jumps(kind: str, found: list[dict], policy: EventReset) -> tuple[list[tuple[str, ...]], dict]:
-    """Rows of the table and figures, over many jumps of a kind."""
+    """Return rows of the table and figures over many jumps of a kind."""
     stated = policy.detection_delay(0.95)
     in_time = [r for r in found if r["delay"] is not None and r["delay"] <= stated]
     missed = [r for r in found if r not in in_time]
@@ -166,7 +166,7 @@ def jumps(kind: str, found: list[dict], policy: EventReset) -> tuple[list[tuple[
 
 
 def false_alarms(rounds: int, counts: list[int], rate: float) -> tuple[list[tuple[str, ...]], dict]:
-    """Rows of the table and figures, over long runs without a jump."""
+    """Return rows of the table and figures over long runs without a jump."""
     total = rounds * len(counts)
     low, high = (bound / total for bound in poisson.interval(0.95, rate * total))
     measured = sum(counts) / total
@@ -182,7 +182,7 @@ def false_alarms(rounds: int, counts: list[int], rate: float) -> tuple[list[tupl
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     options = parser(__doc__)
     options.add_argument("--runs", type=int, default=200, help="jumps of each kind")
     options.add_argument("--size", type=float, default=3.0, help="of a drop, noise s.d.")

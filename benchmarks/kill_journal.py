@@ -1,13 +1,13 @@
-"""Journaled runs killed with ``kill -9``, or interrupted, at random moments; what is there then.
+"""Journaled runs killed with ``kill -9``, or interrupted, at random times, and what is preserved.
 
-Each process opens the run, goes on with it and says what was acknowledged, until it is killed:
-while it opens, replays, asks, tells or stores a snapshot. Each outcome that was acknowledged must
-be in the journal with the value told. In the end the choices of the whole run are compared with
-those of one that was never stopped.
+Each process opens the run, continues it and reports what was acknowledged, until it is killed:
+while it opens, replays, asks, tells or stores a snapshot. Each acknowledged outcome must be in the
+journal with the value told. At the end the choices of the whole run are compared with those of a
+run that was never stopped.
 
-Another run, of :func:`tvbo.run_async`, is interrupted by SIGINT. All that it was told must be in
-the journal, all that is not must be open in the next process, and in the end the whole run is
-replayed, each choice compared. Exits with 1 if anything was lost, damaged or differs.
+Another run, of :func:`tvbo.run_async`, is interrupted by SIGINT. All that it was told must
+be in the journal, all that is not must be open in the next process, and at the end the whole run is
+replayed and each choice compared. Exits with 1 if anything was lost, damaged or differs.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from tvbo.optimizers import Hallucinate, Optimizer, Trial
 ARMS = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
 OPEN = 3
 EVERY = 40
-"""Events between snapshots: so few that many kills fall into the storing of one."""
+"""Events between snapshots: few, so that many kills occur while one is stored."""
 
 LONGEST = 1.0
-"""Seconds that a process lives, at most, after it was started."""
+"""Largest lifetime of a process in seconds."""
 
 AFTERWARDS = 50
-"""Further choices compared after the last kill."""
+"""Number of further choices compared after the last kill."""
 
 
 def optimizer() -> Optimizer:
-    """The optimizer that plays."""
+    """Return the optimizer of the run."""
     kernel = RBFKernel().double()
     kernel.lengthscale = 0.2
     return recipes.tv_gp_ucb(
@@ -61,14 +61,14 @@ def optimizer() -> Optimizer:
 
 
 Told = tuple[int, float]
-"""Number of a trial, and its outcome."""
+"""Id of a trial, and its outcome."""
 
 
 def step(playing: Optimizer) -> tuple[list[float] | None, Told | None]:
-    """One ask, tell or failure, by the state of the optimizer alone.
+    """Run one ask, tell or failure, determined by the state of the optimizer.
 
     Returns:
-        An action that was chosen, or an outcome that was told.
+        The chosen action or None, and the told outcome or None.
     """
     waiting = playing.open_trials
     if len(waiting) < OPEN:
@@ -83,7 +83,7 @@ def step(playing: Optimizer) -> tuple[list[float] | None, Told | None]:
 
 
 def live(path: Path, says: Connection) -> None:
-    """Go on with the run for ever; say after each step what it was told in it."""
+    """Continue the run forever; report the told outcome after each step."""
     snapshot.EVERY = EVERY
     if path.exists():
         playing = Optimizer.open(path, like=optimizer(), progress=False)
@@ -96,18 +96,18 @@ def live(path: Path, says: Connection) -> None:
 
 
 def value(trial: Trial) -> float:
-    """The outcome of a trial of the interrupted run, by its action and number alone."""
+    """Return the outcome of a trial of the interrupted run, determined by its action and id."""
     return torch.sin(6 * trial.X.sum()).item() + 0.1 * (trial.id % 3 - 1)
 
 
 def evaluate(trial: Trial) -> float:
-    """Take a moment, some trials a longer one."""
+    """Wait and return the outcome; some trials take longer."""
     time.sleep(0.002 * (1 + trial.id % 5))
     return value(trial)
 
 
 def live_until_interrupted(path: Path, says: Connection) -> None:
-    """Go on with the run; when interrupted, say what was told and what is open."""
+    """Continue the run; when interrupted, report what was told and what is open."""
     history = History()
     try:
         resumed = path.exists()
@@ -131,14 +131,14 @@ def live_until_interrupted(path: Path, says: Connection) -> None:
 
 
 def killed(path: Path, moment: float) -> list[Told | None]:
-    """Start a process, kill it at a moment, give all that it said."""
+    """Start a process, kill it after some seconds, return all its reports."""
     process, hears = started(live, path)
     time.sleep(moment)
     return ended(process, hears, signal.SIGKILL)
 
 
 def interrupted(path: Path, moment: float) -> tuple[dict[int, float], list[int]]:
-    """Start a process, interrupt it a moment after it began, give what was told and is open."""
+    """Start a process, interrupt it after some seconds, return what was told and is open."""
     process, hears = started(live_until_interrupted, path)
     hears.recv()
     time.sleep(moment)
@@ -149,7 +149,7 @@ def interrupted(path: Path, moment: float) -> tuple[dict[int, float], list[int]]
 def started(
     work: Callable[[Path, Connection], None], path: Path
 ) -> tuple[multiprocessing.Process, Connection]:
-    """A process that does some work, and what hears it."""
+    """Start a process; return it and the receiving end of its pipe."""
     hears, says = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(
         target=work, args=(path, says), daemon=True
@@ -160,10 +160,10 @@ def started(
 
 
 def ended(process: multiprocessing.Process, hears: Connection, how: signal.Signals) -> list:
-    """End a process by a signal; all that it said."""
+    """End a process by a signal; return all its reports."""
     os.kill(process.pid, how)
     said = []
-    # It may have more to say than a pipe takes at once.
+    # It may have more reports than the buffer of a pipe holds.
     with suppress(EOFError):
         while True:
             said.append(hears.recv())
@@ -172,7 +172,7 @@ def ended(process: multiprocessing.Process, hears: Connection, how: signal.Signa
 
 
 def interrupts(number: int, draw: random.Random) -> dict[str, int]:
-    """Interrupt a run so many times; count what was lost."""
+    """Interrupt a run several times; count what was lost."""
     lost = damaged = 0
     told: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -186,9 +186,9 @@ def interrupts(number: int, draw: random.Random) -> dict[str, int]:
             found = trials[trials.state == "told"].outcome.to_dict()
             lost += sum(found.get(n) != Y for n, Y in told.items())
             lost += len(set(found) - set(told))
-            # What is neither told nor open has vanished.
+            # A trial that is neither told nor open was lost.
             lost += len(set(trials.index) - set(found) - set(still_open))
-        # A snapshot that is not there is not used.
+        # Snapshots are deleted so that the run is replayed.
         with sqlite3.connect(path) as connection:
             connection.execute("DELETE FROM snapshot")
         connection.close()
@@ -209,7 +209,7 @@ def main() -> None:
     arguments.add_argument("--interrupts", type=int, default=20)
     chosen = arguments.parse_args()
     torch.set_num_threads(1)
-    # What is imported at first use is imported before the processes are made.
+    # Modules that are imported at first use are imported before the processes are forked.
     warm = optimizer()
     for _ in range(2 * OPEN):
         step(warm)

@@ -1,10 +1,10 @@
-"""The default `tv_gp_ucb` on a moving peak, with nothing given, against loops without drift.
+"""The default `tv_gp_ucb` on a moving peak, against optimizers without drift.
 
 A Gaussian peak of width 0.15 goes round a circle of radius 0.3 in the unit square, once in 100
 rounds; values are scaled to standard deviation 1 over actions, the noise has standard deviation
 0.22. Every loop with a model learns all its hyperparameters in every round, starts with
 space-filling actions, two for each hyperparameter of ours (10; GP-UCB, which has one less, 8), and
-has β = 0.8 log(4 t). The seed draws the noise, the first actions and whatever else is random.
+has β = 0.8 log(4 t). The seed draws the noise, the first actions and all other random choices.
 
     python benchmarks/moving_peak.py --seeds 30 --json docs/results/moving_peak.json
 """
@@ -33,29 +33,29 @@ from tvbo.problems import MovingPeak
 
 HORIZON = 70
 FIRST = 16
-"""The first round whose regret counts."""
+"""First round of the mean regret."""
 MEAN, SCALE, NOISE = 0.14, 0.24, 0.22
 OURS = "TV-GP-UCB"
 
 
 class ScaledPeak:
-    """The peak with values of standard deviation 1 over actions."""
+    """The moving peak, scaled to standard deviation 1 over actions."""
 
     def __init__(self, seed: int):
         self.peak = MovingPeak(period=100.0, width=0.15, radius=0.3)
         self.generator = torch.Generator().manual_seed(10_000 + seed)
 
     def value(self, X: Tensor, t: int) -> float:
-        """Value of the action ``1 x 2``, without noise."""
+        """Return the value of the action ``1 x 2`` without noise."""
         rows = self.peak.layout.rows(X, float(t))
         return (self.peak.evaluate_true(rows).item() - MEAN) / SCALE
 
     def regret(self, X: Tensor, t: int) -> float:
-        """What a better action would have brought."""
+        """Return the regret of the action ``1 x 2``."""
         return (self.peak.optimal_value(t) - MEAN) / SCALE - self.value(X, t)
 
     def observe(self, X: Tensor, t: int) -> float:
-        """Value with noise."""
+        """Return the value with noise."""
         noise = torch.randn((), dtype=torch.float64, generator=self.generator)
         return self.value(X, t) + NOISE * noise.item()
 
@@ -71,7 +71,7 @@ class PlainBoTorch:
         self.Y = torch.empty(0, 1, dtype=torch.float64)
 
     def ask(self, t: int) -> Tensor:
-        """The action ``1 x d``."""
+        """Return the action ``1 x d``."""
         n, d = len(self.X), self.bounds.shape[-1]
         if n < len(self.start):
             return self.start[n : n + 1]
@@ -90,14 +90,14 @@ class PlainBoTorch:
         return rows[:, :d].clamp(*self.bounds)
 
     def tell(self, X: Tensor, t: int, Y: float) -> None:
-        """Take in an outcome."""
+        """Add an outcome."""
         row = torch.cat([X, torch.full((1, 1), float(t), dtype=torch.float64)], dim=-1)
         self.X = torch.cat([self.X, row])
         self.Y = torch.cat([self.Y, torch.tensor([[Y]], dtype=torch.float64)])
 
 
 def with_recipe(make: Callable[..., object]) -> Callable[[int], list[tuple[float, float]]]:
-    """A run of a recipe by seed: regret and CPU seconds of each round."""
+    """Return a function from the seed to regret and CPU seconds of each round of a recipe."""
 
     def play(seed: int) -> list[tuple[float, float]]:
         problem = ScaledPeak(seed)
@@ -114,7 +114,7 @@ def with_recipe(make: Callable[..., object]) -> Callable[[int], list[tuple[float
 
 
 def with_botorch(seed: int) -> list[tuple[float, float]]:
-    """The same for BoTorch's loop."""
+    """Return regret and CPU seconds of each round of BoTorch's loop."""
     problem = ScaledPeak(seed)
     loop = PlainBoTorch(problem.peak.bounds, seed)
     rounds = []
@@ -135,14 +135,14 @@ LOOPS = {
 
 
 def one(job: tuple[str, int]) -> tuple[float, float]:
-    """Mean regret over the rounds that count, and median CPU seconds of those rounds."""
+    """Return mean regret and median CPU seconds over the rounds after the first ones."""
     name, seed = job
     counted = torch.tensor(LOOPS[name](seed)[FIRST - 1 :], dtype=torch.float64)
     return counted[:, 0].mean().item(), counted[:, 1].median().item()
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     options = parser(__doc__)
     options.add_argument("--seeds", type=int, default=30)
     options.add_argument("--first-seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""What the panel likelihood saves: one evaluation with gradient, panel against dense, in one run.
+"""Seconds of an evaluation with gradient: panel likelihood against dense likelihood.
 
 python benchmarks/panel_likelihood.py --json docs/results/panel_likelihood.json
 """
@@ -20,7 +20,7 @@ REPEATS = 5
 
 
 def seconds(likelihood: DenseLikelihood | PanelLikelihood) -> tuple[float, float]:
-    """Median time of a value and its gradient, and the value."""
+    """Return the median time of a value and its gradient, and the value."""
     times = []
     for _ in range(REPEATS):
         rate = torch.tensor(0.05, dtype=torch.float64, requires_grad=True)
@@ -33,7 +33,7 @@ def seconds(likelihood: DenseLikelihood | PanelLikelihood) -> tuple[float, float
 
 
 def measure(arms: int, steps: int) -> dict:
-    """Both likelihoods of one drawn panel."""
+    """Time both likelihoods on one drawn panel."""
     kernel = RBFKernel().double()
     kernel.lengthscale = 0.3
     problem = drifting_gp(
@@ -56,7 +56,7 @@ def measure(arms: int, steps: int) -> dict:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     chosen = parser(__doc__).parse_args()
     results = [measure(*size) for size in SIZES]
     rows = [

@@ -1,4 +1,4 @@
-"""Regret bounds of Bogunovic et al. (2016) against the regret that the algorithms have.
+"""Regret bounds of Bogunovic et al. (2016) against the measured regret.
 
 The paper's synthetic setting on a coarser grid: SE kernel of length-scale 0.2 on 15 x 15 points of
 the unit square, noise variance 0.01, 200 rounds. The bounds hold for the theorems' β and with
@@ -39,14 +39,14 @@ BOUNDS = ("R-GP-UCB, (17)", "TV-GP-UCB, (21)", "TV-GP-UCB, (20)")
 
 
 def se_kernel() -> RBFKernel:
-    """The kernel of the paper's synthetic experiments."""
+    """Return the kernel of the paper's synthetic experiments."""
     kernel = RBFKernel().double()
     kernel.lengthscale = LENGTHSCALE
     return kernel
 
 
 def smoothness(side: int = 40, draws: int = 400) -> dict:
-    """Constants of (9) and (10), from the mean suprema of some draws and their differences."""
+    """Return constants of (9) and (10), from the mean suprema of draws and their differences."""
     generator = Generator().manual_seed(0)
     drawn = drifting_gp(unit_grid(side), se_kernel(), 1.0, draws, generator=generator).values
     slopes = drawn.reshape(draws, side, side).diff(dim=1) * (side - 1)
@@ -56,13 +56,13 @@ def smoothness(side: int = 40, draws: int = 400) -> dict:
 
 
 def schedules(constants: dict) -> tuple[ResettingBeta, TimeVaryingBeta]:
-    """(16) and (19) on the unit square."""
+    """Return the schedules (16) and (19) on the unit square."""
     options = {"dim": 2, "delta": DELTA, "a": constants["a1"], "b": constants["b1"]}
     return ResettingBeta(**options), TimeVaryingBeta(**options)
 
 
 def bounds(rate: float, constants: dict) -> dict[str, list[float]]:
-    """The bounds after 1, ..., T rounds, with upper bounds on the information gains."""
+    """Return the bounds after 1, ..., T rounds, with upper bounds on the information gains."""
     covar = se_kernel()(unit_grid(SIDE)).to_dense().detach()
     static = greedy_information_gain(covar, HORIZON, NOISE).ceiling.tolist()
     drifting = greedy_information_gain(covar, HORIZON, NOISE, rate).ceiling.tolist()
@@ -101,7 +101,7 @@ def bounds(rate: float, constants: dict) -> dict[str, list[float]]:
 
 
 def one_run(job: tuple[float, int], constants: dict) -> dict[str, Tensor]:
-    """Cumulative regret on one draw: of the algorithms, of chance, and of the worst choice."""
+    """Return the cumulative regret of algorithms, random and worst choices on one draw."""
     rate, seed = job
     choices = unit_grid(SIDE)
     options = {"choices": choices, "covar_module": se_kernel(), "noise_variance": NOISE}
@@ -126,7 +126,7 @@ def one_run(job: tuple[float, int], constants: dict) -> dict[str, Tensor]:
 
 
 def measure(rate: float, seeds: int, workers: int, constants: dict) -> dict:
-    """Bounds and mean measured regret by round at one ε."""
+    """Return bounds and mean measured regret by round at one ε."""
     work = partial(one_run, constants=constants)
     with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         runs = list(pool.map(work, [(rate, seed) for seed in range(seeds)]))
@@ -143,7 +143,7 @@ def measure(rate: float, seeds: int, workers: int, constants: dict) -> dict:
 
 
 def figures(result: dict) -> dict:
-    """What goes into the JSON: of the curves, every 20th round."""
+    """Return the figures for JSON, with every 20th round of the curves."""
     thinned = {
         part: {name: curve[19::20] for name, curve in result[part].items()}
         for part in ("bound", "measured")
@@ -152,7 +152,7 @@ def figures(result: dict) -> dict:
 
 
 def draw(ax: Axes, result: dict) -> None:
-    """Bounds dashed, what was measured solid or dotted, one colour for each algorithm."""
+    """Draw bounds dashed and measured regret solid or dotted, in a color per algorithm."""
     rounds = range(1, HORIZON + 1)
     blue, orange = COLORS[0], COLORS[1]
     styles = {
@@ -169,7 +169,7 @@ def draw(ax: Axes, result: dict) -> None:
     curves = result["bound"] | result["measured"]
     for name, (color, line, width) in styles.items():
         label = f"bound: {name}" if name in BOUNDS else name
-        # The widest lie below: (20) and (21) nearly coincide.
+        # Wider lines are drawn first, since (20) and (21) nearly coincide.
         ax.plot(
             rounds,
             curves[name],
@@ -188,7 +188,7 @@ def draw(ax: Axes, result: dict) -> None:
 
 
 def plot(results: list[dict], path: Path) -> None:
-    """One panel for each ε."""
+    """Plot one panel for each ε."""
     figure = new_figure(12.0, 6.4)
     axes = figure.subplots(1, len(results), sharey=True)
     for ax, result in zip(axes, results, strict=True):
@@ -209,7 +209,7 @@ def plot(results: list[dict], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON and a picture."""
+    """Run the benchmark, print a table, save JSON and a figure."""
     options = parser(__doc__)
     options.add_argument("--plot", type=Path, help="save the picture")
     options.add_argument("--seeds", type=int, default=5)

@@ -1,4 +1,4 @@
-"""A measurement's table on the terminal, and its figures as JSON."""
+"""Output of benchmarks: a table on the terminal, figures as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """A parser with the option that every measurement has."""
+    """Return an argument parser with the option of all benchmarks."""
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     made.add_argument("--json", type=Path, help="save the figures as JSON")
     return made
@@ -21,7 +21,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 def show(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], figures: object, path: Path
 ) -> None:
-    """Print the table; save the figures if a path was given."""
+    """Print a table, and save the figures if a path is given."""
     table = Table(title=title)
     for column in columns:
         table.add_column(column, justify="right")

@@ -1,4 +1,4 @@
-"""The cost model of the streaming posterior against measured points, in one run.
+"""The cost model of the streaming posterior against measured points.
 
 python benchmarks/scaling.py --json docs/results/scaling.json
 """
@@ -30,7 +30,7 @@ POINTS = (
     (10000, 0.1, 1, 0.0),
 )
 MANY = (50, 0.9, 1000, 0.0)
-"""Few rows for many trials: what is left is the cost of an entry."""
+"""Few rows for many trials, so that the cost of an entry dominates."""
 
 SETTLED = 1.6
 """Rounds before the measurement, in multiples of the rows held, or of the choices."""
@@ -40,7 +40,7 @@ BANDWIDTH_BYTES = 400_000_000
 
 
 def rounds(n: int, rate: float, trials: int, max_lateness: float | None) -> tuple[float, int]:
-    """Median seconds of a round, ask and tell, in the steady state, and the bytes held."""
+    """Return the median seconds of a round in the steady state, and the bytes held."""
     generator = torch.Generator().manual_seed(0)
     cost = streaming_cost(n, rate, trials=trials, max_lateness=max_lateness)
     model = StreamingGP(
@@ -68,14 +68,14 @@ def rounds(n: int, rate: float, trials: int, max_lateness: float | None) -> tupl
 
 
 def kernel() -> RBFKernel:
-    """Long-range, so that arms inform each other."""
+    """Return a kernel with a long length-scale."""
     made = RBFKernel().double()
     made.lengthscale = 0.2
     return made
 
 
 def machine() -> tuple[float, float, float, float]:
-    """Overhead of a round, seconds per entry, bandwidth and speed of a product, of one thread."""
+    """Return overhead per round, seconds per entry, bandwidth and speed of a product."""
     overhead, _ = rounds(4, 0.9, 1, 0.0)
     many, _ = rounds(*MANY)
     per_entry = (many - overhead) / (MANY[0] * MANY[2])
@@ -98,7 +98,7 @@ def machine() -> tuple[float, float, float, float]:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     chosen = parser(__doc__).parse_args()
     torch.set_num_threads(1)
     overhead, per_entry, bandwidth, speed = machine()

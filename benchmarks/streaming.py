@@ -1,4 +1,4 @@
-"""What the streaming posterior saves: a round against BoTorch's, a late round against an early one.
+"""Seconds of a round of the streaming posterior, against BoTorch and by round.
 
 python benchmarks/streaming.py --json docs/results/streaming.json
 """
@@ -32,36 +32,36 @@ RATE, NOISE, POINTS = 0.03, 0.01, 50
 BETA = LogBeta()
 EARLY, LATE = 5_000, 50_000
 WINDOW = 500
-"""Rounds after each of the two over which the median is taken."""
+"""Number of rounds over which the median is taken."""
 USUAL_STEP = 500
 USUAL_REPEATS = 7
 TRIALS, HORIZON, SIDE_BY_SIDE, BOTORCH_TRIALS = 200, 200, 50, 2
 
 
 def kernel() -> RBFKernel:
-    """The paper's kernel over actions."""
+    """Return the paper's kernel over actions."""
     made = RBFKernel().double()
     made.lengthscale = 0.2
     return made
 
 
 def temporal() -> TemporalDecayKernel:
-    """Its forgetting, on the time column."""
+    """Return the temporal kernel on the time column."""
     return make_temporal_kernel(RATE, active_dims=[2])
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall-clock seconds of some work."""
+    """Return the wall-clock seconds of a function."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def long_run(choices: Tensor, generator: Generator) -> dict:
-    """One loop of ask and tell, 50,000 rounds; outcomes are noise, which costs the same.
+    """Run a loop of 50,000 rounds; outcomes are noise, which does not affect the cost.
 
-    A copy of the loop is kept at t = 5,000, and in the end both go on in turns: what the machine
-    does meanwhile slows both alike.
+    A copy of the loop is kept at t = 5,000, and at the end both are run alternately, so that
+    machine load affects both alike.
     """
     late = recipes.tv_gp_ucb(
         choices=choices, covar_module=kernel(), forgetting_rate=RATE, noise_variance=NOISE
@@ -92,14 +92,14 @@ def long_run(choices: Tensor, generator: Generator) -> dict:
 
 
 def held_bytes(optimizer: GPOptimizer) -> int:
-    """Bytes of the tensors that model and loop hold."""
+    """Return the bytes of the tensors of model and optimizer."""
     observed = optimizer.observations
     tensors = [*optimizer.model.buffers(), observed.X, observed.Y]
     return sum(x.numel() * x.element_size() for x in tensors)
 
 
 def botorch_step(train_X: Tensor, train_Y: Tensor, candidates: Tensor, beta: float) -> Tensor:
-    """BoTorch's usual step with fixed hyperparameters: build, then evaluate all candidates."""
+    """Run BoTorch's step with fixed hyperparameters: build, then evaluate all candidates."""
     model = SingleTaskGP(
         train_X,
         train_Y,
@@ -115,12 +115,12 @@ def botorch_step(train_X: Tensor, train_Y: Tensor, candidates: Tensor, beta: flo
 
 
 def at(choices: Tensor, t: float) -> Tensor:
-    """Choices as rows at a time."""
+    """Return choices as rows at a time."""
     return torch.cat([choices, choices.new_full((len(choices), 1), t)], dim=-1)
 
 
 def usual_step(choices: Tensor, generator: Generator) -> dict:
-    """A round at t = 500: both do the same, ask for the action and take in its outcome."""
+    """Time a round at t = 500 in both: choose an action and add its outcome."""
     arms = torch.randint(len(choices), (USUAL_STEP,), generator=generator)
     times = torch.arange(1, USUAL_STEP + 1, dtype=torch.float64)
     train_X = torch.cat([choices[arms], times.unsqueeze(-1)], dim=-1)
@@ -133,7 +133,7 @@ def usual_step(choices: Tensor, generator: Generator) -> dict:
         optimizer.tell(optimizer.attach(row[:2], row[2].item()), outcome)
         optimizer.ask(row[2].item())
     for i in range(USUAL_REPEATS):
-        # The outcome told before makes each ask a round of its own.
+        # An outcome is told before each ask, so that it is a new round.
         t = USUAL_STEP - 1 + i
         row = torch.cat([train_X[i, :2], torch.tensor([t], dtype=torch.float64)])
         optimizer.tell(optimizer.attach(row[:2], t), train_Y[i])
@@ -155,7 +155,7 @@ def usual_step(choices: Tensor, generator: Generator) -> dict:
 
 
 def sweep(choices: Tensor) -> dict:
-    """200 trials of 200 rounds side by side, BoTorch's loop, and the rows just read."""
+    """Time 200 replicates of 200 rounds in one tensor, BoTorch's loop, and reading the rows."""
     root = covariance_root(choices, kernel())
     model = StreamingGP(
         choices, kernel(), RATE, NOISE, batch_shape=Size([SIDE_BY_SIDE]), max_lateness=0.0
@@ -191,13 +191,13 @@ def sweep(choices: Tensor) -> dict:
 
 
 def read_rows(model: StreamingGP) -> float:
-    """Seconds to read, in every round, the rows that the round has: a sum, nothing else."""
+    """Return the seconds to read the rows of all rounds, by a sum."""
     rows = model.innovations.store.V
     return seconds(lambda: [rows[:, :held].sum() for held in range(1, HORIZON)])
 
 
 def botorch_loop(choices: Tensor, trial: Trials) -> None:
-    """One trial with BoTorch alone."""
+    """Run one replicate with BoTorch alone."""
     train_X = torch.empty(0, 3, dtype=torch.float64)
     train_Y = torch.empty(0, 1, dtype=torch.float64)
     for i in range(HORIZON):
@@ -212,7 +212,7 @@ def botorch_loop(choices: Tensor, trial: Trials) -> None:
 
 
 def main() -> None:
-    """Measure, print a table, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     chosen = parser(__doc__).parse_args()
     torch.set_num_threads(1)
     choices = unit_grid(POINTS)

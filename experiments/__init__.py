@@ -1,4 +1,4 @@
-"""The papers' figures and tables, done again: not part of the package, run from a checkout.
+"""Reproductions of the papers' figures and tables, run from a checkout, not part of the package.
 
 ``python -m experiments NAME`` runs one, ``python -m experiments --list`` names them.
 """

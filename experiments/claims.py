@@ -1,4 +1,4 @@
-"""A paper's claims beside what was measured."""
+"""Claims of a paper, and measurements that confirm or contradict them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from tvbo.models import DriftFit
 
 BEYOND = 2.0
-"""Standard errors by which a claim must hold where it says so."""
+"""Number of standard errors by which a claim must hold where it says so."""
 
 BEST_OF_TRAINING = "best arm of training, always"
 """What every table on a recorded panel has: the arm of the largest training mean, in all rounds."""
@@ -22,14 +22,14 @@ BEST_OF_TRAINING = "best arm of training, always"
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim and whether it held here.
+    """A claim and whether the reproduction confirms it.
 
     Args:
         claim: The claim, in words.
-        held: Whether the figure bears it out.
-        figure: What was measured; the claim says in what units and which sign it should have.
-        standard_error: Of the figure, over paired trials; None where there is one figure only.
-        paper: The paper's own figure in words, where it states one.
+        held: Whether the figure confirms it.
+        figure: The measured number; the claim states its unit and its expected sign.
+        standard_error: Standard error of the figure over paired replicates; None for one figure.
+        paper: The number in the paper, in words, where it states one.
     """
 
     claim: str
@@ -41,18 +41,18 @@ class Claim:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A figure or table of a paper, done again.
+    """A reproduced figure or table of a paper.
 
     Args:
         name: Its name on the command line.
         title: What it shows.
-        settings: Everything that was chosen, seeds included.
-        results: By row, by measure, the same measures in each row.
+        settings: All settings, seeds included.
+        results: The measures of each row, the same in all rows.
         claims: The claims.
-        regret: By algorithm, ``trials x ... x T``, for plots; what stands between is the figure's
-            own, such as test days.
-        row_label: What the rows of ``results`` are.
-        curves: What else a picture shows: by measure, by algorithm, ``trials x T``.
+        regret: Regret of each algorithm for plots, ``replicates x ... x T``; dimensions in between
+            depend on the figure, such as test days.
+        row_label: Label of the rows of ``results``.
+        curves: Other curves for plots, by measure and algorithm, ``replicates x T``.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Reproduction:
     curves: dict[str, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict:
-        """Everything but the curves, in JSON's types."""
+        """Return all fields but the curves, in the types of JSON."""
         return {
             "name": self.name,
             "title": self.title,
@@ -80,26 +80,26 @@ class Reproduction:
 
 
 def mean_and_error(samples: Tensor) -> tuple[float, float | None]:
-    """Mean of independent samples and its standard error; None for a single one."""
+    """Return the mean of independent samples and its standard error; None for a single one."""
     n = len(samples)
     return samples.mean().item(), (samples.std() / math.sqrt(n)).item() if n > 1 else None
 
 
 def regret_result(regret: Tensor) -> dict[str, float | None]:
-    """Mean over trials of the average regret, and its standard error, from ``trials x T``."""
+    """Return the mean average regret, with its standard error, from ``replicates x T``."""
     mean, error = mean_and_error(regret.mean(dim=1))
     return {"mean_regret": mean, "standard_error": error}
 
 
 def jackknife(statistic: Callable[[Tensor], float], samples: Tensor) -> tuple[float, float | None]:
-    """A statistic of independent trials and its jackknife standard error.
+    """Return a statistic of independent replicates and its jackknife standard error.
 
     Args:
-        statistic: A number from ``... x trials``.
-        samples: ``... x trials``; what belongs to one trial is left out together.
+        statistic: A function from ``... x replicates`` to a number.
+        samples: ``... x replicates``; each replicate is left out as a whole.
 
     Returns:
-        The statistic of all trials, and its standard error; None for fewer than three trials.
+        The statistic of all replicates, and its standard error; None for fewer than three.
     """
     n = samples.shape[-1]
     if n < 3:
@@ -111,9 +111,9 @@ def jackknife(statistic: Callable[[Tensor], float], samples: Tensor) -> tuple[fl
 
 
 def claims_against_training(regret: dict[str, Tensor], names: Sequence[str]) -> list[Claim]:
-    """Whether algorithms are worth running: each against the best arm of training, always.
+    """Return claims that algorithms are better than always playing the best arm of training.
 
-    These are no claims of a paper.
+    These are not claims of a paper.
 
     Args:
         regret: Mean regret by algorithm, ``trials`` each, that of :data:`BEST_OF_TRAINING` among
@@ -133,9 +133,9 @@ def claims_against_training(regret: dict[str, Tensor], names: Sequence[str]) -> 
 
 
 def claim_below(claim: str, lower: Tensor, higher: Tensor, standard_errors: float = 0.0) -> Claim:
-    """A claim that one algorithm's measure is below another's, trial by trial.
+    """Return the claim that the measure of one algorithm is below that of another, in pairs.
 
-    It is held if the mean difference, ``higher`` minus ``lower``, exceeds 0, or as many of its
+    It is confirmed if the mean difference, ``higher`` minus ``lower``, exceeds 0, or as many of its
     standard errors as are asked for; a single trial, which has none, then bears nothing out.
 
     Args:
@@ -158,13 +158,13 @@ def claim_below(claim: str, lower: Tensor, higher: Tensor, standard_errors: floa
 
 
 def claim_rate(claim: str, fit: DriftFit, low: float, high: float, paper: str) -> Claim:
-    """A claim that the fitted ε, per unit of time, lies between ``low`` and ``high``.
+    """Return the claim that the fitted ε, per unit of time, lies between ``low`` and ``high``.
 
     Args:
         claim: The claim, in words.
         fit: A fit with a 95 % interval.
-        low: Least ε that bears the claim out.
-        high: Largest one.
+        low: Smallest ε that confirms the claim.
+        high: Largest ε that confirms the claim.
         paper: The paper's ε.
     """
     lower, upper = fit.forgetting_rate_interval

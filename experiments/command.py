@@ -1,4 +1,4 @@
-"""``python -m experiments``: figures and tables of the papers, done again."""
+"""``python -m experiments``: reproduce figures and tables of the papers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from experiments.data.recorded import VARIABLE
 from experiments.registry import EXPERIMENTS, Experiment
 from experiments.report import print_reproduction
 from experiments.spread import worker_processes
-from tvbo.commands.entry import run_app
-from tvbo.commands.files import check_outputs, check_picture, saving
-from tvbo.commands.report import console
+from tvbo.cli.entry import run_app
+from tvbo.cli.files import check_outputs, check_picture, saving
+from tvbo.cli.report import console
 from tvbo.csv_files import TableError
 from tvbo.evaluation.dask_cluster import dask_executor
 from tvbo.plotting import save_figure
@@ -52,9 +52,9 @@ def reproduce(
     json: Annotated[Path | None, typer.Option(help="Save results and claims as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Save the figure, FILE.png.")] = None,
 ) -> None:
-    """Do a figure or table of a paper again, and say which of its claims held.
+    """Reproduce a figure or table of a paper, and print which of its claims are confirmed.
 
-    Results do not depend on who does the trials, except for clock times (bedi-*).
+    Results do not depend on the executor, except for clock times (bedi-*).
     """
     if show_list:
         table = Table("name", "what it shows", "trials")
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _data_files(*folders: Path | None) -> list[Path]:
-    """Files of the folder of recorded data, and of others, that a reproduction may read."""
+    """Return the files that a reproduction may read: recorded data, and those of given folders."""
     named = [os.environ.get(VARIABLE), *folders]
     return [
         file
@@ -96,7 +96,7 @@ def _data_files(*folders: Path | None) -> list[Path]:
 
 @contextmanager
 def _executor(workers: int, dask: str | None) -> Iterator[Executor | None]:
-    """Who does the trials; None does them here."""
+    """Yield the executor that runs the replicates; None runs them serially."""
     if dask is not None and workers != 1:
         raise TableError(f"Expected --workers or --dask, not both. Got {workers} and {dask}.")
     try:
@@ -126,7 +126,7 @@ def _run(
     data: Path | None,
     executor: Executor | None,
 ) -> None:
-    """Run, print, and save what was asked for; None takes the experiment's number of trials."""
+    """Run an experiment, print its results and save them; None is its default number of trials."""
     trials = experiment.trials if trials is None else trials
     result = experiment.run(trials, seed, executor, data)
     print_reproduction(result)

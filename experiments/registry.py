@@ -1,4 +1,4 @@
-"""The figures and tables by name, each with its data and its picture."""
+"""Registry of the figures and tables, each with its data and its plot."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Experiment:
     """A figure or table by name.
 
     Args:
-        what: What it shows, and the data it needs.
-        figure: Does it again, from its data if it needs some, and by name ``trials``, ``seed`` and
-            ``executor``, which does the trials or is None to do them here.
-        plot: Draws it.
-        trials: Number of trials where none is asked for: the paper's, if it gives one.
-        data: Reads its data from the folder that ``TVBO_DATA`` names; None where it needs none.
-        read: Reads data of the user's choice from a folder; None where there is no choice.
+        what: Description of what it shows and which data it needs.
+        figure: Function that reproduces it, of its data if it needs some and of the keywords
+            ``trials``, ``seed`` and ``executor``; an executor of None runs serially.
+        plot: Function that plots it.
+        trials: Default number of replicates, that of the paper if it gives one.
+        data: Function that reads its data from the folder ``TVBO_DATA``; None if it needs none.
+        read: Function that reads other data from a folder; None if there is no choice.
     """
 
     what: str
@@ -59,13 +59,13 @@ class Experiment:
     def run(
         self, trials: int, seed: int, executor: Executor | None, folder: Path | None = None
     ) -> Reproduction:
-        """Do the figure again.
+        """Reproduce the figure.
 
         Args:
-            trials: Number of trials.
+            trials: Number of replicates.
             seed: The first seed.
-            executor: Does the trials; None does them here.
-            folder: Data of the user's choice, where :attr:`read` is given; None for the usual.
+            executor: Executor that runs the replicates; None runs them serially.
+            folder: Folder of other data, where :attr:`read` is given; None for the default data.
         """
         if folder is not None:
             data = [self.read(folder)]

@@ -1,4 +1,4 @@
-"""What is printed of a figure: its results, and the paper's claims beside ours."""
+"""Tables of a reproduction: results, and the paper's claims."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.claims import Reproduction
-from tvbo.commands.report import console
+from tvbo.cli.report import console
 
 MEASURES_ABREAST = 4
-"""Columns of figures that a terminal of 80 characters shows without cutting them."""
+"""Number of columns that fit a terminal of 80 characters."""
 
 
 def print_reproduction(result: Reproduction) -> None:
-    """A reproduction as tables: results, and the paper's claims beside our figures."""
+    """Print a reproduction as tables: results, and the paper's claims with the measured figures."""
     measures = list(next(iter(result.results.values())))
     for first in range(0, len(measures), MEASURES_ABREAST):
         shown = measures[first : first + MEASURES_ABREAST]

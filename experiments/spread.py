@@ -1,4 +1,4 @@
-"""Jobs of a reproduction, here or spread over an executor, with equal results."""
+"""Jobs of a reproduction, run serially or on an executor, with equal results."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ def spread(
     label: str,
     progress: bool,
 ) -> list[Result]:
-    """Do all jobs.
+    """Run all jobs.
 
-    Each job computes with one thread of torch, wherever it is done: in which order numbers are
-    added depends on how many there are, and so do the last digits. A job must draw from seeds of
-    its own only. Then the results are those of a serial run, bit for bit on machines of one kind.
+    Each job computes with one thread of torch, since the order of summation, and so the last
+    digits, depends on the number of threads. A job must draw from its own seeds only. Then the
+    results are those of a serial run, bit for bit on machines of the same kind.
 
     Args:
-        function: Does one job. With an executor, it, the jobs and the results are pickled.
-        jobs: What to do.
-        executor: Does the jobs; None does them here. Those not begun are cancelled if one fails.
-        label: What the progress bar says.
-        progress: Show it.
+        function: Function that runs a job. With an executor, the function, the jobs and the results
+            are pickled.
+        jobs: The jobs.
+        executor: Executor that runs the jobs; None runs them serially. If one fails,
+            those not yet begun are cancelled.
+        label: Description of the progress bar.
+        progress: Whether to show a progress bar.
 
     Returns:
         The results, in the order of the jobs.
@@ -61,7 +63,7 @@ def spread(
 
 
 def worker_processes(workers: int) -> ProcessPoolExecutor:
-    """An executor of this many processes of this machine, started afresh, not forked.
+    """Return an executor of processes on this machine, spawned, not forked.
 
     Raises:
         ValueError: if ``workers`` is not positive.
@@ -74,13 +76,13 @@ def worker_processes(workers: int) -> ProcessPoolExecutor:
 
 
 def _do(function: bytes, job: bytes) -> bytes:
-    """A job in a worker, which others may use for other work."""
+    """Run a pickled job in a worker process, which may also do other work."""
     with _one_thread():
         return pickle.dumps(pickle.loads(function)(pickle.loads(job)))
 
 
 def _end_at_interrupt() -> None:
-    """Ctrl-C in a terminal reaches the workers, too: they end without a word of their own."""
+    """Let a worker end without a traceback at Ctrl-C, which a terminal sends to all processes."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,6 +1,8 @@
 """What the design promises, and that every kernel has a test."""
 
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,19 @@ def test_recipes_refuse_a_misspelt_option():
 def test_every_kernel_has_a_test(name):
     tests = (Path(__file__).parent / "kernels").glob("test_*.py")
     assert any(f"{name}(" in path.read_text() for path in tests)
+
+
+def test_import_is_light():
+    """Names of the package are imported at first use, and what only tables and plots need later."""
+    script = (
+        "import sys, tvbo; assert 'torch' not in sys.modules; assert 'run' in dir(tvbo); "
+        "tvbo.run, tvbo.recipes.gp_ucb, tvbo.History; assert 'torch' in sys.modules; "
+        "print([name for name in ('matplotlib', 'sklearn', 'scipy.stats') if name in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert loaded.stdout.strip() == "[]", loaded.stderr
+
+
+def test_unknown_name():
+    with pytest.raises(AttributeError, match="module 'tvbo' has no attribute 'recipe'"):
+        tvbo.recipe  # noqa: B018

@@ -1,10 +1,36 @@
 """Bayesian optimization for problems that do not hold still, on GPyTorch and BoTorch."""
 
-from importlib.metadata import version
+from __future__ import annotations
 
-from tvbo.evaluation import History, run, run_async
-from tvbo.optimizers import recipes
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tvbo.evaluation import History, run, run_async
+    from tvbo.optimizers import recipes
 
 __version__ = version("botorch-tvbo")
 
 __all__ = ["History", "recipes", "run", "run_async"]
+
+# Imported at first use, as in BoTorch, whose models and optimizers take most of the time.
+_MODULES = {
+    "History": "tvbo.evaluation",
+    "recipes": "tvbo.optimizers.recipes",
+    "run": "tvbo.evaluation",
+    "run_async": "tvbo.evaluation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(_MODULES[name])
+    # Of these names, "recipes" is a module itself.
+    value = globals()[name] = module if name == "recipes" else getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-UNREADABLE = (
-    pd.errors.ParserError,
-    pd.errors.EmptyDataError,
-    UnicodeDecodeError,
-    OSError,
-    EOFError,
-    zlib.error,
-)
-"""What pandas raises for a file that is no CSV, or a compressed file that is cut off or broken."""
+if TYPE_CHECKING:
+    import pandas as pd
+
+UNREADABLE = (ValueError, OSError, EOFError, zlib.error)
+"""What pandas raises for a file that is not CSV, or a compressed file that is truncated or broken.
+Its parser errors, and those of decoding, are ValueErrors."""
 
 
 class TableError(ValueError):
-    """A file that does not hold what was asked of it."""
+    """A table, or an option to read it, that is not as expected."""
 
 
 def read_csv(path: str | Path) -> pd.DataFrame:
-    """A CSV file with a header and rows of its length.
+    """Read a CSV file with a header and as many cells in each row.
 
     Raises:
-        TableError: if there is none.
+        TableError: if the file is missing, empty or no such CSV file.
     """
+    import pandas as pd
+
     if not Path(path).is_file():
         raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
     try:
-        # In one piece: in parts, a column of numbers and words would warn, and be of both types.
+        # Read in one chunk: otherwise a column of numbers and words warns, and has both types.
         frame = pd.read_csv(path, low_memory=False)
     except UNREADABLE as error:
         raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.") from error
@@ -47,16 +46,18 @@ def read_csv(path: str | Path) -> pd.DataFrame:
 
 
 def line_of(index: int) -> str:
-    """A row as a person finds it: the line of the file, the header being line 1."""
+    """Return a row as the line of the file, with the header in line 1."""
     return f"line {index + 2}"
 
 
 def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -> pd.Series:
-    """A column as finite numbers, NaN where a cell is empty and may be.
+    """Return a column as finite numbers, with NaN for an allowed empty cell.
 
     Raises:
-        TableError: naming the cell that is none.
+        TableError: if a cell is not a finite number; the message names the cell.
     """
+    import pandas as pd
+
     numbers = pd.to_numeric(column, errors="coerce")
     unreadable = numbers.isna() & column.notna()
     if unreadable.any():

@@ -1,4 +1,4 @@
-"""What was observed: the one data class for observations."""
+"""The data class of observations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvbo.validation import check_finite, check_last_dimension
 
 @dataclass(frozen=True)
 class Observations:
-    """Rows and their outcomes, in the order in which they became known.
+    """Rows and their outcomes, in the order in which they were told.
 
     Args:
         X: Rows ``[action | context | time]``, ``n x d``.
@@ -29,7 +29,7 @@ class Observations:
     Y: Tensor
     Yvar: Tensor | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.X.ndim != 2:
             raise BotorchTensorDimensionError(
                 f"Expected X of shape n x d. Got X.shape={tuple(self.X.shape)}."
@@ -59,16 +59,16 @@ class Observations:
         return len(self.X)
 
     def __getitem__(self, rows: Tensor | slice) -> Observations:
-        """The observations of some rows: a mask, indices or a slice."""
+        """Return the observations of some rows, selected by a mask, indices or a slice."""
         return Observations(
             self.X[rows], self.Y[rows], None if self.Yvar is None else self.Yvar[rows]
         )
 
     def append(self, other: Observations) -> Observations:
-        """These observations and then those.
+        """Return these observations followed by others.
 
         Raises:
-            InputDataError: if one side knows its noise variances and the other does not.
+            InputDataError: if only one of the two has noise variances.
         """
         check_last_dimension("X", other.X, self.X.shape[-1])
         if len(self) == 0:
@@ -79,8 +79,7 @@ class Observations:
                 f"Got Yvar={other.Yvar} after observations "
                 f"{'without' if self.Yvar is None else 'with'} Yvar."
             )
-        return Observations(
-            X=torch.cat([self.X, other.X]),
-            Y=torch.cat([self.Y, other.Y]),
-            Yvar=None if self.Yvar is None else torch.cat([self.Yvar, other.Yvar]),
-        )
+        Yvar = None
+        if self.Yvar is not None and other.Yvar is not None:
+            Yvar = torch.cat([self.Yvar, other.Yvar])
+        return Observations(torch.cat([self.X, other.X]), torch.cat([self.Y, other.Y]), Yvar)

@@ -1,44 +1,47 @@
-"""Progress bars for long work, on stderr, where they do not mix with results."""
+"""Progress bars on stderr."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    track,
-)
-
 from tvbo.terminal import visible
 
 T = TypeVar("T")
 
 PATIENCE = 2.0
-"""Seconds that work may take before :func:`patient_progress_bar` shows anything."""
+"""Seconds after which :func:`patient_progress_bar` shows its bar."""
 
 
 def progress_bar(steps: Sequence[T], label: str, shown: bool) -> Iterable[T]:
-    """Return the steps, with a progress bar."""
+    """Return the steps, with a progress bar on stderr, where it does not mix with results.
+
+    Args:
+        steps: The steps.
+        label: Description in front of the bar.
+        shown: Whether to show a bar.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import track
+
     label = escape(visible(label))
     return track(steps, description=label, console=Console(stderr=True), disable=not shown)
 
 
 def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool) -> Iterator[T]:
-    """Return the steps, with a progress bar unless they are soon done.
+    """Yield the steps, with a progress bar on stderr that appears after :data:`PATIENCE` seconds.
 
     Args:
         steps: The steps.
-        total: Their number.
-        label: What the bar says.
-        shown: Whether to show it at all.
+        total: Number of steps.
+        label: Description in front of the bar.
+        shown: Whether to show a bar.
     """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress
+
     bar = Progress(console=Console(stderr=True), disable=not shown)
     task = bar.add_task(escape(visible(label)), total=total)
     is_slow = False
@@ -64,6 +67,15 @@ class TrialProgress:
     """
 
     def __init__(self, total: int, label: str, shown: bool):
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
         self._shown = shown
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),

@@ -1,4 +1,4 @@
-"""Generators are passed in; what draws from torch's global one is confined here."""
+"""Generators, and the only code that draws from torch's global generator."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from torch import Generator
 
 OPTIMIZER_SEED = 0
 PROBLEM_SEED = 7_205_759
-"""Not that of optimizers: with one seed for both, noise would be a function of the actions."""
+"""Differs from the optimizers' seed: with the same one, the noise would depend on the actions."""
 
 
 def default_generator(generator: Generator | None, seed: int = OPTIMIZER_SEED) -> Generator:
-    """The generator given, or a fresh one with a fixed seed, so that a run can be repeated."""
+    """Return the given generator, or a new one with a fixed seed, so that runs are reproducible."""
     return torch.Generator().manual_seed(seed) if generator is None else generator
 
 
 def copy_of(generator: Generator) -> Generator:
-    """A generator in the same state, whose draws leave the given one as it is."""
+    """Return a generator in the same state; its draws do not advance the given one."""
     return Generator(generator.device).set_state(generator.get_state())
 
 
 @contextmanager
 def seeded(generator: Generator) -> Iterator[None]:
-    """Run code that draws from torch's global generator on a seed taken from ours.
+    """Seed torch's global generator from ``generator`` inside a ``with`` block.
 
-    BoTorch's optimizers and fits start from global random numbers. Inside this context those come
-    from ``generator``; afterwards the global state is as it was.
+    BoTorch's optimizers and fits draw their starts from the global generator. Its state is restored
+    afterwards.
     """
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
     with manual_seed(seed):

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
-from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 from torch import Tensor
 
 from tvbo.csv_files import TableError, line_of, numbers_of, read_csv
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """Times as numbers, and what one unit of them is.
+    """Times as numbers, and the name of their unit.
 
     Args:
         times: One per row, float64.
@@ -30,7 +32,7 @@ class TimeAxis:
 
 @dataclass(frozen=True)
 class PanelTable:
-    """A panel: ``T`` times, ``n`` arms.
+    """A panel: values of ``n`` arms at ``T`` times.
 
     Args:
         axis: The times.
@@ -75,18 +77,21 @@ def read_panel(
     """Read a panel: first column a timestamp (or a number), every other column an arm.
 
     Args:
-        path: A CSV file; ``.gz`` is read as it is.
+        path: A CSV file, or a compressed one such as ``.csv.gz``.
         resample: Average over steps of this length, such as ``10min``; needs timestamps.
         rows: ``a:b``, the rows used, counted from 0 after resampling.
-        time_unit: Unit of time, such as ``1h``. Default: the resampling step, else the commonest
-            gap between timestamps. Numeric times are used as they are; this is then but their
-            unit's name.
-        allow_gaps: Whether cells may be empty; their values are NaN. An arm without any reading
-            is refused all the same.
+        time_unit: Unit of time, such as ``1h``. Default: the resampling step, else the most
+            frequent gap between timestamps. Numeric times are not converted; this is then the name
+            of their unit.
+        allow_gaps: Whether cells may be empty; their values are NaN. An arm without any reading is
+            an error nevertheless.
 
     Raises:
         TableError: if the file, a column or a cell is not as expected; the message names it.
     """
+    import pandas as pd
+    from pandas.api.types import is_datetime64_any_dtype
+
     frame = read_csv(path)
     if frame.shape[1] < 2:
         raise TableError(
@@ -111,9 +116,9 @@ def read_panel(
             )
         values = values.resample(_timedelta("resample", resample)).mean()
     values = values.iloc[_row_range(rows, len(values))]
-    _refuse_empty_arms(values)
+    _check_no_empty_arms(values)
     if not allow_gaps:
-        _refuse_gaps(values)
+        _check_no_gaps(values)
     axis = _time_axis(values.index.to_series(), time_unit or resample)
     return PanelTable(axis, torch.tensor(values.to_numpy(dtype=float)), [str(a) for a in arms])
 
@@ -130,13 +135,14 @@ def read_log(
     """Read a long log: one row per observation, columns by name.
 
     Args:
-        path: A CSV file; ``.gz`` is read as it is.
+        path: A CSV file, or a compressed one such as ``.csv.gz``.
         time: Column of times, timestamps or numbers.
         reward: Column of rewards.
         actions: Columns of the action.
         reward_variance: Column of known noise variances, or None.
         rows: ``a:b``, the rows used, counted from 0.
-        time_unit: As in :func:`read_panel`.
+        time_unit: Unit of time, such as ``1h``; default the most frequent gap between timestamps.
+            Numeric times are not converted; this is then the name of their unit.
 
     Raises:
         TableError: if the file, a column or a cell is not as expected; the message names it.
@@ -168,10 +174,14 @@ def read_log(
 
 
 def _time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
+    import pandas as pd
+    from pandas.api.types import is_numeric_dtype
+
     column = frame[name]
     if is_numeric_dtype(column):
         return numbers_of(column, path)
-    # In UTC, since a log may cross a change of the clocks; without offsets it stays as written.
+    # Converted to UTC, since a log may contain a change of the clocks; times without an offset are
+    # not converted.
     times = pd.to_datetime(column, errors="coerce", format="ISO8601", utc=True).dt.tz_convert(None)
     if times.isna().any():
         index = times.isna().idxmax()
@@ -183,6 +193,8 @@ def _time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
 
 
 def _time_axis(times: pd.Series, unit: str | None) -> TimeAxis:
+    from pandas.api.types import is_datetime64_any_dtype
+
     if not is_datetime64_any_dtype(times):
         column = f"1 ({times.name})" if isinstance(times.name, str) else "1"
         return TimeAxis(torch.tensor(times.to_numpy(dtype=float)), unit or column)
@@ -196,7 +208,7 @@ def _time_axis(times: pd.Series, unit: str | None) -> TimeAxis:
 
 
 def _short(gap: pd.Timedelta) -> str:
-    """A gap in the largest unit that divides it, such as ``5min``."""
+    """Format a gap in the largest unit that divides it, such as ``5min``."""
     for name, seconds in (("D", 86400), ("h", 3600), ("min", 60), ("s", 1)):
         count = gap.total_seconds() / seconds
         if count >= 1 and count == int(count):
@@ -205,12 +217,14 @@ def _short(gap: pd.Timedelta) -> str:
 
 
 def _timedelta(name: str, text: str) -> pd.Timedelta:
+    import pandas as pd
+
     try:
         step = pd.Timedelta(text)
     except ValueError as error:
         raise TableError(f"Expected {name} like 10min or 1h. Got {text!r}.") from error
     if not any(character.isalpha() for character in text):
-        # pandas takes a bare number for nanoseconds.
+        # pandas would read a number without a unit as nanoseconds.
         raise TableError(f"Expected {name} like 10min or 1h. Got {text!r}, without a unit.")
     if not step > pd.Timedelta(0):
         raise TableError(f"Expected {name} longer than zero. Got {text!r}.")
@@ -232,7 +246,7 @@ def _row_range(text: str | None, length: int) -> slice:
     return chosen
 
 
-def _refuse_empty_arms(values: pd.DataFrame) -> None:
+def _check_no_empty_arms(values: pd.DataFrame) -> None:
     empty = values.columns[values.isna().all()]
     if len(empty):
         raise TableError(
@@ -241,7 +255,7 @@ def _refuse_empty_arms(values: pd.DataFrame) -> None:
         )
 
 
-def _refuse_gaps(values: pd.DataFrame) -> None:
+def _check_no_gaps(values: pd.DataFrame) -> None:
     missing = values.isna()
     count = int(missing.to_numpy().sum())
     if count:

@@ -1,8 +1,8 @@
-"""The largest of several values, chosen so that rounding does not decide.
+"""Selection of the largest of several values that does not depend on rounding.
 
-Two values that symmetry makes equal differ in their last bits, and differ otherwise on another CPU.
-Values within a relative tolerance of the largest one therefore count as tied with it, and a rule
-decides between them: the lowest index, or a generator.
+Two values that are equal by symmetry differ in their last bits, and differently on another CPU.
+Values within a relative tolerance of the largest one are therefore ties, and a rule chooses among
+them: the lowest index, or a random draw.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import torch
 from torch import Generator, Tensor
 
 TIE_TOLERANCE = 1e-8
-"""Relative tolerance. Rounding in a posterior of float64 stays below 1e-11 of its values, and what
-an action loses that is chosen by a tie is at most this share of its value."""
+"""Relative tolerance. Rounding errors of a posterior in float64 are below 1e-11 of its values; the
+loss by choosing another of several ties is at most this share of the value."""
 
 
 def tied_for_largest(
     values: Tensor, scale: float | None = None, tolerance: float = TIE_TOLERANCE
 ) -> Tensor:
-    """Mark the values that are tied with the largest one.
+    """Return a mask of the values tied with the largest one.
 
     Args:
         values: ``batch_shape x n``.
-        scale: What the tolerance is relative to. None: the larger of the absolute values of the
-            largest value and of the median, so that a largest value near zero does not turn every
-            difference into one that counts.
+        scale: Number that the tolerance is relative to. None is the larger of the absolute values
+            of the largest value and of the median, so that ties are found where the largest value
+            is near zero.
         tolerance: Share of the scale.
 
     Returns:
-        Truth values, ``batch_shape x n``.
+        A mask, ``batch_shape x n``.
 
     Raises:
         ValueError: if a value is NaN.
@@ -43,7 +43,7 @@ def tied_for_largest(
         typical = values.median(dim=-1, keepdim=True).values
         size = torch.stack([largest.abs(), typical.abs()]).nan_to_num(posinf=0.0).amax(dim=0)
     else:
-        size = scale
+        size = torch.full_like(largest, scale)
     return values >= largest - tolerance * size
 
 
@@ -52,7 +52,13 @@ def first_largest(
 ) -> Tensor:
     """Return the lowest index among the values tied for the largest one, ``batch_shape``.
 
-    Arguments and errors as in :func:`tied_for_largest`.
+    Args:
+        values: ``batch_shape x n``.
+        scale: Number that the tolerance is relative to; default as in :func:`tied_for_largest`.
+        tolerance: Share of the scale.
+
+    Raises:
+        ValueError: if a value is NaN.
     """
     return tied_for_largest(values, scale, tolerance).to(torch.uint8).argmax(dim=-1)
 
@@ -63,16 +69,16 @@ def any_largest(
     scale: float | None = None,
     tolerance: float = TIE_TOLERANCE,
 ) -> int:
-    """Draw one of the indices tied for the largest value, each with the same probability.
+    """Return an index drawn uniformly from those tied for the largest value.
 
     Args:
         values: ``n``.
-        generator: Source of the draw; it advances by the same amount whether there is a tie or not.
-        scale: As in :func:`tied_for_largest`.
-        tolerance: As in :func:`tied_for_largest`.
+        generator: Source of the draw; it advances by the same amount with and without a tie.
+        scale: Number that the tolerance is relative to; default as in :func:`tied_for_largest`.
+        tolerance: Share of the scale.
 
     Raises:
-        ValueError: as :func:`tied_for_largest`.
+        ValueError: if a value is NaN.
     """
     tied = torch.nonzero(tied_for_largest(values, scale, tolerance)).squeeze(-1)
     return int(tied[torch.randint(len(tied), (1,), generator=generator)])

@@ -1,4 +1,4 @@
-"""Checks of the tensors and numbers that a caller hands in."""
+"""Checks of tensors and numbers passed by a caller."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 T = TypeVar("T")
 
 LARGEST_COORDINATE = 1e100
-"""Kernels take squares of coordinates and of their differences, and powers of these."""
+"""Largest coordinate: kernels compute squares of coordinates and of their differences."""
 
 LARGEST_TIME = 1e300
-"""Differences of times must be finite, too."""
+"""Largest time: differences of times must be finite as well."""
 
 LARGEST_OUTCOME = 1e50
-"""Largest outcome that can be used, in units of the prior standard deviation. A prediction may have
-1e-5 of that for its own, and the search for the best action takes fourth powers of the ratio."""
+"""Largest outcome, in prior standard deviations. A prediction may have 1e-5 of the prior standard
+deviation, and the search for the best action computes fourth powers of the ratio."""
 
 
 def check_last_dimension(name: str, tensor: Tensor, width: int) -> None:
@@ -31,7 +31,7 @@ def check_last_dimension(name: str, tensor: Tensor, width: int) -> None:
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
-    """Raise if ``tensor`` holds a NaN or an infinity, naming the first place."""
+    """Raise if ``tensor`` contains a NaN or an infinity, with the index of the first one."""
     finite = torch.isfinite(tensor)
     if not finite.all():
         place = tuple(torch.nonzero(~finite)[0].tolist())
@@ -41,7 +41,7 @@ def check_finite(name: str, tensor: Tensor) -> None:
 
 
 def check_coordinates(name: str, tensor: Tensor) -> None:
-    """Raise if ``tensor`` holds a NaN, or a number with which kernels cannot compute."""
+    """Raise if ``tensor`` contains a NaN, or a number beyond :data:`LARGEST_COORDINATE`."""
     check_finite(name, tensor)
     largest = tensor.abs().max().item() if tensor.numel() > 0 else 0.0
     if largest > LARGEST_COORDINATE:
@@ -72,12 +72,12 @@ def check_time(t: float) -> float:
 
 
 def check_outcome(Y: float, Yvar: float | None, unit: float) -> None:
-    """Raise unless a model can compute with an outcome, whatever comes after it.
+    """Raise unless models can compute with an outcome.
 
     Args:
         Y: A finite outcome.
         Yvar: Variance of its noise, finite and at least 0, or None.
-        unit: Order of the prior standard deviation, in the unit of the outcome.
+        unit: Order of magnitude of the prior standard deviation, in outcome units.
 
     Raises:
         InputDataError: if ``Y`` or the root of ``Yvar`` is beyond :data:`LARGEST_OUTCOME` units.
@@ -96,7 +96,7 @@ def check_outcome(Y: float, Yvar: float | None, unit: float) -> None:
 
 
 def as_scalar(name: str, value: Tensor | float) -> Tensor:
-    """One number as a ``1 x 1`` float64 tensor."""
+    """Return one number as a ``1 x 1`` float64 tensor."""
     value = torch.as_tensor(value, dtype=torch.float64)
     if value.numel() != 1:
         raise BotorchTensorDimensionError(

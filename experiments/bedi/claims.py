@@ -1,4 +1,4 @@
-"""The claims of Tables 2, 3 and 4 of Bedi et al. beside what was measured."""
+"""Claims and measures of Tables 2, 3 and 4 of Bedi et al."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tvbo.search_space import FiniteSpace
 from tvbo.theory import information_model_order_bound, model_order_bound
 
 CLOSE = 0.05
-"""Share of the dense model's regret within which another is close."""
+"""Largest difference that counts as close, as a share of the dense model's regret."""
 
 ORDER_OF_MAGNITUDE = 10.0
-"""How many times fewer points make one order of magnitude; the paper says that it is several."""
+"""Factor of an order of magnitude; the paper claims several orders fewer points."""
 
 
 def trials_by_method(trials: int) -> dict[str, int]:
-    """How many of the trials each method takes part in: the slow ones in the first few.
+    """Return the number of replicates of each method; slow methods have fewer.
 
     Raises:
         ValueError: if ``trials`` is not positive.
@@ -57,20 +57,20 @@ def reproduction(
     about: dict,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """The experiment played, as a table with its claims.
+    """Run an experiment, and return its table with its claims.
 
     Args:
-        name: As in :class:`Reproduction`.
-        title: See there.
-        setting: What is played.
-        trials: Number of trials.
-        seed: The first of their seeds.
-        progress: Show a progress bar.
-        about: More settings.
-        executor: Does the runs; None does them here.
+        name: Name on the command line.
+        title: Title of the table.
+        setting: Setting of the experiment.
+        trials: Number of replicates.
+        seed: The first seed.
+        progress: Whether to show a progress bar.
+        about: Further settings to record.
+        executor: Executor that runs the replicates; None runs them serially.
 
     Raises:
-        ValueError: as :func:`trials_by_method` and :func:`experiments.bedi.setting.play`.
+        ValueError: if ``trials`` is not positive, or the horizon is below 2.
     """
     curves = play(setting, trials_by_method(trials), seed, progress, name, executor)
     return Reproduction(
@@ -111,12 +111,12 @@ def reproduction(
 
 
 def bounds(setting: Setting) -> dict[str, int]:
-    """Bounds of the compressed model's order: (3.1) with its constant, and by information."""
+    """Return bounds on the compressed model's order, by (3.1) and by information."""
     kernel = unit_kernel()
     with torch.no_grad():
         covar = kernel(setting.choices).to_dense()
     low, high = FiniteSpace(setting.choices).bounds
-    # What a loop begins with passes no test, and comes on top.
+    # The initial actions are not tested, and are added to the bound.
     initial = 2**setting.dim
     return {
         "cell_bound": initial
@@ -194,7 +194,7 @@ def _claims(
 
 
 def _clock(claim: str, slow: Curves, fast: Curves, above: float, times: str) -> Claim:
-    """Ratio of clock times over the trials that both took part in."""
+    """Return the claim on a ratio of clock times, over the common replicates."""
     n = min(len(slow.seconds), len(fast.seconds))
     ratio = slow.seconds[:n].sum(dim=1) / fast.seconds[:n].sum(dim=1)
     figure, error = mean_and_error(ratio)
@@ -202,7 +202,7 @@ def _clock(claim: str, slow: Curves, fast: Curves, above: float, times: str) -> 
 
 
 def _smaller(which: str, dense: Curves, compressed: Curves) -> Claim:
-    """Ratio of the mean numbers of points at the end."""
+    """Return the claim on the ratio of the mean final numbers of points."""
     large, small = (each.model_order[:, -1].mean().item() for each in (dense, compressed))
     figure = large / small
     return Claim(
@@ -215,7 +215,7 @@ def _smaller(which: str, dense: Curves, compressed: Curves) -> Claim:
 
 
 def _settles(claim: str, curves: Curves) -> Claim:
-    """That the model does not grow in the last half of any trial."""
+    """Return the claim that the model does not grow in the last half of any replicate."""
     grown = growth(curves.model_order)
     figure, error = mean_and_error(grown)
     return Claim(

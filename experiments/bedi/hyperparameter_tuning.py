@@ -1,4 +1,4 @@
-"""Tuning a classifier: an evaluation trains it, and no two trainings end alike."""
+"""Tuning of a classifier, where an evaluation is a training with random results."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ L2 = (-6.0, -1.0)
 """Range of its ``log10``."""
 
 MEASURE_SEED = PROBLEM_SEED + 1
-"""Not that of evaluations: a table made of the very noise that it is to judge would flatter."""
+"""Differs from the seed of evaluations, so that the table has independent noise."""
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredAccuracy:
-    """What repeated trainings at each choice gave.
+    """Results of repeated trainings at each choice.
 
     Args:
         mean: ``n``, mean accuracy.
-        variance: ``n``, variance of one accuracy about it.
-        repeats: Trainings per choice.
+        variance: ``n``, variance of a single accuracy.
+        repeats: Number of trainings per choice.
     """
 
     mean: Tensor
@@ -54,30 +54,31 @@ class MeasuredAccuracy:
 
 
 class LogisticRegressionTuning(DriftingProblem):
-    r"""Find the hyperparameters with which logistic regression generalizes best.
+    r"""Tune the hyperparameters of a logistic regression.
 
     Bedi et al., Section 4.3. An action is a point of the unit cube: ``log10`` of the learning rate
     from -3 to 1, ``log2`` of the batch size from 3 to 8, input dropout from 0 to 0.8, and ``log10``
-    of the l2 penalty from -6 to -1. A call trains, each time with fresh randomness, and gives the
-    accuracy on the hold-out set. The paper states neither ranges nor a number of epochs.
+    of the l2 penalty from -6 to -1. A call trains, each time with new random draws, and returns
+    the accuracy on the hold-out set. The paper states neither ranges nor a number of epochs.
 
-    The value of a choice is its mean accuracy, which no formula gives: :meth:`measure` trains
-    ``repeats`` times at every choice, once, and scores come from that table. Its largest entry lies
-    above the largest mean by chance, by about a standard error; all choices are scored by the same
-    table. The noise differs much from choice to choice: ``measured.variance`` has it. Accuracies
-    are shares of 1, far from 0 at most choices: standardized, they suit a GP better.
+    The value of a choice is its mean accuracy, which is estimated: :meth:`measure` trains
+    ``repeats`` times at every choice, and regret is computed from that table. Its largest entry
+    lies above the largest mean by chance, by about a standard error; all choices are scored by the
+    same table. The noise variance depends strongly on the choice: ``measured.variance`` has it.
+    Accuracies are far from 0 at most choices, so standardize them for a GP.
 
     Args:
-        data: What to train on, and what to score on.
-        choices: ``n x 4`` in the unit cube; default a grid of 5 points per side, 625 in all.
+        data: Training set and hold-out set.
+        choices: The choices, ``n x 4``, in the unit cube; default a grid of 5 points per side, 625
+            in all.
         epochs: Passes through the training set in a training.
-        measured: A table measured before, with the same data, choices and epochs.
-        generator: Source of the randomness of evaluations; default a fresh one with a fixed seed.
+        measured: An earlier table of the same data, choices and epochs.
+        generator: Source of the randomness of evaluations; default a new one with a fixed seed.
 
     Raises:
         BotorchTensorDimensionError: if ``choices`` is not ``n x 4``, or ``measured`` of another
             number of choices.
-        InputDataError: if a choice is not finite, stands twice, or lies outside the unit cube.
+        InputDataError: if a choice is not finite, is duplicated, or lies outside the unit cube.
         ValueError: if ``epochs`` is below 1.
     """
 
@@ -103,7 +104,7 @@ class LogisticRegressionTuning(DriftingProblem):
         self.data = data
         self.epochs = epochs
         self.noise_variance = math.nan
-        """Of an evaluation, averaged over the choices; NaN until it is measured."""
+        """Noise variance averaged over the choices; NaN until it is measured."""
         self.measured = None
         if measured is not None:
             self._take(measured)
@@ -114,7 +115,7 @@ class LogisticRegressionTuning(DriftingProblem):
         return self.search_space.choices
 
     def __call__(self, X: Tensor) -> Tensor:
-        """Accuracies of new trainings at rows ``n x 5``: a tensor of shape ``n``."""
+        """Return accuracies, ``n``, of new trainings at rows ``n x 5``."""
         check_last_dimension("X", X, self.layout.num_columns)
         check_finite("X", X)
         return self._train(X[:, : self.layout.num_actions], self.generator)
@@ -122,16 +123,16 @@ class LogisticRegressionTuning(DriftingProblem):
     def measure(
         self, repeats: int = 10, progress: bool = True, generator: Generator | None = None
     ) -> MeasuredAccuracy:
-        """Train several times at every choice; scores and the noise variance come from it.
+        """Train several times at every choice, to estimate values and the noise variance.
 
         Args:
-            repeats: Trainings per choice, at least 2.
-            progress: Show a progress bar.
-            generator: Source of its randomness, of its own, so that evaluations stay as they are;
-                default a fresh one with a fixed seed.
+            repeats: Number of trainings per choice, at least 2.
+            progress: Whether to show a progress bar.
+            generator: Source of its draws, separate from that of evaluations; default a new one
+                with a fixed seed.
 
         Returns:
-            The table, which other instances may be given.
+            The table, which can be passed to other instances.
 
         Raises:
             ValueError: if ``repeats`` is below 2.
@@ -150,11 +151,11 @@ class LogisticRegressionTuning(DriftingProblem):
         return self.measured
 
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
-        """The largest mean accuracy among the choices, at any time."""
+        """Return the largest mean accuracy among the choices, the same at all times."""
         return self._table().mean.max().item()
 
     def optimal_action(self, t: float) -> Tensor:
-        """The choice, 4, that has it."""
+        """Return the choice, ``4``, with the largest mean accuracy."""
         return self.choices[self._table().mean.argmax()].clone()
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
@@ -185,10 +186,10 @@ class LogisticRegressionTuning(DriftingProblem):
 
 
 def hyperparameters_at(x: Tensor) -> Hyperparameters:
-    """What a point of the unit cube, 4, stands for.
+    """Return the hyperparameters at a point of the unit cube, ``4``.
 
     Raises:
-        InputDataError: if it lies outside.
+        InputDataError: if the point lies outside.
     """
     if not ((x >= 0) & (x <= 1)).all():
         raise InputDataError(f"Expected an action in the unit cube. Got {x.tolist()}.")

@@ -17,11 +17,11 @@ INITIAL_SCALE = 0.01
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    r"""What training by stochastic gradients is told.
+    r"""Hyperparameters of training by stochastic gradients.
 
     Args:
-        learning_rate: Length of a step per gradient, above 0.
-        batch_size: Inputs in a step, a whole number, at least 1.
+        learning_rate: Factor of the gradient in a step, above 0.
+        batch_size: Number of inputs in a step, at least 1.
         dropout: Probability with which an entry of an input is set to 0 in training, in [0, 1).
         l2: λ of the penalty :math:`\tfrac{\lambda}{2} \|W\|^2`, at least 0.
 
@@ -54,22 +54,21 @@ def train_logistic_regression(
     epochs: int,
     generator: Generator,
 ) -> float:
-    r"""Train multi-class logistic regression, and score it.
+    r"""Train multi-class logistic regression, and return its accuracy.
 
-    Minimizes the mean of :math:`-\log \mathrm{softmax}(W x + c)_y` over the training set plus
-    the penalty, which leaves the intercepts c alone, by plain stochastic gradients at a constant
-    rate. Initial weights, the order of the inputs and what dropout hides are drawn; entries that
-    dropout leaves are scaled up by :math:`1 / (1 - p)`. Computes in the precision of the data.
+    Training minimizes the mean of :math:`-\log \mathrm{softmax}(W x + c)_y` over the training set
+    plus the penalty, without the intercepts c, by plain stochastic gradients at a constant rate.
+    Initial weights, the order of the inputs and the dropout masks are random; entries that are kept
+    are scaled by :math:`1 / (1 - p)`. Computations are in the precision of the data.
 
     Args:
-        data: What to train on, and what to score on.
-        hyperparameters: How to train.
+        data: Training set and hold-out set.
+        hyperparameters: Hyperparameters of the training.
         epochs: Passes through the training set, at least 1.
         generator: Source of all randomness.
 
     Returns:
-        Share of the hold-out set that is classified rightly, in [0, 1]. Where training ran off to
-        infinity, nothing is.
+        Accuracy on the hold-out set, in [0, 1]; 0 if the training diverged.
 
     Raises:
         ValueError: if ``epochs`` is below 1.
@@ -98,14 +97,14 @@ def train_logistic_regression(
 
 
 def with_intercept(X: Tensor) -> Tensor:
-    """Inputs ``n x d`` and a last column of ones, ``n x (d + 1)``."""
+    """Return inputs ``n x d`` with a last column of ones, ``n x (d + 1)``."""
     return torch.cat([X, X.new_ones(len(X), 1)], dim=-1)
 
 
 def drop_out(X: Tensor, probability: float, generator: Generator) -> None:
-    """Set entries of ``n x (d + 1)`` inputs to 0 and scale up the others, but in the last column.
+    """Apply dropout in place to inputs ``n x (d + 1)``, except for the last column.
 
-    In place.
+    Other entries are scaled by ``1 / (1 - probability)``.
     """
     if probability > 0:
         inputs = X[:, :-1]
@@ -114,7 +113,7 @@ def drop_out(X: Tensor, probability: float, generator: Generator) -> None:
 
 
 def descend(weights: Tensor, X: Tensor, targets: Tensor, hyperparameters: Hyperparameters) -> None:
-    r"""One step down the gradient :math:`(P - T) X / n + \lambda W`, in place.
+    r"""Take a step along the negative gradient :math:`(P - T) X / n + \lambda W`, in place.
 
     Args:
         weights: ``c x (d + 1)``, the intercepts in the last column.

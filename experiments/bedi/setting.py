@@ -1,4 +1,4 @@
-"""What Tables 2, 3 and 4 of Bedi et al. share: the algorithms, their clocks, and the claims."""
+"""Algorithms, runs and clock times that Tables 2, 3 and 4 of Bedi et al. share."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ PAPER_BUDGET = 1e-4
 DENSE, REFACTORED = "dense", "dense, new factor each round"
 COMPRESSED, PAPERS = "compressed", "compressed, ε = 1e-4"
 GROWING = "UCB, growing β"
-"""UCB with the width of each round, where the others have that of the last."""
+"""UCB with the width of each round; the others have that of the last round."""
 
 
 def exponent(dim: int) -> float:
-    """α = 3/(4p), inside the (0, 1/p) of the theorems and nearer to its dense end."""
+    """Return α = 3/(4p), inside the interval (0, 1/p) of the theorems, near its dense end."""
     return 3 / (4 * dim)
 
 
 def unit_kernel() -> Kernel:
-    """Squared exponential, length-scale 1, variance 1."""
+    """Return a squared exponential kernel of length-scale 1 and variance 1."""
     kernel = RBFKernel().to(torch.float64)
     kernel.lengthscale = torch.ones(1, dtype=torch.float64)
     return kernel
@@ -58,11 +58,11 @@ class Setting:
     """One of the three experiments.
 
     Args:
-        problem: Makes the problem from ``generator``, that of its noise.
+        problem: Function from the generator of the noise to the problem.
         choices: ``n x p``, the actions.
         horizon: T, in rounds.
         paper_seconds: The paper's clock times by acquisition: dense, compressed, BKB.
-        unit: Of the paper's clock times.
+        unit: Unit of the paper's clock times.
     """
 
     problem: Callable[..., DriftingProblem]
@@ -82,7 +82,7 @@ class Setting:
         return compression_budget(horizon=self.horizon, alpha=exponent(self.dim), dim=self.dim)
 
     def acquisitions(self) -> dict[str, Acquisition]:
-        """The paper's three rules, and UCB with a width that grows.
+        """Return the paper's three rules, and UCB with a growing width.
 
         The width of a confidence band may be that of the last round in every round: the regret
         bound has it in any case. While the width grows, so does the set of actions worth trying.
@@ -96,9 +96,9 @@ class Setting:
         }
 
     def optimizer(self, method: str, acquisition: Acquisition, generator: Generator) -> Optimizer:
-        """A loop on the finite set.
+        """Return an optimizer on the finite set.
 
-        The dense and the compressed model both take in an outcome by a new row of their factor.
+        The dense and the compressed model are both updated by a new row of their factor.
         """
         if method == "BKB":
             return bkb(
@@ -130,13 +130,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Curves:
-    """What the trials of one algorithm gave, each ``trials x T``.
+    """Results of one algorithm, each ``replicates x T``.
 
     Args:
-        regret: By round.
-        model_order: Number of points behind each choice.
-        seconds: Clock time of each round, choosing, learning and evaluating.
-        evaluated: Whether the action was evaluated.
+        regret: Regret of each round.
+        model_order: Number of points in the model in each round.
+        seconds: Clock time of each round: choosing, learning and evaluating.
+        evaluated: Whether the action of each round was evaluated.
     """
 
     regret: Tensor
@@ -146,7 +146,7 @@ class Curves:
 
     @classmethod
     def of(cls, histories: list[History]) -> Curves:
-        """From runs."""
+        """Return the curves of several runs."""
         return cls(
             regret=torch.stack([h.regret for h in histories]),
             model_order=torch.stack([h.model_size for h in histories]).to(torch.float64),
@@ -163,24 +163,24 @@ def play(
     label: str,
     executor: Executor | None = None,
 ) -> dict[str, Curves]:
-    """Every acquisition with every method, in turns, so that a busy machine is busy for all.
+    """Run every acquisition with every method, alternating, so that machine load affects all alike.
 
-    Clock times are those of the process that a run was in: with several of them on one machine
-    they tell of one another.
+    Clock times are those of the process of a run, and are affected by other processes on the same
+    machine.
 
     Args:
         setting: The experiment.
-        trials: Number of trials by method.
-        seed: Trials use the seeds ``seed, seed + 1, ...``, the same for all.
-        progress: Show a progress bar.
-        label: What the bar says.
-        executor: Does the runs; None does them here.
+        trials: Number of replicates by method.
+        seed: The replicates use the seeds ``seed, seed + 1, ...``, the same for all.
+        progress: Whether to show a progress bar.
+        label: Description of the bar.
+        executor: Executor that runs the replicates; None runs them serially.
 
     Returns:
-        By ``"acquisition, method"``.
+        Curves by ``"acquisition, method"``.
 
     Raises:
-        ValueError: if the horizon is below 2, which has no last half.
+        ValueError: if the horizon is below 2, so that there is no last half.
     """
     if setting.horizon < 2:
         raise ValueError(f"Expected horizon >= 2 rounds. Got {setting.horizon}.")
@@ -207,7 +207,7 @@ def _play_job(setting: Setting, job: tuple[int, str, str]) -> History:
 
 @cache
 def _warm_up(method: str) -> None:
-    """Untimed: whoever comes first in a process would pay for what is only done once."""
+    """Run a method once without timing, since the first run of a process is slower."""
     choices = unit_grid(8, dim=1)
     setting = Setting(partial(ExampleFunction, choices), choices, 2, {}, "")
     _play_once(setting, LogEI(), method, seed=0)
@@ -225,19 +225,19 @@ def _play_once(setting: Setting, acquisition: Acquisition, method: str, seed: in
 
 
 def growth(model_order: Tensor) -> Tensor:
-    """By how many points the model grew in the last half of the rounds, ``trials``."""
+    """Return the growth of the model in the last half of the rounds, ``replicates``."""
     return model_order[:, -1] - model_order[:, model_order.shape[1] // 2 - 1]
 
 
 def excess(compressed: Tensor, dense: Tensor) -> tuple[float, float | None]:
-    """Mean regret over that of the dense model less 1, of means over trials; its standard error.
+    """Return mean regret divided by that of the dense model, minus 1, and its standard error.
 
     Args:
-        compressed: ``trials x T``.
-        dense: ``trials x T``, of the same seeds.
+        compressed: ``replicates x T``.
+        dense: ``replicates x T``, of the same seeds.
 
     Returns:
-        The share, and its standard error by the delta method; None for a single trial.
+        The share, and its standard error by the delta method; None for a single replicate.
     """
     one, two = compressed.mean(dim=1), dense.mean(dim=1)
     ratio = one.mean() / two.mean()

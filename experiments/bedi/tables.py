@@ -18,7 +18,7 @@ from tvbo.problems.static_functions import ExampleFunction, Rosenbrock
 HORIZON = 1000
 TUNING_HORIZON = 500
 REPEATS = 8
-"""Trainings per choice, for the table that choices are scored by."""
+"""Number of trainings per choice for the table of mean accuracies."""
 
 
 def bedi_table2(
@@ -28,16 +28,16 @@ def bedi_table2(
     progress: bool = True,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """The example function (4.1), on 1,000 points of [0, 10].
+    """Reproduce Table 2: the example function (4.1), on 1,000 points of [0, 10].
 
     Args:
-        trials: Number of paired trials of the dense and the compressed model; the others take part
-            in the first of them only.
-        seed: Trials use the seeds ``seed, ..., seed + trials - 1``.
+        trials: Number of paired replicates of the dense and the compressed model; the others take
+            part in the first of them only.
+        seed: The replicates use the seeds ``seed, ..., seed + trials - 1``.
         horizon: T, in rounds.
-        progress: Show a progress bar.
-        executor: Does the runs; None does them here, one after another. Clock times are then those
-            of processes that share a machine.
+        progress: Whether to show a progress bar.
+        executor: Executor that runs the replicates; None runs them serially. Clock times are then
+            those of processes that share a machine.
 
     Raises:
         ValueError: if ``trials`` is not positive, or ``horizon`` below 2.
@@ -66,17 +66,20 @@ def bedi_table3(
     progress: bool = True,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """The negated Rosenbrock function (4.2), a = 1, b = 10, standardized, on 30 x 30 points.
+    """Reproduce Table 3: the negated Rosenbrock function (4.2), standardized, on 30 x 30 points.
+
+    Its parameters are a = 1 and b = 10.
 
     Args:
-        trials: As in :func:`bedi_table2`.
-        seed: See there.
-        horizon: See there.
-        progress: See there.
-        executor: See there.
+        trials: Number of paired replicates of the dense and the compressed model; the others take
+            part in the first of them only.
+        seed: The replicates use the seeds ``seed, ..., seed + trials - 1``.
+        horizon: T, in rounds.
+        progress: Whether to show a progress bar.
+        executor: Executor that runs the replicates; None runs them serially.
 
     Raises:
-        ValueError: see there.
+        ValueError: if ``trials`` is not positive, or ``horizon`` below 2.
     """
     choices = 4 * unit_grid(30) - torch.tensor([2.0, 1.0], dtype=torch.float64)
     setting = Setting(
@@ -106,24 +109,25 @@ def bedi_table4(
     progress: bool = True,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """Learning rate, batch size, input dropout and l2 of a logistic regression.
+    """Reproduce Table 4: learning rate, batch size, dropout and l2 of a logistic regression.
 
-    The reward is the accuracy on a hold-out set, and an evaluation a training. Regret is taken from
-    a table of mean accuracies, measured beforehand.
+    An evaluation is a training, and the reward its accuracy on a hold-out set. Regret is computed
+    from a table of mean accuracies, measured beforehand.
 
     Args:
-        data: What to train on; None is scikit-learn's digits, :func:`experiments.data.digits.mnist`
-            reads the paper's.
-        trials: As in :func:`bedi_table2`.
-        seed: See there.
-        horizon: See there.
+        data: Data set; None is scikit-learn's digits, :func:`experiments.data.digits.mnist` reads
+            the paper's.
+        trials: Number of paired replicates of the dense and the compressed model; the others take
+            part in the first of them only.
+        seed: The replicates use the seeds ``seed, ..., seed + trials - 1``.
+        horizon: T, in rounds.
         epochs: Passes through the training set in an evaluation.
-        points: Points of the grid per side of the unit cube.
-        progress: See there.
-        executor: See there.
+        points: Grid points per side of the unit cube.
+        progress: Whether to show a progress bar.
+        executor: Executor that runs the replicates; None runs them serially.
 
     Raises:
-        ValueError: see there.
+        ValueError: if ``trials`` is not positive, or ``horizon`` below 2.
     """
     data = digits() if data is None else data
     choices = unit_grid(points, dim=4)

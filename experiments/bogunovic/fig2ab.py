@@ -1,4 +1,4 @@
-"""Figures 2(a) and 2(b) of Bogunovic et al. (2016): forgetting smoothly against starting afresh."""
+"""Figures 2(a) and 2(b) of Bogunovic et al. (2016): gradual forgetting and resetting."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ RATES = (0.001, 0.01, 0.03)
 def bogunovic_fig2a(
     trials: int = 200, seed: int = 0, progress: bool = True, executor: Executor | None = None
 ) -> Reproduction:
-    """TV-GP-UCB and R-GP-UCB with the squared exponential kernel.
+    """Reproduce Figure 2(a): TV-GP-UCB and R-GP-UCB with the squared exponential kernel.
 
     Args:
-        trials: Number of paired trials.
-        seed: Trials use the seeds ``seed, ..., seed + trials - 1``.
+        trials: Number of paired replicates.
+        seed: The replicates use the seeds ``seed, ..., seed + trials - 1``.
         progress: Show a progress bar.
-        executor: Does the trials; None does them here, one after another.
+        executor: Executor that runs the replicates; None runs them serially.
 
     Raises:
         ValueError: if ``trials`` is not positive.
@@ -41,7 +41,7 @@ def bogunovic_fig2a(
 def bogunovic_fig2b(
     trials: int = 200, seed: int = 0, progress: bool = True, executor: Executor | None = None
 ) -> Reproduction:
-    """TV-GP-UCB and R-GP-UCB with the Matérn kernel; arguments as :func:`bogunovic_fig2a`."""
+    """Reproduce Figure 2(b), with the Matérn kernel; arguments as :func:`bogunovic_fig2a`."""
     return matched_case(
         Synthetic.matern(),
         "bogunovic-fig2b",
@@ -62,7 +62,7 @@ def matched_case(
     progress: bool,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """Both algorithms with the parameters that fit the true ε; GP-UCB beside them."""
+    """Run both algorithms with the parameters that match the true ε, and GP-UCB."""
     blocks = {rate: block_length(rate, setting.horizon, dim=2, nu=setting.nu) for rate in RATES}
     players = {}
     for rate in RATES:
@@ -97,14 +97,14 @@ def matched_case(
 
 
 def label(algorithm: str, rate: float) -> str:
-    """The name of an algorithm at a true ε."""
+    """Return the name of an algorithm at a true ε."""
     return f"{algorithm}, ε = {rate}"
 
 
 def _oscillation(rate: float, block: int, smooth: Tensor, afresh: Tensor) -> list[Claim]:
-    """Regret just after a reset less regret just before the next, in every whole block but one.
+    """Return claims on regret just after a reset minus regret just before the next one.
 
-    The first block is left out: there all algorithms start.
+    The first block is left out, since all algorithms start there.
     """
 
     def swing(regret: Tensor) -> Tensor:

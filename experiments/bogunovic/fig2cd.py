@@ -23,15 +23,15 @@ TRUE_RATE = 0.01
 ASSUMED_RATES = (0.0, 0.001, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1)
 FAR_UNDER, SLIGHTLY_UNDER, MUCH_OVER = 0.001, 0.007, 0.03
 HARMLESS, SLOW = 0.05, 0.25
-"""Relative increase of regret up to which a mismatch is called harmless, and an increase slow."""
+"""Largest relative increase of regret that counts as harmless or slow."""
 
 BLOCK_LENGTHS = (5, 10, 15, 20, 30, 38, 50, 75, 100, 150, 200)
 TOO_SMALL = 5
 ROBUST = 0.25
-"""Relative change of mean regret up to which it is called robust."""
+"""Largest relative change of mean regret that counts as robust."""
 
 STEADILY = 0.8
-"""Rank correlation from which a rise is called steady."""
+"""Smallest rank correlation that counts as a steady rise."""
 
 
 def bogunovic_fig2c(
@@ -41,14 +41,14 @@ def bogunovic_fig2c(
     setting: Synthetic | None = None,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """TV-GP-UCB with other ε than the true 0.01, squared exponential kernel.
+    """Reproduce Figure 2(c): TV-GP-UCB with a wrong ε, where the true one is 0.01.
 
     Args:
-        trials: Number of paired trials.
-        seed: Trials use the seeds ``seed, ..., seed + trials - 1``.
+        trials: Number of paired replicates.
+        seed: The replicates use the seeds ``seed, ..., seed + trials - 1``.
         progress: Show a progress bar.
         setting: Grid and horizon; default the paper's.
-        executor: Does the trials; None does them here, one after another.
+        executor: Executor that runs the replicates; None runs them serially.
 
     Raises:
         ValueError: if ``trials`` is not positive.
@@ -111,10 +111,10 @@ def bogunovic_fig2d(
     setting: Synthetic | None = None,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """R-GP-UCB over its block length N; arguments as :func:`bogunovic_fig2c`.
+    """Reproduce Figure 2(d): R-GP-UCB by block length N; arguments as :func:`bogunovic_fig2c`.
 
     Raises:
-        ValueError: if there are fewer than two trials, which have no spread.
+        ValueError: if there are fewer than two replicates, so that there is no spread.
     """
     if trials < 2:
         raise ValueError(f"Expected trials >= 2, to see how they spread. Got {trials}.")
@@ -193,7 +193,7 @@ def _result(regret: Tensor) -> dict[str, float | None]:
 def _small_change(
     claim: str, changed: Tensor, matched: Tensor, limit: float, both_sides: bool = False
 ) -> Claim:
-    """A claim that mean regret changes by no more than a limit."""
+    """Return the claim that mean regret changes by no more than a limit."""
     change, error = _relative_change(changed, matched)
     return Claim(claim, (abs(change) if both_sides else change) <= limit, change, error)
 
@@ -204,7 +204,7 @@ def _large_change(claim: str, changed: Tensor, matched: Tensor) -> Claim:
 
 
 def _relative_change(changed: Tensor, matched: Tensor) -> tuple[float, float | None]:
-    """Of mean regret, with its standard error over pairs."""
+    """Return the relative change of mean regret, with its standard error over pairs."""
     return jackknife(
         lambda pairs: (pairs[0].mean() / pairs[1].mean() - 1).item(),
         torch.stack([changed, matched]),
@@ -219,7 +219,7 @@ def _spread_grows(claim: str, matched: Tensor, longest: Tensor) -> Claim:
 
 
 def _spread_rank(matched: int, mean: dict[int, Tensor]) -> Claim:
-    """Whether the standard deviation rises with N: over few N, so a rough figure."""
+    """Return the claim that the standard deviation rises with N, a rough figure for few N."""
     lengths = [N for N in BLOCK_LENGTHS if matched <= N]
     rank = spearmanr(lengths, [mean[N].std().item() for N in lengths]).statistic
     return Claim(

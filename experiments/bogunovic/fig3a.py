@@ -1,4 +1,4 @@
-"""Figure 3(a) of Bogunovic et al. (2016): which sensor is the warmest now?"""
+"""Figure 3(a) of Bogunovic et al. (2016): the sensor that is the warmest now."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ NOISE_VARIANCE = 0.5
 BETA = LogBeta(c1=0.8, c2=0.4)
 RESET_EVERY = 15
 REWARD_MARGIN = 5.0
-"""How far beyond the training temperatures, in °C, Exp3 is told to expect a reading."""
+"""Margin of the reward bounds of Exp3 beyond the training temperatures, in °C."""
 
 
 def fit_training(data: EmpiricalPanel) -> DriftFit:
-    """ε of the training days, kernel and noise as in the paper."""
+    """Fit ε to the training days, with kernel and noise as in the paper."""
     steps = torch.arange(len(data.train), dtype=torch.float64)
     train_X, train_Y = panel_rows(data.train, steps)
     return fit_drift(
@@ -58,17 +58,17 @@ def bogunovic_fig3a(
     progress: bool = True,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """Five algorithms on the two test days, and the sensor that was the warmest in training.
+    """Reproduce Figure 3(a): five algorithms, and the sensor that was the warmest in training.
 
-    The paper's schedule makes β zero in the first two rounds, so that the first sensor is a tie
-    between all 46: each trial breaks it by its own seed, the same for all algorithms.
+    With the paper's schedule β is zero in the first two rounds, so that all 46 sensors are ties in
+    the first round: each replicate breaks them by its seed, the same for all algorithms.
 
     Args:
         data: The temperatures, from :func:`experiments.data.intel_lab.intel_lab`.
-        trials: Number of paired trials.
-        seed: Trials use the seeds ``seed, ..., seed + trials - 1``.
+        trials: Number of paired replicates.
+        seed: The replicates use the seeds ``seed, ..., seed + trials - 1``.
         progress: Show a progress bar.
-        executor: Does the trials; None does them here, one after another.
+        executor: Executor that runs the replicates; None runs them serially.
 
     Raises:
         ValueError: if ``trials`` is not positive.
@@ -103,7 +103,7 @@ def bogunovic_fig3a(
 
 
 def _play(data: EmpiricalPanel, forgetting_rate: float, seed: int) -> dict[str, Tensor]:
-    """Regret of every algorithm in one trial, ``T``."""
+    """Return the regret of all algorithms in one replicate, ``T``."""
     problem = PanelProblem(data.test - data.mean)
     horizon = len(data.test)
     regret = {}

@@ -1,4 +1,4 @@
-"""Figures 3(c)-(f) and 4 of Bogunovic et al. (2016): where does the traffic flow best now?"""
+"""Figures 3(c)-(f) and 4 of Bogunovic et al. (2016): the place of the highest speed now."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ NOISE_VARIANCE = 5.0
 BETA = LogBeta(c1=0.2, c2=0.4)
 PAPER_RATE = 0.04
 AT_PAPER_RATE = f"TV-GP-UCB, ε = {PAPER_RATE:g}"
-"""Run beside the two of the figure, for what the fitted ε and the paper's make of the same days."""
+"""Run in addition to the figure's two, to compare the fitted ε with that of the paper."""
 
 
 def fit_training_days(data: TrafficDays) -> DriftFit:
-    """ε of the training days, each independent of the others, kernel and noise as in the paper."""
+    """Fit ε to the training days as independent ones, with kernel and noise as in the paper."""
     days, steps, _ = data.train.shape
     values = data.train.flatten(0, 1)
     times = torch.arange(1, steps + 1, dtype=torch.float64).repeat(days)
@@ -62,23 +62,22 @@ def bogunovic_fig3cf(
     progress: bool = True,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """TV-GP-UCB and GP-UCB on each test day, from the same first sensors.
+    """Reproduce Figures 3(c)-(f) and 4: TV-GP-UCB and GP-UCB on each test day.
 
-    TV-GP-UCB runs with ε of the training days, and once more with the paper's. Beside them stands
-    what needs no algorithm, the sensor of the largest training mean in every round.
+    TV-GP-UCB runs with ε of the training days and with that of the paper. The baseline is the
+    sensor of the largest training mean in every round.
 
     The reward is the speed, as recorded: the sensor sought is where the road is least congested.
-    Every test day begins without observations. For each algorithm its first round is a given
-    sensor, another one in each trial; the sensors being in random order, the first ``trials`` of
-    them.
+    Every test day begins without observations. The first sensor of all algorithms is given, a
+    different one in each replicate: the first ``trials`` of the sensors in random order.
 
     Args:
         data: The speeds, from :func:`experiments.data.traffic.traffic`.
         trials: Number of first sensors.
         seed: Seed of the choice of sensors.
-        num_sensors: Sensors chosen at random from those in ``data``.
+        num_sensors: Number of sensors drawn from those in ``data``.
         progress: Show a progress bar.
-        executor: Does the trials; None does them here, one after another.
+        executor: Executor that runs the replicates; None runs them serially.
 
     Raises:
         ValueError: if ``trials`` is not positive or above ``num_sensors``, or there are not so
@@ -124,7 +123,7 @@ def bogunovic_fig3cf(
 
 
 def _play(data: TrafficDays, forgetting_rate: float, first: int) -> dict[str, Tensor]:
-    """Regret of every algorithm on every test day, ``days x T``, from one first sensor."""
+    """Return the regret of all algorithms on all test days, ``days x T``, from a first sensor."""
     problems = [PanelProblem(day - data.mean) for day in data.test]
     algorithms = _algorithms(data, problems[0].choices, forgetting_rate)
     regret = {
@@ -142,7 +141,7 @@ def _algorithms(
         "choices": choices,
         "covar_module": data.covar_module,
         "noise_variance": NOISE_VARIANCE,
-        # The first round is given, so that the first ask is the paper's second round.
+        # The first action is given, so the first ask is the paper's second round.
         "beta": lambda asked: BETA(asked + 1),
     }
     return {
@@ -153,7 +152,7 @@ def _algorithms(
 
 
 def _regret_from(optimizer: Optimizer, problem: PanelProblem, first: int) -> Tensor:
-    """Regret of each step of a day, ``T``, that begins with the sensor ``first``."""
+    """Return the regret by step of a day, ``T``, that begins with the sensor ``first``."""
     start, *times = problem.times.tolist()
     trial = optimizer.attach(problem.choices[first], start)
     speed = problem.values[0, first]
@@ -172,7 +171,7 @@ def _results(regret: dict[str, Tensor], days: list[str]) -> dict[str, dict[str, 
 
 
 def _row(regret: dict[str, Tensor]) -> dict[str, float | None]:
-    """Mean regret of each algorithm, ``trials`` each, and the difference of the figure's two."""
+    """Return the mean regret of each algorithm, and the difference of the figure's two."""
     difference, error = mean_and_error(regret["GP-UCB"] - regret["TV-GP-UCB"])
     return {
         **{name: rows.mean().item() for name, rows in regret.items()},

@@ -1,4 +1,4 @@
-"""The synthetic setting of Bogunovic et al. (2016), Section 5.1, many trials side by side."""
+"""The synthetic setting of Bogunovic et al. (2016), Section 5.1, replicates in one tensor."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ LENGTHSCALE = 0.2
 NOISE_VARIANCE = 0.01
 BETA = LogBeta(c1=0.8, c2=4.0)
 SIDE_BY_SIDE = 25
-"""Trials in one tensor: enough to make the overhead of a round small, 100 MB of rows."""
+"""Number of replicates in one tensor: a small overhead per round, with 100 MB of rows."""
 
 
 @dataclass(frozen=True)
 class Player:
-    """One algorithm with its parameters.
+    """An algorithm with its parameters.
 
     Args:
-        forgetting_rate: The ε it assumes; 0 is GP-UCB.
+        forgetting_rate: The assumed ε; 0 is GP-UCB.
         reset_every: Block length N of R-GP-UCB, None for no reset.
     """
 
@@ -46,7 +46,7 @@ class Synthetic:
 
     Args:
         kernel: Kernel over actions.
-        nu: Its smoothness; infinity for the squared exponential.
+        nu: Smoothness of the kernel; infinity for the squared exponential.
         points: Grid points per side.
         horizon: T.
     """
@@ -60,12 +60,12 @@ class Synthetic:
     def squared_exponential(
         cls, points: int = POINTS_PER_SIDE, horizon: int = HORIZON
     ) -> Synthetic:
-        """SE with length-scale 0.2."""
+        """Return the setting with a squared exponential kernel of length-scale 0.2."""
         return cls(_with_lengthscale(RBFKernel()), float("inf"), points, horizon)
 
     @classmethod
     def matern(cls, points: int = POINTS_PER_SIDE, horizon: int = HORIZON) -> Synthetic:
-        """Matérn with ν = 2.5 and length-scale 0.2."""
+        """Return the setting with a Matérn kernel, ν = 2.5, of length-scale 0.2."""
         return cls(_with_lengthscale(MaternKernel(nu=2.5)), 2.5, points, horizon)
 
     def regret(
@@ -77,18 +77,19 @@ class Synthetic:
         progress: bool,
         executor: Executor | None = None,
     ) -> dict[str, Tensor]:
-        """Regret by player, ``trials x T``.
+        """Return the regret of each algorithm, ``replicates x T``.
 
-        Trial ``i`` of every player has the seed ``seed + i``: for the same true ε they meet the
-        same function, the same noise, and the same first action after each start.
+        Replicate ``i`` of every algorithm has the seed ``seed + i``: for the same true ε they have
+        the same function, the same noise, and the same first action after each start.
 
         Args:
-            players: By name, the true ε that the player meets, and the player.
-            trials: Number of trials.
+            players: The true ε and the algorithm of each name.
+            trials: Number of replicates.
             seed: Seed of the first.
-            label: For the progress bar.
-            progress: Show it.
-            executor: Does the trials, :data:`SIDE_BY_SIDE` at a time; None does them here.
+            label: Description of the progress bar.
+            progress: Whether to show a progress bar.
+            executor: Executor that runs :data:`SIDE_BY_SIDE` replicates at a time; None runs them
+                serially.
 
         Raises:
             ValueError: if ``trials`` is not positive.
@@ -105,7 +106,7 @@ class Synthetic:
     def _meet(
         self, players: Mapping[str, tuple[float, Player]], step: tuple[float, range]
     ) -> dict[str, Tensor]:
-        """Regret of a group of trials, for each of the players that meets this true ε."""
+        """Return the regret of a group of replicates, for each algorithm with this true ε."""
         rate, seeds = step
         root = _root(pickle.dumps(self.kernel), self.points)
         drawn = Trials.draw(root, rate, self.horizon, NOISE_VARIANCE, seeds)
@@ -127,7 +128,7 @@ class Synthetic:
         return ucb_sweep(model, drawn, BETA, player.reset_every)
 
     def settings(self, trials: int, seed: int) -> dict:
-        """What was chosen, for the record."""
+        """Return the settings to record."""
         return {
             "trials": trials,
             "seed": seed,
@@ -143,12 +144,12 @@ class Synthetic:
 
 @lru_cache(maxsize=1)
 def _root(kernel: bytes, points: int) -> Tensor:
-    """What functions are drawn with: found once in each process, where its groups share it."""
+    """Return the Cholesky factor for draws, computed once per process."""
     return covariance_root(unit_grid(points), pickle.loads(kernel))
 
 
 def _groups(seed: int, trials: int) -> list[range]:
-    """The seeds, in groups that are played side by side."""
+    """Return the seeds in groups that run in one tensor."""
     end = seed + trials
     return [range(i, min(i + SIDE_BY_SIDE, end)) for i in range(seed, end, SIDE_BY_SIDE)]
 

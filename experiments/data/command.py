@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from experiments.data.intel_lab import FILE, build_intel_lab
-from tvbo.commands.entry import run_app
-from tvbo.commands.files import check_outputs, saving
-from tvbo.commands.report import working
+from tvbo.cli.entry import run_app
+from tvbo.cli.files import check_outputs, saving
+from tvbo.cli.report import working
 
 app = typer.Typer(help="Build recorded data from the original public downloads.")
 
@@ -29,7 +29,7 @@ def intel_lab(
         Path, typer.Option(help="Data folder to build in; set TVBO_DATA to it afterwards.")
     ] = Path("data"),
 ) -> None:
-    """Temperatures of the Intel Berkeley Research Lab: 46 motes, 4-8 March 2004, 5-minute steps."""
+    """Build temperatures of the Intel Berkeley Lab: 46 motes, 4-8 March 2004, 5-minute steps."""
     path = out / FILE
     check_outputs({"--out": path}, [source], makes_folders=True)
     with working("building") as on_step:

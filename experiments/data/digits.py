@@ -17,12 +17,12 @@ from tvbo.randomness import PROBLEM_SEED, default_generator
 from tvbo.validation import check_finite
 
 UNSIGNED_BYTE = 8
-"""What the third byte of an idx file says of its entries."""
+"""Meaning of the third byte of an idx file, the type of its entries."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClassificationData:
-    """Inputs and classes to train on, and a hold-out set to be scored on.
+    """A training set and a hold-out set of inputs and classes.
 
     Args:
         train_X: ``n x d``.
@@ -33,7 +33,7 @@ class ClassificationData:
 
     Raises:
         BotorchTensorDimensionError: if shapes do not agree, or a set is empty.
-        InputDataError: if an input is not finite, or a class no whole number below
+        InputDataError: if an input is not finite, or a class is not a whole number below
             ``num_classes``.
         ValueError: if ``num_classes`` is below 2.
     """
@@ -64,18 +64,18 @@ class ClassificationData:
 
 
 def digits(test_share: float = 0.2, generator: Generator | None = None) -> ClassificationData:
-    """The 1,797 images of 8 x 8 pixels that come with scikit-learn, in float32.
+    """Return the 1,797 images of 8 x 8 pixels that come with scikit-learn, in float32.
 
     Pixels are scaled to [0, 1].
 
     Args:
-        test_share: Part of the images that is held out, in (0, 1).
-        generator: Draws which; default a fresh one with a fixed seed.
+        test_share: Share of the images that is held out, in (0, 1).
+        generator: Source of the split; default a new one with a fixed seed.
 
     Raises:
         ValueError: if ``test_share`` leaves one of the sets empty.
     """
-    # Here, since it takes a second to import.
+    # Imported here, since it takes a second.
     from sklearn.datasets import load_digits
 
     X, Y = load_digits(return_X_y=True)
@@ -92,13 +92,13 @@ def digits(test_share: float = 0.2, generator: Generator | None = None) -> Class
 
 
 def mnist(path: str | Path) -> ClassificationData:
-    """MNIST (LeCun and Cortes), from its four files, in float32.
+    """Read MNIST (LeCun and Cortes) from its four files, in float32.
 
     Pixels are scaled to [0, 1]. The files are those of the original distribution, such as
     ``train-images-idx3-ubyte``, compressed (``.gz``) or not.
 
     Args:
-        path: The folder that holds them.
+        path: The folder of the files.
 
     Raises:
         FileNotFoundError: if there is no such folder.
@@ -119,7 +119,7 @@ def mnist(path: str | Path) -> ClassificationData:
 
 
 def _images(folder: Path, part: str) -> tuple[Tensor, Tensor]:
-    """Pixels ``n x (rows columns)`` in [0, 1], and classes ``n``."""
+    """Return pixels ``n x (rows columns)`` in [0, 1], and classes ``n``."""
     images = _read_idx(folder / f"{part}-images-idx3-ubyte", num_dimensions=3)
     labels = _read_idx(folder / f"{part}-labels-idx1-ubyte", num_dimensions=1)
     if len(images) != len(labels):
@@ -132,7 +132,7 @@ def _images(folder: Path, part: str) -> tuple[Tensor, Tensor]:
 
 
 def _read_idx(path: Path, num_dimensions: int) -> np.ndarray:
-    """An idx file of bytes: two zeros, the type, the number of dimensions, their sizes, entries."""
+    """Read an idx file of bytes: two zeros, type, number of dimensions, their sizes, entries."""
     content = _read_bytes(path)
     start = 4 + 4 * num_dimensions
     magic = bytes([0, 0, UNSIGNED_BYTE, num_dimensions])

@@ -31,7 +31,7 @@ PLAUSIBLE = {"temperature": (0, 50), "voltage": (2.0, 3.2), "humidity": (0, 100)
 
 
 def intel_lab(folder: str | Path | None = None) -> EmpiricalPanel:
-    """The 46 motes in 10-minute steps, 4-6 March for training and 7-8 March for testing.
+    """Return the 46 motes in 10-minute steps, 4-6 March for training, 7-8 March for testing.
 
     Args:
         folder: Data folder; default the one that the environment variable ``TVBO_DATA`` names.
@@ -51,12 +51,12 @@ def intel_lab(folder: str | Path | None = None) -> EmpiricalPanel:
 
 @dataclass(frozen=True)
 class SensorDays:
-    """Whole days of readings of sensors whose places are known.
+    """Readings of whole days of sensors with known positions.
 
     Args:
         values: ``T x n`` readings of ``n`` sensors at ``T`` times.
         times: ``T``, in hours since the midnight at which the first day began.
-        positions: ``n x 2``, in metres.
+        positions: ``n x 2``, in meters.
         arms: Names of the sensors.
     """
 
@@ -69,16 +69,16 @@ class SensorDays:
 def intel_lab_days(
     folder: str | Path | None = None, first_day: int = 0, days: int = 4
 ) -> SensorDays:
-    """The 46 motes in 5-minute steps, with their places: 4-7 March unless other days are named.
+    """Return the 46 motes in 5-minute steps with their positions, by default of 4-7 March.
 
     Args:
         folder: Data folder; default the one that the environment variable ``TVBO_DATA`` names.
-        first_day: Days left out before the first, of the five from 4 March (a Thursday) on.
+        first_day: Index of the first day, of the five from 4 March (a Thursday) on.
         days: Number of days.
 
     Raises:
         FileNotFoundError: if there is no such folder.
-        TableError: if there is no such file in it, or a mote has no place.
+        TableError: if there is no such file in it, or a mote has no position.
         ValueError: if there are no such days.
     """
     if not (first_day >= 0 and 1 <= days <= NUM_DAYS - first_day):
@@ -119,7 +119,7 @@ def build_intel_lab(
     dropped_motes: tuple[int, ...] = DROPPED_MOTES,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> pd.DataFrame:
-    """The panel of temperatures, from the original public download.
+    """Build the panel of temperatures from the original public download.
 
     Readings outside plausible ranges of temperature (°C), voltage (V) or humidity (%) are
     rejected; the rest is averaged over 5-minute bins; gaps are filled by linear interpolation in
@@ -128,21 +128,21 @@ def build_intel_lab(
     Args:
         raw: ``data.txt`` or ``data.txt.gz``: date, time, epoch, mote id, temperature, humidity,
             light and voltage, separated by blanks.
-        dropped_motes: Motes left out.
-        on_step: Called with a few words at each step.
+        dropped_motes: Motes to leave out.
+        on_step: Function called with a description of each step.
 
     Returns:
         One row per bin, indexed by ``timestamp``, one column per mote id, in °C to four decimals.
 
     Raises:
-        TableError: if the file cannot be read or holds no usable reading of those days.
+        TableError: if the file cannot be read or has no usable reading of those days.
     """
     if not Path(raw).is_file():
         raise TableError(f"Expected the file data.txt.gz. Got {raw}, which is no file.")
     on_step("reading")
     try:
         readings = pd.read_csv(raw, sep=r"\s+", names=RAW_COLUMNS, header=None)
-    except (ValueError, *UNREADABLE) as error:
+    except UNREADABLE as error:
         raise TableError(
             f"Expected blank-separated columns {', '.join(RAW_COLUMNS)}. Got {raw}: {error}."
         ) from error

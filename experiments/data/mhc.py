@@ -1,4 +1,4 @@
-"""How strongly peptides bind to molecules of the immune system, HLA-A."""
+"""Binding affinities of peptides to HLA-A molecules of the immune system."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ smallest total distance outside its group (4, 6, 6 residues of 34; at least 9 fr
 A*02:01, then the three nearest to it (1, 2, 2)."""
 
 BINDS_BELOW = 500.0
-"""IC50 in nM at which the reward is 0: what binds more strongly counts as a binder."""
+"""IC50 in nM at which the reward is 0; a peptide with a lower IC50 is a binder."""
 
 RANGE = (1.0, 50_000.0)
-"""IC50 in nM to which measurements are clipped: assays cannot tell beyond."""
+"""IC50 in nM to which measurements are clipped, the limit of the assays."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class BindingData:
     Args:
         molecules: Names of the ``m`` molecules, in the order asked for.
         pockets: The residues around each molecule's binding pocket, as one sequence.
-        peptides: The ``p`` peptides that were measured on one of them at least.
-        molecule: The molecule of each of ``n`` measurements, as a place in ``molecules``.
-        peptide: Its peptide, as a place in ``peptides``.
+        peptides: The ``p`` peptides measured on at least one molecule.
+        molecule: Index in ``molecules`` of each of ``n`` measurements.
+        peptide: Index in ``peptides`` of each measurement.
         reward: ``n``, ``log10(500) - log10(IC50 in nM)``: above 0 for binders.
     """
 
@@ -74,13 +74,13 @@ class BindingData:
         return self.features.shape[-1]
 
     def rows(self, measurements: Tensor) -> Tensor:
-        """Some of the measurements as rows ``[features of the peptide | molecule]``."""
+        """Return some of the measurements as rows ``[features of the peptide | molecule]``."""
         molecule = self.molecule[measurements].to(self.features).unsqueeze(-1)
         return torch.cat([self.features[self.peptide[measurements]], molecule], dim=-1)
 
 
 def mhc(molecules: Sequence[str] = MOLECULES, folder: str | Path | None = None) -> BindingData:
-    """Binding affinities of peptides of nine residues to HLA-A molecules.
+    """Read the binding affinities of peptides of nine residues to HLA-A molecules.
 
     Args:
         molecules: Names as in the files, such as ``HLA-A*02:01``, in the order wanted.
@@ -89,7 +89,7 @@ def mhc(molecules: Sequence[str] = MOLECULES, folder: str | Path | None = None) 
     Raises:
         FileNotFoundError: if there is no such folder.
         TableError: if a file is missing or lacks a column, a molecule is unknown or named twice, a
-            peptide stands twice for a molecule, or an IC50 is not positive.
+            peptide is duplicated for a molecule, or an IC50 is not positive.
         ValueError: if a peptide or a pocket is no sequence of amino acids, or lengths differ.
     """
     folder = data_folder(folder)

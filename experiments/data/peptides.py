@@ -40,7 +40,7 @@ uses)."""
 
 
 def residues(sequences: Sequence[str]) -> Tensor:
-    """Each letter's place in ``AMINO_ACIDS``.
+    """Return the index in ``AMINO_ACIDS`` of each letter.
 
     Args:
         sequences: ``n`` sequences of the same length ``l``.
@@ -67,7 +67,7 @@ def residues(sequences: Sequence[str]) -> Tensor:
 
 
 def blosum62_features(sequences: Sequence[str]) -> Tensor:
-    """Each amino acid as its row of BLOSUM62, so that those that often replace each other are near.
+    """Return each amino acid as its row of BLOSUM62, in which frequent substitutes are close.
 
     Args:
         sequences: ``n`` sequences of the same length ``l``.
@@ -76,13 +76,13 @@ def blosum62_features(sequences: Sequence[str]) -> Tensor:
         ``n x 20 l``, in half bits.
 
     Raises:
-        As :func:`residues`.
+        ValueError: if there is none, the lengths differ, or a letter is no amino acid.
     """
     return BLOSUM62[residues(sequences)].flatten(-2)
 
 
 def hamming_distances(sequences: Sequence[str]) -> Tensor:
-    """Number of places at which two sequences differ, for every pair.
+    """Return the number of positions at which two sequences differ, for every pair.
 
     Args:
         sequences: ``n`` sequences of the same length.
@@ -91,7 +91,7 @@ def hamming_distances(sequences: Sequence[str]) -> Tensor:
         ``n x n``, float64.
 
     Raises:
-        As :func:`residues`.
+        ValueError: if there is none, the lengths differ, or a letter is no amino acid.
     """
     places = residues(sequences)
     return (places.unsqueeze(1) != places).sum(dim=-1).double()

@@ -1,4 +1,4 @@
-"""Where recorded data lies."""
+"""The folder of recorded data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ VARIABLE = "TVBO_DATA"
 
 
 def data_folder(folder: str | Path | None = None) -> Path:
-    """The folder of recorded data.
+    """Return the folder of recorded data.
 
     Args:
         folder: A folder, or None for the one that the environment variable ``TVBO_DATA`` names.

@@ -18,18 +18,18 @@ FILE = "traffic/speed_morning_filled.csv.gz"
 INDEX = ("day", "step")
 STEP = "5min"
 TRAIN_SHARE = 2 / 3
-"""The first two thirds of the days, as near as whole days come to it, are for training."""
+"""Share of the days for training, rounded to whole days; the rest are for testing."""
 
 
 @dataclass(frozen=True)
 class TrafficDays(EmpiricalPanel):
-    """Days that are independent of one another: ``train`` and ``test`` are ``days x T x n``.
+    """Independent days of recorded speeds: ``train`` and ``test`` are ``days x T x n``.
 
     Args:
         train: Speeds in mph.
         test: Speeds in mph.
         arms: Names of the sensors.
-        time_unit: Length of a step.
+        time_unit: Unit of a time step.
         train_days: Numbers of the training days.
         test_days: Numbers of the test days.
     """
@@ -38,7 +38,7 @@ class TrafficDays(EmpiricalPanel):
     test_days: list[int]
 
     def sample_sensors(self, count: int, generator: Generator) -> Self:
-        """The same days seen by ``count`` random sensors, in random order.
+        """Return the same days for ``count`` random sensors, in random order.
 
         Raises:
             ValueError: if there are not so many.
@@ -55,7 +55,7 @@ class TrafficDays(EmpiricalPanel):
 
 
 def traffic(folder: str | Path | None = None) -> TrafficDays:
-    """All sensors, in 5-minute steps of the mornings, the last third of the days for testing.
+    """Read all sensors in 5-minute steps of the mornings, the last third of the days for testing.
 
     The recorded file holds 19 days, 60 steps (06:00 to 11:00) and 105 sensors: 13 days for training
     and 6 for testing. Speeds are capped at 70 mph.
@@ -91,7 +91,7 @@ def traffic(folder: str | Path | None = None) -> TrafficDays:
 
 
 def _check_days(frame: pd.DataFrame, path: Path) -> list[int]:
-    """The days, increasing; raises unless they are two at least, each with the same steps once."""
+    """Return the days, increasing; raise unless there are two, with the same steps in each."""
     repeated = frame.duplicated(list(INDEX))
     if repeated.any():
         day, step = frame.loc[repeated.idxmax(), list(INDEX)]

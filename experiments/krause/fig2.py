@@ -31,16 +31,16 @@ BETA = LogBeta()
 """The paper does not state its schedule."""
 
 ONCE = ", each peptide once"
-"""Ends the names of runs in which a molecule's peptide is tried once at most."""
+"""Suffix of the names of runs in which a peptide of a molecule is tried at most once."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one molecule offers.
+    """The candidates of one molecule.
 
     Args:
-        rows: Its candidates ``[features | molecule]``, ``c x d``, in random order.
-        reward: What each of them was measured to give, ``c``.
+        rows: The candidates ``[features | molecule]``, ``c x d``, in random order.
+        reward: The measured reward of each, ``c``.
     """
 
     rows: Tensor
@@ -49,12 +49,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Played:
-    """What one trial gave.
+    """Result of one replicate.
 
     Args:
-        regret: By run, ``tasks x horizon``.
-        repeats: By run, the share of trials that tried what their task had tried before.
-        parameters: By method, what was learned.
+        regret: Regret of each run, ``tasks x horizon``.
+        repeats: Share of repeated candidates in each run.
+        parameters: Learned hyperparameters of each method.
     """
 
     regret: dict[str, Tensor]
@@ -73,26 +73,26 @@ def krause_fig2(
     progress: bool = True,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """CGP-UCB, merged and separate on the molecules of ``data``, in their order.
+    """Reproduce Figure 2: CGP-UCB, merged and separate, on the molecules in their order.
 
-    The actions are the peptides whose affinity to the present molecule is known: another set for
-    each molecule, so that regret is against the best of those. The paper's algorithm may try a
-    peptide again, which then gives the same outcome; each method is also run so that it does not.
+    The actions are the peptides with known affinity to the present molecule, a different set for
+    each molecule; regret is relative to the best of them. The paper's algorithm may repeat a
+    peptide, with the same outcome; each method is also run without repeats.
 
     Args:
         data: From :func:`experiments.data.mhc.mhc`; the first three molecules are related, the
             fourth is not.
         trials: Number of seeds.
-        seed: Run ``i`` uses the seed ``seed + i``: for the examples, the candidates, and ties.
-        num_examples: Measurements from which each method learns its hyperparameters. They are
-            neither candidates nor observed.
-        num_candidates: Candidates of each molecule, at random from its other measurements, all of
-            them where there are fewer; None for all.
+        seed: Replicate ``i`` uses the seed ``seed + i`` for examples, candidates and ties.
+        num_examples: Number of measurements from which each method learns its hyperparameters. They
+            are neither candidates nor observations.
+        num_candidates: Number of candidates of each molecule, drawn from its other measurements;
+            None, or if there are fewer, takes all.
         trials_per_molecule: Trials on each molecule.
         beta: Schedule by trial, from the first molecule on; *separate*, which is a GP-UCB for each
             molecule, counts the trials of each.
         progress: Show a progress bar.
-        executor: Does the trials; None does them here, one after another.
+        executor: Executor that runs the replicates; None runs them serially.
 
     Raises:
         ValueError: if ``trials``, ``num_candidates`` or ``trials_per_molecule`` is not positive,
@@ -152,7 +152,7 @@ def _play_all(
     beta: BetaSchedule,
     seed: int,
 ) -> Played:
-    """Every method on the tasks of one trial."""
+    """Run all methods on the tasks of one replicate."""
     generator = torch.Generator().manual_seed(seed)
     examples, tasks = draw_tasks(data, num_examples, num_candidates, generator)
     _check_enough(data, tasks, horizon)
@@ -170,10 +170,10 @@ def _play_all(
 def draw_tasks(
     data: BindingData, num_examples: int, num_candidates: int | None, generator: Generator
 ) -> tuple[Tensor, list[Task]]:
-    """The examples to learn from, and the tasks without them.
+    """Return the examples to learn from, and the tasks without them.
 
     Returns:
-        Places of the examples among the measurements, and a task for each molecule.
+        Indices of the examples among the measurements, and a task for each molecule.
     """
     order = torch.randperm(len(data), generator=generator)
     examples, rest = order[:num_examples], order[num_examples:]
@@ -201,18 +201,18 @@ def play(
     beta: BetaSchedule,
     once: bool = False,
 ) -> Tensor:
-    """CGP-UCB (2) of Krause, Ong (2011): ``horizon`` trials on each task, one task after another.
+    """Run CGP-UCB (2) of Krause, Ong (2011): ``horizon`` trials on each task in sequence.
 
     Args:
         posterior: The model, without observations.
         tasks: The tasks in their order.
         horizon: Trials on each.
-        method: How β counts.
-        beta: Schedule.
-        once: Try each candidate of a task at most once; else whatever has the greatest bound.
+        method: Method, which determines how β counts trials.
+        beta: Schedule of β.
+        once: Whether each candidate of a task is tried at most once.
 
     Returns:
-        Places of the candidates tried, ``tasks x horizon``.
+        Indices of the candidates tried, ``tasks x horizon``.
     """
     chosen = torch.empty(len(tasks), horizon, dtype=torch.long)
     for j, task in enumerate(tasks):
@@ -222,8 +222,8 @@ def play(
             upper = posterior.mean + beta(t) ** 0.5 * posterior.variance.sqrt()
             if once:
                 upper[chosen[j, :i]] = -torch.inf
-            # Candidates stand in random order: the first of those that tie is one at random, and
-            # the same for all methods.
+            # Candidates are in random order, so that the first of several ties is a random one, the
+            # same for all methods.
             place = int(first_largest(upper))
             posterior.observe(place, task.reward[place].item())
             chosen[j, i] = place
@@ -231,7 +231,7 @@ def play(
 
 
 def regret_of(tasks: list[Task], chosen: Tensor) -> Tensor:
-    """The best reward among a task's candidates minus that of the chosen, ``tasks x horizon``."""
+    """Return the best reward of a task minus that of the chosen, ``tasks x horizon``."""
     return torch.stack(
         [
             task.reward.max() - task.reward[places]
@@ -241,11 +241,11 @@ def regret_of(tasks: list[Task], chosen: Tensor) -> Tensor:
 
 
 def share_of_repeats(chosen: Tensor) -> float:
-    """Share of the trials that tried what their task had tried before."""
+    """Return the share of trials that repeat a candidate of their task."""
     distinct = sum(len(places.unique()) for places in chosen)
     return 1 - distinct / chosen.numel()
 
 
 def _means(runs: list[dict[str, float]]) -> dict[str, float]:
-    """The mean of each hyperparameter over the runs."""
+    """Return the mean of each hyperparameter over the runs."""
     return {name: sum(run[name] for run in runs) / len(runs) for name in runs[0]}

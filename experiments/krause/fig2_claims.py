@@ -1,4 +1,4 @@
-"""What Figure 2 of Krause, Ong (2011) claims, and the measures behind it."""
+"""Claims and measures of Figure 2 of Krause, Ong (2011)."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from torch import Tensor
 from experiments.claims import BEYOND, Claim, claim_below, mean_and_error
 
 NUM_RELATED = 3
-"""Molecules at the start that are related; the one after them is not."""
+"""Number of related molecules at the start; the next one is not related to them."""
 
 SIMILAR = 0.1
-"""Share of CGP-UCB's regret by which another may differ from it and still be called similar."""
+"""Largest difference that counts as similar, as a share of CGP-UCB's regret."""
 
 
 def worst_gap(regret: Tensor) -> Tensor:
-    """Figure 2(b): after ``t`` trials on each task, how far is the best found from the best there?
+    """Return the largest gap of Figure 2(b), between the best reward and the best found.
 
     Args:
         regret: ``... x tasks x horizon``.
 
     Returns:
-        The largest such gap over the tasks, ``... x horizon``.
+        The largest gap over the tasks after each number of trials, ``... x horizon``.
     """
     return regret.cummin(dim=-1).values.amax(dim=-2)
 
 
 def summarize(regret: Tensor, repeats: Tensor) -> dict[str, float | None]:
-    """The measures of one algorithm.
+    """Return the measures of one algorithm.
 
     Args:
         regret: ``trials x tasks x horizon``.
-        repeats: Share of what was tried before, ``trials``.
+        repeats: Share of repeated candidates, ``trials``.
     """
     mean, error = mean_and_error(regret.flatten(1).mean(dim=1))
     gap = worst_gap(regret)
@@ -53,7 +53,7 @@ def _mean_or_none(values: Tensor) -> float | None:
 
 
 def make_claims(regret: dict[str, Tensor], end: str = "") -> list[Claim]:
-    """The paper's claims, from ``trials x tasks x horizon`` of each algorithm.
+    """Return the paper's claims, from ``trials x tasks x horizon`` of each algorithm.
 
     Args:
         regret: By algorithm.
@@ -98,9 +98,9 @@ def _below(words: str, lower: str, higher: str, measure: dict[str, Tensor]) -> C
 
 
 def _similar(words: str, measure: dict[str, Tensor]) -> Claim:
-    """That two standard errors about the difference stay within ``SIMILAR``.
+    """Return the claim that a difference and two standard errors stay within ``SIMILAR``.
 
-    A difference that is small beside its error shows nothing; nor does a single trial.
+    A small difference with a large standard error does not confirm it; nor does one replicate.
     """
     ours = measure["CGP-UCB"]
     figure, error = mean_and_error((measure["merged"] - ours) / ours.mean())

@@ -20,19 +20,19 @@ from tvbo.models import ContextualGP
 from tvbo.randomness import seeded
 
 START_NOISE = 0.5
-"""Where the search for the noise variance begins: a quarter of the variance of the rewards."""
+"""Start of the search for the noise variance, as a share of the variance of the rewards."""
 
 SMALLEST_NOISE = 1e-4
 
 
 class HammingKernel(Kernel):
-    r"""Tasks that are the more alike, the fewer letters of their sequences differ.
+    r"""Kernel over tasks by the Hamming distances of their sequences.
 
     .. math:: k(i, j) = e^{-h_{ij} / \ell}
 
     where :math:`h_{ij}` is the Hamming distance. It is the Gaussian kernel on the letters in
     one-hot encoding, whose squared distances are :math:`2 h_{ij}`, and so positive semi-definite
-    for every :math:`\ell`: a known inter-task covariance but for one scale, which is learned.
+    for every :math:`\ell`. The length-scale is learned.
 
     Args:
         distances: Hamming distances ``m x m``.
@@ -64,17 +64,17 @@ class HammingKernel(Kernel):
         return torch.exp(-self.distances / self.lengthscale)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params) -> Tensor:
-        """Covariances of the tasks ``x1`` and ``x2``; see the class for shapes."""
+        """Return the covariances ``... x n x n'`` of the tasks ``x1`` and ``x2``."""
         return look_up(self.covar_matrix, x1, x2, diag, name="tasks")
 
 
 @dataclass(frozen=True)
 class Method:
-    """One of the paper's three ways to treat the context.
+    """One of the paper's three models of the context.
 
     Args:
-        context_kernel: Makes the kernel over the tasks, from their distances ``m x m``.
-        counts_by_task: Whether β counts the trials of each task by itself.
+        context_kernel: Function from the distances ``m x m`` to the kernel over tasks.
+        counts_by_task: Whether β counts the trials of each task separately.
     """
 
     context_kernel: Callable[[Tensor], Kernel]
@@ -88,22 +88,22 @@ SEPARATE = Method(
     counts_by_task=True,
 )
 METHODS = {"CGP-UCB": CGP_UCB, "merged": MERGED, "separate": SEPARATE}
-"""Tasks as related as their pockets; all the same; with nothing in common: one GP for each."""
+"""Tasks correlated by their pockets; all equal; independent, with one GP for each."""
 
 
 def fit_examples(
     data: BindingData, examples: Tensor, method: Method, generator: Generator
 ) -> ContextualGP:
-    """A model whose hyperparameters are those of the greatest marginal likelihood.
+    """Return a model with hyperparameters of maximum marginal likelihood.
 
     A Gaussian kernel on the features of the peptides times the method's kernel over the tasks, with
     signal variance, noise variance and mean: each method learns its own, from the same examples.
 
     Args:
         data: All measurements.
-        examples: Places of the measurements to learn from.
-        method: What the tasks have in common.
-        generator: Source of new starts, should the first one fail.
+        examples: Indices of the measurements to learn from.
+        method: Model of the context.
+        generator: Source of new starts if the first one fails.
     """
     train_X, train_Y = data.rows(examples), data.reward[examples].unsqueeze(-1)
     action_kernel = ScaleKernel(RBFKernel()).double()
@@ -131,15 +131,15 @@ def fit_examples(
 
 
 class TaskPosterior:
-    r"""The posterior at the candidates of one task after another, brought up to date by each trial.
+    r"""The posterior at the candidates of one task after another, updated by each trial.
 
-    What :class:`tvbo.models.IncrementalGP` says, to rounding, in a sixteenth of the time: a task
-    has a thousand candidates of 180 features, and their covariance is computed once here instead of
-    a row in each trial. The innovations are rows of :math:`L^{-1} k(X, \cdot)` over the candidates,
+    It equals that of :class:`tvbo.models.IncrementalGP` up to rounding, in a sixteenth of the time:
+    a task has a thousand candidates of 180 features, whose covariance is computed once instead of
+    row by row. The innovations are rows of :math:`L^{-1} k(X, \cdot)` over the candidates,
     and by :math:`L` the observations of earlier tasks are carried over to new candidates.
 
     Args:
-        model: Hyperparameters; what it was trained on is not observed.
+        model: Model with the hyperparameters; its training data is not used.
 
     Attributes:
         mean: Posterior mean at the present candidates, ``c``.
@@ -158,10 +158,10 @@ class TaskPosterior:
         self._observed = torch.zeros(0)
 
     def enter(self, rows: Tensor) -> None:
-        """Turn to the candidates of a task, ``c x d``; their covariance matrix is held."""
+        """Set the candidates of a task, ``c x d``, and compute their covariance matrix."""
         self._rows = rows
         with torch.no_grad():
-            # All at once: that takes less time than one row of it in each trial.
+            # Computed at once, which takes less time than a row in each trial.
             self._covar = self._kernel(rows).to_dense()
             self._weights = self._covar.new_zeros(0, len(rows))
             if len(self._factor):
@@ -171,7 +171,7 @@ class TaskPosterior:
         self.variance = self._covar.diagonal() - self._weights.square().sum(dim=0)
 
     def observe(self, place: int, outcome: float) -> None:
-        """Take in the outcome of the candidate at ``place``."""
+        """Update the posterior with the outcome of the candidate at index ``place``."""
         row = self._rows[place : place + 1]
         before = self._weights[:, place]
         scale = (self.variance[place] + self._noise).sqrt()
@@ -189,7 +189,7 @@ class TaskPosterior:
 
 
 def learned(model: ContextualGP) -> dict[str, float]:
-    """The hyperparameters of a model of :func:`fit_examples`, by name."""
+    """Return the hyperparameters of a model of :func:`fit_examples` by name."""
     kernel = model.context_action_kernel
     action, context = (part.base_kernel for part in (kernel.action_kernel, kernel.context_kernel))
     found = {

@@ -1,4 +1,4 @@
-"""Figure 3 of Krause, Ong (2011): which sensors are the warmest at this time of the day?"""
+"""Figure 3 of Krause, Ong (2011): the warmest sensors by time of day."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tvbo.problems.time_of_day import HOURS_PER_DAY, TimeOfDayPanel
 NAME = "krause-fig3"
 PER_STEP = 5
 BETA = LogBeta(c1=0.8, c2=0.4)
-"""That of Bogunovic et al. (2016) for temperatures; the paper names none."""
+"""Schedule of Bogunovic et al. (2016) for temperatures; the paper states none."""
 
 
 def krause_fig3(
@@ -48,26 +48,25 @@ def krause_fig3(
     progress: bool = True,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """Sensors asked one after another in each step, after a day to learn the prior from.
+    """Reproduce Figure 3: choose several sensors per step, with a prior from the first day.
 
     The first 24 hours give each algorithm its prior by maximum marginal likelihood, from the
     readings of all sensors at half of the steps, drawn at random: another half in each trial. Each
     has the prior of a model of its own kind; the paper's two baselines are run once more with the
-    spatial part of CGP-UCB's, since the paper speaks of one covariance function for all. The
-    rest of the days is the run, which begins without observations. In each step, ``per_step``
-    sensors are asked for, each after the reading of the one before has been told; one may be asked
-    for again. Beside the algorithms stands what needs none: in every step the ``per_step`` sensors
-    of the largest means over the steps that are learned from. Times are in hours, and ε is per
-    hour.
+    spatial part of CGP-UCB's, since the paper speaks of one covariance function for all. The rest
+    of the days is the run, which begins without observations. In each step, ``per_step`` sensors
+    are asked for, each after the reading of the one before has been told; one may be asked for
+    again. The baseline chooses in every step the ``per_step`` sensors with the largest means over
+    the training steps. Times are in hours, and ε is per hour.
 
     Args:
         data: The temperatures, from :func:`experiments.data.intel_lab.intel_lab_days`.
-        trials: Number of paired trials.
-        seed: Trials use the seeds ``seed, ..., seed + trials - 1``: for the steps that are learned
-            from, and for ties.
+        trials: Number of paired replicates.
+        seed: The replicates use the seeds ``seed, ..., seed + trials - 1``: for the steps that are
+            learned from, and for ties.
         per_step: Sensors per step.
         progress: Show a progress bar.
-        executor: Does the trials; None does them here, one after another.
+        executor: Executor that runs the replicates; None runs them serially.
 
     Raises:
         ValueError: if ``trials`` or ``per_step`` is not positive, or the data ends within a day.
@@ -80,7 +79,7 @@ def krause_fig3(
             f"Expected more than a day of readings. Got the last at {data.times[-1]:g} h."
         )
     seeds = range(seed, seed + trials)
-    # What several algorithms have in common is fitted once.
+    # A prior that several algorithms share is fitted once.
     fits = [(s, *prior) for s in seeds for prior in dict.fromkeys(map(_prior_of, ALGORITHMS))]
     found = spread(partial(_fit, data), fits, executor, f"{NAME}: priors", progress)
     fitted = dict(zip(fits, found, strict=True))
@@ -124,12 +123,12 @@ def krause_fig3(
 
 
 def _prior_of(name: str) -> tuple[Callable[[], Kernel | None], bool]:
-    """What an algorithm's prior is fitted with."""
+    """Return the settings with which the prior of an algorithm is fitted."""
     return ALGORITHMS[name].context_kernel, ALGORITHMS[name].drifts
 
 
 def _fit(data: SensorDays, job: tuple[int, Callable[[], Kernel | None], bool]) -> Prior:
-    """The prior of one trial, from half of the first day."""
+    """Fit the prior of one replicate to half of the first day."""
     seed, context_kernel, drifts = job
     train = data.times < HOURS_PER_DAY
     half = _half(int(train.sum()), torch.Generator().manual_seed(seed))
@@ -145,11 +144,11 @@ def _fit(data: SensorDays, job: tuple[int, Callable[[], Kernel | None], bool]) -
 def _play_trial(
     data: SensorDays, per_step: int, job: tuple[int, str, Prior]
 ) -> tuple[Tensor, float]:
-    """Regret of the steps of one trial of an algorithm, and its share of repeated readings."""
+    """Return the regret by step of one replicate of an algorithm, and its share of repeats."""
     seed, name, prior = job
     train = data.times < HOURS_PER_DAY
     generator = torch.Generator().manual_seed(seed)
-    # Ties are broken by what follows the draw of the steps.
+    # Ties are broken by the draws after those of the training steps.
     _half(int(train.sum()), generator)
     problem = TimeOfDayPanel(data.values[~train] - prior.mean, data.times[~train], data.positions)
     chosen = _play(problem, ALGORITHMS[name].make(problem, prior, generator), per_step)
@@ -157,7 +156,7 @@ def _play_trial(
 
 
 def _regret_of_training(data: SensorDays, per_step: int, seed: int) -> Tensor:
-    """Regret of the steps where the best sensors of one trial's training steps are asked always."""
+    """Return the regret by step of always choosing the best sensors of the training steps."""
     train = data.times < HOURS_PER_DAY
     half = _half(int(train.sum()), torch.Generator().manual_seed(seed))
     means = data.values[train][half].mean(dim=0)
@@ -167,7 +166,7 @@ def _regret_of_training(data: SensorDays, per_step: int, seed: int) -> Tensor:
 
 
 def _half(steps: int, generator: Generator) -> Tensor:
-    """Half of the steps at random, in order."""
+    """Return a random half of the steps, in order."""
     return torch.randperm(steps, generator=generator)[: (steps + 1) // 2].sort().values
 
 
@@ -209,12 +208,12 @@ def _separate(problem: TimeOfDayPanel, prior: Prior, generator: Generator) -> Op
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One of the algorithms with the prior that it is given.
+    """An algorithm with its prior.
 
     Args:
-        context_kernel: Makes the kernel over times of day that the prior is fitted with.
-        drifts: Whether ε is fitted, too; else it is 0.
-        make: Makes the optimizer of that prior, or of the part of it that it has a place for.
+        context_kernel: Function that returns the kernel over times of day of the prior.
+        drifts: Whether ε is fitted as well; otherwise it is 0.
+        make: Function from the prior to the optimizer, which may ignore parts of it.
     """
 
     context_kernel: Callable[[], Kernel | None]
@@ -234,14 +233,14 @@ ALGORITHMS = {
 
 
 def _play(problem: TimeOfDayPanel, optimizer: Optimizer, per_step: int) -> Tensor:
-    """Numbers of the sensors chosen, ``T x per_step``."""
+    """Return the indices of the chosen sensors, ``T x per_step``."""
     times = problem.times.repeat_interleave(per_step).tolist()
     history = run(problem, optimizer, horizon=len(times), times=times, progress=False)
     return problem.search_space.index(history.X).reshape(-1, per_step)
 
 
 def _share_repeated(chosen: Tensor) -> float:
-    """Share of the readings after the first of a step that were of a sensor read in it already."""
+    """Return the share of readings, after the first of a step, that repeat a sensor."""
     _, per_step = chosen.shape
     if per_step == 1:
         return 0.0

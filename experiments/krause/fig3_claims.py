@@ -1,4 +1,4 @@
-"""What krause-fig3 measures, and what the paper claims of it."""
+"""Measures of krause-fig3, and the claims of the paper."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from experiments.claims import BEYOND, Claim, mean_and_error
 from tvbo.problems.time_of_day import HOURS_PER_DAY
 
 MEASURES = ("maximum", "average")
-"""Of the readings of a step: what the regret of the step is the error of."""
+"""Statistics of the readings of a step, for which regret is measured."""
 
 CGP, MERGED, SEPARATE = "CGP-UCB", "merged", "separate"
 MERGED_COMMON, SEPARATE_COMMON = f"merged, prior of {CGP}", f"separate, prior of {CGP}"
@@ -20,11 +20,11 @@ BEST_OF_TRAINING = "best sensors of training, always"
 
 FIRST_HOURS = 6.0
 BLOCKS = 8
-"""Equal parts of a stretch of time, whose differences give a standard error over time."""
+"""Number of equal blocks of time, for a standard error over time."""
 
 
 def regret_of_steps(values: Tensor, chosen: Tensor) -> Tensor:
-    """The largest value of a step minus the maximum, and the average, of those chosen.
+    """Return the largest value of a step minus the maximum, and minus the mean, of the chosen.
 
     Args:
         values: ``T x n``.
@@ -38,7 +38,7 @@ def regret_of_steps(values: Tensor, chosen: Tensor) -> Tensor:
 
 
 def summarize(regret: Tensor) -> dict[str, float | None]:
-    """Mean regret of both measures and its standard error over trials, from ``trials x 2 x T``."""
+    """Return the mean regret of both measures with standard errors, from ``trials x 2 x T``."""
     row: dict[str, float | None] = {}
     for measure, rows in zip(MEASURES, regret.mean(dim=2).unbind(dim=1), strict=True):
         row[measure], row[f"standard_error_of_{measure}"] = mean_and_error(rows)
@@ -46,12 +46,12 @@ def summarize(regret: Tensor) -> dict[str, float | None]:
 
 
 def make_claims(regret: dict[str, Tensor], hours: Tensor) -> list[Claim]:
-    """The paper's claims on both measures, with each kind of prior, and what drift adds.
+    """Return the paper's claims on both measures with each kind of prior, and claims on drift.
 
     Args:
         regret: By algorithm, ``trials x 2 x T``.
-        hours: ``T``, since the begin of the run. What is claimed of the time after the first day
-            is left out where there is none.
+        hours: Hours since the start of the run, ``T``. Claims about the time after the first day
+            are left out if there is none.
     """
     everything, later = torch.ones_like(hours, dtype=torch.bool), hours >= HOURS_PER_DAY
     paper: list[Claim] = []
@@ -124,19 +124,19 @@ def difference(
     higher: Sequence[str],
     lower: Sequence[str],
 ) -> Claim:
-    """A claim that all of some algorithms have a higher mean regret than all of some others.
+    """Return the claim that some algorithms all have a higher mean regret than some others.
 
-    Its figure is the difference between the lowest of the ones and the highest of the others, which
-    the claim then names. Its standard error is the larger of two: over trials, and, since trials
-    all see the same days, over eight equal blocks of time. It is held if the difference exceeds two
-    of them; a single trial bears nothing out.
+    Its figure is the smallest difference between algorithms of the two groups. Its standard error
+    is the larger of two: over replicates, and over eight equal blocks of time, since all replicates
+    see the same days. It is confirmed if the difference exceeds two standard errors; a single
+    replicate never confirms it.
 
     Args:
         claim: The claim, in words.
         curves: By algorithm, ``trials x T``.
-        stretch: ``T``, the steps that count.
-        higher: Names of the ones.
-        lower: Names of the others.
+        stretch: Mask of the steps to use, ``T``.
+        higher: Names of the algorithms with higher regret.
+        lower: Names of the algorithms with lower regret.
     """
     means = {name: rows[:, stretch].mean().item() for name, rows in curves.items()}
     high, low = min(higher, key=means.__getitem__), max(lower, key=means.__getitem__)

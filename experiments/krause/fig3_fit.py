@@ -17,13 +17,13 @@ from tvbo.likelihood.mean import weighted_mean
 from tvbo.problems.time_of_day import time_of_day
 
 RATE_BOUNDS = (1e-5, 50.0)
-"""Range of ρ = -ln(1 - ε) per hour: from next to nothing in a day to all in five minutes."""
+"""Range of ρ = -ln(1 - ε) per hour, from negligible drift per day to fast drift per step."""
 
 RATE_STARTS = (0.01, 0.1, 1.0)
-"""Values of ρ from which its likelihood is maximized; the best of the maxima is taken."""
+"""Values of ρ at which the maximization starts; the best maximum is used."""
 
 ACTION_LENGTHSCALE = 10.0
-"""Start, in metres: a quarter of the laboratory."""
+"""Initial length-scale in meters, a quarter of the laboratory."""
 
 
 class KroneckerLikelihood:
@@ -39,8 +39,8 @@ class KroneckerLikelihood:
         values: ``T x n``.
         times: ``T``, in hours since a midnight.
         choices: ``n x d``.
-        action_kernel: Over the choices.
-        context_kernel: Over times of day as points of a circle; None for one that is 1.
+        action_kernel: Kernel over the choices.
+        context_kernel: Kernel over times of day as points of a circle; None is the constant 1.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class KroneckerLikelihood:
         self.context_kernel = context_kernel
 
     def __call__(self, rate: Tensor, noise_variance: Tensor) -> tuple[Tensor, float]:
-        """Log likelihood, differentiable, and the generalized least squares mean.
+        """Return the differentiable log likelihood, and the generalized least squares mean.
 
         Args:
             rate: ρ per hour; the factor over times is multiplied with ``exp(-ρ |Δt| / 2)``.
@@ -98,7 +98,7 @@ class KroneckerLikelihood:
 
 @dataclass(frozen=True)
 class Prior:
-    """A prior that was fitted.
+    """A fitted prior.
 
     Args:
         action_kernel: Scaled Matérn over positions.
@@ -106,7 +106,7 @@ class Prior:
         forgetting_rate: ε per hour.
         noise_variance: σ², squared units of the reward.
         mean: Prior mean.
-        log_likelihood: Of the readings it was fitted to.
+        log_likelihood: Log likelihood of the training readings.
     """
 
     action_kernel: Kernel
@@ -117,7 +117,7 @@ class Prior:
     log_likelihood: float
 
     def settings(self) -> dict[str, float | None]:
-        """Its numbers by name."""
+        """Return its hyperparameters by name."""
         context = self.context_kernel
         learned = isinstance(context, MaternKernel)
         return {
@@ -138,14 +138,14 @@ def fit_prior(
     context_kernel: Kernel | None,
     drifts: bool,
 ) -> Prior:
-    """Maximum marginal likelihood: both kernels, the noise, the mean and, if it drifts, ε.
+    """Fit kernels, noise, mean and, if ``drifts``, ε by maximum marginal likelihood.
 
     Args:
         values: ``T x n`` readings.
         times: ``T``, in hours since a midnight.
-        choices: ``n x 2`` positions, in metres.
-        context_kernel: :func:`matern_of_the_day`, an ``IdentityKernel`` or None; it is fitted.
-        drifts: Whether ε is learned; else it is 0.
+        choices: ``n x 2`` positions, in meters.
+        context_kernel: :func:`matern_of_the_day`, an ``IdentityKernel`` or None.
+        drifts: Whether ε is learned; otherwise it is 0.
     """
     action_kernel = ScaleKernel(
         MaternKernel(nu=2.5, lengthscale_constraint=_positive()),
@@ -178,14 +178,14 @@ def fit_prior(
 
 
 def matern_of_the_day() -> MaternKernel:
-    """Matérn with ν = 2.5 over times of day as points of the unit circle."""
+    """Return a Matérn kernel, ν = 2.5, over times of day as points of the unit circle."""
     return MaternKernel(nu=2.5, lengthscale_constraint=_positive()).double()
 
 
 def no_kernel() -> None:
-    """The time of day ignored."""
+    """Return None: no kernel over the time of day."""
 
 
 def _positive() -> Positive:
-    """Kept as a logarithm, in which the likelihood is closest to quadratic."""
+    """Return a constraint in log space, where the likelihood is closest to quadratic."""
     return Positive(transform=torch.exp, inv_transform=torch.log)

@@ -1,1 +1,1 @@
-"""Pictures of the figures, one module for each paper."""
+"""Plots of the figures, one module for each paper."""

@@ -16,7 +16,7 @@ PANEL_WIDTH, PANEL_HEIGHT = 3.3, 2.4
 
 
 def plot_tables(result: Reproduction) -> Figure:
-    """Regret, clock time and model order; the models that were timed only are left out."""
+    """Plot regret, clock time and model order, without the models that were only timed."""
 
     def panels(curves: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         shown: dict[str, dict[str, Tensor]] = {}
@@ -42,13 +42,13 @@ def plot_compression(
     bound: float,
     unit: str = "",
 ) -> Figure:
-    """Average regret, clock time and model order by round: a column for each acquisition.
+    """Plot average regret, clock time and model order by round, a column for each acquisition.
 
     Args:
-        regret: By acquisition, by model, ``trials x T``.
-        seconds: Clock time of each round, likewise.
-        model_order: Number of points behind each choice, likewise.
-        bound: What the order of the compressed model cannot exceed.
+        regret: Regret by acquisition and model, ``replicates x T``.
+        seconds: Clock time of each round by acquisition and model, ``replicates x T``.
+        model_order: Number of points in the model by acquisition and model, ``replicates x T``.
+        bound: Upper bound on the order of the compressed model.
         unit: Unit of the reward.
     """
     figure = new_figure(PANEL_WIDTH * len(regret), 3 * PANEL_HEIGHT)

@@ -15,7 +15,7 @@ PRIOR = "prior s.d."
 
 
 def plot_matched_case(result: Reproduction) -> Figure:
-    """Average regret of every algorithm, a panel for each true ε."""
+    """Plot the average regret of all algorithms, a panel for each true ε."""
     panels: dict[str, dict[str, Tensor]] = {}
     for name, rows in result.regret.items():
         algorithm, rate = name.split(", ")
@@ -24,9 +24,9 @@ def plot_matched_case(result: Reproduction) -> Figure:
 
 
 def plot_wrong_rate(result: Reproduction) -> Figure:
-    """Average regret against the assumed ε."""
+    """Plot average regret against the assumed ε."""
     ax = _plot_against(result, "assumed_rates", "ε assumed by TV-GP-UCB, per round")
-    # Linear around 0, which a logarithm could not show.
+    # Linear around 0, where a logarithmic axis is undefined.
     ax.set_xscale("symlog", linthresh=1e-3, linscale=0.5)
     ax.set_xticks(
         [0, 0.001, 0.003, 0.01, 0.03, 0.1], ["0", "0.001", "0.003", "0.01", "0.03", "0.1"]
@@ -38,7 +38,7 @@ def plot_wrong_rate(result: Reproduction) -> Figure:
 
 
 def plot_wrong_length(result: Reproduction) -> Figure:
-    """Average regret against the block length."""
+    """Plot average regret against the block length."""
     ax = _plot_against(result, "block_lengths", "block length N of R-GP-UCB, rounds")
     matched = result.settings["matched_block_length"]
     ax.axvline(matched, color="black", linestyle=":", linewidth=1)
@@ -47,13 +47,13 @@ def plot_wrong_length(result: Reproduction) -> Figure:
 
 
 def plot_temperatures(result: Reproduction) -> Figure:
-    """Average regret of every algorithm."""
+    """Plot the average regret of all algorithms."""
     ax = plot_average_regret(result.regret, unit="°C", time_label="round (10 minutes each)")
     return ax.figure
 
 
 def plot_traffic(result: Reproduction) -> Figure:
-    """Average regret of every algorithm, a panel for each test day."""
+    """Plot the average regret of all algorithms, a panel for each test day."""
     fitted = {"TV-GP-UCB": f"TV-GP-UCB, fitted ε = {result.settings['forgetting_rate']:.2f}"}
     panels = {
         f"day {day}": {fitted.get(name, name): rows[:, i] for name, rows in result.regret.items()}

@@ -16,7 +16,7 @@ from tvbo.plotting.regret import draw_means, plot_average_regret, start_axes
 
 
 def plot_molecules(result: Reproduction) -> Figure:
-    """Average regret over the molecules, and the largest gap of any of them."""
+    """Plot the average regret over the molecules, and the largest gap of a molecule."""
     names = [name.removeprefix("HLA-") for name in result.settings["molecules"]]
     panels: dict[str, dict[str, Tensor]] = {}
     for name, rows in result.regret.items():
@@ -30,7 +30,7 @@ def plot_molecules(result: Reproduction) -> Figure:
 
 
 def plot_sensors(result: Reproduction) -> Figure:
-    """Average regret of every algorithm: of the warmest reading of a step, and of their average."""
+    """Plot the average regret of all algorithms, of the maximum and of the mean of a step."""
     measures = ("maximum of the readings", "average of the readings")
     panels = {
         measure: {name: rows[:, i] for name, rows in result.regret.items()}
@@ -47,15 +47,15 @@ def plot_tasks(
     tasks: list[str],
     unit: str = "",
 ) -> Figure:
-    """Tasks one after another: (a) average regret, (b) the largest gap of any task.
+    """Plot (a) the average regret over tasks in sequence, (b) the largest gap of a task.
 
     The gap of a task is the best reward there minus the best found in its first ``t`` trials.
 
     Args:
-        panels: By what was allowed, one pair of pictures each; in it, by algorithm,
-            ``trials x tasks x T``.
-        gaps: The same, ``trials x T``, what is drawn for (b).
-        tasks: Their names, in order.
+        panels: For each title of a pair of panels, the regret of each algorithm,
+            ``replicates x tasks x T``.
+        gaps: For each title, the gaps of each algorithm for (b), ``replicates x T``.
+        tasks: Names of the tasks, in order.
         unit: Unit of the reward.
     """
     figure = new_figure(9.5, 0.6 + 3.6 * len(panels))

@@ -16,7 +16,7 @@ PANEL_WIDTH, PANEL_HEIGHT = 4.6, 4.2
 
 
 def plot_delays(result: Reproduction) -> Figure:
-    """Cumulative regret of every algorithm at every λ, a panel for each function."""
+    """Plot the cumulative regret of all algorithms at each λ, a panel for each function."""
     lengthscales = result.settings["lengthscales"]
     panels: dict[str, dict[str, Tensor]] = {}
     for name, rows in result.regret.items():
@@ -27,17 +27,17 @@ def plot_delays(result: Reproduction) -> Figure:
 
 
 def plot_cumulative_regret(panels: Mapping[str, Mapping[str, Tensor]]) -> Figure:
-    """Cumulative regret by round: means over runs, with a band of half a standard deviation.
+    """Plot cumulative regret by round: means over runs, with a band of half a standard deviation.
 
     Args:
-        panels: By title, by algorithm, the regret of each round, ``trials x T``; the same
-            algorithms in each.
+        panels: For each title, the regret per round of each algorithm, ``replicates x T``; all
+            panels have the same algorithms.
     """
     figure = new_figure(PANEL_WIDTH * len(panels), PANEL_HEIGHT)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for ax, (title, regret) in zip(axes, panels.items(), strict=True):
         for place, (name, rows) in enumerate(regret.items()):
-            # With more algorithms than colours, a colour comes again with another line.
+            # With more algorithms than colors, a color is reused with another line style.
             lap, nth = divmod(place, len(COLORS))
             color, line = COLORS[nth], LINES[(nth + lap) % len(LINES)]
             total = rows.cumsum(dim=1)

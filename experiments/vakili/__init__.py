@@ -1,1 +1,1 @@
-"""Figures 2 to 5 of Vakili et al. (2023): outcomes that are late."""
+"""Figures 2 to 5 of Vakili et al. (2023): delayed outcomes."""

@@ -1,4 +1,4 @@
-"""Figures 2 to 5 of Vakili et al. (2023): cumulative regret where outcomes are late."""
+"""Figures 2 to 5 of Vakili et al. (2023): cumulative regret with delayed outcomes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from experiments.vakili.setting import (
 
 LATEST = RATES[-1]
 STRAIGHT = 0.1
-"""Largest residual of a straight line, as a share of its rise, at which it is called one."""
+"""Largest residual of a straight line that counts as linear, as a share of its rise."""
 
 WIDTHS = "two standard errors"
 
@@ -43,17 +43,18 @@ def vakili_fig2(
     executor: Executor | None = None,
     setting: Setting = Setting(),  # noqa: B008 (frozen)
 ) -> Reproduction:
-    """BPE-Delay and GP-UCB-SDF with Poisson delays of mean 50, and besides them what else there is.
+    """Reproduce Figure 2: BPE-Delay, GP-UCB-SDF and others, with Poisson delays of mean 50.
 
     BPE-Delay runs as the authors run it, with bounds of six standard deviations and the printed
-    u_T, for which no theorem holds, and as Theorem 6.1 asks for. Those that the paper's figure has
-    not: BPE, GP-TS-SDF, GP-BUCB without its initialization, and GP-UCB with open trials ignored.
+    u_T, for which no theorem holds, and as Theorem 6.1 requires. In addition to the paper's figure:
+    BPE, GP-TS-SDF, GP-BUCB without its initialization, and GP-UCB with open trials ignored.
 
     Args:
-        trials: Number of paired runs on each of the two functions.
-        seed: Runs use the seeds ``seed, ..., seed + trials - 1``; the functions have their own.
+        trials: Number of paired replicates on each of the two functions.
+        seed: The replicates use the seeds ``seed, ..., seed + trials - 1``; the functions have
+            their own.
         progress: Show a progress bar.
-        executor: Does the runs; None does them here.
+        executor: Executor that runs the replicates; None runs them serially.
         setting: Size of the experiment.
 
     Raises:
@@ -86,7 +87,7 @@ def vakili_fig3(
     executor: Executor | None = None,
     setting: Setting = Setting(),  # noqa: B008 (frozen)
 ) -> Reproduction:
-    """BPE-Delay over the mean of the delays; arguments as :func:`vakili_fig2`."""
+    """Reproduce Figure 3: BPE-Delay by mean delay; arguments as :func:`vakili_fig2`."""
     curves = regret(setting, [BPE_DELAY], RATES, trials, seed, "vakili-fig3", progress, executor)
     total = _totals(curves)
     claims = []
@@ -124,9 +125,9 @@ def vakili_fig4(
     executor: Executor | None = None,
     setting: Setting = Setting(),  # noqa: B008 (frozen)
 ) -> Reproduction:
-    """GP-UCB-SDF over the mean of the delays; arguments as :func:`vakili_fig2`.
+    """Reproduce Figure 4: GP-UCB-SDF by mean delay; arguments as :func:`vakili_fig2`.
 
-    BPE-Delay runs beside it, since a jump is one in comparison.
+    BPE-Delay runs as well, for comparison of the jump in regret.
     """
     players = [*GP_UCB_SDF, BPE_DELAY]
     curves = regret(setting, players, RATES, trials, seed, "vakili-fig4", progress, executor)
@@ -169,9 +170,9 @@ def vakili_fig5(
     executor: Executor | None = None,
     setting: Setting = Setting(),  # noqa: B008 (frozen)
 ) -> Reproduction:
-    """BPE and BPE-Delay with Poisson delays of mean 50; arguments as :func:`vakili_fig2`.
+    """Reproduce Figure 5: BPE and BPE-Delay; arguments as :func:`vakili_fig2`.
 
-    The paper does not say which mean; it is that of Figure 2.
+    The paper does not state the mean of the delays; here it is that of Figure 2, 50.
     """
     players = [BPE_DELAY, BPE]
     curves = regret(setting, players, [LATEST], trials, seed, "vakili-fig5", progress, executor)
@@ -190,15 +191,15 @@ def vakili_fig5(
 
 
 def line_fit(setting: Sequence[float], measured: Tensor) -> tuple[Tensor, float]:
-    """Least squares lines.
+    """Fit least squares lines.
 
     Args:
         setting: ``m`` values.
-        measured: ``m x trials``.
+        measured: ``m x replicates``.
 
     Returns:
-        The slope of each trial, ``trials``, and the largest distance of the means over trials from
-        the line through them.
+        The slope of each replicate, ``replicates``, and the largest distance of the means over
+        replicates from the line through them.
     """
     x = torch.tensor(setting, dtype=torch.float64)
     design = torch.stack([torch.ones_like(x), x], dim=1)
@@ -208,7 +209,7 @@ def line_fit(setting: Sequence[float], measured: Tensor) -> tuple[Tensor, float]
 
 
 def _best(f: str, total: dict[str, Tensor]) -> Claim:
-    """Whether BPE-Delay is best of all, and if not, which is."""
+    """Return the claim that BPE-Delay is the best algorithm."""
     mean = {player: total[row(f, LATEST, player)].mean().item() for player in PLAYERS}
     best = min(mean, key=mean.get)
     rivals = (player for player in PLAYERS if player not in (BPE_DELAY, THEOREM))
@@ -226,7 +227,7 @@ def _best(f: str, total: dict[str, Tensor]) -> Claim:
 
 
 def _totals(curves: dict[str, Tensor]) -> dict[str, Tensor]:
-    """R_T by run, ``trials``."""
+    """Return R_T of each run, ``replicates``."""
     return {name: rows.sum(dim=1) for name, rows in curves.items()}
 
 
@@ -261,7 +262,7 @@ def _result(rows: Tensor) -> dict[str, float | None]:
 
 
 def _settings(setting: Setting, trials: int, seed: int) -> dict:
-    """What was chosen, for the record."""
+    """Return the settings to record."""
     drawn = {f: function(setting, f, torch.Generator()) for f in LENGTHSCALES}
     return {
         "trials": trials,

@@ -1,4 +1,4 @@
-"""What Figures 2 to 5 of Vakili et al. (2023) share: functions, delays, algorithms, runs."""
+"""Functions, delays, algorithms and runs that Figures 2 to 5 of Vakili et al. (2023) share."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ NOISE_VARIANCE = 0.02**2
 RATES = (0, 25, 50)
 XI, B, DELTA = 9.0, 1.0, 0.01
 MULTIPLIER = 6.0
-"""Of the standard deviation, in the bounds of BPE and BPE-Delay: the authors' β. No theorem holds
-with it; :data:`THEOREM` has the widths of one."""
+"""Multiplier on the standard deviation in the bounds of BPE and BPE-Delay, the authors' β. No
+theorem holds with it; :data:`THEOREM` has the widths of one."""
 
 BETAS = {"6 σ": ConstantBeta(MULTIPLIER**2), "β = 0.8 log 4t": LogBeta(c1=0.8, c2=4.0)}
-"""Of the upper confidence bounds: bounds as wide as BPE's, and the usual narrower schedule."""
+"""β of the upper confidence bounds: as wide as the bounds of BPE, and the usual schedule."""
 
 NOISE_SEED, DELAY_SEED, OPTIMIZER_SEED = 1_000_000, 2_000_000, 3_000_000
-"""Added to the seed of a run: with one seed for all, noise would tell of the delay."""
+"""Offsets of the seed of a run, so that noise and delays are independent."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Task:
-    """What an algorithm is made for.
+    """Problem and delays for which an algorithm is created.
 
     Args:
-        problem: The function, with its kernel.
-        rate: λ of its delays.
+        problem: The function with its kernel.
+        rate: λ of the delays.
         horizon: T.
-        generator: Of the algorithm.
+        generator: Generator of the algorithm.
     """
 
     problem: RKHSFunction
@@ -72,7 +72,7 @@ class Task:
 
     @property
     def model(self) -> dict:
-        """What all recipes take: the true kernel and the true noise."""
+        """Return the arguments of all recipes: the true kernel and the true noise variance."""
         return {
             "choices": self.problem.choices,
             "covar_module": self.problem.covar_module,
@@ -91,7 +91,7 @@ def _bpe_delay(task: Task) -> Optimizer:
 
 
 def _theorem(task: Task) -> Optimizer:
-    """All that Theorem 6.1 asks for: its widths, and a wait that bounds every delay."""
+    """Return BPE-Delay with the widths of Theorem 6.1 and an upper bound on all delays."""
     delay = SubExponentialTail(SubExponentialDelay(task.rate, XI, B))
     width = FiniteSetWidth(task.problem.norm, noise_sd=NOISE_VARIANCE**0.5)
     return bpe_delay(**task.model, horizon=task.horizon, delta=DELTA, delay=delay, width=width)
@@ -114,7 +114,7 @@ def _ignoring(task: Task, beta: BetaSchedule) -> Optimizer:
 
 
 def by_width(name: str) -> tuple[str, ...]:
-    """The players of one algorithm, one for each of the two widths."""
+    """Return the names of an algorithm with each of the two widths."""
     return tuple(f"{name}, {beta}" for beta in BETAS)
 
 
@@ -146,11 +146,11 @@ class Job:
     """One run.
 
     Args:
-        setting: Its size.
+        setting: Size of the experiment.
         function: f1 or f2.
         rate: λ of the delays.
         player: Name of the algorithm.
-        seed: Of noise and delays, the same for all algorithms, and of the algorithm.
+        seed: Seed of noise and delays, the same for all algorithms, and of the algorithm.
     """
 
     setting: Setting
@@ -161,7 +161,7 @@ class Job:
 
 
 def play(job: Job) -> Tensor:
-    """Regret of one run by round, ``T``."""
+    """Return the regret of one run by round, ``T``."""
     horizon = job.setting.horizon
     problem = function(job.setting, job.function, _generator(NOISE_SEED + job.seed))
     delay = PoissonDelay(job.rate, generator=_generator(DELAY_SEED + job.seed))
@@ -180,7 +180,9 @@ def regret(
     progress: bool,
     executor: Executor | None,
 ) -> dict[str, Tensor]:
-    """Regret by round of several algorithms, on both functions, ``trials x T`` by :func:`row`.
+    """Return the regret by round of several algorithms on both functions.
+
+    The regret of each :func:`row` is ``replicates x T``.
 
     Raises:
         ValueError: if ``trials`` is not positive.
@@ -194,12 +196,12 @@ def regret(
 
 
 def row(function: str, rate: float, player: str) -> str:
-    """Name of the runs of one algorithm on one function with delays of one rate."""
+    """Return the name of the runs of an algorithm on a function with delays of one rate."""
     return f"{function}, λ = {rate}, {player}"
 
 
 def function(setting: Setting, name: str, generator: Generator) -> RKHSFunction:
-    """f1 or f2, with its noise from the generator; all runs meet the same function."""
+    """Return f1 or f2, the same for all runs, with its noise from the generator."""
     drawn = _drawn(setting, name)
     return RKHSFunction(
         drawn.choices,

@@ -60,7 +60,7 @@ def test_a_killed_worker_loses_no_trial(cluster, evaluations, tmp_path):
     assert (tmp_path / "killed").exists()
     assert len(before) == 4
     assert history.counts == {"told": 180, "failed": 20, "open": 0}
-    closed = optimizer.closed
+    closed = optimizer.trial_log
     assert (closed.num_told, closed.num_failed, closed.num_expired) == (180, 20, 0)
     assert optimizer.open_trials == ()
     reasons = {7: "RuntimeError: the reactor is cold", 13: "Expected a finite outcome. Got nan."}

@@ -54,7 +54,7 @@ def test_skipped_trials_are_scored_but_not_evaluated(two_arms):
     )
     assert optimizer.open_trials == ()
     assert optimizer.model_size == evaluated.sum() == len(history.observations())
-    assert optimizer.refusals.num_skipped == (~evaluated).sum()
+    assert optimizer.rejection_log.num_skipped == (~evaluated).sum()
 
 
 def test_no_noise_is_drawn_for_what_is_skipped(two_arms):
@@ -85,7 +85,7 @@ def test_discarded_trials_are_evaluated_and_told(two_arms):
     assert history.reward.isfinite().all()
     kept = [r.trial.informative for r in history.rounds]
     assert 0 < optimizer.model_size == sum(kept) < 25
-    assert optimizer.refusals.num_discarded == 25 - sum(kept)
+    assert optimizer.rejection_log.num_discarded == 25 - sum(kept)
     assert optimizer.open_trials == ()
     frame = history.to_frame()
     assert frame["informative"].tolist() == kept

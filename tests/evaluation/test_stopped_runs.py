@@ -38,7 +38,7 @@ def test_ctrl_c_leaves_a_state_to_go_on_from():
         for trial in optimizer.open_trials:
             assert history.round_of(trial.id).status == "open"
         assert signal.getsignal(signal.SIGINT) is handler
-        left = 60 - optimizer.closed.num_told
+        left = 60 - optimizer.trial_log.num_told
         go(square, optimizer, executor, left, history=history)
     told = [call[1] for call in optimizer.calls if call[0] == "tell"]
     assert sorted(told) == list(range(1, 61))
@@ -64,7 +64,7 @@ def test_a_journaled_run_goes_on_where_ctrl_c_left_it(tmp_path):
         go(square, again, executor, 20 - history.num_ended, history=history)
         again.close()
     assert history.counts == {"told": 19, "failed": 1, "open": 0}
-    assert (again.closed.num_told, again.closed.num_failed) == (19, 1)
+    assert (again.trial_log.num_told, again.trial_log.num_failed) == (19, 1)
 
 
 class Interrupted(Watched):
@@ -128,7 +128,7 @@ def test_an_ask_that_raises_loses_no_outcome():
     with Listed(4) as executor, pytest.raises(InputDataError, match="Expected t >= 3.0"):
         go(square, optimizer, executor, 10, times=times, history=history)
     assert history.counts == {"told": 3, "open": 0}
-    assert optimizer.closed.num_told == 3
+    assert optimizer.trial_log.num_told == 3
 
 
 def test_outside_the_main_thread():

@@ -43,8 +43,8 @@ def test_what_is_no_outcome_fails_with_its_reason(function, reason):
     optimizer = Watched()
     with Threads(2) as executor:
         history = go(function, optimizer, executor, 3)
-    assert history.counts["failed"] == optimizer.closed.num_failed == 3
-    for lost, r in zip(optimizer.closed.lost, history.rounds, strict=True):
+    assert history.counts["failed"] == optimizer.trial_log.num_failed == 3
+    for lost, r in zip(optimizer.trial_log.lost, history.rounds, strict=True):
         assert re.match(reason, r.reason)
         assert lost.reason == history.round_of(lost.trial.id).reason
         assert math.isnan(r.reward)
@@ -57,7 +57,7 @@ def test_an_outcome_that_the_optimizer_refuses_fails():
             lambda trial: 50.0 if trial.id == 2 else 0.5, optimizer, executor, 4, max_pending=1
         )
     assert statuses(history) == {1: "told", 2: "failed", 3: "told", 4: "told"}
-    [lost] = optimizer.closed.lost
+    [lost] = optimizer.trial_log.lost
     assert lost.reason == history.round_of(2).reason
     assert lost.reason == "Expected Y within reward_bounds (0.0, 1.0). Got 50.0."
 
@@ -78,7 +78,7 @@ def test_a_trial_expires_and_its_late_outcome_is_dropped():
             ended.set()
             return 1.0
         time.sleep(0.05)
-        if optimizer.closed.num_expired:
+        if optimizer.trial_log.num_expired:
             # Trial 2 ends while the run is still going on.
             released.set()
             ended.wait(30)
@@ -91,7 +91,7 @@ def test_a_trial_expires_and_its_late_outcome_is_dropped():
     assert history.round_of(2).reason == "no outcome within 0.5 s"
     assert history.round_of(2).evaluation_seconds >= 0.5
     assert math.isnan(history.round_of(2).reward)
-    assert history.counts["expired"] == optimizer.closed.num_expired >= 1
+    assert history.counts["expired"] == optimizer.trial_log.num_expired >= 1
     assert history.counts["told"] + history.counts["expired"] == 20
     assert 2 not in [call[1] for call in optimizer.calls if call[0] == "tell"]
 
@@ -105,7 +105,7 @@ class Releasing(Watched):
 
     def expire(self, trial, reason="past its deadline"):
         super().expire(trial, reason)
-        if self.closed.num_expired >= self.after:
+        if self.trial_log.num_expired >= self.after:
             self.released.set()
 
     def hang(self, *trial_ids):
@@ -148,7 +148,7 @@ def test_a_slot_is_free_again_when_what_hung_ends():
         history = go(optimizer.hang(1, 2), optimizer, executor, 10, max_pending=2, timeout=0.4)
     ends = {i: "expired" if i < 3 else "told" for i in range(1, 11)}
     assert statuses(history) == ends
-    assert optimizer.closed.num_told == 8
+    assert optimizer.trial_log.num_told == 8
 
 
 def test_if_all_hang_the_rest_is_not_lost():
@@ -230,11 +230,11 @@ def test_a_broken_executor_leaves_trials_open_for_the_next(tmp_path):
     ):
         go(function, optimizer, executor, 20, history=history)
     assert accounted_for(optimizer) == len(history)
-    assert optimizer.closed.num_failed == 0
+    assert optimizer.trial_log.num_failed == 0
     with processes(2) as executor:
-        go(function, optimizer, executor, 20 - optimizer.closed.num_told, history=history)
+        go(function, optimizer, executor, 20 - optimizer.trial_log.num_told, history=history)
     assert history.counts == {"told": 20, "open": 0}
-    assert optimizer.closed.num_told == 20
+    assert optimizer.trial_log.num_told == 20
 
 
 def test_an_evaluation_cancelled_by_others_is_no_failure():
@@ -253,4 +253,4 @@ def test_an_evaluation_cancelled_by_others_is_no_failure():
     with Cancelling(1) as executor, pytest.raises(BrokenExecutor, match="was cancelled there"):
         go(square, optimizer, executor, 5, max_pending=1)
     assert [trial.id for trial in optimizer.open_trials] == [3]
-    assert optimizer.closed.num_told == 2
+    assert optimizer.trial_log.num_told == 2

@@ -56,8 +56,13 @@ def statuses(history):
 
 
 def accounted_for(optimizer):
-    closed = optimizer.closed
-    return closed.num_told + closed.num_failed + closed.num_expired + len(optimizer.open_trials)
+    trial_log = optimizer.trial_log
+    return (
+        trial_log.num_told
+        + trial_log.num_failed
+        + trial_log.num_expired
+        + len(optimizer.open_trials)
+    )
 
 
 def processes(n):

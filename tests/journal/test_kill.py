@@ -23,7 +23,7 @@ def play_for_ever(run, make, play, words):
     os.write(words, b"0\n")
     while True:
         play(optimizer, 1)
-        with_outcome = optimizer.closed.num_told
+        with_outcome = optimizer.trial_log.num_told
         os.write(words, f"{with_outcome}\n".encode())
 
 

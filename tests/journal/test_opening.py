@@ -10,7 +10,7 @@ from tvbo.journal import DamagedJournalWarning, JournalError, environment, openi
 from tvbo.journal.reading import JournalReader
 from tvbo.optimizers import GPOptimizer, Optimizer
 from tvbo.optimizers.random_search import RandomSearch
-from tvbo.retention import Refusal, Retention
+from tvbo.retention import Admission, Rejection
 
 
 def state(optimizer):
@@ -123,9 +123,9 @@ def test_attached_trials_and_known_noise_and_deadlines(make_streaming, run, leav
     leave(first)
     second = Optimizer.open(run)
     assert torch.equal(second.observations.Yvar, whole.observations.Yvar)
-    assert second.closed.num_expired == 2
-    assert [lost.reason for lost in second.closed.lost] == [
-        lost.reason for lost in whole.closed.lost
+    assert second.trial_log.num_expired == 2
+    assert [lost.reason for lost in second.trial_log.lost] == [
+        lost.reason for lost in whole.trial_log.lost
     ]
     assert state(second) == state(whole)
     assert torch.equal(second.ask(t=21.0).X, whole.ask(t=21.0).X)
@@ -195,7 +195,7 @@ def test_a_damaged_environment_of_a_snapshot(recorded, words):
     with pytest.raises(JournalError, match="damaged: its snapshot"):
         Optimizer.open(run)
     with pytest.warns(DamagedJournalWarning):
-        assert len(Optimizer.open(run, read_only=True).closed) > 0
+        assert len(Optimizer.open(run, read_only=True).trial_log) > 0
 
 
 def test_a_damaged_environment_of_a_session(recorded):
@@ -206,7 +206,7 @@ def test_a_damaged_environment_of_a_session(recorded):
     with pytest.raises(JournalError, match="damaged: its sessions.*first 12 records are good"):
         Optimizer.open(run)
     with pytest.warns(DamagedJournalWarning):
-        assert len(Optimizer.open(run, read_only=True).closed) > 0
+        assert len(Optimizer.open(run, read_only=True).trial_log) > 0
 
 
 def test_a_lambda_is_refused(run, make_streaming):
@@ -325,18 +325,16 @@ def test_what_has_no_plain_form_is_replayed(run, make_streaming, play, monkeypat
         Optimizer.open(run, like=played)
 
 
-class OneInThree(Retention):
+class OneInThree(Admission):
     """Refuses every third outcome; counts what it is told."""
-
-    needs_prediction = True
 
     def __init__(self):
         self.told = 0
 
-    def judge(self, prediction, num_held):
-        return Refusal("the third", skip=False) if prediction.trial_id % 3 == 0 else None
+    def admit(self, prediction, num_held):
+        return Rejection("the third", skip=False) if prediction.trial_id % 3 == 0 else None
 
-    def learn(self, prediction, Y):
+    def observe_outcome(self, prediction, Y):
         self.told += 1
 
 

@@ -70,7 +70,7 @@ def test_trials_of_an_older_journal_are_read(old, make_random, play):
         assert (journal.version, journal.damage, journal.num_good) == (1, None, 13)
         trials = trials_of(journal)
     assert trials.action_0.tolist() == [X for _, _, [[X]], _ in asked]
-    counts = {"told": whole.closed.num_told, "open": len(whole.open_trials)}
+    counts = {"told": whole.trial_log.num_told, "open": len(whole.open_trials)}
     assert {state: (trials.state == state).sum() for state in counts} == counts
 
 

@@ -145,9 +145,9 @@ def test_a_reason_is_words(run, make_random, end):
     with pytest.raises(TypeError, match="Expected a reason in words. Got RuntimeError.'boom'. of"):
         getattr(optimizer, end)(trial, RuntimeError("boom"))
     getattr(optimizer, end)(trial, "no file caf\udce9")
-    assert optimizer.closed.lost[0].reason == "no file caf\\udce9"
+    assert optimizer.trial_log.lost[0].reason == "no file caf\\udce9"
     optimizer.close()
-    assert Optimizer.open(run).closed.lost[0].reason == "no file caf\\udce9"
+    assert Optimizer.open(run).trial_log.lost[0].reason == "no file caf\\udce9"
 
 
 def test_numbers_of_trials(make_random):
@@ -158,7 +158,7 @@ def test_numbers_of_trials(make_random):
     with pytest.raises(TrialError, match="unknown trial 1.0"):
         optimizer.tell(1.0, 0.5)
     optimizer.tell(np.int64(1), 0.5)
-    assert optimizer.closed.num_told == 1
+    assert optimizer.trial_log.num_told == 1
 
 
 @pytest.mark.parametrize("then", ["ask", "tell"])

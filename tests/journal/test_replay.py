@@ -133,7 +133,7 @@ def test_code_that_now_does_more_than_was_recorded(run, make_random, leave, monk
             JournalError, match="Expected the end of the journal. Got ask of trial 2, X=.*Open it"
         ):
             Optimizer.open(run)
-    assert Optimizer.open(run).closed.num_told == 1
+    assert Optimizer.open(run).trial_log.num_told == 1
 
 
 @pytest.mark.parametrize("text", ["", None], ids=["class", "module"])

@@ -98,7 +98,10 @@ def test_a_torn_last_transaction_is_a_crash(left):
     last = [place for place, ends in marks(log) if ends][-1]
     flip(log, last + FRAME + 5)
     assert damage_of_wal(path) is None
-    assert len(Optimizer.open(path).closed) + len(Optimizer.open(path, read_only=True).closed) > 0
+    assert (
+        len(Optimizer.open(path).trial_log) + len(Optimizer.open(path, read_only=True).trial_log)
+        > 0
+    )
 
 
 def test_what_is_left_of_an_older_log_is_no_damage(run, make_random, play):
@@ -136,7 +139,7 @@ def test_opening_merges_the_log(left):
     optimizer = Optimizer.open(path)
     # Nothing but the session that has begun.
     assert log.stat().st_size <= 3 * (4096 + FRAME) + HEADER
-    assert len(optimizer.closed) > 0
+    assert len(optimizer.trial_log) > 0
 
 
 def test_the_sums_are_those_of_sqlite(tmp_path):

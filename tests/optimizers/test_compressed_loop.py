@@ -20,7 +20,7 @@ from tvbo.optimizers import (
     StreamingState,
 )
 from tvbo.optimizers.pending import IgnorePending
-from tvbo.retention import EntropyThreshold, EventReset, Reset, Retention, SlidingWindow
+from tvbo.retention import Admission, EntropyThreshold, EventReset, Reset, SlidingWindow
 from tvbo.search_space import (
     Box,
     ContextBounds,
@@ -123,7 +123,7 @@ def assert_no_change(kind, rounds, **options):
         assert all(trial.information_gain > 0 for trial in trials)
         assert torch.equal(optimizer.observations.X, plain.observations.X)
         assert torch.equal(optimizer.observations.Y, plain.observations.Y)
-        assert len(optimizer.refusals) == 0
+        assert len(optimizer.rejection_log) == 0
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_attached_trials_are_not_judged():
         assert (trial.informative, trial.information_gain) == (True, None)
         optimizer.tell(trial, 0.1)
     assert optimizer.model_size == 4
-    assert len(optimizer.refusals) == 1
+    assert len(optimizer.rejection_log) == 1
 
 
 def test_several_trials_at_once_are_judged_one_after_another():
@@ -375,7 +375,7 @@ def test_separate_contexts(mode):
             optimizer.tell(trial, 0.1)
     assert informative == [True, True, False, False, False, False, True, False, False]
     assert optimizer.model_size == 3
-    assert [len(each.refusals) for each in optimizer.loops.values()] == [2, 2, 2]
+    assert [len(each.rejection_log) for each in optimizer.loops.values()] == [2, 2, 2]
     assert optimizer.open_trials == ()
     assert optimizer._inner == {}
     # Of one loop nothing reaches the policy of another.
@@ -490,15 +490,13 @@ def test_discarded_outcomes_make_no_fit_due():
     assert Counted.asked[-1] == 5
 
 
-class Counter(Retention):
-    """Refuses by a count of what it has learned."""
-
-    needs_prediction = True
+class Counter(Admission):
+    """Counts the outcomes that it is told."""
 
     def __init__(self):
         self.told = 0
 
-    def learn(self, prediction, Y):
+    def observe_outcome(self, prediction, Y):
         self.told += 1
 
 
@@ -531,8 +529,8 @@ def test_saved_in_mid_run_it_goes_on_as_the_other(kind, mode):
     assert torch.equal(actions(one), actions(two))
     assert [trial.information_gain for trial in one] == [trial.information_gain for trial in two]
     assert [trial.informative for trial in one] == [trial.informative for trial in two]
-    assert first.refusals.to_frame().equals(second.refusals.to_frame())
-    assert len(first.refusals) > 0
+    assert first.rejection_log.to_frame().equals(second.rejection_log.to_frame())
+    assert len(first.rejection_log) > 0
     assert vars(first.retention.policies[0]) == vars(second.retention.policies[0])
 
 
@@ -548,11 +546,11 @@ def test_recommendations_change_nothing(kind, rate):
         for _ in range(4):
             trials += played(optimizer, 3)
             if look:
-                seen = len(optimizer.refusals), optimizer.model_size
+                seen = len(optimizer.rejection_log), optimizer.model_size
                 optimizer.recommend(CONTEXTS[1])
                 optimizer.recommend(CONTEXTS[1], t=trials[-1].t + 4)
                 optimizer.policy(CONTEXTS)
-                assert (len(optimizer.refusals), optimizer.model_size) == seen
+                assert (len(optimizer.rejection_log), optimizer.model_size) == seen
         return trials, optimizer
 
     (one, first), (two, second) = chosen(False), chosen(True)
@@ -560,7 +558,7 @@ def test_recommendations_change_nothing(kind, rate):
     assert [t.information_gain for t in one] == pytest.approx([t.information_gain for t in two])
     assert [t.informative for t in one] == [t.informative for t in two]
     assert vars(first.retention.policies[1]) == vars(second.retention.policies[1])
-    assert len(first.refusals) > 0
+    assert len(first.rejection_log) > 0
 
 
 class Windowed:

@@ -115,7 +115,7 @@ def test_a_trial_that_failed_at_once_leaves_no_trace(form):
         return "fail" if trial.id % 3 == 0 else "tell"
 
     assert torch.equal(choices_of(one, 20, fate=fate), choices_of(two, 20, fate=fate))
-    assert one.closed.num_failed == two.closed.num_failed == 6
+    assert one.trial_log.num_failed == two.trial_log.num_failed == 6
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_outcomes_that_never_come(problem, form):
     on_time = {i for i in range(1, 41) if i + delay_of(i) <= 40}
     assert set(lost) == set(range(1, 41)) - on_time
     assert {trial.id for trial in optimizer.open_trials} == set(lost)
-    assert optimizer.closed.num_told == len(on_time)
+    assert optimizer.trial_log.num_told == len(on_time)
     assert isinstance(optimizer.model, StreamingGP)
     expired = optimizer.expire_overdue(1000.0, 10.0)
     assert {trial.id for trial in expired} == set(lost)

@@ -113,7 +113,7 @@ def test_the_range_is_stated_in_units_of_the_prior(unit):
     with pytest.raises(InputDataError, match="Expected Yvar between 0 and"):
         optimizer.tell(trial, 0.3, Yvar=1.01e100 * unit**2)
     assert optimizer.open_trials == (trial,)
-    assert (optimizer.model_size, optimizer.closed.num_told) == (0, 0)
+    assert (optimizer.model_size, optimizer.trial_log.num_told) == (0, 0)
     optimizer.tell(trial, 1e50 * unit, Yvar=unit**2)
     assert optimizer.model_size == 1
 
@@ -124,8 +124,8 @@ def test_run_async_says_why_such_a_trial_failed():
         history = run_async(
             lambda trial: 1e308, optimizer, executor, num_trials=2, max_pending=1, progress=False
         )
-    assert optimizer.closed.num_failed == 2
-    assert "Expected Y between" in optimizer.closed.lost[0].reason
+    assert optimizer.trial_log.num_failed == 2
+    assert "Expected Y between" in optimizer.trial_log.lost[0].reason
     assert history.to_frame()["status"].tolist() == ["failed", "failed"]
 
 

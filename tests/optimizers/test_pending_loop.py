@@ -359,7 +359,7 @@ def test_compressed(mode, policy):
     for _ in range(40):
         story.ask()
         story.between()
-    assert optimizer.refusals.to_frame().shape[0] > 1
+    assert optimizer.rejection_log.to_frame().shape[0] > 1
 
 
 @pytest.mark.parametrize("policy", POLICIES[1:], ids=name)
@@ -592,9 +592,9 @@ def test_event_reset_is_told_what_the_outcomes_foretold(policy):
     seen = []
 
     class Note(EventReset):
-        def learn(self, prediction, Y):
+        def observe_outcome(self, prediction, Y):
             seen.append(prediction)
-            super().learn(prediction, Y)
+            super().observe_outcome(prediction, Y)
 
     optimizer = finite(0.0, policy, retention=Note())
     first = optimizer.ask(1.0)

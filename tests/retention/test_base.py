@@ -1,4 +1,4 @@
-"""What a model predicts of an outcome, and a policy without an opinion."""
+"""Predictions of outcomes, and the base classes of retention policies."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tvbo.observations import Observations
-from tvbo.retention import Chain, Prediction, Retention
+from tvbo.retention import Admission, Chain, Prediction, Retention
 
 
 def prediction(variance=2.0, noise_variance=0.5, mean=1.0):
@@ -52,13 +52,19 @@ def test_an_outcome_that_was_certain_cannot_be_standardized():
         prediction(0.0, 0.0).standardized(1.0)
 
 
-def test_a_policy_without_an_opinion_keeps_and_admits_all():
+def test_the_base_class_keeps_and_admits_all():
     policy = Retention()
     X = torch.rand(4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert policy.keep(Observations(X, X[:, :1]), None, 9.0).tolist() == [True] * 4
-    assert policy.judge(prediction(0.0), num_held=0) is None
-    policy.learn(prediction(), 1e9)
-    assert not policy.needs_prediction
+    assert policy.admission is None
+
+
+def test_an_admission_admits_all_outcomes_by_default():
+    policy = Admission()
+    assert policy.admission is policy
+    assert policy.admit(prediction(0.0), num_held=0) is None
+    policy.observe_outcome(prediction(), 1e9)
+    assert policy.admit(prediction(0.0), num_held=1) is None
 
 
 def test_and_joins_in_order():

@@ -5,11 +5,12 @@ import torch
 
 from tvbo.observations import Observations
 from tvbo.retention import (
+    Admission,
     Chain,
     EntropyThreshold,
     KeepAll,
     Prediction,
-    Refusal,
+    Rejection,
     Reset,
     Retention,
     SizeLimit,
@@ -36,22 +37,20 @@ class Even(Retention):
         return observations.X[:, -1] % 2 == 0
 
 
-class Refuses(Retention):
-    """Refuses, and counts what it is asked and told."""
+class Rejects(Admission):
+    """Gives one answer to all outcomes, and records what it is asked and told."""
 
-    needs_prediction = True
+    def __init__(self, answer=None):
+        self.answer = answer
+        self.asked = []
+        self.observed = []
 
-    def __init__(self, refusal=None):
-        self.refusal = refusal
-        self.judged = []
-        self.learned = []
+    def admit(self, prediction, num_held):
+        self.asked.append((prediction, num_held))
+        return self.answer
 
-    def judge(self, prediction, num_held):
-        self.judged.append((prediction, num_held))
-        return self.refusal
-
-    def learn(self, prediction, Y):
-        self.learned.append((prediction, Y))
+    def observe_outcome(self, prediction, Y):
+        self.observed.append((prediction, Y))
 
 
 def at_times(*times):
@@ -105,37 +104,41 @@ def test_chains_are_unrolled():
 def test_window_with_entropy():
     policy = Reset(50) & EntropyThreshold(0.1)
     assert policy.policies == (Reset(50), EntropyThreshold(0.1))
-    assert policy.needs_prediction
-    assert policy.judge(PREDICTION, 0) is not None
+    assert policy.admission is policy
+    assert policy.admit(PREDICTION, 0) is not None
     assert kept(policy, at_times(49, 50, 51), t=52) == [51]
 
 
-def test_prediction_is_asked_for_if_one_needs_it():
-    assert not (KeepAll() & Reset(5)).needs_prediction
-    assert (KeepAll() & Refuses()).needs_prediction
-    assert (Refuses() & KeepAll()).needs_prediction
+def test_a_chain_decides_on_outcomes_if_one_of_its_policies_does():
+    assert (KeepAll() & Reset(5)).admission is None
+    assert (KeepAll() & Rejects()).admission is not None
+    assert (Rejects() & KeepAll()).admission is not None
 
 
-def test_a_refusal_that_spares_the_evaluation_comes_first():
-    skip, discard = Refusal("spared", skip=True), Refusal("not kept", skip=False)
-    assert (Refuses(discard) & Refuses(skip)).judge(PREDICTION, 3) is skip
-    assert (Refuses(skip) & Refuses(discard)).judge(PREDICTION, 3) is skip
+def test_a_rejection_that_skips_the_evaluation_comes_first():
+    skip, discard = Rejection("spared", skip=True), Rejection("not kept", skip=False)
+    assert (Rejects(discard) & Rejects(skip)).admit(PREDICTION, 3) is skip
+    assert (Rejects(skip) & Rejects(discard)).admit(PREDICTION, 3) is skip
 
 
-def test_otherwise_the_first_refusal_stands():
-    first, second = Refusal("first", skip=False), Refusal("second", skip=False)
-    assert (Refuses() & Refuses(first) & Refuses(second)).judge(PREDICTION, 3) is first
-    assert (Refuses() & Refuses()).judge(PREDICTION, 3) is None
+def test_otherwise_the_first_rejection_is_returned():
+    first, second = Rejection("first", skip=False), Rejection("second", skip=False)
+    assert (Rejects() & Rejects(first) & Rejects(second)).admit(PREDICTION, 3) is first
+    assert (Rejects() & Rejects()).admit(PREDICTION, 3) is None
 
 
 def test_all_are_asked_and_told_whatever_the_others_say():
-    policies = [Refuses(Refusal("no", skip=True)), Refuses(), Refuses(Refusal("no", skip=False))]
+    policies = [
+        Rejects(Rejection("no", skip=True)),
+        Rejects(),
+        Rejects(Rejection("no", skip=False)),
+    ]
     chain = Chain(*policies)
-    chain.judge(PREDICTION, 7)
-    chain.learn(PREDICTION, 2.5)
+    chain.admit(PREDICTION, 7)
+    chain.observe_outcome(PREDICTION, 2.5)
     for policy in policies:
-        assert policy.judged == [(PREDICTION, 7)]
-        assert policy.learned == [(PREDICTION, 2.5)]
+        assert policy.asked == [(PREDICTION, 7)]
+        assert policy.observed == [(PREDICTION, 2.5)]
 
 
 def test_floor_may_reach_the_limit():

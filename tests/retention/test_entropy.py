@@ -19,7 +19,7 @@ def prediction(variance, noise_variance=1.0):
 
 def admits(budget, variance, noise_variance=1.0, **options):
     return (
-        EntropyThreshold(budget, **options).judge(prediction(variance, noise_variance), 9) is None
+        EntropyThreshold(budget, **options).admit(prediction(variance, noise_variance), 9) is None
     )
 
 
@@ -88,10 +88,10 @@ def test_without_noise_all_but_the_certain_informs():
 
 @pytest.mark.parametrize(("mode", "skip"), [("skip", True), ("discard", False)])
 def test_refusal_says_what_and_why(mode, skip):
-    refusal = EntropyThreshold(0.25, mode).judge(prediction(0.1), 0)
-    assert refusal.skip is skip
+    rejection = EntropyThreshold(0.25, mode).admit(prediction(0.1), 0)
+    assert rejection.skip is skip
     gain = 0.5 * math.log(1.1)
-    assert refusal.reason == f"predicted gain of {gain:.3g} nats is within the budget of 0.25"
+    assert rejection.reason == f"predicted gain of {gain:.3g} nats is within the budget of 0.25"
 
 
 def test_mode_is_skip_by_default():
@@ -100,8 +100,8 @@ def test_mode_is_skip_by_default():
 
 def test_floor():
     policy = EntropyThreshold(0.25, floor=3)
-    verdicts = [policy.judge(prediction(0.1), num_held) for num_held in range(5)]
-    assert [verdict is None for verdict in verdicts] == [True, True, True, False, False]
+    answers = [policy.admit(prediction(0.1), num_held) for num_held in range(5)]
+    assert [verdict is None for verdict in answers] == [True, True, True, False, False]
 
 
 def test_repeats_of_one_point_pass_as_often_as_noise_over_n_says():

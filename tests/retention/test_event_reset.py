@@ -29,8 +29,8 @@ def predicted(t, variance=0.0, noise_variance=1.0, trial_id=0):
 
 def tell(policy, outcomes, start=1):
     for t, Y in enumerate(outcomes, start):
-        policy.judge(predicted(t), 0)
-        policy.learn(predicted(t), float(Y))
+        policy.admit(predicted(t), 0)
+        policy.observe_outcome(predicted(t), float(Y))
 
 
 def at_times(*times):
@@ -60,7 +60,7 @@ def test_the_chart_of_the_defaults():
             break
     assert policy.false_alarm_rate == pytest.approx(1 / length, rel=1e-8)
     assert policy.false_alarm_rate <= 1e-3
-    assert policy.needs_prediction
+    assert policy.admission is policy
 
 
 def test_detection_delay():
@@ -72,11 +72,11 @@ def test_detection_delay():
 def test_the_band_is_that_of_the_predicted_outcome():
     """Of variance and noise together: 1.96 standard deviations, here of 5."""
     policy = EventReset()
-    policy.learn(predicted(1, variance=9.0, noise_variance=16.0), 9.79)
+    policy.observe_outcome(predicted(1, variance=9.0, noise_variance=16.0), 9.79)
     assert policy.statistic == 0
-    policy.learn(predicted(2, variance=9.0, noise_variance=16.0), -9.81)
+    policy.observe_outcome(predicted(2, variance=9.0, noise_variance=16.0), -9.81)
     assert policy.statistic == 4
-    policy.learn(predicted(3, variance=9.0, noise_variance=16.0), 0.0)
+    policy.observe_outcome(predicted(3, variance=9.0, noise_variance=16.0), 0.0)
     assert policy.statistic == 3
 
 
@@ -126,12 +126,12 @@ def test_late_outcomes_of_actions_chosen_before_the_alarm_do_not_count():
     policy = EventReset()
     tell(policy, [5, 5])
     for t in range(3, 9):
-        policy.judge(predicted(t), 0)
-    policy.learn(predicted(3), 5.0)
+        policy.admit(predicted(t), 0)
+    policy.observe_outcome(predicted(3), 5.0)
     assert policy.alarms == [3.0]
     # Chosen with the model that the alarm was about.
     for t in (4, 5, 6, 7, 8):
-        policy.learn(predicted(t), 5.0)
+        policy.observe_outcome(predicted(t), 5.0)
     assert policy.alarms == [3.0]
     assert policy.statistic == 0
     tell(policy, [5], start=9)
@@ -141,9 +141,9 @@ def test_late_outcomes_of_actions_chosen_before_the_alarm_do_not_count():
 def test_of_actions_chosen_with_one_model_one_outcome_counts():
     policy = EventReset()
     for t in (1, 2, 3):
-        policy.judge(predicted(t), 0)
+        policy.admit(predicted(t), 0)
     for t in (2, 1, 3):
-        policy.learn(predicted(t), 5.0)
+        policy.observe_outcome(predicted(t), 5.0)
     assert policy.statistic == 4
     tell(policy, [5], start=4)
     assert policy.statistic == 8
@@ -152,8 +152,8 @@ def test_of_actions_chosen_with_one_model_one_outcome_counts():
 def test_asks_at_one_time_with_a_tell_after_each_all_count():
     policy = EventReset()
     for trial_id in range(1, 4):
-        policy.judge(predicted(7, trial_id=trial_id), 0)
-        policy.learn(predicted(7, trial_id=trial_id), 5.0)
+        policy.admit(predicted(7, trial_id=trial_id), 0)
+        policy.observe_outcome(predicted(7, trial_id=trial_id), 5.0)
     assert policy.alarms == [7.0]
 
 
@@ -161,22 +161,22 @@ def test_of_trials_open_together_at_one_time_the_first_told_counts():
     """The third was asked for knowing the first; the second was not."""
     policy = EventReset()
     first, second, third = (predicted(1, trial_id=trial_id) for trial_id in (1, 2, 3))
-    policy.judge(first, 0)
-    policy.judge(second, 0)
-    policy.learn(first, 5.0)
-    policy.judge(third, 0)
-    policy.learn(second, 5.0)
+    policy.admit(first, 0)
+    policy.admit(second, 0)
+    policy.observe_outcome(first, 5.0)
+    policy.admit(third, 0)
+    policy.observe_outcome(second, 5.0)
     assert policy.statistic == policy.step
-    policy.learn(third, 5.0)
+    policy.observe_outcome(third, 5.0)
     assert policy.statistic == 2 * policy.step
 
 
 def test_an_outcome_that_was_certain():
     policy = EventReset()
     certain = Prediction(t=1.0, mean=0.3, variance=0.0, noise_variance=0.0)
-    policy.learn(certain, 0.1 + 0.2)
+    policy.observe_outcome(certain, 0.1 + 0.2)
     assert policy.statistic == 0
-    policy.learn(replace(certain, t=2.0), 0.3001)
+    policy.observe_outcome(replace(certain, t=2.0), 0.3001)
     assert policy.statistic == 4
 
 
@@ -194,7 +194,7 @@ def test_copies_go_their_own_way():
 def test_in_a_chain():
     chain = EventReset() & SlidingWindow(length=5)
     assert isinstance(chain, Chain)
-    assert chain.needs_prediction
+    assert chain.admission is chain
     tell(chain, [0, 5, 5, 5])
     assert chain.policies[0].alarms == [4.0]
     mask = chain.keep(at_times(1.0, 2.0, 3.0, 4.0), None, 8.0)
@@ -221,7 +221,7 @@ def test_with_a_right_model_outcomes_are_outside_as_often_as_stated():
         mean, variance = posterior.mean.flatten().tolist(), posterior.variance.flatten().tolist()
         for i, policy in enumerate(policies):
             before = policy.statistic
-            policy.learn(Prediction(t, mean[i], variance[i], NOISE), Y[i].item())
+            policy.observe_outcome(Prediction(t, mean[i], variance[i], NOISE), Y[i].item())
             outside += policy.statistic > before
         model.observe(rows, Y.reshape(100, 1, 1))
     assert abs(outside / 4000 - 0.05) < 3 * math.sqrt(0.05 * 0.95 / 4000)
@@ -239,7 +239,7 @@ def test_a_jump_is_found_by_hand():
         Y = sign * (1 + torch.sin(6 * x)) + 0.1 * torch.randn((), generator=draw).double()
         posterior = model.posterior(row)
         prediction = Prediction(t, posterior.mean.item(), posterior.variance.item(), NOISE)
-        policy.learn(prediction, Y.item())
+        policy.observe_outcome(prediction, Y.item())
         if policy.alarms:
             break
         model.observe(row, Y.reshape(1, 1))
@@ -319,7 +319,7 @@ def test_outcomes_that_are_discarded_are_looked_at_too():
         policy = EntropyThreshold(0.1, mode="discard") & EventReset()
         optimizer = recipes.gp_ucb(**space, retention=policy)
         run(problem, optimizer, horizon=80, progress=False)
-        assert len(optimizer.refusals) > 20
+        assert len(optimizer.rejection_log) > 20
         found += found_once_in_time(optimizer.retention.policies[1])
         assert optimizer.observations.X[:, -1].min() >= 41
     # Fewer have a probability of 4e-4.
@@ -347,7 +347,7 @@ def test_bad_share_outside(bad):
 
 
 def test_a_share_too_near_to_that_of_a_right_model():
-    with pytest.raises(ValueError, match="whole steps tells apart"):
+    with pytest.raises(ValueError, match="whole steps distinguishes"):
         EventReset(band=0.8, outside=0.25)
 
 

@@ -68,7 +68,7 @@ def test_half_a_width():
 
 
 def test_finite_set_width_refuses_a_box():
-    with pytest.raises(ValueError, match="CompactSetWidth is made for them"):
+    with pytest.raises(ValueError, match="use CompactSetWidth for them"):
         FiniteSetWidth(1.0, 0.1).width(BOX)
 
 

@@ -150,7 +150,7 @@ def test_bad_probabilities_for_a_step(pair):
 
 @pytest.mark.parametrize("pair", [(0.5, 0.6), (0.2, 0.25), (0.05, 0.0501)])
 def test_probabilities_that_whole_steps_do_not_tell_apart(pair):
-    with pytest.raises(ValueError, match="whole steps tells apart, such as 0.05 and 0.5. Got"):
+    with pytest.raises(ValueError, match="whole steps distinguishes, such as 0.05 and 0.5. Got"):
         cusum_step(*pair)
 
 

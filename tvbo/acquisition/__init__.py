@@ -1,4 +1,4 @@
-"""How the next action is chosen: β schedules and acquisitions."""
+"""Acquisitions, incumbents and β schedules."""
 
 from tvbo.acquisition.beta import (
     BetaSchedule,

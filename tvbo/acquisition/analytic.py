@@ -1,8 +1,8 @@
-"""BoTorch's analytic acquisitions for outcomes of any size."""
+"""BoTorch's analytic acquisitions, independent of the unit of the outcomes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, cast
 
 import torch
 from botorch.acquisition import (
@@ -16,6 +16,7 @@ from botorch.acquisition.analytic import AnalyticAcquisitionFunction, LogProbabi
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from botorch.models.transforms import Standardize
+from botorch.posteriors import GPyTorchPosterior, Posterior
 from torch import Tensor
 
 from tvbo.models.covariance import prior_covariance
@@ -23,25 +24,26 @@ from tvbo.models.incremental import RowPosterior
 from tvbo.models.raw import scale_of
 from tvbo.models.scale import power_of_two, variance_of
 from tvbo.models.streaming_gp import StreamingGP
-
-if TYPE_CHECKING:
-    from tvbo.search_space import AskContext
+from tvbo.search_space import AskContext, FiniteSpace
 
 
 class AnyScale(AnalyticAcquisitionFunction):
-    """An analytic acquisition that is the same for outcomes in any unit.
+    """Analytic acquisition that gives the same choices for outcomes in any unit.
 
     BoTorch raises variances to 1e-12, and ``optimize_acqf`` stops at a gradient of 1e-5, whatever
-    the unit of the outcomes. Here variances are floored relative to the prior's, and mean and
-    standard deviation are divided by ``unit``.
+    the unit of the outcomes. Here variances have a floor relative to the prior variance, and mean
+    and standard deviation are divided by ``unit``.
 
     Args:
-        model: As in BoTorch, and so the others.
-        unit: The unit of the values, in that of the outcomes; a power of two rounds nothing. What
-            has the unit of the outcomes, such as ``best_f``, is to be given in it.
+        model: A single-outcome model.
+        *args: Further arguments of the BoTorch acquisition.
+        unit: The number that mean and standard deviation are divided by; a power of two causes no
+            rounding. Arguments in the unit of the outcomes, such as ``best_f``, are divided by it
+            before they are passed.
+        **kwargs: Further arguments of the BoTorch acquisition.
     """
 
-    def __init__(self, model: Model, *args, unit: float = 1.0, **kwargs):
+    def __init__(self, model: Model, *args: Any, unit: float = 1.0, **kwargs: Any):
         super().__init__(model, *args, **kwargs)
         self.unit = unit
         self._scale = scale_of(model)
@@ -51,7 +53,7 @@ class AnyScale(AnalyticAcquisitionFunction):
     ) -> tuple[Tensor, Tensor | None]:
         self.to(X)
         posterior = self.model.posterior(X, posterior_transform=self.posterior_transform)
-        mean = posterior.mean.squeeze(-2) / self.unit
+        mean = mean_of(posterior).squeeze(-2) / self.unit
         if not compute_sigma:
             return mean, None
         variance = variance_of(posterior, self._scale).clamp_min(min_var)
@@ -82,15 +84,22 @@ class AnyScaleLogPI(AnyScale, LogProbabilityOfImprovement):
     """:class:`botorch.acquisition.analytic.LogProbabilityOfImprovement`."""
 
 
-def unit_of(model: Model, ask_context: AskContext) -> float:
-    """The unit for an acquisition: a power of two of the order of the prior standard deviation.
+def mean_of(posterior: Posterior) -> Tensor:
+    """Return the mean of a posterior, ``... x q x 1``."""
+    # BoTorch's base class does not declare it; all posteriors of single-outcome models have one.
+    return cast(GPyTorchPosterior, posterior).mean
 
-    That is looked up at the corners and in the middle of a box, and for some of a finite set. For a
-    model whose prior is not known here, it is 1.
+
+def unit_of(model: Model, ask_context: AskContext) -> float:
+    """Return the unit of an acquisition: a power of two near the prior standard deviation.
+
+    The prior variance is evaluated at the corners and the center of a box, and at the first, the
+    middle and the last choice of a finite set. The unit is 1 for a model whose prior cannot be
+    read.
 
     Args:
         model: The model of this round.
-        ask_context: The present.
+        ask_context: The time and the context of this ask.
     """
     search_space = ask_context.search_space
     if search_space is None:
@@ -100,9 +109,8 @@ def unit_of(model: Model, ask_context: AskContext) -> float:
     known = isinstance(model, (RowPosterior, StreamingGP)) or dense
     if not known or model.num_outputs > 1 or len(model.batch_shape) > 0:
         return 1.0
-    choices = getattr(search_space, "choices", None)
-    if choices is not None:
-        actions = choices[[0, len(choices) // 2, -1]]
+    if isinstance(search_space, FiniteSpace):
+        actions = search_space.choices[[0, len(search_space.choices) // 2, -1]]
     else:
         actions = torch.cat([search_space.bounds, search_space.bounds.mean(dim=0, keepdim=True)])
     rows = ask_context.rows(actions)
@@ -110,10 +118,10 @@ def unit_of(model: Model, ask_context: AskContext) -> float:
 
 
 def posterior_mean(model: Model, ask_context: AskContext) -> AnyScaleMean:
-    """The posterior mean as an acquisition.
+    """Return the posterior mean as an acquisition function.
 
     Args:
         model: The model of this round.
-        ask_context: The present.
+        ask_context: The time and the context of this ask.
     """
     return AnyScaleMean(model, unit=unit_of(model, ask_context))

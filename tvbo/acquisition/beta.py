@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 BetaSchedule = Callable[[int], float]
-"""A rule that gives β for round 1, 2, ..."""
+"""A function from the round, 1, 2, ..., to β."""
 
 
 @dataclass(frozen=True)
@@ -16,38 +16,52 @@ class LogBeta:
 
     Bogunovic et al. (2016), Section 5: ``c1=0.8, c2=4`` on synthetic data, ``c1=0.8, c2=0.4`` on
     temperatures. The clamp matters in the first rounds, where :math:`c_2 t < 1`.
+
+    Args:
+        c1: Factor :math:`c_1`, at least 0.
+        c2: Factor :math:`c_2` of the round, above 0.
+
+    Raises:
+        ValueError: if an argument is out of range.
     """
 
     c1: float = 0.8
     c2: float = 4.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.c1 < 0 or self.c2 <= 0:
             raise ValueError(f"Expected c1 >= 0 and c2 > 0. Got c1={self.c1}, c2={self.c2}.")
 
     def __call__(self, t: int) -> float:
-        """β in round ``t``."""
+        """Return β in round ``t``."""
         return self.c1 * max(0.0, math.log(self.c2 * t))
 
 
 @dataclass(frozen=True)
 class ConstantBeta:
-    """The same β in every round."""
+    """The same β in every round.
+
+    Args:
+        beta: β, at least 0.
+
+    Raises:
+        ValueError: if ``beta`` is negative.
+    """
 
     beta: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.beta < 0:
             raise ValueError(f"Expected beta >= 0. Got {self.beta}.")
 
     def __call__(self, t: int) -> float:
-        """β, whatever the round."""
+        """Return β, the same in every round."""
         return self.beta
 
 
 @dataclass(frozen=True)
 class _TheoreticalBeta:
-    r"""Shared by (16) and (19), which differ in two constants.
+    r"""Base class of the schedules (16) and (19), which differ in two constants.
 
     Args:
         dim: Dimension ``d`` of the action space.
@@ -68,7 +82,7 @@ class _TheoreticalBeta:
     a: float = 1.0
     b: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.delta < 1:
             raise ValueError(f"Expected delta in (0, 1). Got {self.delta}.")
         if min(self.dim, self.side, self.b) <= 0 or self.a < 1:
@@ -91,7 +105,7 @@ class ResettingBeta(_TheoreticalBeta):
     """
 
     def __call__(self, t: int) -> float:
-        """β in round ``t``."""
+        """Return β in round ``t``."""
         return self._beta(t, first=2 / 3, second=2 / 3)
 
 
@@ -103,10 +117,10 @@ class TimeVaryingBeta(_TheoreticalBeta):
     """
 
     def __call__(self, t: int) -> float:
-        """β in round ``t``."""
+        """Return β in round ``t``."""
         return self._beta(t, first=1 / 2, second=1 / 2)
 
 
 def as_beta_schedule(beta: float | BetaSchedule) -> BetaSchedule:
-    """A number as a constant schedule; a schedule as it is."""
+    """Return a number as a constant schedule, and a schedule unchanged."""
     return beta if callable(beta) else ConstantBeta(float(beta))

@@ -1,4 +1,4 @@
-"""The confidence width of BKB, and how many inducing points its theorems ask for."""
+"""The confidence width of BKB, and the oversampling of its inducing points."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ class BKBBeta:
     observations, repeats counted. The paper's :math:`\tilde\sigma^2` is a posterior variance
     divided by :math:`\lambda = \sigma^2`, so in units of the outcome the posterior standard
     deviation is multiplied by :math:`\tilde\beta_t / \sqrt\lambda`, and β of BoTorch is the square
-    of that. Outcomes with noise variances of their own count with these in place of λ.
+    of that. Where an observation has a noise variance of its own, that replaces λ in the sum.
 
-    The authors' published program uses a smaller width,
-    :math:`\xi \sqrt{\log t \sum_s \tilde\sigma_t^2(x_s) + \log(1/\delta)} + \sqrt\lambda F`; here
-    stands the theorem's, which explores far more than is good in practice. A logarithm below
-    zero, in the first rounds, counts as zero.
+    The authors' published program uses a smaller width, :math:`\xi \sqrt{\log t \sum_s
+    \tilde\sigma_t^2(x_s) + \log(1/\delta)} + \sqrt\lambda F`. This class has the width of the
+    theorem, which explores far more than is good in practice. A logarithm below zero, as in the
+    first rounds, is replaced by zero.
 
-    The theorem's logarithm stands for that of :math:`1 + \kappa^2 t / \lambda` and depends on the
-    unit of the outcomes. By default that unit is the prior standard deviation, so that
+    The logarithm of the theorem approximates that of :math:`1 + \kappa^2 t / \lambda` and depends
+    on the unit of the outcomes. By default that unit is the prior standard deviation, so that
     :math:`\kappa^2 = 1`, as in the authors' program. Where λ is far below the prior variance,
     ``kernel_bound`` of :math:`\kappa^2 / \lambda` is the safer choice.
 
     Args:
         norm_bound: ``F``, a bound on the norm of the function less the prior mean in the space of
-            the kernel, at least 0. A number without unit where the kernel has the outcome's.
+            the kernel, at least 0; without a unit if the kernel is in squared units of the
+            outcome.
         delta: The bound holds with probability at least ``1 - delta``.
         epsilon: Accuracy ε of the sketch, in (0, 1); see :func:`bkb_qbar`.
         noise_scale: ξ of the sub-Gaussian noise, in the unit of the outcome; None is the root of
             the model's noise variance.
         kernel_bound: :math:`\kappa^2`, a bound on ``k(x, x)``, in the squared unit in which the
-            theorem is to be read; None is 1.
+            theorem is evaluated; None is 1.
 
     Raises:
         ValueError: if ``norm_bound`` is negative or infinite, ``delta`` or ``epsilon`` lies outside
@@ -61,7 +62,7 @@ class BKBBeta:
     noise_scale: float | None = None
     kernel_bound: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.norm_bound < math.inf:
             raise ValueError(f"Expected norm_bound >= 0 and finite. Got {self.norm_bound}.")
         _check_in_unit_interval("delta", self.delta)
@@ -72,7 +73,7 @@ class BKBBeta:
                 raise ValueError(f"Expected {name} > 0 and finite. Got {value}.")
 
     def __call__(self, model: Model, ask_context: AskContext) -> AnyScaleUCB:
-        """The acquisition function for this round.
+        """Return the acquisition function for this round.
 
         Raises:
             UnsupportedError: if the model has no inducing points.
@@ -80,7 +81,7 @@ class BKBBeta:
         return AnyScaleUCB(model, beta=self.beta(model), unit=unit_of(model, ask_context))
 
     def beta(self, model: Model) -> float:
-        r"""β in :math:`\mu(x) + \sqrt\beta\,\sigma(x)`, with all in the unit of the outcomes.
+        r"""Return β in :math:`\mu(x) + \sqrt\beta\,\sigma(x)`, in the unit of the outcomes.
 
         Args:
             model: The model of this round.
@@ -89,7 +90,7 @@ class BKBBeta:
             UnsupportedError: if the model has no inducing points.
         """
         if isinstance(model, ConditionedGP):
-            # Open trials add no outcome; the sketch is that of the outcomes that have come.
+            # Pending trials add no outcome: use the sketch of the observations alone.
             model = model.given
         if not isinstance(model, NystromGP):
             raise UnsupportedError(
@@ -108,7 +109,7 @@ class BKBBeta:
         return max(0.0, math.log(bound * model.num_observations))
 
     def _noise_ratio(self, model: NystromGP) -> float:
-        r""":math:`\xi / \sqrt\lambda`, the largest where the noise variances differ."""
+        r"""Return :math:`\xi / \sqrt\lambda`, for the smallest λ where noise variances differ."""
         if self.noise_scale is None:
             return 1.0
         known = model.observed_noise
@@ -117,7 +118,7 @@ class BKBBeta:
 
 
 def bkb_qbar(horizon: int, delta: float = 0.1, epsilon: float = 0.5) -> float:
-    r"""The oversampling :math:`\bar q = 6 \alpha \log(4 T / \delta) / \varepsilon^2` of BKB.
+    r"""Return the oversampling :math:`\bar q = 6 \alpha \log(4 T / \delta) / \varepsilon^2` of BKB.
 
     With it, all variances stay within a factor :math:`\alpha = (1 + \varepsilon) / (1 -
     \varepsilon)` of the exact ones over all rounds, with probability at least ``1 - delta``

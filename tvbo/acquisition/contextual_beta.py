@@ -1,7 +1,7 @@
 r"""β of CGP-UCB in the three settings of Krause and Ong (2011), Theorem 1.
 
-With them contextual regret is at most :func:`tvbo.theory.cgp_ucb_regret_bound`. They are what the
-proofs need and explore far more than is good in practice: see :class:`tvbo.acquisition.LogBeta`.
+With these schedules the contextual regret is at most :func:`tvbo.theory.cgp_ucb_regret_bound`. They
+explore far more than is good in practice; :class:`tvbo.acquisition.LogBeta` is the practical one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class FiniteBeta:
     num_pairs: int
     delta: float = 0.1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_whole("num_pairs", self.num_pairs)
         _check_delta(self.delta)
 
     def __call__(self, t: int) -> float:
-        """β in round ``t``, positive in every round."""
+        """Return β in round ``t``; it is positive in every round."""
         return 2 * math.log(self.num_pairs * t**2 * math.pi**2 / (6 * self.delta))
 
 
@@ -49,19 +49,20 @@ class CompactBeta:
     .. math:: \beta_t = 2 \log \frac{2 \pi^2 t^2}{3 \delta}
         + 2d \log\Big(t^2 d b r \sqrt{\log \frac{4 d a}{\delta}}\Big)
 
-    The reward function is drawn from the GP, and
-    :math:`\Pr\{\sup |\partial f / \partial s_j| > L\} \le a e^{-(L/b)^2}` along each coordinate of
-    the action, the supremum taken over actions and contexts.
+    The reward function is drawn from the GP, and :math:`\Pr\{\sup |\partial f / \partial s_j| > L\}
+    \le a e^{-(L/b)^2}` along each coordinate of the action, the supremum taken over actions and
+    contexts.
 
-    *Which space d counts.* The theorem says that of pairs, :math:`X \subseteq [0, r]^d`. Its proof
-    cuts the actions alone into a grid and needs smoothness along them only: ``dim`` is the number
-    of action coordinates, and contexts may be of any kind. The number of all coordinates gives the
-    theorem to the letter, a larger β.
+    *The dimension.* In the theorem d is the dimension of the pairs, :math:`X \subseteq [0, r]^d`.
+    Its proof divides the actions alone into a grid and needs smoothness along them only, so
+    ``dim`` is the number of action coordinates, and contexts may be of any kind. The number of all
+    coordinates gives the theorem as printed, with a larger β.
 
-    *Which formula.* Lemma 5.4 in the appendix has :math:`4d \log(d t b r \sqrt{\log(4da/\delta)})`
+    *The formula.* Lemma 5.4 in the appendix has :math:`4d \log(d t b r \sqrt{\log(4da/\delta)})`
     for the second term. That is larger by :math:`2d \log(d b r \sqrt{\log(4da/\delta)})`, which may
-    be negative, and does not follow from the grid of the proof: the theorem's does, and is coded.
-    The second term counts the points of a grid, of which there is at least one: it is clamped at 0.
+    be negative, and does not follow from the grid of the proof; the formula of the theorem does,
+    and is implemented. The second term is a logarithm of a number of grid points, which is at
+    least 1, so it is clamped at 0.
 
     Args:
         dim: Number ``d`` of action coordinates; a whole number, at least 1.
@@ -81,7 +82,7 @@ class CompactBeta:
     a: float = 1.0
     b: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_whole("dim", self.dim)
         _check_delta(self.delta)
         for name in ("side", "b"):
@@ -90,7 +91,7 @@ class CompactBeta:
             raise ValueError(f"Expected a >= 1 and finite. Got {self.a}.")
 
     def __call__(self, t: int) -> float:
-        """β in round ``t``, positive in every round."""
+        """Return β in round ``t``; it is positive in every round."""
         d = self.dim
         steepness = self.b * math.sqrt(math.log(4 * d * self.a / self.delta))
         points_per_side = t**2 * d * self.side * steepness
@@ -100,7 +101,7 @@ class CompactBeta:
 
 @dataclass(frozen=True)
 class RKHSBeta:
-    r"""A function of bounded norm, drawn from nothing (Krause, Ong, 2011, Theorem 1, setting 3).
+    r"""A function of bounded norm, without a prior (Krause, Ong, 2011, Theorem 1, setting 3).
 
     .. math:: \beta_t = 2 B^2 + 300\, \gamma_t \ln^3(t / \delta)
 
@@ -109,8 +110,8 @@ class RKHSBeta:
 
     Args:
         norm_bound: ``B``, at least 0, in units of the reward.
-        information_gain: :math:`\gamma_t` over pairs of action and context, or anything above it,
-            in nats, given the round; it must not fall. From a greedy search:
+        information_gain: :math:`\gamma_t` over pairs of action and context, or an upper bound, in
+            nats, as a function of the round that never decreases. From a greedy search:
             ``lambda t: gain.ceiling[t - 1].item()`` (:attr:`tvbo.theory.InformationGain.ceiling`).
         delta: The bound holds with probability at least ``1 - delta``.
 
@@ -124,7 +125,7 @@ class RKHSBeta:
     information_gain: Callable[[int], float]
     delta: float = 0.1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.norm_bound < math.inf:
             raise ValueError(f"Expected norm_bound >= 0 and finite. Got {self.norm_bound}.")
         if not callable(self.information_gain):
@@ -135,7 +136,7 @@ class RKHSBeta:
         _check_delta(self.delta)
 
     def __call__(self, t: int) -> float:
-        """β in round ``t``, never negative."""
+        """Return β in round ``t``; it is never negative."""
         gain = float(self.information_gain(t))
         if not 0 <= gain < math.inf:
             raise ValueError(f"Expected information_gain({t}) >= 0 and finite. Got {gain}.")

@@ -1,4 +1,4 @@
-"""Acquisitions that ask how much, or how likely, an action improves on an incumbent."""
+"""Expected improvement and probability of improvement on an incumbent."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class EI:
 
     .. math:: \sigma(x)\,\phi(z) + (\mu(x) - \xi)\,\Phi(z), \quad z = (\mu(x) - \xi) / \sigma(x)
 
-    Far below the incumbent it underflows to 0, and its gradient with it: :class:`LogEI` has the
-    same maximum and does not.
+    Far below the incumbent it underflows to 0, and so does its gradient; :class:`LogEI` has the
+    same maximum and does not underflow.
 
     Args:
         incumbent: Gives :math:`\xi`; default the best outcome observed.
@@ -39,11 +39,11 @@ class EI:
     incumbent: Incumbent = field(default_factory=BestObserved)
 
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
-        """The acquisition function for this round."""
+        """Return the acquisition function for this round."""
         best = _value(self.incumbent, model, ask_context)
         unit = unit_of(model, ask_context)
         with warnings.catch_warnings():
-            # BoTorch advises against it; whoever asks for EI by name has read the docstring.
+            # BoTorch warns against EI in favor of LogEI, as the docstring of this class does.
             warnings.simplefilter("ignore", NumericsWarning)
             return AnyScaleEI(model, best_f=best / unit, unit=unit)
 
@@ -59,7 +59,7 @@ class LogEI:
     incumbent: Incumbent = field(default_factory=BestObserved)
 
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
-        """The acquisition function for this round."""
+        """Return the acquisition function for this round."""
         best, unit = _value(self.incumbent, model, ask_context), unit_of(model, ask_context)
         return AnyScaleLogEI(model, best_f=best / unit, unit=unit)
 
@@ -68,15 +68,15 @@ class LogEI:
 class MPI:
     r"""The "most probable improvement" of Bedi et al., Section 4: EI on :math:`\max_x \mu(x)`.
 
-    By its formula it is no probability but expected improvement, with the largest posterior mean of
-    all actions for an incumbent, as in Wang and de Freitas (2014). The paper prints
-    :math:`\xi = \arg\max_x \mu(x)`, an action; its value is meant. Given as the logarithm, which
-    has the same maximum and does not underflow. For the probability of improvement, see
-    :class:`PI`.
+    Its formula is that of expected improvement, not of a probability, with the largest posterior
+    mean of all actions as the incumbent, as in Wang and de Freitas (2014). The paper prints
+    :math:`\xi = \arg\max_x \mu(x)`, an action; its posterior mean is meant. This class is the
+    logarithm, which has the same maximum and does not underflow. :class:`PI` is the probability
+    of improvement.
     """
 
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
-        """The acquisition function for this round.
+        """Return the acquisition function for this round.
 
         Raises:
             ValueError: if ``ask_context`` has no search space.
@@ -90,14 +90,15 @@ class PI:
 
     .. math:: \Phi\big((\mu(x) - \xi - \text{margin}) / \sigma(x)\big)
 
-    It asks how likely, not how much, and so prefers a small step that is sure to a large one that
-    is not. Without a margin it may repeat one action for good: at the best action known the
-    probability is about one half. With :class:`MaxMean` for an incumbent that is certain: its
-    maximum is then that of the posterior mean. Where it underflows, use :class:`LogPI`.
+    It ignores the size of an improvement, and so prefers a small one that is almost certain to a
+    large one that is less likely. Without a margin it may repeat one action forever, since at the
+    best action observed the probability is about one half; with the incumbent :class:`MaxMean` it
+    always does, since its maximum is then that of the posterior mean. :class:`LogPI` does not
+    underflow.
 
     Args:
         incumbent: Gives :math:`\xi`; default the best outcome observed.
-        margin: How much better is better, at least 0, in the unit of the outcomes.
+        margin: Improvement to exceed, at least 0, in the unit of the outcomes.
 
     Raises:
         ValueError: if the margin is negative or not finite.
@@ -106,11 +107,11 @@ class PI:
     incumbent: Incumbent = field(default_factory=BestObserved)
     margin: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_margin(self.margin)
 
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
-        """The acquisition function for this round."""
+        """Return the acquisition function for this round."""
         best = _value(self.incumbent, model, ask_context) + self.margin
         unit = unit_of(model, ask_context)
         return AnyScalePI(model, best_f=best / unit, unit=unit)
@@ -122,20 +123,20 @@ class LogPI:
 
     Args:
         incumbent: Gives :math:`\xi`; default the best outcome observed.
-        margin: As in :class:`PI`.
+        margin: Improvement to exceed, at least 0, in the unit of the outcomes.
 
     Raises:
-        ValueError: see there.
+        ValueError: if the margin is negative or not finite.
     """
 
     incumbent: Incumbent = field(default_factory=BestObserved)
     margin: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_margin(self.margin)
 
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
-        """The acquisition function for this round."""
+        """Return the acquisition function for this round."""
         best = _value(self.incumbent, model, ask_context) + self.margin
         unit = unit_of(model, ask_context)
         return AnyScaleLogPI(model, best_f=best / unit, unit=unit)
@@ -147,5 +148,5 @@ def _check_margin(margin: float) -> None:
 
 
 def _value(incumbent: Incumbent, model: Model, ask_context: AskContext) -> Tensor:
-    # In double precision: BoTorch would round a number to torch's default.
+    # In float64: BoTorch would convert a Python number to torch's default dtype.
     return torch.tensor(incumbent(model, ask_context), dtype=torch.float64)

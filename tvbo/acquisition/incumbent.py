@@ -1,4 +1,4 @@
-"""The value that an improvement is measured against."""
+"""Incumbents: the value that an improvement is measured against."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from botorch.models.model import Model
 from torch import Tensor
 
-from tvbo.acquisition.analytic import posterior_mean
+from tvbo.acquisition.analytic import mean_of, posterior_mean
 from tvbo.randomness import copy_of, default_generator
 from tvbo.search_space import AskContext, FiniteSpace
 from tvbo.search_space.finite_space import EVALUATION_CHUNK
 
 Incumbent = Callable[[Model, AskContext], float]
-"""A rule that gives the value to improve on, in the unit of the outcomes, at a moment."""
+"""A function from the model and the ask context to the value to improve on, in outcome units."""
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,19 @@ class BestObserved:
     r"""The largest outcome among the observations kept, :math:`\max_i y_i`.
 
     The incumbent of expected improvement in Bedi et al., Section 2, and in Nguyen et al. (2017).
-    It knows neither time nor context. Under drift, or in another context, it is stale: an outcome
-    that was high once stays the mark to beat until retention drops it. Under noise it is too high,
-    the more so the more outcomes there are. :class:`BestMean` suffers from none of these.
+    It depends on neither time nor context. Under drift, or in another context, it is stale: an
+    outcome that was high once remains the incumbent until retention drops it. Under noise it is
+    biased upwards, and more so the more outcomes there are. :class:`BestMean` has none of these
+    faults.
 
-    Before the first observation it is that of :class:`MaxMean`.
+    Before the first observation it is the value of :class:`MaxMean`.
     """
 
     def __call__(self, model: Model, ask_context: AskContext) -> float:
-        """The value to improve on.
+        """Return the value to improve on.
 
         Raises:
-            ValueError: if there are no observations, and ``ask_context`` has no search
-                space.
+            ValueError: if there are no observations, and ``ask_context`` has no search space.
         """
         if len(ask_context.observations) == 0:
             return MaxMean()(model, ask_context)
@@ -46,21 +46,20 @@ class BestObserved:
 class BestMean:
     r"""The largest posterior mean among the observed actions, :math:`\max_i \mu(x_i)`.
 
-    Taken at the present time and context, whenever and in whatever context an action was observed.
-    Before the first observation it is that of :class:`MaxMean`.
+    The means are evaluated at the present time and context, whenever and in whatever context an
+    action was observed. Before the first observation it is the value of :class:`MaxMean`.
     """
 
     def __call__(self, model: Model, ask_context: AskContext) -> float:
-        """The value to improve on.
+        """Return the value to improve on.
 
         Raises:
-            ValueError: if there are no observations, and ``ask_context`` has no search
-                space.
+            ValueError: if there are no observations, and ``ask_context`` has no search space.
         """
         if len(ask_context.observations) == 0:
             return MaxMean()(model, ask_context)
         if isinstance(ask_context.search_space, FiniteSpace):
-            # All of them, as the acquisition will ask for: models remember the newest rows.
+            # Predict all choices, as the acquisition will: models cache their newest predictions.
             observed = ask_context.search_space.index(_observed_actions(ask_context))
             return (
                 _means_of_choices(model, ask_context, ask_context.search_space)[observed]
@@ -74,13 +73,13 @@ class BestMean:
 class MaxMean:
     r"""The largest posterior mean of all actions, :math:`\max_x \mu(x)`, at time and context.
 
-    Exact on a finite set. In a box it is searched for as acquisitions are, which may end in a local
-    maximum; it is never less than that of :class:`BestMean`. The search costs about as much again
-    as that for the action. With a constant prior mean and no observations, it is that constant.
+    Exact on a finite set. In a box it is found by the same search as the action, which may end in a
+    local maximum and doubles the cost of the ask; it is never less than the value of
+    :class:`BestMean`. With a constant prior mean and no observations, it is that constant.
     """
 
     def __call__(self, model: Model, ask_context: AskContext) -> float:
-        """The value to improve on.
+        """Return the value to improve on.
 
         Raises:
             ValueError: if ``ask_context`` has no search space.
@@ -90,7 +89,7 @@ class MaxMean:
             raise ValueError("Expected an AskContext with a search_space. Got search_space=None.")
         if isinstance(search_space, FiniteSpace):
             return _means_of_choices(model, ask_context, search_space).max().item()
-        # A copy, so that to ask for an incumbent changes no later draw.
+        # A copy, so that computing an incumbent does not change later draws.
         generator = copy_of(default_generator(ask_context.generator))
         found = search_space.maximize(posterior_mean(model, ask_context), ask_context, generator)
         actions = torch.cat([found, _observed_actions(ask_context)])
@@ -106,7 +105,7 @@ def _means_of_choices(model: Model, ask_context: AskContext, choices: FiniteSpac
 
 
 def _means(model: Model, rows: Tensor, chunk: int = EVALUATION_CHUNK) -> Tensor:
-    """Posterior means of rows ``n x (d + c + 1)``, each by itself: ``n``."""
+    """Return the posterior mean of each row, ``n``, for rows ``n x (d + c + 1)``."""
     with torch.no_grad():
-        parts = [model.posterior(part).mean for part in rows.unsqueeze(-2).split(chunk)]
+        parts = [mean_of(model.posterior(part)) for part in rows.unsqueeze(-2).split(chunk)]
     return torch.cat(parts).flatten()

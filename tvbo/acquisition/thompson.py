@@ -1,4 +1,4 @@
-"""Thompson sampling: act as if a draw from the posterior were the truth."""
+"""Thompson sampling: choose the best action of a function drawn from the posterior."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch.quasirandom import SobolEngine
 
 from tvbo.acquisition.beta import BetaSchedule, as_beta_schedule
 from tvbo.models.draws import draw_function
-from tvbo.search_space import AskContext, RowIndex
+from tvbo.search_space import AskContext, FiniteSpace, RowIndex, SearchSpace
 from tvbo.ties import first_largest
 
 
 class DrawnValues(AcquisitionFunction):
-    """A function drawn at a set of actions.
+    """Values of a drawn function at a finite set of actions.
 
     Args:
-        model: Where it was drawn from.
+        model: The model whose posterior was drawn from.
         candidates: The actions, ``n x d``.
-        values: What was drawn, ``n``.
+        values: The drawn values, ``n``.
     """
 
     def __init__(self, model: Model, candidates: Tensor, values: Tensor):
@@ -31,14 +31,14 @@ class DrawnValues(AcquisitionFunction):
         self.values = values
 
     def best(self) -> Tensor:
-        """The action with the largest value, ``1 x d``."""
+        """Return the action with the largest drawn value, ``1 x d``."""
         return self.candidates[first_largest(self.values)].clone().unsqueeze(0)
 
     def forward(self, X: Tensor) -> Tensor:
-        """Values at rows that begin with a candidate, ``b`` for ``b x 1 x d'``.
+        """Return the drawn values, ``b``, at rows ``b x 1 x d'`` that begin with a candidate.
 
         Raises:
-            InputDataError: if an action is none of the candidates: the draw is not known there.
+            InputDataError: if an action is not among the candidates.
         """
         actions = X[..., 0, : self.candidates.shape[-1]]
         return self.values[RowIndex(self.candidates).index(actions)]
@@ -48,13 +48,14 @@ class DrawnValues(AcquisitionFunction):
 class ThompsonSampling:
     r"""GP-TS (Chowdhury, Gopalan, 2017): the best action of a function drawn from the posterior.
 
-    On a finite set the draw is a joint one over all choices. On a box it is one over scrambled
-    Sobol points, new ones in each round, and the best of these is taken.
+    On a finite set the function is drawn jointly at all choices. On a box it is drawn at scrambled
+    Sobol points, new ones in each round, and the best of these is chosen.
 
     Args:
-        beta: The draw has :math:`\sqrt{\beta_t}` times the posterior's standard deviation: their
-            :math:`v_t = \sqrt{\beta_t}`. A number, or a schedule by round; 1 is the posterior.
-        num_candidates: Points on a box.
+        beta: :math:`\beta_t`, a number or a schedule by round: the posterior standard deviation is
+            multiplied by :math:`\sqrt{\beta_t}`, the :math:`v_t` of the paper. 1 draws from the
+            posterior itself.
+        num_candidates: Number of Sobol points on a box.
 
     Raises:
         ValueError: if β is negative, or ``num_candidates`` is not positive.
@@ -63,7 +64,7 @@ class ThompsonSampling:
     beta: float | BetaSchedule = 1.0
     num_candidates: int = 1000
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         as_beta_schedule(self.beta)
         if self.num_candidates < 1 or self.num_candidates != int(self.num_candidates):
             raise ValueError(
@@ -71,29 +72,29 @@ class ThompsonSampling:
             )
 
     def __call__(self, model: Model, ask_context: AskContext) -> DrawnValues:
-        """A function drawn for this round.
+        """Return a function drawn for this round.
 
         Raises:
             ValueError: if ``ask_context`` has no search space or no generator.
         """
-        if ask_context.search_space is None or ask_context.generator is None:
+        search_space, generator = ask_context.search_space, ask_context.generator
+        if search_space is None or generator is None:
             raise ValueError(
                 "Expected an AskContext with a search_space and a generator. Got one without."
             )
-        candidates = self._candidates(ask_context)
+        candidates = self._candidates(search_space, generator)
         rows = ask_context.rows(candidates)
         scale = as_beta_schedule(self.beta)(ask_context.round) ** 0.5
-        values = draw_function(model, rows, ask_context.generator, scale)
+        values = draw_function(model, rows, generator, scale)
         return DrawnValues(model, candidates, values)
 
-    def _candidates(self, ask_context: AskContext) -> Tensor:
-        choices = getattr(ask_context.search_space, "choices", None)
-        if choices is not None:
-            return choices
-        lower, upper = ask_context.search_space.bounds
-        seed = _seed(ask_context.generator)
-        unit = SobolEngine(ask_context.search_space.dim, scramble=True, seed=seed)
-        return lower + (upper - lower) * unit.draw(self.num_candidates, dtype=torch.float64)
+    def _candidates(self, search_space: SearchSpace, generator: Generator) -> Tensor:
+        if isinstance(search_space, FiniteSpace):
+            return search_space.choices
+        lower, upper = search_space.bounds.unbind()
+        engine = SobolEngine(search_space.dim, scramble=True, seed=_seed(generator))
+        unit = engine.draw(self.num_candidates, dtype=torch.float64)
+        return lower + (upper - lower) * unit
 
 
 def _seed(generator: Generator) -> int:

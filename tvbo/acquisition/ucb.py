@@ -1,4 +1,4 @@
-"""Upper confidence bounds, and the type of every acquisition."""
+"""Upper confidence bounds, and the type of all acquisitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvbo.acquisition.beta import BetaSchedule
 from tvbo.search_space import AskContext
 
 Acquisition = Callable[[Model, AskContext], AcquisitionFunction]
-"""A rule that builds a BoTorch acquisition function from the model and what is known at the ask."""
+"""A function from the model and the ask context to a BoTorch acquisition function."""
 
 
 @dataclass(frozen=True)

@@ -97,11 +97,11 @@ class History:
         """
         for trial in optimizer.open_trials:
             self._check_open(trial)
-        closed = optimizer.closed
+        trial_log = optimizer.trial_log
         numbers = {
-            "told": closed.num_told,
-            "failed": closed.num_failed,
-            "expired": closed.num_expired,
+            "told": trial_log.num_told,
+            "failed": trial_log.num_failed,
+            "expired": trial_log.num_expired,
         }
         for status, number in numbers.items():
             if self.counts[status] > number:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import chi2
 
 from tvbo.likelihood.maximize import LikelihoodMaximizer, Optimum
 from tvbo.likelihood.walk import ProfileWalk
@@ -71,6 +70,9 @@ def profile_rate(
     """
     low, high = maximizer.rate_bounds
     scout = scout or maximizer
+    # Imported here since importing scipy.stats takes longer than the rest of tvbo.
+    from scipy.stats import chi2
+
     drop = 0.5 * chi2.ppf(level, df=1)
     starts = np.linspace(low, high, num_starts + 2)[1:-1]
     optima = []

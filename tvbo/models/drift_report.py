@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
-from scipy.stats import chi2
 
 from tvbo.likelihood import (
     DriftLog,
@@ -128,6 +127,9 @@ def report(
         time_unit: Name of the unit of time.
         unit: What is multiplied into the outcomes of ``log`` to have those of the user.
     """
+    # Imported here since importing scipy.stats takes longer than the rest of tvbo.
+    from scipy.stats import chi2
+
     best, at_zero = profile.best, profile.at_zero
     by_noise = [] if log.Yvar is not None else _by_noise(profile, maximizer, unit)
     sigma2, mean = maximizer.place(best)

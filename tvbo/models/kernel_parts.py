@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 from botorch.models import SingleTaskGP
@@ -18,6 +18,9 @@ from tvbo.kernels import ColumnKernel, ContextActionKernel
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.raw import RawRowKernel, check_one_output, outcome_scale, transformed
 from tvbo.validation import check_last_dimension
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,9 @@ class KernelParts:
     num_observations: int
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per part, then residual and covariance: name, share, variance."""
+        """Return one row per part, then residual and covariance: name, share, variance."""
+        import pandas as pd
+
         every = {**self.shares, "residual": self.residual, "covariance": self.covariance}
         return pd.DataFrame(
             {

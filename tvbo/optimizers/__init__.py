@@ -3,10 +3,8 @@
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
-from tvbo.optimizers.closed import ClosedTrials, LostTrial
 from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
 from tvbo.optimizers.events import Event, Recorder
-from tvbo.optimizers.finding import TrialError
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import ModelFitter
@@ -16,16 +14,17 @@ from tvbo.optimizers.posterior_state import DenseState, PosteriorState
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
-from tvbo.optimizers.refusals import Refusals, RefusedTrial
+from tvbo.optimizers.rejection_log import RejectedTrial, RejectionLog
 from tvbo.optimizers.rexp3 import RExp3, rexp3_block_length
 from tvbo.optimizers.separate import SeparateContexts
 from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.optimizers.trial import Trial
+from tvbo.optimizers.trial_log import LostTrial, TrialLog
+from tvbo.optimizers.trial_lookup import TrialError
 
 __all__ = [
     "BKB",
     "BPEDelay",
-    "ClosedTrials",
     "ConstantLiar",
     "ContextualModelFitter",
     "DenseState",
@@ -49,11 +48,12 @@ __all__ = [
     "Refit",
     "RefitEvery",
     "RefitNever",
-    "Refusals",
-    "RefusedTrial",
+    "RejectedTrial",
+    "RejectionLog",
     "SeparateContexts",
     "StreamingState",
     "Trial",
     "TrialError",
+    "TrialLog",
     "rexp3_block_length",
 ]

@@ -10,11 +10,11 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Generator, Tensor
 
 from tvbo.observations import Observations
-from tvbo.optimizers.closed import ClosedTrials, Ending, LostTrial
 from tvbo.optimizers.durable import Durable
 from tvbo.optimizers.events import Event
-from tvbo.optimizers.finding import find_open
 from tvbo.optimizers.trial import Trial
+from tvbo.optimizers.trial_log import Ending, LostTrial, TrialLog
+from tvbo.optimizers.trial_lookup import find_open
 from tvbo.randomness import default_generator
 from tvbo.search_space import ContextSpace, InputLayout, SearchSpace
 from tvbo.search_space.context_space import context_table
@@ -62,7 +62,7 @@ class Optimizer(Durable, ABC):
         self.contexts = contexts
         self.layout = layout
         self.generator = default_generator(generator)
-        self.closed = ClosedTrials()
+        self.trial_log = TrialLog()
         self._open: dict[int, Trial] = {}
         self._num_trials = 0
         self._num_asked = 0
@@ -182,7 +182,7 @@ class Optimizer(Durable, ABC):
             self._learn(trial, observation)
             del self._open[trial.id]
             self._t = max(self._t, trial.t)
-            self.closed.num_told += 1
+            self.trial_log.num_told += 1
 
     def fail(self, trial: Trial | int, reason: str) -> None:
         """The outcome of a trial will not come: a crash, a value that is no number, a patient lost.
@@ -191,7 +191,7 @@ class Optimizer(Durable, ABC):
 
         Args:
             trial: The trial or its id.
-            reason: Why, in words; ``optimizer.closed`` remembers it.
+            reason: Why, in words; ``optimizer.trial_log`` remembers it.
 
         Raises:
             TrialError: as :meth:`tell`.
@@ -267,7 +267,7 @@ class Optimizer(Durable, ABC):
             lost = LostTrial(trial, ending, reason)
             self._forget(lost)
             del self._open[trial.id]
-            self.closed.lose(lost)
+            self.trial_log.lose(lost)
 
     def _check_context(self, context: Tensor | None) -> Tensor | None:
         if self.contexts is not None:
@@ -306,4 +306,4 @@ class Optimizer(Durable, ABC):
         return trial
 
     def _find(self, trial: Trial | int) -> Trial:
-        return find_open(trial, self._open, self.closed, self._num_trials)
+        return find_open(trial, self._open, self.trial_log, self._num_trials)

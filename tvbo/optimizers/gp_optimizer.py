@@ -16,13 +16,13 @@ from tvbo.models import IncrementalGP
 from tvbo.models.stream_preview import StreamPreview
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.events import Event
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
 from tvbo.optimizers.recommendation import Policy, Recommendation
-from tvbo.optimizers.refusals import Refusals
+from tvbo.optimizers.rejection_log import RejectionLog
 from tvbo.optimizers.trial import Trial
+from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Retention
 from tvbo.search_space import AskContext, ContextSpace, InputLayout, SearchSpace, SpaceFilling
@@ -55,7 +55,7 @@ class GPOptimizer(Optimizer):
 
     Attributes:
         observations: The observations held.
-        refusals: The record of trials whose outcome is not wanted.
+        rejection_log: The record of trials whose outcome was not admitted.
 
     Raises:
         TypeError: if ``retention`` or ``pending`` is not a policy of its kind.
@@ -90,7 +90,7 @@ class GPOptimizer(Optimizer):
         self.pending = Hallucinate() if pending is None else pending
         self.initial = initial
         self.retention = KeepAll() if retention is None else deepcopy(retention)
-        self.refusals = Refusals()
+        self.rejection_log = RejectionLog()
         self.observations = Observations.empty(self.layout.num_columns)
         self._num_told = 0
         self._space_filling = SpaceFilling()
@@ -210,7 +210,8 @@ class GPOptimizer(Optimizer):
         return self.layout.rows(trial.X, trial.t, self._seen(trial.context))
 
     def _judge(self, trial: Trial) -> Trial:
-        if not self.retention.needs_prediction or self._is_starting():
+        admission = self.retention.admission
+        if admission is None or self._is_starting():
             return trial
         noise_variance = self.posterior_state.fitter.outcome_noise(self.observations)
         if noise_variance is None:
@@ -218,15 +219,15 @@ class GPOptimizer(Optimizer):
         row = self._row(trial)
         mean, variance = mean_and_variance(provided(self._newest_model), row)
         prediction = Prediction(trial.t, mean, variance, noise_variance, trial.id)
-        refusal = self.retention.judge(prediction, len(self.observations))
+        rejection = admission.admit(prediction, len(self.observations))
         trial = replace(
             trial,
-            informative=refusal is None,
+            informative=rejection is None,
             information_gain=prediction.information_gain,
-            skipped=refusal is not None and refusal.skip,
+            skipped=rejection is not None and rejection.skip,
         )
-        if refusal is not None:
-            self.refusals.add(trial, refusal)
+        if rejection is not None:
+            self.rejection_log.add(trial, rejection)
         if not trial.skipped:
             # Its outcome is compared with the other outcomes, not with what stands in for some.
             mean, variance = self.posterior_state.predict(row)
@@ -240,11 +241,11 @@ class GPOptimizer(Optimizer):
     def _learn(self, trial: Trial, observation: Observations) -> None:
         # What may refuse the outcome comes first, what takes it in last.
         observations = self.observations.append(observation) if trial.informative else None
-        prediction = self._predictions.get(trial.id)
-        if prediction is not None:
+        prediction, admission = self._predictions.get(trial.id), self.retention.admission
+        if prediction is not None and admission is not None:
             if observation.Yvar is not None:
                 prediction = replace(prediction, noise_variance=observation.Yvar.item())
-            self.retention.learn(prediction, observation.Y.item())
+            admission.observe_outcome(prediction, observation.Y.item())
         if observations is not None:
             self.observations = observations
             # What is refused makes no fit due: it would learn nothing from it.

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import torch
 from torch import Tensor
 
 from tvbo.ties import first_largest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,9 @@ class Policy:
         return self[int(first_largest(self.mean))]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per context: context, action, mean, standard deviation, time."""
+        """Return one row per context: context, action, mean, standard deviation, time."""
+        import pandas as pd
+
         layout = {
             **{f"context_{i}": column for i, column in enumerate(self.contexts.T.tolist())},
             **{f"action_{i}": column for i, column in enumerate(self.X.T.tolist())},

@@ -1,4 +1,4 @@
-"""Pictures: regret over time, what a fit says, what a demo did, what a policy is or saves."""
+"""Figures: regret, drift fits, tracking, policies, kernel parts, compression, journaled runs."""
 
 from tvbo.plotting.compression import plot_budget, plot_model_order
 from tvbo.plotting.drift_fit import plot_drift_fit

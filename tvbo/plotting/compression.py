@@ -1,16 +1,19 @@
-"""What compression saves and costs: model order over rounds, and against the budget."""
+"""Figures of compression: model order by round, and model order and regret by budget."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from tvbo.plotting.figure import COLORS, LINES, new_figure
 from tvbo.plotting.regret import draw_means
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def plot_model_order(
@@ -19,15 +22,16 @@ def plot_model_order(
     ax: Axes | None = None,
     bound_label: str = "bound",
 ) -> Axes:
-    """Number of observations behind each choice, by round (Bedi et al., Figures 1 to 3, bottom).
+    """Plot the number of observations in the model by round (Bedi et al., Figures 1 to 3, bottom).
 
     Args:
-        model_order: By algorithm, ``T``, or ``trials x T``: then the mean, with a band of one
-            standard error over trials.
-        bound: A bound on it, such as :func:`tvbo.theory.information_model_order_bound`, drawn as a
-            dotted line; the axis is then logarithmic, and does not show what is below 1.
-        ax: Where to draw; default a new figure.
-        bound_label: What the bound is called.
+        model_order: Model order of each algorithm, ``T`` or ``replicates x T``. Of several
+            replicates the mean is drawn, with a band of one standard error.
+        bound: Upper bound on the model order, such as
+            :func:`tvbo.theory.information_model_order_bound`, drawn as a dotted line; the axis is
+            then logarithmic and begins at 1.
+        ax: Axes to draw on; default those of a new figure.
+        bound_label: Label of the bound in the legend.
 
     Raises:
         ValueError: if ``bound`` is not positive and finite.
@@ -44,7 +48,7 @@ def plot_model_order(
         ax.set_ylim(bottom=0)
     else:
         ax.axhline(bound, color="black", linestyle=":", linewidth=1.8, label=bound_label)
-        # Models begin empty, and the logarithm of 0 is not to be drawn as some small number.
+        # Models begin empty: mask the logarithm of 0 instead of clipping it.
         ax.set_yscale("log", nonpositive="mask")
         ax.set_ylim(bottom=1)
     ax.set_xlim(left=1)
@@ -63,22 +67,24 @@ def plot_budget(
     marks: Mapping[str, float] | None = None,
     unit: str = "",
 ) -> Figure:
-    r"""Model order and average regret against the budget :math:`\epsilon` of (2.12) (Bedi et al.).
+    r"""Plot model order and average regret against the budget :math:`\epsilon`.
 
-    Means over trials, each with a band of one standard error. Where actions are skipped, the model
-    order is the number of evaluations, too.
+    Bedi et al., (2.12). Means over replicates with a band of one standard error. Where actions are
+    skipped, the model order is also the number of evaluations.
 
     Args:
-        budgets: ``m`` of them, in nats, above 0, increasing.
-        model_order: ``m x trials``, the number of observations held at the end of whole runs.
-        regret: ``m x trials``, average regret of whole runs, in the unit of the reward.
-        dense_model_order: ``trials``, of runs without a budget; drawn as a line for reference.
-        dense_regret: ``trials``; see there.
-        marks: Budgets to be marked, by name.
+        budgets: ``m`` budgets in nats, above 0, increasing.
+        model_order: ``m x replicates``, the number of observations held at the end of a run.
+        regret: ``m x replicates``, average regret of a run, in the unit of the reward.
+        dense_model_order: ``replicates``, the model order of runs without a budget, drawn as a line
+            for reference.
+        dense_regret: ``replicates``, the average regret of runs without a budget, drawn as a line
+            for reference.
+        marks: Budgets to mark, by name.
         unit: Unit of the reward.
 
     Raises:
-        ValueError: if the budgets are not as stated, or a shape does not fit to them.
+        ValueError: if the budgets are not as stated, or a shape does not match.
     """
     if budgets.ndim != 1 or len(budgets) == 0 or not (budgets > 0).all():
         raise ValueError(f"Expected budgets > 0, of shape m. Got {budgets.tolist()}.")
@@ -87,7 +93,7 @@ def plot_budget(
     for name, values in (("model_order", model_order), ("regret", regret)):
         if values.ndim != 2 or len(values) != len(budgets):
             raise ValueError(
-                f"Expected {name} of shape {len(budgets)} x trials. "
+                f"Expected {name} of shape {len(budgets)} x replicates. "
                 f"Got {name}.shape={tuple(values.shape)}."
             )
     figure = new_figure(9.0, 3.8)

@@ -1,12 +1,12 @@
-"""What a fit says about ε."""
+"""Figure of a drift fit."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
@@ -14,19 +14,26 @@ from tvbo.models import DriftFit
 from tvbo.plotting.figure import COLORS, new_figure
 from tvbo.terminal import visible
 
-DEEPEST = 8.0
-"""Nats below the maximum that are shown."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN_RANGE = 8.0
+"""Range of the log likelihood below its maximum that is shown, in nats."""
 
 
 def plot_drift_fit(fit: DriftFit) -> Figure:
-    """The profile likelihood over ε with its interval, and the correlation that ε means."""
+    """Plot the profile likelihood of ε with its interval, and the correlation over time.
+
+    Args:
+        fit: The fit.
+    """
     figure = new_figure(9.0, 3.8)
     left, right = figure.subplots(1, 2)
     low, high = fit.forgetting_rate_interval
     rate, depth = profile_curve(fit)
     left.plot(rate, depth, color=COLORS[0])
     computed = [(r, value - fit.log_likelihood) for r, value in fit.profile]
-    shown = [(r, value) for r, value in computed if value > -DEEPEST]
+    shown = [(r, value) for r, value in computed if value > -SHOWN_RANGE]
     left.plot(*zip(*shown, strict=True), "o", color=COLORS[0], markersize=3)
     left.axvspan(low, high, color=COLORS[0], alpha=0.15, label=f"{fit.level:.0%} interval")
     left.axvline(fit.forgetting_rate, color=COLORS[1], linestyle="--", label="maximum")
@@ -39,7 +46,7 @@ def plot_drift_fit(fit: DriftFit) -> Figure:
     lag = torch.linspace(0, reach, 200, dtype=torch.float64)
 
     def correlation(rate: float) -> Tensor:
-        # 1 - rate is 1 for a rate below 1e-16, which is quick drift where the lags are long.
+        # By log1p, since 1 - rate is 1 for a rate below 1e-16, which matters for long lags.
         return (lag == 0).double() if rate == 1 else torch.exp(0.5 * lag * math.log1p(-rate))
 
     right.plot(lag, correlation(fit.forgetting_rate), color=COLORS[1])
@@ -61,19 +68,22 @@ def plot_drift_fit(fit: DriftFit) -> Figure:
 
 
 def profile_curve(fit: DriftFit) -> tuple[np.ndarray, np.ndarray]:
-    """The profile between the points that were computed: rates, and nats above the maximum.
+    """Return the interpolated profile: rates, and log likelihood minus its maximum in nats.
 
-    Interpolated as the signed root of the drop, which is close to a straight line where the
-    likelihood is close to a normal one.
+    The signed square root of the difference is interpolated, which is nearly linear where the
+    likelihood is nearly Gaussian.
+
+    Args:
+        fit: The fit.
     """
     rate, value = (np.array(column) for column in zip(*fit.profile, strict=True))
-    near = fit.log_likelihood - value <= 4 * DEEPEST
-    # In parts of the largest, and each once to rounding: slopes over 1e-200 are no numbers.
+    near = fit.log_likelihood - value <= 4 * SHOWN_RANGE
+    # Relative to the largest rate, without duplicates: slopes over 1e-200 would overflow.
     largest = rate[near].max() or 1.0
-    rate, place = np.unique(np.round(rate / largest, 15), return_index=True)
-    near, drop = near[place], np.maximum(fit.log_likelihood - value[place], 0.0)
+    rate, index = np.unique(np.round(rate / largest, 15), return_index=True)
+    near, drop = near[index], np.maximum(fit.log_likelihood - value[index], 0.0)
     root = np.sign(rate - fit.forgetting_rate / largest) * np.sqrt(drop)
     fine = np.linspace(rate[near][0], rate[near][-1], 400)
     depth = -(PchipInterpolator(rate, root)(fine) ** 2) if len(rate) > 1 else -(root**2)
-    shown = depth > -DEEPEST
+    shown = depth > -SHOWN_RANGE
     return fine[shown] * largest, depth[shown]

@@ -1,13 +1,14 @@
-"""What all pictures share: an empty figure, colours, lines, a file."""
+"""Shared parts of all figures: colors, line styles, new figures, files."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart by the colour-blind; line styles survive a grey printer.
+# Okabe and Ito's colors, distinguishable for the color-blind; line styles for print in gray.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#999999", "#56B4E9", "#E69F00")
 LINES = (
     "-",
@@ -22,12 +23,15 @@ DPI = 150
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure, in the format that the file's name ends with."""
+    """Write a figure in the format of the file's ending."""
     figure.savefig(path, dpi=DPI, bbox_inches="tight")
 
 
 def new_figure(width: float = 7.0, height: float = 4.2) -> Figure:
-    """An empty figure that no window manager knows of."""
+    """Return an empty figure without a window, with sizes in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure

@@ -1,33 +1,36 @@
-"""Which part of a contextual kernel explains the variance, and what each part looks like."""
+"""Figures of the parts of a contextual kernel: shares of the variance, posteriors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.models import SingleTaskGP
-from matplotlib.axes import Axes
 from torch import Tensor
 
 from tvbo.models import IncrementalGP, KernelParts, part_posterior
 from tvbo.plotting.figure import COLORS, new_figure
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 HATCHES = ("", "///", "...", "\\\\\\", "xx")
 
 
 def plot_kernel_parts(parts: Mapping[str, KernelParts], ax: Axes | None = None) -> Axes:
-    """Shares of the variance, by part of the kernel, side by side for several models.
+    """Plot the shares of the variance by part of the kernel, for one or several models.
 
-    Bars stand beside each other and not on top: shares of correlated parts need not add to one.
-    What is missing, the covariance of parts, has a bar of its own, which may point downwards.
+    Bars are not stacked, since the shares of correlated parts need not add to one. The rest, the
+    covariance of parts, has a bar of its own, which may be negative.
 
     Args:
-        parts: By the name of a model, what :func:`tvbo.models.explained_variance` gives.
-        ax: Where to draw; default a new figure.
+        parts: For the name of each model, the result of :func:`tvbo.models.explained_variance`.
+        ax: Axes to draw on; default those of a new figure.
 
     Raises:
-        ValueError: if there are no models, or more than five, which hatches can tell apart.
+        ValueError: if there are no models, or more than five, the number of hatches.
     """
     if not 1 <= len(parts) <= len(HATCHES):
         raise ValueError(f"Expected 1 to {len(HATCHES)} models. Got {len(parts)}.")
@@ -40,14 +43,14 @@ def plot_kernel_parts(parts: Mapping[str, KernelParts], ax: Axes | None = None) 
     known = ("action", "context", "interaction", "residual", "covariance")
     shown = [part for part in known if any(part in table for table in tables.values())]
     width = 0.8 / len(tables)
-    for place, (name, table) in enumerate(tables.items()):
+    for number, (name, table) in enumerate(tables.items()):
         present = [i for i, part in enumerate(shown) if part in table]
         bars = ax.bar(
-            [i + (place - (len(tables) - 1) / 2) * width for i in present],
+            [i + (number - (len(tables) - 1) / 2) * width for i in present],
             [table[shown[i]] for i in present],
             width=width,
-            color=COLORS[place],
-            hatch=HATCHES[place],
+            color=COLORS[number],
+            hatch=HATCHES[number],
             edgecolor="white",
             label=name,
         )
@@ -73,18 +76,18 @@ def plot_part(
     unit: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """One part of the function along a line, less its average there, and two standard deviations.
+    """Plot one centered part of the function along a line, with two standard deviations.
 
-    The average is taken off since parts exchange their levels: it is not known which has how much.
+    The average over the line is subtracted, since the levels of the parts are not identifiable.
 
     Args:
-        model: As in :func:`tvbo.models.part_posterior`.
+        model: A model that :func:`tvbo.models.part_posterior` supports.
         part: ``"action"``, ``"context"`` or ``"interaction"``.
-        X: Rows of the model, ``n x d``, at least two, in the order of the line.
-        feature: The column that the horizontal axis shows.
-        label: Of that column, with its unit.
+        X: Rows along the line, ``n x d``, at least two.
+        feature: The column of the horizontal axis.
+        label: Label of that column, with its unit.
         unit: Unit of the outcome.
-        ax: Where to draw; default a new figure.
+        ax: Axes to draw on; default those of a new figure.
 
     Raises:
         BotorchTensorDimensionError: if there are fewer than two rows.
@@ -97,9 +100,9 @@ def plot_part(
     mean, variance = part_posterior(model, part, X, centered=True)
     if ax is None:
         ax = new_figure(4.8, 3.6).subplots()
-    place, spread = X[:, feature], 2 * torch.sqrt(variance)
+    position, spread = X[:, feature], 2 * torch.sqrt(variance)
     ax.fill_between(
-        place,
+        position,
         mean - spread,
         mean + spread,
         color=COLORS[0],
@@ -107,7 +110,7 @@ def plot_part(
         linewidth=0,
         label="± 2 standard deviations",
     )
-    ax.plot(place, mean, color=COLORS[0], linewidth=1.8, label="mean")
+    ax.plot(position, mean, color=COLORS[0], linewidth=1.8, label="mean")
     ax.axhline(0.0, color="black", linewidth=0.8, linestyle=":")
     ax.set_xlabel(label)
     name = f"{part} part less its average"

@@ -1,23 +1,27 @@
-"""What a contextual optimizer learned: the best action in each context, and the function behind."""
+"""Figures of policies and of posteriors over two columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.models.model import Model
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from botorch.posteriors import GPyTorchPosterior
 from torch import Tensor
 
 from tvbo.optimizers.recommendation import Policy
 from tvbo.plotting.figure import COLORS, LINES, new_figure
 from tvbo.validation import check_last_dimension
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 MAP_SIDE = 60
-"""Points along either side of a map."""
+"""Number of grid points along each side of a map."""
 
 
 def plot_policy(
@@ -29,22 +33,22 @@ def plot_policy(
     bounds: Tensor | None = None,
     value_label: str = "predicted reward",
 ) -> Figure:
-    """The best action in each context, and what is expected of it.
+    """Plot the recommended action in each context, and its predicted value.
 
     One panel for each coordinate of the action, since they differ in unit, and one for the
-    predicted value with a band of two posterior standard deviations, noise left out. The band is
-    that of the value: where the function is flat, another action may do as well, and no band says
-    so.
+    predicted value with a band of two posterior standard deviations, without noise. The band does
+    not show the uncertainty of the action: where the function is flat, other actions may be as
+    good.
 
     Args:
-        policy: Over contexts of one column, in any order.
-        labels: Of the coordinates, ``d``, with their units.
-        context_label: Of the context, with its unit.
-        optimal: The truly best actions, ``m x d``, where known; drawn dashed.
-        optimal_value: Their true values, ``m``, where known.
-        bounds: Of the actions, ``2 x d``: each panel then shows the whole of its range, so that a
-            coordinate that the context does not matter for looks it. None fits the panels.
-        value_label: Of the predicted value, with its unit.
+        policy: A policy over contexts of one column, in any order.
+        labels: Labels of the ``d`` coordinates of the action, with their units.
+        context_label: Label of the context, with its unit.
+        optimal: The true optima, ``m x d``, where known; drawn dashed.
+        optimal_value: The true optimal values, ``m``, where known; drawn dashed.
+        bounds: Bounds of the actions, ``2 x d``, as limits of the panels, so that a coordinate that
+            does not depend on the context appears constant. None fits the limits to the data.
+        value_label: Label of the predicted value, with its unit.
 
     Raises:
         BotorchTensorDimensionError: if the contexts have more than one column (maps over two are
@@ -93,31 +97,33 @@ def plot_policy_over_time(
     value_label: str = "predicted reward",
     time_label: str = "t",
 ) -> Figure:
-    """Policies at several times, one over the other: where the best action has drifted to.
+    """Plot the policies of several times over one another, to show the drift of the best action.
 
-    Take each policy when the loop has reached its time. Asked of one optimizer for later times,
-    they name the same actions: what drifts is known from outcomes only, and the mean returns to the
-    prior.
+    Compute each policy when the loop has reached its time. Policies that one optimizer predicts for
+    later times recommend the same actions, since drift is known from outcomes only and the
+    posterior mean returns to the prior.
 
     Args:
-        policies: In the order of the legend, up to seven that lines can tell apart.
-        labels: As in :func:`plot_policy`.
-        context_label: See there.
-        optimal: The truly best actions at each time, each ``m x d``; drawn thin, in black, with
-            the line style of their time.
-        bounds: See :func:`plot_policy`.
-        value_label: See there.
-        time_label: What a time is called in the legend.
+        policies: Policies in the order of the legend, at most seven, the number of line styles.
+        labels: Labels of the ``d`` coordinates of the action, with their units.
+        context_label: Label of the context, with its unit.
+        optimal: The true optima at each time, each ``m x d``; drawn as thin black lines in the
+            line style of their time.
+        bounds: Bounds of the actions, ``2 x d``, as limits of the panels. None fits the limits to
+            the data.
+        value_label: Label of the predicted value, with its unit.
+        time_label: Name of the time in the legend.
 
     Raises:
-        BotorchTensorDimensionError: as :func:`plot_policy`.
-        ValueError: if there are no policies, more than seven, or not as many optima.
+        BotorchTensorDimensionError: if the contexts have more than one column, or shapes disagree.
+        ValueError: if there are no policies, more than seven, or not as many optima, or not as many
+            labels as coordinates.
     """
     if not 1 <= len(policies) <= len(LINES):
         raise ValueError(f"Expected 1 to {len(LINES)} policies. Got {len(policies)}.")
     if optimal is not None and len(optimal) != len(policies):
         raise ValueError(f"Expected optimal for {len(policies)} times. Got {len(optimal)}.")
-    best = [None] * len(policies) if optimal is None else optimal
+    best: Sequence[Tensor | None] = [None] * len(policies) if optimal is None else optimal
     for policy, actions in zip(policies, best, strict=True):
         _check(policy, labels, actions, bounds)
     figure, axes = _panels(labels, context_label, bounds)
@@ -148,28 +154,28 @@ def plot_posterior_map(
     value_label: str = "posterior mean",
     optimal: Tensor | None = None,
 ) -> Figure:
-    """Posterior mean and standard deviation over two columns, such as one action and the context.
+    """Plot posterior mean and standard deviation over two columns, such as action and context.
 
     Args:
-        model: Of one output, over rows of ``d`` columns.
-        row: Where the other columns stand, ``d``: other actions and the time, for example.
-        features: The two columns that vary: across, and upwards.
+        model: A single-outcome model of rows with ``d`` columns.
+        row: Values of the other columns, ``d``, such as other actions and the time.
+        features: The columns of the horizontal and of the vertical axis.
         bounds: Their ranges, ``2 x 2``, lower then upper.
-        labels: Of these columns, with their units.
-        value_label: Of the mean, with its unit.
-        optimal: A line on the maps, ``m x 2``: where the optimum is known to lie.
+        labels: Labels of these columns, with their units.
+        value_label: Label of the mean, with its unit.
+        optimal: The known optima, ``m x 2``, drawn as a line.
 
     Raises:
         BotorchTensorDimensionError: if ``row``, ``bounds`` or ``optimal`` has another shape.
-        ValueError: if the two columns are the same, or one is none of the row's.
+        ValueError: if the two columns are equal, or one is not a column of ``row``.
     """
     if row.ndim != 1 or bounds.shape != (2, 2):
         raise BotorchTensorDimensionError(
             "Expected one row, d, and bounds, 2 x 2. "
             f"Got row.shape={tuple(row.shape)}, bounds.shape={tuple(bounds.shape)}."
         )
-    across, up = features
-    if across == up or not {across, up} <= set(range(len(row))):
+    horizontal, vertical = features
+    if horizontal == vertical or not {horizontal, vertical} <= set(range(len(row))):
         raise ValueError(f"Expected two different columns of {len(row)}. Got {features}.")
     if optimal is not None:
         check_last_dimension("optimal", optimal, 2)
@@ -177,10 +183,12 @@ def plot_posterior_map(
     x, y = (low + (high - low) * axis for low, high in bounds.T)
     rows = row.expand(MAP_SIDE**2, -1).clone()
     grid = torch.cartesian_prod(y, x)
-    rows[:, up], rows[:, across] = grid.unbind(-1)
+    rows[:, vertical], rows[:, horizontal] = grid.unbind(-1)
     with torch.no_grad():
-        # Line by line, since a posterior of all rows is joint, and grows with their square.
-        posteriors = [model.posterior(line) for line in rows.split(MAP_SIDE)]
+        # Line by line: the joint posterior of all rows would have a covariance of their square.
+        posteriors = [
+            cast(GPyTorchPosterior, model.posterior(line)) for line in rows.split(MAP_SIDE)
+        ]
         maps = {
             value_label: torch.cat([each.mean[:, 0] for each in posteriors]),
             "posterior standard deviation": torch.cat(
@@ -190,7 +198,7 @@ def plot_posterior_map(
     figure = new_figure(9.5, 3.9)
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
     for ax, (name, values) in zip(axes, maps.items(), strict=True):
-        # From dark to light in one direction: grey print keeps the order.
+        # A colormap of increasing lightness, which keeps the order in gray.
         image = ax.pcolormesh(
             x, y, values.reshape(MAP_SIDE, MAP_SIDE), cmap="cividis", shading="gouraud"
         )
@@ -210,7 +218,7 @@ def plot_posterior_map(
 def _panels(
     labels: Sequence[str], context_label: str, bounds: Tensor | None
 ) -> tuple[Figure, list[Axes]]:
-    """A panel for each coordinate, and one for the value."""
+    """Return a figure with a panel for each coordinate and one for the value."""
     count = len(labels) + 1
     figure = new_figure(3.4 * count, 3.5)
     axes = figure.subplots(1, count, sharex=True)
@@ -224,8 +232,8 @@ def _panels(
     return figure, list(axes)
 
 
-def _style(count: int) -> dict[str, object]:
-    """With few contexts, say which were asked about."""
+def _style(count: int) -> dict[str, Any]:
+    """Return line properties, with markers if there are few contexts."""
     return {"linewidth": 1.8, "marker": "o" if count <= 25 else None, "markersize": 3.5}
 
 

@@ -1,33 +1,36 @@
-"""Regret over time, and regret against a setting."""
+"""Figures of regret over time, and of regret against a setting."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from itertools import cycle
+from typing import TYPE_CHECKING
 
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from tvbo.plotting.figure import COLORS, LINES, new_figure
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 PANEL_WIDTH, PANEL_HEIGHT = 3.3, 2.7
-"""Of one panel among several, in inches."""
+"""Size of one of several panels, in inches."""
 
 
 def plot_average_regret(
     regret: Mapping[str, Tensor], ax: Axes | None = None, unit: str = "", time_label: str = "round"
 ) -> Axes:
-    """Average regret ``R_t / t`` of several algorithms.
+    """Plot the average regret ``R_t / t`` of several algorithms.
 
     Args:
-        regret: By algorithm, ``T``, or ``trials x T``: then the mean, with a band of one standard
-            error over trials.
-        ax: Where to draw; default a new figure.
+        regret: Regret of each algorithm, ``T`` or ``replicates x T``. Of several replicates the
+            mean is drawn, with a band of one standard error.
+        ax: Axes to draw on; default those of a new figure.
         unit: Unit of the reward.
-        time_label: What the horizontal axis counts.
+        time_label: Label of the horizontal axis.
     """
     if ax is None:
         ax = new_figure().subplots()
@@ -46,26 +49,26 @@ def plot_regret_panels(
     columns: int = 3,
     panel_height: float = PANEL_HEIGHT,
 ) -> Figure:
-    """Average regret in several panels, on the same axes, the same algorithms in each.
+    """Plot the average regret of the same algorithms in several panels with shared axes.
 
     Args:
-        panels: By title, what :func:`plot_average_regret` takes.
+        panels: For each title, the regret of each algorithm, ``T`` or ``replicates x T``.
         unit: Unit of the reward.
-        time_label: What the horizontal axes count.
-        columns: Panels side by side.
-        panel_height: In inches.
+        time_label: Label of the horizontal axes.
+        columns: Number of panels side by side.
+        panel_height: Height of a panel in inches.
     """
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(PANEL_WIDTH * columns, panel_height * rows)
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
-    for place, (title, regret) in enumerate(panels.items()):
-        _draw_average_regret(axes[place], regret)
-        axes[place].set_title(title, fontsize=10)
-        if place + columns >= len(panels):
-            axes[place].set_xlabel(time_label)
-            axes[place].tick_params(labelbottom=True)
-    # Limits are set when all is drawn: setting one end of shared axes freezes the other.
+    for index, (title, regret) in enumerate(panels.items()):
+        _draw_average_regret(axes[index], regret)
+        axes[index].set_title(title, fontsize=10)
+        if index + columns >= len(panels):
+            axes[index].set_xlabel(time_label)
+            axes[index].tick_params(labelbottom=True)
+    # Limits are set at the end, since setting one limit of shared axes fixes the other.
     start_axes(axes[0])
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
@@ -79,19 +82,19 @@ def plot_regret_panels(
 def plot_regret_against(
     setting: Tensor, regret: Tensor, label: str, ax: Axes | None = None, unit: str = ""
 ) -> Axes:
-    """Regret against a setting: the mean over trials, with a band of one standard deviation.
+    """Plot regret against a setting: mean over replicates, with a band of one standard deviation.
 
     Args:
         setting: ``m`` values, increasing.
-        regret: ``m x trials``, average regret of whole runs.
-        label: What the setting is.
-        ax: Where to draw; default a new figure.
+        regret: ``m x replicates``, average regret of a run.
+        label: Label of the setting.
+        ax: Axes to draw on; default those of a new figure.
         unit: Unit of the reward.
     """
     if ax is None:
         ax = new_figure().subplots()
     mean, deviation = regret.mean(dim=1), regret.std(dim=1)
-    ax.plot(setting, mean, "o-", color=COLORS[0], markersize=4, label="mean over trials")
+    ax.plot(setting, mean, "o-", color=COLORS[0], markersize=4, label="mean over replicates")
     ax.fill_between(
         setting,
         mean - deviation,
@@ -110,11 +113,11 @@ def plot_regret_against(
 
 
 def draw_means(ax: Axes, curves: Mapping[str, Tensor]) -> None:
-    """Means over trials, with a band of one standard error where there are several.
+    """Draw means over replicates, with a band of one standard error if there are several.
 
     Args:
-        ax: Where to draw.
-        curves: By algorithm, ``trials x T``.
+        ax: Axes to draw on.
+        curves: Curves of each algorithm, ``replicates x T``.
     """
     for (name, rows), color, line in zip(curves.items(), cycle(COLORS), cycle(LINES), strict=False):
         rounds = torch.arange(1, rows.shape[1] + 1)
@@ -127,7 +130,7 @@ def draw_means(ax: Axes, curves: Mapping[str, Tensor]) -> None:
 
 
 def start_axes(ax: Axes) -> None:
-    """Rounds from 1, regret from 0."""
+    """Set the lower limits of the axes: round 1, regret 0."""
     ax.set_ylim(bottom=0)
     ax.set_xlim(left=1)
 

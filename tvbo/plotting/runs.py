@@ -1,23 +1,26 @@
-"""What came of the trials of a journaled run, over time."""
+"""Figure of the trials of a journaled run."""
 
 from __future__ import annotations
 
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from tvbo.plotting.figure import COLORS, new_figure
 from tvbo.terminal import visible
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 TOLD, BEST, FAILED, OPEN = COLORS[0], COLORS[2], COLORS[1], COLORS[4]
 
 
 def plot_run(trials: pd.DataFrame, title: str = "") -> Figure:
-    """Outcomes over time, the best so far, and the trials that have none.
+    """Plot outcomes over time, the best outcome so far, and the trials without an outcome.
 
     Args:
-        trials: As :func:`tvbo.journal.trials_of` gives them.
-        title: What to write above.
+        trials: Table of trials from :func:`tvbo.journal.trials_of`.
+        title: Title of the figure.
     """
     figure = new_figure(8.0, 5.0)
     outcomes, others = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
@@ -47,14 +50,19 @@ def _draw_outcomes(ax: Axes, told: pd.DataFrame) -> None:
 
 
 def _draw_others(ax: Axes, others: pd.DataFrame) -> None:
-    """A strip of marks, one line for each way of having no outcome."""
-    rows = (("open", "o", OPEN), ("failed", "x", FAILED), ("expired", "s", FAILED))
-    rows += (("skipped", "|", OPEN),)
+    """Draw a mark for each trial without an outcome, in one row per state."""
+    rows = [
+        ("open", "o", OPEN),
+        ("failed", "x", FAILED),
+        ("expired", "s", FAILED),
+        ("skipped", "|", OPEN),
+    ]
     shown = [row for row in rows if (others.state == row[0]).any()] or [rows[0]]
     for height, (state, marker, color) in enumerate(shown):
         times = others[others.state == state].t
-        hollow = {"markerfacecolor": "none"} if marker in "os" else {}
-        ax.plot(times, [height] * len(times), marker, color=color, markersize=6, **hollow)
+        [marks] = ax.plot(times, [height] * len(times), marker, color=color, markersize=6)
+        if marker in "os":
+            marks.set_markerfacecolor("none")
     names = [f"{state} ({(others.state == state).sum()})" for state, _, _ in shown]
     ax.set_yticks(range(len(shown)), names)
     ax.set_ylim(len(shown) - 0.4, -0.6)

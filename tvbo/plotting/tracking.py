@@ -1,12 +1,12 @@
-"""What algorithms did on a function of two actions."""
+"""Figure of algorithms that track the optimum of a function of two actions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import cycle
+from typing import TYPE_CHECKING
 
 import torch
-from matplotlib.figure import Figure, SubFigure
 from torch import Tensor
 
 from tvbo.evaluation import History
@@ -14,21 +14,24 @@ from tvbo.plotting.figure import COLORS, new_figure
 from tvbo.plotting.regret import plot_average_regret
 from tvbo.problems.panel import PanelProblem
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure, SubFigure
+
 
 def plot_tracking(
     problem: PanelProblem, histories: Mapping[str, History], regret: Mapping[str, Tensor]
 ) -> Figure:
-    """A drifting function on a square grid, where algorithms sampled it, and their regret.
+    """Plot a drifting function on a square grid, the samples of algorithms, and their regret.
 
     Args:
         problem: A function on a square 2-D grid, such as :func:`tvbo.problems.drifting_gp` draws.
-        histories: By algorithm; the first two are shown on the maps.
-        regret: By algorithm, as :func:`plot_average_regret` takes it.
+        histories: History of each algorithm; the first two are shown on the maps.
+        regret: Regret of each algorithm, ``T`` or ``replicates x T``.
     """
     figure = new_figure(11.0, 8.0)
-    top, bottom = figure.subfigures(2, 1, height_ratios=(0.9, 1.0))
+    top, bottom = figure.subfigures(2, 1, height_ratios=(0.9, 1.0), squeeze=False)[:, 0]
     _draw_maps(top, problem, histories)
-    left, right = bottom.subfigures(1, 2)
+    left, right = bottom.subfigures(1, 2, squeeze=False)[0]
     _draw_tracks(left, problem, histories)
     regret_ax = right.subplots()
     plot_average_regret(regret, regret_ax)
@@ -39,7 +42,7 @@ def plot_tracking(
 def _draw_tracks(
     figure: SubFigure, problem: PanelProblem, histories: Mapping[str, History]
 ) -> None:
-    """One strip for each algorithm: where it sampled over time, and where the optimum was."""
+    """Draw samples and optimum over time, in one panel for each algorithm."""
     axes = figure.subplots(len(histories), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for ax, (name, history), color in zip(axes, histories.items(), cycle(COLORS), strict=False):
         optimum = torch.stack([problem.optimal_action(float(t)) for t in history.t])
@@ -53,16 +56,16 @@ def _draw_tracks(
 
 
 def _draw_maps(figure: SubFigure, problem: PanelProblem, histories: Mapping[str, History]) -> None:
-    """Three moments of the function, each with the samples of the ten rounds before it."""
+    """Draw the function at three times, each with the samples of the last ten rounds."""
     side = round(len(problem.choices) ** 0.5)
     times = next(iter(histories.values())).t
-    moments = [times[int(len(times) * share)].item() for share in (0.25, 0.6, 0.999)]
+    shown_times = [times[int(len(times) * share)].item() for share in (0.25, 0.6, 0.999)]
     axes = figure.subplots(1, 3, sharey=True)
     span = problem.values.aminmax()
-    for ax, moment in zip(axes, moments, strict=True):
-        place = int(torch.searchsorted(problem.times, torch.tensor(moment, dtype=torch.float64)))
+    for ax, t in zip(axes, shown_times, strict=True):
+        index = int(torch.searchsorted(problem.times, torch.tensor(t, dtype=torch.float64)))
         image = ax.imshow(
-            problem.values[place].reshape(side, side).T,
+            problem.values[index].reshape(side, side).T,
             origin="lower",
             extent=(0, 1, 0, 1),
             cmap="Greys",
@@ -72,7 +75,7 @@ def _draw_maps(figure: SubFigure, problem: PanelProblem, histories: Mapping[str,
         for (name, history), color, marker in zip(
             list(histories.items())[:2], COLORS, "os", strict=False
         ):
-            recent = (history.t <= moment) & (history.t > moment - 10)
+            recent = (history.t <= t) & (history.t > t - 10)
             ax.plot(
                 *history.X[recent].T,
                 marker,
@@ -83,7 +86,7 @@ def _draw_maps(figure: SubFigure, problem: PanelProblem, histories: Mapping[str,
                 label=f"{name}, last 10 samples",
             )
         ax.plot(
-            *problem.optimal_action(moment),
+            *problem.optimal_action(t),
             "*",
             color="#F0E442",
             markeredgecolor="black",
@@ -93,7 +96,7 @@ def _draw_maps(figure: SubFigure, problem: PanelProblem, histories: Mapping[str,
         )
         ax.set_xlim(-0.03, 1.03)
         ax.set_ylim(-0.03, 1.03)
-        ax.set_title(f"the function at t = {moment:g}", fontsize=10)
+        ax.set_title(f"the function at t = {t:g}", fontsize=10)
         ax.set_xlabel("$x_1$")
     axes[0].set_ylabel("$x_2$")
     figure.colorbar(image, ax=axes, shrink=0.9, label="value")

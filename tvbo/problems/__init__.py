@@ -1,4 +1,4 @@
-"""Objectives that drift: drawn, synthetic, and panels of one's own."""
+"""Problems to optimize: drifting and contextual test functions, and panels of recorded values."""
 
 from tvbo.problems.base import DriftingProblem
 from tvbo.problems.contextual_panel import (

@@ -1,4 +1,4 @@
-"""An objective that drifts, with what is needed to score a run on it."""
+"""Base class of problems: an objective with its noise and its optimal value."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class DriftingProblem(ABC):
     """A function of action, context and time, to be maximized.
 
     Args:
-        layout: How its rows are laid out.
-        noise_variance: Variance of the Gaussian noise on what is observed.
-        generator: Source of the noise; default a fresh one with a fixed seed.
+        layout: Layout of its rows ``[action | context | time]``.
+        noise_variance: Variance of the Gaussian observation noise.
+        generator: Source of the noise; default a new one with a fixed seed.
 
     Raises:
         ValueError: if ``noise_variance`` is negative.
@@ -34,25 +34,25 @@ class DriftingProblem(ABC):
         self.generator = default_generator(generator, PROBLEM_SEED)
 
     def __call__(self, X: Tensor) -> Tensor:
-        """Noisy values of rows ``n x (d + c + 1)``: a tensor of shape ``n``."""
+        """Return noisy values, ``n``, of rows ``n x (d + c + 1)``."""
         values = self.evaluate_true(X)
         noise = torch.randn(values.shape, dtype=values.dtype, generator=self.generator)
-        return values + self.noise_variance**0.5 * noise
+        return values + float(self.noise_variance**0.5) * noise
 
     def evaluate_true(self, X: Tensor) -> Tensor:
-        """Values without noise of rows ``n x (d + c + 1)``: a tensor of shape ``n``."""
+        """Return values without noise, ``n``, of rows ``n x (d + c + 1)``."""
         check_last_dimension("X", X, self.layout.num_columns)
         check_finite("X", X)
         return self._evaluate_true(X)
 
     @abstractmethod
     def _evaluate_true(self, X: Tensor) -> Tensor:
-        """Values of checked rows."""
+        """Return values without noise of checked rows."""
 
     def context(self, t: float) -> Tensor | None:
-        """The context, ``c``, where the time fixes it, such as the time of day; None otherwise."""
+        """Return the context, ``c``, if the time determines it (a time of day), else None."""
         return None
 
     @abstractmethod
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
-        """The largest value that an action has at time ``t`` in ``context``."""
+        """Return the largest value of an action at time ``t`` in ``context``."""

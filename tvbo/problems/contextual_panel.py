@@ -1,4 +1,4 @@
-"""Finite sets of actions and contexts, with the value of each pair known at a grid of times."""
+"""Problems with the value of each action in each context given at a grid of times."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tvbo.validation import check_finite, check_forgetting_rate
 
 
 class ContextualPanelProblem(DriftingProblem):
-    """Values of ``n`` actions in ``m`` contexts at ``T`` times: recorded, or a drawn function.
+    """Values of ``n`` actions in ``m`` contexts at ``T`` times, recorded or drawn from a model.
 
     Args:
         values: ``T x n x m``.
         contexts: ``m x c``.
         times: ``T``, strictly increasing; default ``1, ..., T``.
-        choices: ``n x d``, the actions; default the indices ``0, ..., n - 1`` in one column.
-        noise_variance: Variance of noise added to what is observed.
+        choices: The actions, ``n x d``; default the indices ``0, ..., n - 1`` in one column.
+        noise_variance: Variance of noise added to the values.
         generator: Source of the noise.
 
     Raises:
         BotorchTensorDimensionError: if the shapes do not agree.
         InputDataError: if a value, a time, a choice or a context is not finite, times do not
-            increase, or a choice or a context stands twice.
+            increase, or choices or contexts contain duplicates.
 
     Example:
         >>> problem = ContextualPanelProblem(torch.rand(100, 46, 24), contexts=hours)
@@ -67,7 +67,7 @@ class ContextualPanelProblem(DriftingProblem):
             )
         layout = InputLayout(self.search_space.dim, self.context_set.dim)
         super().__init__(layout, noise_variance, generator)
-        # A panel whose arms are the pairs, by number; it knows about times.
+        # A panel whose arms are the pairs, by index; it looks up times.
         self._pairs = PanelProblem(values.flatten(1), times)
 
     @property
@@ -88,18 +88,19 @@ class ContextualPanelProblem(DriftingProblem):
     @property
     def values(self) -> Tensor:
         """The values, ``T x n x m``."""
-        return self._pairs.values.unflatten(1, (len(self.choices), len(self.contexts)))
+        values: Tensor = self._pairs.values.unflatten(1, (len(self.choices), len(self.contexts)))
+        return values
 
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
-        """The largest value at the recorded time ``t`` in one of the contexts."""
+        """Return the largest value at the recorded time ``t`` in one of the contexts."""
         return self._at(t, context).max().item()
 
     def optimal_action(self, t: float, context: Tensor) -> Tensor:
-        """The action, ``d``, that has the largest value at the recorded time ``t`` in a context."""
+        """Return the best action, ``d``, at the recorded time ``t`` in a context."""
         return self.choices[self._at(t, context).argmax()]
 
     def _at(self, t: float, context: Tensor | None) -> Tensor:
-        """Values of all actions at one time in one context, ``n``."""
+        """Return the values of all actions at one time in one context, ``n``."""
         return self.evaluate_true(self.layout.rows(self.choices, t, context))
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
@@ -119,10 +120,10 @@ def drifting_contextual_gp(
     generator: Generator | None = None,
     root: Tensor | None = None,
 ) -> ContextualPanelProblem:
-    r"""A function of action and context that drifts, drawn on a finite set.
+    r"""Draw a drifting function of action and context on a finite set.
 
-    The Markov model (3)-(4) of Bogunovic et al. (2016) over pairs :math:`(s, z)` of action and
-    context, whose kernel is one of those of Krause and Ong (2011), Section 5.1:
+    The model is the Markov model (3)-(4) of Bogunovic et al. (2016) over pairs :math:`(s, z)` of
+    action and context, with a kernel of Krause and Ong (2011), Section 5.1:
 
     .. math:: \operatorname{cov}\big(f_t(s, z), f_{t'}(s', z')\big) =
         k\big((s, z), (s', z')\big)\,(1 - \varepsilon)^{|t - t'| / 2}
@@ -134,15 +135,15 @@ def drifting_contextual_gp(
         forgetting_rate: ε per unit of time, in [0, 1].
         horizon: Number of times ``1, ..., T``.
         noise_variance: Variance of the observation noise.
-        generator: Source of the draw and of the noise; default a fresh one with a fixed seed.
-        root: Of the covariance of the pairs, ``n m x n m``, where many draws share it:
+        generator: Source of the draw and of the noise; default a new one with a fixed seed.
+        root: Cholesky factor of the covariance of the pairs, ``n m x n m``, to share between draws:
             ``covariance_root(action_context_rows(choices, contexts), covar_module)``. None computes
             it, in ``O((n m)^3)``.
 
     Raises:
         ValueError: if ε lies outside [0, 1], or ``horizon`` is not positive.
         BotorchTensorDimensionError: if ``root``, or another argument, has the wrong shape.
-        InputDataError: if a choice or a context is not finite or stands twice.
+        InputDataError: if a choice or a context is not finite, or there are duplicates.
     """
     rate = check_forgetting_rate(forgetting_rate).item()
     if horizon < 1:

@@ -1,4 +1,4 @@
-"""Draws of the paper's Markov model on a finite set."""
+"""Functions and logs drawn from the Markov model of Bogunovic et al. (2016)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvbo.search_space.input_layout import split_time
 from tvbo.validation import check_forgetting_rate
 
 JITTER = 1e-8
-"""Share of the mean variance added to the diagonal of a covariance before its factorization."""
+"""Jitter as a share of the mean variance, added to the diagonal of a covariance."""
 
 
 def drifting_gp(
@@ -27,11 +27,11 @@ def drifting_gp(
     noise_variance: float = 0.0,
     generator: Generator | None = None,
 ) -> PanelProblem:
-    r"""A function drawn from the Markov model (3)-(4) of Bogunovic et al. (2016).
+    r"""Draw a function from the Markov model (3)-(4) of Bogunovic et al. (2016).
 
     .. math:: f_1 = g_1, \quad f_{t+1} = \sqrt{1-\varepsilon}\,f_t + \sqrt{\varepsilon}\,g_{t+1}
 
-    with independent draws :math:`g_t` of ``GP(0, k)``; every :math:`f_t` is one too.
+    with independent draws :math:`g_t` of ``GP(0, k)``; every :math:`f_t` has the same distribution.
 
     Args:
         choices: ``n x d`` actions.
@@ -39,7 +39,7 @@ def drifting_gp(
         forgetting_rate: ε per unit of time, in [0, 1].
         horizon: Number of times ``1, ..., T``.
         noise_variance: Variance of the observation noise.
-        generator: Source of the draw and of the noise; default a fresh one with a fixed seed.
+        generator: Source of the draw and of the noise; default a new one with a fixed seed.
 
     Raises:
         ValueError: if ε lies outside [0, 1], or ``horizon`` is not positive.
@@ -60,12 +60,12 @@ def drifting_gp(
 def drifting_values(
     root: Tensor, forgetting_rate: float, horizon: int, generator: Generator
 ) -> Tensor:
-    """One draw of the Markov model (3)-(4), ``T x n``.
+    """Return a draw from the Markov model (3)-(4), ``T x n``.
 
     Args:
-        root: From :func:`covariance_root`, ``n x n``.
+        root: Cholesky factor of the covariance from :func:`covariance_root`, ``n x n``.
         forgetting_rate: ε per step.
-        horizon: Number of steps T.
+        horizon: Number of times T.
         generator: Source of the draw.
     """
     normal = torch.randn(len(root), horizon, dtype=torch.float64, generator=generator)
@@ -77,23 +77,23 @@ def drifting_values(
 
 
 def covariance_root(choices: Tensor, covar_module: Kernel) -> Tensor:
-    """Cholesky factor of the covariance of ``n`` choices, ``n x n``; 1e-8 of it is jitter."""
+    """Return the Cholesky factor, ``n x n``, of the covariance of ``n`` choices, with jitter."""
     with torch.no_grad():
         return _root(deepcopy(covar_module).to(choices)(choices).to_dense())
 
 
 def _root(covar: Tensor) -> Tensor:
-    """Cholesky factor of a covariance, with 1e-8 of its mean variance added to the diagonal.
+    """Return the Cholesky factor of a covariance with jitter of 1e-8 of its mean variance.
 
-    Smooth kernels on a fine grid are singular to rounding; the addition is far below any noise.
+    Covariances of smooth kernels on a fine grid are singular to rounding.
     """
-    return torch.linalg.cholesky(
-        covar + JITTER * covar.diagonal().mean() * torch.eye(len(covar), dtype=covar.dtype)
-    )
+    jitter = JITTER * covar.diagonal().mean() * torch.eye(len(covar), dtype=covar.dtype)
+    root: Tensor = torch.linalg.cholesky(covar + jitter)
+    return root
 
 
 def unit_grid(points_per_side: int, dim: int = 2) -> Tensor:
-    """Equally spaced points of ``[0, 1]^dim``, ``points_per_side**dim x dim``.
+    """Return equally spaced points of ``[0, 1]^dim``, ``points_per_side**dim x dim``.
 
     Raises:
         ValueError: if there are fewer than two points per side, or no dimension.
@@ -114,7 +114,7 @@ def drifting_gp_log(
     time_feature: int = -1,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Rewards of a log, drawn from the same model at any actions and any real times.
+    """Draw the rewards of a log from the same model, at any actions and real times.
 
     Args:
         train_X: ``n x d`` rows, one column of them time; the draw costs ``O(n^3)``.
@@ -122,7 +122,7 @@ def drifting_gp_log(
         forgetting_rate: ε per unit of time, in [0, 1].
         noise_variance: Variance of the observation noise.
         time_feature: Index of the time column.
-        generator: Source of the draw; default a fresh one with a fixed seed.
+        generator: Source of the draw; default a new one with a fixed seed.
 
     Returns:
         Rewards, ``n x 1``.
@@ -141,4 +141,4 @@ def drifting_gp_log(
         covar = deepcopy(covar_module).to(actions)(actions).to_dense()
         covar = covar * temporal_correlation((times.unsqueeze(-1) - times).abs(), rate)
         normal = torch.randn(2, len(covar), dtype=torch.float64, generator=generator)
-        return (_root(covar) @ normal[0] + noise_variance**0.5 * normal[1])[:, None]
+        return (_root(covar) @ normal[0] + float(noise_variance**0.5) * normal[1])[:, None]

@@ -1,4 +1,4 @@
-"""Recorded panels in two stretches, and the kernel that the first of them gives."""
+"""Recorded panels split into training and test data, with the empirical kernel."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 
 @dataclass(frozen=True)
 class EmpiricalPanel:
-    """A recorded panel in two stretches, with the kernel that the first gives.
+    """A recorded panel split into training and test data.
 
     Args:
-        train: ``... x T x n`` values of ``n`` arms at ``T`` times; a leading dimension holds
-            stretches that have nothing to do with one another, such as days.
-        test: ``... x T x n`` values.
+        train: Training values, ``... x T x n``, of ``n`` arms at ``T`` times; leading dimensions
+            are independent periods, such as days.
+        test: Test values, ``... x T x n``.
         arms: Names of the arms.
-        time_unit: Length of a step.
+        time_unit: Unit of a time step.
     """
 
     train: Tensor
@@ -28,15 +28,15 @@ class EmpiricalPanel:
 
     @property
     def mean(self) -> float:
-        """One mean over all arms and times of the training stretch."""
+        """Mean over all arms and times of the training data."""
         return self.train.mean().item()
 
     @property
     def best_arm(self) -> int:
-        """Number of the arm of the largest mean over the training stretch."""
+        """Index of the arm with the largest mean over the training data."""
         return int(self.train.flatten(0, -2).mean(dim=0).argmax())
 
     @property
     def covar_module(self) -> CovarianceMatrixKernel:
-        """Second moments of the arms about that one mean, over the training stretch."""
+        """Kernel of the second moments of the arms about :attr:`mean`, over the training data."""
         return CovarianceMatrixKernel(empirical_covariance(self.train))

@@ -1,4 +1,4 @@
-"""A smooth peak on a box whose place moves on a circle."""
+"""A smooth peak on a box that moves on a circle."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from tvbo.search_space import InputLayout
 
 
 class MovingPeak(DriftingProblem):
-    r"""One Gaussian peak on :math:`[0, 1]^2` that goes round a circle once per period.
+    r"""A Gaussian peak on :math:`[0, 1]^2` that moves once around a circle per period.
 
     .. math:: f(x, t) = \exp\Big(-\frac{\|x - c(t)\|^2}{2 w^2}\Big), \quad
         c(t) = \tfrac12 + \rho\,(\cos 2\pi t/P, \sin 2\pi t/P)
 
-    Its optimum is known at every real time and its optimal value is 1: the simplest continuous
-    problem that does not hold still.
+    Its optimum is known at every real time, and its optimal value is 1.
 
     Args:
         period: The period P, in the user's unit of time.
         width: The width w of the peak.
         radius: The radius ρ of the circle, at most one half.
         noise_variance: Variance of the observation noise.
-        generator: Source of the noise; default a fresh one with a fixed seed.
+        generator: Source of the noise; default a new one with a fixed seed.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -55,11 +54,11 @@ class MovingPeak(DriftingProblem):
         return torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
-        """One, at every time."""
+        """Return 1, the optimal value at every time."""
         return 1.0
 
     def optimal_action(self, t: float) -> Tensor:
-        """The place of the peak, 2."""
+        """Return the center of the peak, ``2``."""
         angle = 2 * math.pi * t / self.period
         direction = torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
         return 0.5 + self.radius * direction

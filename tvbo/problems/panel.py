@@ -1,4 +1,4 @@
-"""A finite set of actions whose values are known at a grid of times."""
+"""Problems with the value of each action given at a grid of times."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tvbo.validation import check_finite
 
 
 class PanelProblem(DriftingProblem):
-    """Values of ``n`` actions at ``T`` times: recorded data, or a drawn function.
+    """Values of ``n`` actions at ``T`` times, recorded or drawn from a model.
 
     Args:
         values: ``T x n``.
         times: ``T``, strictly increasing; default ``1, ..., T``.
-        choices: ``n x d``, the actions; default the indices ``0, ..., n - 1`` in one column.
-        noise_variance: Variance of noise added to what is observed; recorded data has its own.
+        choices: The actions, ``n x d``; default the indices ``0, ..., n - 1`` in one column.
+        noise_variance: Variance of noise added to the values; recorded data already has noise.
         generator: Source of the noise.
 
     Raises:
@@ -66,11 +66,11 @@ class PanelProblem(DriftingProblem):
         return self.search_space.choices
 
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
-        """The largest value at the recorded time ``t``."""
+        """Return the largest value at the recorded time ``t``."""
         return self._at(torch.tensor([t], dtype=torch.float64)).max().item()
 
     def optimal_action(self, t: float) -> Tensor:
-        """The action, ``d``, that has the largest value at the recorded time ``t``."""
+        """Return the action, ``d``, with the largest value at the recorded time ``t``."""
         return self.choices[self._at(torch.tensor([t], dtype=torch.float64))[0].argmax()]
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
@@ -78,12 +78,12 @@ class PanelProblem(DriftingProblem):
         return self._at(X[:, -1]).gather(-1, arm.unsqueeze(-1)).squeeze(-1)
 
     def _at(self, t: Tensor) -> Tensor:
-        """Values of all actions at some recorded times, ``len(t) x n``."""
-        place = torch.searchsorted(self.times, t.contiguous()).clamp_max(len(self.times) - 1)
-        missing = self.times[place] != t
+        """Return the values of all actions at recorded times, ``len(t) x n``."""
+        index = torch.searchsorted(self.times, t.contiguous()).clamp_max(len(self.times) - 1)
+        missing = self.times[index] != t
         if missing.any():
             raise InputDataError(
                 f"Expected one of the {len(self.times)} recorded times, from {self.times[0]:g} "
                 f"to {self.times[-1]:g}. Got t={t[missing][0]:g}."
             )
-        return self.values[place]
+        return self.values[index]

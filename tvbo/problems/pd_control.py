@@ -1,4 +1,4 @@
-"""Gains of a controller for a mass whose load changes and whose actuator wears."""
+"""Tuning of a controller under changing load and actuator wear."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from tvbo.search_space import InputLayout
 class PDControl(DriftingProblem):
     r"""Tune a proportional-derivative controller of a mass under changing load and wear.
 
-    A mass of :math:`m` kg stands 1 m from its target. The controller commands a force
-    :math:`u = -(k_p e + k_d \dot e)`, of which a worn actuator delivers the part :math:`b(t)`:
+    A mass of :math:`m` kg starts 1 m from its target. The controller commands a force
+    :math:`u = -(k_p e + k_d \dot e)`, of which a worn actuator delivers the share :math:`b(t)`:
 
     .. math:: m \ddot e = b(t)\,u, \quad e(0) = 1, \quad \dot e(0) = 0
 
-    A round is one such step, short against the wear, so that :math:`b` is constant within it. Its
-    cost is that of linear-quadratic control, error against commanded force,
+    A round is one such step, which is short compared with the wear, so that :math:`b` is constant
+    within it. Its cost is that of linear-quadratic control, of error and commanded force,
 
     .. math:: J = \int_0^\infty e^2 + \rho u^2\,d\tau
         = \frac{m}{2 b k_d}\big(1 + \rho k_p^2\big) + \frac{k_d}{2 k_p},
 
-    which follows from multiplying the equation of motion by :math:`e` and by :math:`\dot e` and
-    integrating: :math:`\int \dot e^2 = k_p / 2 k_d`, :math:`\int e \dot e = -1/2`.
+    which follows by integrating the equation of motion multiplied by :math:`e` and by
+    :math:`\dot e`: :math:`\int \dot e^2 = k_p / 2 k_d`, :math:`\int e \dot e = -1/2`.
 
-    The reward is :math:`-\ln J`. Costs span decades over the box, and as sums of powers their
-    logarithm is convex in :math:`(\log k_p, \log k_d)`: smooth, with one peak. A regret of 0.01 is
-    one per cent more cost than necessary, at any load; noise is relative to the cost.
+    The reward is :math:`-\ln J`. The cost is a sum of powers, so its logarithm is convex in
+    :math:`(\log k_p, \log k_d)` and the reward has a single peak. A regret of 0.01 is one per cent
+    more than the optimal cost, at any load; the noise is relative to the cost.
 
-    Without bounds the best gains are :math:`k_p = 1/\sqrt\rho` whatever the load, and
-    :math:`k_d = \sqrt{2 m k_p / b(t)}`, at which :math:`J = k_d / k_p`: a heavier load, or a weaker
-    actuator, wants more damping.
+    Without bounds the optimal gains are :math:`k_p = 1/\sqrt\rho` for any load, and
+    :math:`k_d = \sqrt{2 m k_p / b(t)}`, with :math:`J = k_d / k_p`: a heavier load or a weaker
+    actuator needs more damping.
 
     Rows are ``[log10 kp | log10 kd | load | time]``: gains in N/m and N s/m, load in kg, time in
     rounds or in any unit that ``wear`` and ``season_period`` share.
 
     Args:
-        control_weight: ρ, in m²/N²; the default puts the best ``kp`` at 20 N/m.
+        control_weight: ρ, in m²/N²; with the default the optimal ``kp`` is 20 N/m.
         load_bounds: Smallest and largest load, in kg.
         wear: Rate of the loss of actuator strength: :math:`b(t) = e^{-\text{wear}\,t}` per unit of
-            time, times the season. 0: nothing drifts.
+            time, times the season; 0 is no drift.
         season: Amplitude :math:`a` of a seasonal factor :math:`e^{a \sin(2 \pi t / P)}` of ``b``,
             such as that of temperature.
         season_period: The period ``P`` of the season.
         noise_variance: Variance of the noise in the reward; its root is the relative error with
             which the cost is measured.
-        generator: Source of the noise; default a fresh one with a fixed seed.
+        generator: Source of the noise; default a new one with a fixed seed.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -91,7 +91,7 @@ class PDControl(DriftingProblem):
 
     @property
     def bounds(self) -> Tensor:
-        """From 1 to 100 for either gain: ``log10`` of them, ``2 x 2``."""
+        """Bounds of the ``log10`` of the gains, ``2 x 2``: from 1 to 100 for both."""
         return torch.tensor([[0.0, 0.0], [2.0, 2.0]], dtype=torch.float64)
 
     @property
@@ -100,13 +100,13 @@ class PDControl(DriftingProblem):
         return torch.tensor(self.load_bounds, dtype=torch.float64).unsqueeze(-1)
 
     def strength(self, t: Tensor | float) -> Tensor:
-        """The part ``b(t)`` of a commanded force that the actuator delivers, shape of ``t``."""
+        """Return the share ``b(t)`` of the force that is delivered, in the shape of ``t``."""
         t = torch.as_tensor(t, dtype=torch.float64)
         season = self.season * torch.sin(2 * math.pi * t / self.season_period)
         return torch.exp(season - self.wear * t)
 
     def cost(self, X: Tensor) -> Tensor:
-        """J in m² s of rows ``n x 4``, without noise: ``n``.
+        """Return the cost J in m² s without noise, ``n``, of rows ``n x 4``.
 
         Raises:
             BotorchTensorDimensionError: if rows have another width.
@@ -115,15 +115,15 @@ class PDControl(DriftingProblem):
         return torch.exp(-self.evaluate_true(X))
 
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
-        """The largest reward at time ``t`` under the load ``context``, in the box."""
+        """Return the largest reward in the box at time ``t`` under the load ``context``."""
         action = self.optimal_action(t, context).unsqueeze(0)
         return self.evaluate_true(self.layout.rows(action, t, context)).item()
 
     def optimal_action(self, t: float, context: Tensor | None = None) -> Tensor:
-        """The best ``(log10 kp, log10 kd)``, 2, at time ``t`` under the load ``context``.
+        """Return the optimal ``(log10 kp, log10 kd)`` at time ``t`` under the load ``context``.
 
-        Where the best gains of all lie outside the box, the best ones inside: since the cost is
-        convex, they lie on an edge, and are the best of the four edges' own.
+        If the unconstrained optimum lies outside the box, the optimum lies on an edge, since the
+        cost is convex, and is the best of the optima of the four edges.
 
         Raises:
             BotorchTensorDimensionError: if the context has the wrong size, or is missing.
@@ -139,7 +139,7 @@ class PDControl(DriftingProblem):
             return best
         ends = 10**bounds
         kp, kd = ends[:, 0], ends[:, 1]
-        # Where the derivative by the other gain is zero.
+        # On each edge, the gain at which its derivative is zero.
         kd_at_kp = (load * (1 + self.control_weight * kp**2) * kp / strength).sqrt()
         kp_at_kd = (strength * kd**2 / (2 * self.control_weight * load)) ** (1 / 3)
         gains = torch.cat([torch.stack([kp, kd_at_kp], -1), torch.stack([kp_at_kd, kd], -1)])

@@ -1,4 +1,4 @@
-"""Functions of a kernel's reproducing kernel Hilbert space (RKHS) whose norm is known."""
+"""Functions of known norm in the reproducing kernel Hilbert space (RKHS) of a kernel."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tvbo.validation import check_finite
 class RKHSFunction(StaticFunction):
     r""":math:`f(x) = \sum_i \alpha_i k(x, z_i)`, of norm :math:`\sqrt{\alpha^\top K \alpha}`.
 
-    Rewards are the function itself. What the regret bounds of kernel bandits assume, with the
-    norm, ``C_k``, that their confidence widths ask for.
+    The reward is the function itself. Regret bounds of kernel bandits assume such a function, and
+    their confidence widths need its norm ``C_k``.
 
     Args:
-        choices: ``n x d``, the actions.
-        centers: ``m x d``, the points :math:`z_i`.
-        weights: ``m``, the :math:`\alpha_i`.
+        choices: The actions, ``n x d``.
+        centers: The points :math:`z_i`, ``m x d``.
+        weights: The weights :math:`\alpha_i`, ``m``.
         covar_module: The kernel ``k``.
         noise_variance: Variance of the observation noise.
-        generator: Source of the noise; default a fresh one with a fixed seed.
+        generator: Source of the noise; default a new one with a fixed seed.
 
     Raises:
         BotorchTensorDimensionError: if shapes do not agree.
-        InputDataError: if a number is not finite, or a choice stands twice.
+        InputDataError: if a number is not finite, or the choices contain duplicates.
         ValueError: if ``noise_variance`` is negative.
     """
 
@@ -59,7 +59,7 @@ class RKHSFunction(StaticFunction):
         self.covar_module = deepcopy(covar_module).to(centers)
         super().__init__(choices, 0.0, 1.0, noise_variance, generator)
         self.values = self.function(self.choices)
-        """At the choices, ``n``."""
+        """Values at the choices, ``n``."""
 
     @classmethod
     def draw(
@@ -70,19 +70,19 @@ class RKHSFunction(StaticFunction):
         noise_variance: float = 0.0,
         generator: Generator | None = None,
     ) -> RKHSFunction:
-        r"""The interpolation of a Gaussian process at uniform random points.
+        r"""Draw the interpolation of a Gaussian process at uniform random points.
 
         With :math:`K = L L^\top` and a standard normal ``z``, the draw is :math:`L z`, its
-        interpolation has weights :math:`L^{-\top} z`, and its norm is that of ``z``: at most about
-        the root of ``num_centers``. It is less where points are so near to each other, for the
-        kernel, that the jitter of ``L`` counts; :attr:`norm` says what it is.
+        interpolation has weights :math:`L^{-\top} z`, and its norm is that of ``z``, about the
+        square root of ``num_centers``. It is smaller where points are so close together that the
+        jitter of ``L`` matters; :attr:`norm` is the exact value.
 
         Args:
-            choices: ``n x d``, the actions; the points lie in the box that they span.
+            choices: The actions, ``n x d``; the points are drawn in their bounding box.
             covar_module: Kernel of the process.
             num_centers: Number of points.
             noise_variance: Variance of the observation noise.
-            generator: Source of points, draw and noise; default a fresh one with a fixed seed.
+            generator: Source of points, draw and noise; default a new one with a fixed seed.
 
         Raises:
             ValueError: if ``num_centers`` is not positive.
@@ -108,10 +108,11 @@ class RKHSFunction(StaticFunction):
 
     @property
     def minimum(self) -> float:
-        """Least value at a choice, what GP-UCB-SDF assumes of pending trials."""
+        """Smallest value at a choice, which GP-UCB-SDF assumes for pending trials."""
         return self.values.min().item()
 
     def function(self, X: Tensor) -> Tensor:
-        """Values ``n`` of actions ``n x d``."""
+        """Return the values, ``n``, of actions ``n x d``."""
         with torch.no_grad():
-            return self.covar_module(X, self.centers).to_dense() @ self.weights
+            values: Tensor = self.covar_module(X, self.centers).to_dense() @ self.weights
+        return values

@@ -1,4 +1,4 @@
-"""Functions that hold still, on a grid: where a model that never forgets is the right one."""
+"""Functions without drift on a grid of actions."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from tvbo.ties import first_largest
 
 
 class StaticFunction(DriftingProblem):
-    r"""A function of the action alone; rows have a time all the same.
+    r"""A function of the action alone; its rows have a time like those of other problems.
 
-    Its reward is :math:`(f(x) - \text{shift}) / \text{scale}`, so that it fits a prior of mean 0
-    and variance 1. Any action can be evaluated; the optimum is that of the choices.
+    Its reward is :math:`(f(x) - \text{shift}) / \text{scale}`, to match a prior of mean 0 and
+    variance 1. Any action can be evaluated; the optimum is that of the choices.
 
     Args:
-        choices: ``n x d``, the actions.
-        shift: Subtracted from the function; None is its mean over the choices.
-        scale: What the rest is divided by; None is its standard deviation over the choices.
+        choices: The actions, ``n x d``.
+        shift: Number subtracted from the function; None is its mean over the choices.
+        scale: Number that the difference is divided by; None is its standard deviation over the
+            choices.
         noise_variance: Variance of the observation noise, in the unit of the reward.
-        generator: Source of the noise; default a fresh one with a fixed seed.
+        generator: Source of the noise; default a new one with a fixed seed.
 
     Raises:
         BotorchTensorDimensionError: if ``choices`` has another width.
-        InputDataError: if a choice is not finite or stands twice, or, with ``scale=None``, the
-            function is the same at all of them.
+        InputDataError: if a choice is not finite, the choices contain duplicates, or, with
+            ``scale=None``, the function has the same value at all of them.
         ValueError: if ``shift`` is not finite, or ``scale`` not positive.
     """
 
@@ -76,15 +77,15 @@ class StaticFunction(DriftingProblem):
 
     @abstractmethod
     def function(self, X: Tensor) -> Tensor:
-        """Values ``n`` of actions ``n x d``, before shift and scale."""
+        """Return the values, ``n``, of actions ``n x d`` before shift and scale."""
 
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
-        """The largest reward among the choices, at any time."""
+        """Return the largest reward among the choices, which does not depend on time."""
         best = self.layout.rows(self.optimal_action(t).unsqueeze(0), t)
         return self.evaluate_true(best).item()
 
     def optimal_action(self, t: float) -> Tensor:
-        """The choice, ``d``, that has it."""
+        """Return the choice, ``d``, with the largest reward."""
         return self.choices[self._best].clone()
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
@@ -92,21 +93,23 @@ class StaticFunction(DriftingProblem):
 
 
 class ExampleFunction(StaticFunction):
-    r""":math:`f(x) = \sin x + \cos x + 0.1 x`, two peaks of which the right one is higher.
+    r"""The function :math:`f(x) = \sin x + \cos x + 0.1 x`, with two peaks of different height.
 
-    Bedi et al., (4.1). The paper does not say where; the default is 1,000 points of [0, 10].
+    Bedi et al., (4.1). The paper does not state the domain; the default is 1,000 points of [0, 10].
 
     Args:
-        choices: ``n x 1``.
-        shift: As in :class:`StaticFunction`; nothing by default.
-        scale: See there; 1 by default.
-        noise_variance: See there.
-        generator: See there.
+        choices: The actions, ``n x 1``; None is the default domain.
+        shift: Number subtracted from the function; None is its mean over the choices.
+        scale: Number that the difference is divided by; None is its standard deviation over the
+            choices.
+        noise_variance: Variance of the observation noise, in the unit of the reward.
+        generator: Source of the noise; default a new one with a fixed seed.
 
     Raises:
-        BotorchTensorDimensionError: as in :class:`StaticFunction`.
-        InputDataError: see there.
-        ValueError: see there.
+        BotorchTensorDimensionError: if ``choices`` has another width.
+        InputDataError: if a choice is not finite, the choices contain duplicates, or, with
+            ``scale=None``, the function has the same value at all of them.
+        ValueError: if ``shift`` is not finite, or ``scale`` not positive.
     """
 
     dim = 1
@@ -124,31 +127,33 @@ class ExampleFunction(StaticFunction):
         super().__init__(choices, shift, scale, noise_variance, generator)
 
     def function(self, X: Tensor) -> Tensor:
-        """Values ``n`` of actions ``n x 1``, before shift and scale."""
+        """Return the values, ``n``, of actions ``n x 1`` before shift and scale."""
         x = X[:, 0]
         return x.sin() + x.cos() + 0.1 * x
 
 
 class Rosenbrock(StaticFunction):
-    r""":math:`f(x, y) = -(a - x)^2 - b\,(y - x^2)^2`, a curved ridge with its top at (a, a²).
+    r"""The function :math:`f(x, y) = -(a - x)^2 - b\,(y - x^2)^2`, a ridge with maximum (a, a²).
 
-    Bedi et al., (4.2), negated, since rewards are maximized. The paper does not say where; the
-    default is 50 x 50 points of [-2, 2] x [-1, 3]. As the function spans two decades there,
+    Bedi et al., (4.2), negated, since rewards are maximized. The paper does not state the domain;
+    the default is 50 x 50 points of [-2, 2] x [-1, 3]. The function spans two decades there, so
     rewards are standardized over the choices by default.
 
     Args:
-        choices: ``n x 2``.
-        a: Where the top lies.
-        b: How steep the sides of the ridge are, above 0.
-        shift: As in :class:`StaticFunction`; the mean over the choices by default.
-        scale: See there; the standard deviation by default.
-        noise_variance: See there.
-        generator: See there.
+        choices: The actions, ``n x 2``; None is the default domain.
+        a: First coordinate of the maximum.
+        b: Curvature across the ridge, above 0.
+        shift: Number subtracted from the function; None is its mean over the choices.
+        scale: Number that the difference is divided by; None is its standard deviation over the
+            choices.
+        noise_variance: Variance of the observation noise, in the unit of the reward.
+        generator: Source of the noise; default a new one with a fixed seed.
 
     Raises:
-        BotorchTensorDimensionError: as in :class:`StaticFunction`.
-        InputDataError: see there.
-        ValueError: see there, or if ``a`` is not finite or ``b`` not positive.
+        BotorchTensorDimensionError: if ``choices`` has another width.
+        InputDataError: if a choice is not finite, the choices contain duplicates, or, with
+            ``scale=None``, the function has the same value at all of them.
+        ValueError: if ``shift`` or ``a`` is not finite, or ``scale`` or ``b`` not positive.
     """
 
     dim = 2
@@ -172,6 +177,6 @@ class Rosenbrock(StaticFunction):
         super().__init__(choices, shift, scale, noise_variance, generator)
 
     def function(self, X: Tensor) -> Tensor:
-        """Values ``n`` of actions ``n x 2``, before shift and scale."""
+        """Return the values, ``n``, of actions ``n x 2`` before shift and scale."""
         x, y = X.unbind(-1)
         return -((self.a - x) ** 2) - self.b * (y - x**2) ** 2

@@ -1,4 +1,4 @@
-"""Recorded panels whose context is the time of day."""
+"""Recorded panels with the time of day as context."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from tvbo.validation import check_finite
 
 HOURS_PER_DAY = 24.0
 MICROSECONDS = 3.6e9
-"""In an hour."""
+"""Microseconds per hour."""
 
 
 def time_of_day(t: Tensor | float) -> Tensor:
-    r"""The place of a time on the circle of the day, where midnight is no edge.
+    r"""Return the time of day as a point on the unit circle, continuous at midnight.
 
     .. math:: (\cos 2 \pi t / 24, \sin 2 \pi t / 24)
 
-    Two times of day that are :math:`\Delta` hours apart lie :math:`2 \sin(\pi \Delta / 24)` apart.
-    The same time of different days, to a microsecond, is the same point to the last digit.
+    Times of day that differ by :math:`\Delta` hours have the distance :math:`2 \sin(\pi \Delta /
+    24)`. Times are rounded to microseconds, so that the same time of different days is exactly the
+    same point.
 
     Args:
         t: Hours since a midnight, ``...``.
@@ -40,21 +41,22 @@ def time_of_day(t: Tensor | float) -> Tensor:
 
 
 class TimeOfDayPanel(PanelProblem):
-    """A recorded panel with the time of day as its context; times in hours since a midnight.
+    """A recorded panel with the time of day as context; times are in hours since a midnight.
 
-    The context follows from the time, so values are looked up by action and time alone: rows are
-    ``[action | cos | sin | time]``.
+    Rows are ``[action | cos | sin | time]``. The time determines the context, so values are looked
+    up by action and time.
 
     Args:
         values: ``T x n``.
         times: ``T``, strictly increasing, in hours since a midnight.
-        choices: ``n x d``, the actions; default the indices ``0, ..., n - 1`` in one column.
-        noise_variance: Variance of noise added to what is observed.
+        choices: The actions, ``n x d``; default the indices ``0, ..., n - 1`` in one column.
+        noise_variance: Variance of noise added to the values.
         generator: Source of the noise.
 
     Raises:
-        As :class:`tvbo.problems.PanelProblem`; when it is evaluated, an InputDataError if the
-        context of a row is not the time of day at its time.
+        BotorchTensorDimensionError: if the shapes do not agree.
+        InputDataError: if a value or time is not finite, or times do not increase; when evaluated,
+            if the context of a row is not the time of day of its time.
     """
 
     def __init__(
@@ -70,26 +72,26 @@ class TimeOfDayPanel(PanelProblem):
 
     @property
     def contexts(self) -> Tensor:
-        """The times of day that were recorded, from midnight on, ``m x 2``."""
+        """The recorded times of day, from midnight on, ``m x 2``."""
         return _on_circle(torch.unique(_microseconds(self.times)))
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
-        given, due = X[:, self.search_space.dim : -1], time_of_day(X[:, -1])
-        wrong = ~torch.isclose(given, due, rtol=0.0, atol=1e-6).all(dim=-1)
+        given, expected = X[:, self.search_space.dim : -1], time_of_day(X[:, -1])
+        wrong = ~torch.isclose(given, expected, rtol=0.0, atol=1e-6).all(dim=-1)
         if wrong.any():
             raise InputDataError(
-                f"Expected the time of day {due[wrong][0].tolist()} at t={X[wrong][0, -1]:g}. "
+                f"Expected the time of day {expected[wrong][0].tolist()} at t={X[wrong][0, -1]:g}. "
                 f"Got {given[wrong][0].tolist()}."
             )
         return super()._evaluate_true(X)
 
     def context(self, t: float) -> Tensor:
-        """The time of day at time ``t``, 2."""
+        """Return the time of day at time ``t``, ``2``."""
         return time_of_day(t)
 
 
 def _microseconds(t: Tensor) -> Tensor:
-    """Since the midnight before, rounded; from hours."""
+    """Return hours as microseconds since the last midnight, rounded."""
     return (t * MICROSECONDS).round().remainder(HOURS_PER_DAY * MICROSECONDS)
 
 

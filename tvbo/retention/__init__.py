@@ -1,19 +1,20 @@
-"""Which observations the next model sees, and which outcomes are worth having."""
+"""Retention policies: which observations stay in the model, which outcomes are admitted to it."""
 
-from tvbo.retention.base import Prediction, Refusal, Retention
-from tvbo.retention.chain import Chain
+from tvbo.retention.base import Admission, Chain, Retention
 from tvbo.retention.entropy import EntropyThreshold
 from tvbo.retention.event_reset import EventReset
 from tvbo.retention.policies import KeepAll, Reset, SlidingWindow, StaleCutoff, StaleErrorBound
+from tvbo.retention.prediction import Prediction, Rejection
 from tvbo.retention.size_limit import SizeLimit, marginal_information
 
 __all__ = [
+    "Admission",
     "Chain",
     "EntropyThreshold",
     "EventReset",
     "KeepAll",
     "Prediction",
-    "Refusal",
+    "Rejection",
     "Reset",
     "Retention",
     "SizeLimit",

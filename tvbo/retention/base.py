@@ -1,113 +1,145 @@
-"""What a retention policy is asked, and what it may know."""
+"""The two parts of retention: which observations stay, which outcomes are admitted."""
 
 from __future__ import annotations
-
-import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from botorch.models.model import Model
 from torch import Tensor
 
 from tvbo.observations import Observations
-
-if TYPE_CHECKING:
-    from tvbo.retention.chain import Chain
-
-
-@dataclass(frozen=True)
-class Prediction:
-    r"""What the model says of a chosen action before its outcome is known.
-
-    Args:
-        t: Time of the action.
-        mean: Posterior mean :math:`\mu` of the function there.
-        variance: Posterior variance :math:`\sigma_D^2` of the function, without noise.
-        noise_variance: Variance :math:`\sigma^2` of the noise in an outcome.
-        trial_id: Number of the trial, which tells apart what was chosen at one time.
-    """
-
-    t: float
-    mean: float
-    variance: float
-    noise_variance: float
-    trial_id: int = 0
-
-    @property
-    def information_gain(self) -> float:
-        r""":math:`\tfrac{1}{2}\log(1 + \sigma_D^2 / \sigma^2)` in nats.
-
-        What an outcome is expected to tell of the function: its conditional entropy less that of
-        the noise. Infinite where there is no noise.
-        """
-        if self.noise_variance == 0:
-            return math.inf if self.variance > 0 else 0.0
-        return 0.5 * math.log1p(self.variance / self.noise_variance)
-
-    def standardized(self, Y: float) -> float:
-        r""":math:`(y - \mu) / \sqrt{\sigma_D^2 + \sigma^2}`: standard normal if the model is right.
-
-        Raises:
-            ZeroDivisionError: if the outcome was certain.
-        """
-        return (Y - self.mean) / math.sqrt(self.variance + self.noise_variance)
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why an outcome will not enter the model.
-
-    Args:
-        reason: In words, with the figures.
-        skip: Whether the action need not be evaluated at all.
-    """
-
-    reason: str
-    skip: bool
+from tvbo.retention.prediction import Prediction, Rejection
 
 
 class Retention:
-    """A rule that answers which observations stay, and whether another is worth having.
+    """Base class of retention policies: which observations stay in the model.
 
-    A subclass overrides what it has an opinion on. Policies are joined by ``&``: an observation
-    stays, and an outcome enters, if all agree.
+    A policy that also decides which outcomes are admitted to the model is an :class:`Admission`.
+    Policies are joined by ``&``, filters and admissions alike: an observation stays if all of them
+    keep it, and an outcome enters if all of them admit it.
     """
 
-    needs_prediction: bool = False
-    """Whether :meth:`judge` and :meth:`learn` are to be called: it costs a prediction a round."""
-
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
-        """A mask, ``n``, over the observations: True stays, False is dropped for good.
+        """Return a mask, ``n``, over the observations: True stays, False is dropped for good.
 
-        It may be asked without consequences, by a recommendation: nothing is changed here.
+        It has no side effects, since a recommendation calls it as well as an ask. By default all
+        observations stay.
 
         Args:
-            observations: What the optimizer holds; the last column of X is time.
-            model: The model of the round before, None in the first round.
+            observations: The observations held; the last column of X is time.
+            model: The model of the previous round, None in the first round.
             t: The present time.
         """
         return torch.ones(len(observations), dtype=torch.bool)
 
-    def judge(self, prediction: Prediction, num_held: int) -> Refusal | None:
-        """Why the outcome of a chosen action will not enter the model; None if it will.
+    @property
+    def admission(self) -> Admission | None:
+        """The part that decides which outcomes are admitted; None admits all of them.
+
+        Where it is None, no prediction is computed for a chosen action.
+        """
+        return None
+
+    def __and__(self, other: Retention) -> Chain:
+        """Join two policies."""
+        return Chain(self, other)
+
+
+class Admission(Retention):
+    """Base class of retention policies that decide which outcomes are admitted to the model.
+
+    The optimizer computes a prediction for each chosen action, calls :meth:`admit` with it, and
+    :meth:`observe_outcome` once the outcome is told. By default all observations stay.
+    """
+
+    @property
+    def admission(self) -> Admission | None:
+        """The policy itself."""
+        return self
+
+    def admit(self, prediction: Prediction, num_held: int) -> Rejection | None:
+        """Return None to admit the outcome of a chosen action, else why it is rejected.
+
+        By default every outcome is admitted.
 
         Args:
-            prediction: What the model says of the action.
+            prediction: The model's prediction for the action.
             num_held: Number of observations held.
         """
         return None
 
-    def learn(self, prediction: Prediction, Y: float) -> None:
-        """Take note of an outcome, whether it enters the model or not.
+    def observe_outcome(self, prediction: Prediction, Y: float) -> None:
+        """Update the policy with an outcome, whether or not it enters the model.
 
         Args:
-            prediction: What the model said when the action was chosen.
+            prediction: The model's prediction when the action was chosen.
             Y: The outcome.
         """
 
-    def __and__(self, other: Retention) -> Chain:
-        """Both rules."""
-        from tvbo.retention.chain import Chain
 
-        return Chain(self, other)
+class Chain(Admission):
+    """Several policies in sequence: each is shown what those before it kept.
+
+    So a size limit that comes last counts what is left. ``Reset(50) & EntropyThreshold(0.1)`` is
+    the same as ``Chain(Reset(50), EntropyThreshold(0.1))``. The ``floor`` of one policy does not
+    restrict the others: a limit or a window may drop observations below it.
+
+    Args:
+        policies: In order; chains among them are flattened.
+
+    Raises:
+        ValueError: if there are none, or the floor of one is above the limit of another.
+        TypeError: if one is no retention policy.
+    """
+
+    policies: tuple[Retention, ...]
+
+    def __init__(self, *policies: Retention) -> None:
+        flat: list[Retention] = []
+        for policy in policies:
+            if not isinstance(policy, Retention):
+                raise TypeError(
+                    f"Expected retention policies. Got {policy!r} of {type(policy).__name__}."
+                )
+            flat += policy.policies if isinstance(policy, Chain) else [policy]
+        if not flat:
+            raise ValueError("Expected one retention policy or more. Got none.")
+        self.policies = tuple(flat)
+        floor = max(getattr(policy, "floor", 0) for policy in flat)
+        limit = min(getattr(policy, "limit", floor) for policy in flat)
+        if floor > limit:
+            raise ValueError(
+                f"Expected a floor of at most limit={limit}, the number that may be held. "
+                f"Got floor={floor}."
+            )
+
+    @property
+    def admission(self) -> Admission | None:
+        """The chain itself if one of its policies decides on outcomes, else None."""
+        return self if self._admissions else None
+
+    @property
+    def _admissions(self) -> list[Admission]:
+        parts = [policy.admission for policy in self.policies]
+        return [part for part in parts if part is not None]
+
+    def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
+        """Return True for the observations that all policies keep."""
+        kept = torch.ones(len(observations), dtype=torch.bool)
+        for policy in self.policies:
+            part = policy.keep(observations[kept], model, t)
+            kept[kept.clone()] = part
+        return kept
+
+    def admit(self, prediction: Prediction, num_held: int) -> Rejection | None:
+        """Return the first rejection that skips the evaluation, else the first one, else None."""
+        answers = [part.admit(prediction, num_held) for part in self._admissions]
+        rejections = [answer for answer in answers if answer is not None]
+        return min(rejections, key=lambda rejection: not rejection.skip, default=None)
+
+    def observe_outcome(self, prediction: Prediction, Y: float) -> None:
+        """Update each policy that decides on outcomes."""
+        for part in self._admissions:
+            part.observe_outcome(prediction, Y)
+
+    def __repr__(self) -> str:
+        return " & ".join(repr(policy) for policy in self.policies)

@@ -1,4 +1,4 @@
-"""Policies that go by time alone."""
+"""Retention policies that depend on time alone."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tvbo.validation import check_forgetting_rate
 
 @dataclass(frozen=True)
 class KeepAll(Retention):
-    """Every observation stays."""
+    """Keep every observation."""
 
 
 @dataclass(frozen=True)
 class Reset(Retention):
-    """Start afresh every ``every`` units of time (R-GP-UCB: Bogunovic et al., 2016, Algorithm 1).
+    """Discard all observations every ``every`` units of time (R-GP-UCB).
 
-    With rounds for times, ``t = 1, 2, ...``, the model is reset where ``t mod N = 1``: the blocks
-    are ``1..N``, ``N+1..2N`` and so on.
+    Bogunovic et al. (2016), Algorithm 1. With times ``t = 1, 2, ...`` the model is reset where ``t
+    mod N = 1``: the blocks are ``1..N``, ``N+1..2N`` and so on.
 
     Args:
         every: Block length N, in units of time.
@@ -39,11 +39,11 @@ class Reset(Retention):
     every: float
     start: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_positive("every", self.every)
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
-        """True for the observations of the block that ``t`` lies in."""
+        """Return True for the observations in the block of ``t``."""
         times = torch.cat([observations.X[:, -1], observations.X.new_tensor([t])])
         blocks = torch.floor((times - self.start) / self.every)
         return blocks[:-1] == blocks[-1]
@@ -51,7 +51,7 @@ class Reset(Retention):
 
 @dataclass(frozen=True)
 class SlidingWindow(Retention):
-    """Only the last ``length`` units of time.
+    """Keep the observations of the last ``length`` units of time.
 
     Args:
         length: An observation of age ``t - t_i <= length`` stays.
@@ -62,39 +62,39 @@ class SlidingWindow(Retention):
 
     length: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_positive("length", self.length)
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
-        """True for the observations no older than ``length``."""
+        """Return True for the observations no older than ``length``."""
         return t - observations.X[:, -1] <= self.length
 
 
 class StaleErrorBound(NamedTuple):
-    """What :class:`StaleCutoff` can cost, at one action."""
+    """Largest effect of :class:`StaleCutoff` on the posterior at one action."""
 
     variance_growth: float
-    """The most by which the posterior variance is larger, in squared units of the reward."""
+    """Largest increase of the posterior variance, in squared units of the reward."""
 
     mean_shift: float
-    """The most that the root mean square shift of the posterior mean can be, over functions and
-    outcomes drawn from the model, in units of the reward."""
+    """Largest root mean square shift of the posterior mean, in units of the reward, over functions
+    and outcomes drawn from the model."""
 
 
 @dataclass(frozen=True)
 class StaleCutoff(Retention):
-    r"""Drop what the drift has made worthless.
+    r"""Discard observations whose weight under the drift is at most ``tol``.
 
-    An observation of age :math:`a` has weight :math:`w = (1 - \varepsilon)^a`: the squared
-    correlation of what it saw with the present. Those of weight at most ``tol`` go. What that costs
-    is bounded by :meth:`error_bound`: at present, no posterior variance grows by more than the
-    share ``tol`` of the prior variance, and a dense posterior mean moves by
-    :math:`\sqrt{\text{tol}}` prior standard deviations at most, in root mean square. A streaming
-    mean, which carries its sum forward, does not move at the moment of dropping.
+    An observation of age :math:`a` has weight :math:`w = (1 - \varepsilon)^a`, the squared
+    correlation of the function at its time with the present. The error is bounded by
+    :meth:`error_bound`: no posterior variance grows by more than the share ``tol`` of the prior
+    variance, and a dense posterior mean moves by at most :math:`\sqrt{\text{tol}}` prior standard
+    deviations in root mean square. The mean of a streaming model, a running sum, does not change
+    when an observation is dropped.
 
     Args:
-        forgetting_rate: ε per unit of time, in [0, 1]; with 0 all stay.
-        tol: Weight up to which an observation is dropped.
+        forgetting_rate: ε per unit of time, in [0, 1]; 0 keeps all observations.
+        tol: Largest weight of a discarded observation.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -103,19 +103,19 @@ class StaleCutoff(Retention):
     forgetting_rate: float
     tol: float = 1e-12
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_forgetting_rate(self.forgetting_rate)
         if not 0 < self.tol < 1:
             raise ValueError(f"Expected tol in (0, 1). Got {self.tol}.")
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
-        """True for the observations that still weigh."""
+        """Return True for the observations whose weight exceeds ``tol``."""
         age = t - observations.X[:, -1]
         rate = torch.as_tensor(self.forgetting_rate, dtype=age.dtype)
         return temporal_correlation(age, rate).square() > self.tol
 
     def error_bound(self, prior_variance: float = 1.0) -> StaleErrorBound:
-        r"""How far the posterior can be from the one that drops nothing, now or later.
+        r"""Return a bound on the difference from the posterior of all observations, now or later.
 
         Where :math:`v = k(x, x)`, with :math:`A` kept and :math:`B` dropped,
 
@@ -123,30 +123,30 @@ class StaleCutoff(Retention):
             = \mathrm{E}\big[(\mu_{AB}(x) - \mu_A(x))^2\big] \le \text{tol} \cdot v.
 
         The equality is the law of total variance, so the shift of the mean is bounded on average
-        over the model, not for each data set: outcomes far out of what the model expects can move
-        it further. The inequality is attained by an outcome without noise at ``x`` itself, of
-        weight ``tol``, where nothing is kept.
+        over the model, not for each data set: outcomes that are improbable under the model can
+        move it further. The inequality is attained by a noise-free outcome at ``x`` itself, of
+        weight ``tol``, if no other observation is kept.
 
-        It holds where the model is the kernel over actions and contexts times
-        :math:`(1-\varepsilon)^{|\Delta t|/2}` with this ε or a larger one; everything kept is newer
-        than everything dropped, which is so by construction; and time runs forward: nothing kept
-        is later than ``t``.
+        The bound holds if the kernel is one over actions and contexts times
+        :math:`(1-\varepsilon)^{|\Delta t|/2}` with this ε or a larger one, the kept observations
+        are newer than the dropped ones, which is so by construction, and none of them is later
+        than ``t``.
 
         *Proof.* Let ``s`` be the newest dropped time, :math:`\phi = (1-\varepsilon)^{(t-s)/2}`. On
         the rows concerned, :math:`f_u(x) = q(x)^\top z_u`, with :math:`\|q(x)\|^2 = v` and
         independent processes in the coordinates of :math:`z`, each of variance 1 and correlation as
-        in time. Given :math:`z_s`, no more is learned from ``B``: so the growth is at most
+        in time. Given :math:`z_s`, ``B`` adds no information, so the growth is at most
         :math:`q^\top (P - R) q`, with :math:`P` and :math:`R` the covariances of :math:`z_t` after
         filtering ``A`` from :math:`z_s` unknown and known. The difference of two solutions of a
         Riccati equation is :math:`P - R = \Phi_P \Phi_R^\top`, where :math:`\Phi_P` is :math:`\phi`
         times the product over the steps of :math:`P_j (\phi_j^2 P_{j-1} + (1 - \phi_j^2) I)^{-1}`.
-        Regrouped, each :math:`(\phi_j^2 P_{j-1} + (1 - \phi_j^2) I)^{-1} P_{j-1}` has norm at most
-        1, since :math:`P_{j-1} \le I`; so :math:`\|\Phi_P\| \le \phi`. The same with
+        After regrouping, each :math:`(\phi_j^2 P_{j-1} + (1 - \phi_j^2) I)^{-1} P_{j-1}` has norm
+        at most 1, since :math:`P_{j-1} \le I`; so :math:`\|\Phi_P\| \le \phi`. The same with
         :math:`R_j \le (1 - (1-\varepsilon)^{t_j - s}) I`, whose factors telescope, gives
         :math:`\|\Phi_R\| \le \phi`. Hence :math:`P - R \le \phi^2 I`.
 
         Args:
-            prior_variance: :math:`v`, the largest one, in squared units of the reward.
+            prior_variance: The largest prior variance :math:`v`, in squared units of the reward.
 
         Raises:
             ValueError: if ``prior_variance`` is not positive and finite.

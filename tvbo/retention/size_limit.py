@@ -1,4 +1,4 @@
-"""A limit on the number of observations: the least informative ones go."""
+"""A limit on the number of observations that drops the least informative ones."""
 
 from __future__ import annotations
 
@@ -13,34 +13,33 @@ from torch import Tensor
 from tvbo.models.covariance import noise_variance, prior_covariance
 from tvbo.observations import Observations
 from tvbo.retention.base import Retention
+from tvbo.ties import first_largest
 
 NOISE_FLOOR = 1e-8
-"""Noise counts as at least this share of the largest prior variance. Without noise, the covariance
-of outcomes may be singular, and what an outcome tells infinite."""
-
-TIE = 1e-9
-"""Observations whose information differs by less, in nats, are alike: the oldest of them goes."""
+"""Floor of the noise variances as a share of the largest prior variance. Without noise the
+covariance of outcomes may be singular, and the information of an outcome infinite."""
 
 
 @dataclass(frozen=True)
 class SizeLimit(Retention):
-    r"""Hold at most ``limit`` observations; of more, drop those that tell least of the present.
+    r"""Keep at most ``limit`` observations, the most informative ones about the present.
 
-    Where a round begins with more than ``limit``, the observation of the least
-    :func:`marginal_information` goes, the others are weighed again without it, and so on. One by
-    one, because two near-duplicates both look dispensable until the first of them is gone. Those
-    alike to 1e-9 nats go by age. Outcomes told during a round are counted when the next one begins.
+    Where a round begins with more than ``limit`` observations, the one with the smallest
+    :func:`marginal_information` is dropped, the information of the others is computed without it,
+    and so on, one at a time: of two near-duplicates only the first has little information. Of
+    observations that differ by 1e-8 nats at most, the oldest is dropped. Outcomes told during a
+    round are counted when the next one begins.
 
-    To weigh ``n`` observations costs :math:`O(n^3)`, each one that goes :math:`O(n^2)` more. Hence
-    the slack: once more than ``limit`` are held, as many go as leave ``limit - floor(slack *
-    limit)``, so that the next ``slack * limit`` rounds need weigh nothing: :math:`O(n^2)` a round
-    on average. ``slack=0`` drops one at a time and holds most.
+    The information of ``n`` observations costs :math:`O(n^3)`, each drop another :math:`O(n^2)`.
+    Therefore ``slack`` frees several places at once: once more than ``limit`` are held, all but
+    ``limit - floor(slack * limit)`` are dropped, so that the next ``slack * limit`` rounds compute
+    nothing, which is :math:`O(n^2)` per round on average. ``slack=0`` drops one at a time.
 
-    It takes a model from which :func:`tvbo.models.covariance.prior_covariance` can be read. Before
-    there is one, in the first round, the newest stay.
+    The model must be one that :func:`tvbo.models.covariance.prior_covariance` supports. In the
+    first round, before there is a model, the newest observations stay.
 
     Args:
-        limit: The most observations that a model sees.
+        limit: Largest number of observations in the model.
         slack: Share of ``limit`` that is freed at once, in [0, 1).
 
     Raises:
@@ -50,7 +49,7 @@ class SizeLimit(Retention):
     limit: int
     slack: float = 0.1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         whole = isinstance(self.limit, int) and not isinstance(self.limit, bool)
         if not whole or self.limit < 1:
             raise ValueError(f"Expected limit to be a whole number >= 1. Got {self.limit}.")
@@ -58,11 +57,12 @@ class SizeLimit(Retention):
             raise ValueError(f"Expected slack in [0, 1). Got {self.slack}.")
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
-        """True for what stays; all, where no more than ``limit`` are held.
+        """Return True for the observations that stay; all of them if there are ``limit`` at most.
 
         Raises:
             UnsupportedError: if the prior of the model cannot be read.
-            InputDataError: as :func:`marginal_information`.
+            InputDataError: if ``t`` is not finite, or the covariance of the observations is not
+                positive semi-definite.
         """
         kept = torch.ones(len(observations), dtype=torch.bool)
         if len(observations) <= self.limit:
@@ -72,18 +72,20 @@ class SizeLimit(Retention):
         if model is None:
             kept[oldest_first[:excess]] = False
             return kept
-        held = _Held(model, observations, t)
+        held = _HeldObservations(model, observations, t)
         for _ in range(excess):
             information = held.information().masked_fill(~kept, math.inf)
-            alike = information[oldest_first] <= information.min() + TIE
-            goes = int(oldest_first[alike][0])
-            held.drop(goes)
-            kept[goes] = False
+            # Ties, by a tolerance in nats: the oldest is dropped.
+            dropped = int(oldest_first[first_largest(-information[oldest_first], scale=1.0)])
+            held.drop(dropped)
+            kept[dropped] = False
         return kept
 
 
 def marginal_information(model: Model, observations: Observations, t: float) -> Tensor:
-    r"""What each observation tells of the present at its own action, given all the others.
+    r"""Return the information of each observation about the present, given all others.
+
+    It is about the function at the observation's own action now:
 
     .. math:: I\big(y_i; f_t(x_i) \mid y_{-i}\big) = \frac12 \log
         \frac{\mathrm{Var}[f_t(x_i) \mid y_{-i}]}{\mathrm{Var}[f_t(x_i) \mid y]}
@@ -91,21 +93,21 @@ def marginal_information(model: Model, observations: Observations, t: float) -> 
 
     with :math:`P` the inverse covariance of all outcomes, :math:`k_i` their covariances with
     :math:`f_t(x_i)`, and :math:`s_i = \mathrm{Var}[f_t(x_i) \mid y]`. Without drift this is
-    :math:`\tfrac12 \log(1 + \sigma_{-i}^2(x_i) / \sigma^2)`, the conditional entropy by which Bedi
-    et al. admit a point, here after the fact; with drift, old observations lose it.
+    :math:`\tfrac12 \log(1 + \sigma_{-i}^2(x_i) / \sigma^2)`, the quantity by which Bedi et al.
+    admit a point, computed for a held one; with drift, that of old observations decreases.
 
-    Noise variances count as at least 1e-8 of the largest prior variance: without noise, what an
-    outcome tells is large (about 9 nats) instead of infinite, and a repeat tells little.
+    Noise variances have a floor of 1e-8 of the largest prior variance: without noise, the
+    information of an outcome is then about 9 nats instead of infinite, and that of a repeat small.
 
     Args:
-        model: Its prior is used, not what it has seen; as in
-            :func:`tvbo.models.covariance.prior_covariance`.
-        observations: Rows ``[action | context | time]``, with their own noise variances, or the
-            model's.
+        model: A model that :func:`tvbo.models.covariance.prior_covariance` supports. Its prior is
+            used, not its data.
+        observations: Rows ``[action | context | time]``, with their own noise variances, or that
+            of the model.
         t: The present time.
 
     Returns:
-        Nats, ``n``.
+        Information in nats, ``n``.
 
     Raises:
         UnsupportedError: if the prior of the model cannot be read.
@@ -114,13 +116,13 @@ def marginal_information(model: Model, observations: Observations, t: float) -> 
     """
     if len(observations) == 0:
         return observations.X.new_zeros(0)
-    return _Held(model, observations, t).information()
+    return _HeldObservations(model, observations, t).information()
 
 
-class _Held:
-    """Observations, weighed by what they tell of the present.
+class _HeldObservations:
+    """Held observations and their information about the present.
 
-    Those that were dropped stay as rows whose values mean nothing.
+    Dropped observations remain as rows without meaning.
     """
 
     def __init__(self, model: Model, observations: Observations, t: float):
@@ -135,7 +137,7 @@ class _Held:
         noise = torch.full_like(prior, noise_variance(model))
         if observations.Yvar is not None:
             noise = observations.Yvar.squeeze(-1)
-        # Where nothing can vary, nothing is told, whatever stands here.
+        # If all prior variances are 0, the information is 0 for any positive noise.
         noise = noise.clamp_min(NOISE_FLOOR * self.scale or 1.0)
         covar = covar + noise.diag()
         root, failed = torch.linalg.cholesky_ex(covar)
@@ -147,21 +149,21 @@ class _Held:
         V = torch.linalg.solve_triangular(root, prior_covariance(model, X, present), upper=False)
         self.total = covar.diagonal()
         self.precision = torch.cholesky_inverse(root)
-        # How the outcomes, by row, enter the present mean at each action, by column.
+        # Weights of the outcomes (rows) in the present mean at each action (columns).
         self.weights = torch.linalg.solve_triangular(root.mT, V, upper=True)
         self.variance = prior - V.square().sum(dim=0)
 
     def information(self) -> Tensor:
-        """Nats that each tells, ``n``."""
+        """Return the information of each observation in nats, ``n``."""
         own_weight = self.weights.diagonal()
-        # The variance of an outcome given the others is at most its own: rounding aside.
+        # Up to rounding, the variance of an outcome given the others is at most its own.
         own_precision = torch.maximum(self.precision.diagonal(), 1 / self.total)
         least = torch.finfo(own_weight.dtype).eps * self.scale or 1.0
         variance = self.variance.clamp_min(least)
         return torch.log1p(own_weight.square() / (own_precision * variance)) / 2
 
     def drop(self, i: int) -> None:
-        """Without observation ``i``: the rank-one step back from its row of the inverse."""
+        """Remove observation ``i`` by a rank-one downdate of the inverse covariance."""
         column, weights = self.precision[:, i].clone(), self.weights[i].clone()
         own = torch.maximum(column[i], 1 / self.total[i])
         self.variance = self.variance + weights.square() / own

@@ -1,4 +1,4 @@
-"""Bounds of a box, in the forms in which people write them."""
+"""Bounds of a box, in the forms of BoTorch, SciPy, Optuna and Ax."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def as_bounds(name: str, bounds: Bounds, width: str = "d", constant: bool = Fals
     """Return bounds as a ``2 x d`` float64 tensor, lower then upper.
 
     Args:
-        name: What they are called, for errors.
+        name: Name of the argument in errors.
         bounds: A ``2 x d`` tensor or array, as BoTorch takes it, or a Python list or tuple of ``d``
             pairs (lower, upper), as SciPy, Optuna and Ax take them. A list that reads as ``2 x d``
-            and not as pairs is refused; so is one of two pairs that could be meant either way.
-        width: The letter for the number of columns, for errors.
+            and not as pairs is rejected; so is a list of two pairs that can be read in both ways.
+        width: The letter for the number of columns in errors.
         constant: Whether a lower bound may be equal to its upper one.
 
     Raises:
@@ -83,6 +83,6 @@ def _code(bounds: Tensor) -> str:
 
 
 def _intervals(bounds: Tensor) -> str:
-    """``2 x d`` bounds in words: x1 in [0, 1], x2 in [0, 1]."""
+    """Format ``2 x d`` bounds, for example ``x1 in [0, 1], x2 in [0, 1]``."""
     pairs = bounds.mT.tolist()
     return ", ".join(f"x{i} in [{low:g}, {high:g}]" for i, (low, high) in enumerate(pairs, 1))

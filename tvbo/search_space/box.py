@@ -21,12 +21,12 @@ class Box:
 
     Args:
         bounds: ``2 x d`` tensor or array, lower then upper, or a list of ``d`` pairs (lower,
-            upper); see :func:`tvbo.search_space.as_bounds`.
+            upper), as read by :func:`tvbo.search_space.as_bounds`.
         num_restarts: Starts of ``optimize_acqf``.
         raw_samples: Points from which the starts are picked.
 
     Raises:
-        BotorchTensorDimensionError: if ``bounds`` is neither.
+        BotorchTensorDimensionError: if ``bounds`` has another shape.
         InputDataError: if a bound is not finite or beyond 1e100, a lower bound not below its upper
             one, or a list could be read in both ways.
     """
@@ -40,18 +40,18 @@ class Box:
     def maximize(
         self, acq_function: AcquisitionFunction, ask_context: AskContext, generator: Generator
     ) -> Tensor:
-        """Maximize by BoTorch's ``optimize_acqf``, time and context as ``fixed_features``.
+        """Return the maximizer found by BoTorch's ``optimize_acqf`` at fixed time and context.
 
         Of the restarts whose values are tied (:mod:`tvbo.ties`), the first one is taken.
         """
         fixed = ask_context.layout.fixed_features(ask_context.t, ask_context.context)
-        held = torch.tensor(list(fixed.values()), dtype=torch.float64)
+        fixed_values = torch.tensor(list(fixed.values()), dtype=torch.float64)
         # The columns [context | time] follow the actions; their bounds are never searched.
         order = torch.tensor(list(fixed)).argsort()
-        bounds = torch.cat([self.bounds, held[order].expand(2, -1)], dim=-1)
+        bounds = torch.cat([self.bounds, fixed_values[order].expand(2, -1)], dim=-1)
         probe = ask_context.rows(self.bounds.mean(dim=0, keepdim=True)).requires_grad_()
         if not acq_function(probe).requires_grad:
-            # A prior mean, for one: all actions are alike, and there is no gradient to follow.
+            # A constant acquisition, such as a prior mean, has no gradient to follow.
             return self.sample(generator)
         with seeded(generator):
             rows, values = optimize_acqf(
@@ -62,17 +62,18 @@ class Box:
                 batch_initial_conditions=self._starts(acq_function, ask_context),
                 fixed_features=dict(fixed),
                 return_best_only=False,
-                # A line search that ends early has met the rounding at a maximum.
+                # A line search that ends early has reached rounding error at a maximum.
                 retry_on_optimization_warning=False,
             )
+        assert values is not None
         best = int(first_largest(values))
         return rows[best, :, : self.dim].clamp(*self.bounds)
 
     def _starts(self, acq_function: AcquisitionFunction, ask_context: AskContext) -> Tensor:
-        """Rows from which the search starts, ``num_restarts x 1 x d'``.
+        """Return the rows at which the search starts, ``num_restarts x 1 x d'``.
 
         As in BoTorch's ``initialize_q_batch``, the best of the raw samples and others drawn with
-        probabilities that grow with their values; but values that differ by rounding are alike.
+        probabilities that grow with their values; values that differ by rounding are ties.
         """
         seed = int(torch.randint(2**31 - 1, (1,)))
         samples = draw_sobol_samples(self.bounds, n=self.raw_samples, q=1, seed=seed)
@@ -81,7 +82,7 @@ class Box:
             values = acq_function(rows)
         tied = tied_for_largest(values)
         if tied.all():
-            # Standardized, the rounding of a flat acquisition would look like a landscape.
+            # Standardizing a flat acquisition would amplify its rounding errors.
             return rows[torch.randperm(len(rows))[: self.num_restarts]]
         places = boltzmann_sample(values, num_samples=self.num_restarts, eta=1.0)
         best = tied.to(torch.uint8).argmax()
@@ -90,12 +91,12 @@ class Box:
         return rows[places]
 
     def sample(self, generator: Generator) -> Tensor:
-        """Uniform in the box."""
+        """Return one action, ``1 x d``, drawn uniformly from the box."""
         unit = torch.rand(1, self.dim, dtype=torch.float64, generator=generator)
         return self.bounds[0] + unit * (self.bounds[1] - self.bounds[0])
 
     def snap(self, X: Tensor) -> Tensor:
-        """``X`` within the bounds; raises if a row lies outside by more than rounding."""
+        """Return ``X`` clamped to the bounds; raise if a row is outside by more than rounding."""
         check_action(X, self.dim)
         slack = SINGLE_PRECISION * self.bounds.abs().amax(dim=0)
         outside = ((self.bounds[0] - slack > X) | (self.bounds[1] + slack < X)).any(dim=-1)

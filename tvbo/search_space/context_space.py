@@ -1,4 +1,4 @@
-"""The contexts that a loop was told to expect, and what is refused as none of them."""
+"""Declared contexts, and the check that a context is one of them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ContextSpace(Protocol):
     """Smallest and largest value of each column, ``2 x c``."""
 
     def snap(self, context: Tensor) -> Tensor:
-        """``context`` as one of the set, ``c``, float64: what single precision rounded is undone.
+        """Return ``context``, ``c``, as an element of the set, undoing single-precision rounding.
 
         Raises:
             BotorchTensorDimensionError: if it has the wrong size.
-            InputDataError: if a value is not finite, or it is none of the set.
+            InputDataError: if a value is not finite, or the context is not in the set.
         """
 
 
@@ -34,10 +34,11 @@ class ContextBounds:
 
     Args:
         context_bounds: ``2 x c`` tensor or array, lower then upper, or a list of ``c`` pairs
-            (lower, upper); a column may be constant. See :func:`tvbo.search_space.as_bounds`.
+            (lower, upper), as read by :func:`tvbo.search_space.as_bounds`; columns may be
+            constant.
 
     Raises:
-        BotorchTensorDimensionError: if it is neither.
+        BotorchTensorDimensionError: if ``context_bounds`` has another shape.
         InputDataError: if a bound is not finite or beyond 1e100, a lower one above its upper one,
             or a list could be read in both ways.
     """
@@ -47,7 +48,7 @@ class ContextBounds:
         self.dim = self.bounds.shape[-1]
 
     def snap(self, context: Tensor) -> Tensor:
-        """``context`` within the bounds; raises if it lies outside by more than rounding."""
+        """Return ``context`` clamped to the bounds; raise if outside by more than rounding."""
         context = _check_context(context, self.dim)
         slack = SINGLE_PRECISION * self.bounds.abs().amax(dim=0)
         if ((self.bounds[0] - slack > context) | (self.bounds[1] + slack < context)).any():
@@ -62,11 +63,11 @@ class ContextList:
     """A finite list of contexts.
 
     Args:
-        contexts: ``m x c``, no two alike.
+        contexts: ``m x c``, without duplicates.
 
     Raises:
         BotorchTensorDimensionError: if it is not ``m x c``.
-        InputDataError: if an entry is not finite, or a context stands twice.
+        InputDataError: if an entry is not finite, or the contexts contain duplicates.
     """
 
     def __init__(self, contexts: Tensor):
@@ -76,37 +77,39 @@ class ContextList:
         self.dim = self.row_index.dim
 
     def index(self, context: Tensor) -> int:
-        """Number of ``context`` in the list; raises if it is none of them."""
+        """Return the position of ``context`` in the list; raise if it is not in the list."""
         return int(self.row_index.index(_check_context(context, self.dim)))
 
     def snap(self, context: Tensor) -> Tensor:
-        """``context`` as the one of the list it stands for; raises if it is none of them."""
+        """Return the context of the list that ``context`` equals; raise if there is none."""
         return self.contexts[self.index(context)].clone()
 
 
 def make_context_space(context_bounds: Bounds | None, contexts: Tensor | None) -> ContextSpace:
-    """Bounds or a list, whichever of the two was given.
+    """Return context bounds or a context list, whichever of the two was given.
 
     Raises:
         ValueError: unless exactly one was given.
     """
-    if (context_bounds is None) == (contexts is None):
-        raise ValueError(
-            "Expected either context_bounds (2 x c) or contexts (m x c). "
-            f"Got {'neither' if contexts is None else 'both'}."
-        )
-    return ContextBounds(context_bounds) if contexts is None else ContextList(contexts)
+    if context_bounds is not None and contexts is None:
+        return ContextBounds(context_bounds)
+    if contexts is not None and context_bounds is None:
+        return ContextList(contexts)
+    raise ValueError(
+        "Expected either context_bounds (2 x c) or contexts (m x c). "
+        f"Got {'neither' if contexts is None else 'both'}."
+    )
 
 
 def context_table(declared: ContextSpace | None, contexts: Tensor | None) -> Tensor:
-    """Several contexts, ``m x c``, not yet compared with those declared.
+    """Return a table of contexts, ``m x c``, without checking that they were declared.
 
     Args:
-        declared: The contexts to expect.
+        declared: The declared contexts.
         contexts: ``m x c``, or ``m`` where ``c`` is 1; None for all of a declared list.
 
     Raises:
-        ValueError: if none are given where they were not declared by a list, or an empty table.
+        ValueError: if ``contexts`` is None without a declared list, or an empty table.
     """
     if contexts is None:
         if not isinstance(declared, ContextList):

@@ -19,9 +19,9 @@ class FiniteSpace:
     """A finite set of actions.
 
     Args:
-        choices: ``n x d``, one row per action, no two alike.
-        chunk: Actions evaluated at once. Beyond some hundreds, memory traffic makes a dense GP
-            slower, not faster; a streaming one takes them all.
+        choices: ``n x d``, one row per action, without duplicates.
+        chunk: Number of actions evaluated at once. Beyond some hundreds, memory traffic makes a
+            dense GP slower.
 
     Raises:
         BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
@@ -40,31 +40,33 @@ class FiniteSpace:
     def maximize(
         self, acq_function: AcquisitionFunction, ask_context: AskContext, generator: Generator
     ) -> Tensor:
-        """Maximize by evaluating every action; the generator decides ties (:mod:`tvbo.ties`)."""
+        """Return the best of all actions; the generator breaks ties (:mod:`tvbo.ties`)."""
         rows = ask_context.rows(self.choices).unsqueeze(-2)
         with torch.no_grad():
             values = torch.cat([acq_function(part) for part in rows.split(self.chunk)])
         return self._row(any_largest(values, generator))
 
     def sample(self, generator: Generator) -> Tensor:
-        """One of the choices, each as likely as another."""
+        """Return one of the choices, ``1 x d``, drawn uniformly."""
         return self._row(int(torch.randint(len(self.choices), (1,), generator=generator)))
 
     def _row(self, index: int) -> Tensor:
-        # A copy: a caller may change a trial's action without changing the set.
+        # A copy, so that changing a trial's action in place does not change the set.
         return self.choices[index : index + 1].clone()
 
     def index(self, X: Tensor) -> Tensor:
-        """Position of each row of ``X``, ``n x d``, among the choices, to single precision.
+        """Return the position of each row of ``X``, ``n x d``, among the choices.
+
+        Rows are compared to single precision.
 
         Raises:
-            InputDataError: if a row is none of the choices.
+            InputDataError: if a row is not among the choices.
         """
         check_action(X, self.dim)
         return self.row_index.index(X)
 
     def snap(self, X: Tensor) -> Tensor:
-        """``X`` as the choices it stands for; raises if a row is none of them."""
+        """Return the choices that the rows of ``X`` equal; raise if a row is not among them."""
         return self.choices[self.index(X)]
 
 
@@ -74,9 +76,11 @@ def make_search_space(bounds: Bounds | None, choices: Tensor | None) -> SearchSp
     Raises:
         ValueError: unless exactly one was given.
     """
-    if (bounds is None) == (choices is None):
-        raise ValueError(
-            "Expected either bounds (2 x d) or choices (n x d). "
-            f"Got {'neither' if bounds is None else 'both'}."
-        )
-    return FiniteSpace(choices) if bounds is None else Box(bounds)
+    if bounds is not None and choices is None:
+        return Box(bounds)
+    if choices is not None and bounds is None:
+        return FiniteSpace(choices)
+    raise ValueError(
+        "Expected either bounds (2 x d) or choices (n x d). "
+        f"Got {'neither' if bounds is None else 'both'}."
+    )

@@ -15,7 +15,9 @@ from tvbo.validation import check_finite, check_last_dimension
 
 @dataclass(frozen=True)
 class InputLayout:
-    """Where actions, contexts and time stand in a row, and the only place that fixes the last two.
+    """Columns of actions, contexts and time in a row ``[action | context | time]``.
+
+    No other class fixes the columns of context and time.
 
     Args:
         num_actions: Number of action columns ``d``.
@@ -32,7 +34,7 @@ class InputLayout:
 
     @property
     def time_feature(self) -> int:
-        """Index of the time column: the last."""
+        """Index of the time column, the last one."""
         return self.num_columns - 1
 
     @property
@@ -46,7 +48,7 @@ class InputLayout:
         Args:
             X: Actions, ``... x d``.
             t: Time, in the user's unit.
-            context: A ``c``-dimensional context, or None where the columns hold none.
+            context: A ``c``-dimensional context, or None if there are no context columns.
 
         Returns:
             Rows ``... x (d + c + 1)``.
@@ -66,7 +68,7 @@ class InputLayout:
         return torch.cat(parts, dim=-1)
 
     def fixed_features(self, t: float, context: Tensor | None = None) -> Mapping[int, float]:
-        """Time and context in the form that ``optimize_acqf(fixed_features=...)`` takes."""
+        """Return time and context as ``fixed_features`` of BoTorch's ``optimize_acqf``."""
         fixed = {self.time_feature: float(t)}
         if self.num_contexts:
             values = self._context(context, torch.empty(0, dtype=torch.float64))
@@ -89,7 +91,7 @@ class InputLayout:
 
 
 def split_time(time_feature: int, num_columns: int) -> tuple[int, list[int]]:
-    """Index of the time column, and those of all the others in order.
+    """Return the index of the time column, and those of all other columns in order.
 
     Raises:
         ValueError: if ``time_feature`` is no column.
@@ -99,21 +101,21 @@ def split_time(time_feature: int, num_columns: int) -> tuple[int, list[int]]:
         raise BotorchTensorDimensionError(
             f"Expected rows with time and at least one other column. Got {num_columns} column."
         )
-    [time_column] = normalize_indices([time_feature], d=num_columns)
+    time_column = _column(time_feature, num_columns)
     return time_column, [i for i in range(num_columns) if i != time_column]
 
 
 def split_context(
     context_features: Sequence[int], time_feature: int | None, num_columns: int
 ) -> tuple[list[int], list[int], int | None]:
-    """Indices of the action columns, of the context columns, and of the time column, if any.
+    """Return the indices of action columns, context columns, and the time column or None.
 
     Raises:
         ValueError: if a feature is no column, or two of them are the same column.
         BotorchTensorDimensionError: if there is no context, or no column is left for actions.
     """
-    context = normalize_indices(list(context_features), d=num_columns)
-    time = None if time_feature is None else normalize_indices([time_feature], d=num_columns)[0]
+    context = [_column(feature, num_columns) for feature in context_features]
+    time = None if time_feature is None else _column(time_feature, num_columns)
     taken = [*context, *([] if time is None else [time])]
     if len(set(taken)) < len(taken):
         raise ValueError(
@@ -129,3 +131,10 @@ def split_context(
             f"{'' if time is None else ', one of them time'}."
         )
     return action, context, time
+
+
+def _column(feature: int, num_columns: int) -> int:
+    """Return a column's index from 0; raise a ValueError if there is no such column."""
+    indices = normalize_indices([feature], d=num_columns)
+    assert indices is not None
+    return indices[0]

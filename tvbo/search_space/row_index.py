@@ -1,4 +1,4 @@
-"""A finite set of actions: its rows, checked, and where a row stands among them."""
+"""Distinct rows, and the look-up of a row among them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from torch.nn import Module
 from tvbo.validation import check_coordinates, check_finite, check_last_dimension
 
 SINGLE_PRECISION = 1e-6
-"""Relative difference up to which two numbers are one: torch's default is float32."""
+"""Relative difference up to which two numbers are equal: torch's default dtype is float32."""
 
 SEARCH_CHUNK = 256
-"""Rows compared with the whole set at once, where they are not exactly in it."""
+"""Number of inexact rows compared with the whole set at once."""
 
-GOLDEN = 0.5 * (5**0.5 - 1)
+GOLDEN_RATIO = 0.5 * (5**0.5 - 1)
 
 
 class RowIndex(Module):
-    """``n`` rows, no two alike.
+    """``n`` distinct rows, and the position of a row among them.
 
     Args:
         choices: ``n x d``; kept as a float64 copy on its device.
-        name: What the rows are called in errors.
+        name: Name of the rows in errors.
 
     Raises:
         BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
         InputDataError: if an entry is not finite or beyond 1e100, or the rows contain duplicates.
     """
+
+    choices: Tensor
+    _direction: Tensor
+    _keys: Tensor
+    _order: Tensor
 
     def __init__(self, choices: Tensor, name: str = "choices"):
         super().__init__()
@@ -46,10 +51,10 @@ class RowIndex(Module):
                 f"{int(count.max())} times."
             )
         self.register_buffer("choices", choices)
-        # Rows are found by a key in sorted order: one number per row, on a direction in which the
-        # points of a grid do not coincide.
+        # Rows are looked up by a sorted key: their projection onto a direction on which the points
+        # of a grid do not coincide.
         steps = torch.arange(1, self.dim + 1, dtype=torch.float64, device=choices.device)
-        self.register_buffer("_direction", 0.5 + (steps * GOLDEN).frac(), persistent=False)
+        self.register_buffer("_direction", 0.5 + (steps * GOLDEN_RATIO).frac(), persistent=False)
         keys, order = self._key(choices).sort()
         self.register_buffer("_keys", keys, persistent=False)
         self.register_buffer("_order", order, persistent=False)
@@ -63,7 +68,7 @@ class RowIndex(Module):
         return self.choices.shape[-1]
 
     def index(self, X: Tensor) -> Tensor:
-        """Position of each row among the choices, to single precision.
+        """Return the position of each row among the choices, comparing to single precision.
 
         Args:
             X: Rows, ``... x d``.
@@ -73,16 +78,16 @@ class RowIndex(Module):
 
         Raises:
             BotorchTensorDimensionError: if ``X`` has the wrong width.
-            InputDataError: if a row is none of the choices.
+            InputDataError: if a row is not among the choices.
         """
         check_last_dimension("X", X, self.dim)
         rows = X.reshape(-1, self.dim).to(self.choices)
         if torch.equal(rows, self.choices):
             return torch.arange(len(self), device=rows.device).reshape(X.shape[:-1])
-        place = torch.searchsorted(self._keys, self._key(rows))
-        # A key may round to either side of the one it equals.
-        right = self._order[place.clamp_max(len(self) - 1)]
-        left = self._order[(place - 1).clamp_min(0)]
+        position = torch.searchsorted(self._keys, self._key(rows))
+        # Rounding may place a key on either side of its equal.
+        right = self._order[position.clamp_max(len(self) - 1)]
+        left = self._order[(position - 1).clamp_min(0)]
         index = torch.where((self.choices[right] == rows).all(dim=-1), right, left)
         inexact = (self.choices[index] != rows).any(dim=-1)
         if inexact.any():
@@ -108,7 +113,7 @@ class RowIndex(Module):
 
 
 def action_context_rows(choices: Tensor, contexts: Tensor) -> Tensor:
-    """Every action in every context, ``n m x (d + c)``: all contexts of the first action first.
+    """Return all pairs of action and context, ``n m x (d + c)``, grouped by action.
 
     Args:
         choices: ``n x d``.
@@ -116,7 +121,7 @@ def action_context_rows(choices: Tensor, contexts: Tensor) -> Tensor:
 
     Raises:
         BotorchTensorDimensionError: if one of them is not a matrix.
-        InputDataError: if an entry is not finite, or a row stands twice.
+        InputDataError: if an entry is not finite, or the rows contain duplicates.
     """
     choices, contexts = RowIndex(choices).choices, RowIndex(contexts, "contexts").choices
     actions = choices.repeat_interleave(len(contexts), dim=0)

@@ -13,31 +13,31 @@ from tvbo.search_space.finite_space import FiniteSpace
 
 
 class SpaceFilling:
-    """Actions that spread over a search space: a scrambled Sobol sequence.
+    """Space-filling actions from a scrambled Sobol sequence.
 
-    On a box, the points of the sequence. On a finite set, of the choices not yet tried, the one
-    nearest to the next point, each column scaled by its range; none once all were tried. On any
-    other search space, and in more columns than a Sobol sequence has, uniform draws.
+    On a box, the points of the sequence. On a finite set, the untried choice nearest to the next
+    point, with each column scaled by its range; None once all were tried. On any other search
+    space, and in more columns than a Sobol sequence has, uniform draws.
 
-    The scrambling is seeded from the first generator given.
+    The scrambling is seeded from the generator of the first call.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._seed: int | None = None
         self._num_drawn = 0
 
     def next(self, search_space: SearchSpace, tried: Tensor, generator: Generator) -> Tensor | None:
-        """Return the next action, ``1 x d``; None if there is none that was not tried.
+        """Return the next action, ``1 x d``; None if all were tried.
 
         Args:
             search_space: The set of actions.
-            tried: Actions observed or under way, ``n x d``.
+            tried: Observed and pending actions, ``n x d``.
             generator: Source of randomness.
         """
         if isinstance(search_space, FiniteSpace):
-            left = torch.ones(len(search_space.choices), dtype=torch.bool)
-            left[search_space.index(tried)] = False
-            if not left.any():
+            untried = torch.ones(len(search_space.choices), dtype=torch.bool)
+            untried[search_space.index(tried)] = False
+            if not untried.any():
                 return None
         if not isinstance(search_space, Box | FiniteSpace) or search_space.dim > SobolEngine.MAXDIM:
             return search_space.sample(generator)
@@ -45,12 +45,12 @@ class SpaceFilling:
             self._seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
         self._num_drawn += 1
         unit = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, search_space.dim)
-        # The sequence up to here: its points do not depend on how many are drawn.
+        # The points of the sequence do not depend on how many are drawn.
         point = draw_sobol_samples(unit, n=self._num_drawn, q=1, seed=self._seed)[-1]
-        lower, upper = search_space.bounds
+        lower, upper = search_space.bounds.unbind()
         if isinstance(search_space, Box):
             return (lower + point * (upper - lower)).clamp(lower, upper)
-        choices = search_space.choices[left]
+        choices = search_space.choices[untried]
         scaled = (choices - lower) / torch.where(upper > lower, upper - lower, 1.0)
         nearest = (scaled - point).square().sum(dim=-1).argmin()
         return choices[nearest].clone().unsqueeze(0)

@@ -1,4 +1,4 @@
-"""What the papers prove, as functions."""
+"""Results of the papers as functions: regret bounds, information gains, confidence widths."""
 
 from tvbo.theory.block_length import block_length
 from tvbo.theory.composite import (

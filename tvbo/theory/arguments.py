@@ -1,4 +1,4 @@
-"""Checks shared by the formulas of this room."""
+"""Checks of arguments shared by the modules of this package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def check_positive(**values: float) -> None:
-    """Raise unless every value is positive and finite; the keywords name them."""
+    """Raise unless every value is positive and finite; the keywords are their names."""
     for name, value in values.items():
         if not 0 < value < math.inf:
             raise ValueError(f"Expected {name} > 0 and finite. Got {value}.")

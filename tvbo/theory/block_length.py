@@ -1,4 +1,4 @@
-"""How often R-GP-UCB should start afresh."""
+"""The block length of R-GP-UCB."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ CONSTANT_MATERN = 24.0
 def block_length(
     forgetting_rate: float, horizon: float, *, dim: int = 1, nu: float = math.inf
 ) -> int:
-    r"""Block length N of R-GP-UCB (Bogunovic et al., 2016, Corollary 4.1 and Section 5.1).
+    r"""Return the block length N of R-GP-UCB.
 
-    :math:`N = \lceil \min(T, 12 \varepsilon^{-1/4}) \rceil` for the squared exponential kernel, and
-    :math:`N = \lceil \min(T, 24 \varepsilon^{-1/(4-c)}) \rceil` with
-    :math:`c = d(d+1) / (2\nu + d(d+1))` for Matérn. The constants are the paper's, found there by
-    cross-validation on its synthetic data.
+    Bogunovic et al. (2016), Corollary 4.1 and Section 5.1. :math:`N = \lceil \min(T, 12
+    \varepsilon^{-1/4}) \rceil` for the squared exponential kernel, and :math:`N = \lceil \min(T, 24
+    \varepsilon^{-1/(4-c)}) \rceil` with :math:`c = d(d+1) / (2\nu + d(d+1))` for Matérn. The
+    constants are the paper's, found there by cross-validation on its synthetic data.
 
     Args:
         forgetting_rate: ε per round.
         horizon: T, in rounds.
-        dim: Dimension ``d`` of the actions; counts only for Matérn.
+        dim: Dimension ``d`` of the actions; used for Matérn only.
         nu: Smoothness ν of Matérn; infinity for the squared exponential.
 
     Raises:
@@ -35,8 +35,8 @@ def block_length(
     if forgetting_rate == 0:
         return math.ceil(horizon)
     if math.isinf(nu):
-        length = CONSTANT_SE * forgetting_rate**-0.25
+        length = CONSTANT_SE * float(forgetting_rate**-0.25)
     else:
         c = dim * (dim + 1) / (2 * nu + dim * (dim + 1))
-        length = CONSTANT_MATERN * forgetting_rate ** (-1 / (4 - c))
+        length = CONSTANT_MATERN * float(forgetting_rate ** (-1 / (4 - c)))
     return math.ceil(min(horizon, length))

@@ -1,19 +1,18 @@
-r"""What a compression budget costs and saves (Bedi et al., Theorems 3.1 and 3.2).
+r"""Regret and model order of compression (Bedi et al., Theorems 3.1 and 3.2).
 
-A point enters the model if its outcome is expected to tell more than ε nats, which is to say, by
+A point enters the model if the expected information gain of its outcome exceeds ε nats, that is, by
 their (2.12), if :math:`\sigma_D^2(x) > \sigma^2 \tau` with :math:`\tau = e^{2 \varepsilon} - 1`.
 
-**Repeats.** The proof of (3.1) counts the points of a packing: it reads the test as one of the
-distance of :math:`k(x, \cdot)` from the span of the points held, under which a repeat is never
-admitted. That distance is a regularized one, and its term :math:`\sigma^2 \|v\|^2` is not zero.
-After ``n`` looks at one point of prior variance ``v`` there remains
-:math:`\sigma_D^2 = v \sigma^2 / (\sigma^2 + n v)`, so that point passes
-:math:`\lceil 1/\tau - \sigma^2/v \rceil` times. With the experiments' :math:`\varepsilon = 10^{-4}`
-that is 5,000 times, and no model order settles within 1,000 rounds; with :math:`\varepsilon =
-\tfrac12 \log(1 + T^{-\alpha})` it is :math:`T^\alpha` times, 32 for ``T = 1000`` and
-:math:`\alpha = \tfrac12`. The model order is finite all the same, and the two bounds below count
-the repeats. The paper gives an order only, without its constant, which depends on σ², too (its
-(7.12)).
+**Repeats.** The proof of (3.1) counts the points of a packing: it interprets the test as one on the
+distance of :math:`k(x, \cdot)` from the span of the points held, by which a repeat is never
+admitted. That distance is regularized, and its term :math:`\sigma^2 \|v\|^2` is not zero. After
+``n`` observations of one point of prior variance ``v`` there remains :math:`\sigma_D^2 = v \sigma^2
+/ (\sigma^2 + n v)`, so that point passes :math:`\lceil 1/\tau - \sigma^2/v \rceil` times. With the
+experiments' :math:`\varepsilon = 10^{-4}` that is 5,000 times, and the model order does not
+converge within 1,000 rounds; with :math:`\varepsilon = \tfrac12 \log(1 + T^{-\alpha})` it is
+:math:`T^\alpha` times, 32 for ``T = 1000`` and :math:`\alpha = \tfrac12`. The model order is finite
+nevertheless, and the two bounds below include repeats. The paper gives an order only, without its
+constant, which depends on σ² as well (its (7.12)).
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from tvbo.theory.arguments import check_count, check_not_negative, check_positiv
 from tvbo.theory.information import checked_covariance
 
 NEGLIGIBLE = 1e-6
-"""Share of the budget that the eigenvectors which are cut off may tell in one look. The bound pays
-for it."""
+"""Largest information of the truncated eigenvectors per observation, as a share of the budget; the
+bound accounts for it."""
 
 STEPS = 50
-"""Steps towards the best allocation of looks. Any number gives a bound; more give a closer one."""
+"""Steps towards the best allocation of observations; more steps give a tighter bound."""
 
 
 def compression_budget(*, horizon: int, alpha: float, dim: int) -> float:
-    r""":math:`\varepsilon = \tfrac12 \log(1 + T^{-\alpha})`, :math:`\alpha \in (0, 1/p)`.
+    r"""Return :math:`\varepsilon = \tfrac12 \log(1 + T^{-\alpha})`, :math:`\alpha \in (0, 1/p)`.
 
     The budget of Theorems 3.1 and 3.2, of sublinear regret and model order.
 
@@ -46,7 +45,7 @@ def compression_budget(*, horizon: int, alpha: float, dim: int) -> float:
         dim: Dimension ``p`` of the actions.
 
     Returns:
-        Nats.
+        ε in nats.
 
     Raises:
         ValueError: if ``alpha`` lies outside (0, 1/p), or another argument is out of range.
@@ -58,7 +57,7 @@ def compression_budget(*, horizon: int, alpha: float, dim: int) -> float:
 
 
 def variance_threshold(budget: float, noise_variance: float) -> float:
-    r""":math:`\sigma^2 (e^{2\varepsilon} - 1)`, which a posterior variance must exceed (2.12).
+    r"""Return :math:`\sigma^2 (e^{2\varepsilon} - 1)`, the threshold of the variance (2.12).
 
     Args:
         budget: ε >= 0, in nats.
@@ -73,10 +72,10 @@ def variance_threshold(budget: float, noise_variance: float) -> float:
 
 
 def compression_regret_exponent(alpha: float) -> float:
-    r"""Power of T in what the budget adds to the regret: :math:`1 - \alpha/2` (Theorem 3.2).
+    r"""Return the exponent of T in the regret that compression adds, :math:`1 - \alpha/2`.
 
-    From :math:`T \sqrt{\log(1 + T^{-\alpha})} \le T^{1 - \alpha/2}`, up to constants and
-    :math:`\sqrt{\beta_T}`. So :math:`\alpha = 1/p` gives :math:`T^{1 - 1/(2p)}` and
+    Theorem 3.2. From :math:`T \sqrt{\log(1 + T^{-\alpha})} \le T^{1 - \alpha/2}`, up to constants
+    and :math:`\sqrt{\beta_T}`. So :math:`\alpha = 1/p` gives :math:`T^{1 - 1/(2p)}` and
     :math:`\alpha = 1/(2p)` gives :math:`T^{1 - 1/(4p)}`: the two rows for UCB of the paper's Table
     1 have these exchanged.
 
@@ -92,9 +91,9 @@ def compression_regret_exponent(alpha: float) -> float:
 
 
 def model_order_exponent(alpha: float, dim: int) -> float:
-    r"""Power of T in the model order as the paper has it: :math:`\alpha p` (Theorem 3.1).
+    r"""Return the exponent of T in the model order of the paper, :math:`\alpha p` (Theorem 3.1).
 
-    Its proof leaves out repeats. Counting them, :func:`model_order_bound` grows as
+    Its proof omits repeats. With repeats, :func:`model_order_bound` grows as
     :math:`T^{\alpha (1 + p/2)}`: faster for ``p = 1``, as fast for 2, slower from 3 on.
 
     Args:
@@ -118,22 +117,22 @@ def model_order_bound(
     side_lengths: Sequence[float],
     prior_variance: float = 1.0,
 ) -> int:
-    r"""How many points of a box can ever pass the test: (3.1) with its constant, and repeats.
+    r"""Return an upper bound on the number of points of a box that can pass the test.
 
-    For :math:`k(x, x') = v \exp(-\tfrac12 \sum_i (x_i - x_i')^2 / l_i^2)`, whatever the rule that
-    proposes the points, and however long it goes on. Cut the box into cells in which
-    :math:`\|k(x, \cdot) - k(x', \cdot)\|^2 = 2 v (1 - e^{-r^2/2}) \le \rho^2`, ``r`` being the
-    distance in lengthscales. In a cell that holds ``n`` points, the mean of their outcomes is off
-    by at most :math:`\rho^2 + \sigma^2 / n` in mean square, and the posterior mean by no more. With
-    :math:`\rho^2 = \sigma^2 (\tau - 1/n)` that is :math:`\sigma^2 \tau`, and nothing passes there
-    any more: no cell ever holds more than ``n``. Any ``n`` above :math:`1/\tau` will do; here it is
-    :math:`\lceil (1 + p/2) / \tau \rceil`, about the best. Points that entered without a test come
-    on top.
+    This is (3.1) with its constant and with repeats, for :math:`k(x, x') = v \exp(-\tfrac12 \sum_i
+    (x_i - x_i')^2 / l_i^2)`, any rule that proposes the points, and any number of rounds. Divide
+    the box into cells in which :math:`\|k(x, \cdot) - k(x', \cdot)\|^2 = 2 v (1 - e^{-r^2/2}) \le
+    \rho^2`, ``r`` being the distance in lengthscales. In a cell with ``n`` points, the mean squared
+    error of the mean of their outcomes is at most :math:`\rho^2 + \sigma^2 / n`, and that of the
+    posterior mean is no larger. With :math:`\rho^2 = \sigma^2 (\tau - 1/n)` that is :math:`\sigma^2
+    \tau`, so no further point of the cell passes, and no cell ever has more than ``n`` points. Any
+    ``n`` above :math:`1/\tau` is valid; :math:`\lceil (1 + p/2) / \tau \rceil` is nearly the best.
+    Points that entered without a test are not counted.
 
     Args:
         budget: ε > 0, in nats.
         noise_variance: σ² > 0, in squared units of the reward.
-        lengthscales: ``p`` of them, all > 0.
+        lengthscales: ``p`` lengthscales, all > 0.
         side_lengths: ``p`` side lengths of the box, at least 0, in the same units.
         prior_variance: :math:`v`, in squared units of the reward.
 
@@ -162,20 +161,20 @@ def model_order_bound(
 
 
 def information_model_order_bound(covar: Tensor, *, noise_variance: float, budget: float) -> int:
-    r"""How many points of a finite set can ever pass the test, by the information there is.
+    r"""Return an upper bound on the number of points of a finite set that can pass the test.
 
-    Each point that passes brings more than ε nats, so ``M`` of them need
-    :math:`M \varepsilon < \gamma_M`, the most that ``M`` looks can tell. Allow any weights
-    :math:`w \ge 0` for numbers of looks: :math:`G(w) = \tfrac12 \log\det(I + \sigma^{-2} W^{1/2} K
-    W^{1/2})` is concave, with slopes :math:`g_i(w) = \sigma_w^2(x_i) / 2\sigma^2`, so that every
-    ``w`` gives a line above :math:`\gamma`:
+    Each point that passes has an information gain above ε nats, so ``M`` of them need :math:`M
+    \varepsilon < \gamma_M`, the maximum information gain of ``M`` observations. Replace the numbers
+    of observations by any weights :math:`w \ge 0`: :math:`G(w) = \tfrac12 \log\det(I + \sigma^{-2}
+    W^{1/2} K W^{1/2})` is concave, with slopes :math:`g_i(w) = \sigma_w^2(x_i) / 2\sigma^2`, so
+    every ``w`` gives a linear upper bound on :math:`\gamma`:
 
     .. math:: \gamma_M \le G(w) - w^\top g(w) + M \max_i g_i(w), \qquad
         M < \frac{G(w) - w^\top g(w)}{\varepsilon - \max_i g_i(w)}.
 
-    The right-hand side is a bound for whichever ``w`` has :math:`\max_i g_i(w) < \varepsilon`. Good
-    ones are found by multiplicative steps :math:`w_i \propto w_i g_i(w)`, as for D-optimal designs,
-    their sum following the bound itself, which is Newton's method for :math:`\gamma_M = M
+    The right-hand side is a bound for every ``w`` with :math:`\max_i g_i(w) < \varepsilon`. Good
+    weights are found by multiplicative steps :math:`w_i \propto w_i g_i(w)`, as for D-optimal
+    designs, with the bound itself as their sum, which is Newton's method for :math:`\gamma_M = M
     \varepsilon`. For smooth kernels :math:`\gamma_M` grows by powers of :math:`\log M`, so the
     model order is about :math:`1/\varepsilon` in any dimension.
 
@@ -185,11 +184,11 @@ def information_model_order_bound(covar: Tensor, *, noise_variance: float, budge
         budget: ε > 0, in nats.
 
     Returns:
-        The bound, for any rule and any number of rounds; points that entered without a test come on
-        top. About a second for 1,000 points of a smooth kernel.
+        The bound, for any rule that proposes points and any number of rounds; points that entered
+        without a test are not counted. It takes about a second for 1,000 points of a smooth kernel.
 
     Raises:
-        ValueError: if an argument is out of range, or ``covar`` is no symmetric, finite matrix.
+        ValueError: if an argument is out of range, or ``covar`` is not a symmetric, finite matrix.
     """
     check_positive(noise_variance=noise_variance, budget=budget)
     covar = checked_covariance(covar)
@@ -200,9 +199,9 @@ def information_model_order_bound(covar: Tensor, *, noise_variance: float, budge
     features = _features(covar, NEGLIGIBLE * 2 * budget * noise_variance) / math.sqrt(
         noise_variance
     )
-    # What the features leave out adds at most this much to the information of a look.
-    left_out = (covar.diagonal() / noise_variance - features.square().sum(dim=-1)).max().item()
-    budget = budget - max(left_out, 0.0) / 2
+    # Largest information per observation that the features leave out.
+    truncated = (covar.diagonal() / noise_variance - features.square().sum(dim=-1)).max().item()
+    budget = budget - max(truncated, 0.0) / 2
     weights = torch.full((len(covar),), 1 / budget / len(covar), dtype=covar.dtype)
     eye = torch.eye(features.shape[-1], dtype=covar.dtype)
     bound = math.inf
@@ -210,10 +209,10 @@ def information_model_order_bound(covar: Tensor, *, noise_variance: float, budge
         root = torch.linalg.cholesky(eye + features.mT @ (weights.unsqueeze(-1) * features))
         white = torch.linalg.solve_triangular(root, features.mT, upper=False)
         slopes = white.square().sum(dim=0) / 2
-        steepest, total = slopes.max().item(), weights.sum()
-        if steepest < budget:
-            free = root.diagonal().log().sum() - weights @ slopes
-            bound = min(bound, free.item() / (budget - steepest))
+        largest_slope, total = slopes.max().item(), weights.sum()
+        if largest_slope < budget:
+            intercept = root.diagonal().log().sum() - weights @ slopes
+            bound = min(bound, intercept.item() / (budget - largest_slope))
             total = bound
         else:
             total = 2 * total
@@ -223,7 +222,7 @@ def information_model_order_bound(covar: Tensor, *, noise_variance: float, budge
 
 
 def _tau(budget: float) -> float:
-    """What a posterior variance must exceed, in noise variances."""
+    """Return the threshold of the posterior variance in units of the noise variance."""
     try:
         return math.expm1(2 * budget)
     except OverflowError:
@@ -231,12 +230,13 @@ def _tau(budget: float) -> float:
 
 
 def _features(covar: Tensor, negligible: float) -> Tensor:
-    """``n x r`` whose products are the covariance but for a part of variance ``negligible``."""
+    """Return ``n x r`` features; the variances of ``F F^T`` are smaller by ``negligible``."""
     values, vectors = torch.linalg.eigh(covar)
     order = values.argsort(descending=True)
     values, vectors = values[order].clamp_min(0.0), vectors[:, order]
-    left = values * vectors.square()
-    # By row, the variance that is left out with all the eigenvectors from each one on.
-    left = left.flip(-1).cumsum(dim=-1).flip(-1)
-    rank = int((left.amax(dim=0) > negligible).sum())
-    return vectors[:, :rank] * values[:rank].sqrt()
+    variances = values * vectors.square()
+    # Per row, the variance that is lost when the eigenvectors from each one on are truncated.
+    lost = variances.flip(-1).cumsum(dim=-1).flip(-1)
+    rank = int((lost.amax(dim=0) > negligible).sum())
+    features: Tensor = vectors[:, :rank] * values[:rank].sqrt()
+    return features

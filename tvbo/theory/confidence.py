@@ -1,4 +1,4 @@
-"""Confidence bounds on a function, from observations chosen without looking at their outcomes."""
+"""Confidence bounds on a function from observations chosen independently of their outcomes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tvbo.theory.arguments import check_count, check_not_negative, check_positiv
 
 @dataclass(frozen=True)
 class Exploration:
-    r"""What a width may depend on.
+    r"""Quantities that a width may depend on.
 
     Args:
         delta: Probability of failure δ; half of it is for the bounds, half for the delays.
-        num_rounds: Number of rounds R, or an upper bound of it.
-        num_arrived: Outcomes that the bounds rest on, at least 1.
-        noise_variance: λ², the noise of the model.
-        dim: Number of actions' columns d.
+        num_rounds: Number of rounds R, or an upper bound.
+        num_arrived: Number of outcomes that the bounds are computed from, at least 1.
+        noise_variance: λ², the noise variance of the model.
+        dim: Number of columns of an action, d.
         num_points: Number of actions; None for a box.
         max_variance: The largest prior variance, :math:`k_{\max}`.
         horizon: T.
@@ -35,7 +35,7 @@ class Exploration:
     max_variance: float
     horizon: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_probability(self.delta)
         check_count(num_rounds=self.num_rounds, num_arrived=self.num_arrived, dim=self.dim)
         check_positive(noise_variance=self.noise_variance, max_variance=self.max_variance)
@@ -46,24 +46,28 @@ class Width:
     """Half the distance between the bounds: ``offset + multiplier * standard_deviation``.
 
     Args:
-        multiplier: Of the standard deviation.
-        offset: Added everywhere.
+        multiplier: Multiplier on the posterior standard deviation.
+        offset: Constant added to it.
     """
 
     multiplier: float
     offset: float = 0.0
 
     def half(self, standard_deviation: Tensor) -> Tensor:
-        """Half the distance, where the posterior has these standard deviations."""
+        """Return half the distance between the bounds at given posterior standard deviations."""
         return self.offset + self.multiplier * standard_deviation
 
 
 @runtime_checkable
 class WidthRule(Protocol):
-    """Says how wide the bounds are at the end of a round."""
+    """A rule for the width of the bounds at the end of a round."""
 
     def width(self, exploration: Exploration) -> Width:
-        """The width. Raises ``ValueError`` if the rule is not made for such actions."""
+        """Return the width.
+
+        Raises:
+            ValueError: if the rule does not apply to such a set of actions.
+        """
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,11 @@ class FixedWidth:
 
     beta: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_positive(beta=self.beta)
 
     def width(self, exploration: Exploration) -> Width:
-        """The same whatever was seen."""
+        """Return the same width for all rounds."""
         return Width(self.beta)
 
 
@@ -93,13 +97,13 @@ class FiniteSetWidth:
 
     .. math:: \tilde\beta = C_k + \frac{\sigma}{\lambda}\sqrt{2 \log\frac{4 R |X|}{\delta}}
 
-    The union bound is over R rounds, so that R has to be known in advance. Where outcomes are told
-    with variances of their own, :math:`\sigma/\lambda` must bound their ratios too.
+    The union bound is over R rounds, so R must be known in advance. Where outcomes are told with
+    noise variances of their own, :math:`\sigma/\lambda` must bound their ratios as well.
 
     Args:
-        rkhs_norm: :math:`C_k`, an upper bound of the function's norm.
-        noise_sd: σ, with which the noise is sub-Gaussian; for Gaussian noise its standard
-            deviation. It need not be that of the model, λ.
+        rkhs_norm: :math:`C_k`, an upper bound on the RKHS norm of the function.
+        noise_sd: σ of the sub-Gaussian noise; for Gaussian noise its standard deviation. It may
+            differ from that of the model, λ.
 
     Raises:
         ValueError: if one of them is negative or not finite; from :meth:`width`, for a box.
@@ -108,15 +112,15 @@ class FiniteSetWidth:
     rkhs_norm: float
     noise_sd: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_not_negative(rkhs_norm=self.rkhs_norm, noise_sd=self.noise_sd)
 
     def width(self, exploration: Exploration) -> Width:
-        """The same for all rounds."""
+        """Return the width, which is the same for all rounds."""
         if exploration.num_points is None:
             raise ValueError(
-                "Expected choices: the width of Theorem 6.1 is that of a finite set. Got bounds; "
-                "CompactSetWidth is made for them."
+                "Expected choices: the width of Theorem 6.1 is for a finite set. Got bounds; "
+                "use CompactSetWidth for them."
             )
         log = math.log(4 * exploration.num_rounds * exploration.num_points / exploration.delta)
         ratio = self.noise_sd / math.sqrt(exploration.noise_variance)
@@ -133,14 +137,14 @@ class CompactSetWidth:
         \quad \Gamma = c\, \tilde C^d u_r^d, \quad \tilde C = C_k +
         \frac{\max(\sigma, k_{\max}) \sqrt{u_r}}{\lambda} \sqrt{2 \log\frac{16 R u_r}{\delta}}.
 
-    The paper does not say what :math:`u_r` is. In Lemma 4.3 its place is that of the number of
-    observations, so it is taken to be the number of outcomes of the round that arrived. Formula (9)
-    prints the upper bound twice; the lower one has minus signs. The offset is large: with few
-    outcomes nothing is removed.
+    The paper does not define :math:`u_r`. By Lemma 4.3 it corresponds to the number of
+    observations, so here it is the number of outcomes of the round that arrived. Formula (9) prints
+    the upper bound twice; the lower one has minus signs. The offset is large, so with few outcomes
+    no action is eliminated.
 
     Args:
-        rkhs_norm: :math:`C_k`, an upper bound of the function's norm.
-        noise_sd: σ, with which the noise is sub-Gaussian.
+        rkhs_norm: :math:`C_k`, an upper bound on the RKHS norm of the function.
+        noise_sd: σ of the sub-Gaussian noise.
         cover: c of Assumption 4.2: :math:`c\, C_k^d u^d` points cover the box so that no function
             of norm :math:`C_k` changes by more than 1/u from a point to its nearest one.
 
@@ -152,14 +156,14 @@ class CompactSetWidth:
     noise_sd: float
     cover: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_not_negative(rkhs_norm=self.rkhs_norm, noise_sd=self.noise_sd)
         check_positive(cover=self.cover)
 
     def width(self, exploration: Exploration) -> Width:
-        """From the number of outcomes that arrived."""
+        """Return the width, which depends on the number of outcomes that arrived."""
         u, sd = exploration.num_arrived, math.sqrt(exploration.noise_variance)
-        # Lemma 4.3 with δ / 4R in the place of δ.
+        # Lemma 4.3 with δ / 4R instead of δ.
         delta = exploration.delta / (4 * exploration.num_rounds)
         spread = max(self.noise_sd, exploration.max_variance) * math.sqrt(u) / sd
         norm = self.rkhs_norm + spread * math.sqrt(2 * math.log(4 * u / delta))
@@ -171,18 +175,18 @@ class CompactSetWidth:
 
 @dataclass(frozen=True)
 class PriorDrawWidth:
-    r"""For a function drawn from the prior, where its norm is not known.
+    r"""Functions drawn from the prior, whose RKHS norm is not known.
 
     .. math:: \beta = \sqrt{2 \log\frac{2 R |X|}{\delta}}
 
     from the Gaussian tail and the same union bound (as in Srinivas et al., 2010, Lemma 5.1). It is
-    exact for the first round. In later ones the actions left were chosen by earlier outcomes of
-    the same function, which the posterior of the round leaves aside; no theorem covers that. For a
-    box, :math:`T^d` points stand for :math:`|X|`.
+    exact for the first round. In later rounds the surviving actions depend on earlier outcomes of
+    the same function, which the posterior of the round ignores; no theorem covers that. For a box,
+    :math:`|X|` is replaced by :math:`T^d`.
     """
 
     def width(self, exploration: Exploration) -> Width:
-        """The same for all rounds."""
+        """Return the width, which is the same for all rounds."""
         if exploration.num_points is None:
             log_points = exploration.dim * math.log(exploration.horizon)
         else:

@@ -1,4 +1,4 @@
-"""Random delays with light tails, and how long to wait for an outcome."""
+"""Random delays with light tails, and upper bounds on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvbo.theory.arguments import check_count, check_not_negative, check_positiv
 
 @dataclass(frozen=True)
 class SubExponentialDelay:
-    r"""A delay τ, in rounds, whose tails fall at least exponentially.
+    r"""A delay τ, in rounds, whose tails decrease at least exponentially.
 
     With parameters :math:`\xi, b` (Vakili et al., 2023, Assumption 3.3), for all
     :math:`|\eta| \le 1/b`,
@@ -19,11 +19,11 @@ class SubExponentialDelay:
 
     Poisson, geometric and exponential delays are infinitely divisible, with jumps upwards only:
     :math:`2 K(\eta) / \eta^2`, with K the logarithm of the left side, grows with η, and the
-    smallest valid :math:`\xi^2` is its value at :math:`\eta = 1/b`. The methods that make them use
-    it, for any ``b`` at which K is finite.
+    smallest valid :math:`\xi^2` is its value at :math:`\eta = 1/b`, for any ``b`` at which K is
+    finite. The class methods use it.
 
-    :meth:`upper_bound` is the formula as printed, and that of the authors' runs. It is no bound:
-    see :class:`SubExponentialTail`, which is one.
+    :meth:`upper_bound` is the formula as printed, which the authors' runs use. It is not a valid
+    upper bound; that of :class:`SubExponentialTail` is.
 
     Args:
         mean: :math:`E[\tau]`, in rounds.
@@ -38,7 +38,7 @@ class SubExponentialDelay:
     xi: float
     b: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_not_negative(mean=self.mean, xi=self.xi, b=self.b)
         if self.b == 0 < self.xi:
             raise ValueError(
@@ -48,12 +48,12 @@ class SubExponentialDelay:
 
     @classmethod
     def constant(cls, delay: float) -> SubExponentialDelay:
-        """Always the same; 0 where outcomes come at once."""
+        """Return a constant delay; 0 means that outcomes arrive at once."""
         return cls(delay, 0.0, 0.0)
 
     @classmethod
     def poisson(cls, rate: float, b: float = 1.0) -> SubExponentialDelay:
-        r"""Poisson: :math:`\xi^2 = 2 \lambda b^2 (e^{1/b} - 1 - 1/b)`.
+        r"""Return a Poisson delay: :math:`\xi^2 = 2 \lambda b^2 (e^{1/b} - 1 - 1/b)`.
 
         The paper's ξ = 9, b = 1 is valid up to a rate of 56.
 
@@ -70,7 +70,7 @@ class SubExponentialDelay:
 
     @classmethod
     def exponential(cls, mean: float, b: float | None = None) -> SubExponentialDelay:
-        r"""Exponential: :math:`\xi^2 = -2 b^2 (\log(1 - m/b) + m/b)` with mean m.
+        r"""Return an exponential delay: :math:`\xi^2 = -2 b^2 (\log(1 - m/b) + m/b)` with mean m.
 
         Args:
             mean: m.
@@ -86,7 +86,7 @@ class SubExponentialDelay:
 
     @classmethod
     def geometric(cls, probability: float, b: float | None = None) -> SubExponentialDelay:
-        r"""Geometric on 0, 1, ...: failures before the first success, as in torch.
+        r"""Return a geometric delay on 0, 1, ...: failures before the first success, as in torch.
 
         :math:`\xi^2 = 2 b^2 (\log p - \log(1 - (1 - p) e^{1/b}) - (1 - p) / (p b))`.
 
@@ -111,11 +111,11 @@ class SubExponentialDelay:
 
     @classmethod
     def _smallest(cls, mean: float, log_moment: float, b: float) -> SubExponentialDelay:
-        """From K(1/b); rounding may make that of a nearly constant delay negative."""
+        """Return the delay of smallest ξ, from K(1/b), which rounding may make negative."""
         return cls(mean, b * math.sqrt(2 * max(0.0, log_moment)), b)
 
-    def psi(self, t: float, delta: float) -> float:
-        r"""The part above the mean (5), in rounds.
+    def psi(self, t: int, delta: float) -> float:
+        r"""Return the part of the upper bound above the mean, (5), in rounds.
 
         .. math:: \psi_t(\delta) = \min\left(\sqrt{2\xi^2 \log\tfrac{3t}{2\delta}},\;
             2b \log\tfrac{3t}{2\delta}\right)
@@ -130,7 +130,7 @@ class SubExponentialDelay:
         return min(self._parts(t, delta))
 
     def upper_bound(self, horizon: int, delta: float) -> float:
-        r""":math:`u_T(\delta) = E[\tau] + \psi_T(\delta / 2)`, in rounds, as printed.
+        r"""Return :math:`u_T(\delta) = E[\tau] + \psi_T(\delta / 2)`, in rounds, as printed.
 
         Args:
             horizon: T.
@@ -141,7 +141,7 @@ class SubExponentialDelay:
         """
         return self.mean + self.psi(horizon, delta / 2)
 
-    def _parts(self, t: float, delta: float) -> tuple[float, float]:
+    def _parts(self, t: int, delta: float) -> tuple[float, float]:
         check_count(t=t)
         check_probability(delta)
         log = math.log(1.5 * t / delta)
@@ -156,11 +156,11 @@ class SubExponentialTail:
     the *larger* of the two terms of :math:`\psi_T`, where (5) prints the smaller. With the paper's
     own figures (T = 1000, ξ = 9, b = 1, δ = 0.01, Poisson delays of mean 50) the printed 75.2 holds
     for all delays with probability 0.69, not 0.995; the larger term gives 95.2. With it, and
-    δ/2 inside :math:`\psi_T`, the failures of T delays add up to at most :math:`\delta / 3`. (For
-    all t at once, as in Lemma A.1, they would not: :math:`\sum 1/t` diverges.)
+    δ/2 inside :math:`\psi_T`, the failure probabilities of T delays add up to at most
+    :math:`\delta / 3`. (For all t at once, as in Lemma A.1, the sum :math:`\sum 1/t` diverges.)
 
-    Whether the true maximizer is kept does not hang on it: with fewer outcomes than expected the
-    bounds are only wider. What hangs on it is the bound on regret.
+    The guarantee that the true maximizer is kept does not depend on this bound, since with fewer
+    outcomes the confidence bounds are only wider. The bound on regret does.
 
     Args:
         delay: The delay's parameters.
@@ -169,7 +169,7 @@ class SubExponentialTail:
     delay: SubExponentialDelay
 
     def upper_bound(self, horizon: int, delta: float) -> float:
-        """In rounds.
+        """Return the upper bound in rounds.
 
         Args:
             horizon: T.
@@ -184,5 +184,5 @@ class SubExponentialTail:
 def _check_scale(b: float, smallest: float) -> None:
     if not smallest < b < math.inf:
         raise ValueError(
-            f"Expected b > {smallest:g} and finite: up to there the moments do not exist. Got {b}."
+            f"Expected b > {smallest:g} and finite: below that the moments do not exist. Got {b}."
         )

@@ -1,4 +1,4 @@
-"""How long the rounds of batched pure exploration are."""
+"""Lengths of the rounds of batched pure exploration."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class ExplorationRound:
     """The plan of a round.
 
     Args:
-        number: From 1.
-        q: Trials whose outcomes the round is for.
-        length: Number of trials: those, and as many as are asked while outcomes are awaited.
+        number: Number of the round, from 1.
+        q: Number of trials whose outcomes the round needs.
+        length: Number of trials: ``q``, and those asked while outcomes are pending.
     """
 
     number: int
@@ -26,19 +26,19 @@ class ExplorationRound:
 def next_round(
     horizon: int, upper_bound: float, previous: ExplorationRound | None, remaining: int
 ) -> ExplorationRound:
-    r"""The round after another (Vakili et al., 2023, Algorithm 1).
+    r"""Return the plan of the next round (Vakili et al., 2023, Algorithm 1).
 
     .. math:: q_r = \lceil\sqrt{T q_{r-1}}\,\rceil, \quad q_0 = 1, \qquad
         t_r = \lceil q_r + u_T \rceil
 
-    and no longer than what remains of T. The text of Section 5 leaves out the rounding of
-    :math:`q_r`; the algorithm's is used. With :math:`u_T = 0` these are the batches of BPE (Li,
+    truncated to the rest of the horizon. The text of Section 5 omits the rounding of :math:`q_r`,
+    the algorithm has it. With :math:`u_T = 0` these are the batches of BPE (Li,
     Scarlett, 2022).
 
     Args:
         horizon: T.
-        upper_bound: :math:`u_T`, in rounds: how long an outcome may take.
-        previous: The round before; None for the first one.
+        upper_bound: :math:`u_T`, an upper bound on the delay, in rounds.
+        previous: The previous round; None for the first one.
         remaining: Trials left until T.
 
     Raises:
@@ -53,11 +53,11 @@ def next_round(
 
 
 def exploration_rounds(horizon: int, upper_bound: float) -> tuple[ExplorationRound, ...]:
-    """All rounds up to the horizon: their number is known in advance.
+    """Return the plans of all rounds up to the horizon.
 
     Args:
         horizon: T.
-        upper_bound: :math:`u_T`, in rounds.
+        upper_bound: :math:`u_T`, an upper bound on the delay, in rounds.
 
     Raises:
         ValueError: if an argument is out of range.

@@ -1,4 +1,4 @@
-r"""How much information the best choice of points could gather, found greedily."""
+r"""Maximum information gain, by greedy choice of points."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tvbo.theory.information import checked_covariance
 from tvbo.ties import first_largest
 
 STATIC_SHARE = 1 - math.exp(-1)
-"""Greedy reaches at least this share of the maximum where time stands still."""
+"""Least share of the maximum that greedy choice reaches for a static function."""
 
 DRIFTING_SHARE = 0.5
-"""The same where the point of each round can be observed at that round's time only."""
+"""Least share of the maximum that greedy choice reaches if each round has its own time."""
 
 
 @dataclass(frozen=True)
 class InformationGain:
-    r"""What :func:`greedy_information_gain` found.
+    r"""Result of :func:`greedy_information_gain`.
 
     Attributes:
         points: Row of ``covar`` chosen in rounds 1, ..., T; ``T``.
         information: Nats gathered after rounds 1, ..., T; ``T``. A lower bound on
             :math:`\gamma_1, \dots, \gamma_T`, or on :math:`\tilde\gamma_1, \dots` under drift.
-        share: The least share of the maximum that greedy choice is sure to reach.
+        share: The least share of the maximum that greedy choice is guaranteed to reach.
     """
 
     points: Tensor
@@ -38,7 +38,8 @@ class InformationGain:
     def ceiling(self) -> Tensor:
         """Upper bounds on the maxima, ``T``.
 
-        No round tells more than the first one, which greedy chooses exactly: hence the second term.
+        The minimum of ``information / share`` and of T times the information of the first round,
+        which no later round exceeds.
         """
         rounds = torch.arange(1, len(self.information) + 1, dtype=torch.float64)
         return torch.minimum(self.information / self.share, rounds * self.information[0])
@@ -47,7 +48,7 @@ class InformationGain:
 def greedy_information_gain(
     covar: Tensor, horizon: int, noise_variance: float, forgetting_rate: float = 0.0
 ) -> InformationGain:
-    r"""Choose in each round the point about which least is known (after Srinivas et al., 2010).
+    r"""Choose the point of largest posterior variance in each round (Srinivas et al., 2010).
 
     .. math:: x_t = \arg\max_x \tilde\sigma_{t-1}(x), \qquad
         \tilde I_t = \tilde I_{t-1} + \tfrac12 \log(1 + \sigma^{-2} \tilde\sigma_{t-1}^2(x_t))
@@ -59,7 +60,7 @@ def greedy_information_gain(
     taken for each time (Fisher, Nemhauser and Wolsey, 1978).
 
     Args:
-        covar: ``n x n``, the covariance over the points that may be chosen, again and again.
+        covar: ``n x n``, the covariance over the points; each may be chosen repeatedly.
         horizon: Number of rounds T.
         noise_variance: σ² > 0, in squared units of the reward.
         forgetting_rate: ε per round, in [0, 1]; 0 is a static function.
@@ -68,7 +69,7 @@ def greedy_information_gain(
         Points and information by round. Costs ``O(n t)`` in round ``t``, and memory of ``n x T``.
 
     Raises:
-        ValueError: if an argument is out of range, or ``covar`` is no symmetric, finite matrix.
+        ValueError: if an argument is out of range, or ``covar`` is not a symmetric, finite matrix.
     """
     check_count(horizon=horizon)
     check_positive(noise_variance=noise_variance)

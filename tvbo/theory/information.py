@@ -1,4 +1,4 @@
-r"""What noisy rewards say about the function: mutual information, in nats."""
+r"""Mutual information of noisy rewards and the function, in nats."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from tvbo.theory.arguments import check_positive, check_rate
 
 
 def drifting_covariance(covar: Tensor, times: Tensor, forgetting_rate: float) -> Tensor:
-    r"""Covariance of :math:`f_{t_1}(x_1), \dots, f_{t_n}(x_n)` (Bogunovic et al., 2016, after (8)).
+    r"""Return the covariance of :math:`f_{t_1}(x_1), \dots, f_{t_n}(x_n)` under drift.
+
+    Bogunovic et al. (2016), after (8):
 
     .. math:: \tilde K = K \circ D, \quad D_{ij} = (1 - \varepsilon)^{|t_i - t_j| / 2}
 
     Args:
-        covar: ``batch_shape x n x n``, the covariance ``K`` of the points, whatever their times.
-        times: ``n`` times, in the unit that ε is per.
+        covar: ``batch_shape x n x n``, the covariance ``K`` of the points at one time.
+        times: ``n`` times, in the unit of time of ε.
         forgetting_rate: ε in [0, 1].
 
     Returns:
         ``batch_shape x n x n``, float64.
 
     Raises:
-        ValueError: if ε lies outside [0, 1], ``covar`` is no symmetric, finite matrix, or ``times``
-            does not give ``n`` finite numbers.
+        ValueError: if ε lies outside [0, 1], ``covar`` is not a symmetric, finite matrix, or
+            ``times`` does not give ``n`` finite numbers.
     """
     check_rate(forgetting_rate)
     covar = checked_covariance(covar)
@@ -33,19 +35,20 @@ def drifting_covariance(covar: Tensor, times: Tensor, forgetting_rate: float) ->
             f"Expected {covar.shape[-1]} finite times, one for each row of covar. "
             f"Got {times.tolist()}."
         )
-    # 0 ** 0 is 1, so ε = 1 leaves what was observed at the same time correlated.
-    return covar * (1 - forgetting_rate) ** ((times.unsqueeze(-1) - times).abs() / 2)
+    # 0 ** 0 is 1: with ε = 1, values at equal times stay correlated.
+    decay: Tensor = (1 - forgetting_rate) ** ((times.unsqueeze(-1) - times).abs() / 2)
+    return covar * decay
 
 
 def mutual_information(covar: Tensor, noise_variance: float) -> Tensor:
-    r"""Information of noisy rewards about the values (Bogunovic et al., 2016, (12) and (14)).
+    r"""Return the information of noisy rewards on the values (Bogunovic et al., (12), (14)).
 
     .. math:: I(f; y) = \tfrac12 \log\det(I + \sigma^{-2} K)
 
-    With the covariance of a static GP this is (12), with :func:`drifting_covariance` it is (14).
+    The covariance of a static GP gives (12), that of :func:`drifting_covariance` (14).
 
     Args:
-        covar: ``batch_shape x n x n``, the covariance of the values observed.
+        covar: ``batch_shape x n x n``, the covariance of the observed values.
         noise_variance: σ² > 0, in squared units of the reward.
 
     Returns:
@@ -63,11 +66,11 @@ def mutual_information(covar: Tensor, noise_variance: float) -> Tensor:
 
 
 def information_by_round(covar: Tensor, noise_variance: float) -> Tensor:
-    r"""The same information, gathered one reward after another (Bogunovic et al., 2016, (26)).
+    r"""Return the mutual information after each reward (Bogunovic et al., 2016, (26)).
 
     .. math:: I_t = \tfrac12 \sum_{s \le t} \log(1 + \sigma^{-2} \sigma_{s-1}^2(x_s))
 
-    with the posterior variance of each value given the rewards before it.
+    with the posterior variance of each value given the previous rewards.
 
     Args:
         covar: ``batch_shape x n x n``, the covariance of the values in the order of observation.
@@ -85,13 +88,13 @@ def information_by_round(covar: Tensor, noise_variance: float) -> Tensor:
     noise = noise_variance * torch.eye(covar.shape[-1], dtype=covar.dtype)
     root, failed = torch.linalg.cholesky_ex(covar + noise)
     _check_semidefinite(not failed.any(), noise_variance)
-    # A pivot of the factor is the variance of a reward given those before it, noise included.
-    predictive_variance = root.diagonal(dim1=-2, dim2=-1).square()
+    # A squared pivot of the factor is the variance of a reward given the previous ones.
+    predictive_variance: Tensor = root.diagonal(dim1=-2, dim2=-1).square()
     return (predictive_variance / noise_variance).log().cumsum(dim=-1) / 2
 
 
 def checked_covariance(covar: Tensor) -> Tensor:
-    """``covar`` in float64; raise unless it is square, finite and symmetric to rounding."""
+    """Return ``covar`` in float64; raise unless it is square, finite and symmetric to rounding."""
     covar = torch.as_tensor(covar, dtype=torch.float64)
     if covar.dim() < 2 or covar.shape[-1] != covar.shape[-2] or covar.shape[-1] == 0:
         raise ValueError(f"Expected covar to be ... x n x n, n >= 1. Got {tuple(covar.shape)}.")
@@ -99,7 +102,7 @@ def checked_covariance(covar: Tensor) -> Tensor:
         raise ValueError("Expected a finite covar. Got NaN or infinity in it.")
     if not torch.allclose(covar, covar.mT):
         raise ValueError(
-            "Expected a symmetric covar. Got entries that differ from their mirror images by up to "
+            "Expected a symmetric covar. Got entries that differ from their transposes by up to "
             f"{(covar - covar.mT).abs().max():.3g}."
         )
     return covar

@@ -1,4 +1,4 @@
-r"""How information grows with the horizon, up to constants."""
+r"""Orders of the maximum information gain in the horizon, up to constants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvbo.theory.arguments import check_count
 class InformationOrder:
     r"""An order of :math:`\gamma_T`, :math:`d\, T^p (\log T)^q`.
 
-    Without constants: it compares kernels as ``T`` grows, and bounds no gain by itself.
+    Constants are left out: orders compare kernels as ``T`` grows, and bound no single gain.
 
     Attributes:
         horizon_exponent: ``p``.
@@ -25,23 +25,23 @@ class InformationOrder:
     factor: float = 1.0
 
     def __call__(self, horizon: float) -> float:
-        """The order at horizon T, in rounds.
+        """Return the order at horizon T, in rounds.
 
         Raises:
             ValueError: if ``horizon`` is below 1 or infinite.
         """
         if not 1 <= horizon < math.inf:
             raise ValueError(f"Expected horizon >= 1 and finite. Got {horizon}.")
-        logs = math.log(horizon) ** self.log_exponent
-        return self.factor * horizon**self.horizon_exponent * logs
+        logs = float(math.log(horizon) ** self.log_exponent)
+        return self.factor * float(horizon**self.horizon_exponent) * logs
 
     def times_rank(self, rank: int) -> InformationOrder:
-        r"""The order of the product with a kernel of this rank (Krause, Ong, 2011, Theorem 2).
+        r"""Return the order of the product with a kernel of rank ``rank``.
 
-        Linear kernel in :math:`d_1` dimensions times squared exponential in :math:`d_2`:
-        ``squared_exponential_information_order(d2).times_rank(d1)`` is
+        Krause and Ong (2011), Theorem 2. Linear kernel in :math:`d_1` dimensions times squared
+        exponential in :math:`d_2`: ``squared_exponential_information_order(d2).times_rank(d1)`` is
         :math:`d_1 (\log T)^{d_2 + 1}`, as in Section 5.2. The :math:`d \log T` of the theorem is
-        not above the order of any kernel here.
+        not above the order of any kernel in this module.
 
         Raises:
             ValueError: if ``rank`` is not a whole number above 0.
@@ -51,7 +51,7 @@ class InformationOrder:
 
 
 def linear_information_order(dim: int) -> InformationOrder:
-    r"""Order of a linear kernel, :math:`d \log T` (Srinivas et al., 2010, Theorem 5).
+    r"""Return the order of a linear kernel, :math:`d \log T` (Srinivas et al., 2010, Theorem 5).
 
     Args:
         dim: Number ``d`` of features.
@@ -64,7 +64,9 @@ def linear_information_order(dim: int) -> InformationOrder:
 
 
 def squared_exponential_information_order(dim: int) -> InformationOrder:
-    r"""Order of the squared exponential, :math:`(\log T)^{d+1}` (Srinivas et al., 2010, Theorem 5).
+    r"""Return the order of the squared exponential, :math:`(\log T)^{d+1}`.
+
+    Srinivas et al. (2010), Theorem 5.
 
     Args:
         dim: Dimension ``d`` of the points.
@@ -77,11 +79,12 @@ def squared_exponential_information_order(dim: int) -> InformationOrder:
 
 
 def matern_information_order(dim: int, nu: float) -> InformationOrder:
-    r"""Order of Matérn, :math:`T^{d(d+1)/(2\nu+d(d+1))} \log T` (Srinivas et al., 2010, Theorem 5).
+    r"""Return the order of a Matérn kernel, :math:`T^{d(d+1)/(2\nu+d(d+1))} \log T`.
 
-    A product of two Matérn kernels, one of actions and one of contexts, is none over both, though
-    Section 5.1 of Krause and Ong (2011) says so (it is true of the squared exponential): this order
-    with the joint dimension is not proved of it.
+    Srinivas et al. (2010), Theorem 5. A product of two Matérn kernels, one of actions and one of
+    contexts, is not a Matérn kernel over both, although Section 5.1 of Krause and Ong (2011) says
+    so (it is true of the squared exponential): for such a product this order with the joint
+    dimension is not proved.
 
     Args:
         dim: Dimension ``d`` of the points.

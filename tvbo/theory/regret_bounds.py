@@ -1,7 +1,7 @@
 r"""Bounds on cumulative regret that hold with probability 1 - δ.
 
-All assume :math:`k(x, x) \le 1`: state rewards in units of the prior's standard deviation, σ² in
-its square. β is :math:`\beta_T`, that of the last round, by the schedule that the theorem names.
+All assume :math:`k(x, x) \le 1`: give rewards in prior standard deviations, and σ² in their square.
+β is :math:`\beta_T`, the value of the last round of the schedule named in the theorem.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tvbo.theory.arguments import (
 )
 
 DISCRETIZATION_REGRET = 2.0
-"""What a compact domain adds to regret in all: the sum over rounds of 1 / t², rounded up."""
+"""Regret that the discretization of a compact domain adds: the sum of 1 / t², rounded up."""
 
 
 def tv_gp_ucb_regret_bound(
     *, horizon: int, beta: float, information_gain: float, noise_variance: float
 ) -> float:
-    r"""Regret bound of TV-GP-UCB (Bogunovic et al., 2016, (20)); of GP-UCB where nothing drifts.
+    r"""Return the regret bound of TV-GP-UCB (Bogunovic et al., 2016, (20)), or of GP-UCB at ε = 0.
 
     .. math:: R_T \le \sqrt{C_1 T \beta_T \tilde\gamma_T} + 2, \quad C_1 = 8 / \log(1+\sigma^{-2})
 
@@ -32,12 +32,12 @@ def tv_gp_ucb_regret_bound(
     Args:
         horizon: T, in rounds.
         beta: :math:`\beta_T` of (19), :class:`tvbo.acquisition.TimeVaryingBeta`.
-        information_gain: :math:`\tilde\gamma_T` or anything above it, in nats, such as
+        information_gain: :math:`\tilde\gamma_T` or an upper bound, in nats, such as
             :attr:`tvbo.theory.InformationGain.ceiling`.
         noise_variance: σ² > 0.
 
     Returns:
-        In units of the reward.
+        The bound, in units of the reward.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -57,7 +57,7 @@ def information_gain_by_blocks(
     noise_variance: float,
     forgetting_rate: float,
 ) -> float:
-    r"""The gain under drift, bounded by that of a static GP (Bogunovic et al., 2016, (46), (21)).
+    r"""Return a bound on the gain under drift by the static gain (Bogunovic et al., (46), (21)).
 
     .. math:: \tilde\gamma_T \le \Big(\frac{T}{\tilde N} + 1\Big) \Big(\gamma_{\tilde N} +
         \frac{\tilde N}{2} \log\Big(1 + \frac{\varepsilon}{\sigma^2}
@@ -65,16 +65,16 @@ def information_gain_by_blocks(
 
     The paper prints :math:`\tilde N^3 \varepsilon` for the second term in the brackets. Its proof
     drops :math:`\tfrac12` and :math:`\sigma^{-2}` in (56), and for small noise (46) and the step to
-    (21) are then false as printed; ``tests/theory/test_regret_bounds.py`` has a counterexample.
-    Above is what the same proof gives with both kept: eigenvalues move by :math:`\Delta_i` with
-    :math:`\sum \Delta_i^2 \le \tilde N^2 (\tilde N^2 - 1) \varepsilon^2 / 6`, (53), and the sum of
-    :math:`\tfrac12 \log(1 + \sigma^{-2} |\Delta_i|)` is largest where all are equal. It grows
-    more slowly than :math:`\tilde N^3 \varepsilon` at any σ, so Corollary 4.1 stands.
+    (21) are then false as printed; ``tests/theory/test_regret_bounds.py`` has a counterexample. The
+    formula above follows from the same proof with both kept: eigenvalues move by :math:`\Delta_i`
+    with :math:`\sum \Delta_i^2 \le \tilde N^2 (\tilde N^2 - 1) \varepsilon^2 / 6`, (53), and the
+    sum of :math:`\tfrac12 \log(1 + \sigma^{-2} |\Delta_i|)` is largest where all are equal. It
+    grows more slowly than :math:`\tilde N^3 \varepsilon` at any σ, so Corollary 4.1 remains valid.
 
     Args:
         horizon: T, in rounds.
-        block: :math:`\tilde N` in 1, ..., T. The bound holds for each: take the least.
-        static_gain: :math:`\gamma_{\tilde N}`, or anything above it, in nats.
+        block: :math:`\tilde N` in 1, ..., T. The bound holds for each; use the smallest bound.
+        static_gain: :math:`\gamma_{\tilde N}`, or an upper bound, in nats.
         noise_variance: σ² > 0.
         forgetting_rate: ε per round.
 
@@ -107,7 +107,7 @@ def r_gp_ucb_regret_bound(
     a0: float,
     b0: float,
 ) -> float:
-    r"""Regret bound of R-GP-UCB (Bogunovic et al., 2016, (17)).
+    r"""Return the regret bound of R-GP-UCB (Bogunovic et al., 2016, (17)).
 
     .. math:: R_T \le \sqrt{C_1 T \beta_T \Big(\frac{T}{N} + 1\Big) \gamma_N} + 2
         + T \psi_T(N, \varepsilon), \quad C_1 = 8 / \log(1+\sigma^{-2})
@@ -116,28 +116,28 @@ def r_gp_ucb_regret_bound(
         horizon: T, in rounds.
         block: Block length N, at least 1.
         beta: :math:`\beta_T` of (16), :class:`tvbo.acquisition.ResettingBeta`, at the same δ.
-        static_gain: :math:`\gamma_N`, or anything above it, in nats.
+        static_gain: :math:`\gamma_N`, or an upper bound, in nats.
         noise_variance: σ² > 0.
         forgetting_rate: ε per round.
         delta: The bound holds with probability at least ``1 - delta``.
-        a0: Constant :math:`a_0` of (9); see :func:`tvbo.theory.tail_constants`.
+        a0: Constant :math:`a_0` of (9), for example by :func:`tvbo.theory.tail_constants`.
         b0: Constant :math:`b_0` of (9), in units of the reward.
 
     Returns:
-        In units of the reward.
+        The bound, in units of the reward.
 
     Raises:
         ValueError: if an argument is out of range.
     """
     check_count(horizon=horizon, block=block)
     check_not_negative(static_gain=static_gain)
-    learning = tv_gp_ucb_regret_bound(
+    estimation_regret = tv_gp_ucb_regret_bound(
         horizon=horizon,
         beta=beta,
         information_gain=(horizon / block + 1) * static_gain,
         noise_variance=noise_variance,
     )
-    staleness = resetting_mismatch(
+    mismatch = resetting_mismatch(
         horizon=horizon,
         block=block,
         beta=beta,
@@ -147,7 +147,7 @@ def r_gp_ucb_regret_bound(
         a0=a0,
         b0=b0,
     )
-    return learning + horizon * staleness
+    return estimation_regret + horizon * mismatch
 
 
 def resetting_mismatch(
@@ -161,17 +161,17 @@ def resetting_mismatch(
     a0: float,
     b0: float,
 ) -> float:
-    r"""Regret per round for taking a drifting function for static (Bogunovic et al., 2016, (18)).
+    r"""Return the regret per round of a static model under drift (Bogunovic et al., 2016, (18)).
 
     .. math:: \psi_T = 2 \sqrt{\beta_T (3\sigma^{-2} + \sigma^{-4}) N^3 \varepsilon}
         + 2 (\sigma^{-2} + \sigma^{-4}) N^3 \varepsilon \tilde L_T, \quad
         \tilde L_T = (2 + b_0) \sqrt{\log \frac{2 (1 + a_0) \pi^2 T^2}{3\delta}}
 
-    (18) prints both terms without the 2. By (72) a round costs :math:`2 \Delta^{(\mu)} + 2
-    \sqrt{\beta_T} \Delta^{(\sigma)}`, and Lemma D.1 bounds the two Δ by the printed terms, so the
+    (18) prints both terms without the 2. By (72) the regret of a round is :math:`2 \Delta^{(\mu)} +
+    2 \sqrt{\beta_T} \Delta^{(\sigma)}`, and Lemma D.1 bounds the two Δ by the printed terms, so the
     proof gives twice what is printed. :math:`\tilde L_T` bounds :math:`|y_t|`; in (65) the noise
-    has variance 1. The 2 in it serves up to σ² = 2; above that, :math:`\sqrt{2 \sigma^2}` takes its
-    place.
+    has variance 1. The 2 in it is valid up to σ² = 2; above that it is replaced by :math:`\sqrt{2
+    \sigma^2}`.
 
     Args:
         horizon: T, in rounds.
@@ -179,12 +179,12 @@ def resetting_mismatch(
         beta: :math:`\beta_T` of (16).
         noise_variance: σ² > 0.
         forgetting_rate: ε per round.
-        delta: As in :func:`r_gp_ucb_regret_bound`.
-        a0: See there.
-        b0: See there.
+        delta: The bound holds with probability at least ``1 - delta``.
+        a0: Constant :math:`a_0` of (9), for example by :func:`tvbo.theory.tail_constants`.
+        b0: Constant :math:`b_0` of (9), in units of the reward.
 
     Returns:
-        :math:`\psi_T(N, \varepsilon)`, in units of the reward, for each round.
+        :math:`\psi_T(N, \varepsilon)`, in units of the reward per round.
 
     Raises:
         ValueError: if an argument is out of range.

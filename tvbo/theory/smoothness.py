@@ -18,11 +18,11 @@ class TailConstants(NamedTuple):
 def tail_constants(
     expected_supremum: float, standard_deviation: float, slack: float = 1.0
 ) -> TailConstants:
-    r"""Constants that a Gaussian process is sure to satisfy (9) or (10) with.
+    r"""Return constants for which a Gaussian process satisfies (9) or (10).
 
-    Bogunovic et al. (2016) assume (9) of the function and (10) of its partial derivatives, for
+    Bogunovic et al. (2016) assume (9) for the function and (10) for its partial derivatives, with
     constants that they do not give. The inequality of Borell, Tsirelson, Ibragimov and Sudakov
-    gives some: with :math:`m = E \sup |g|` and :math:`s^2 = \sup \mathrm{Var}(g)`,
+    gives such constants: with :math:`m = E \sup |g|` and :math:`s^2 = \sup \mathrm{Var}(g)`,
     :math:`\Pr(\sup |g| > L) \le e^{-(L - m)^2 / 2 s^2}` for :math:`L \ge m`, and
     :math:`(L - m)^2 \ge L^2 / (1 + \eta) - m^2 / \eta` for every :math:`\eta > 0`. Hence
 
@@ -32,11 +32,11 @@ def tail_constants(
 
     Args:
         expected_supremum: ``m``, of the function for (9), or of a partial derivative for (10), over
-            the domain; the mean over some draws on a fine grid will do for an illustration.
+            the domain, for example estimated by the mean over draws on a fine grid.
         standard_deviation: ``s``: for (9) the root of the largest ``k(x, x)``. For (10) and the
             squared exponential kernel of length-scale ``l``, ``1 / l``; for Matérn with
             :math:`\nu > 1`, :math:`\sqrt{\nu / (\nu - 1)} / l`.
-        slack: η. A larger one trades a smaller ``a`` for a larger ``b``.
+        slack: η; the larger, the smaller is ``a`` and the larger is ``b``.
 
     Returns:
         ``a`` at least 1, and ``b`` in the unit of ``s``.

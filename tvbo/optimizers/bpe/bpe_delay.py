@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from copy import copy, deepcopy
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import Kernel
@@ -24,14 +24,17 @@ from tvbo.optimizers.bpe.rounds import (
 )
 from tvbo.optimizers.bpe.surviving_region import SurvivingRegion
 from tvbo.optimizers.bpe.surviving_set import SurvivingSet
-from tvbo.optimizers.closed import LostTrial
 from tvbo.optimizers.recommendation import Recommendation
 from tvbo.optimizers.trial import Trial
+from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.search_space import Box, FiniteSpace
 from tvbo.theory.arguments import check_count, check_positive, check_probability
 from tvbo.theory.confidence import Exploration, PriorDrawWidth, WidthRule
 from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class BPEDelay(Optimizer):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING
 
-import pandas as pd
 from torch import Tensor
 
 from tvbo.optimizers.bpe.bounds import RoundBounds
 from tvbo.theory.exploration_rounds import ExplorationRound
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,8 @@ class Preview:
 
 
 def rounds_to_frame(rounds: Sequence[FinishedRound]) -> pd.DataFrame:
-    """One row for each round."""
+    """Return a table with one row for each round."""
+    import pandas as pd
+
     columns = [field.name for field in fields(FinishedRound)]
     return pd.DataFrame([asdict(one) for one in rounds], columns=columns)

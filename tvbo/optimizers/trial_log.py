@@ -1,18 +1,19 @@
-"""How trials ended: told, failed, expired."""
+"""Log of trials that ended: told, failed, expired."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-import pandas as pd
+from typing import TYPE_CHECKING, Literal
 
 from tvbo.optimizers.trial import Trial
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 RECENT = 10_000
-"""So many lost trials are remembered one by one: a loop may run for ever, its memory may not."""
+"""Number of lost trials kept one by one, so that the memory of a long run stays bounded."""
 
 Ending = Literal["failed", "expired"]
 
@@ -24,7 +25,7 @@ class LostTrial:
     Args:
         trial: The trial.
         ending: How it ended.
-        reason: Why, in words.
+        reason: The reason in words.
     """
 
     trial: Trial
@@ -32,33 +33,33 @@ class LostTrial:
     reason: str
 
 
-class ClosedTrials:
-    """The record of trials that are no longer open.
+class TrialLog:
+    """Log of trials that are no longer open.
 
     Attributes:
-        num_told: Trials whose outcome was told.
-        num_failed: Trials that failed.
-        num_expired: Trials given up at their deadline.
+        num_told: Number of trials whose outcome was told.
+        num_failed: Number of trials that failed.
+        num_expired: Number of trials given up at their deadline.
         lost: The newest trials that failed or expired, oldest first, 10,000 at most.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.num_told = 0
         self.num_failed = 0
         self.num_expired = 0
         self.lost: deque[LostTrial] = deque(maxlen=RECENT)
 
     def __len__(self) -> int:
-        """Number of trials that ended."""
+        """Return the number of trials that ended."""
         return self.num_told + self.num_failed + self.num_expired
 
     @property
     def num_forgotten(self) -> int:
-        """Trials that were lost too long ago to be remembered."""
+        """Number of failed or expired trials that are no longer in ``lost``."""
         return self.num_failed + self.num_expired - len(self.lost)
 
     def lose(self, lost: LostTrial) -> None:
-        """Take note of a trial that ended without an outcome."""
+        """Record a trial that ended without an outcome."""
         if lost.ending == "failed":
             self.num_failed += 1
         else:
@@ -66,14 +67,16 @@ class ClosedTrials:
         self.lost.append(lost)
 
     def find(self, trial_id: int) -> LostTrial | None:
-        """How a trial was lost; None if it was not, or too long ago to be remembered."""
+        """Return how a trial was lost; None if it was not, or is no longer in ``lost``."""
         for lost in reversed(self.lost):
             if lost.trial.id == trial_id:
                 return lost
         return None
 
     def to_frame(self) -> pd.DataFrame:
-        """The newest trials that failed or expired: trial, time, action, context, how and why."""
+        """Return the newest failed or expired trials: trial, time, action, context, how and why."""
+        import pandas as pd
+
         rows = [
             lost.trial.to_row() | {"ending": lost.ending, "reason": lost.reason}
             for lost in self.lost

@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo.cli import main
-from tvbo.commands.files import OutputError, check_outputs, saving
+from tvbo.cli.files import OutputError, check_outputs, saving
 from tvbo.problems import drifting_gp_log
 
 
@@ -61,7 +61,7 @@ def unworkable(monkeypatch):
         raise AssertionError
 
     for name in ("fit.read_log", "fit.read_panel", "demo.draw_problem"):
-        monkeypatch.setattr(f"tvbo.commands.{name}", begin)
+        monkeypatch.setattr(f"tvbo.cli.{name}", begin)
 
 
 def test_fit_of_a_long_log(tvbo, log, tmp_path):
@@ -186,7 +186,7 @@ def test_a_step_without_a_value_is_left_empty(tvbo, tmp_path):
     ],
 )
 def test_the_page_of_the_command_line_knows_every_option(tvbo, command, section):
-    page = (Path(__file__).parent.parent / "docs" / "command_line.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text()
     [described] = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     _, out, _ = tvbo(*command.split(), "--help")
     options = set(re.findall(r"--[a-z-]+", out)) - {"--help"}
@@ -442,7 +442,7 @@ def test_a_fault_shows_its_traceback(tvbo, log, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("a worker said \x1b[31mred\x07\nand more")
 
-    monkeypatch.setattr("tvbo.commands.fit.read_log", broken)
+    monkeypatch.setattr("tvbo.cli.fit.read_log", broken)
     code, _, err = tvbo("fit", log, *LONG)
     assert code == 1
     assert r"RuntimeError: a worker said \x1b[31mred\x07" in err
@@ -462,7 +462,7 @@ def test_errors_end_a_command(tvbo, log, monkeypatch, error, code, line):
     def broken(*_, **__):
         raise error
 
-    monkeypatch.setattr("tvbo.commands.fit.read_log", broken)
+    monkeypatch.setattr("tvbo.cli.fit.read_log", broken)
     found, _, err = tvbo("fit", log, *LONG)
     assert found == code
     assert line is None or err == line

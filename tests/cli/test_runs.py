@@ -130,7 +130,7 @@ def test_a_picture_that_cannot_be_written(tvbo, run, tmp_path, monkeypatch, name
     def drawn(*_):
         raise AssertionError
 
-    monkeypatch.setattr("tvbo.commands.runs.plot_run", drawn)
+    monkeypatch.setattr("tvbo.cli.runs.plot_run", drawn)
     code, _, err = tvbo("runs", "plot", run, "--out", tmp_path / name)
     assert code == 2
     assert re.search(message, err)

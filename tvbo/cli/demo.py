@@ -1,13 +1,12 @@
-"""``tvbo demo``: the main job from end to end, in under two minutes."""
+"""``tvbo demo``: learn a drift rate from a log, then track drifting optima, in two minutes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import pandas as pd
 import torch
 import typer
 from gpytorch.kernels import RBFKernel
@@ -15,8 +14,8 @@ from rich.table import Table
 from torch import Tensor
 
 from tvbo.acquisition import LogBeta
-from tvbo.commands.files import check_outputs, saving
-from tvbo.commands.report import console, print_drift_fit, working
+from tvbo.cli.files import check_outputs, saving
+from tvbo.cli.report import console, print_drift_fit, working
 from tvbo.evaluation import History, run
 from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes
@@ -30,7 +29,7 @@ LOG_TIMES = 100
 LOG_PER_TIME = 3
 FILES = ("tracking.png", "rounds.csv", "fit.json")
 ACTION_SEEDS = 1000
-"""Added to a function's seed for the actions tried on it: the two must not share random numbers."""
+"""Offset between the seeds of a function and of the random actions tried on it."""
 
 
 def demo(
@@ -42,10 +41,12 @@ def demo(
     points: Annotated[int, typer.Option(help="Grid points per side.", min=5)] = 50,
     seed: Annotated[int, typer.Option(help="Seed of the first function and its noise.")] = 0,
 ) -> None:
-    """Track the optimum of drifting functions, their drift rate learned from a log first.
+    """Learn the drift rate of a function from a log, then track the optima of such functions.
 
     The functions are drawn from the model of Bogunovic et al. (2016) on a 50 x 50 grid.
     """
+    import pandas as pd
+
     check_outputs({name: out / name for name in FILES}, makes_folders=True)
     out.mkdir(parents=True, exist_ok=True)
     problem = draw_problem(points, rounds, seed)
@@ -81,7 +82,7 @@ def demo(
 
 
 def draw_problem(points: int, rounds: int, seed: int) -> PanelProblem:
-    """A drifting function, long enough for a log and the rounds after it."""
+    """Return a drifting function with times for a log and for the rounds after it."""
     kernel = RBFKernel().double()
     kernel.lengthscale = LENGTHSCALE
     return drifting_gp(
@@ -95,7 +96,7 @@ def draw_problem(points: int, rounds: int, seed: int) -> PanelProblem:
 
 
 def fit_log(problem: PanelProblem, seed: int, on_step: Callable[[str], None]) -> DriftFit:
-    """Observe the first stretch at random actions, and learn the drift from that."""
+    """Fit the drift rate to observations of random actions at the first times."""
     generator = torch.Generator().manual_seed(seed + ACTION_SEEDS)
     times = problem.times[:LOG_TIMES].repeat_interleave(LOG_PER_TIME)
     arms = torch.randint(len(problem.choices), (len(times),), generator=generator)
@@ -105,9 +106,9 @@ def fit_log(problem: PanelProblem, seed: int, on_step: Callable[[str], None]) ->
 
 
 def race(problem: PanelProblem, fit: DriftFit, rounds: int, seed: int) -> dict[str, History]:
-    """The four algorithms, with what the log taught, on the rounds after it."""
+    """Run the four algorithms, with the fitted hyperparameters, on the rounds after the log."""
     times = problem.times[LOG_TIMES:].tolist()
-    shared = {
+    shared: dict[str, Any] = {
         "choices": problem.choices,
         "covar_module": fit.covar_module,
         "mean_module": fit.mean_module,
@@ -131,7 +132,7 @@ def race(problem: PanelProblem, fit: DriftFit, rounds: int, seed: int) -> dict[s
 
 
 def print_regret(regret: dict[str, Tensor], seconds: dict[str, float]) -> None:
-    """Regret by algorithm, ``functions x rounds`` each, and what a round costs."""
+    """Print the regret of each algorithm, ``functions x rounds``, and the seconds per round."""
     count, rounds = next(iter(regret.values())).shape
     table = Table(
         title="Regret: the best value there was, minus the value of the action chosen",
@@ -147,7 +148,7 @@ def print_regret(regret: dict[str, Tensor], seconds: dict[str, float]) -> None:
 
 
 def _with_error(samples: Tensor) -> str:
-    """Mean of one figure per function, and its standard error where there are several."""
+    """Format the mean over functions, with its standard error if there are several."""
     mean, n = samples.mean().item(), len(samples)
     if n == 1:
         return f"{mean:.3f}"

@@ -12,9 +12,9 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.optimizers import TrialError
-from tvbo.optimizers.closed import RECENT, ClosedTrials, LostTrial
 from tvbo.optimizers.pending import ConstantLiar
 from tvbo.optimizers.trial import Trial
+from tvbo.optimizers.trial_log import RECENT, LostTrial, TrialLog
 from tvbo.retention import EntropyThreshold
 
 CHOICES = torch.arange(5.0, dtype=torch.float64).unsqueeze(-1)
@@ -38,7 +38,7 @@ def test_each_end_is_counted(optimizer):
     optimizer.expire(trials[5].id)
     optimizer.fail(trials[2].id, "NaN")
     assert optimizer.open_trials == (trials[1], trials[4])
-    closed = optimizer.closed
+    closed = optimizer.trial_log
     assert (closed.num_told, closed.num_failed, closed.num_expired) == (1, 2, 1)
     assert len(closed) == 4
     assert [(each.trial.id, each.ending, each.reason) for each in closed.lost] == [
@@ -82,14 +82,14 @@ class TestRefused:
         optimizer.tell(trial, 1.0)
         with pytest.raises(TrialError, match="Got trial 1, told already"):
             self.call(optimizer, end, trial.id if by_id else trial)
-        assert len(optimizer.closed) == 1
+        assert len(optimizer.trial_log) == 1
 
     def test_failed(self, optimizer, end, by_id):
         trial = optimizer.ask()
         optimizer.fail(trial, "out of memory")
         with pytest.raises(TrialError, match=r"Got trial 1, which failed \(out of memory\)"):
             self.call(optimizer, end, trial.id if by_id else trial)
-        assert len(optimizer.closed) == 1
+        assert len(optimizer.trial_log) == 1
 
     def test_expired(self, optimizer, end, by_id):
         trial = optimizer.ask()
@@ -108,7 +108,7 @@ class TestRefused:
         assert trial.skipped
         with pytest.raises(TrialError, match="Got trial 1, .*skipped"):
             self.call(optimizer, end, trial.id if by_id else trial)
-        assert len(optimizer.closed) == 0
+        assert len(optimizer.trial_log) == 0
 
     def test_unknown(self, optimizer, end, by_id):
         optimizer.ask()
@@ -134,9 +134,9 @@ def test_an_outcome_that_is_no_number_leaves_the_trial_open(optimizer, bad):
     with pytest.raises(InputDataError, match="Expected finite Y"):
         optimizer.tell(trial, bad)
     assert optimizer.open_trials == (trial,)
-    assert len(optimizer.closed) == 0
+    assert len(optimizer.trial_log) == 0
     optimizer.fail(trial, f"outcome {bad}")
-    assert optimizer.closed.num_failed == 1
+    assert optimizer.trial_log.num_failed == 1
 
 
 def test_expire_overdue_is_by_event_time(optimizer):
@@ -148,9 +148,9 @@ def test_expire_overdue_is_by_event_time(optimizer):
     assert optimizer.expire_overdue(5.0, max_delay=math.inf) == ()
     assert optimizer.expire_overdue(5.0, max_delay=0.0) == (trials[1], trials[2])
     assert optimizer.open_trials == ()
-    reasons = [each.reason for each in optimizer.closed.lost]
+    reasons = [each.reason for each in optimizer.trial_log.lost]
     assert reasons[1] == "no outcome by t=5, more than 3 after t=1"
-    assert optimizer.closed.num_expired == 4
+    assert optimizer.trial_log.num_expired == 4
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan])
@@ -175,24 +175,24 @@ def test_a_table_of_what_was_lost(tmp_path):
     second = optimizer.ask(2.5, CONTEXTS[0])
     optimizer.fail(second, 'a "crash", of sorts\nin two lines')
     optimizer.expire(first)
-    frame = optimizer.closed.to_frame()
+    frame = optimizer.trial_log.to_frame()
     assert list(frame.columns) == ["trial", "t", "action_0", "context_0", "ending", "reason"]
     assert frame["trial"].tolist() == [2, 1]
     assert frame["t"].tolist() == [2.5, 1.0]
     assert frame["context_0"].tolist() == [0.0, 1.0]
     assert frame["action_0"].tolist() == [second.X.item(), first.X.item()]
-    optimizer.closed.to_csv(tmp_path / "lost.csv")
+    optimizer.trial_log.to_csv(tmp_path / "lost.csv")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "lost.csv"), frame)
 
 
 def test_an_empty_table(optimizer, tmp_path):
-    frame = optimizer.closed.to_frame()
+    frame = optimizer.trial_log.to_frame()
     assert list(frame.columns) == ["trial", "t", "ending", "reason"]
     assert len(frame) == 0
 
 
 def test_memory_of_lost_trials_has_an_end():
-    closed = ClosedTrials()
+    closed = TrialLog()
     X = torch.zeros(1, 1)
     for i in range(1, RECENT + 5):
         closed.lose(LostTrial(Trial(i, X, float(i)), "failed" if i % 2 else "expired", "x"))
@@ -204,7 +204,7 @@ def test_memory_of_lost_trials_has_an_end():
 
 
 def test_a_trial_lost_too_long_ago_is_not_said_to_be_told(optimizer):
-    optimizer.closed.lost = deque(maxlen=1)
+    optimizer.trial_log.lost = deque(maxlen=1)
     first, second = optimizer.ask(), optimizer.ask()
     optimizer.fail(first, "x")
     optimizer.fail(second, "y")
@@ -227,8 +227,8 @@ def test_separate_contexts_lose_in_both_loops():
     optimizer.fail(trials[0], "x")
     optimizer.expire(trials[1])
     assert optimizer.expire_overdue(10.0, 6.5) == (trials[2],)
-    assert optimizer.closed.num_failed == 1
-    assert optimizer.closed.num_expired == 2
+    assert optimizer.trial_log.num_failed == 1
+    assert optimizer.trial_log.num_expired == 2
     inner = [len(optimizer.loop(context).open_trials) for context in CONTEXTS]
     assert inner == [1, 0]
     attached = optimizer.attach([1.0], 2.0, CONTEXTS[0])
@@ -301,7 +301,7 @@ def test_what_could_not_be_written_did_not_happen(optimizer, change):
     with pytest.raises(OSError, match="disk full"):
         optimizer.tell(trial, 1.0) if change == "tell" else getattr(optimizer, change)(trial, "x")
     assert optimizer.open_trials == (trial,)
-    assert len(optimizer.closed) == 0
+    assert len(optimizer.trial_log) == 0
     assert optimizer.model_size == 0
     notes.refuse = False
     optimizer.tell(trial, 1.0)

@@ -1,21 +1,23 @@
-"""``tvbo runs``: what a journal holds, without running anything of it."""
+"""``tvbo runs``: inspect a journal without executing anything from it."""
 
 from __future__ import annotations
 
 from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 from rich.table import Table
 
-from tvbo.commands.files import check_outputs, check_picture, saving
-from tvbo.commands.report import console, note
+from tvbo.cli.files import check_outputs, check_picture, saving
+from tvbo.cli.report import console, note
 from tvbo.journal import JournalReader, trials_of
 from tvbo.plotting import save_figure
 from tvbo.plotting.runs import plot_run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 app = typer.Typer(help="Look at journaled runs: Optimizer.record, Optimizer.open.")
 
@@ -26,15 +28,15 @@ STATES = ("told", "open", "failed", "expired", "skipped")
 
 @app.callback()
 def runs() -> None:
-    """Look at journaled runs; a run that is going on may be looked at too."""
+    """Look at journaled runs, finished or in progress."""
 
 
 @app.command()
 def show(
     run: Run,
-    last: Annotated[int, typer.Option(help="So many of the newest events.", min=0)] = 10,
+    last: Annotated[int, typer.Option(help="Number of newest events to show.", min=0)] = 10,
 ) -> None:
-    """What was optimized, how many trials were told, failed, expired or are open, and the best."""
+    """Show what was optimized, the number of trials by state, and the best outcome."""
     with JournalReader(run) as journal:
         trials = trials_of(journal)
         _print_summary(journal, trials)
@@ -51,7 +53,7 @@ def export(
     run: Run,
     csv: Annotated[Path, typer.Option("--csv", help="File to write.")],
 ) -> None:
-    """Save the trials as CSV, one row each; of a damaged journal, those that can be read."""
+    """Save the trials as CSV, one row each; of a damaged journal, the readable ones."""
     check_outputs({"--csv": csv}, _files_of(run))
     with JournalReader(run) as journal:
         trials = trials_of(journal)
@@ -65,7 +67,7 @@ def plot(
     run: Run,
     out: Annotated[Path, typer.Option("--out", help="File to write, FILE.png.")],
 ) -> None:
-    """Draw the outcomes over time, and the trials that have none."""
+    """Plot the outcomes over time, and the trials without one."""
     check_outputs({"--out": out}, _files_of(run))
     check_picture("--out", out)
     with JournalReader(run) as journal:
@@ -77,7 +79,7 @@ def plot(
 
 
 def _files_of(run: Path) -> list[Path]:
-    """A journal and the files that belong to it, whether they are there or not."""
+    """Return the paths of a journal and of its side files, existing or not."""
     return [run, *(run.with_name(run.name + end) for end in ("-wal", "-shm", "-lock"))]
 
 
@@ -116,9 +118,11 @@ def _print_newest(journal: JournalReader, last: int) -> None:
 
 
 def _best(trial: pd.Series) -> str:
+    import pandas as pd
+
     words = f"{trial.outcome:.6g}, trial {trial.trial}"
     if pd.isna(trial.t):
-        # The journal's start is damaged, where it stood.
+        # The record of its ask is in the damaged part of the journal.
         return words + ", opened before the journal"
     action = [f"{value:.4g}" for name, value in trial.items() if name.startswith("action_")]
     return words + f" at t = {trial.t:g}, X = [{', '.join(action)}]"

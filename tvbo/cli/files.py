@@ -1,4 +1,4 @@
-"""Files that commands write: checked before the work begins, and written whole or not at all."""
+"""Output files of commands: checked before the work begins, and written atomically."""
 
 from __future__ import annotations
 
@@ -8,30 +8,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from matplotlib import rcParams
-from matplotlib.backend_bases import FigureCanvasBase
-
-from tvbo.commands.report import saved
+from tvbo.cli.report import saved
 
 
 class OutputError(ValueError):
-    """A file that cannot be written, or must not be."""
+    """An output file that cannot be written, or that would overwrite an input."""
 
 
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (), makes_folders: bool = False
 ) -> None:
-    """Raise unless every output can be written and is none of the inputs.
+    """Raise unless every output can be written and is not one of the inputs.
 
     Args:
-        outputs: Files to write, by the option that names each; None where it was not given.
-        inputs: Files that the command reads. Under another name, a link say, they are still the
-            same.
-        makes_folders: Whether the command makes the folders that are missing.
+        outputs: Files to write, by option; None for an option that was not given.
+        inputs: Files that the command reads; links to them are recognized.
+        makes_folders: Whether the command creates missing folders.
 
     Raises:
         OutputError: if an output is an input, another output or a folder, or its folder is missing
-            or cannot be written in.
+            or not writable.
     """
     given = {option: path for option, path in outputs.items() if path is not None}
     inputs = list(inputs)
@@ -52,11 +48,14 @@ def check_outputs(
 
 
 def check_picture(option: str, path: Path | None) -> None:
-    """Raise unless the name of a picture ends in a format that Matplotlib writes here.
+    """Raise unless the name of a picture ends in a format that Matplotlib can write.
 
     Raises:
         OutputError: if it does not.
     """
+    from matplotlib import rcParams
+    from matplotlib.backend_bases import FigureCanvasBase
+
     formats = set(FigureCanvasBase.get_supported_filetypes())
     if shutil.which(rcParams["pgf.texsystem"]) is None:
         formats.discard("pgf")
@@ -69,9 +68,9 @@ def check_picture(option: str, path: Path | None) -> None:
 
 @contextmanager
 def saving(path: Path) -> Iterator[Path]:
-    """Give a path to write to; once it is written, it takes the place of ``path``.
+    """Yield a path to write to, and rename it to ``path`` when it is written.
 
-    A file that stood there stays until then, and for good if the writing is interrupted.
+    An existing file is replaced only then, and kept if the writing is interrupted.
     """
     partial, target = _partial(path)
     try:
@@ -87,11 +86,11 @@ def saving(path: Path) -> Iterator[Path]:
 
 
 def _partial(path: Path) -> tuple[Path, Path]:
-    """Where to write at first, and where it belongs: devices and pipes are written directly."""
+    """Return the temporary path and the final one; devices and pipes are written directly."""
     if path.exists() and not path.is_file():
         return path, path
-    # Through links: the file that they lead to is replaced, and not the link. The same ending,
-    # which may say in what format, and whether compressed, the file is written.
+    # Links are followed, so that the file is replaced and not the link. The ending is kept, since
+    # it may determine the format and the compression.
     target = Path(os.path.realpath(path))
     return target.with_name(f".{os.getpid()}-{target.name}"), target
 
@@ -107,7 +106,7 @@ def _check_writable(option: str, path: Path, makes_folders: bool) -> None:
         folder = next(known for known in (folder, *folder.parents) if known.exists())
     if not folder.is_dir():
         raise OutputError(
-            f"Expected a file in a folder that is there for {option}. Got {path}, but {folder} is "
+            f"Expected a file in an existing folder for {option}. Got {path}, but {folder} is "
             "no folder."
         )
     probe = folder / partial.name
@@ -121,7 +120,7 @@ def _check_writable(option: str, path: Path, makes_folders: bool) -> None:
 
 
 def _same(first: Path, second: Path) -> bool:
-    """Whether two paths are one file, also if it is not there yet."""
+    """Return whether two paths are the same file, which need not exist yet."""
     if os.path.realpath(first) == os.path.realpath(second):
         return True
     return first.exists() and second.exists() and first.samefile(second)

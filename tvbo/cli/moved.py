@@ -1,4 +1,4 @@
-"""``tvbo reproduce`` and ``tvbo data``, which say where they went."""
+"""Hidden commands for ``tvbo reproduce`` and ``tvbo data``, which were moved."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ ANY_ARGUMENTS = {
     "ignore_unknown_options": True,
     "help_option_names": [],
 }
-"""Settings of a command that takes whatever follows its name."""
+"""Settings of a command that accepts any arguments."""
 
 
 def reproduce(context: typer.Context) -> NoReturn:
-    """Say where the papers' figures went."""
+    """Name the command that replaces ``tvbo reproduce``."""
     _moved(context, "python -m experiments")
 
 
 def data(context: typer.Context) -> NoReturn:
-    """Say where the building of recorded data went."""
+    """Name the command that replaces ``tvbo data``."""
     _moved(context, "python -m experiments.data")
 
 

@@ -129,10 +129,10 @@ def test_budgets_increase():
 
 
 def test_model_order_has_a_row_for_each_budget():
-    with pytest.raises(ValueError, match=r"Expected model_order of shape 3 x trials.*\(2, 3\)"):
+    with pytest.raises(ValueError, match=r"Expected model_order of shape 3 x replicates.*\(2, 3\)"):
         plot_budget(BUDGETS, ORDER[:2], REGRET)
 
 
 def test_regret_has_a_row_for_each_budget():
-    with pytest.raises(ValueError, match=r"Expected regret of shape 3 x trials.*\(3,\)"):
+    with pytest.raises(ValueError, match=r"Expected regret of shape 3 x replicates.*\(3,\)"):
         plot_budget(BUDGETS, ORDER, REGRET[:, 0])

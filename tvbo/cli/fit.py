@@ -1,4 +1,4 @@
-"""``tvbo fit``: the drift rate of a log."""
+"""``tvbo fit``: fit the drift rate of a log."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from tvbo.commands.files import check_outputs, check_picture, saving
-from tvbo.commands.report import print_drift_fit, progress_console
+from tvbo.cli.files import check_outputs, check_picture, saving
+from tvbo.cli.report import print_drift_fit, progress_console
 from tvbo.csv_files import TableError
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.likelihood import outcome_unit, panel_rows, steps
@@ -81,7 +81,7 @@ def fit(
     check_picture("--plot", plot)
     with _fitting() as on_step:
         if panel:
-            _refuse(
+            _reject_options(
                 "--panel",
                 time=time,
                 reward=reward,
@@ -91,10 +91,10 @@ def fit(
             )
             result = _fit_panel(log, resample, rows, time_unit, noise_variance, level, on_step)
         else:
-            _refuse("a long log", resample=resample)
-            columns = {"--time": time, "--reward": reward, "--action": action}
-            missing = [name for name, column in columns.items() if column is None]
-            if missing:
+            _reject_options("a long log", resample=resample)
+            if time is None or reward is None or action is None:
+                columns = {"--time": time, "--reward": reward, "--action": action}
+                missing = [name for name, column in columns.items() if column is None]
                 raise TableError(
                     "Expected --panel, or --time, --reward and --action with column names. "
                     f"Got no --panel and no {', '.join(missing)}."
@@ -124,12 +124,12 @@ KERNEL_IS_ESTIMATED = (
 )
 
 NUM_STARTS = 4
-"""Starts of the maximization."""
+"""Number of starts of the maximization."""
 
 
 @contextmanager
 def _fitting() -> Iterator[Callable[[str], None]]:
-    """A bar on stderr that says which step of how many is being done, and for how long."""
+    """Show a progress bar on stderr, and yield a function that reports the current step."""
     order = steps(NUM_STARTS)
     columns = (
         SpinnerColumn(),
@@ -162,7 +162,7 @@ def _fit_panel(
 ) -> DriftFit:
     table = read_panel(log, resample, rows, time_unit, allow_gaps=True)
     train_X, train_Y = panel_rows(table.values, table.axis.times)
-    # Covariances are squares: of outcomes far from one they overflow, or are nothing.
+    # Covariances are squares, which overflow or underflow for outcomes far from one.
     unit = outcome_unit(train_Y)
     values = table.values / unit
     result = fit_drift(
@@ -199,8 +199,8 @@ def _fit_log(
     )
 
 
-def _refuse(where: str, **options: str | None) -> None:
-    """Raise if an option was given that has no meaning here."""
+def _reject_options(where: str, **options: str | None) -> None:
+    """Raise if an option was given that does not apply."""
     for name, value in options.items():
         if value is not None:
             raise TableError(f"Expected no --{name.replace('_', '-')} with {where}. Got '{value}'.")

@@ -1,17 +1,34 @@
-"""What commands print: tables, and a spinner while they work."""
+"""Output of commands: consoles, tables, and a spinner."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from tvbo.models import DriftFit
-from tvbo.terminal import SafeConsole, visible
+from tvbo.terminal import visible
+
+
+class SafeConsole(Console):
+    """A Rich console that prints strings without markup or emoji codes, as :func:`visible` text.
+
+    Rich turns every string into text by :meth:`render_str`, including cells and titles of tables.
+    Styled text is passed as :class:`rich.text.Text`, which is trusted.
+    """
+
+    def __init__(self, stderr: bool = False):
+        super().__init__(stderr=stderr, markup=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a string as text, with unprintable characters escaped."""
+        return super().render_str(visible(text), **options)
+
 
 console = SafeConsole()
 progress_console = SafeConsole(stderr=True)
@@ -19,7 +36,7 @@ progress_console = SafeConsole(stderr=True)
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on stderr; gives a function that says which step is being done."""
+    """Show a spinner on stderr, and yield a function that reports the current step."""
     with progress_console.status(what) as status:
         yield lambda step: status.update(f"{what}: {step}")
 
@@ -31,12 +48,12 @@ def note(words: str) -> None:
 
 
 def saved(path: Path) -> None:
-    """Say that a file was written."""
+    """Print that a file was written."""
     console.print(f"saved {path}", soft_wrap=True, highlight=False)
 
 
 def print_drift_fit(fit: DriftFit) -> None:
-    """A fit as a table, and its messages."""
+    """Print a fit as a table, and its messages."""
     low, high = fit.forgetting_rate_interval
     table = Table(title="Drift of the log", show_header=False)
     table.add_column(justify="left")
@@ -71,7 +88,9 @@ def print_drift_fit(fit: DriftFit) -> None:
 
 
 def _in_time(amount: float, unit: str) -> str:
-    """An amount of time in its unit, and in hours where the unit is one that clocks know."""
+    """Format an amount of time in its unit, and in hours if the unit is one of pandas."""
+    import pandas as pd
+
     text = f"{amount:.4g} × {unit}"
     try:
         hours = amount * pd.Timedelta(unit) / pd.Timedelta("1h")

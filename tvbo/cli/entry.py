@@ -14,22 +14,22 @@ from botorch.exceptions.errors import BotorchError
 from tvbo.models import DriftFitError
 from tvbo.terminal import visible
 
-FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
+CODE_ERROR, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 def run_app(app: typer.Typer, name: str, arguments: list[str] | None = None) -> NoReturn:
-    """Run a command line; what is wrong is said on stderr, control characters shown.
+    """Run a command line and exit; errors go to stderr, with control characters escaped.
 
-    Exit codes: 2 and one line where the input is bad, 130 and one line after Ctrl-C, 1 and a
-    traceback where the code is at fault.
+    Exit codes: 2 and one line for bad input, 130 and one line after Ctrl-C, 1 and a traceback for
+    an error in the code.
 
     Args:
-        app: Its commands.
-        name: What its messages begin with.
-        arguments: The words of the command line; default those of this process.
+        app: The commands.
+        name: Name of the program, with which its messages begin.
+        arguments: Arguments of the command line; default those of this process.
     """
     if "OMP_NUM_THREADS" not in os.environ:
-        # Matrices are small here: more threads mostly wait for one another.
+        # The matrices are small, so that more threads would mostly wait for one another.
         torch.set_num_threads(1)
     try:
         code = app(sys.argv[1:] if arguments is None else arguments, standalone_mode=False)
@@ -42,9 +42,9 @@ def run_app(app: typer.Typer, name: str, arguments: list[str] | None = None) -> 
     except Exception:
         for line in traceback.format_exc().rstrip("\n").split("\n"):
             print(visible(line), file=sys.stderr)  # noqa: T201
-        sys.exit(FAULT)
+        sys.exit(CODE_ERROR)
     if code == INTERRUPTED:
-        # Typer makes an exit code of Ctrl-C.
+        # Typer turns Ctrl-C into an exit code.
         _fail(name, "interrupted", code=INTERRUPTED)
     sys.exit(code or 0)
 

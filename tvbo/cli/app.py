@@ -1,4 +1,4 @@
-"""The command line: ``tvbo fit``, ``demo``, ``runs``."""
+"""The Typer application and the entry point of the command line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 import tvbo
-from tvbo.commands import demo, fit, moved, runs
-from tvbo.commands.entry import run_app
+from tvbo.cli import demo, fit, moved, runs
+from tvbo.cli.entry import run_app
 
 app = typer.Typer(
     help="Bayesian optimization for problems that do not hold still.",

@@ -1,12 +1,12 @@
-"""Which open trial a caller means."""
+"""Look-up of the open trial that a caller refers to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Integral
 
-from tvbo.optimizers.closed import ClosedTrials
 from tvbo.optimizers.trial import Trial
+from tvbo.optimizers.trial_log import TrialLog
 
 
 class TrialError(ValueError):
@@ -14,22 +14,22 @@ class TrialError(ValueError):
 
 
 def find_open(
-    trial: Trial | int, open_trials: Mapping[int, Trial], closed: ClosedTrials, num_trials: int
+    trial: Trial | int, open_trials: Mapping[int, Trial], trial_log: TrialLog, num_trials: int
 ) -> Trial:
-    """The open trial that a trial or its id stands for.
+    """Return the open trial that a trial or its id stands for.
 
     Args:
-        trial: What the caller has.
-        open_trials: Those that are open, by id.
-        closed: Those that are not.
+        trial: The trial or its id.
+        open_trials: The open trials by id.
+        trial_log: The log of trials that ended.
         num_trials: Number of trials so far.
 
     Raises:
-        TrialError: if there is no such trial, it is another optimizer's, or it has ended; in words
-            that say how.
+        TrialError: if there is no such trial, it is another optimizer's, or it has ended, which
+            the message explains.
     """
     trial_id = trial.id if isinstance(trial, Trial) else trial
-    # NumPy's are integers too, and True is none.
+    # NumPy's integers are accepted; True is an int in Python, but no id.
     known = isinstance(trial_id, Integral) and not isinstance(trial_id, bool)
     if not known or not 1 <= trial_id <= num_trials:
         raise TrialError(
@@ -42,21 +42,21 @@ def find_open(
         )
     if trial_id not in open_trials:
         raise TrialError(
-            f"Expected an open trial. Got trial {trial_id}, {_how_it_ended(trial_id, closed)}."
+            f"Expected an open trial. Got trial {trial_id}, {_how_it_ended(trial_id, trial_log)}."
         )
-    mine = open_trials[trial_id]
-    if isinstance(trial, Trial) and not trial.asks_the_same(mine):
+    own = open_trials[trial_id]
+    if isinstance(trial, Trial) and not trial.asks_the_same(own):
         raise TrialError(
             f"Expected a trial of this optimizer. Got a trial {trial_id} that differs: "
-            f"{trial}; here it is {mine}."
+            f"{trial}; here it is {own}."
         )
-    return mine
+    return own
 
 
-def _how_it_ended(trial_id: int, closed: ClosedTrials) -> str:
-    lost = closed.find(trial_id)
+def _how_it_ended(trial_id: int, trial_log: TrialLog) -> str:
+    lost = trial_log.find(trial_id)
     if lost is not None:
         return f"which {lost.ending} ({lost.reason}); attach its action to tell it still"
-    if closed.num_forgotten > 0:
+    if trial_log.num_forgotten > 0:
         return "told already, skipped, or lost too long ago to be remembered"
     return "told already or skipped"

@@ -10,9 +10,9 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
-from tvbo.optimizers import Refusals, RefusedTrial, Trial, TrialError
-from tvbo.optimizers import refusals as refusals_module
-from tvbo.retention import EntropyThreshold, Prediction, Refusal, Retention
+from tvbo.optimizers import RejectedTrial, RejectionLog, Trial, TrialError
+from tvbo.optimizers import rejection_log as rejection_log_module
+from tvbo.retention import Admission, EntropyThreshold, Prediction, Rejection
 
 NOISE = 0.1
 BUDGET = 0.2
@@ -34,14 +34,14 @@ def outcome(trial):
     return math.sin(4 * trial.X.item()) + 0.2 * math.sin(7.0 * trial.id)
 
 
-def until_refused(optimizer, rounds=60):
-    """The first refused trial; those before it are told."""
+def until_rejected(optimizer, rounds=60):
+    """The first rejected trial; those before it are told."""
     for _ in range(rounds):
         trial = optimizer.ask()
         if not trial.informative:
             return trial
         optimizer.tell(trial, outcome(trial))
-    raise AssertionError("nothing was refused")
+    raise AssertionError("nothing was rejected")
 
 
 def variance_of(optimizer, trial):
@@ -55,7 +55,7 @@ def variance_of(optimizer, trial):
 
 def test_a_skipped_trial_says_so():
     optimizer = loop()
-    trial = until_refused(optimizer)
+    trial = until_rejected(optimizer)
     assert trial.skipped is True
     assert trial.informative is False
     gain = 0.5 * math.log(1 + variance_of(optimizer, trial) / NOISE)
@@ -78,12 +78,12 @@ def test_without_a_threshold_no_gain_is_computed():
     optimizer = recipes.gp_ucb(choices=CHOICES, covar_module=rbf(), noise_variance=NOISE)
     trial = optimizer.ask()
     assert (trial.informative, trial.information_gain, trial.skipped) == (True, None, False)
-    assert len(optimizer.refusals) == 0
+    assert len(optimizer.rejection_log) == 0
 
 
 def test_a_skipped_trial_is_not_open_and_changes_no_model():
     optimizer = loop()
-    trial = until_refused(optimizer)
+    trial = until_rejected(optimizer)
     assert optimizer.open_trials == ()
     held, size = optimizer.observations, optimizer.model_size
     rows = torch.cat([CHOICES, torch.full((3, 1), trial.t)], dim=-1).unsqueeze(1)
@@ -99,14 +99,14 @@ def test_a_skipped_trial_is_not_open_and_changes_no_model():
 
 def test_rounds_go_on_over_skipped_trials():
     optimizer = loop()
-    trial = until_refused(optimizer)
+    trial = until_rejected(optimizer)
     following = optimizer.ask()
     assert (following.id, following.t) == (trial.id + 1, trial.t + 1)
 
 
 def test_a_skipped_trial_cannot_be_told():
     optimizer = loop()
-    trial = until_refused(optimizer)
+    trial = until_rejected(optimizer)
     for given in (trial, pickle.loads(pickle.dumps(trial))):
         with pytest.raises(
             TrialError, match=f"Got trial {trial.id}, skipped: .* Attach its action"
@@ -122,19 +122,19 @@ def test_a_skipped_trial_cannot_be_told():
 
 def test_a_skipped_action_may_be_attached():
     optimizer = loop()
-    trial = until_refused(optimizer)
+    trial = until_rejected(optimizer)
     size = optimizer.model_size
     attached = optimizer.attach(trial.X, trial.t)
     assert attached.informative
     assert attached.information_gain is None
     optimizer.tell(attached, 0.3)
     assert optimizer.model_size == size + 1
-    assert len(optimizer.refusals) == 1
+    assert len(optimizer.rejection_log) == 1
 
 
 def test_a_discarded_trial_is_open_and_told_but_not_kept():
     optimizer = loop("discard")
-    trial = until_refused(optimizer)
+    trial = until_rejected(optimizer)
     assert (trial.informative, trial.skipped) == (False, False)
     assert optimizer.open_trials == (trial,)
     held = optimizer.observations
@@ -148,27 +148,25 @@ def test_a_discarded_trial_is_open_and_told_but_not_kept():
 
 def test_a_discarded_outcome_is_still_checked():
     optimizer = loop("discard")
-    trial = until_refused(optimizer)
+    trial = until_rejected(optimizer)
     with pytest.raises(InputDataError, match="Expected finite Y. Got nan"):
         optimizer.tell(trial, float("nan"))
     assert optimizer.open_trials == (trial,)
     optimizer.tell(trial, 0.5)
 
 
-class Notebook(Retention):
-    """Learns, and has no opinion; or refuses, for a reason of its own."""
+class Notebook(Admission):
+    """Records the outcomes it is told; admits all of them, or rejects them for a given reason."""
 
-    needs_prediction = True
+    def __init__(self, rejection=None):
+        self.rejection = rejection
+        self.observed = []
 
-    def __init__(self, refusal=None):
-        self.refusal = refusal
-        self.learned = []
+    def admit(self, prediction, num_held):
+        return self.rejection
 
-    def judge(self, prediction, num_held):
-        return self.refusal
-
-    def learn(self, prediction, Y):
-        self.learned.append((prediction, Y))
+    def observe_outcome(self, prediction, Y):
+        self.observed.append((prediction, Y))
 
 
 def test_other_policies_learn_from_what_is_discarded():
@@ -177,11 +175,11 @@ def test_other_policies_learn_from_what_is_discarded():
     for _ in range(30):
         trials.append(optimizer.ask())
         optimizer.tell(trials[-1], outcome(trials[-1]))
-    learned = optimizer.retention.policies[1].learned
+    learned = optimizer.retention.policies[1].observed
     assert [y for _, y in learned] == [outcome(trial) for trial in trials]
     assert [p.t for p, _ in learned] == [trial.t for trial in trials]
     assert [p.information_gain for p, _ in learned] == [t.information_gain for t in trials]
-    assert 0 < optimizer.refusals.num_discarded == 30 - optimizer.model_size
+    assert 0 < optimizer.rejection_log.num_discarded == 30 - optimizer.model_size
 
 
 def test_nothing_is_learned_of_what_is_skipped_or_attached():
@@ -193,7 +191,7 @@ def test_nothing_is_learned_of_what_is_skipped_or_attached():
         if not trial.skipped:
             optimizer.tell(trial, outcome(trial))
             told += 1
-    assert len(optimizer.retention.policies[1].learned) == told == optimizer.model_size - 1
+    assert len(optimizer.retention.policies[1].observed) == told == optimizer.model_size - 1
 
 
 def test_the_prediction_is_that_of_the_time_of_asking():
@@ -204,7 +202,7 @@ def test_the_prediction_is_that_of_the_time_of_asking():
         trial = optimizer.ask()
         optimizer.tell(trial, 1.0)
     optimizer.tell(first, 0.7)
-    prediction, Y = optimizer.retention.learned[-1]
+    prediction, Y = optimizer.retention.observed[-1]
     assert (prediction.t, Y) == (first.t, 0.7)
     expected = Prediction(t=1.0, mean=0.0, variance=1.0, noise_variance=NOISE, trial_id=first.id)
     assert prediction == expected
@@ -212,22 +210,20 @@ def test_the_prediction_is_that_of_the_time_of_asking():
 
 def test_the_record():
     optimizer = loop()
-    trial = until_refused(optimizer)
-    refusals = optimizer.refusals
-    assert (len(refusals), refusals.num_skipped, refusals.num_discarded) == (1, 1, 0)
-    assert refusals.recent[0].trial is trial
+    trial = until_rejected(optimizer)
+    log = optimizer.rejection_log
+    assert (len(log), log.num_skipped, log.num_discarded) == (1, 1, 0)
+    assert log.recent[0].trial is trial
     gain = f"{trial.information_gain:.3g}"
-    assert refusals.recent[0].reason == (
-        f"predicted gain of {gain} nats is within the budget of 0.2"
-    )
+    assert log.recent[0].reason == (f"predicted gain of {gain} nats is within the budget of 0.2")
 
 
 def test_the_record_of_discards():
     optimizer = loop("discard")
-    trial = until_refused(optimizer)
-    refusals = optimizer.refusals
-    assert (len(refusals), refusals.num_skipped, refusals.num_discarded) == (1, 0, 1)
-    assert refusals.recent[0].trial is trial
+    trial = until_rejected(optimizer)
+    log = optimizer.rejection_log
+    assert (len(log), log.num_skipped, log.num_discarded) == (1, 0, 1)
+    assert log.recent[0].trial is trial
 
 
 def test_the_record_as_a_table(tmp_path):
@@ -239,7 +235,7 @@ def test_the_record_as_a_table(tmp_path):
         retention=EntropyThreshold(5.0),
     )
     trials = [optimizer.ask(t, context) for t, context in ((1.5, [0.0, 1.0]), (2.5, [2.0, 1.0]))]
-    frame = optimizer.refusals.to_frame()
+    frame = optimizer.rejection_log.to_frame()
     assert list(frame.columns) == [
         "trial",
         "t",
@@ -256,33 +252,33 @@ def test_the_record_as_a_table(tmp_path):
     assert frame["context_0"].tolist() == [0.0, 2.0]
     assert frame["information_gain"].tolist() == [trial.information_gain for trial in trials]
     assert frame["skipped"].tolist() == [True, True]
-    optimizer.refusals.to_csv(tmp_path / "refusals.csv")
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "refusals.csv"), frame)
+    optimizer.rejection_log.to_csv(tmp_path / "rejections.csv")
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "rejections.csv"), frame)
 
 
 def test_an_empty_record_can_be_read_back(tmp_path):
     optimizer = loop()
     optimizer.ask()
-    optimizer.refusals.to_csv(tmp_path / "refusals.csv")
-    assert len(pd.read_csv(tmp_path / "refusals.csv")) == 0
+    optimizer.rejection_log.to_csv(tmp_path / "rejections.csv")
+    assert len(pd.read_csv(tmp_path / "rejections.csv")) == 0
 
 
 def test_a_record_without_end_forgets_the_oldest(monkeypatch):
-    monkeypatch.setattr(refusals_module, "RECENT", 3)
-    refusals = Refusals()
+    monkeypatch.setattr(rejection_log_module, "RECENT", 3)
+    log = RejectionLog()
     for i in range(1, 6):
         trial = Trial(i, CHOICES[:1], float(i), informative=False, information_gain=0.1)
-        refusals.add(trial, Refusal(f"no. {i}", skip=i % 2 == 0))
-    assert [refused.trial.id for refused in refusals.recent] == [3, 4, 5]
-    assert refusals.recent[-1] == RefusedTrial(trial, "no. 5")
-    assert (len(refusals), refusals.num_skipped, refusals.num_discarded) == (5, 2, 3)
+        log.add(trial, Rejection(f"no. {i}", skip=i % 2 == 0))
+    assert [rejected.trial.id for rejected in log.recent] == [3, 4, 5]
+    assert log.recent[-1] == RejectedTrial(trial, "no. 5")
+    assert (len(log), log.num_skipped, log.num_discarded) == (5, 2, 3)
 
 
-def test_a_policy_of_ones_own_may_refuse():
-    optimizer = loop(retention=Notebook(Refusal("a hunch", skip=False)))
+def test_a_policy_of_ones_own_may_reject():
+    optimizer = loop(retention=Notebook(Rejection("a hunch", skip=False)))
     trial = optimizer.ask()
     assert (trial.informative, trial.skipped) == (False, False)
     optimizer.tell(trial, 1.0)
     assert optimizer.model_size == 0
-    assert optimizer.retention.learned[0][1] == 1.0
-    assert optimizer.refusals.recent[0].reason == "a hunch"
+    assert optimizer.retention.observed[0][1] == 1.0
+    assert optimizer.rejection_log.recent[0].reason == "a hunch"
