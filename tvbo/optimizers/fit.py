@@ -16,7 +16,6 @@ from botorch.optim.core import OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import LogNormalPrior
 from gpytorch.settings import fast_computations
 from torch import Generator, Tensor
 
@@ -60,22 +59,6 @@ MEANING = {
 
 EXPECTED = {("forgetting_rate", "lower"), ("noise", "lower")}
 """Bounds at which a sound fit ends where there is no drift, or no noise."""
-
-FORGOTTEN_IN_SPAN = 2.0
-"""Median of the prior over ε times the span of the observations at the first fit: by then the
-squared correlation of the first of them has fallen by about a factor of e²."""
-
-PRIOR_WIDTH = 1.0
-"""Standard deviation of the logarithm of ε in its prior: 95 % lie within a factor of 7."""
-
-
-def prior_of_rate(times: Tensor) -> LogNormalPrior | None:
-    """Return the prior over ε at the first fit; None where all observations have one time."""
-    span = (times.max() - times.min()).item()
-    if span == 0:
-        return None
-    median = -math.expm1(-FORGOTTEN_IN_SPAN / span)
-    return LogNormalPrior(math.log(median), PRIOR_WIDTH)
 
 
 def learned_values(model: SingleTaskGP) -> Values:

@@ -11,7 +11,6 @@ from botorch.models.transforms import Normalize
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean, ZeroMean
-from gpytorch.priors import Prior
 from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
@@ -26,12 +25,12 @@ from tvbo.models.scale import (
     scale_from_noise,
 )
 from tvbo.observations import Observations
-from tvbo.optimizers.fit import FittedParameters, learned_values, prior_of_rate
+from tvbo.optimizers.fit import FittedParameters, learned_values
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.search_space import InputLayout
 from tvbo.validation import check_forgetting_rate, provided
 
-OBSERVATIONS_PER_PARAMETER = 3
+OBSERVATIONS_PER_PARAMETER = 2
 """A fit waits for this many observations for each number it learns. From fewer, the likelihood
 picks an ε at one of its bounds more often than not."""
 
@@ -48,9 +47,7 @@ class ModelFitter:
     order one, so that the constraints and priors of GPyTorch and BoTorch mean the same for outcomes
     of any size.
 
-    Parameters stay at their defaults until there are three observations for each number to learn.
-    A learned ε has a log-normal prior then, whose median is 2 over the time that these observations
-    span: a few observations cannot tell fast drift from noise, and an ε near 1 forgets all of them.
+    Parameters stay at their defaults until there are two observations for each number to learn.
     Each fit starts from the values of the last one and from the defaults, and keeps the result with
     the larger posterior density. A fit that ends at a bound of a constraint, and a jump of ε, are
     logged to ``logging.getLogger("tvbo.optimizers.fit")``.
@@ -107,7 +104,6 @@ class ModelFitter:
         self.refit = refit
         self.last_model: DenseGP | None = None
         self._fitted = FittedParameters()
-        self._forgetting_rate_prior: Prior | None = None
         self._num_told_at_fit = 0
         self._unit: float | None = None
 
@@ -150,9 +146,6 @@ class ModelFitter:
         self._fitted.load_into(model)
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
-            if self.forgetting_rate is None and self._forgetting_rate_prior is None:
-                self._forgetting_rate_prior = prior_of_rate(observations.X[:, -1])
-                model = self._with_defaults(observations)
             self._fitted.fit(model, defaults, generator)
             self._num_told_at_fit = num_told
         self.last_model = model.eval()
@@ -265,7 +258,6 @@ class ModelFitter:
             train_Yvar=Yvar,
             time_feature=self.layout.time_feature,
             forgetting_rate=self.forgetting_rate,
-            forgetting_rate_prior=deepcopy(self._forgetting_rate_prior),
             mean_module=mean_module,
             likelihood=deepcopy(self.likelihood) if Yvar is None else None,
             outcome_transform=outcome_transform,
