@@ -78,7 +78,9 @@ def test_separate_is_a_loop_of_its_own_for_each_context(rate, declared, delay):
     for place, context in enumerate(contexts):
         best, other = optimizer.recommend(context), loops[place].recommend(t=40.0)
         assert torch.equal(best.X, other.X)
-        assert (best.mean, best.t) == (other.mean, 40.0)
+        # Stand-ins that were revised away leave rounding errors.
+        assert best.mean == pytest.approx(other.mean, abs=1e-12)
+        assert best.t == 40.0
         assert torch.equal(best.context, context)
 
 
