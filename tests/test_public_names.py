@@ -12,9 +12,9 @@ from tvbo.optimizers import recipes
 
 
 def test_promised_names():
-    from tvbo import recipes, run
+    from tvbo import DriftFit, fit_drift, recipes, run
     from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel
-    from tvbo.models import DriftFit, TimeVaryingGP, fit_drift
+    from tvbo.models import TimeVaryingGP
 
     for name in (CovarianceMatrixKernel, TemporalDecayKernel, TimeVaryingGP, DriftFit, fit_drift):
         assert inspect.getdoc(name)

@@ -78,7 +78,7 @@ class History:
     def observations(self) -> Observations:
         """The outcomes that arrived, with rows ``[action | context | time]``.
 
-        What :func:`tvbo.models.fit_drift` takes: ``fit_drift(log.X, log.Y)``.
+        What :func:`tvbo.fitting.fit_drift` takes: ``fit_drift(log.X, log.Y)``.
         """
         first = self.rounds[0]
         num_contexts = 0 if first.context is None else len(first.context)

@@ -17,8 +17,8 @@ from torch import Tensor
 from tvbo.acquisition import LogBeta
 from tvbo.commands.files import check_outputs, saving
 from tvbo.commands.report import console, print_drift_fit, working
+from tvbo.fitting import DriftFit, fit_drift
 from tvbo.history import History
-from tvbo.models import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes
 from tvbo.plotting import plot_tracking, save_figure
 from tvbo.problems import PanelProblem, drifting_gp, unit_grid

@@ -10,7 +10,7 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from tvbo.models import DriftFit
+from tvbo.fitting import DriftFit
 from tvbo.terminal import SafeConsole, visible
 
 console = SafeConsole()
