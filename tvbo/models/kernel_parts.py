@@ -79,7 +79,7 @@ def explained_variance(model: SingleTaskGP | IncrementalGP) -> KernelParts:
         InputDataError: if it has fewer than two observations, or all outcomes are as the prior
             mean says up to a constant.
     """
-    seen = _Seen(model)
+    seen = _Observed(model)
     variance = seen.residual.var(correction=0).item() if len(seen.residual) > 1 else 0.0
     if variance == 0:
         raise InputDataError(
@@ -131,7 +131,7 @@ def part_posterior(
         InputDataError: if the model has no observations.
         UnsupportedError: as in :func:`explained_variance`.
     """
-    seen = _Seen(model)
+    seen = _Observed(model)
     if part not in seen.parts:
         raise ValueError(f"Expected a part of the kernel, one of {list(seen.parts)}. Got {part!r}.")
     check_last_dimension("X", X, seen.rows.shape[-1])
@@ -165,11 +165,11 @@ def split_kernel(kernel: Kernel) -> dict[str, Kernel]:
         # Anew, since a ScaleKernel selects the columns of its base kernel.
         return {name: _scaled(part, kernel) for name, part in split_kernel(base).items()}
     if isinstance(kernel, ColumnKernel):
-        return _around(kernel, "base_kernel")
+        return _replacing(kernel, "base_kernel")
     if isinstance(kernel, RawRowKernel):
-        return _around(kernel, "covar_module")
+        return _replacing(kernel, "covar_module")
     if isinstance(kernel, ProductKernel):
-        holders = [factor for factor in kernel.kernels if _holds_parts(factor)]
+        holders = [factor for factor in kernel.kernels if _contains_parts(factor)]
         if len(holders) == 1:
             others = [deepcopy(factor) for factor in kernel.kernels if factor is not holders[0]]
             return {
@@ -182,7 +182,7 @@ def split_kernel(kernel: Kernel) -> dict[str, Kernel]:
     )
 
 
-class _Seen:
+class _Observed:
     """The observations of a model and the parts of its kernel, in the units that the kernel sees.
 
     Args:
@@ -222,11 +222,11 @@ class _Seen:
         return to_dense(self.parts[part](rows, self.rows))
 
 
-def _holds_parts(kernel: Kernel) -> bool:
+def _contains_parts(kernel: Kernel) -> bool:
     return any(isinstance(module, ContextActionKernel) for module in kernel.modules())
 
 
-def _around(kernel: Kernel, name: str) -> dict[str, Kernel]:
+def _replacing(kernel: Kernel, name: str) -> dict[str, Kernel]:
     """Copies of a kernel that calls another, by its attribute, with each of that one's parts."""
     copies = {}
     for part_name, part in split_kernel(getattr(kernel, name)).items():

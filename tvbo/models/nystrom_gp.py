@@ -12,10 +12,10 @@ from linear_operator import to_dense
 from torch import Size, Tensor
 
 from tvbo.models.incremental import RowPosterior, Whitened
-from tvbo.models.streaming.state import ResizableModule
+from tvbo.models.resizable_module import ResizableModule
 from tvbo.validation import check_finite
 
-LEARNED = ("_whitening", "_weights")
+FITTED = ("_whitening", "_weights")
 OBSERVED = ("_observed_noise", "_observed_variance", "_observed_prior_variance")
 
 ROUNDING = 4 * torch.finfo(torch.float64).eps
@@ -65,7 +65,7 @@ class NystromGP(ResizableModule, RowPosterior):
         InputDataError: if a value is not finite, or the noise of an outcome is not above zero.
     """
 
-    may_be_absent = LEARNED
+    optional_buffers = FITTED
 
     def __init__(
         self,
@@ -78,10 +78,10 @@ class NystromGP(ResizableModule, RowPosterior):
         mean_module: Mean | None = None,
     ):
         super().__init__()
-        self._hold(covar_module, noise_variance, mean_module)
-        for name in ("_S", *LEARNED, *OBSERVED):
+        self._set_hyperparameters(covar_module, noise_variance, mean_module)
+        for name in ("_S", *FITTED, *OBSERVED):
             self.register_buffer(name, None)
-        self._see(inducing_points, X, Y, Yvar)
+        self._set_data(inducing_points, X, Y, Yvar)
 
     def with_data(
         self, inducing_points: Tensor, X: Tensor, Y: Tensor, Yvar: Tensor | None = None
@@ -96,7 +96,7 @@ class NystromGP(ResizableModule, RowPosterior):
         """
         new = copy(self)
         new._buffers = dict(self._buffers)
-        new._see(inducing_points, X, Y, Yvar)
+        new._set_data(inducing_points, X, Y, Yvar)
         return new
 
     @property
@@ -150,7 +150,7 @@ class NystromGP(ResizableModule, RowPosterior):
             state_dict, prefix, metadata, strict, missing, unexpected, errors
         )
 
-    def _see(self, inducing_points: Tensor, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
+    def _set_data(self, inducing_points: Tensor, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
         for name, value in (("inducing_points", inducing_points), ("X", X), ("Y", Y)):
             if value.ndim != 2:
                 raise BotorchTensorDimensionError(
@@ -160,16 +160,16 @@ class NystromGP(ResizableModule, RowPosterior):
         self._S = inducing_points.to(torch.float64).clone()
         X = self._checked(X)
         with torch.no_grad():
-            residual, noise = self._outcomes(X, Y, Yvar, "Yvar")
+            residual, noise = self._residuals(X, Y, Yvar, "Yvar")
             if len(X) > 0 and noise.min() <= 0:
                 raise InputDataError(
                     f"Expected noise variances > 0. Got {noise.min().item()}: without noise an "
                     "outcome off the span of the inducing points has no posterior."
                 )
             self._observed_noise = noise.clone()
-            self._learn(X, residual)
+            self._fit(X, residual)
 
-    def _learn(self, X: Tensor, residual: Tensor) -> None:
+    def _fit(self, X: Tensor, residual: Tensor) -> None:
         # A kernel need not know what to do with no rows at all.
         prior = to_dense(self.covar_module(X, diag=True)) if len(X) > 0 else X.new_empty(0)
         self._observed_prior_variance = self._observed_variance = prior

@@ -48,7 +48,10 @@ class AskedStream:
         Returns:
             Whether that was possible. If not, this is of no use any more.
         """
-        if self.model.room.max_rows is not None or self.model.room.max_lateness == 0:
+        if (
+            self.model.eviction_policy.max_rows is not None
+            or self.model.eviction_policy.max_lateness == 0
+        ):
             return False
         if self._static and self._one_time is None:
             # Where nothing is forgotten, all rows may have one time: then none of them comes late.
@@ -121,7 +124,7 @@ class AskedStream:
 
         def expected() -> Tensor:
             self._revise()
-            return (before - self.model.surprise(which)).unsqueeze(-1)
+            return (before - self.model.leave_out_residual(which)).unsqueeze(-1)
 
         now = pending.outcomes(rows, expected).squeeze(-1)
         for number, change in zip(numbers, (now - before).tolist(), strict=True):

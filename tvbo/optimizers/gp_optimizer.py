@@ -118,7 +118,7 @@ class GPOptimizer(Optimizer):
         """
         model = self._newest_model if self._looked_at is None else self._looked_at
         # To look at: what it remembers of that is not the run's.
-        return model.as_it_is() if isinstance(model, IncrementalGP) else model
+        return model.snapshot() if isinstance(model, IncrementalGP) else model
 
     def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
         """The best action in a context, by posterior mean. It is no ask: nothing changes by it.

@@ -10,8 +10,8 @@ from gpytorch.kernels import Kernel
 from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 
+from tvbo.models.innovation_root import CERTAIN
 from tvbo.models.raw import outcome_scale
-from tvbo.models.streaming.innovations import CERTAIN
 from tvbo.observations import Observations
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tvbo.feedback.pending import Pending
 from tvbo.kernels import temporal_correlation
 from tvbo.models import StreamingGP
 from tvbo.models.raw import RawRowKernel
-from tvbo.models.streaming.hyperparameters import with_time
+from tvbo.models.streaming.raw_action_kernel import with_time
 from tvbo.observations import Observations
 from tvbo.optimizers.asked_stream import AskedStream
 from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate

@@ -1,40 +1,50 @@
-"""A Cholesky factor that grows by rows, in place."""
+"""A Cholesky factor to which rows are appended in place."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tvbo.models.streaming.state import ResizableModule
+from tvbo.models.resizable_module import ResizableModule
 
-FIRST_CAPACITY = 64
+INITIAL_CAPACITY = 64
 
-PARTS = ("X", "residual", "noise", "gains", "root")
+PARTS = ("X", "residual", "noise", "innovations", "root")
 
 BLOCK = 128
-"""Rows substituted at once. A triangular solve with a view of a larger buffer would first copy the
-view, at many times the cost of the solve; products with a view copy nothing."""
+"""Rows of a forward substitution done at once. A triangular solve with a view of a larger buffer
+would first copy the view, at many times the cost of the solve; a product with one does not."""
 
 
-class Factor(ResizableModule):
+class GrowingCholesky(ResizableModule):
     r"""Observations and the Cholesky factor :math:`L` of their covariance.
 
-    Rows are only ever appended: what is held never changes in place, and a copy shares it.
-    ``state_dict`` holds the observations and the factor, so that loading them factorizes nothing.
+    Rows are only ever appended: existing ones never change in place, so that copies can share them.
+    ``state_dict`` contains the observations and the factor, so that loading needs no factorization.
+
+    Args:
+        width: Number of columns of a row; 0 if it is not known yet.
 
     Attributes:
         count: Number of observations ``n``.
     """
 
+    _X: Tensor
+    _residual: Tensor
+    _noise: Tensor
+    _innovations: Tensor
+    _root: Tensor
+
     def __init__(self, width: int = 0):
         super().__init__()
         self.count = 0
-        shapes = {"X": (0, width), "residual": (0,), "noise": (0,), "gains": (0,), "root": (0, 0)}
-        for name, shape in shapes.items():
-            buffer = torch.empty(shape, dtype=torch.float64)
+        shapes = {"X": (0, width), "root": (0, 0)}
+        for name in PARTS:
+            buffer = torch.empty(shapes.get(name, (0,)), dtype=torch.float64)
             self.register_buffer(f"_{name}", buffer)
 
     @property
@@ -53,24 +63,24 @@ class Factor(ResizableModule):
         return self._noise[: self.count]
 
     @property
-    def gains(self) -> Tensor:
-        r"""Innovations :math:`a = L^{-1} r` of the residuals, ``n``."""
-        return self._gains[: self.count]
+    def innovations(self) -> Tensor:
+        r"""Innovations :math:`a = L^{-1} r`, the whitened residuals, ``n``."""
+        return self._innovations[: self.count]
 
     @property
     def root(self) -> Tensor:
-        """``L``, ``n x n``; above the diagonal stands anything."""
+        """``L``, ``n x n``; the upper triangle is undefined."""
         return self._root[: self.count, : self.count]
 
     def solve(self, B: Tensor, known: Tensor) -> Tensor:
-        r""":math:`L^{-1} B`, of which the first rows are known.
+        r"""Return the rows of :math:`L^{-1} B` that follow the known ones.
 
         Args:
-            B: The rows of the right-hand side that have no solution yet, ``(n - p) x M``.
-            known: The solution's first ``p`` rows, ``p x M``.
+            B: The rows of the right-hand side after the first ``p``, ``(n - p) x M``.
+            known: The first ``p`` rows of the solution, ``p x M``.
 
         Returns:
-            The other rows, ``(n - p) x M``.
+            The rows of the solution after the first ``p``, ``(n - p) x M``.
         """
         root, first = self.root, len(known)
         solution = known[:0]
@@ -85,78 +95,78 @@ class Factor(ResizableModule):
     def append(
         self, X: Tensor, residual: Tensor, noise: Tensor, cross: Tensor, root: Tensor
     ) -> None:
-        """Add ``q`` observations.
+        """Append ``q`` observations.
 
         Args:
             X: Rows, ``q x d``.
             residual: Outcomes less the prior mean, ``q``.
             noise: Noise variances, ``q``.
-            cross: The rows of the factor below what is held, ``q x n``.
+            cross: The first ``n`` columns of the new rows of the factor, ``q x n``.
             root: Their last columns, lower triangular, ``q x q``.
         """
-        surprise = (residual - cross @ self.gains).unsqueeze(-1)
-        gains = torch.linalg.solve_triangular(root, surprise, upper=False).squeeze(-1)
+        unexplained = (residual - cross @ self.innovations).unsqueeze(-1)
+        innovations = torch.linalg.solve_triangular(root, unexplained, upper=False).squeeze(-1)
         first, last = self.count, self.count + len(X)
-        self._make_room(last, X.shape[-1])
+        self._reserve(last, X.shape[-1])
         self._X[first:last] = X
         self._residual[first:last] = residual
         self._noise[first:last] = noise
-        self._gains[first:last] = gains
+        self._innovations[first:last] = innovations
         self._root[first:last, :first] = cross
         self._root[first:last, first:last] = root
         self.count = last
 
-    def head(self, count: int) -> Factor:
-        """The factor of the first observations, which goes its own way from here on.
+    def head(self, count: int) -> GrowingCholesky:
+        """Return the factor of the first ``count`` observations, independent of later appends.
 
-        Nothing is copied until it grows.
+        It shares memory with this one until it grows.
         """
         new = copy(self)
         new.count = count
-        # Without room to spare, it moves before it writes.
+        # Buffers without spare capacity, so that an append copies before it writes.
         new._buffers = {f"_{name}": getattr(new, name) for name in PARTS}
         return new
 
     def get_extra_state(self) -> dict[str, int]:
-        """The number of observations and the room for them, for ``state_dict``."""
+        """Return the number of observations and the capacity, for ``state_dict``."""
         return {"count": self.count, "capacity": len(self._X)}
 
     def set_extra_state(self, state: Mapping[str, int]) -> None:
-        """Restore a saved number of observations, and as much room."""
+        """Restore the saved number of observations and the capacity."""
         self.count = state["count"]
         self._resize(state["capacity"], self._X.shape[-1])
 
-    def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         for name in PARTS:
             held = getattr(self, name)
-            # Neither spare room nor what stands above the diagonal is worth saving.
+            # Without the unused part of the buffers and the upper triangle.
             held = held.tril() if name == "root" else held.clone()
             destination[f"{prefix}_{name}"] = held if keep_vars else held.detach()
 
-    def _load_from_state_dict(
-        self, state_dict, prefix, metadata, strict, missing, unexpected, errors
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        errors: list[str] = args[-1]
         width = self._X.shape[-1]
         saved = {name: state_dict.get(f"{prefix}_{name}") for name in PARTS}
         count = state_dict.get(prefix + "_extra_state", {}).get("count", self.count)
         if all(value is not None for value in saved.values()):
             shapes = {name: tuple(value.shape) for name, value in saved.items()}
-            expected = {name: (count,) for name in PARTS}
+            expected: dict[str, tuple[int, ...]] = {name: (count,) for name in PARTS}
             expected |= {"X": (count, width or shapes["X"][-1]), "root": (count, count)}
             if shapes != expected:
                 errors.append(f"Expected observations of shapes {expected}. Got {shapes}.")
                 return
-        super()._load_from_state_dict(
-            state_dict, prefix, metadata, strict, missing, unexpected, errors
-        )
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _make_room(self, needed: int, width: int) -> None:
+    def _reserve(self, needed: int, width: int) -> None:
+        """Enlarge the buffers if they cannot hold ``needed`` observations."""
         if needed > len(self._X):
-            self._resize(enough_room(len(self._X), needed), width)
+            self._resize(grown_capacity(len(self._X), needed), width)
 
     def _resize(self, capacity: int, width: int) -> None:
-        """Move to memory of its own with room for ``capacity`` observations."""
+        """Move to new buffers with the given capacity."""
         shapes = {"X": (capacity, width), "root": (capacity, capacity)}
         for name in PARTS:
             held = getattr(self, name)
@@ -166,6 +176,13 @@ class Factor(ResizableModule):
             setattr(self, f"_{name}", new)
 
 
-def enough_room(capacity: int, needed: int) -> int:
-    """Room for at least so many rows, and half as much again: a loop seldom copies what it has."""
-    return max(FIRST_CAPACITY, needed, capacity + capacity // 2)
+def grown_capacity(capacity: int, needed: int) -> int:
+    """Return a capacity for at least ``needed`` rows, larger by a half where it must grow.
+
+    So a loop that appends row by row copies the buffers rarely.
+
+    Args:
+        capacity: The present capacity.
+        needed: Number of rows to hold.
+    """
+    return max(INITIAL_CAPACITY, needed, capacity + capacity // 2)

@@ -26,7 +26,7 @@ def test_rows_that_weigh_nothing_are_dropped(small, rate, block):
     model = small.streaming(rate, max_lateness=0, tol=1e-10, max_rows=200)
     observe(model, X, Y, block)
     assert model.num_rows <= 200
-    assert model.innovations.base.shared is None
+    assert model.innovations.evicted.merged is None
     assert model.neglected <= 1e-10 / (1 - min(rate, 0.9))
     small.assert_same(model, small.dense(X, Y, rate), small.rows(300), atol=1e-8)
 
@@ -45,7 +45,7 @@ def test_a_large_set_drops_and_does_not_merge():
         twin.observe(row, y)
     assert twin.num_rows == 150
     assert model.num_rows <= 64
-    assert model.innovations.base.shared is None
+    assert model.innovations.evicted.merged is None
     assert 0 < model.neglected < 1e-12
     for one, two in zip(model.marginals(150.0), twin.marginals(150.0), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=1e-8)
@@ -59,7 +59,7 @@ def test_merging_loses_nothing(small, rate, block):
     model = small.streaming(rate, max_lateness=5.0)
     observe(model, X, Y, block)
     assert model.num_rows < 120
-    assert model.innovations.base.shared is not None
+    assert model.innovations.evicted.merged is not None
     assert model.neglected == 0
     small.assert_same(model, small.dense(X, Y, rate), small.rows(200))
 
@@ -75,9 +75,9 @@ def test_late_after_merging(small, rate):
     model = small.streaming(rate, max_lateness=40.0)
     early = 0
     for i in range(300):
-        base, store = model.innovations.base, model.innovations.store
-        if base.shared is not None and times[i] < model.now:
-            early += int((store.held.time < base.time).any())
+        evicted, store = model.innovations.evicted, model.innovations.store
+        if evicted.merged is not None and times[i] < model.now:
+            early += int((store.held.time < evicted.time).any())
         model.observe(X[i : i + 1], Y[i : i + 1])
     assert early > 0
     small.assert_same(model, small.dense(X, Y, rate), small.rows(300))
