@@ -1,6 +1,5 @@
 """Draws of whole functions: their covariance is that of the dense posterior."""
 
-from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -12,6 +11,7 @@ from gpytorch.means import ConstantMean
 
 from tvbo.models import IncrementalGP, StreamingGP
 from tvbo.models.draws import draw_function
+from tvbo.models.scale import floored_posterior
 from tvbo.models.streaming.paths import TRUNCATION, covariance_modes
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
@@ -244,8 +244,7 @@ def test_a_covariance_that_is_none():
     class Broken:
         def posterior(self, rows):
             covar = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
-            distribution = SimpleNamespace(covariance_matrix=covar)
-            return SimpleNamespace(mean=torch.zeros(2, 1), distribution=distribution)
+            return floored_posterior(torch.zeros(2), covar, None)
 
     with pytest.raises(ValueError, match="positive semi-definite"):
         draw_function(Broken(), torch.zeros(2, 2), torch.Generator())

@@ -57,6 +57,8 @@ class IncrementalGP(RowPosterior):
         >>> model.posterior(torch.tensor([[0.3, 0.4, 2.0]])).mean
     """
 
+    factor: GrowingCholesky
+
     def __init__(
         self, covar_module: Kernel, noise_variance: float, *, mean_module: Mean | None = None
     ):
@@ -285,4 +287,5 @@ class IncrementalGP(RowPosterior):
         # Acquisition functions move their model to the device of X in each evaluation.
         if self._candidates is not None:
             self._candidates = self._candidates.mapped(fn)
-        return super()._apply(fn, recurse)
+        applied: Self = super()._apply(fn, recurse)
+        return applied

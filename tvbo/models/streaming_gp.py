@@ -20,7 +20,7 @@ from torch import Size, Tensor
 
 from tvbo.models.raw import RawMean, has_zero_mean, raw_noise_variance
 from tvbo.models.streaming import Draws, EvictionPolicy, FiniteCovariance, Innovations, Revisions
-from tvbo.models.streaming.raw_action_kernel import RawActionKernel
+from tvbo.models.streaming.raw_action_kernel import RawActionKernel, supported_temporal_kernel
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.search_space import RowIndex
 from tvbo.validation import check_finite, check_forgetting_rate
@@ -148,7 +148,7 @@ class StreamingGP(Revisions, Draws):
         return cls(
             choices,
             RawActionKernel(model),
-            model.forgetting_rate.detach().squeeze(-1),
+            supported_temporal_kernel(model).forgetting_rate.detach().squeeze(-1),
             raw_noise_variance(model) if noise_variance is None else noise_variance,
             mean_module=None if has_zero_mean(model) else RawMean(model),
             tol=tol,
@@ -255,7 +255,8 @@ class StreamingGP(Revisions, Draws):
             self.innovations = before
             raise
 
-    def condition_on_observations(
+    # BoTorch's method takes any keyword; this one refuses those that it would ignore.
+    def condition_on_observations(  # type: ignore[override]
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None
     ) -> StreamingGP:
         """Return a copy with additional observations.
@@ -273,7 +274,10 @@ class StreamingGP(Revisions, Draws):
         shape = torch.broadcast_shapes(Y.shape[:-2], self._batch_shape)
         element = self._elements.reshape(self._batch_shape).expand(shape).reshape(-1)
         new = copy(self)
-        new._buffers = {name: buffer[element] for name, buffer in self._buffers.items()}
+        new._buffers = {
+            name: None if buffer is None else buffer[element]
+            for name, buffer in self._buffers.items()
+        }
         new._modules = dict(self._modules)
         new.innovations = self.innovations.take(element)
         new._batch_shape = shape

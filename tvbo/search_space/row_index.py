@@ -30,6 +30,8 @@ class RowIndex(Module):
         InputDataError: if an entry is not finite or beyond 1e100, or the rows contain duplicates.
     """
 
+    choices: Tensor
+
     def __init__(self, choices: Tensor, name: str = "choices"):
         super().__init__()
         self.name = name

@@ -149,10 +149,10 @@ class GrowingCholesky(ResizableModule):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         errors: list[str] = args[-1]
         width = self._X.shape[-1]
-        saved = {name: state_dict.get(f"{prefix}_{name}") for name in PARTS}
+        keys = {name: f"{prefix}_{name}" for name in PARTS}
         count = state_dict.get(prefix + "_extra_state", {}).get("count", self.count)
-        if all(value is not None for value in saved.values()):
-            shapes = {name: tuple(value.shape) for name, value in saved.items()}
+        if all(key in state_dict for key in keys.values()):
+            shapes = {name: tuple(state_dict[key].shape) for name, key in keys.items()}
             expected: dict[str, tuple[int, ...]] = {name: (count,) for name in PARTS}
             expected |= {"X": (count, width or shapes["X"][-1]), "root": (count, count)}
             if shapes != expected:

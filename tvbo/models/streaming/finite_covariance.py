@@ -34,6 +34,7 @@ class FiniteCovariance(BatchedModule):
     diagonal: Tensor
     matrix: Tensor | None
     inputs: Tensor
+    covar_module: Kernel | None
 
     def __init__(self, choices: Tensor, covar_module: Kernel, batch_shape: Size):
         super().__init__()
@@ -96,6 +97,8 @@ class FiniteCovariance(BatchedModule):
         return element if len(self.diagonal) > 1 else torch.zeros_like(element)
 
     def _evaluate(self, index: Tensor, others: Tensor) -> Tensor:
+        # Only where the matrix is not stored, and there the kernel is.
+        assert self.covar_module is not None
         with torch.no_grad():
             covar: Tensor = self.covar_module(self.inputs[index], others).to_dense()
             return covar

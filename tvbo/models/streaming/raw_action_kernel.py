@@ -8,11 +8,8 @@ import torch
 from botorch.exceptions.errors import UnsupportedError
 from torch import Tensor
 
-from tvbo.models.raw import (
-    RawRowKernel,
-    check_one_output,
-    transformed,
-)
+from tvbo.kernels import TemporalDecayKernel
+from tvbo.models.raw import RawRowKernel, check_one_output, transformed
 from tvbo.models.time_varying_gp import TimeVaryingGP
 
 
@@ -28,7 +25,7 @@ class RawActionKernel(RawRowKernel):
     """
 
     def __init__(self, model: TimeVaryingGP):
-        check_supported(model)
+        supported_temporal_kernel(model)
         super().__init__(model)
         self.covar_module = model.covar_module.kernels[0]
 
@@ -42,18 +39,19 @@ def with_time(x: Tensor, t: float) -> Tensor:
     return torch.cat([x, x.new_full((*x.shape[:-1], 1), t)], dim=-1)
 
 
-def check_supported(model: TimeVaryingGP) -> None:
-    """Raise unless the model's hyperparameters carry over to a finite set.
+def supported_temporal_kernel(model: TimeVaryingGP) -> TemporalDecayKernel:
+    """Return the temporal kernel of a model whose hyperparameters a finite set can use.
 
     Raises:
         UnsupportedError: if the model has a batch, more than one output, no time column, an outcome
             transform other than ``Standardize``, or an input transform that changes time.
     """
     check_one_output(model)
-    if model.temporal_kernel is None:
+    temporal = model.temporal_kernel
+    if temporal is None:
         raise UnsupportedError("Expected a model with a time column. Got one without.")
     width = model.covar_module.kernels[0].active_dims.numel()
-    time_column = int(model.temporal_kernel.active_dims)
+    time_column = int(temporal.active_dims)
     # Two times, because a transform may leave one of them unchanged.
     rows = torch.zeros(2, width + 1, dtype=torch.float64)
     rows[:, -1] = torch.tensor([0.0, 1.0])
@@ -63,3 +61,4 @@ def check_supported(model: TimeVaryingGP) -> None:
             "Expected rows [action | time] and no transform of time. "
             f"Got time in column {time_column} of {width + 1}."
         )
+    return temporal

@@ -109,7 +109,7 @@ class RowStore(BatchedModule):
             getattr(self, name)[:, first:last] = getattr(rows, name)
         if self.root is not None:
             self.root[:, first:last, :first] = cross
-            self.root[:, first:last, first:last] = rows.root
+            self.root[:, first:last, first:last] = rows.factor
             self.root[:, first:last, last:] = 0.0
         self.count = last
 
