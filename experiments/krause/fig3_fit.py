@@ -165,7 +165,7 @@ def fit_prior(
     else:
         optima = [maximizer.explore_at(-math.inf, nuisance.start)]
     best = max(optima, key=lambda optimum: optimum.log_likelihood)
-    noise_variance, mean = maximizer.place(best)
+    noise_variance, mean = maximizer.assign(best)
     return Prior(
         action_kernel.requires_grad_(False),
         context_kernel and context_kernel.requires_grad_(False),

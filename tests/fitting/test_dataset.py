@@ -37,7 +37,7 @@ def test_order_is_by_segment_and_time_and_keeps_ties():
 def test_blocks_cover_the_log_once_and_cross_no_segment(size):
     labels = torch.tensor([0] * 10 + [1] * 3 + [2] * 4)
     log = make_log(torch.arange(17.0), labels)
-    blocks = log.cut(size)
+    blocks = log.blocks(size)
     assert [i for rows, _ in blocks for i in range(rows.start, rows.stop)] == list(range(17))
     assert all(0 < rows.stop - rows.start <= size for rows, _ in blocks)
     assert all(len(labels[rows].unique()) == 1 for rows, _ in blocks)

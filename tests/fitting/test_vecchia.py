@@ -30,10 +30,12 @@ def test_exact_where_the_conditioning_set_covers_all(
     labels = torch.randint(3, (120,), generator=generator) if segmented else None
     log = DriftLog.from_rows(*rows, Yvar, -1, labels)
     dense = evaluate(lambda k: DenseLikelihood(log, k, None), make_kernel(2), rate)
-    likelihood = VecchiaLikelihood(log, make_kernel(2), None, block=25, reach=120)
+    likelihood = VecchiaLikelihood(log, make_kernel(2), None, block=25, conditioning_size=120)
     assert likelihood.neglected_weight(rate) == 0.0
     blocks = evaluate(
-        lambda k: VecchiaLikelihood(log, k, None, block=25, reach=120), make_kernel(2), rate
+        lambda k: VecchiaLikelihood(log, k, None, block=25, conditioning_size=120),
+        make_kernel(2),
+        rate,
     )
     assert blocks[0] == pytest.approx(dense[0], rel=1e-11)
     assert blocks[1] == pytest.approx(dense[1], abs=1e-9)
@@ -46,13 +48,15 @@ def test_close_where_it_nearly_does(rows, make_kernel, evaluate):
     errors = [
         abs(
             evaluate(
-                lambda k, reach=reach: VecchiaLikelihood(log, k, None, block=20, reach=reach),
+                lambda k, conditioning_size=conditioning_size: VecchiaLikelihood(
+                    log, k, None, block=20, conditioning_size=conditioning_size
+                ),
                 make_kernel(2),
                 1.0,
             )[0]
             - exact
         )
-        for reach in (0, 10, 40)
+        for conditioning_size in (0, 10, 40)
     ]
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] < 1e-3
@@ -62,7 +66,7 @@ def test_neglected_weight_is_that_of_the_nearest_row_left_out(make_kernel):
     times = torch.arange(40.0)
     X = torch.stack([torch.sin(times), times], dim=-1)
     log = DriftLog.from_rows(X, torch.cos(times).unsqueeze(-1), None, -1)
-    likelihood = VecchiaLikelihood(log, make_kernel(), None, block=10, reach=15)
+    likelihood = VecchiaLikelihood(log, make_kernel(), None, block=10, conditioning_size=15)
     # The blocks at 20 and at 30 leave out what is more than 15 steps old.
     assert likelihood.neglected_weight(0.1) == pytest.approx(math.exp(-0.1 * 16))
     assert likelihood.neglected_weight(0.0) == 1.0
@@ -74,7 +78,7 @@ def test_gradient_equals_differences_where_rows_are_left_out(
     log = DriftLog.from_rows(*rows, None, -1)
 
     def likelihood_of(kernel):
-        return VecchiaLikelihood(log, kernel, None, block=20, reach=30)
+        return VecchiaLikelihood(log, kernel, None, block=20, conditioning_size=30)
 
     gradient = evaluate(likelihood_of, make_kernel(2), 0.1)[2]
     expected = differences(likelihood_of, make_kernel(2), 0.1)

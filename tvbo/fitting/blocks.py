@@ -9,25 +9,25 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from tvbo.fitting.block_step import Block, BlockGradient, BlockStep, Carried
+from tvbo.fitting.block_step import ActionPosterior, Block, BlockGradient, BlockStep
 from tvbo.fitting.dataset import DriftLog
 from tvbo.fitting.linear_algebra import weighted_mean, with_gradient
 
 BLOCK = 80
-"""Observations in a block: fewer waste time between blocks, more waste it within."""
+"""Observations in a block: smaller blocks cost more time between blocks, larger ones within."""
 
 
 class BlockLikelihood:
     r"""Log likelihood of any log over ``n`` distinct actions, exact, in time linear in the log.
 
-    The function over the actions is a Markov process in time. So all that the past says of the
-    future is the posterior of ``f`` over the ``n`` actions at the end of the past. Each block of
-    ``b`` observations is factorized given that posterior, and folded into it:
+    The function over the actions is a Markov process in time. So the future depends on the past
+    only by the posterior of ``f`` over the ``n`` actions at the last time. The covariance of each
+    block of ``b`` observations given that posterior is factorized, and the posterior updated:
     :math:`\log p(y) = \sum_j \log p(y_j \mid y_1, \dots, y_{j-1})`. Costs
     :math:`O(N (b + n)^2)`; memory :math:`O(N (b + n))`.
 
-    Gaps, unequal steps, repeats, many observations at one time and known noise change nothing.
-    Each segment begins with nothing seen.
+    Gaps, unequal steps, repeats, many observations at one time and known noise variances are
+    allowed. Each segment begins with the prior.
 
     Args:
         log: The observations, in any order.
@@ -44,7 +44,7 @@ class BlockLikelihood:
         self.n_observations = len(log)
         self.blocks = []
         end = 0.0
-        for rows, is_first in log.cut(block):
+        for rows, is_first in log.blocks(block):
             times = log.times[rows].numpy()
             outcomes = log.Y[rows].numpy()
             self.blocks.append(
@@ -60,24 +60,24 @@ class BlockLikelihood:
             end = times[-1]
 
     def __call__(self, rate: Tensor, noise_variance: Tensor) -> tuple[Tensor, float]:
-        """Log likelihood, differentiable, and the mean it was taken at.
+        """Return the log likelihood, differentiable, and the mean at which it was evaluated.
 
         Args:
             rate: ρ per unit of time, a scalar.
-            noise_variance: σ², a scalar; not used where the log knows its noise.
+            noise_variance: σ², a scalar; not used if the noise variances of the log are known.
 
         Raises:
             NotPSDError: if the covariance of a block is singular to rounding.
         """
         covar = self.covar_module(self.actions).to_dense()
         prior = covar.detach().numpy()
-        steps, base = [], None
+        steps: list[BlockStep] = []
         for block in self.blocks:
             if block.is_first:
-                base = Carried.prior(len(block.series), len(prior))
-            step = BlockStep(block, base, prior, rate.item(), noise_variance.item())
-            base = step.after()
-            steps.append(step)
+                before = ActionPosterior.prior(len(block.series), len(prior))
+            else:
+                before = steps[-1].after()
+            steps.append(BlockStep(block, before, prior, rate.item(), noise_variance.item()))
         white = np.concatenate([step.white for step in steps])
         mean = self.mean
         if mean is None:

@@ -1,4 +1,4 @@
-"""A log of what was done, when, and what came of it."""
+"""Observations for a fit of the drift rate: actions, times, outcomes and segments."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from tvbo.observations import Observations
 from tvbo.search_space.input_layout import split_time
 
 RUN = 100
-"""Successive observations in each run of a thinned log."""
+"""Successive observations in each run of a subsample."""
 
 OUTCOME_EXPONENT = 500
-"""Standard deviations of outcomes from 2^-500 to 2^500 can be fitted: of the variances that are
-learned and reported, the smallest and the largest are then numbers of double precision."""
+"""Standard deviations of outcomes from 2^-500 to 2^500 can be fitted, because then all variances
+that are learned and reported are within the range of double precision."""
 
 TIMES = (1e-280, 1e280)
-"""Smallest gap between times, and longest log, whose rates are such numbers, too."""
+"""Smallest gap between times and longest log whose rates are within that range."""
 
 FINEST = 1e-16
-"""Smallest gap as a part of the length: a search over more orders of magnitude finds nothing."""
+"""Smallest gap as a share of the length, which bounds the range of rates that is searched."""
 
 
 @dataclass(frozen=True)
 class DriftLog:
-    """Observations with actions and times apart, in float64, checked to be worth a fit.
+    """Checked observations of a fit, in float64, with separate actions and times.
 
     Args:
         actions: ``n x d``.
         times: ``n``.
         Y: ``n``.
         Yvar: ``n``, or None.
-        segments: ``n``, the number of the segment of each observation, from 0. Functions of
+        segments: ``n``, the number of the segment of each observation, from 0. The functions of
             different segments are independent.
     """
 
@@ -56,23 +56,25 @@ class DriftLog:
         time_feature: int,
         segments: Tensor | None = None,
     ) -> DriftLog:
-        """Split rows.
+        """Build a log from rows.
 
         Args:
             train_X: ``n x d`` rows, one column of them time.
             train_Y: ``n x 1``.
             train_Yvar: ``n x 1``, or None.
             time_feature: Index of the time column.
-            segments: ``n`` labels, such as days; None if the log is all one segment.
+            segments: ``n`` labels, such as days; None if the log is a single segment.
 
         Raises:
             BotorchTensorDimensionError: if shapes do not agree, or there is no action column.
             InputDataError: if a value is not finite, there are fewer than three observations or
-                only one time (in every segment), or the reward is constant, or if gaps between
-                times or the length of the log are beyond double precision.
+                only one time (in every segment), or the outcome is constant, or if gaps between
+                times or the length of the log exceed the range of double precision.
         """
         observations = Observations(
-            *(x if x is None else x.to(torch.float64) for x in (train_X, train_Y, train_Yvar))
+            train_X.to(torch.float64),
+            train_Y.to(torch.float64),
+            None if train_Yvar is None else train_Yvar.to(torch.float64),
         )
         time_column, action_columns = split_time(time_feature, train_X.shape[-1])
         log = cls(
@@ -80,7 +82,7 @@ class DriftLog:
             times=observations.X[:, time_column],
             Y=observations.Y.squeeze(-1),
             Yvar=None if observations.Yvar is None else observations.Yvar.squeeze(-1),
-            segments=_numbered(segments, len(observations.X)),
+            segments=_segment_numbers(segments, len(observations.X)),
         )
         if len(log) < 3:
             raise InputDataError(f"Expected at least 3 observations. Got {len(log)}.")
@@ -106,27 +108,31 @@ class DriftLog:
         return log
 
     def divided_by(self, unit: float) -> DriftLog:
-        """The same log, its outcomes divided by ``unit`` and its noise variances by its square."""
+        """Return the log with outcomes divided by ``unit``, and noise variances by its square."""
         Yvar = None if self.Yvar is None else self.Yvar / unit**2
         return replace(self, Y=self.Y / unit, Yvar=Yvar)
 
     def __len__(self) -> int:
+        """Return the number of observations."""
         return len(self.Y)
 
     @cached_property
     def instants(self) -> Tensor:
-        """Rows ``[segment | time]``, each once, in order."""
-        return torch.unique(torch.stack([self.segments.double(), self.times], dim=-1), dim=0)
+        """Distinct rows ``[segment | time]``, in order."""
+        instants: Tensor = torch.unique(
+            torch.stack([self.segments.double(), self.times], dim=-1), dim=0
+        )
+        return instants
 
     @property
     def gaps(self) -> Tensor:
-        """Gaps between successive times, those between segments left out."""
+        """Gaps between successive times within segments."""
         segment_steps, gaps = self.instants.diff(dim=0).unbind(-1)
         return gaps[segment_steps == 0]
 
     @property
     def span(self) -> float:
-        """From the first time to the last, of the longest segment."""
+        """Time from first to last observation of the longest segment."""
         numbers, times = self.instants.unbind(-1)
         lengths = [
             times.new_zeros(int(numbers[-1]) + 1).scatter_reduce(
@@ -138,14 +144,15 @@ class DriftLog:
 
     @property
     def order(self) -> Tensor:
-        """Places of the observations, segment after segment, each by time."""
+        """Indices that sort the observations by segment and, within a segment, by time."""
         by_time = torch.argsort(self.times, stable=True)
         return by_time[torch.argsort(self.segments[by_time], stable=True)]
 
-    def cut(self, size: int) -> list[tuple[slice, bool]]:
-        """Blocks of a log in order: slices, and whether each is the first of its segment.
+    def blocks(self, size: int) -> list[tuple[slice, bool]]:
+        """Return slices of an ordered log, and whether each is the first of its segment.
 
-        Blocks of about equal length, at most ``size``; none crosses from segment to segment.
+        Args:
+            size: Maximum length of a slice. Those of a segment have about equal lengths.
         """
         blocks, start = [], 0
         for length in torch.bincount(self.segments).tolist():
@@ -156,22 +163,22 @@ class DriftLog:
         return blocks
 
     def subsample(self, size: int) -> DriftLog:
-        """About ``size`` observations: runs of successive ones, spread evenly over the log.
+        """Return about ``size`` observations, in runs of successive ones spread over the log.
 
-        Runs, and not single observations, so that short lags are seen as well as long ones.
+        Runs, not single observations, so that there are short lags as well as long ones.
         """
         ordered = self.rows(self.order)
         starts = torch.linspace(0, len(self) - RUN, size // RUN, dtype=torch.float64).long()
         return ordered.rows((starts.unsqueeze(-1) + torch.arange(RUN)).flatten().unique())
 
     def rows(self, chosen: Tensor | slice) -> DriftLog:
-        """The observations at some places, in their order; not checked again."""
+        """Return the observations at some indices, in that order, without checking them again."""
         return DriftLog(
             self.actions[chosen],
             self.times[chosen],
             self.Y[chosen],
             None if self.Yvar is None else self.Yvar[chosen],
-            # From 0 again: a segment may have nothing among the chosen.
+            # Numbered from 0 again, since a segment may have no chosen observation.
             torch.unique(self.segments[chosen], return_inverse=True)[1],
         )
 
@@ -179,8 +186,8 @@ class DriftLog:
 def outcome_unit(Y: Tensor) -> float:
     """Return the power of two next to the standard deviation of outcomes; 1 if they are constant.
 
-    To divide by it changes no digit, so what is computed from the quotients is the same, bit by
-    bit, for outcomes times any power of two.
+    Division by it is exact, so that results computed from the quotients are the same, bit for bit,
+    for outcomes times any power of two.
 
     Raises:
         InputDataError: if the standard deviation is not between 2^-500 and 2^500.
@@ -200,8 +207,8 @@ def outcome_unit(Y: Tensor) -> float:
     return 2.0**exponent
 
 
-def _numbered(segments: Tensor | None, n: int) -> Tensor:
-    """Numbers from 0 in the order of the labels."""
+def _segment_numbers(segments: Tensor | None, n: int) -> Tensor:
+    """Return numbers from 0 for labels, in the order of the labels."""
     if segments is None:
         return torch.zeros(n, dtype=torch.long)
     if segments.shape != (n,) or not torch.isfinite(segments).all():
@@ -210,4 +217,5 @@ def _numbered(segments: Tensor | None, n: int) -> Tensor:
             f"Got segments.shape={tuple(segments.shape)}, "
             f"{int((~torch.isfinite(segments)).sum())} of them not finite."
         )
-    return torch.unique(segments, return_inverse=True)[1]
+    numbers: Tensor = torch.unique(segments, return_inverse=True)[1]
+    return numbers

@@ -1,4 +1,4 @@
-"""The exact log likelihood of a log by one dense factorization."""
+"""The exact log likelihood of any log by one dense factorization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvbo.fitting.linear_algebra import weighted_mean, whiten, with_gradient
 
 
 class DenseLikelihood:
-    r"""Log marginal likelihood (24) of Bogunovic et al. (2016), Appendix B, as it stands.
+    r"""Log marginal likelihood (24) of Bogunovic et al. (2016), Appendix B, as printed.
 
     .. math:: \log p(y) = -\tfrac12 r^\top \Sigma^{-1} r - \tfrac12 \log |\Sigma|
         - \tfrac{n}{2} \log 2\pi, \quad
@@ -33,22 +33,22 @@ class DenseLikelihood:
         self.mean = mean
         self.actions = log.actions
         self.lags = (log.times.unsqueeze(-1) - log.times).abs()
-        # Of the covariance, and not an infinite lag, which at ρ = 0 has no gradient.
-        self.together = (log.segments.unsqueeze(-1) == log.segments).double()
+        # A factor, not an infinite lag, because that has no gradient at ρ = 0.
+        self.same_segment = (log.segments.unsqueeze(-1) == log.segments).double()
         self.Yvar = log.Yvar
         self.y_and_one = torch.stack([log.Y, torch.ones_like(log.Y)], dim=-1)
 
     def __call__(self, rate: Tensor, noise_variance: Tensor) -> tuple[Tensor, float]:
-        """Log likelihood, differentiable, and the mean it was taken at.
+        """Return the log likelihood, differentiable, and the mean at which it was evaluated.
 
         Args:
             rate: ρ per unit of time, a scalar.
-            noise_variance: σ², a scalar; not used where the log knows its noise.
+            noise_variance: σ², a scalar; not used if the noise variances of the log are known.
 
         Raises:
             NotPSDError: if the covariance is singular to rounding.
         """
-        covar = self.covar_module(self.actions).to_dense() * self.together
+        covar = self.covar_module(self.actions).to_dense() * self.same_segment
         covar = covar * torch.exp(-0.5 * rate * self.lags)
         noise = self.Yvar if self.Yvar is not None else noise_variance.expand(len(covar))
         covar = covar + torch.diag(noise)
@@ -69,11 +69,12 @@ class DenseLikelihood:
 
     @staticmethod
     def _weights(root: Tensor, residual: Tensor) -> Tensor:
-        r"""The derivative (25) in the covariance.
+        r"""Return the derivative (25) with respect to the covariance.
 
-        It is :math:`\tfrac12 (\alpha\alpha^\top - \Sigma^{-1})`. Cheaper than differentiating the
-        factorization step by step.
+        It is :math:`\tfrac12 (\alpha\alpha^\top - \Sigma^{-1})`, which is cheaper than to
+        differentiate the factorization.
         """
         with torch.no_grad():
             alpha = torch.linalg.solve_triangular(root.mT, residual.unsqueeze(-1), upper=True)
-            return 0.5 * (alpha @ alpha.mT - torch.cholesky_inverse(root))
+            weights: Tensor = 0.5 * (alpha @ alpha.mT - torch.cholesky_inverse(root))
+            return weights

@@ -1,4 +1,4 @@
-"""The drift rate of a log, with its uncertainty."""
+"""Fitting the drift rate of a log, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from tvbo.fitting.panel import PanelLikelihood
 from tvbo.fitting.profile import profile_rate
 
 SUBSAMPLE_SIZE = 1000
-"""Observations of the thinned log on which a long fit tries its starts."""
+"""Observations of the subsample from which the starts of a long log are maximized."""
 
 SUBSAMPLE_FACTOR = 2
-"""A log is long if it has this many times as many; a panel is quick enough at any length."""
+"""A log is long if it has more than this many times as many observations and is not a panel, whose
+likelihood is fast at any length."""
 
 LARGEST_NOISE = 1e100
-"""Largest noise variance, in squared units of the outcomes' spread; far above it, squares of the
-likelihood's derivatives are no numbers of double precision."""
+"""Largest noise variance, as a multiple of the variance of the outcomes; far above it, squares of
+the likelihood's derivatives overflow."""
 
 SMALLEST_COLUMN = 1e-300
-"""Smallest standard deviation of an action column, of which a length-scale may be a small part."""
+"""Smallest standard deviation of an action column; lengthscales may be much smaller."""
 
 
 class DriftFitError(RuntimeError):
@@ -56,49 +57,49 @@ def fit_drift(
 ) -> DriftFit:
     r"""Learn ε from a log by maximum marginal likelihood (Bogunovic et al., 2016, Appendix B).
 
-    Rows in any order, many at one time, unequal steps, of any number. The likelihood is exact, by
-    whichever form is quickest for the log (:func:`~tvbo.fitting.make_likelihood`): by modes if
+    Rows may be in any order, at equal or different times, with unequal steps. The likelihood is
+    exact, in the fastest form for the log (:func:`~tvbo.fitting.make_likelihood`): by modes if
     every action was observed at every time, by blocks if there are few distinct actions, else
     dense. Only a log of more than 3,000 rows over more than 1,000 actions is approximated: each
-    block is conditioned on the rows just before it, and what that neglects is said.
+    block is conditioned on the rows just before it, and ``messages`` states the error.
 
     Outcomes may be of any size between 1e-150 and 1e150: they are divided by a power of two next
-    to their standard deviation, so outcomes times a power of two give the same ε, bit by bit, with
-    the default kernel.
+    to their standard deviation, so that outcomes times a power of two give the same ε, bit for bit,
+    with the default kernel.
 
-    The starts of a log of more than 2,000 rows that is no full panel are tried on 1,000 of them,
-    in runs spread over the log; the maximum, the test and the interval are of all rows.
+    For a log of more than 2,000 rows that is not a full panel, the starts are maximized on 1,000 of
+    them, in runs spread over the log; maximum, test and interval use all rows.
 
     Args:
         train_X: ``n x d`` rows, one column of them time.
-        train_Y: ``n x 1`` rewards.
+        train_Y: ``n x 1`` outcomes.
         train_Yvar: ``n x 1`` known noise variances, or None.
-        segments: ``n`` labels of independent segments of the log, such as days: functions of
-            different segments share the parameters and nothing else. None: one segment.
+        segments: ``n`` labels of independent segments of the log, such as days: the functions of
+            different segments are independent, with the same parameters. None: one segment.
         time_feature: Index of the time column.
-        covar_module: Kernel over the non-time columns; those of its parameters that require
-            gradients are learned on a copy, priors not counted. Default: scaled RBF with a
-            length-scale per column.
+        covar_module: Kernel over the other columns; those parameters that require gradients are
+            learned on a copy, without priors. Default: scaled RBF with a lengthscale per column.
         noise_variance: A fixed σ²; None learns it.
         mean: A fixed prior mean; None takes the generalized least squares mean.
-        time_unit: Name of the unit of time, for reports; ε is per this unit.
+        time_unit: Name of the unit of time in reports; ε is per this unit.
         level: Confidence of the interval.
-        num_starts: Starts of the maximization, spread over the rates the log can tell apart.
-        on_step: Called with a few words at each step, for a progress bar.
+        num_starts: Number of starts, spread over the rates that the log can distinguish.
+        on_step: Called with the name of each step, for a progress bar.
 
     Returns:
-        A :class:`DriftFit`. An ε at the edge of what the log can tell, a flat likelihood, noise at
-        its bound, what was neglected and a maximization that failed are said in its ``messages``.
+        A :class:`DriftFit`. Its ``messages`` state an ε at the limit of what the log can
+        distinguish, a flat likelihood, noise at its bound, an approximation, and a maximization
+        that failed.
 
     Raises:
         InputDataError: if a value is not finite or a label missing, or there are fewer than three
-            observations, only one time, or a constant reward, or if outcomes or times are so large
-            or so small that variances or rates are beyond double precision.
+            observations, only one time, or a constant outcome, or if outcomes or times are so large
+            or so small that variances or rates exceed the range of double precision.
         BotorchTensorDimensionError: if shapes do not agree.
         ValueError: if ``noise_variance`` is not positive or given beside ``train_Yvar``, if the
-            noise is out of all proportion to the outcomes, or if
-            ``level`` lies outside (0, 1), or ``num_starts`` is not positive.
-        DriftFitError: if no start ends at a finite likelihood.
+            noise variance is too large or too small compared with the outcomes, if ``level`` lies
+            outside (0, 1), or ``num_starts`` is not positive.
+        DriftFitError: if no start leads to a finite likelihood.
 
     Example:
         >>> fit = fit_drift(train_X, train_Y, time_unit="minute")  # rows [x1, x2, t]
@@ -113,22 +114,22 @@ def fit_drift(
             f"Expected level in (0, 1) and num_starts >= 1. Got {level}, {num_starts}."
         )
     log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, segments)
-    # Everything is computed with outcomes of a standard deviation of about one.
+    # All computations are with outcomes of a standard deviation of about one.
     unit = outcome_unit(log.Y)
     log = log.divided_by(unit)
     _check_noise(noise_variance, log, unit)
     if covar_module is None:
-        kernel = seen = scaled_kernel(RBFKernel, log.actions, log.Y)
+        kernel = in_unit = scaled_kernel(RBFKernel, log.actions, log.Y)
     else:
         kernel = deepcopy(covar_module).double()
-        seen = _times(kernel, unit**-2)
-    # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its finest step.
+        in_unit = _times(kernel, unit**-2)
+    # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its smallest gap.
     rate_bounds = (2e-6 / log.span, 32 / log.gaps.min().item())
     noise = 1.0 if log.Yvar is not None else noise_variance and noise_variance / unit**2
     nuisance = NuisanceParameters(kernel, noise, log.Y.var().item())
 
     def maximizer_of(part: DriftLog) -> LikelihoodMaximizer:
-        likelihood = make_likelihood(part, seen, None if mean is None else mean / unit)
+        likelihood = make_likelihood(part, in_unit, None if mean is None else mean / unit)
         return LikelihoodMaximizer(likelihood, nuisance, rate_bounds)
 
     maximizer, subsample = maximizer_of(log), None
@@ -150,19 +151,19 @@ def fit_drift(
 
 
 def _check_noise(noise_variance: float | None, log: DriftLog, unit: float) -> None:
-    """Raise unless noise variances can be compared with the outcomes in double precision."""
-    held = [] if noise_variance is None else [noise_variance / unit**2]
+    """Raise unless the noise variances, in units of the outcomes, are within double precision."""
+    fixed = [] if noise_variance is None else [noise_variance / unit**2]
     known = [] if log.Yvar is None else [log.Yvar.max().item()]
-    if not all(0 <= ratio <= LARGEST_NOISE for ratio in held + known) or 0 in held:
+    if not all(0 <= ratio <= LARGEST_NOISE for ratio in fixed + known) or 0 in fixed:
         raise ValueError(
             f"Expected a noise variance of at most {LARGEST_NOISE:g} times the variance of the "
             f"outcomes, which is about {unit**2:.2g}, and not so far below it that the quotient is "
-            f"0. Got {max(held + known):.3g} times that variance."
+            f"0. Got {max(fixed + known):.3g} times that variance."
         )
 
 
 def _times(kernel: Kernel, factor: float) -> Kernel:
-    """``factor`` times a kernel, which shares its parameters; the factor is not learned."""
+    """Return ``factor`` times a kernel, which is shared; the factor is not learned."""
     scaled = ScaleKernel(kernel, outputscale_constraint=Positive(transform=None)).double()
     scaled.outputscale = torch.tensor(factor, dtype=torch.float64)
     scaled.raw_outputscale.requires_grad_(False)
@@ -170,10 +171,15 @@ def _times(kernel: Kernel, factor: float) -> Kernel:
 
 
 def scaled_kernel(base: type[RBFKernel] | type[MaternKernel], actions: Tensor, Y: Tensor) -> Kernel:
-    """``base`` with a length-scale per action column and an output scale, started at the data.
+    """Return a kernel with a lengthscale per action column and an output scale.
 
-    The start is the standard deviation of each column and the variance of the rewards. Both are
-    kept as logarithms, in which a likelihood is closest to quadratic.
+    Their initial values are the standard deviation of each column and the variance of the outcomes.
+    The raw parameters are logarithms, in which a likelihood is closest to quadratic.
+
+    Args:
+        base: Class of the kernel that is scaled.
+        actions: ``n x d``.
+        Y: ``n``.
 
     Raises:
         InputDataError: if a standard deviation is too large or too small for double precision.
@@ -186,7 +192,7 @@ def scaled_kernel(base: type[RBFKernel] | type[MaternKernel], actions: Tensor, Y
         base(ard_num_dims=actions.shape[-1], lengthscale_constraint=positive()),
         outputscale_constraint=positive(),
     ).double()
-    # Divided by a power of two at first: the squares of far larger or smaller numbers overflow.
+    # Divided by a power of two first, because squares of very large or small numbers overflow.
     exponent = torch.frexp(actions.abs().amax(dim=0)).exponent - 1
     spread = torch.ldexp(torch.ldexp(actions, -exponent).std(dim=0, correction=0), exponent)
     if ((spread > 0) & ((spread < SMALLEST_COLUMN) | (spread > 1 / SMALLEST_COLUMN))).any():

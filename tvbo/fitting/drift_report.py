@@ -1,4 +1,4 @@
-"""What a fit of the drift rate says, in numbers and in words."""
+"""The result of a fit of the drift rate, in numbers and in messages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
@@ -19,50 +20,50 @@ from tvbo.fitting.vecchia import VecchiaLikelihood
 from tvbo.theory import block_length
 
 FLAT = 0.1
-"""A profile that changes by less than this (in nats) from no drift to no memory says nothing."""
+"""Range of the profile, in nats, below which the likelihood counts as flat."""
 
 NEGLIGIBLE = 1e-6
-"""Weight below which what a likelihood neglects is not spoken of."""
+"""Share of variance that omitted observations explain below which no message is given."""
 
 NOISE_FACTORS = (2.0, 10.0)
-"""Times and parts of its noise variance at which a fit says what ε would be, each next to the one
-before."""
+"""Factors of the noise variance, and of its inverse, for which ε is reported as well."""
 
 LONG = 10.0
-"""A half-life of this many lengths of the log, of its longest segment, is extrapolation."""
+"""Half-life, as a multiple of the longest segment, above which ε is an extrapolation."""
 
 
 @dataclass(frozen=True)
 class DriftFit:
-    r"""The drift rate of a log and what goes with it.
+    r"""The drift rate of a log, with its uncertainty and the other parameters.
 
     Args:
         forgetting_rate: Maximum likelihood ε, per ``time_unit``.
-        forgetting_rate_interval: Its profile-likelihood interval; 0 or 1 where open to that side.
+        forgetting_rate_interval: Profile-likelihood interval of ε; an open end is 0 or 1.
         level: Confidence of the interval.
-        time_unit: The unit of the times that were given, in words.
+        time_unit: Name of the unit of time.
         half_life: Lag at which the correlation is one half, :math:`2 \ln 2 / \rho` with
             :math:`\rho = -\ln(1 - \varepsilon)`, in ``time_unit``; infinite at ε = 0.
-        noise_variance: σ², learned or given; None where the log knew its noise.
+        noise_variance: σ², learned or given; None if each outcome had a known one.
         mean: The prior mean.
-        lengthscales: Of all parts of the kernel in order, action before context, in units of their
-            columns; empty if it has none.
-        outputscale: Of the first scale in the kernel; None if it has none. Those of a
-            :class:`tvbo.kernels.ContextActionKernel` stand in ``covar_module.outputscales``.
-        log_likelihood: At the maximum.
+        lengthscales: Lengthscales of all parts of the kernel in order, action before context, in
+            units of their columns; empty if it has none.
+        outputscale: The first scale in the kernel; None if it has none. Those of a
+            :class:`tvbo.kernels.ContextActionKernel` are ``covar_module.outputscales``.
+        log_likelihood: Log likelihood at the maximum.
         lr_statistic: Twice the log likelihood ratio against ε = 0.
-        lr_pvalue: Its p-value. ε = 0 is on the boundary, so half the tail of a χ² with one degree.
-        round_length: The median gap between times, in ``time_unit``: what is taken for a round.
-        block_length: N that the paper's rule gives R-GP-UCB, in rounds; ``Reset`` takes
+        lr_pvalue: Its p-value, half the tail of a χ² with one degree of freedom, since ε = 0 is on
+            the boundary.
+        round_length: The median gap between times, in ``time_unit``: the length of a round.
+        block_length: N of R-GP-UCB by the paper's rule, in rounds; ``Reset`` takes
             ``block_length * round_length``.
         n_observations: Number of observations.
-        messages: What a reader must know before trusting the numbers; empty if nothing.
-        profile: ``(ε, log likelihood)`` along the profile, by ε.
+        messages: Warnings on the reliability of the numbers; empty if there are none.
+        profile: ``(ε, log likelihood)`` of the points of the profile, by ε.
         covar_module: The kernel over actions, at the maximum.
-        forgetting_rate_by_noise: Pairs ``(σ², ε)``, by σ²: the maximum likelihood ε were σ² held
-            at a tenth, half, once, twice and ten times ``noise_variance``, the kernel's parameters
-            learned each time. Without those at which the likelihood is not finite; empty where the
-            log knew its noise.
+        forgetting_rate_by_noise: Pairs ``(σ², ε)``, by σ²: the maximum likelihood ε for a σ² fixed
+            at a tenth, half, once, twice and ten times ``noise_variance``, with the kernel's
+            parameters learned each time. Without those at which the likelihood is not finite; empty
+            if each outcome had a known noise variance.
     """
 
     forgetting_rate: float
@@ -87,13 +88,13 @@ class DriftFit:
 
     @property
     def mean_module(self) -> ConstantMean:
-        """The prior mean as a module, held fixed: what a recipe takes beside ``covar_module``."""
+        """The prior mean as a fixed module, for a recipe that takes ``covar_module`` as well."""
         mean_module = ConstantMean().double()
         mean_module.constant = torch.tensor(self.mean, dtype=torch.float64)
         return mean_module.requires_grad_(False)
 
-    def to_dict(self) -> dict:
-        """Everything but the kernel object, in JSON's types; an infinite half-life is None."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields but the kernel, in types of JSON; an infinite half-life is None."""
         names = [name for name in self.__dataclass_fields__ if name != "covar_module"]
         values = {name: getattr(self, name) for name in names}
         if math.isinf(self.half_life):
@@ -114,21 +115,21 @@ def report(
     time_unit: str,
     unit: float,
 ) -> DriftFit:
-    """The fit behind a profile; the kernel is left at the maximum.
+    """Build the result of a fit, and set the kernel to the maximum.
 
     Args:
-        profile: Of the likelihood.
-        maximizer: That found it.
-        log: The observations, their outcomes divided by ``unit``.
+        profile: The profile likelihood.
+        maximizer: The maximizer of the likelihood.
+        log: The observations, with outcomes divided by ``unit``.
         kernel: The kernel over actions.
         level: Confidence of the interval.
         time_unit: Name of the unit of time.
-        unit: What is multiplied into the outcomes of ``log`` to have those of the user.
+        unit: Unit of the outcomes of ``log``, in the unit of the user.
     """
     best, at_zero = profile.best, profile.at_zero
     by_noise = [] if log.Yvar is not None else _by_noise(profile, maximizer, unit)
-    sigma2, mean = maximizer.place(best)
-    # The density of outcomes in the user's unit.
+    sigma2, mean = maximizer.assign(best)
+    # Converts the density of the outcomes to the user's unit.
     offset = -len(log) * math.log(unit)
     rate = _rate(profile, best.log_rate)
     epsilon = -math.expm1(-rate)
@@ -136,11 +137,12 @@ def report(
     smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
     scaled = [k for k in kernel.modules() if isinstance(k, ScaleKernel)]
     nu = next((k.nu for k in smooth if isinstance(k, MaternKernel)), math.inf)
+    low, high = profile.interval
     round_length = log.gaps.median().item()
     horizon = log.span / round_length + 1
     return DriftFit(
         forgetting_rate=epsilon,
-        forgetting_rate_interval=tuple(-math.expm1(-end) for end in profile.interval),
+        forgetting_rate_interval=(-math.expm1(-low), -math.expm1(-high)),
         level=level,
         time_unit=time_unit,
         half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
@@ -166,18 +168,18 @@ def report(
 def _by_noise(
     profile: Profile, maximizer: LikelihoodMaximizer, unit: float
 ) -> list[tuple[float, float]]:
-    """``(σ², ε)`` for noise held at some multiples of its value at the maximum, by σ²."""
-    sigma2, _ = maximizer.place(profile.best)
+    """Return ``(σ², ε)`` for σ² fixed at some multiples of its value at the maximum, by σ²."""
+    sigma2, _ = maximizer.assign(profile.best)
     pairs = [(sigma2, -math.expm1(-_rate(profile, profile.best.log_rate)))]
     for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
-        held = [sigma2 * factor for factor in factors]
-        rates = rates_at_noise(maximizer, profile.best, held)
-        pairs += [(v, -math.expm1(-rate)) for v, rate in zip(held, rates, strict=False)]
+        fixed = [sigma2 * factor for factor in factors]
+        rates = rates_at_noise(maximizer, profile.best, fixed)
+        pairs += [(v, -math.expm1(-rate)) for v, rate in zip(fixed, rates, strict=False)]
     return sorted((v * unit**2, rate) for v, rate in pairs)
 
 
 def _rate(profile: Profile, log_rate: float) -> float:
-    """ρ, exactly zero and infinite at the two limits."""
+    """Return ρ, exactly zero and infinite at the two limits."""
     if log_rate == profile.at_zero.log_rate:
         return 0.0
     return math.inf if log_rate == profile.at_infinity.log_rate else math.exp(log_rate)
@@ -191,7 +193,7 @@ def _messages(
     level: float,
     time_unit: str,
 ) -> list[str]:
-    """What a reader must know before trusting the numbers."""
+    """Return warnings on the reliability of the numbers."""
     messages = []
     best = profile.best
     low, high = profile.interval
@@ -225,16 +227,16 @@ def _messages(
         messages.append(
             f"ε rounds to 1 per {time_unit}: state time in a shorter unit to tell it from 1."
         )
-    weight = 0.0
-    if isinstance(maximizer.likelihood, VecchiaLikelihood):
-        weight = maximizer.likelihood.neglected_weight(_rate(profile, best.log_rate))
-    if weight > NEGLIGIBLE:
-        messages.append(
-            "The log is too long for the exact likelihood: each block of observations was "
-            f"conditioned on the {maximizer.likelihood.reach} before it. Of the variance of the "
-            f"function at a block, a share of at most {weight:.2g} was there already at the time "
-            "of the nearest observation left out."
-        )
+    likelihood = maximizer.likelihood
+    if isinstance(likelihood, VecchiaLikelihood):
+        weight = likelihood.neglected_weight(_rate(profile, best.log_rate))
+        if weight > NEGLIGIBLE:
+            messages.append(
+                "The log is too long for the exact likelihood: each block of observations was "
+                f"conditioned on the {likelihood.conditioning_size} before it. Of the variance of "
+                f"the function at a block, a share of at most {weight:.2g} was there already at "
+                "the time of the nearest observation left out."
+            )
     for name in maximizer.nuisance.at_bounds(best.nuisance):
         value = f", {sigma2:.3g}" if name == "noise variance" else ""
         messages.append(f"At an end of its range: {name}{value}.")

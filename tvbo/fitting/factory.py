@@ -1,4 +1,4 @@
-"""The likelihood that fits the shape of a log."""
+"""The choice of the likelihood by the shape of the log."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from tvbo.fitting.panel_log import Panel
 from tvbo.fitting.vecchia import VecchiaLikelihood
 
 MAX_DENSE = 3000
-"""Observations up to which the dense likelihood is used: 3,000 take some seconds a step."""
+"""Observations up to which the dense likelihood is used; 3,000 take some seconds per evaluation."""
 
 MAX_ACTIONS = 1000
-"""Distinct actions up to which a log too long for the dense likelihood goes by exact blocks. At 600
-they take as long as the Vecchia approximation, which is not exact; at this many, some times
-longer."""
+"""Distinct actions up to which exact blocks are used for a log too long for the dense likelihood.
+At 600 they take as long as the Vecchia approximation; at this many, some times longer."""
 
 BLOCKS_PAY = 2
-"""Blocks are quicker than the dense factorization in logs this many times as long as a block and
-the distinct actions together: measured, for works of N (b + n)² and N³."""
+"""Blocks are faster than the dense factorization in logs more than this many times as long as the
+sum of block size and distinct actions, as measured; the operations are N (b + n)² and N³."""
 
 DriftLikelihood = DenseLikelihood | PanelLikelihood | BlockLikelihood | VecchiaLikelihood
-"""Any of them: called with ρ and σ², gives the log likelihood and the mean it was taken at."""
+"""A callable of ρ and σ² that returns the log likelihood and the mean at which it was evaluated."""
 
 
 def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> DriftLikelihood:
-    """The quickest exact likelihood of a log; an approximate one only where none is quick enough.
+    """Build the fastest exact likelihood of a log, or an approximate one if none is fast enough.
 
     Args:
         log: The observations.
@@ -37,7 +36,7 @@ def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> 
         mean: The prior mean; None takes its maximum likelihood value (generalized least squares).
     """
     panel = Panel.from_log(log)
-    # A panel of one action gains nothing from its modes.
+    # For a panel of one action, the modes save nothing.
     if panel is not None and len(log) > len(panel.values):
         return PanelLikelihood(panel, covar_module, mean)
     n_actions = len(torch.unique(log.actions, dim=0))

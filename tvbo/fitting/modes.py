@@ -1,4 +1,4 @@
-"""Kalman filters of independent scalar Markov processes, side by side, and their gradients."""
+"""Kalman filters of independent scalar Markov processes, vectorized, and their gradients."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ class ModeGradient:
     r"""Derivatives of a log likelihood of modes.
 
     Args:
-        rate: In ρ, a scalar.
-        noise_variance: In σ², a scalar.
-        covar: ``n x n``, in the covariance of the modes; its diagonal in the eigenvalues, the rest
-            in what would turn them: :math:`\tfrac12 \alpha_i^\top D \alpha_j` with
-            :math:`\alpha = \Sigma^{-1} r` by mode and ``D`` the correlations in time.
+        rate: With respect to ρ, a scalar.
+        noise_variance: With respect to σ², a scalar.
+        covar: With respect to the covariance of the modes, ``n x n``. Its diagonal belongs to the
+            eigenvalues, the rest to rotations of the modes:
+            :math:`\tfrac12 \alpha_i^\top D \alpha_j`, with :math:`\alpha = \Sigma^{-1} r` by mode
+            and ``D`` the correlations in time.
     """
 
     rate: float
@@ -30,16 +31,16 @@ class ModeGradient:
 
 
 class ModeFilter:
-    r"""``n`` scalar processes seen through noise at ``T`` times.
+    r"""``n`` scalar processes observed with noise at ``T`` times.
 
     Process ``i`` has the stationary variance :math:`\lambda_i` and keeps the correlation
     :math:`a_k = e^{-\rho \Delta_k / 2}` over the gap :math:`\Delta_k`. Only the recursion of the
-    variances is not linear: it runs step by step over all processes at once. Means, and every
-    gradient, are linear recursions, which are bidiagonal systems.
+    variances is not linear: it is computed step by step, for all processes at once. Means and all
+    gradients are linear recursions, which are bidiagonal systems.
 
     Args:
-        eigenvalues: ``n`` stationary variances, not negative.
-        gaps: ``T - 1`` gaps between times; infinite where nothing is shared.
+        eigenvalues: ``n`` stationary variances, at least 0.
+        gaps: ``T - 1`` gaps between times; infinite between independent segments.
         rate: ρ.
         noise_variance: σ².
     """
@@ -48,7 +49,7 @@ class ModeFilter:
         self.eigenvalues = eigenvalues[:, None]
         self.noise_variance = noise_variance
         finite = np.isfinite(gaps)
-        # An infinite gap forgets everything at every rate, also at ρ = 0.
+        # Over an infinite gap there is no correlation, also at ρ = 0.
         self.gaps = np.where(finite, gaps, 0.0)
         self.decay = np.where(finite, np.exp(-0.5 * rate * self.gaps), 0.0)
         self.fresh = np.where(finite, -np.expm1(-rate * self.gaps), 1.0)
@@ -59,7 +60,7 @@ class ModeFilter:
         self.carry = self.decay * self.losses[:, :-1]
 
     def _variances(self, eigenvalues: Array) -> Array:
-        """``n x T`` variances of the predictions."""
+        """Return the variances of the predictions, ``n x T``."""
         kept = self.decay**2 * self.noise_variance
         news = np.outer(self.fresh, eigenvalues)
         variances = np.empty((len(kept) + 1, len(eigenvalues)))
@@ -74,13 +75,13 @@ class ModeFilter:
         return np.ascontiguousarray(variances.T)
 
     def innovations(self, series: Array) -> Array:
-        """``... x n x T`` series less their predictions."""
+        """Return series ``... x n x T`` less their predictions."""
         driven = np.zeros_like(series)
         driven[..., 1:] = self.decay * self.gains[:, :-1] * series[..., :-1]
         return series - recursion(self.carry, driven)
 
     def log_likelihood(self, innovations: Array) -> float:
-        """Of one series, from its ``n x T`` innovations."""
+        """Return the log likelihood of a series from its innovations, ``n x T``."""
         return -0.5 * float(
             (innovations**2 / self.totals).sum()
             + np.log(self.totals).sum()
@@ -88,12 +89,17 @@ class ModeFilter:
         )
 
     def gradient(self, series: Array, innovations: Array) -> ModeGradient:
-        """Of :meth:`log_likelihood`, by running the filter's derivative backwards."""
+        """Return the gradient of :meth:`log_likelihood`, by backpropagation through the filter.
+
+        Args:
+            series: ``n x T``.
+            innovations: Those of the series, ``n x T``.
+        """
         decay, total = self.decay, self.totals
         before = self.totals[:, :-1], self.gains[:, :-1], self.losses[:, :-1]
         total_before, gain, loss = before
         error = innovations / total
-        # Later than k, the prediction at k counts through the next one.
+        # The prediction at k affects later ones only by the next one.
         in_mean = recursion(self.carry, error, backwards=True)
         next_mean = in_mean[:, 1:]
         alpha = error.copy()
@@ -124,7 +130,7 @@ class ModeFilter:
         )
 
     def _correlate(self, alpha: Array) -> Array:
-        """``D alpha``, the correlations in time times each row."""
+        """Return ``D alpha``, the correlations in time times each row."""
         decay = np.broadcast_to(self.decay, (len(alpha), len(self.decay)))
         return recursion(decay, alpha) + recursion(decay, alpha, backwards=True) - alpha
 
@@ -138,7 +144,7 @@ def recursion(factors: Array, driven: Array, backwards: bool = False) -> Array:
         backwards: Solve ``x[k] = factors[k] * x[k + 1] + driven[k]`` instead.
     """
     n, steps = driven.shape[-2:]
-    # One bidiagonal system of all rows, end to end, with nothing carried from row to row.
+    # All rows are concatenated to one bidiagonal system, with zeros between them.
     bands = np.zeros((2, n, steps))
     bands[0] = 1.0
     bands[1, :, :-1] = -factors
@@ -149,4 +155,5 @@ def recursion(factors: Array, driven: Array, backwards: bool = False) -> Array:
         trans="T" if backwards else "N",
         diag="U",
     )
-    return solution.T.reshape(driven.shape)
+    result: Array = solution.T.reshape(driven.shape)
+    return result

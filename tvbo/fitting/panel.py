@@ -1,4 +1,4 @@
-"""The exact log likelihood of a full panel, nearly linear in its length."""
+"""The exact log likelihood of a full panel, in time nearly linear in its length."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class PanelLikelihood:
 
     With :math:`K = U \Lambda U^\top` over the ``n`` actions, the columns of :math:`Z = Y U` are
     independent. Mode ``i`` is a Markov process of stationary variance :math:`\lambda_i` and
-    correlation :math:`e^{-\rho |\Delta t| / 2}`, seen through noise σ²: a scalar Kalman filter
-    gives its likelihood in one pass. In all :math:`O(n^3 + n^2 T)` in place of
-    :math:`O(n^3 T^3)`, and the same number. Between segments the filters start afresh.
+    correlation :math:`e^{-\rho |\Delta t| / 2}`, observed with noise variance σ²: a scalar Kalman
+    filter gives its likelihood in one pass. This costs :math:`O(n^3 + n^2 T)` instead of
+    :math:`O(n^3 T^3)`, for the same value. The filters restart with each segment.
 
     Differentiating an eigendecomposition divides by gaps between eigenvalues, which may be zero.
     The likelihood itself is smooth in :math:`K`: its derivative is computed in the basis of the
-    modes and turned back.
+    modes and transformed back.
 
     Args:
         panel: The observations.
@@ -40,7 +40,7 @@ class PanelLikelihood:
         self.ones = np.ones_like(self.values)
 
     def __call__(self, rate: Tensor, noise_variance: Tensor) -> tuple[Tensor, float]:
-        """Log likelihood, differentiable, and the mean it was taken at.
+        """Return the log likelihood, differentiable, and the mean at which it was evaluated.
 
         Args:
             rate: ρ per unit of time, a scalar.

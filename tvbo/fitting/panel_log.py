@@ -1,4 +1,4 @@
-"""Panels: logs of every action at every time, and tables of arms as logs."""
+"""Panels, which are logs of every action at every time, and tables of arms as rows of a log."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Panel:
     """A log in which every action was observed at every time.
 
     Args:
-        actions: ``n x d``, each once.
+        actions: ``n x d``, without duplicates.
         gaps: ``T - 1`` gaps between times, infinite from one segment to the next.
-        values: ``T x n``.
+        values: Outcomes, ``T x n``.
     """
 
     actions: Tensor
@@ -28,9 +28,9 @@ class Panel:
 
     @classmethod
     def from_log(cls, log: DriftLog) -> Panel | None:
-        """The panel that a log forms, or None.
+        """Return the panel that a log forms.
 
-        None if a cell is missing or stands twice, or the log knows its noise.
+        None if a cell is missing or repeated, or the noise variances of the log are known.
         """
         if log.Yvar is not None:
             return None
@@ -50,9 +50,13 @@ class Panel:
 
 
 def panel_rows(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
-    """A ``T x n`` panel as rows ``[arm index | time]`` and outcomes, ``N x 2`` and ``N x 1``.
+    """Return a ``T x n`` panel as rows ``[arm index | time]``, ``N x 2``, and outcomes, ``N x 1``.
 
     Cells that are NaN were not observed and give no row.
+
+    Args:
+        values: ``T x n``.
+        times: ``T``.
 
     Raises:
         BotorchTensorDimensionError: if there is not one time for each row of ``values``.
@@ -65,7 +69,7 @@ def panel_rows(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def panel_segments(values: Tensor, segments: Tensor) -> Tensor:
-    """Labels of the rows that :func:`panel_rows` gives, from one label per time.
+    """Return the segment labels of the rows of :func:`panel_rows` from one label per time.
 
     Args:
         values: ``T x n``.
@@ -79,6 +83,7 @@ def panel_segments(values: Tensor, segments: Tensor) -> Tensor:
 
 
 def _check_panel(values: Tensor, name: str, labels: Tensor) -> None:
+    """Raise unless there is one label for each row of ``values``."""
     if values.ndim != 2 or labels.shape != values.shape[:1]:
         raise BotorchTensorDimensionError(
             f"Expected values T x n and T {name}. Got values.shape={tuple(values.shape)}, "

@@ -1,4 +1,4 @@
-"""The profile of the likelihood over the drift rate: its maximum, an interval, a test."""
+"""The profile likelihood of the drift rate: maximum, confidence interval and test."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from scipy.stats import chi2
 
 from tvbo.fitting.maximize import LikelihoodMaximizer, Optimum
-from tvbo.fitting.profile_search import ProfileWalk
+from tvbo.fitting.profile_search import ProfileSearch
 
 IMPROVEMENT = 1e-3
-"""A point of the profile this much above the maximum, in nats, shows that it was none."""
+"""Excess of a point of the profile over the maximum, in nats, that counts as a better maximum."""
 
 BEYOND = math.log(1e9)
-"""How far outside the bounds of log ρ the limits of no drift and of no memory are taken."""
+"""Distance from the bounds of log ρ at which the limits of no drift and no memory are evaluated."""
 
 LIMITS = ("no drift", "no memory")
 MAXIMUM = "maximum"
@@ -25,14 +25,14 @@ INTERVAL = "interval"
 
 @dataclass(frozen=True)
 class Profile:
-    """What the likelihood says of the rate.
+    """The profile likelihood of the rate.
 
     Args:
         best: The maximum.
-        at_zero: The maximum with a function that never changes, ρ = 0.
-        at_infinity: The maximum with functions that share nothing between times.
+        at_zero: The maximum for a constant function, ρ = 0.
+        at_infinity: The maximum for independent functions at different times, ρ = ∞.
         interval: Rates ρ that the likelihood-ratio test does not reject, from 0 to infinity.
-        points: ``(log ρ, log likelihood)`` of every point of the profile computed, by rate.
+        points: ``(log ρ, log likelihood)`` of all points of the profile computed, by rate.
         failed_starts: Messages of starts that did not end at a maximum.
     """
 
@@ -45,7 +45,7 @@ class Profile:
 
 
 def steps(num_starts: int) -> list[str]:
-    """What :func:`profile_rate` does, one thing after the other, in words."""
+    """Return the names of the steps of :func:`profile_rate`, in order."""
     starts = [f"start {i + 1} of {num_starts}" for i in range(num_starts)]
     return [*starts, *LIMITS, MAXIMUM, INTERVAL]
 
@@ -57,17 +57,17 @@ def profile_rate(
     on_step: Callable[[str], None],
     subsample: LikelihoodMaximizer | None = None,
 ) -> Profile:
-    """Maximize from several starts, then walk down the profile to both ends of the interval.
+    """Maximize the likelihood from several starts, and find both ends of the interval.
 
     Args:
-        maximizer: Of the likelihood at hand.
-        num_starts: Starts, spread evenly in log ρ over the range that the log can tell apart.
+        maximizer: Maximizer of the likelihood.
+        num_starts: Number of starts, spread evenly in log ρ over the bounds of the maximizer.
         level: Confidence of the interval.
-        on_step: Told what is being done, each of :func:`steps` in turn and the last of them for
-            each point of the profile, for a progress bar.
-        subsample: Maximizer of the likelihood of a part of the log, with the same parameters, which
-            looks from all the starts; the maxima that it finds are starts for the whole. None if
-            the whole is quick enough.
+        on_step: Called with each of :func:`steps` in turn, and with the last one for each point of
+            the profile, for a progress bar.
+        subsample: Maximizer of the likelihood of a subsample of the log, with the same parameters,
+            used for all starts; the best of its maxima is the start for the whole log. None uses
+            the whole log.
     """
     low, high = maximizer.rate_bounds
     subsample = subsample or maximizer
@@ -81,7 +81,7 @@ def profile_rate(
     on_step(LIMITS[0])
     at_zero = maximizer.refine_at(_best_of(subsample, low - BEYOND, optima))
     on_step(LIMITS[1])
-    # Not refined: no more is reported of it than on which side of a threshold it lies.
+    # Not refined, because it is only compared with a threshold.
     rough = _best_of(subsample, high + BEYOND, optima)
     at_infinity = maximizer.explore_at(rough.log_rate, rough.nuisance)
     on_step(MAXIMUM)
@@ -96,13 +96,13 @@ def profile_rate(
 
     points = {o.log_rate: o for o in (at_zero, best, at_infinity)}
     while True:
-        walk = ProfileWalk(maximizer, best, model, points, lambda: on_step(INTERVAL))
-        lower = _end(walk, at_zero, drop, -1.0)
-        upper = _end(walk, at_infinity, drop, 1.0)
+        search = ProfileSearch(maximizer, best, model, points, lambda: on_step(INTERVAL))
+        lower = _end(search, at_zero, drop, -1.0)
+        upper = _end(search, at_infinity, drop, 1.0)
         higher = max(points.values(), key=lambda optimum: optimum.log_likelihood)
         if higher.log_likelihood <= best.log_likelihood + IMPROVEMENT:
             break
-        # The walk came upon a better maximum than any start: begin again from there.
+        # The search found a better maximum than any start: repeat it from there.
         best, model = maximizer.refine(higher)
         if best.log_likelihood < higher.log_likelihood:
             best, model = higher, None
@@ -125,12 +125,12 @@ def profile_rate(
 def rates_at_noise(
     maximizer: LikelihoodMaximizer, best: Optimum, noise_variances: Sequence[float]
 ) -> list[float]:
-    """The maximum likelihood rates ρ with the noise held, each fit begun where the last ended.
+    """Return the maximum likelihood rates ρ for fixed noise variances.
 
     Args:
-        maximizer: Of the likelihood at hand, whether it learns the noise or holds it.
-        best: Its maximum, where the first fit begins.
-        noise_variances: Values to hold σ² at, each next to the one before.
+        maximizer: Maximizer of the likelihood, with a learned or a fixed noise variance.
+        best: Its maximum, the start of the first fit; each fit is the start of the next.
+        noise_variances: Values of σ², each close to the previous one.
 
     Returns:
         A rate for each value, up to the first at which the likelihood is not finite.
@@ -142,10 +142,10 @@ def rates_at_noise(
     for noise_variance in noise_variances:
         held = LikelihoodMaximizer(
             maximizer.likelihood,
-            maximizer.nuisance.holding(noise_variance),
+            maximizer.nuisance.with_fixed_noise(noise_variance),
             (math.exp(low), math.exp(high)),
         )
-        # A maximum without drift, or without memory, lies outside the bounds.
+        # The maximum may be at a limit, outside the bounds.
         start = replace(best, log_rate=min(max(log_rate, low), high), nuisance=nuisance)
         found, _ = held.refine(start)
         if not math.isfinite(found.log_likelihood):
@@ -155,26 +155,27 @@ def rates_at_noise(
     return rates
 
 
-def _end(walk: ProfileWalk, limit: Optimum, drop: float, direction: float) -> float:
-    """Where the profile crosses the threshold on the way from the best rate to a limit."""
-    best = walk.best
+def _end(search: ProfileSearch, limit: Optimum, drop: float, direction: float) -> float:
+    """Return the log ρ between maximum and limit at which the profile crosses the threshold."""
+    best = search.best
     threshold = best.log_likelihood - drop
     if limit.log_likelihood >= threshold:
         return limit.log_rate
-    low, high = walk.maximizer.rate_bounds
+    low, high = search.maximizer.rate_bounds
     inner = min(max(best.log_rate, low), high)
-    # A maximum at a limit may be sharper than the bounds: go on towards it.
-    while inner != best.log_rate and walk.at(inner).log_likelihood <= threshold:
+    # If the maximum is at a limit, the interval may end between the bounds and that limit.
+    while inner != best.log_rate and search.at(inner).log_likelihood <= threshold:
         inner += min(1.0, max(-1.0, best.log_rate - inner))
-    return walk.crossing(inner, drop, direction)
+    return search.crossing(inner, drop, direction)
 
 
 def _better(first: Optimum, second: Optimum) -> Optimum:
+    """Return the optimum with the higher log likelihood."""
     return first if first.log_likelihood >= second.log_likelihood else second
 
 
 def _best_of(maximizer: LikelihoodMaximizer, log_rate: float, optima: list[Optimum]) -> Optimum:
-    """The maximum at one rate, from the first start and from the best optimum found so far."""
+    """Return the maximum at one rate, from the first start and from the best of the optima."""
     starts = [max(optima, key=lambda optimum: optimum.log_likelihood).nuisance]
     if len(starts[0]) > 0:
         starts.append(maximizer.nuisance.start)

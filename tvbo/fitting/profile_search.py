@@ -1,4 +1,4 @@
-"""Points of a profile likelihood, each started where those before it point to."""
+"""Points of a profile likelihood, with starts extrapolated from known points."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from collections.abc import Callable
 import numpy as np
 
 from tvbo.fitting.maximize import LikelihoodMaximizer, Optimum
-from tvbo.fitting.quadratic import Quadratic
+from tvbo.fitting.quadratic import Array, QuadraticModel
 
 ROOT_TOLERANCE = 1e-4
-"""Of log ρ at the ends of an interval: a ten-thousandth of ρ."""
+"""Tolerance of log ρ at the ends of an interval: a ten-thousandth of ρ."""
 
 FIRST_STEP = 0.25
-"""In log ρ, from the maximum outwards, at most; each next step may be half as long again."""
+"""First step in log ρ outwards from the maximum, at most; each later one is up to a half longer."""
 
 
-class ProfileWalk:
-    r"""The profile likelihood around a maximum.
+class ProfileSearch:
+    r"""Points and crossings of the profile likelihood around a maximum.
 
-    Near the maximum the other parameters move in a straight line with log ρ, and
-    :math:`z = \sqrt{2 (\ell_{max} - \ell(\rho))}` grows in proportion to the distance in log ρ. So
-    the line gives the start of each point, and Newton's method on ``z`` finds where the profile
-    has fallen by a given amount in few points.
+    Near the maximum the other parameters are linear in log ρ, and
+    :math:`z = \sqrt{2 (\ell_{max} - \ell(\rho))}` is proportional to the distance in log ρ. So a
+    line gives the start of each point, and Newton's method on ``z`` finds with few points where the
+    profile is lower by a given amount.
 
     Args:
-        maximizer: Of the likelihood at hand.
+        maximizer: Maximizer of the likelihood.
         best: The maximum.
-        model: The quadratic model of the likelihood there in the whole vector, or None.
-        points: Points already known, by log ρ; those computed are added.
-        on_point: Told before each point.
+        model: Quadratic model of the likelihood there, in the whole vector, or None.
+        points: Known points by log ρ, to which computed ones are added.
+        on_point: Called before each point is computed.
     """
 
     def __init__(
         self,
         maximizer: LikelihoodMaximizer,
         best: Optimum,
-        model: Quadratic | None,
+        model: QuadraticModel | None,
         points: dict[float, Optimum],
         on_point: Callable[[], None],
     ):
@@ -50,7 +50,7 @@ class ProfileWalk:
             self.curvature = model.hessian[0, 0] + model.hessian[0, 1:] @ self.slope
 
     def at(self, log_rate: float) -> Optimum:
-        """The profile at a rate."""
+        """Return the point of the profile at a rate."""
         if log_rate not in self.points:
             self.on_point()
             self.points[log_rate] = self.maximizer.maximize_at(
@@ -58,12 +58,13 @@ class ProfileWalk:
             )
         return self.points[log_rate]
 
-    def _start(self, log_rate: float) -> np.ndarray:
-        """The other parameters that are to be expected at a rate."""
+    def _start(self, log_rate: float) -> Array:
+        """Return the other parameters that are expected at a rate."""
         near = sorted(self.points, key=lambda known: abs(known - log_rate))[:2]
-        first = self.points[near[0]].nuisance
+        first: Array = self.points[near[0]].nuisance
         if self.slope is not None and near[0] == self.best.log_rate:
-            return first + self.slope * (log_rate - near[0])
+            extrapolated: Array = first + self.slope * (log_rate - near[0])
+            return extrapolated
         reach = abs(near[1] - near[0])
         if self.slope is None or reach < ROOT_TOLERANCE or abs(near[0] - log_rate) > reach:
             return first
@@ -71,12 +72,12 @@ class ProfileWalk:
         return first + share * (self.points[near[1]].nuisance - first)
 
     def crossing(self, inner: float, drop: float, direction: float) -> float:
-        """Where, going outwards, the profile first lies ``drop`` below the maximum.
+        """Return the first log ρ outwards at which the profile is ``drop`` below the maximum.
 
         Args:
-            inner: A log ρ where it does not yet.
-            drop: In nats.
-            direction: 1 to higher rates, -1 to lower.
+            inner: A log ρ at which it is higher.
+            drop: Difference in nats.
+            direction: 1 for higher rates, -1 for lower ones.
         """
         depth, step, outer = math.sqrt(2 * drop), FIRST_STEP, None
         guess = inner + direction * step
@@ -93,7 +94,7 @@ class ProfileWalk:
                 outer = guess
             if outer is not None and abs(outer - inner) < ROOT_TOLERANCE:
                 return guess
-            # d z / d log ρ = -slope / z; it must rise outwards for Newton's method to be of use.
+            # d z / d log ρ = -slope / z; Newton's method applies if z increases outwards.
             rise = -point.slope * direction
             newton = math.inf
             if fallen > 0 and rise > 0:

@@ -1,4 +1,4 @@
-"""Newton's method near a minimum, with a Hessian that is carried along."""
+"""Newton's method near a minimum, with a Hessian that is updated at each step."""
 
 from __future__ import annotations
 
@@ -9,51 +9,56 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Function = Callable[[Array], tuple[float, Array]]
-"""Gives a value and a gradient."""
+"""A function that returns its value and its gradient."""
 
 STEP = 1e-3
-"""Of the differences that give a Hessian: parameters are logarithms, or of the order of one."""
+"""Step of the differences that give a Hessian; parameters are logarithms or of the order of one."""
 
 CLOSE = 1e-8
-"""A minimum is reached where the quadratic model expects to gain less than this, in nats."""
+"""Gain, in nats, that the quadratic model must expect less than at a minimum."""
 
 SHORT = 1e-2
-"""And where its step is shorter than this in every parameter: where a function is flat, as in the
-logarithm of a noise that is next to nothing, a far step may promise little and lead to much."""
+"""Length of a step, in every parameter, below which a minimum is reached: where a function is flat,
+as in the logarithm of a very small noise variance, a long step may gain more than expected."""
 
 FLATTEST = 1e-8
-"""Smallest curvature that a model is given, as a share of the largest."""
+"""Smallest curvature of a model, as a share of the largest."""
 
 MAX_STEPS, HALVINGS = 20, 5
-"""Steps, each of length one at most in every parameter, and halvings of a step that goes uphill,
-before it is said that the function is not near a minimum."""
+"""Maximum number of steps, each at most one in every parameter, and of halvings of a step that
+increases the function. If they are exceeded, the start was not near a minimum."""
 
 
-class Quadratic:
-    """A Hessian, kept up to date by BFGS from every step taken with it.
+class QuadraticModel:
+    """The Hessian of a function, updated by BFGS with every step.
 
     Args:
         hessian: ``p x p``.
-        held: Which of the ``p`` parameters stood at an end of their range and would have gone
-            beyond: the model knows nothing of them.
+        held: Which of the ``p`` parameters were at a bound that a descent would cross; the model
+            has no information on them.
     """
 
     def __init__(self, hessian: Array, held: NDArray[np.bool_]):
         self.hessian = hessian
         self.held = held
 
-    def without_first(self) -> Quadratic:
-        """The model in all parameters but the first, that one being fixed."""
-        return Quadratic(self.hessian[1:, 1:], self.held[1:])
+    def without_first(self) -> QuadraticModel:
+        """Return the model in all parameters but the first, which is fixed."""
+        return QuadraticModel(self.hessian[1:, 1:], self.held[1:])
 
     @classmethod
     def by_differences(
         cls, function: Function, bounds: Sequence[tuple[float, float]], x: Array
-    ) -> Quadratic | None:
-        """The Hessian at ``x`` from ``p + 1`` gradients; None if it is not finite, or zero.
+    ) -> QuadraticModel | None:
+        """Build a model at ``x`` from ``p + 1`` gradients; None if it is not finite, or zero.
 
-        Where the function is not convex its curvature counts by size, so that steps still go
-        downhill. A parameter held at an end of its range stands apart from the others.
+        Negative curvatures are replaced by their absolute values, so that steps still decrease the
+        function. A parameter at a bound has no second derivatives with the others.
+
+        Args:
+            function: The function to be minimized.
+            bounds: Lower and upper bound of each parameter.
+            x: The point.
         """
         low, high = _ends(bounds)
         _, gradient = function(x)
@@ -81,13 +86,13 @@ class Quadratic:
         x: Array,
         close: float = CLOSE,
     ) -> Array | None:
-        """The minimum next to ``x``; None if Newton's steps do not reach it, or leave the model.
+        """Return the minimum next to ``x``; None if Newton's steps do not reach it.
 
         Args:
-            function: What is minimized.
-            bounds: Ends of each parameter; one that wants to go beyond is held there.
+            function: The function to be minimized.
+            bounds: Lower and upper bound of each parameter.
             x: The start.
-            close: Gain that the model must expect to go on.
+            close: Expected gain below which to stop.
         """
         low, high = _ends(bounds)
         x = np.clip(x, low, high)
@@ -116,7 +121,7 @@ class Quadratic:
         return None
 
     def _update(self, step: Array, change: Array) -> None:
-        """BFGS, left out where the function is not convex along the step."""
+        """Update the Hessian by BFGS, unless the function is not convex along the step."""
         along = step @ change
         if along > 0:
             turned = self.hessian @ step
@@ -128,10 +133,11 @@ class Quadratic:
 
 
 def _ends(bounds: Sequence[tuple[float, float]]) -> tuple[Array, Array]:
+    """Return lower and upper bounds."""
     low, high = np.array(bounds, dtype=float).reshape(-1, 2).T
     return low, high
 
 
 def _held(x: Array, gradient: Array, low: Array, high: Array) -> NDArray[np.bool_]:
-    """Which parameters stand at an end of their range and would go beyond."""
+    """Return which parameters are at a bound that a descent would cross."""
     return ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))

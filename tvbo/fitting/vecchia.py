@@ -1,4 +1,4 @@
-"""The log likelihood of a long log over many actions: each block given the stretch before it."""
+"""The approximate log likelihood of a long log over many actions, by Vecchia's approximation."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from tvbo.fitting.linear_algebra import weighted_mean, whiten, with_gradient
 BLOCK = 250
 """Observations in a block."""
 
-REACH = 500
-"""Observations before a block that it is conditioned on. Twice a block is the cheapest for a given
-reach: the work is (reach + block)³ / block an observation."""
+CONDITIONING_SIZE = 500
+"""Observations before a block on which it is conditioned. For a given number of these, a block of
+half the size is the cheapest: the cost per observation is (conditioning_size + block)³ / block."""
 
 
 @dataclass(frozen=True)
-class Window:
-    """A block and what it is conditioned on.
+class ConditionedBlock:
+    """A block and the observations on which it is conditioned.
 
     Args:
-        log: The observations of both, those of the block last.
+        log: All of these observations, those of the block last.
         given: Number of observations before the block.
-        neglected_age: Time from the nearest observation left out to the block; infinite if none is.
+        neglected_age: Time from the latest omitted observation to the block; infinite if there is
+            none.
     """
 
     log: DriftLog
@@ -36,20 +37,20 @@ class Window:
 
 
 class VecchiaLikelihood:
-    r"""Log likelihood by blocks in time, each conditioned on the stretch just before it.
+    r"""Log likelihood by blocks in time, each conditioned on the observations just before it.
 
     .. math:: \log p(y) \approx \sum_j \log p(y_j \mid y_{j-m}, \dots, y_{j-1})
 
-    (Vecchia, 1988; by blocks, Stein, Chi and Welty, 2004). What lies farther back is neglected: it
-    is old, and what it knew is mostly known to the stretch. Exact where the stretch reaches back to
-    the first observation. Costs :math:`O(N (m + b)^3 / b)`.
+    (Vecchia, 1988; by blocks, Stein, Chi and Welty, 2004). Earlier observations are omitted: they
+    are old, and most of their information is contained in the later ones. It is exact if no
+    observation is omitted. Costs :math:`O(N (m + b)^3 / b)`.
 
     Args:
         log: The observations, in any order.
         covar_module: The kernel over actions.
         mean: The prior mean; None takes its maximum likelihood value (generalized least squares).
         block: Observations in a block, b.
-        reach: Observations before a block that it is conditioned on, m.
+        conditioning_size: Observations before a block on which it is conditioned, m.
     """
 
     def __init__(
@@ -58,53 +59,54 @@ class VecchiaLikelihood:
         covar_module: Kernel,
         mean: float | None,
         block: int = BLOCK,
-        reach: int = REACH,
+        conditioning_size: int = CONDITIONING_SIZE,
     ):
         self.covar_module = covar_module
         self.mean = mean
-        self.reach = reach
+        self.conditioning_size = conditioning_size
         log = log.rows(log.order)
         self.n_observations = len(log)
-        self.windows = []
+        self.blocks = []
         begin = 0
-        for rows, is_first in log.cut(block):
+        for rows, is_first in log.blocks(block):
             begin = rows.start if is_first else begin
-            first = max(begin, rows.start - reach)
+            first = max(begin, rows.start - conditioning_size)
             age = math.inf
             if first > begin:
                 age = (log.times[rows.start] - log.times[first - 1]).item()
-            self.windows.append(Window(log.rows(slice(first, rows.stop)), rows.start - first, age))
+            together = log.rows(slice(first, rows.stop))
+            self.blocks.append(ConditionedBlock(together, rows.start - first, age))
 
     def neglected_weight(self, rate: float) -> float:
-        r"""What the neglected observations could have told, at most, of any block.
+        r"""Return an upper bound on the share of variance that omitted observations explain.
 
-        Of the variance of the function at a time, the share :math:`(1 - \varepsilon)^d` was there
-        already a time ``d`` before. With ``d`` from the nearest observation left out, this bounds
-        what those left out explain of a block if nothing lay between. The largest of all blocks;
-        zero if nothing is left out.
+        Observations older than ``d`` explain at most the share :math:`(1 - \varepsilon)^d` of the
+        variance of the function. Here ``d`` is the age of the latest omitted observation, and the
+        bound is that of a block without observations in between. It is the largest of all blocks;
+        zero if no observation is omitted.
 
         Args:
             rate: ρ.
         """
         return max(
-            0.0 if math.isinf(window.neglected_age) else math.exp(-rate * window.neglected_age)
-            for window in self.windows
+            0.0 if math.isinf(block.neglected_age) else math.exp(-rate * block.neglected_age)
+            for block in self.blocks
         )
 
     def __call__(self, rate: Tensor, noise_variance: Tensor) -> tuple[Tensor, float]:
-        """Log likelihood, differentiable, and the mean it was taken at.
+        """Return the log likelihood, differentiable, and the mean at which it was evaluated.
 
         Args:
             rate: ρ per unit of time, a scalar.
-            noise_variance: σ², a scalar; not used where the log knows its noise.
+            noise_variance: σ², a scalar; not used if the noise variances of the log are known.
 
         Raises:
             NotPSDError: if the covariance of a block is singular to rounding.
         """
         with torch.no_grad():
             factors = [
-                self._factor(self._covar(window, rate, noise_variance), window)
-                for window in self.windows
+                self._factor(self._covar(block, rate, noise_variance), block)
+                for block in self.blocks
             ]
         white = torch.cat([white for white, _ in factors])
         mean = self.mean
@@ -122,49 +124,50 @@ class VecchiaLikelihood:
             x for x in (rate, noise_variance, *self.covar_module.parameters()) if x.requires_grad
         ]
         totals = [torch.zeros_like(x) for x in inputs]
-        for window in self.windows:
-            # Block by block, and back through the kernel at once: the graphs of all would not fit.
-            covar = self._covar(window, rate, noise_variance)
+        for block in self.blocks:
+            # Differentiated block by block, because the graphs of all would need too much memory.
+            covar = self._covar(block, rate, noise_variance)
             gradients = torch.autograd.grad(
-                covar, inputs, self._weights(covar.detach(), window, mean), allow_unused=True
+                covar, inputs, self._weights(covar.detach(), block, mean), allow_unused=True
             )
             for total, gradient in zip(totals, gradients, strict=True):
                 if gradient is not None:
                     total += gradient
         return with_gradient(value, *zip(inputs, totals, strict=True)), mean
 
-    def _covar(self, window: Window, rate: Tensor, noise_variance: Tensor) -> Tensor:
-        """Of the stretch and the block together."""
-        log = window.log
+    def _covar(self, block: ConditionedBlock, rate: Tensor, noise_variance: Tensor) -> Tensor:
+        """Return the covariance of the outcomes of a block and those before it."""
+        log = block.log
         lags = (log.times.unsqueeze(-1) - log.times).abs()
-        covar = self.covar_module(log.actions).to_dense() * torch.exp(-0.5 * rate * lags)
+        covar: Tensor = self.covar_module(log.actions).to_dense() * torch.exp(-0.5 * rate * lags)
         noise = log.Yvar if log.Yvar is not None else noise_variance.expand(len(log))
         return covar + torch.diag(noise)
 
     @staticmethod
-    def _whiten(covar: Tensor, window: Window) -> tuple[Tensor, Tensor]:
-        """The Cholesky factor, and outcomes and ones whitened by it."""
-        Y = window.log.Y
+    def _whiten(covar: Tensor, block: ConditionedBlock) -> tuple[Tensor, Tensor]:
+        """Return the Cholesky factor, and outcomes and ones whitened by it."""
+        Y = block.log.Y
         return whiten(covar, torch.stack([Y, torch.ones_like(Y)], dim=-1))
 
-    def _factor(self, covar: Tensor, window: Window) -> tuple[Tensor, float]:
-        """Whitened outcomes and ones of the block given the stretch; the log determinant."""
-        root, white = self._whiten(covar, window)
-        diagonal = root.diagonal()[window.given :]
-        return white[window.given :], 2 * diagonal.log().sum().item()
+    def _factor(self, covar: Tensor, block: ConditionedBlock) -> tuple[Tensor, float]:
+        """Return whitened outcomes and ones of the conditioned block, and the log determinant."""
+        root, white = self._whiten(covar, block)
+        diagonal = root.diagonal()[block.given :]
+        return white[block.given :], 2 * diagonal.log().sum().item()
 
-    def _weights(self, covar: Tensor, window: Window, mean: float) -> Tensor:
-        r"""The derivative of the block's term in the covariance: (25) of both less of the stretch.
+    def _weights(self, covar: Tensor, block: ConditionedBlock, mean: float) -> Tensor:
+        r"""Return the derivative of the block's term with respect to the covariance.
 
-        With :math:`G = L^{-\top} E`, the columns of the block, the inverses differ by
-        :math:`G G^\top`.
+        It is (25) of all observations less (25) of those before the block. With
+        :math:`G = L^{-\top} E`, the columns of the block, the inverses differ by :math:`G G^\top`.
         """
-        root, white = self._whiten(covar, window)
+        root, white = self._whiten(covar, block)
         residual = white[:, :1] - mean * white[:, 1:]
-        here = torch.eye(len(covar), dtype=covar.dtype)[:, window.given :]
+        unit = torch.eye(len(covar), dtype=covar.dtype)[:, block.given :]
         solved = torch.linalg.solve_triangular(
-            root.mT, torch.cat([here, residual], dim=-1), upper=True
+            root.mT, torch.cat([unit, residual], dim=-1), upper=True
         )
-        columns, both = solved[:, :-1], solved[:, -1:]
-        stretch = both - columns @ residual[window.given :]
-        return 0.5 * (both @ both.mT - stretch @ stretch.mT - columns @ columns.mT)
+        columns, alpha = solved[:, :-1], solved[:, -1:]
+        given = alpha - columns @ residual[block.given :]
+        weights: Tensor = alpha @ alpha.mT - given @ given.mT - columns @ columns.mT
+        return 0.5 * weights

@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 from botorch.models import SingleTaskGP
+from botorch.models.model import Model
 from gpytorch.kernels import Kernel, ProductKernel, ScaleKernel
 from linear_operator import to_dense
 from linear_operator.utils.cholesky import psd_safe_cholesky
@@ -198,7 +199,7 @@ class _Observed:
     root: Tensor
 
     @torch.no_grad()
-    def __init__(self, model: SingleTaskGP | IncrementalGP):
+    def __init__(self, model: Model):
         if isinstance(model, SingleTaskGP):
             check_one_output(model)
             was_training = model.training
