@@ -294,7 +294,7 @@ def test_three_observations_at_least():
 
 def test_reward_must_vary():
     X, Y = draw_log(0.05, n=10)
-    with pytest.raises(InputDataError, match="reward that varies. Got the constant 2 in all 10"):
+    with pytest.raises(InputDataError, match="outcomes that vary. Got the constant 2 in all 10"):
         fit_drift(X, torch.full_like(Y, 2.0))
 
 

@@ -88,7 +88,7 @@ class DriftLog:
             raise InputDataError(f"Expected at least 3 observations. Got {len(log)}.")
         if (log.Y[0] == log.Y).all():
             raise InputDataError(
-                f"Expected a reward that varies. Got the constant {log.Y[0].item():g} "
+                f"Expected outcomes that vary. Got the constant {log.Y[0].item():g} "
                 f"in all {len(log)} observations."
             )
         if len(log.gaps) == 0:
