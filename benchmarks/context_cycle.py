@@ -16,8 +16,8 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from report import parser, show
 from rich.progress import track
 
+from tvbo.fitting import DriftFit, fit_drift
 from tvbo.kernels import ContextActionKernel
-from tvbo.models import DriftFit, fit_drift
 from tvbo.problems import drifting_gp_log, time_of_day
 
 NOISE = 0.01

@@ -19,8 +19,8 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from report import parser, show
 from rich.progress import track
 
+from tvbo.fitting import fit_drift
 from tvbo.kernels import ContextActionKernel
-from tvbo.models import fit_drift
 from tvbo.problems import drifting_gp_log
 
 RATE = 0.03

@@ -18,8 +18,9 @@ from rich.progress import track
 from torch import Tensor
 
 from tvbo import recipes, run
+from tvbo.fitting import DriftFit, fit_drift
 from tvbo.kernels import ContextActionKernel
-from tvbo.models import DriftFit, TimeVaryingGP, fit_drift
+from tvbo.models import TimeVaryingGP
 from tvbo.problems import drifting_contextual_gp
 from tvbo.search_space import action_context_rows
 

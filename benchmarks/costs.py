@@ -14,8 +14,8 @@ from report import parser, show
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
+from tvbo.fitting import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
 from tvbo.kernels import CovarianceMatrixKernel
-from tvbo.likelihood import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
 from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter
 from tvbo.problems import unit_grid
 from tvbo.search_space import FiniteSpace, InputLayout

@@ -17,7 +17,7 @@ from gpytorch.kernels import RBFKernel
 from report import parser, show
 from rich.progress import track
 
-from tvbo.models import fit_drift
+from tvbo.fitting import fit_drift
 from tvbo.problems import drifting_gp_log
 
 RATES = (0.01, 0.05, 0.2)

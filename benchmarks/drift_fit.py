@@ -19,9 +19,8 @@ from report import parser, show
 from torch import Tensor
 
 from experiments.data.intel_lab import intel_lab
+from tvbo.fitting import DenseLikelihood, DriftFit, DriftLog, fit_drift, panel_rows
 from tvbo.kernels import CovarianceMatrixKernel
-from tvbo.likelihood import DenseLikelihood, DriftLog, panel_rows
-from tvbo.models import DriftFit, fit_drift
 
 DENSE_SIZE = 9000
 MISSING = 0.05

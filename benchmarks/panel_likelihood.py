@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 from report import parser, show
 
-from tvbo.likelihood import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
+from tvbo.fitting import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
 from tvbo.problems import drifting_gp, unit_grid
 
 SIZES = ((16, 25), (16, 50), (16, 100), (36, 100))

@@ -42,7 +42,7 @@ BANDWIDTH_BYTES = 400_000_000
 def rounds(n: int, rate: float, trials: int, max_lateness: float | None) -> tuple[float, int]:
     """Return the median seconds of a round in the steady state, and the bytes held."""
     generator = torch.Generator().manual_seed(0)
-    cost = streaming_cost(n, rate, trials=trials, max_lateness=max_lateness)
+    cost = streaming_cost(n, rate, batch_size=trials, max_lateness=max_lateness)
     model = StreamingGP(
         torch.linspace(0, 1, n, dtype=torch.float64).unsqueeze(-1),
         kernel(),
@@ -105,7 +105,7 @@ def main() -> None:
     results, table = [], []
     for point in POINTS:
         n, rate, trials, max_lateness = point
-        cost: StreamingCost = streaming_cost(n, rate, trials=trials, max_lateness=max_lateness)
+        cost: StreamingCost = streaming_cost(n, rate, batch_size=trials, max_lateness=max_lateness)
         predicted = cost.seconds(overhead, per_entry, bandwidth, speed)
         measured, held = rounds(*point)
         results.append(

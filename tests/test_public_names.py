@@ -14,9 +14,9 @@ from tvbo.optimizers import recipes
 
 
 def test_promised_names():
-    from tvbo import History, recipes, run, run_async
+    from tvbo import DriftFit, History, fit_drift, recipes, run, run_async
     from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel
-    from tvbo.models import DriftFit, TimeVaryingGP, fit_drift
+    from tvbo.models import TimeVaryingGP
 
     for name in (
         History,

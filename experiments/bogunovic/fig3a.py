@@ -22,8 +22,7 @@ from experiments.claims import (
 from experiments.spread import spread
 from tvbo import run
 from tvbo.acquisition import LogBeta
-from tvbo.likelihood import panel_rows
-from tvbo.models import DriftFit, fit_drift
+from tvbo.fitting import DriftFit, fit_drift, panel_rows
 from tvbo.optimizers import Optimizer, recipes, rexp3_block_length
 from tvbo.problems.empirical import EmpiricalPanel
 from tvbo.problems.panel import PanelProblem

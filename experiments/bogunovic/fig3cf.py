@@ -23,8 +23,7 @@ from experiments.data.traffic import TrafficDays
 from experiments.spread import spread
 from tvbo import run
 from tvbo.acquisition import LogBeta
-from tvbo.likelihood import panel_rows, panel_stretches
-from tvbo.models import DriftFit, fit_drift
+from tvbo.fitting import DriftFit, fit_drift, panel_rows, panel_segments
 from tvbo.optimizers import Optimizer, recipes
 from tvbo.problems.panel import PanelProblem
 
@@ -46,7 +45,7 @@ def fit_training_days(data: TrafficDays) -> DriftFit:
     return fit_drift(
         train_X,
         train_Y,
-        stretches=panel_stretches(values, torch.arange(days).repeat_interleave(steps)),
+        segments=panel_segments(values, torch.arange(days).repeat_interleave(steps)),
         covar_module=data.covar_module,
         noise_variance=NOISE_VARIANCE,
         mean=data.mean,

@@ -10,10 +10,9 @@ from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from torch import Tensor
 
+from tvbo.fitting import LikelihoodMaximizer, NuisanceParameters
+from tvbo.fitting.linear_algebra import weighted_mean, with_gradient
 from tvbo.kernels import ContextActionKernel
-from tvbo.likelihood import LikelihoodMaximizer, NuisanceParameters
-from tvbo.likelihood.gradient import with_gradient
-from tvbo.likelihood.mean import weighted_mean
 from tvbo.problems.time_of_day import time_of_day
 
 RATE_BOUNDS = (1e-5, 50.0)
@@ -166,7 +165,7 @@ def fit_prior(
     else:
         optima = [maximizer.explore_at(-math.inf, nuisance.start)]
     best = max(optima, key=lambda optimum: optimum.log_likelihood)
-    noise_variance, mean = maximizer.place(best)
+    noise_variance, mean = maximizer.assign(best)
     return Prior(
         action_kernel.requires_grad_(False),
         context_kernel and context_kernel.requires_grad_(False),

@@ -229,7 +229,7 @@ def test_fit_of_a_long_log_over_few_arms(tvbo, tmp_path):
         ("t,y,x1,x2\n1,2,3,4\n2,bad,3,4\n", "Got 'bad' in line 3"),
         ("t,y,x1,x2\n", "empty log"),
         ("t,y,x1,x2\n1,2,3,4\n", "at least 3 observations. Got 1"),
-        ("t,y,x1,x2\n1,2,3,4\n2,2,4,4\n3,2,5,5\n", "reward that varies. Got the constant 2"),
+        ("t,y,x1,x2\n1,2,3,4\n2,2,4,4\n3,2,5,5\n", "outcomes that vary. Got the constant 2"),
         ("t,y,x1,x2\n1,2,3,4\n2,,4,4\n3,2,5,5\n", "Got an empty cell in line 3"),
         ("t,y,x1,x2\n1,2,3,4\n2,inf,4,4\n3,2,5,5\n", "Got an infinity in line 3"),
     ],

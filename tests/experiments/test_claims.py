@@ -12,8 +12,7 @@ from experiments.claims import (
     jackknife,
     mean_and_error,
 )
-from tvbo.likelihood import panel_rows
-from tvbo.models import fit_drift
+from tvbo.fitting import fit_drift, panel_rows
 
 
 def test_mean_and_error():

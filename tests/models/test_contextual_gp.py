@@ -21,6 +21,7 @@ from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import UniformPrior
 
+from tvbo.fitting import fit_drift
 from tvbo.kernels import (
     ContextActionKernel,
     CovarianceMatrixKernel,
@@ -28,7 +29,7 @@ from tvbo.kernels import (
     TaskKernel,
     TemporalDecayKernel,
 )
-from tvbo.models import ContextualGP, StreamingGP, TimeVaryingGP, fit_drift
+from tvbo.models import ContextualGP, StreamingGP, TimeVaryingGP
 from tvbo.problems import drifting_gp_log
 
 pytestmark = [

@@ -1,6 +1,5 @@
 """Draws of whole functions: their covariance is that of the dense posterior."""
 
-from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -12,7 +11,8 @@ from gpytorch.means import ConstantMean
 
 from tvbo.models import IncrementalGP, StreamingGP
 from tvbo.models.draws import draw_function
-from tvbo.models.streaming.paths import LEFT_OUT, covariance_modes
+from tvbo.models.scale import floored_posterior
+from tvbo.models.streaming.paths import TRUNCATION, covariance_modes
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -82,8 +82,8 @@ def test_from_the_events(small, rate, t):
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 def test_where_rows_were_merged_or_dropped(small, rate, monkeypatch):
     """Merged, the events are gone: then from the joint posterior, which is still exact."""
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ROWS", (10, 11))
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (10, 11))
     X, Y = small.data(torch.arange(100.0))
     model = small.streaming(rate)
     model.observe(X[:60], Y[:60])
@@ -95,9 +95,9 @@ def test_where_rows_were_merged_or_dropped(small, rate, monkeypatch):
 
 def test_where_rows_without_weight_were_dropped(monkeypatch):
     """A set too large to merge for; what weighed 1e-12 is not seen in a draw."""
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ROWS", (5, 6))
-    monkeypatch.setattr("tvbo.models.streaming.room.FIRST_CAPACITY", 16)
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (5, 6))
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.INITIAL_CAPACITY", 16)
     choices = torch.linspace(0, 1, 40).unsqueeze(-1)
     kernel = RBFKernel()
     kernel.lengthscale = 0.4
@@ -108,8 +108,8 @@ def test_where_rows_without_weight_were_dropped(monkeypatch):
     Y = torch.randn(60, 1, generator=generator)
     for i in range(60):
         model.observe(X[i : i + 1], Y[i : i + 1])
-    assert model.innovations.store.gone > 0
-    assert model.innovations.base.shared is None
+    assert model.innovations.store.num_evicted > 0
+    assert model.innovations.evicted.merged is None
     rows = torch.cat([choices, torch.full((40, 1), 59.5)], -1)
     assert model.draw(59.5, torch.Generator()) is not None
     assert_drawn_from(model, rows, *posterior(X, Y, 0.95, 0.04, rows))
@@ -221,7 +221,7 @@ def test_the_modes_lack_little(n):
     model = StreamingGP(choices, kernel, 0.1, 0.1)
     U, s = covariance_modes(model.innovations.covariance)
     K = kernel(choices).to_dense().detach()
-    assert (K - (U * s**2) @ U.T).abs().max() <= 2 * LEFT_OUT
+    assert (K - (U * s**2) @ U.T).abs().max() <= 2 * TRUNCATION
     assert U.shape[1] < 20
 
 
@@ -244,8 +244,7 @@ def test_a_covariance_that_is_none():
     class Broken:
         def posterior(self, rows):
             covar = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
-            distribution = SimpleNamespace(covariance_matrix=covar)
-            return SimpleNamespace(mean=torch.zeros(2, 1), distribution=distribution)
+            return floored_posterior(torch.zeros(2), covar, None)
 
     with pytest.raises(ValueError, match="positive semi-definite"):
         draw_function(Broken(), torch.zeros(2, 2), torch.Generator())

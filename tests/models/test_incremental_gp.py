@@ -12,8 +12,8 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import LinearMean, ZeroMean
 
 from tvbo.models import IncrementalGP, StreamingGP, TimeVaryingGP, incremental_gp
-from tvbo.models.incremental import factor as factor_module
-from tvbo.models.incremental.candidates import FEW
+from tvbo.models.incremental import growing_cholesky
+from tvbo.models.incremental.candidate_cache import MAX_LOOKUPS
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -82,7 +82,7 @@ def test_posterior_equals_the_dense_one(rate, size):
 
 
 def test_more_observations_than_a_block_and_than_the_first_capacity():
-    n = 2 * factor_module.BLOCK + 11
+    n = 2 * growing_cholesky.BLOCK + 11
     X, Y = data(n)
     model = incremental()
     for x, y in zip(X.split(50), Y.split(50), strict=True):
@@ -207,9 +207,9 @@ def test_remembered_candidates_are_extended(monkeypatch):
     model, fresh = incremental(), incremental()
     rows = AHEAD.reshape(24, 1, 4)
     solved = []
-    solve = factor_module.Factor.solve
+    solve = growing_cholesky.GrowingCholesky.solve
     monkeypatch.setattr(
-        factor_module.Factor,
+        growing_cholesky.GrowingCholesky,
         "solve",
         lambda self, B, known: (
             solved.append((self is model.factor, len(B))) or solve(self, B, known)
@@ -251,10 +251,10 @@ def test_remembered_candidates_are_extended(monkeypatch):
 
 def test_a_subset_is_found_among_many_candidates():
     model, fresh = observed(), observed()
-    X = data(3 * FEW, seed=5)[0]
+    X = data(3 * MAX_LOOKUPS, seed=5)[0]
     with torch.no_grad():
         model.posterior(X)
-    for rows in (X[FEW:], X[: FEW - 1].flip(0), torch.cat([X[4:6], AHEAD[0]])):
+    for rows in (X[MAX_LOOKUPS:], X[: MAX_LOOKUPS - 1].flip(0), torch.cat([X[4:6], AHEAD[0]])):
         assert_same(model, fresh, rows, atol=1e-10)
 
 
@@ -343,7 +343,7 @@ def test_loading_leaves_what_shares_the_memory_alone():
     X, Y = data(60)
     model, other = observed(30), incremental()
     other.observe(X[30:], Y[30:])
-    view = model.as_it_is()
+    view = model.snapshot()
     before = view.posterior(AHEAD).mean
     model.load_state_dict(other.state_dict())
     assert torch.equal(view.posterior(AHEAD).mean, before)

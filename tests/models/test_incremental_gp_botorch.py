@@ -231,7 +231,7 @@ def test_fantasies_equal_those_of_the_dense_model(model):
         assert_same(known, got.posterior(rows(5)), atol=1e-12)
     # The factor is shared by all of them, with the model too.
     assert got.given.factor.root.data_ptr() == model.factor.root.data_ptr()
-    assert got._gains.shape == (4, 3, 2, 1)
+    assert got._innovations.shape == (4, 3, 2, 1)
     assert got._root.shape == (3, 2, 2)
 
 

@@ -125,7 +125,7 @@ def test_what_is_learned_moves_with_the_model(small):
     X, Y = small.data(range(200))
     for part in torch.arange(200).split(10):
         model.observe(X[part], Y[part])
-    assert model.innovations.base.shared is not None
+    assert model.innovations.evicted.merged is not None
     for module in model.modules():
         assert not [k for k, v in vars(module).items() if torch.is_tensor(v)]
     assert all(b.dtype in (torch.float64, torch.long) for b in model.buffers())

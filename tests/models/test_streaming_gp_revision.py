@@ -69,7 +69,7 @@ def test_surprise_is_the_outcome_less_what_the_others_foretell(small, rate):
             other = small.dense(X[rest], Y[rest], rate, Yvar[rest])
             expected = expected - other.posterior(X[numbers].unsqueeze(-2)).mean.flatten().detach()
         torch.testing.assert_close(
-            model.surprise(torch.tensor(numbers)), expected, rtol=0, atol=1e-9
+            model.leave_out_residual(torch.tensor(numbers)), expected, rtol=0, atol=1e-9
         )
 
 
@@ -80,7 +80,7 @@ def test_batches_have_their_own_changes(small):
     model.observe(X, Y.expand(3, -1, -1))
     change = torch.tensor([[1.0, 0.0], [0.0, -2.0], [0.5, 0.5]])
     model.revise(torch.tensor([4, 2]), change)
-    surprise = model.surprise(torch.tensor([1]))
+    residual = model.leave_out_residual(torch.tensor([1]))
     for i, rate in enumerate(rates):
         alone = small.streaming(rate.item())
         own = Y.clone()
@@ -88,14 +88,14 @@ def test_batches_have_their_own_changes(small):
         alone.observe(X, own)
         got, expected = model.posterior(small.rows(9)), alone.posterior(small.rows(9))
         torch.testing.assert_close(got.mean[i], expected.mean, rtol=0, atol=1e-10)
-        torch.testing.assert_close(surprise[i], alone.surprise(torch.tensor([1])))
+        torch.testing.assert_close(residual[i], alone.leave_out_residual(torch.tensor([1])))
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.02, 0.6])
 def test_numbers_go_on_where_old_rows_are_gone(small, rate, monkeypatch):
     """Merged or dropped: what is held can be revised and is exact, what is not is refused."""
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ROWS", (10, 11))
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (10, 11))
     X, Y = small.data(torch.arange(150.0))
     model = small.streaming(rate)
     one_by_one(model, X, Y)
@@ -106,10 +106,12 @@ def test_numbers_go_on_where_old_rows_are_gone(small, rate, monkeypatch):
     assert held[first:].all()
     numbers = torch.tensor([149, first, first + 3])
     change = torch.tensor([1.0, -2.0, 3.0])
-    surprise = model.surprise(numbers)
+    residual = model.leave_out_residual(numbers)
     model.revise(numbers, change)
-    # To revise changes the surprise by as much: the others do not depend on it.
-    torch.testing.assert_close(model.surprise(numbers), surprise + change, rtol=0, atol=1e-9)
+    # Revising changes the residual by as much: the others do not depend on it.
+    torch.testing.assert_close(
+        model.leave_out_residual(numbers), residual + change, rtol=0, atol=1e-9
+    )
     Y = Y.clone()
     Y[numbers, 0] += change
     small.assert_same(model, small.dense(X, Y, rate), small.rows(150), atol=1e-8)
@@ -209,4 +211,4 @@ def test_without_a_factor_nothing_is_revised(small):
     with pytest.raises(InputDataError, match="Got max_lateness=0"):
         model.revise(torch.tensor([1]), torch.tensor([1.0]))
     with pytest.raises(InputDataError, match="Got max_lateness=0"):
-        model.surprise(torch.tensor([1]))
+        model.leave_out_residual(torch.tensor([1]))

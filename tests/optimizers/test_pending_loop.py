@@ -242,8 +242,8 @@ def test_finite_set(rate, policy):
 )
 def test_finite_set_where_old_rows_are_merged_or_dropped(rate, policy, monkeypatch):
     """Room for few rows: open trials lose theirs, and the stream is made anew."""
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ROWS", (12, 13))
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (12, 13))
     optimizer = finite(rate, policy, retention=KeepAll())
     story = Story(optimizer, policy, Dense(rate), seed=4)
     # Neither is ever answered.
@@ -613,8 +613,8 @@ def test_event_reset_is_told_what_the_outcomes_foretold(policy):
 
 def test_an_open_trial_of_long_ago_does_not_stop_the_loop(monkeypatch):
     """Attached far in the past, before the rows that the stream still holds."""
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ROWS", (12, 13))
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (12, 13))
     optimizer = finite(0.03, ConstantLiar(LOWEST), retention=KeepAll())
     story = Story(optimizer, ConstantLiar(LOWEST), Dense(0.03), seed=16)
     for _ in range(90):
@@ -628,8 +628,8 @@ def test_an_open_trial_of_long_ago_does_not_stop_the_loop(monkeypatch):
 
 def test_a_lost_trial_does_not_stop_a_long_loop(monkeypatch):
     """The stream is made anew of more observations than a block holds, the open one last."""
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ROWS", (12, 13))
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (12, 13))
     monkeypatch.setattr("tvbo.models.streaming_gp.BLOCK", 25)
     optimizer = finite(0.01, Hallucinate(), retention=KeepAll())
     story = Story(optimizer, Hallucinate(), Dense(0.01), seed=17)
@@ -754,8 +754,8 @@ def test_a_recommendation_between_asks_changes_none(policy):
 
 
 def test_memory_of_answered_trials_does_not_grow(monkeypatch):
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ROWS", (12, 13))
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (12, 13))
     optimizer = finite(0.5, Hallucinate())
     sizes = []
     for t in range(1, 161):

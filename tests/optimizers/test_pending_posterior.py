@@ -230,8 +230,8 @@ def test_what_is_dropped_leaves_the_posterior_if_it_weighs(weighs, monkeypatch, 
 @pytest.fixture
 def held(monkeypatch):
     """A model with 140 observations, of which the oldest rows were merged."""
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.room.SPARE_ROWS", (8, 9))
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
+    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (8, 9))
     X = torch.cat([CHOICES.repeat(20, 1), torch.arange(140.0).unsqueeze(-1)], -1)
     model_ = model()
     for i in range(140):

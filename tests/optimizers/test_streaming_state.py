@@ -182,7 +182,7 @@ def test_an_observation_beyond_reach_builds_anew(monkeypatch, generator):
     seen = Observations(X, torch.sin(X[:, -1:]))
     model = updated(state, seen[:0], 0, generator)
     # Merge early: the default provides for the last 256.
-    object.__setattr__(model.room, "max_lateness", 5.0)
+    object.__setattr__(model.eviction_policy, "max_lateness", 5.0)
     for n in range(1, 201):
         updated(state, seen[:n], n, generator)
     assert model.earliest > 100
@@ -218,7 +218,11 @@ def test_limits_reach_the_model_and_a_later_outcome_is_still_exact():
     rows = InputLayout(2).rows(CHOICES[:3], 5.0)
     observations = Observations(rows, torch.ones(3, 1, dtype=torch.float64))
     model = updated(state, observations, 3, torch.Generator())
-    assert (model.room.tol, model.room.max_rows, model.room.max_lateness) == (1e-9, 500, 0.0)
+    assert (
+        model.eviction_policy.tol,
+        model.eviction_policy.max_rows,
+        model.eviction_policy.max_lateness,
+    ) == (1e-9, 500, 0.0)
     late = Observations(
         InputLayout(2).rows(CHOICES[5:6], 2.0), torch.ones(1, 1, dtype=torch.float64) * 3
     )

@@ -6,7 +6,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
-from tvbo.models import DriftFit
+from tvbo.fitting import DriftFit
 from tvbo.plotting import (
     plot_average_regret,
     plot_drift_fit,

@@ -17,7 +17,7 @@ from tvbo.acquisition import LogBeta
 from tvbo.cli.files import check_outputs, saving
 from tvbo.cli.report import console, print_drift_fit, working
 from tvbo.evaluation import History, run
-from tvbo.models import DriftFit, fit_drift
+from tvbo.fitting import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes
 from tvbo.plotting import plot_tracking, save_figure
 from tvbo.problems import PanelProblem, drifting_gp, unit_grid

@@ -11,7 +11,7 @@ import torch
 import typer
 from botorch.exceptions.errors import BotorchError
 
-from tvbo.models import DriftFitError
+from tvbo.fitting import DriftFitError
 from tvbo.terminal import visible
 
 CODE_ERROR, BAD_INPUT, INTERRUPTED = 1, 2, 130

@@ -16,10 +16,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from tvbo.cli.files import check_outputs, check_picture, saving
 from tvbo.cli.report import print_drift_fit, progress_console
 from tvbo.csv_files import TableError
+from tvbo.fitting import DriftFit, fit_drift, outcome_unit, panel_rows, steps
+from tvbo.fitting.drift_fit import scaled_kernel
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
-from tvbo.likelihood import outcome_unit, panel_rows, steps
-from tvbo.models import DriftFit, fit_drift
-from tvbo.models.drift_fit import scaled_kernel
 from tvbo.plotting import plot_drift_fit, save_figure
 from tvbo.tables import LogTable, read_log, read_panel
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tvbo.models import DriftFit
+from tvbo.fitting import DriftFit
 from tvbo.terminal import visible
 
 

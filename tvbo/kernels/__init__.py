@@ -1,4 +1,4 @@
-"""GPyTorch kernels: forgetting in time, action and context, fixed and learned covariances."""
+"""GPyTorch kernels: decay in time, actions and contexts, fixed and learned covariances."""
 
 from tvbo.kernels.column import ColumnKernel
 from tvbo.kernels.context_action import ContextActionKernel, Structure

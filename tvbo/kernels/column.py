@@ -1,8 +1,9 @@
-"""A kernel that sees some columns of its input."""
+"""A kernel over some of the columns of its input."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import torch
 from gpytorch.kernels import Kernel
@@ -10,19 +11,21 @@ from torch import Size, Tensor
 
 from tvbo.validation import check_finite
 
+T = TypeVar("T", bound=Kernel)
+
 
 class ColumnKernel(Kernel):
-    """``base_kernel`` applied to the given columns, its own ``active_dims`` counted among them.
+    """``base_kernel`` over the given columns, among which its own ``active_dims`` are counted.
 
-    It leaves the given kernel untouched, so that one kernel object can serve several models and
-    its owner can read the learned parameters from it.
+    The given kernel is not modified, so that several models can share it and its owner can read the
+    learned parameters from it.
 
     Args:
         base_kernel: Any kernel.
-        columns: The columns of the input that ``base_kernel`` sees, in this order.
+        columns: The columns of the input that are passed to ``base_kernel``, in this order.
 
     Raises:
-        InputDataError: if an input is NaN or infinite there.
+        InputDataError: if an input is NaN or infinite in these columns.
     """
 
     def __init__(self, base_kernel: Kernel, columns: Sequence[int]):
@@ -31,8 +34,9 @@ class ColumnKernel(Kernel):
 
     @property
     def batch_shape(self) -> Size:
-        """As the base kernel's. GPyTorch would look through every kernel inside, each time."""
-        return self.base_kernel.batch_shape
+        """Batch shape of the base kernel; GPyTorch would search all inner kernels each time."""
+        shape: Size = self.base_kernel.batch_shape
+        return shape
 
     @batch_shape.setter
     def batch_shape(self, value: Size) -> None:
@@ -40,35 +44,36 @@ class ColumnKernel(Kernel):
 
     @property
     def dtype(self) -> torch.dtype:
-        """As the base kernel."""
-        return self.base_kernel.dtype
+        """Type of the base kernel."""
+        dtype: torch.dtype = self.base_kernel.dtype
+        return dtype
 
-    def __getitem__(self, index) -> ColumnKernel:
-        """The kernel of a part of the batch."""
+    def __getitem__(self, index: Any) -> ColumnKernel:
+        """Return the kernel of a part of the batch."""
         if not self.batch_shape:
             return self
-        # Not GPyTorch's, which takes a part of the columns as well.
+        # GPyTorch's would index the columns as well.
         return ColumnKernel(self.base_kernel[index], self.active_dims.tolist())
 
     @property
     def is_stationary(self) -> bool:
-        """As the base kernel."""
-        return self.base_kernel.is_stationary
+        """Whether the base kernel is stationary."""
+        return bool(self.base_kernel.is_stationary)
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params):
-        """Covariances by the base kernel, for inputs already reduced to the columns."""
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+        """Return the base kernel's covariances of inputs that have only the given columns."""
         check_finite("inputs", x1)
         check_finite("inputs", x2)
         return self.base_kernel(x1, x2, diag=diag, **params)
 
 
-def part_of_batch(kernel: Kernel, index) -> Kernel:
-    """``kernel[index]`` by GPyTorch, which would take a part of ``active_dims`` as well."""
+def part_of_batch(kernel: T, index: Any) -> T:
+    """Return GPyTorch's ``kernel[index]``, but without indexing ``active_dims`` as well."""
     if not kernel.batch_shape:
         return kernel
     columns, kernel.active_dims = kernel.active_dims, None
     try:
-        part = Kernel.__getitem__(kernel, index)
+        part: T = Kernel.__getitem__(kernel, index)
         part.active_dims = columns
     finally:
         kernel.active_dims = columns

@@ -1,10 +1,10 @@
-"""Kernels over action and context together, composed of one over each."""
+"""Kernels over actions and contexts, composed of a kernel over each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
@@ -28,25 +28,26 @@ class ContextActionKernel(Kernel):
         \text{additive:} \quad & k_S(s, s') + k_Z(z, z') \\
         \text{both:} \quad & a\,k_S(s, s') + b\,k_Z(z, z') + c\,k_S(s, s')\, k_Z(z, z')
 
-    *product*: what is good in one context says something of others like it, and the best action may
-    be another in each. *additive*: a context lifts or lowers all actions alike, so that one action
-    is the best everywhere. *both*: main effects and interaction, with scales ``(a, b, c)`` that
-    are learned and start at 1; the other two structures have no scales but those of their parts.
+    *product*: outcomes in one context are informative about similar ones, and the best action may
+    differ between contexts. *additive*: a context changes the outcomes of all actions by the same
+    amount, so that one action is the best in every context. *both*: main effects and interaction,
+    with scales ``(a, b, c)`` that are learned and start at 1; the other two structures have no
+    scales but those of their parts.
 
     Args:
         action_kernel: Any kernel over actions.
-        context_kernel: Any kernel over contexts. Neither is changed; both are used as they are.
+        context_kernel: Any kernel over contexts. Both kernels are used as given, not copied.
         structure: ``"product"``, ``"additive"`` or ``"both"``.
-        action_features: The columns of the input that ``action_kernel`` sees, as its columns
-            ``0, 1, ...``. None: those of its ``active_dims``.
+        action_features: The columns of the input that are passed to ``action_kernel``, as its
+            columns ``0, 1, ...``. None: those of its ``active_dims``.
         context_features: The same for ``context_kernel``.
 
     Shape:
         ``batch_shape x n x d`` and ``batch_shape x n' x d`` give ``batch_shape x n x n'``.
 
     Raises:
-        ValueError: if ``structure`` is none of the three, or a column is seen by both kernels.
-        InputDataError: if an input is NaN or infinite in a column that is seen.
+        ValueError: if ``structure`` is none of the three, or both kernels use the same column.
+        InputDataError: if an input is NaN or infinite in a column that is used.
 
     Example:
         >>> ContextActionKernel(RBFKernel(active_dims=[0, 1]), MaternKernel(active_dims=[2]))
@@ -74,22 +75,22 @@ class ContextActionKernel(Kernel):
         if context_features is not None:
             _check_features("context_features", context_features)
             context_kernel = ColumnKernel(context_kernel, context_features)
-        seen = _columns_seen(action_kernel), _columns_seen(context_kernel)
-        _check_apart(*seen)
-        self.columns = sorted(set().union(*seen))
+        action_columns = _input_columns(action_kernel)
+        context_columns = _input_columns(context_kernel)
+        self.columns = _disjoint_union(action_columns, context_columns)
         self.action_kernel = action_kernel
         self.context_kernel = context_kernel
         self.structure = structure
         if structure == "both":
             self.register_parameter("raw_outputscales", Parameter(torch.ones(*self.batch_shape, 3)))
-            # No transform: L-BFGS sees a box, and a part that explains nothing can be exactly zero.
+            # No transform: L-BFGS has a box, and the scale of a part can become exactly zero.
             self.register_constraint("raw_outputscales", _at_least_zero())
 
     @property
     def batch_shape(self) -> Size:
-        """That of the two kernels together."""
-        return torch.broadcast_shapes(
-            self.action_kernel.batch_shape, self.context_kernel.batch_shape
+        """Broadcast batch shape of the two kernels."""
+        return Size(
+            torch.broadcast_shapes(self.action_kernel.batch_shape, self.context_kernel.batch_shape)
         )
 
     @batch_shape.setter
@@ -98,15 +99,15 @@ class ContextActionKernel(Kernel):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the parameters and matrices that the kernels hold."""
+        """Type of the kernels' parameters and matrices."""
         held = [x.dtype for x in (*self.parameters(), *self.buffers()) if x.is_floating_point()]
         return held[0] if held else torch.get_default_dtype()
 
-    def __getitem__(self, index) -> ContextActionKernel:
-        """The kernel of a part of the batch."""
+    def __getitem__(self, index: Any) -> ContextActionKernel:
+        """Return the kernel of a part of the batch."""
         if not self.batch_shape:
             return self
-        # Not GPyTorch's, which enters the kernels inside the parts a second time.
+        # GPyTorch's would index the inner kernels of the two a second time.
         new = ContextActionKernel(
             self.action_kernel[index], self.context_kernel[index], self.structure
         )
@@ -116,18 +117,19 @@ class ContextActionKernel(Kernel):
 
     @property
     def is_stationary(self) -> bool:
-        """If both kernels are."""
-        return self.action_kernel.is_stationary and self.context_kernel.is_stationary
+        """Whether both kernels are stationary."""
+        return bool(self.action_kernel.is_stationary and self.context_kernel.is_stationary)
 
     @property
     def outputscales(self) -> Tensor:
-        """Scales of action, context and interaction, ``batch_shape x 3``; for ``"both"`` alone.
+        """Scales of action, context and interaction, ``batch_shape x 3``, of structure ``"both"``.
 
         Raises:
-            UnsupportedError: if the structure is another, which has no scales of its own.
+            UnsupportedError: if the structure is another one, which has no scales of its own.
         """
         self._check_scaled()
-        return self.raw_outputscales_constraint.transform(self.raw_outputscales)
+        scales: Tensor = self.raw_outputscales_constraint.transform(self.raw_outputscales)
+        return scales
 
     @outputscales.setter
     def outputscales(self, value: Tensor | Sequence[float]) -> None:
@@ -144,16 +146,16 @@ class ContextActionKernel(Kernel):
         self.initialize(raw_outputscales=value.expand_as(self.raw_outputscales))
 
     def _check_scaled(self) -> None:
-        # No AttributeError, whose message a torch module replaces by its own.
+        # Not an AttributeError, because a torch module would replace its message.
         if self.structure != "both":
             raise UnsupportedError(
                 f"Only the structure 'both' has outputscales. Got structure {self.structure!r}."
             )
 
     def components(self) -> dict[str, Kernel]:
-        """Kernels whose sum this is, by name: ``action``, ``context``, ``interaction``.
+        """Return the terms of the kernel by name: ``action``, ``context``, ``interaction``.
 
-        Copies with the parameters of now: what they learn does not come back.
+        They are copies with the present parameters, independent of this kernel.
         """
         action, context = deepcopy(self.action_kernel), deepcopy(self.context_kernel)
         if self.structure == "product":
@@ -171,12 +173,12 @@ class ContextActionKernel(Kernel):
             for (name, part), scale in zip(parts.items(), scales, strict=True)
         }
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params) -> Tensor:
-        """Covariances of the rows ``x1`` and ``x2``; see the class for shapes."""
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Return the covariances of rows ``x1`` and ``x2``, ``batch_shape x n x n'``."""
         for x in (x1, x2):
             check_finite("inputs", x[..., self.columns])
-        action = to_dense(self.action_kernel(x1, x2, diag=diag, **params))
-        context = to_dense(self.context_kernel(x1, x2, diag=diag, **params))
+        action: Tensor = to_dense(self.action_kernel(x1, x2, diag=diag, **params))
+        context: Tensor = to_dense(self.context_kernel(x1, x2, diag=diag, **params))
         if self.structure == "product":
             return action * context
         if self.structure == "additive":
@@ -188,6 +190,7 @@ class ContextActionKernel(Kernel):
 
 
 def _scaled(kernel: Kernel, scale: Tensor) -> Kernel:
+    """Return a kernel times a fixed scale."""
     scaled = ScaleKernel(kernel, batch_shape=scale.shape, outputscale_constraint=_at_least_zero())
     scaled = scaled.to(scale)
     scaled.outputscale = scale
@@ -198,36 +201,41 @@ def _at_least_zero() -> GreaterThan:
     return GreaterThan(0.0, transform=None)
 
 
-def _columns_seen(kernel: Kernel) -> set[int] | None:
-    """The columns of its input that a kernel sees; None for all of them, however many."""
+def _input_columns(kernel: Kernel) -> set[int] | None:
+    """Return the columns of its input that a kernel uses; None if it uses all of them."""
     if kernel.active_dims is not None:
         return set(kernel.active_dims.tolist())
     parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part is not kernel]
     direct = [part for part in parts if not any(part in set(p.modules()) - {p} for p in parts)]
-    seen = [_columns_seen(part) for part in direct]
-    if not seen or any(columns is None for columns in seen):
-        return None
-    return set().union(*seen)
+    columns: set[int] = set()
+    for part in direct:
+        part_columns = _input_columns(part)
+        if part_columns is None:
+            return None
+        columns |= part_columns
+    return columns if direct else None
 
 
 def _check_features(name: str, features: Sequence[int]) -> None:
-    # Counted from the end, a column could not be compared with others: the width is unknown.
+    # Negative indices could not be compared with others, because the width is unknown.
     features = list(features)
     if not features or min(features) < 0 or len(set(features)) < len(features):
         raise ValueError(f"Expected {name}: distinct columns, counted from 0. Got {features}.")
 
 
-def _check_apart(action: set[int] | None, context: set[int] | None) -> None:
+def _disjoint_union(action: set[int] | None, context: set[int] | None) -> list[int]:
+    """Return the columns of both kernels in order; raise if a column belongs to both."""
     if action is None or context is None:
-        blind = " and ".join(
-            name for name, seen in (("action", action), ("context", context)) if seen is None
+        names = " and ".join(
+            name for name, columns in (("action", action), ("context", context)) if columns is None
         )
         raise ValueError(
             "Expected kernels that see columns of their own: set active_dims, or pass "
-            f"action_features and context_features. Got {blind} kernel without."
+            f"action_features and context_features. Got {names} kernel without."
         )
     if action & context:
         raise ValueError(
             "Expected action and context columns that do not overlap. "
             f"Got column {min(action & context)} in both."
         )
+    return sorted(action | context)

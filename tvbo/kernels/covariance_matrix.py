@@ -1,6 +1,8 @@
-"""A fixed covariance matrix as a kernel, looked up by an index column."""
+"""A fixed covariance matrix as a kernel over an index column."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -12,7 +14,7 @@ from tvbo.validation import check_finite
 
 
 class CovarianceMatrixKernel(Kernel):
-    r"""A known ``n x n`` covariance over ``n`` things, looked up by index.
+    r"""A known ``n x n`` covariance of ``n`` arms, tasks or sensors, by their indices.
 
     .. math:: k(i, j) = C_{ij}
 
@@ -30,15 +32,17 @@ class CovarianceMatrixKernel(Kernel):
 
     Raises:
         ValueError: if ``covar_matrix`` is not square, symmetric or positive semi-definite.
-        InputDataError: if the matrix or an index is not finite, or an index is no integer from 0
-            to ``n - 1``.
+        InputDataError: if the matrix or an index is not finite, or an index is not an integer from
+            0 to ``n - 1``.
 
     Example:
         >>> kernel = CovarianceMatrixKernel(torch.eye(3))
         >>> kernel(torch.tensor([[0.0], [2.0]])).to_dense()
     """
 
-    def __init__(self, covar_matrix: Tensor, **kwargs):
+    covar_matrix: Tensor
+
+    def __init__(self, covar_matrix: Tensor, **kwargs: Any):
         covar_matrix = torch.as_tensor(covar_matrix)
         if not covar_matrix.is_floating_point():
             covar_matrix = covar_matrix.to(torch.float64)
@@ -49,27 +53,32 @@ class CovarianceMatrixKernel(Kernel):
 
     @property
     def num_indices(self) -> int:
-        """Number ``n`` of things the matrix relates."""
+        """Number ``n`` of indices."""
         return self.covar_matrix.shape[-1]
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the matrix: the kernel has no parameters to ask."""
+        """Type of the matrix, since the kernel has no parameters."""
         return self.covar_matrix.dtype
 
     @property
     def device(self) -> torch.device:
-        """Of the matrix."""
+        """Device of the matrix."""
         return self.covar_matrix.device
 
-    def __getitem__(self, index) -> CovarianceMatrixKernel:
-        """The kernel of a part of the batch."""
+    def __getitem__(self, index: Any) -> CovarianceMatrixKernel:
+        """Return the kernel of a part of the batch."""
         return part_of_batch(self, index)
 
     def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params: Any,
     ) -> Tensor:
-        """Covariances of the indices ``x1`` and ``x2``; see the class for shapes."""
+        """Return the covariances of indices ``x1`` and ``x2``, ``... x m x m'``."""
         covar = look_up(self.covar_matrix, x1, x2, diag)
         return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar
 
@@ -77,37 +86,38 @@ class CovarianceMatrixKernel(Kernel):
 def look_up(
     covar_matrix: Tensor, x1: Tensor, x2: Tensor, diag: bool = False, name: str = "indices"
 ) -> Tensor:
-    """Entries of ``batch_shape x n x n`` matrices at two columns of indices.
+    """Return the entries of ``batch_shape x n x n`` matrices at two columns of indices.
 
     Args:
         covar_matrix: ``batch_shape x n x n``.
         x1: Row indices, ``... x m x 1``.
         x2: Column indices, ``... x m' x 1``.
-        diag: Pair them one by one: ``... x m``, instead of ``... x m x m'``.
-        name: What the indices are, for errors.
+        diag: Whether to pair the indices: ``... x m``, instead of ``... x m x m'``.
+        name: Name of the indices in error messages.
 
     Raises:
-        As :func:`index_column`.
+        BotorchTensorDimensionError: if there is more than one column.
+        InputDataError: if a value is not an integer from 0 to ``n - 1``.
     """
     n = covar_matrix.shape[-1]
     i, j = (index_column(x, n, name) for x in (x1, x2))
     if not diag:
         i, j = i.unsqueeze(-1), j.unsqueeze(-2)
-    # One axis of the flattened matrix, so that a batch of matrices gathers in one call.
-    place = i * n + j
-    tail = place.ndim - (1 if diag else 2)
-    batch_shape = torch.broadcast_shapes(covar_matrix.shape[:-2], place.shape[:tail])
-    place = place.expand(*batch_shape, *place.shape[tail:])
+    # Along one axis of the flattened matrix, so that one call gathers from a batch of matrices.
+    position = i * n + j
+    tail = position.ndim - (1 if diag else 2)
+    batch_shape = torch.broadcast_shapes(covar_matrix.shape[:-2], position.shape[:tail])
+    position = position.expand(*batch_shape, *position.shape[tail:])
     entries = covar_matrix.flatten(-2).expand(*batch_shape, -1)
-    return entries.gather(-1, place.flatten(len(batch_shape))).reshape(place.shape)
+    return entries.gather(-1, position.flatten(len(batch_shape))).reshape(position.shape)
 
 
 def index_column(x: Tensor, num_indices: int, name: str = "indices") -> Tensor:
-    """The one column of ``x``, ``... x 1``, as integers ``...``.
+    """Return the only column of ``x``, ``... x 1``, as integers ``...``.
 
     Raises:
         BotorchTensorDimensionError: if there is more than one column.
-        InputDataError: if a value is no integer from 0 to ``num_indices - 1``.
+        InputDataError: if a value is not an integer from 0 to ``num_indices - 1``.
     """
     if x.shape[-1] != 1:
         raise BotorchTensorDimensionError(
@@ -125,12 +135,21 @@ def index_column(x: Tensor, num_indices: int, name: str = "indices") -> Tensor:
 
 
 def check_covariance(covar_matrix: Tensor, tolerance: float = 1e-8) -> None:
-    """Raise unless ``covar_matrix`` is a batch of symmetric positive semi-definite matrices."""
+    """Raise unless ``covar_matrix`` is a batch of symmetric positive semi-definite matrices.
+
+    Args:
+        covar_matrix: ``batch_shape x n x n``.
+        tolerance: Largest error, as a share of the largest entry or eigenvalue.
+
+    Raises:
+        ValueError: if a matrix is not square, symmetric or positive semi-definite.
+        InputDataError: if an entry is not finite.
+    """
     shape = tuple(covar_matrix.shape)
     if covar_matrix.ndim < 2 or shape[-1] != shape[-2] or shape[-1] == 0:
         raise ValueError(f"Expected a square covariance matrix. Got covar_matrix.shape={shape}.")
     check_finite("covar_matrix", covar_matrix)
-    # Single precision rounds at 1e-7: a looser bound there, the stated one in float64.
+    # Single precision rounds at 1e-7 and needs a larger tolerance.
     tolerance = max(tolerance, 10 * torch.finfo(covar_matrix.dtype).eps)
     asymmetry = (covar_matrix - covar_matrix.mT).abs().amax(dim=(-2, -1))
     if (asymmetry > tolerance * covar_matrix.abs().amax(dim=(-2, -1))).any():

@@ -1,4 +1,4 @@
-"""The covariance that a recorded panel shows."""
+"""The empirical covariance of the arms of a recorded panel."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from torch import Tensor
 
 
 def empirical_covariance(values: Tensor) -> Tensor:
-    r"""Second moments of arms about the mean of all cells, each from the times that have both.
+    r"""Return the second moments of arms about the mean of the panel, each from their common times.
 
     .. math:: K_{ij} = \frac{1}{T_{ij}} \sum_{t \in T_{ij}} (y_{ti} - m)(y_{tj} - m)
 
-    One mean for all arms, not one for each: that an arm is warmer than the others for days is
-    something the kernel should know. Moments from different times need not fit together: negative
-    eigenvalues are then set to zero, which gives the nearest matrix that is a covariance.
+    One mean for all arms, not one for each, so that the kernel accounts for arms that differ from
+    the others for a long time. Moments from different times need not form a covariance matrix:
+    negative eigenvalues are then set to zero, which gives the nearest one.
 
     Args:
-        values: ``... x T x n``, NaN where there is no reading.
+        values: ``... x T x n``, NaN where there is no value.
 
     Returns:
         ``n x n``.
 
     Raises:
-        InputDataError: if two arms were never read at one time.
+        InputDataError: if two arms have no common time.
     """
     values = values.flatten(0, -2)
     observed = ~values.isnan()
@@ -41,4 +41,5 @@ def empirical_covariance(values: Tensor) -> Tensor:
     eigenvalues, modes = torch.linalg.eigh(moments)
     if eigenvalues[0] >= 0:
         return moments
-    return modes * eigenvalues.clamp_min(0.0) @ modes.mT
+    covar: Tensor = modes * eigenvalues.clamp_min(0.0) @ modes.mT
+    return covar

@@ -1,6 +1,8 @@
-"""Things that have nothing to do with one another."""
+"""A kernel under which different rows are independent."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -10,7 +12,7 @@ from tvbo.validation import check_finite
 
 
 class IdentityKernel(Kernel):
-    r"""One where two rows are equal, else zero: arms, or contexts, that share nothing.
+    r"""One if two rows are equal, else zero: independent arms or contexts.
 
     .. math:: k(x, x') = \mathbb{1}[x = x']
 
@@ -32,9 +34,14 @@ class IdentityKernel(Kernel):
     is_stationary = True
 
     def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params: Any,
     ) -> Tensor:
-        """Covariances of the rows ``x1`` and ``x2``; see the class for shapes."""
+        """Return the covariances of rows ``x1`` and ``x2``, ``... x n x n'``."""
         check_finite("inputs", x1)
         check_finite("inputs", x2)
         if last_dim_is_batch:

@@ -1,8 +1,9 @@
-"""A learned covariance of tasks, looked up by an index column."""
+"""A learned covariance of tasks as a kernel over an index column."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from gpytorch.constraints import GreaterThan
@@ -16,19 +17,19 @@ MIN_VARIANCE = 1e-6
 
 
 class TaskKernel(IndexKernel):
-    r"""GPyTorch's :class:`~gpytorch.kernels.IndexKernel` for tasks, or contexts, by number.
+    r"""GPyTorch's :class:`~gpytorch.kernels.IndexKernel` for numbered tasks or contexts.
 
     .. math:: k(i, j) = (B B^\top + \operatorname{diag}(v))_{ij}
 
     with :math:`B` of shape ``num_tasks x rank`` and :math:`v \ge 10^{-6}`, both learned (Krause,
-    Ong, 2011, Section 5.3; Bonilla et al., 2008). It starts at unit variances and correlations
-    near one half, the same in every process, where GPyTorch's starts at random. A task that does
-    not exist is refused.
+    Ong, 2011, Section 5.3; Bonilla et al., 2008). The initial variances are one and the
+    correlations near one half, the same in every process, whereas GPyTorch's are random. An unknown
+    task raises.
 
     Where the covariance is known, use :class:`tvbo.kernels.CovarianceMatrixKernel`.
 
     Args:
-        num_tasks: Number of tasks; they are numbered from 0.
+        num_tasks: Number of tasks, which are numbered from 0.
         rank: Rank of the learned correlation, from 1 to ``num_tasks``.
         **kwargs: ``active_dims`` (the index column) and ``batch_shape``, passed to
             :class:`gpytorch.kernels.Kernel`.
@@ -38,15 +39,15 @@ class TaskKernel(IndexKernel):
 
     Raises:
         ValueError: if ``num_tasks`` or ``rank`` is out of range.
-        InputDataError: if an index is no integer from 0 to ``num_tasks - 1``.
+        InputDataError: if an index is not an integer from 0 to ``num_tasks - 1``.
     """
 
-    def __init__(self, num_tasks: int, rank: int = 1, **kwargs):
+    def __init__(self, num_tasks: int, rank: int = 1, **kwargs: Any):
         if num_tasks < 1:
             raise ValueError(f"Expected num_tasks >= 1. Got {num_tasks}.")
         if not 1 <= rank <= num_tasks:
             raise ValueError(f"Expected rank from 1 to {num_tasks}. Got {rank}.")
-        # The base class draws its start from the global generator.
+        # The base class draws initial values from the global generator.
         with torch.random.fork_rng(devices=[]):
             super().__init__(
                 num_tasks,
@@ -55,7 +56,7 @@ class TaskKernel(IndexKernel):
                 **kwargs,
             )
         task = (torch.arange(num_tasks) + 0.5).unsqueeze(-1)
-        # Columns that differ a little, or a higher rank would learn the same one several times.
+        # Columns that differ, because equal ones would learn the same factor several times.
         start = torch.cos(math.pi * task * torch.arange(rank) / num_tasks)
         start[:, 1:] *= 0.1
         start = start / (2 * start.square().sum(dim=-1, keepdim=True)).sqrt()
@@ -65,12 +66,12 @@ class TaskKernel(IndexKernel):
     @property
     def num_tasks(self) -> int:
         """Number of tasks."""
-        return self.covar_factor.shape[-2]
+        return int(self.covar_factor.shape[-2])
 
-    def __getitem__(self, index) -> TaskKernel:
-        """The kernel of a part of the batch."""
+    def __getitem__(self, index: Any) -> TaskKernel:
+        """Return the kernel of a part of the batch."""
         return part_of_batch(self, index)
 
-    def forward(self, i1: Tensor, i2: Tensor, diag: bool = False, **params) -> Tensor:
-        """Covariances of the tasks ``i1`` and ``i2``; see the class for shapes."""
+    def forward(self, i1: Tensor, i2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Return the covariances of tasks ``i1`` and ``i2``, ``... x n x n'``."""
         return look_up(self._eval_covar_matrix(), i1, i2, diag, name="tasks")

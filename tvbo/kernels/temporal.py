@@ -1,6 +1,8 @@
-"""Exponential forgetting in time, the kernel of TV-GP-UCB."""
+"""Exponential decay in time, the temporal kernel of TV-GP-UCB."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
@@ -16,11 +18,11 @@ from tvbo.validation import check_finite, check_forgetting_rate
 MIN_FORGETTING_RATE = 1e-6
 MAX_FORGETTING_RATE = 1 - 1e-4
 DEFAULT_FORGETTING_RATE = 0.05
-FORGETS_ALL = 1e300
+NO_MEMORY = 1e300
 
 
 def temporal_correlation(lag: Tensor, forgetting_rate: Tensor) -> Tensor:
-    r"""Correlation of two times ``lag`` apart, :math:`(1 - \varepsilon)^{\text{lag} / 2}`.
+    r"""Return the correlation of two times, :math:`(1 - \varepsilon)^{\text{lag} / 2}`.
 
     Args:
         lag: Non-negative time differences, any shape.
@@ -29,37 +31,40 @@ def temporal_correlation(lag: Tensor, forgetting_rate: Tensor) -> Tensor:
     Returns:
         Correlations in the broadcast shape; at ε = 1 exactly one where the lag is zero, else zero.
     """
-    # The power form has gradient -inf at ε = 1, and log1p(-1) * 0 is NaN: hence the branch.
-    forgets_all = forgetting_rate == 1
-    log_keep = torch.log1p(-torch.where(forgets_all, 0.0, forgetting_rate))
+    # A branch, because the power form has gradient -inf at ε = 1, and log1p(-1) * 0 is NaN.
+    no_memory = forgetting_rate == 1
+    log_keep = torch.log1p(-torch.where(no_memory, 0.0, forgetting_rate))
     smooth = torch.exp(0.5 * lag * log_keep)
-    return torch.where(forgets_all, (lag == 0).to(smooth), smooth)
+    return torch.where(no_memory, (lag == 0).to(smooth), smooth)
 
 
 def decay_exponent(forgetting_rate: Tensor) -> Tensor:
-    r""":math:`e` such that the correlation of two times is :math:`\exp(e \cdot \text{lag})`.
+    r"""Return :math:`e` such that the correlation of two times is :math:`\exp(e \cdot \text{lag})`.
 
-    For rates that are given, not learned: at ε = 1 it is finite, so that a zero lag keeps its
-    correlation of one, and so large that any other has none.
+    It is for fixed rates. At ε = 1 the exponent is finite, so that a zero lag has correlation one,
+    and so large that any other lag has none.
+
+    Args:
+        forgetting_rate: ε in [0, 1], any shape.
     """
-    forgets_all = forgetting_rate == 1
-    exponent = 0.5 * torch.log1p(-torch.where(forgets_all, 0.0, forgetting_rate))
-    return torch.where(forgets_all, -FORGETS_ALL, exponent)
+    no_memory = forgetting_rate == 1
+    exponent = 0.5 * torch.log1p(-torch.where(no_memory, 0.0, forgetting_rate))
+    return torch.where(no_memory, -NO_MEMORY, exponent)
 
 
 class TemporalDecayKernel(Kernel):
-    r"""Exponential forgetting in time (Bogunovic et al., 2016, Section 2).
+    r"""Exponential decay in time (Bogunovic et al., 2016, Section 2).
 
     .. math:: k(t, t') = (1 - \varepsilon)^{|t - t'| / 2}
 
     The kernel of the Markov model :math:`f_{t+1} = \sqrt{1-\varepsilon} f_t +
     \sqrt{\varepsilon} g_{t+1}` (equations (3)-(4) of the paper), for any real times. Multiply it
-    with a kernel over the other columns, as :class:`tvbo.models.TimeVaryingGP` does.
+    by a kernel over the other columns, as :class:`tvbo.models.TimeVaryingGP` does.
 
     Args:
-        forgetting_rate_prior: Prior over ε. None by default: maximum likelihood.
+        forgetting_rate_prior: Prior over ε. None, the default, gives maximum likelihood.
         forgetting_rate_constraint: Constraint on ε; default ``Interval(1e-6, 1 - 1e-4)`` without a
-            transform, which L-BFGS treats as a box.
+            transform, so that L-BFGS has a box constraint.
         **kwargs: ``active_dims`` and ``batch_shape``, passed to :class:`gpytorch.kernels.Kernel`.
 
     Shape:
@@ -68,7 +73,7 @@ class TemporalDecayKernel(Kernel):
 
     Raises:
         InputDataError: if a time is NaN or infinite.
-        BotorchTensorDimensionError: if given more than the one time column.
+        BotorchTensorDimensionError: if there is more than one column.
 
     Example:
         >>> kernel = RBFKernel(active_dims=[0, 1]) * TemporalDecayKernel(active_dims=[2])
@@ -78,7 +83,7 @@ class TemporalDecayKernel(Kernel):
         self,
         forgetting_rate_prior: Prior | None = None,
         forgetting_rate_constraint: Interval | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if forgetting_rate_constraint is None:
@@ -104,7 +109,7 @@ class TemporalDecayKernel(Kernel):
 
     @property
     def is_stationary(self) -> bool:
-        """Depends on the lag alone."""
+        """True, since it depends on the lag alone."""
         return True
 
     @property
@@ -117,7 +122,8 @@ class TemporalDecayKernel(Kernel):
         self._set_forgetting_rate(value)
 
     def _get_forgetting_rate(self) -> Tensor:
-        return self.raw_forgetting_rate_constraint.transform(self.raw_forgetting_rate)
+        rate: Tensor = self.raw_forgetting_rate_constraint.transform(self.raw_forgetting_rate)
+        return rate
 
     def _set_forgetting_rate(self, value: Tensor | float) -> None:
         value = check_forgetting_rate(value).to(self.raw_forgetting_rate)
@@ -125,14 +131,19 @@ class TemporalDecayKernel(Kernel):
             raw_forgetting_rate=self.raw_forgetting_rate_constraint.inverse_transform(value)
         )
 
-    def __getitem__(self, index) -> TemporalDecayKernel:
-        """The kernel of a part of the batch."""
+    def __getitem__(self, index: Any) -> TemporalDecayKernel:
+        """Return the kernel of a part of the batch."""
         return part_of_batch(self, index)
 
     def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params: Any,
     ) -> Tensor:
-        """Covariances of the times ``x1`` and ``x2``; see the class for shapes."""
+        """Return the covariances of times ``x1`` and ``x2``, ``batch_shape x n x n'``."""
         for x in (x1, x2):
             if x.shape[-1] != 1:
                 raise BotorchTensorDimensionError(

@@ -1,8 +1,6 @@
 """BoTorch models over actions, contexts and time."""
 
 from tvbo.models.contextual_gp import ContextualGP
-from tvbo.models.drift_fit import DriftFitError, fit_drift
-from tvbo.models.drift_report import DriftFit
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.kernel_parts import KernelParts, explained_variance, part_posterior
 from tvbo.models.nystrom_gp import NystromGP
@@ -12,8 +10,6 @@ from tvbo.models.time_varying_gp import TimeVaryingGP
 
 __all__ = [
     "ContextualGP",
-    "DriftFit",
-    "DriftFitError",
     "IncrementalGP",
     "KernelParts",
     "NystromGP",
@@ -21,7 +17,6 @@ __all__ = [
     "StreamingGP",
     "TimeVaryingGP",
     "explained_variance",
-    "fit_drift",
     "part_posterior",
     "streaming_cost",
     "streaming_rows",

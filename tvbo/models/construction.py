@@ -1,4 +1,4 @@
-"""What the constructors of the dense models share."""
+"""Input checks and kernels of the dense models' constructors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tvbo.validation import check_finite, check_forgetting_rate
 
 
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None) -> None:
-    """Raise unless shapes and types are those that a model takes, and all values finite.
+    """Raise unless the shapes and types of training data agree and all values are finite.
 
     Raises:
         InputDataError: if a value is NaN or infinite, or types are mixed.
@@ -38,14 +38,25 @@ def make_temporal_kernel(
     batch_shape: torch.Size | None = None,
     active_dims: list[int] | None = None,
 ) -> TemporalDecayKernel:
-    """A temporal kernel whose ε is learned (None) or held at a number, 0 and 1 included."""
+    """Build a temporal kernel whose ε is learned, or fixed if it is given.
+
+    Args:
+        forgetting_rate: A fixed ε in [0, 1]; None learns it.
+        forgetting_rate_prior: Prior over a learned ε.
+        forgetting_rate_constraint: Constraint on a learned ε.
+        batch_shape: Batch shape of the kernel.
+        active_dims: The time column.
+
+    Raises:
+        ValueError: if a fixed ε is given with a prior or a constraint, or lies outside [0, 1].
+    """
     fixed = forgetting_rate is not None
     if fixed and not (forgetting_rate_prior is None and forgetting_rate_constraint is None):
         raise ValueError(
             "A fixed forgetting_rate takes no prior and no constraint. "
             f"Got forgetting_rate={forgetting_rate} with one; pass None to learn it."
         )
-    kernel = TemporalDecayKernel(
+    kernel: TemporalDecayKernel = TemporalDecayKernel(
         forgetting_rate_prior=forgetting_rate_prior,
         forgetting_rate_constraint=(
             Interval(0.0, 1.0, transform=None) if fixed else forgetting_rate_constraint
@@ -53,7 +64,7 @@ def make_temporal_kernel(
         batch_shape=batch_shape,
         active_dims=active_dims,
     ).to(torch.float64)
-    if fixed:
+    if forgetting_rate is not None:
         rate = check_forgetting_rate(forgetting_rate)
         kernel.forgetting_rate = rate.expand_as(kernel.raw_forgetting_rate)
         kernel.raw_forgetting_rate.requires_grad_(False)
@@ -61,10 +72,14 @@ def make_temporal_kernel(
 
 
 def output_dimensions(model: SingleTaskGP, aug_batch_shape: torch.Size) -> dict[str, int]:
-    """For ``subset_output``: which axis of each parameter counts the outputs.
+    """Return the dimension of each parameter that indexes the outputs, for ``subset_output``.
 
-    A parameter, or a covariance matrix, takes part if its shape begins with the whole augmented
-    batch shape; one that a user's kernel shares between outputs has none such and is kept whole.
+    These are the parameters and covariance matrices whose shape begins with the whole augmented
+    batch shape; one that a user's kernel shares between outputs does not, and is kept whole.
+
+    Args:
+        model: The model.
+        aug_batch_shape: Batch shape of the model, followed by the number of outputs.
     """
     if model.num_outputs == 1:
         return {}
@@ -73,7 +88,7 @@ def output_dimensions(model: SingleTaskGP, aug_batch_shape: torch.Size) -> dict[
     for prefix, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False))
         if isinstance(module, Kernel):
-            # A kernel without outputs may have m rows by chance, such as an m x m covariance.
+            # A kernel without outputs may have m rows by coincidence, such as an m x m covariance.
             if module.batch_shape[:depth] != aug_batch_shape:
                 continue
             if isinstance(module, CovarianceMatrixKernel):

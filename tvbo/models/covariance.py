@@ -1,4 +1,4 @@
-"""The prior of any of our models, in raw units: what retention needs to weigh observations."""
+"""Prior covariances and noise variance of any model, in raw units, as retention rules need them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
+from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
 from tvbo.kernels import temporal_correlation
 from tvbo.models.incremental import RowPosterior
-from tvbo.models.raw import RawRowKernel, raw_noise_variance
+from tvbo.models.raw import RawRowKernel, check_one_output, raw_noise_variance
 from tvbo.models.streaming_gp import StreamingGP
 
 
 def prior_covariance(model: Model, X1: Tensor, X2: Tensor) -> Tensor:
-    """Prior covariances of the function at rows, without noise, in squared units of raw outcomes.
+    """Return prior covariances of the function, without noise, in squared units of raw outcomes.
 
     Args:
         model: A :class:`tvbo.models.StreamingGP`, a :class:`tvbo.models.IncrementalGP`, a
             :class:`tvbo.models.NystromGP`, or any :class:`botorch.models.SingleTaskGP` in eval
-            mode, whose transforms are undone; of one output and no batch.
+            mode, whose transforms are undone. It has one output and no batch.
         X1: Raw rows ``[action | context | time]``, ``n x d``.
         X2: Raw rows, ``m x d``.
 
@@ -29,12 +30,12 @@ def prior_covariance(model: Model, X1: Tensor, X2: Tensor) -> Tensor:
         ``n x m``, without gradients.
 
     Raises:
-        UnsupportedError: if the model is another one, is in training mode, or has a batch, more
-            than one output, or an outcome transform other than ``Standardize``.
-        BotorchTensorDimensionError: if the rows do not fit together, or do not fit the model.
+        UnsupportedError: if the model is of another class, is in training mode, or has a batch,
+            more than one output, or an outcome transform other than ``Standardize``.
+        BotorchTensorDimensionError: if the rows do not fit each other or the model.
         InputDataError: if an action is none of the choices of a streaming model.
     """
-    _check_supported(model)
+    model = _supported(model)
     if X1.ndim != 2 or X2.ndim != 2 or X1.shape[-1] != X2.shape[-1]:
         raise BotorchTensorDimensionError(
             "Expected X1 of shape n x d and X2 of shape m x d. "
@@ -43,36 +44,43 @@ def prior_covariance(model: Model, X1: Tensor, X2: Tensor) -> Tensor:
     with torch.no_grad():
         if isinstance(model, StreamingGP):
             return _on_finite_set(model, X1, X2)
-        kernel = model.covar_module if isinstance(model, RowPosterior) else RawRowKernel(model)
-        return to_dense(kernel(X1, X2))
+        if isinstance(model, SingleTaskGP):
+            kernel: Kernel = RawRowKernel(model)
+        else:
+            kernel = model.covar_module
+        covar: Tensor = to_dense(kernel(X1, X2))
+        return covar
 
 
 def noise_variance(model: Model) -> float:
-    """Noise variance of an outcome told without its own, in squared units of raw outcomes.
+    """Return the noise variance of outcomes without their own, in squared units of raw outcomes.
 
     Args:
-        model: As in :func:`prior_covariance`. A dense model with a fixed noise for each observation
-            gives their mean, and 0 while it has none.
+        model: A model that :func:`prior_covariance` takes. For a dense model with a fixed noise
+            variance for each observation it is their mean, or 0 without observations.
 
     Raises:
-        UnsupportedError: as there.
+        UnsupportedError: if the model is of another class, is in training mode, or has a batch,
+            more than one output, or an outcome transform other than ``Standardize``.
     """
-    _check_supported(model)
+    model = _supported(model)
     if isinstance(model, SingleTaskGP):
         return raw_noise_variance(model)
-    return model.noise_variance.item()
+    return float(model.noise_variance.item())
 
 
 def _on_finite_set(model: StreamingGP, X1: Tensor, X2: Tensor) -> Tensor:
+    """Return prior covariances of rows whose actions are among the choices."""
     index1, index2 = (model.row_index.index(X[:, :-1]).unsqueeze(0) for X in (X1, X2))
     covariance = model.innovations.covariance
-    first_trial = index1.new_zeros(1)
-    between = covariance.between(first_trial, index1, index2).squeeze(0)
+    element = index1.new_zeros(1)
+    between = covariance.between(element, index1, index2).squeeze(0)
     lag = (X1[:, -1:] - X2[:, -1]).abs()
     return between * temporal_correlation(lag, model.forgetting_rate)
 
 
-def _check_supported(model: Model) -> None:
+def _supported(model: Model) -> StreamingGP | RowPosterior | SingleTaskGP:
+    """Return the model; raise unless it is of a class of which prior and noise are known."""
     if not isinstance(model, (StreamingGP, RowPosterior, SingleTaskGP)):
         raise UnsupportedError(
             "Expected a StreamingGP, an IncrementalGP, a NystromGP or a SingleTaskGP. "
@@ -85,6 +93,7 @@ def _check_supported(model: Model) -> None:
         )
     if isinstance(model, SingleTaskGP):
         if model.training:
-            # A transform would learn from the rows it is asked about.
+            # In training mode a transform would learn from the rows of the prediction.
             raise UnsupportedError("Expected a model in eval mode. Got one in training mode.")
-        RawRowKernel(model)
+        check_one_output(model)
+    return model

@@ -1,4 +1,4 @@
-"""Draws of a function at many rows, from any model's posterior."""
+"""Draws of a function at many rows, from the posterior of any model."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from tvbo.models.streaming_gp import StreamingGP
 
 
 def draw_function(model: Model, rows: Tensor, generator: Generator, scale: float = 1.0) -> Tensor:
-    """One function drawn from the joint posterior at ``n`` rows.
+    """Draw a function from the joint posterior at ``n`` rows.
 
     For all choices of a :class:`tvbo.models.StreamingGP`, in their order and at one time, it costs
-    as much as a round; otherwise :math:`O(n^3)`.
+    as much as an observation; otherwise :math:`O(n^3)`.
 
     Args:
         model: A model of one output and no batch.
         rows: ``n x d``.
-        generator: Source of the draw.
-        scale: The draw deviates from the posterior mean so many times as much.
+        generator: Source of randomness.
+        scale: Multiplier on the deviation of the draw from the posterior mean.
 
     Returns:
         Values, ``n``.
 
     Raises:
+        UnsupportedError: if the posterior is not normal.
         ValueError: if the posterior covariance is not positive semi-definite.
     """
     with torch.no_grad():

@@ -1,10 +1,10 @@
-"""The exact posterior on any rows, at the cost of a row of its Cholesky factor per observation."""
+"""The exact posterior on any rows, with a Cholesky factor that grows by a row per observation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any
+from typing import Any, Self
 
 import torch
 from botorch.exceptions.errors import (
@@ -19,8 +19,8 @@ from gpytorch.means import Mean
 from linear_operator import to_dense
 from torch import Size, Tensor
 
-from tvbo.models.incremental import Candidates, Factor, RowPosterior, Whitened
-from tvbo.models.incremental.whitened import innovation_root
+from tvbo.models.incremental import CandidateCache, GrowingCholesky, RowPosterior, Whitened
+from tvbo.models.innovation_root import innovation_root
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
 
 
@@ -36,18 +36,17 @@ class IncrementalGP(RowPosterior):
         a = L^{-1}(y - m(X)),
 
     equations (7)-(8) of Bogunovic et al. (2016). An observation costs :math:`O(n^2)` instead of
-    the :math:`O(n^3)` of a new factor; ``N`` new rows cost :math:`O(n^2 N)`. The newest set of
-    rows evaluated without gradients is remembered with its ``V``: asked about again, the same
-    rows at the same time and context, or at any time where nothing is forgotten, cost
-    :math:`O(N)`, and :math:`O(n N)` for each observation made since; and observing one of them
-    costs no more. Memory grows as :math:`n^2`.
+    the :math:`O(n^3)` of a new factor; ``N`` new rows cost :math:`O(n^2 N)`. The last set of rows
+    that was predicted without gradients is cached with its ``V``: the same rows at the same time
+    and context, or at any time if ε = 0, then cost :math:`O(N)`, and :math:`O(n N)` for each
+    observation made since; and observing one of them costs no more. Memory grows as :math:`n^2`.
 
-    On a finite set, :class:`tvbo.models.StreamingGP` does not slow down at all.
+    On a finite set, the cost of :class:`tvbo.models.StreamingGP` does not grow at all.
 
     Args:
-        covar_module: Kernel over whole rows, held fixed, used as it stands now.
+        covar_module: Kernel over whole rows; a copy with its present parameters is used.
         noise_variance: σ², at least 0.
-        mean_module: Prior mean over rows, held fixed; None is zero.
+        mean_module: Prior mean over rows, copied as well; None is zero.
 
     Raises:
         ValueError: if ``noise_variance`` is out of range, or the kernel has a batch shape.
@@ -58,24 +57,26 @@ class IncrementalGP(RowPosterior):
         >>> model.posterior(torch.tensor([[0.3, 0.4, 2.0]])).mean
     """
 
+    factor: GrowingCholesky
+
     def __init__(
         self, covar_module: Kernel, noise_variance: float, *, mean_module: Mean | None = None
     ):
         super().__init__()
-        self._hold(covar_module, noise_variance, mean_module)
-        self.factor = Factor()
-        self._candidates: Candidates | None = None
-        # A column that the kernel does not depend on: time, where nothing is forgotten.
-        self._idle_column: int | None = None
+        self._set_hyperparameters(covar_module, noise_variance, mean_module)
+        self.factor = GrowingCholesky()
+        self._candidates: CandidateCache | None = None
+        # A column on which the kernel does not depend: time, if ε = 0.
+        self._inactive_column: int | None = None
 
     @classmethod
     def from_model(cls, model: SingleTaskGP, noise_variance: float | None = None) -> IncrementalGP:
-        """With the hyperparameters of a fitted model, in raw units, without its observations.
+        """Build a model with the hyperparameters of a fitted one, in raw units, without its data.
 
         Args:
-            model: A model of one output; its transforms of inputs and outcomes are taken into
-                account as they stand.
-            noise_variance: σ² in raw units; None takes the model's (the mean one, if fixed).
+            model: A model of one output; its transforms of inputs and outcomes are applied with
+                their present parameters.
+            noise_variance: σ² in raw units; None takes the model's, or the mean of its fixed ones.
 
         Raises:
             UnsupportedError: if the model has a batch or more than one output, an outcome transform
@@ -91,57 +92,57 @@ class IncrementalGP(RowPosterior):
             raw_noise_variance(model) if noise_variance is None else noise_variance,
             mean_module=None if has_zero_mean(model) else RawMean(model),
         )
-        new.factor = Factor(model.train_inputs[0].shape[-1])
+        new.factor = GrowingCholesky(model.train_inputs[0].shape[-1])
         temporal = getattr(model, "temporal_kernel", None)
         if temporal is not None and (temporal.forgetting_rate == 0).all():
-            new._idle_column = int(temporal.active_dims)
+            new._inactive_column = int(temporal.active_dims)
         return new.to(model.train_inputs[0].device)
 
     @property
     def batch_shape(self) -> Size:
-        """None."""
+        """Empty."""
         return Size()
 
     @property
     def noise_variance(self) -> Tensor:
-        """σ²."""
+        """σ², the noise variance of outcomes without their own."""
         return self._noise
 
     @property
     def num_observations(self) -> int:
-        """Observations held."""
+        """Number of observations."""
         return self.factor.count
 
     @property
     def width(self) -> int:
-        """Columns of a row; 0 until a row was observed."""
+        """Number of columns of a row; 0 before the first observation."""
         return self.factor.X.shape[-1]
 
     def get_extra_state(self) -> dict[str, Any]:
-        """What is remembered of the newest rows asked about, for ``state_dict``."""
-        known = self._candidates
+        """Return the cache of the last rows that were predicted, for ``state_dict``."""
+        cache = self._candidates
         return {
-            "idle_column": self._idle_column,
-            # In other portions their covariances would round otherwise.
-            "candidates": None if known is None else known.state(),
+            "inactive_column": self._inactive_column,
+            # Computed anew, all at once, the covariances would be rounded differently.
+            "candidates": None if cache is None else cache.state(),
         }
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what was remembered.
+        """Restore the cache.
 
         Raises:
             RuntimeError: if it is the state of another kind of model.
         """
-        if set(state) != {"idle_column", "candidates"}:
+        if set(state) != {"inactive_column", "candidates"}:
             raise RuntimeError(f"Expected the state of an IncrementalGP. Got one with {state}.")
-        self._idle_column = state["idle_column"]
-        known, device = state["candidates"], self._noise.device
-        self._candidates = (
-            None if known is None else Candidates(**known).moved(lambda part: part.to(device))
-        )
+        self._inactive_column = state["inactive_column"]
+        cache, device = state["candidates"], self._noise.device
+        if cache is not None:
+            cache = CandidateCache(**cache).mapped(lambda part: part.to(device))
+        self._candidates = cache
 
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
-        """Take in observations.
+        """Add observations.
 
         Args:
             X: Rows, ``q x d``; times in any order.
@@ -150,8 +151,8 @@ class IncrementalGP(RowPosterior):
 
         Raises:
             BotorchTensorDimensionError: if shapes do not agree.
-            InputDataError: if a value is not finite, a noise variance negative, or an outcome was
-                certain already. Nothing is taken in then.
+            InputDataError: if a value is not finite, a noise variance negative, or the predictive
+                variance of an outcome numerically zero. Nothing is changed then.
         """
         X = self._checked(X)
         for name, value in (("X", X), ("Y", Y), ("Yvar", Yvar)):
@@ -161,23 +162,24 @@ class IncrementalGP(RowPosterior):
                     f"Got {name}.shape={tuple(value.shape)}."
                 )
         with torch.no_grad():
-            residual, noise = self._outcomes(X, Y, Yvar, "Yvar")
+            residual, noise = self._residuals(X, Y, Yvar, "Yvar")
             noise = noise.expand_as(residual)
-            self._take_in(X, residual, noise)
+            self._append(X, residual, noise)
 
     def drop(self, keep: Tensor) -> None:
-        """Forget observations, exactly.
+        """Discard observations.
 
-        The factor of those before the first that goes stays; the rest is made again. Where the
-        oldest go, that is a new factor: :math:`O(n^3)` in the number ``n`` that stay.
+        The factor of those before the first discarded one is reused, the rest is computed anew. If
+        the oldest are discarded, this costs :math:`O(n^3)` in the number ``n`` of remaining ones.
 
         Args:
-            keep: Which stay, ``num_observations`` truth values in the order of observation.
+            keep: Which observations remain, ``num_observations`` truth values in the order of
+                observation.
 
         Raises:
-            BotorchTensorDimensionError: if it is another number of them.
-            InputDataError: if without the others an outcome is certain to rounding. Nothing is
-                forgotten then.
+            BotorchTensorDimensionError: if ``keep`` has another shape or type.
+            InputDataError: if without the others the predictive variance of an outcome is
+                numerically zero. Nothing is changed then.
         """
         if keep.shape != (self.num_observations,) or keep.dtype != torch.bool:
             raise BotorchTensorDimensionError(
@@ -196,82 +198,94 @@ class IncrementalGP(RowPosterior):
         try:
             with torch.no_grad():
                 self.factor = old.head(first)
-                self._take_in(old.X[rest], old.residual[rest], old.noise[rest])
+                self._append(old.X[rest], old.residual[rest], old.noise[rest])
         except InputDataError:
             self.factor = old
             raise
 
     def reset(self) -> None:
-        """Forget every observation."""
-        self.factor = Factor(self.width).to(self._noise.device)
+        """Discard all observations."""
+        self.factor = GrowingCholesky(self.width).to(self._noise.device)
         self._candidates = None
 
-    def as_it_is(self) -> IncrementalGP:
-        """A copy of its own, which shares the factor: nothing that is asked of it shows here."""
-        new = self._settled()
+    def snapshot(self) -> IncrementalGP:
+        """Return a copy whose predictions and observations do not affect this model.
+
+        It shares the factor, so that nothing large is copied.
+        """
+        new = self._frozen()
         new._candidates = None
         return new
 
-    def _settled(self) -> IncrementalGP:
+    def _frozen(self) -> IncrementalGP:
+        """Return a model that further observations of this one do not change."""
         new = copy(self)
         new._modules = {**self._modules, "factor": self.factor.head(self.factor.count)}
         return new
 
-    def _take_in(self, X: Tensor, residual: Tensor, noise: Tensor) -> None:
+    def _append(self, X: Tensor, residual: Tensor, noise: Tensor) -> None:
+        """Append checked observations to the factor."""
         if len(X) == 0:
             return
-        cross = self._known(self._told_apart(X)) or self._learned(Candidates.unseen(X))
+        cross = self._cached(self._mask_inactive_time(X))
+        if cross is None:
+            cross = self._updated(CandidateCache.without_observations(X))
         prior = to_dense(self.covar_module(X))
-        root = innovation_root(prior - cross.V.mT @ cross.V, noise, prior)
+        root = innovation_root(prior - cross.V.mT @ cross.V, noise, prior.diagonal())
         self.factor.append(X, residual, noise, cross.V.mT, root)
 
     def _whiten(self, X: Tensor) -> Whitened:
         rows = X.reshape(-1, X.shape[-1])
         if torch.is_grad_enabled() and rows.requires_grad:
-            of_rows = self._learned(Candidates.unseen(rows))
+            cache = self._updated(CandidateCache.without_observations(rows))
         else:
-            rows = self._told_apart(rows)
-            of_rows = self._known(rows)
-            if of_rows is None:
+            rows = self._mask_inactive_time(rows)
+            known = self._cached(rows)
+            if known is None:
                 prior = to_dense(self.covar_module(rows, diag=True))
-                of_rows = self._learned(Candidates.unseen(rows.clone(), prior))
-                # One row alone is not worth forgetting a set for.
+                known = self._updated(CandidateCache.without_observations(rows.clone(), prior))
+                # A single row does not replace a set of candidates.
                 if len(rows) > 1:
-                    self._candidates = of_rows
+                    self._candidates = known
+            cache = known
         shape = X.shape[:-1]
         return Whitened(
-            (of_rows.V.mT.reshape(*shape, len(of_rows.V)),),
-            of_rows.mean.reshape(shape),
-            of_rows.reduction.reshape(shape),
-            None if of_rows.prior is None else of_rows.prior.reshape(shape),
+            (cache.V.mT.reshape(*shape, len(cache.V)),),
+            cache.mean.reshape(shape),
+            cache.reduction.reshape(shape),
+            None if cache.prior is None else cache.prior.reshape(shape),
         )
 
-    def _told_apart(self, rows: Tensor) -> Tensor:
-        """Rows that differ only if the kernel does: a later time alone is no new question."""
-        if self._idle_column is None:
+    def _mask_inactive_time(self, rows: Tensor) -> Tensor:
+        """Return rows whose time is zero if the kernel does not depend on it (ε = 0).
+
+        Then the same actions at a later time are found in the cache.
+        """
+        if self._inactive_column is None:
             return rows
         rows = rows.clone()
-        rows[:, self._idle_column] = 0.0
+        rows[:, self._inactive_column] = 0.0
         return rows
 
-    def _known(self, rows: Tensor) -> Candidates | None:
-        """What is known of rows that are among the newest candidates, brought up to date."""
-        found = None if self._candidates is None else self._candidates.among(rows)
-        if found is None:
+    def _cached(self, rows: Tensor) -> CandidateCache | None:
+        """Return the updated cache of rows that are among the candidates; None if they are not."""
+        if self._candidates is None or self._candidates.subset(rows) is None:
             return None
-        self._candidates = self._learned(self._candidates)
-        return self._candidates.among(rows)
+        self._candidates = self._updated(self._candidates)
+        return self._candidates.subset(rows)
 
-    def _learned(self, candidates: Candidates) -> Candidates:
-        """Candidates with what was observed since they were last asked about."""
+    def _updated(self, candidates: CandidateCache) -> CandidateCache:
+        """Return the cache with the observations made since it was last updated."""
         first = candidates.count
         if first == self.num_observations:
             return candidates
         covar = to_dense(self.covar_module(self.factor.X[first:], candidates.rows))
-        return candidates.learn(self.factor.solve(covar, candidates.V), self.factor.gains[first:])
+        new = self.factor.solve(covar, candidates.V)
+        return candidates.with_observations(new, self.factor.innovations[first:])
 
-    def _apply(self, fn, recurse: bool = True):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Acquisition functions move their model to the device of X in each evaluation.
         if self._candidates is not None:
-            self._candidates = self._candidates.moved(fn)
-        return super()._apply(fn, recurse)
+            self._candidates = self._candidates.mapped(fn)
+        applied: Self = super()._apply(fn, recurse)
+        return applied

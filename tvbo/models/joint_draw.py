@@ -1,28 +1,32 @@
-"""A draw from a joint Gaussian whose covariance may be singular to rounding."""
+"""Draws from a joint normal distribution whose covariance may be numerically singular."""
 
 from __future__ import annotations
 
 import torch
-from botorch.posteriors import GPyTorchPosterior
+from botorch.exceptions.errors import UnsupportedError
+from botorch.posteriors import GPyTorchPosterior, Posterior
 from torch import Generator, Tensor
 
 JITTERS = (1e-9, 1e-6)
-"""Shares of the largest variance added to the diagonal of a covariance; the second where noise is
-so small that rounding makes the covariance indefinite by more than the first. Neighbours on a fine
-grid differ by less than rounding; with the addition the Cholesky factor, which is unique, is
-continuous in the covariance as well, so that the same draw is made on every CPU."""
+"""Shares of the largest variance added to the diagonal of a covariance. The second is used where
+noise is so small that rounding makes the covariance indefinite by more than the first. Neighbours
+on a fine grid differ by less than rounding; with the addition the Cholesky factor, which is unique,
+is continuous in the covariance as well, so that every CPU makes the same draw."""
 
 
-def joint_draw(posterior: GPyTorchPosterior, generator: Generator) -> tuple[Tensor, Tensor]:
-    """One draw of all rows together, and their mean, ``n`` each.
+def joint_draw(posterior: Posterior, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Return a draw from a joint posterior, and its mean, ``n`` each.
 
     Args:
-        posterior: Of ``n`` rows, one output and no batch.
-        generator: Source of the draw.
+        posterior: Normal posterior of ``n`` rows, one output and no batch.
+        generator: Source of randomness.
 
     Raises:
+        UnsupportedError: if the posterior is not normal.
         ValueError: if the covariance is not positive semi-definite.
     """
+    if not isinstance(posterior, GPyTorchPosterior):
+        raise UnsupportedError(f"Expected a GPyTorchPosterior. Got {type(posterior).__name__}.")
     mean, covar = posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
     largest, unit = covar.diagonal().max(), torch.eye(len(covar)).to(covar)
     for jitter in JITTERS:

@@ -1,4 +1,4 @@
-"""What a contextual model learned, taken apart: action, context, interaction."""
+"""The posterior of a contextual model by parts of its kernel: action, context, interaction."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 from botorch.models import SingleTaskGP
+from botorch.models.model import Model
 from gpytorch.kernels import Kernel, ProductKernel, ScaleKernel
 from linear_operator import to_dense
 from linear_operator.utils.cholesky import psd_safe_cholesky
@@ -25,26 +26,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KernelParts:
-    r"""Which part of the kernel explains the variance of the outcomes.
+    r"""How much of the variance of the outcomes each part of the kernel explains.
 
     With :math:`K = \sum_p K_p` the parts' covariances at the ``n`` observations, the posterior mean
     of the outcomes less the prior mean, :math:`y - m`, is a sum of one vector for each part,
 
     .. math:: y - m = \sum_p \hat f_p + r, \quad \hat f_p = K_p (K + \Sigma)^{-1} (y - m),
 
-    and a residual. Their variances over the observations, as shares of that of :math:`y - m`, are
-    what stands here. Posterior parts are correlated, so the shares need not add to one, and one
-    alone may exceed it: ``covariance`` is what is missing, twice the sum of all covariances of two
-    of the vectors, and may be negative. Where it is large, the data do not tell the parts apart.
+    and a residual. The attributes are the variances of these vectors over the observations, as
+    shares of that of :math:`y - m`. Posterior parts are correlated, so that the shares need not sum
+    to one, and a single one may exceed one: ``covariance`` is the rest, twice the sum of all
+    covariances of two of the vectors, and may be negative. Where it is large, the data do not
+    determine the parts.
 
-    A product of kernels holds functions of the action alone, or the context alone, too: where there
-    is no other part (``structure="product"``), all that is explained counts as interaction.
+    A product of kernels also contains functions of the action alone, or of the context alone: where
+    it is the only part (``structure="product"``), all that is explained counts as interaction.
 
     Args:
-        shares: By part: ``action``, ``context``, ``interaction``, those that the kernel has.
-        residual: Share of what is left to noise.
-        covariance: One less all of these.
-        variance: The variance of which these are shares, in squared units of the outcome.
+        shares: Share of each part that the kernel has: ``action``, ``context``, ``interaction``.
+        residual: Share of the residual, which is attributed to noise.
+        covariance: One less the sum of all shares.
+        variance: The variance of :math:`y - m`, in squared units of the outcome.
         num_observations: ``n``.
     """
 
@@ -55,7 +57,7 @@ class KernelParts:
     num_observations: int
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per part, then residual and covariance: name, share, variance."""
+        """Return a table of name, share and variance: the parts, then residual and covariance."""
         import pandas as pd
 
         every = {**self.shares, "residual": self.residual, "covariance": self.covariance}
@@ -69,22 +71,22 @@ class KernelParts:
 
 
 def explained_variance(model: SingleTaskGP | IncrementalGP) -> KernelParts:
-    """Which part of a model's kernel explains the variance of its outcomes.
+    """Return how much of the variance of the outcomes each part of the kernel explains.
 
     Args:
-        model: With one :class:`tvbo.kernels.ContextActionKernel` in its kernel, times whatever
-            forgets: a :class:`tvbo.models.ContextualGP`, a :class:`tvbo.models.TimeVaryingGP`, or a
-            :class:`tvbo.models.IncrementalGP` with the hyperparameters of one, such as the
-            ``model`` of an optimizer.
+        model: A model whose kernel is one :class:`tvbo.kernels.ContextActionKernel`, times any
+            temporal kernel: a :class:`tvbo.models.ContextualGP`, a
+            :class:`tvbo.models.TimeVaryingGP`, or a :class:`tvbo.models.IncrementalGP` with
+            the hyperparameters of one, such as the ``model`` of an optimizer.
 
     Raises:
-        UnsupportedError: if its kernel is another, or it has a batch, more outputs than one, or an
-            outcome transform other than ``Standardize``; or it is a
+        UnsupportedError: if its kernel is another one, or it has a batch, more outputs than one, or
+            an outcome transform other than ``Standardize``; or it is a
             :class:`tvbo.models.StreamingGP`, which does not keep its observations.
-        InputDataError: if it has fewer than two observations, or all outcomes are as the prior
-            mean says up to a constant.
+        InputDataError: if it has fewer than two observations, or all outcomes differ from the prior
+            mean by the same constant.
     """
-    seen = _Seen(model)
+    seen = _Observed(model)
     variance = seen.residual.var(correction=0).item() if len(seen.residual) > 1 else 0.0
     if variance == 0:
         raise InputDataError(
@@ -108,35 +110,38 @@ def explained_variance(model: SingleTaskGP | IncrementalGP) -> KernelParts:
 def part_posterior(
     model: SingleTaskGP | IncrementalGP, part: str, X: Tensor, *, centered: bool = False
 ) -> tuple[Tensor, Tensor]:
-    r"""Posterior mean and variance of one part of the function.
+    r"""Return posterior mean and variance of one part of the function.
 
     .. math:: \mu_p(x) = k_p(x)^\top (K + \Sigma)^{-1} (y - m), \quad
         \sigma_p^2(x) = k_p(x, x) - k_p(x)^\top (K + \Sigma)^{-1} k_p(x)
 
     The means of all parts and the prior mean add to the posterior mean; the variances do not add,
-    since posterior parts are correlated. What a part does not see may stand at anything: the
-    ``action`` part says the same of every context.
+    since posterior parts are correlated. Columns on which a part does not depend may have any
+    value: the ``action`` part is the same in every context.
 
-    Parts exchange their levels: a constant added to one and taken from another changes no outcome.
-    So wherever there is another part, one alone is uncertain by about its prior scale, however well
-    its shape is known; ``centered`` gives the shape.
+    A constant added to one part and subtracted from another changes no outcome. So if there is
+    another part, the level of each is uncertain by about its prior scale, however well its shape is
+    known; ``centered`` gives the shape.
 
     Args:
-        model: As in :func:`explained_variance`.
+        model: A model that :func:`explained_variance` takes.
         part: ``"action"``, ``"context"`` or ``"interaction"``, one that the kernel has.
-        X: Rows, ``n x d``, laid out as those of the model.
-        centered: Of the part less its average over these rows, in :math:`O(n^2)` memory.
+        X: Rows, ``n x d``, with the columns of the model.
+        centered: Whether to subtract the average of the part over these rows, in :math:`O(n^2)`
+            memory.
 
     Returns:
-        Mean, ``n``, in units of the outcome, the prior mean left out; and variance, ``n``.
+        Mean, ``n``, in units of the outcome, without the prior mean; and variance, ``n``.
 
     Raises:
         ValueError: if the kernel has no such part.
-        BotorchTensorDimensionError: if rows have another width.
+        BotorchTensorDimensionError: if the rows have another number of columns.
         InputDataError: if the model has no observations.
-        UnsupportedError: as in :func:`explained_variance`.
+        UnsupportedError: if its kernel is another one, or it has a batch, more outputs than one, or
+            an outcome transform other than ``Standardize``; or it is a
+            :class:`tvbo.models.StreamingGP`, which does not keep its observations.
     """
-    seen = _Seen(model)
+    seen = _Observed(model)
     if part not in seen.parts:
         raise ValueError(f"Expected a part of the kernel, one of {list(seen.parts)}. Got {part!r}.")
     check_last_dimension("X", X, seen.rows.shape[-1])
@@ -154,12 +159,12 @@ def part_posterior(
 
 
 def split_kernel(kernel: Kernel) -> dict[str, Kernel]:
-    """Kernels whose sum is ``kernel``, one for each component of its ContextActionKernel.
+    """Return kernels whose sum is ``kernel``, one for each component of its ContextActionKernel.
 
-    What scales, forgets or selects columns around it goes to every part. They are copies.
+    They are copies. Scales, temporal kernels and selections of columns are applied to every part.
 
     Raises:
-        UnsupportedError: if there is not exactly one ContextActionKernel that multiplies all else.
+        UnsupportedError: if ``kernel`` is not one ContextActionKernel, alone or times others.
     """
     if isinstance(kernel, ContextActionKernel):
         return kernel.components()
@@ -167,14 +172,14 @@ def split_kernel(kernel: Kernel) -> dict[str, Kernel]:
         base = kernel.base_kernel
         if base.active_dims is None and kernel.active_dims is not None:
             base = ColumnKernel(base, kernel.active_dims.tolist())
-        # Anew, since a ScaleKernel selects the columns of its base kernel.
+        # Not copied, since a ScaleKernel selects the columns of its base kernel.
         return {name: _scaled(part, kernel) for name, part in split_kernel(base).items()}
     if isinstance(kernel, ColumnKernel):
-        return _around(kernel, "base_kernel")
+        return _replacing(kernel, "base_kernel")
     if isinstance(kernel, RawRowKernel):
-        return _around(kernel, "covar_module")
+        return _replacing(kernel, "covar_module")
     if isinstance(kernel, ProductKernel):
-        holders = [factor for factor in kernel.kernels if _holds_parts(factor)]
+        holders = [factor for factor in kernel.kernels if _contains_parts(factor)]
         if len(holders) == 1:
             others = [deepcopy(factor) for factor in kernel.kernels if factor is not holders[0]]
             return {
@@ -187,20 +192,20 @@ def split_kernel(kernel: Kernel) -> dict[str, Kernel]:
     )
 
 
-class _Seen:
-    """The observations of a model and the parts of its kernel, in the units that the kernel sees.
+class _Observed:
+    """The observations of a model and the parts of its kernel, in the units of the kernel.
 
     Args:
-        model: As in :func:`explained_variance`.
+        model: A model that :func:`explained_variance` takes.
     """
 
+    rows: Tensor
+    residual: Tensor
+    root: Tensor
+
     @torch.no_grad()
-    def __init__(self, model: SingleTaskGP | IncrementalGP):
-        if isinstance(model, IncrementalGP):
-            factor = model.factor
-            self.rows, self.residual, self.scale = factor.X, factor.residual, 1.0
-            self.input_transform, self.root = None, factor.root.tril()
-        elif isinstance(model, SingleTaskGP):
+    def __init__(self, model: Model):
+        if isinstance(model, SingleTaskGP):
             check_one_output(model)
             was_training = model.training
             model.eval()
@@ -211,6 +216,10 @@ class _Seen:
             self.input_transform = getattr(model, "input_transform", None)
             self.root = psd_safe_cholesky(model.likelihood(prior, [self.rows]).covariance_matrix)
             model.train(was_training)
+        elif isinstance(model, IncrementalGP):
+            factor = model.factor
+            self.rows, self.residual, self.scale = factor.X, factor.residual, 1.0
+            self.input_transform, self.root = None, factor.root.tril()
         else:
             raise UnsupportedError(
                 "Expected a model that keeps its observations: ContextualGP, TimeVaryingGP or "
@@ -223,16 +232,18 @@ class _Seen:
 
     @torch.no_grad()
     def covar(self, part: str, rows: Tensor) -> Tensor:
-        """Covariance of a part at some rows with itself at the observations."""
-        return to_dense(self.parts[part](rows, self.rows))
+        """Return the covariances of a part at some rows with itself at the observations."""
+        covar: Tensor = to_dense(self.parts[part](rows, self.rows))
+        return covar
 
 
-def _holds_parts(kernel: Kernel) -> bool:
+def _contains_parts(kernel: Kernel) -> bool:
+    """Return whether a kernel is or contains a ContextActionKernel."""
     return any(isinstance(module, ContextActionKernel) for module in kernel.modules())
 
 
-def _around(kernel: Kernel, name: str) -> dict[str, Kernel]:
-    """Copies of a kernel that calls another, by its attribute, with each of that one's parts."""
+def _replacing(kernel: Kernel, name: str) -> dict[str, Kernel]:
+    """Return copies of a kernel whose inner kernel, at an attribute, is replaced by its parts."""
     copies = {}
     for part_name, part in split_kernel(getattr(kernel, name)).items():
         copies[part_name] = deepcopy(kernel)
@@ -241,6 +252,7 @@ def _around(kernel: Kernel, name: str) -> dict[str, Kernel]:
 
 
 def _scaled(part: Kernel, like: ScaleKernel) -> ScaleKernel:
+    """Return a part times the scale of a ScaleKernel."""
     scaled = ScaleKernel(part, outputscale_constraint=deepcopy(like.raw_outputscale_constraint))
     scaled = scaled.to(like.outputscale)
     scaled.outputscale = like.outputscale.detach()

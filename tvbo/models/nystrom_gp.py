@@ -1,8 +1,10 @@
-"""The posterior of a GP seen through a few inducing points: the sketch of BKB."""
+"""The posterior of a GP whose data are projected on a few inducing points, as BKB needs it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -12,60 +14,67 @@ from linear_operator import to_dense
 from torch import Size, Tensor
 
 from tvbo.models.incremental import RowPosterior, Whitened
-from tvbo.models.streaming.state import ResizableModule
+from tvbo.models.resizable_module import ResizableModule
 from tvbo.validation import check_finite
 
-LEARNED = ("_whitening", "_weights")
+FITTED = ("_whitening", "_weights")
 OBSERVED = ("_observed_noise", "_observed_variance", "_observed_prior_variance")
 
 ROUNDING = 4 * torch.finfo(torch.float64).eps
-"""Share of the largest eigenvalue up to which others are rounding errors. It is added to those
-above it, too: where two inducing points nearly coincide, an eigenvalue too small by its rounding
-error would claim more knowledge than there is."""
+"""Share of the largest eigenvalue up to which others are rounding errors. It is also added to those
+above it: where two inducing points nearly coincide, an eigenvalue too small by its rounding error
+would make the posterior variance too small."""
 
 
 class NystromGP(ResizableModule, RowPosterior):
-    r"""A GP whose data act through ``m`` inducing points (Calandriello et al., 2019, Section 3).
+    r"""A GP whose data enter by ``m`` inducing points (Calandriello et al., 2019, Section 3).
 
     With :math:`z(x) = K_S^{+1/2} k_S(x)` the embedding of a row by the inducing points ``S``,
-    :math:`Z` that of the observed rows, :math:`\lambda = \sigma^2` and
+    :math:`Z` the embedding of the observed rows, :math:`\lambda = \sigma^2` and
     :math:`V = Z^\top Z + \lambda I`,
 
     .. math:: \mu(x) = m(x) + z(x)^\top V^{-1} Z^\top (y - m(X)), \quad
         \mathrm{Cov}(x, x') = k(x, x') - z(x)^\top Z^\top Z\, V^{-1} z(x').
 
     The paper writes :math:`\tilde\sigma^2(x)` for :math:`\mathrm{Cov}(x, x) / \lambda`. Unlike in
-    a subset of regressors, the whole :math:`k(x, x)` stands in it: far from ``S`` the variance is
-    the prior's, not zero. With all observed rows in ``S`` it is the exact posterior; without data,
-    or without inducing points, the prior.
+    a subset of regressors, it contains the whole :math:`k(x, x)`: far from ``S`` the variance is
+    that of the prior, not zero. With all observed rows in ``S`` it is the exact posterior; without
+    data, or without inducing points, the prior.
 
-    Observations with noise variances of their own weigh :math:`\lambda / \sigma_i^2` in ``V`` and
-    in :math:`Z^\top y`.
+    Observations with their own noise variance have the weight :math:`\lambda / \sigma_i^2` in
+    ``V`` and in :math:`Z^\top y`.
 
-    The pseudo-inverse leaves out eigenvalues of :math:`K_S` within rounding of zero, so repeats
-    among the inducing points do no harm. The error is that of rounding, about 1e-8 of the prior
-    scale where :math:`K_S` has condition 1e8, and 1e-5 at 1e16. ``n`` observations cost
-    :math:`O(n m^2 + m^3)` once, and ``N`` rows asked about :math:`O(N m^2)` each time.
+    The pseudo-inverse omits eigenvalues of :math:`K_S` within rounding of zero, so that the
+    inducing points may contain duplicates. Its rounding error is about 1e-8 of the prior scale
+    where :math:`K_S` has condition 1e8, and 1e-5 at 1e16. ``n`` observations cost
+    :math:`O(n m^2 + m^3)` once, and the prediction of ``N`` rows :math:`O(N m^2)`.
 
     :meth:`condition_on_observations` and :meth:`fantasize` condition this posterior on further
-    outcomes as they are, not by way of the inducing points.
+    outcomes exactly, not by the inducing points.
 
     Args:
-        covar_module: Kernel over whole rows, held fixed, used as it stands now.
+        covar_module: Kernel over whole rows; a copy with its present parameters is used.
         noise_variance: σ², in squared units of the outcome, for outcomes without their own.
-        inducing_points: Rows ``S``, ``m x d``; they need not have been observed.
+        inducing_points: Rows ``S``, ``m x d``, observed or not.
         X: Observed rows, ``n x d``.
         Y: Outcomes, ``n x 1``.
         Yvar: Their noise variances, ``n x 1``; None for ``noise_variance``.
-        mean_module: Prior mean over rows, held fixed; None is zero.
+        mean_module: Prior mean over rows, copied as well; None is zero.
 
     Raises:
         ValueError: if ``noise_variance`` is out of range, or the kernel has a batch shape.
         BotorchTensorDimensionError: if shapes do not agree.
-        InputDataError: if a value is not finite, or the noise of an outcome is not above zero.
+        InputDataError: if a value is not finite, or a noise variance is not above zero.
     """
 
-    may_be_absent = LEARNED
+    optional_buffers = FITTED
+
+    _S: Tensor
+    _whitening: Tensor | None
+    _weights: Tensor | None
+    _observed_noise: Tensor
+    _observed_variance: Tensor
+    _observed_prior_variance: Tensor
 
     def __init__(
         self,
@@ -78,50 +87,50 @@ class NystromGP(ResizableModule, RowPosterior):
         mean_module: Mean | None = None,
     ):
         super().__init__()
-        self._hold(covar_module, noise_variance, mean_module)
-        for name in ("_S", *LEARNED, *OBSERVED):
+        self._set_hyperparameters(covar_module, noise_variance, mean_module)
+        for name in ("_S", *FITTED, *OBSERVED):
             self.register_buffer(name, None)
-        self._see(inducing_points, X, Y, Yvar)
+        self._set_data(inducing_points, X, Y, Yvar)
 
     def with_data(
         self, inducing_points: Tensor, X: Tensor, Y: Tensor, Yvar: Tensor | None = None
     ) -> NystromGP:
-        """Other inducing points and observations; kernel and mean are shared with this model.
+        """Return a model with other inducing points and data, which shares kernel and mean.
 
         Args:
-            inducing_points: As in the constructor, and so the others.
-            X: See there.
-            Y: See there.
-            Yvar: See there.
+            inducing_points: Rows ``S``, ``m x d``, observed or not.
+            X: Observed rows, ``n x d``.
+            Y: Outcomes, ``n x 1``.
+            Yvar: Their noise variances, ``n x 1``; None for ``noise_variance``.
         """
         new = copy(self)
         new._buffers = dict(self._buffers)
-        new._see(inducing_points, X, Y, Yvar)
+        new._set_data(inducing_points, X, Y, Yvar)
         return new
 
     @property
     def batch_shape(self) -> Size:
-        """None."""
+        """Empty."""
         return Size()
 
     @property
     def noise_variance(self) -> Tensor:
-        """σ² of an outcome that comes without its own."""
+        """σ², the noise variance of outcomes without their own."""
         return self._noise
 
     @property
     def width(self) -> int:
-        """Columns of a row."""
+        """Number of columns of a row."""
         return 0 if self._S is None else self._S.shape[-1]
 
     @property
     def inducing_points(self) -> Tensor:
-        """Rows ``S``, ``m x d``."""
+        """The inducing points ``S``, ``m x d``."""
         return self._S
 
     @property
     def num_observations(self) -> int:
-        """Observations behind the posterior, ``n``."""
+        """Number of observations, ``n``."""
         return len(self._observed_noise)
 
     @property
@@ -139,18 +148,16 @@ class NystromGP(ResizableModule, RowPosterior):
         """Prior variance at each observed row, ``n``, in squared units of the outcome."""
         return self._observed_prior_variance
 
-    def _load_from_state_dict(
-        self, state_dict, prefix, metadata, strict, missing, unexpected, errors
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        errors: list[str] = args[-1]
         saved = state_dict.get(prefix + "_S")
         if saved is not None and saved.shape[-1] != self.width:
             errors.append(f"Expected rows of width {self.width}. Got {saved.shape[-1]}.")
             return
-        super()._load_from_state_dict(
-            state_dict, prefix, metadata, strict, missing, unexpected, errors
-        )
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _see(self, inducing_points: Tensor, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
+    def _set_data(self, inducing_points: Tensor, X: Tensor, Y: Tensor, Yvar: Tensor | None) -> None:
+        """Check the data and compute the posterior."""
         for name, value in (("inducing_points", inducing_points), ("X", X), ("Y", Y)):
             if value.ndim != 2:
                 raise BotorchTensorDimensionError(
@@ -160,17 +167,18 @@ class NystromGP(ResizableModule, RowPosterior):
         self._S = inducing_points.to(torch.float64).clone()
         X = self._checked(X)
         with torch.no_grad():
-            residual, noise = self._outcomes(X, Y, Yvar, "Yvar")
+            residual, noise = self._residuals(X, Y, Yvar, "Yvar")
             if len(X) > 0 and noise.min() <= 0:
                 raise InputDataError(
                     f"Expected noise variances > 0. Got {noise.min().item()}: without noise an "
                     "outcome off the span of the inducing points has no posterior."
                 )
             self._observed_noise = noise.clone()
-            self._learn(X, residual)
+            self._fit(X, residual)
 
-    def _learn(self, X: Tensor, residual: Tensor) -> None:
-        # A kernel need not know what to do with no rows at all.
+    def _fit(self, X: Tensor, residual: Tensor) -> None:
+        """Compute the weights of the mean and the root of the explained covariance."""
+        # Not every kernel takes an input without rows.
         prior = to_dense(self.covar_module(X, diag=True)) if len(X) > 0 else X.new_empty(0)
         self._observed_prior_variance = self._observed_variance = prior
         self._whitening = self._weights = None
@@ -180,7 +188,7 @@ class NystromGP(ResizableModule, RowPosterior):
         embedding = _root_of_pseudo_inverse(to_dense(self.covar_module(self._S)))
         Z = covar @ embedding
         weighted = (Z / self._observed_noise.unsqueeze(-1)).mT
-        # I + Z' Z / σ² = U (I + D) U' gives both V⁻¹ and the root of what the data explain.
+        # I + Z' Z / σ² = U (I + D) U' gives both V⁻¹ and the root of the explained covariance.
         D, U = torch.linalg.eigh(weighted @ Z)
         D = D.clamp_min(0.0)
         basis = embedding @ U
@@ -191,7 +199,7 @@ class NystromGP(ResizableModule, RowPosterior):
 
     def _whiten(self, X: Tensor) -> Whitened:
         shape = X.shape[:-1]
-        if self._weights is None:
+        if self._weights is None or self._whitening is None:
             zero = X.new_zeros(shape)
             return Whitened((X.new_zeros(*shape, 0),), zero, zero)
         covar = to_dense(self.covar_module(X.reshape(-1, X.shape[-1]), self._S))
@@ -204,8 +212,9 @@ class NystromGP(ResizableModule, RowPosterior):
 
 
 def _root_of_pseudo_inverse(covar: Tensor) -> Tensor:
-    """``E``, ``m x r``, with ``E E'`` the pseudo-inverse of a covariance matrix of rank ``r``."""
+    """Return ``E``, ``m x r``, with ``E E'`` the pseudo-inverse of a covariance of rank ``r``."""
     values, vectors = torch.linalg.eigh(covar)
     rounding = ROUNDING * values[-1]
     kept = values > rounding
-    return vectors[:, kept] / (values[kept] + rounding).sqrt()
+    root: Tensor = vectors[:, kept] / (values[kept] + rounding).sqrt()
+    return root

@@ -1,22 +1,25 @@
-"""A fitted model's kernel and mean over whole rows, in the units of raw inputs and outcomes."""
+"""A fitted model's kernel and mean over whole rows, in units of raw inputs and outcomes."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
 from botorch.models.transforms import Standardize
+from botorch.models.transforms.input import InputTransform
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
 from torch import Size, Tensor
 
 
 class RawRowKernel(Kernel):
-    """The kernel of a model, its transforms of inputs and outcomes undone.
+    """The kernel of a model, with its transforms of inputs and outcomes undone.
 
     Args:
-        model: A model of one output, in eval mode; its parts are shared, not copied.
+        model: A model of one output, in eval mode; its kernel is shared, not copied.
 
     Raises:
         UnsupportedError: if the model has a batch, more than one output, or an outcome transform
@@ -32,8 +35,9 @@ class RawRowKernel(Kernel):
 
     @property
     def batch_shape(self) -> Size:
-        """As the model's kernel. GPyTorch would look through every kernel inside, each time."""
-        return self.covar_module.batch_shape
+        """Batch shape of the model's kernel; GPyTorch would search all inner kernels each time."""
+        shape: Size = self.covar_module.batch_shape
+        return shape
 
     @batch_shape.setter
     def batch_shape(self, value: Size) -> None:
@@ -41,21 +45,25 @@ class RawRowKernel(Kernel):
 
     @property
     def is_stationary(self) -> bool:
-        """As the model's."""
-        return self.covar_module.is_stationary
+        """Whether the model's kernel is stationary."""
+        return bool(self.covar_module.is_stationary)
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params) -> Tensor:
-        """Covariances of rows, ``... x d``."""
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """Return the covariances of rows ``... x d``."""
         inputs = [transformed(self.input_transform, x) for x in (x1, x2)]
-        return self.covar_module(*inputs, diag=diag, **params) * self.scale**2
+        covar: Tensor = self.covar_module(*inputs, diag=diag, **params) * self.scale**2
+        return covar
 
 
 class RawMean(Mean):
     """The mean of a model over whole rows, in units of raw outcomes.
 
     Args:
-        model: As in :class:`RawRowKernel`.
+        model: A model of one output, in eval mode; its mean is shared, not copied.
     """
+
+    shift: Tensor
+    scale: Tensor
 
     def __init__(self, model: SingleTaskGP):
         super().__init__()
@@ -65,46 +73,46 @@ class RawMean(Mean):
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Means of rows, ``...``."""
-        return self.shift + self.scale * self.mean_module(transformed(self.input_transform, x))
+        """Return the means ``...`` of rows ``... x d``."""
+        mean: Tensor = self.mean_module(transformed(self.input_transform, x))
+        return self.shift + self.scale * mean
 
 
 def has_zero_mean(model: SingleTaskGP) -> bool:
-    """Whether the mean is zero in raw units."""
+    """Return whether the prior mean is zero in raw units."""
     return isinstance(model.mean_module, ZeroMean) and outcome_scale(model)[0] == 0
 
 
 def raw_noise_variance(model: SingleTaskGP) -> float:
-    """The noise variance of a model, in squared units of raw outcomes; its mean, if fixed."""
+    """Return a model's noise variance in squared units of raw outcomes; if fixed, their mean."""
     noise = model.likelihood.noise
     if noise.numel() == 0:
-        # Fixed for each observation, of which there are none yet.
+        # Fixed for each observation, and there are none yet.
         return 0.0
-    return (noise.mean() * outcome_scale(model)[1] ** 2).item()
+    return float((noise.mean() * outcome_scale(model)[1] ** 2).item())
 
 
 def outcome_scale(model: SingleTaskGP) -> tuple[float, float]:
-    """Mean and standard deviation by which outcomes were standardized; 0 and 1 if they were not."""
-    if not hasattr(model, "outcome_transform"):
-        return 0.0, 1.0
-    return model.outcome_transform.means.item(), model.outcome_transform.stdvs.item()
+    """Return mean and standard deviation by which outcomes were standardized, else 0 and 1."""
+    transform = getattr(model, "outcome_transform", None)
+    return (0.0, 1.0) if transform is None else (transform.means.item(), transform.stdvs.item())
 
 
 def scale_of(model: Model) -> float:
-    """By how much a dense model divides outcomes, as a measure of their size; 1 for any other."""
+    """Return the number by which a dense model divides outcomes; 1 for any other model."""
     if isinstance(model, SingleTaskGP) and model.num_outputs == 1 and len(model.batch_shape) == 0:
         transform = getattr(model, "outcome_transform", None)
         return transform.stdvs.item() if isinstance(transform, Standardize) else 1.0
     return 1.0
 
 
-def transformed(input_transform, rows: Tensor) -> Tensor:
-    """Rows as the kernel of the model sees them."""
+def transformed(input_transform: InputTransform | None, rows: Tensor) -> Tensor:
+    """Return rows as they are passed to the kernel of the model."""
     return rows if input_transform is None else input_transform(rows)
 
 
 def check_one_output(model: SingleTaskGP) -> None:
-    """Raise unless the model's hyperparameters carry over to a posterior in raw units.
+    """Raise unless the hyperparameters of the model can be stated in raw units.
 
     Raises:
         UnsupportedError: if it has a batch, more than one output, or an outcome transform other

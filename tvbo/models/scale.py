@@ -1,4 +1,4 @@
-"""The scale of a model's outcomes, and posteriors whose rounding is judged by it."""
+"""The scale of a model's outcomes, and posteriors with variances floored relative to it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 LEAST_VARIANCE = 1e-10
-"""Least variance of a prediction, as a share of its prior variance. GPyTorch has the same number
-as an absolute one."""
+"""Least variance of a prediction, as a share of its prior variance. GPyTorch uses the same number
+as an absolute variance."""
 
 CONSTANT = 1e-13
-"""Standard deviation of outcomes, as a share of the largest, below which it is rounding."""
+"""Standard deviation of outcomes, as a share of the largest outcome, that is rounding error."""
 
 LEAST_DEVIATION = 1e-60
-"""Standard deviation of outcomes below which its square, and a noise variance divided by that,
-could not be computed with."""
+"""Smallest standard deviation of outcomes whose square, and a noise variance divided by that, can
+be computed with."""
 
 SIGNAL_TO_NOISE = math.exp(4.0)
-"""Variance of outcomes as a multiple of that of their noise, as long as nothing else is known of
-it: the median of BoTorch's prior over noise."""
+"""Assumed ratio of the variance of outcomes to that of their noise while nothing is known of it:
+the median of BoTorch's prior over noise."""
 
 
 def power_of_two(variance: float) -> float:
-    """A power of two of the order of a standard deviation: scaling by it rounds nothing.
+    """Return the power of two next to a standard deviation, by which scaling is exact.
 
     Args:
-        variance: Its square. Those in [0.6, 2.4) give 1: a kernel of variance one, the sum of two,
-            and GPyTorch's initial scale ln 2. So do 0 and infinity, which have no order.
+        variance: The square of the standard deviation. Those in [0.6, 2.4) give 1, so that a kernel
+            of variance one, the sum of two of these, and GPyTorch's initial scale ln 2 do. So do 0
+            and infinity, which have no order of magnitude.
     """
     if not 0 < variance < math.inf:
         return 1.0
@@ -58,9 +59,9 @@ def scale_from_noise(Yvar: Tensor | None, noise_variance: float | None) -> float
 
 
 class FlooredNormal(MultivariateNormal):
-    """A normal distribution whose variances were floored relative to the prior.
+    """A normal distribution whose variances were already floored relative to the prior.
 
-    GPyTorch's raises them to 1e-10, whatever the unit of the outcomes.
+    GPyTorch's class raises them to 1e-10, in any unit of the outcomes.
     """
 
     @property
@@ -70,11 +71,11 @@ class FlooredNormal(MultivariateNormal):
 
 
 def floored_posterior(mean: Tensor, covar: Tensor, noise: Tensor | None) -> GPyTorchPosterior:
-    """A posterior from its mean ``... x q`` and covariance ``... x q x q``, already floored.
+    """Build a posterior from its mean and its covariance, whose variances were floored.
 
     Args:
-        mean: Means.
-        covar: Covariances, whose diagonal :func:`floor_` has treated.
+        mean: Means, ``... x q``.
+        covar: Covariances, ``... x q x q``, with the diagonal that :func:`floor_` set.
         noise: Noise variances to add, or None.
     """
     if noise is not None:
@@ -83,48 +84,48 @@ def floored_posterior(mean: Tensor, covar: Tensor, noise: Tensor | None) -> GPyT
 
 
 def floor_(covar: Tensor, prior: Tensor) -> None:
-    """Raise variances to :data:`LEAST_VARIANCE` of the prior's, in place.
+    """Raise variances to at least :data:`LEAST_VARIANCE` of the prior variances, in place.
 
     Args:
         covar: Posterior covariances, ``... x q x q``.
         prior: Prior variances, ``... x q``.
     """
-    # Above zero, so that a root has a gradient where the prior itself is certain.
+    # Above zero, so that the square root has a gradient also where the prior variance is zero.
     least = (LEAST_VARIANCE * prior.detach()).clamp_min(torch.finfo(prior.dtype).tiny)
     diag = covar.diagonal(dim1=-2, dim2=-1)
     diag.copy_(torch.where(diag > least, diag, least))
 
 
 def diagonal(distribution: MultivariateNormal) -> Tensor:
-    """Variances of a normal distribution as they are, however small."""
-    variance = distribution.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1)
+    """Return the variances of a normal distribution, not floored."""
+    variance: Tensor = distribution.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1)
     return variance.expand(distribution.mean.shape)
 
 
 def variance_of(posterior: Posterior, scale: float = 1.0) -> Tensor:
-    """Variances of a posterior, ``... x q x 1``, at least :data:`LEAST_VARIANCE` of ``scale²``.
+    """Return the variances of a posterior, ``... x q x 1``, floored relative to ``scale²``.
 
     Args:
-        posterior: Of one output.
-        scale: Prior standard deviation of the outcomes, in their unit, by its order of magnitude.
+        posterior: A posterior of one output, which has a variance.
+        scale: Order of magnitude of the prior standard deviation, in the unit of the outcomes.
     """
     distribution = getattr(posterior, "distribution", None)
-    if isinstance(distribution, FlooredNormal):
-        return posterior.variance
     if type(distribution) is MultivariateNormal:
         return diagonal(distribution).unsqueeze(-1).clamp_min(LEAST_VARIANCE * scale**2)
-    return posterior.variance
+    # BoTorch declares no variance for the base class, since not every posterior has one.
+    variance: Tensor = posterior.variance  # type: ignore[attr-defined]
+    return variance
 
 
 class RelativeStandardize(Standardize):
-    """Standardize outcomes of any magnitude, one outcome included.
+    """Standardize outcomes of any magnitude, also a single one.
 
-    Where they are alike to rounding or to :data:`LEAST_DEVIATION`, or where there is only one, they
-    are centred, and divided by ``unit``.
+    Outcomes that are equal up to rounding or :data:`LEAST_DEVIATION`, and a single outcome, are
+    centred and divided by ``unit``.
 
     Args:
-        unit: Standard deviation to assume then, in the unit of the outcomes; None is of the order
-            of the outcomes themselves.
+        unit: Standard deviation to assume in that case, in the unit of the outcomes; None assumes
+            the order of magnitude of the outcomes.
     """
 
     def __init__(self, unit: float | None):
@@ -134,13 +135,13 @@ class RelativeStandardize(Standardize):
     def forward(
         self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """As in BoTorch."""
+        """Return standardized outcomes and noise variances, as in BoTorch."""
         if self.training and Y.shape[-2] > 0:
             super().forward(Y)
             least = max(LEAST_DEVIATION, CONSTANT * Y.abs().max().item())
-            alike = Y.shape[-2] == 1 or self.stdvs.item() <= least
+            equal = Y.shape[-2] == 1 or self.stdvs.item() <= least
             unit = power_of_two(Y.square().mean().item()) if self.unit is None else self.unit
-            self._set(self.means, unit if alike else self.stdvs)
+            self._set(self.means, unit if equal else self.stdvs)
         elif self.training:
             self._set(0.0, 1.0 if self.unit is None else self.unit)
         return (Y - self.means) / self.stdvs, None if Yvar is None else Yvar / self._stdvs_sq
@@ -153,10 +154,10 @@ class RelativeStandardize(Standardize):
 
 
 class FixedScale(RelativeStandardize):
-    """Divide outcomes by a number that is not learned from them.
+    """Divide outcomes by a fixed number.
 
     Args:
-        unit: The number; a power of two rounds nothing.
+        unit: The number; division by a power of two is exact.
     """
 
     def __init__(self, unit: float):
@@ -166,16 +167,16 @@ class FixedScale(RelativeStandardize):
     def forward(
         self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """As in BoTorch."""
+        """Return divided outcomes and noise variances, as in BoTorch."""
         return Y / self.stdvs, None if Yvar is None else Yvar / self._stdvs_sq
 
 
 class ScaledMean(Mean):
-    """A prior mean in the user's unit, in another one.
+    """A prior mean, stated in the user's unit, in another unit.
 
     Args:
-        mean_module: The mean.
-        unit: In which the result is.
+        mean_module: The mean in the user's unit.
+        unit: The other unit, in the user's.
     """
 
     def __init__(self, mean_module: Mean, unit: float):
@@ -184,12 +185,13 @@ class ScaledMean(Mean):
         self.unit = unit
 
     def forward(self, x: Tensor) -> Tensor:
-        """Means of rows, ``...``."""
-        return self.mean_module(x) / self.unit
+        """Return the means ``...`` of rows ``... x d``."""
+        mean: Tensor = self.mean_module(x)
+        return mean / self.unit
 
 
 def in_unit(covar_module: Kernel, unit: float) -> Kernel:
-    """A kernel in the user's unit, in another one; its own parameters stay what they are."""
+    """Return a kernel, stated in the user's unit, in another unit; it is not changed itself."""
     if unit == 1.0:
         return covar_module
     scaled = ScaleKernel(

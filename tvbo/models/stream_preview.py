@@ -127,7 +127,7 @@ class StreamPreview(Predictions):
     """The posterior of a :class:`tvbo.models.StreamingGP` after amendments, for single rows.
 
     It needs only the sums over the rows, neither a copy of the rows nor new ones. A joint posterior
-    of several rows needs them: it is that of :meth:`as_it_is`.
+    of several rows needs them: it is that of :meth:`snapshot`.
 
     Args:
         model: Model without observations, with the hyperparameters of the amended one.
@@ -148,7 +148,7 @@ class StreamPreview(Predictions):
         self._full = model
         self._observations: Observations | None = observations
 
-    def as_it_is(self) -> StreamingGP:
+    def snapshot(self) -> StreamingGP:
         """Return the whole model, which takes in all observations when it is first asked for."""
         if self._observations is not None:
             each, self._observations = self._observations, None
@@ -179,7 +179,7 @@ class StreamPreview(Predictions):
         """
         given = (X, output_indices, observation_noise, posterior_transform)
         if X.shape[-2] > 1:
-            return self.as_it_is().posterior(*given)
+            return self.snapshot().posterior(*given)
         return super().posterior(*given)
 
 

@@ -1,4 +1,4 @@
-"""The exact posterior on a finite set of actions, at constant cost per round."""
+"""The exact posterior on a finite set of choices, at constant cost per round."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from gpytorch.means import Mean
 from torch import Size, Tensor
 
 from tvbo.models.raw import RawMean, has_zero_mean, raw_noise_variance
-from tvbo.models.streaming import Draws, FiniteCovariance, Innovations, Revisions, Room
-from tvbo.models.streaming.hyperparameters import RawKernel
+from tvbo.models.streaming import Draws, EvictionPolicy, FiniteCovariance, Innovations, Revisions
+from tvbo.models.streaming.raw_action_kernel import RawActionKernel, supported_temporal_kernel
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.search_space import RowIndex
 from tvbo.validation import check_finite, check_forgetting_rate
 
 BLOCK = 256
-"""Observations taken in at once: a Cholesky factorization of this size costs little."""
+"""Observations processed at once: a Cholesky factorization of this size costs little."""
 
 
 class StreamingGP(Revisions, Draws):
-    r"""A drifting GP on a finite set whose rounds never get slower.
+    r"""A drifting GP on a finite set whose cost per observation does not grow.
 
     The posterior (7)-(8) of TV-GP-UCB (Bogunovic et al., 2016), the same as that of
     :class:`tvbo.models.TimeVaryingGP` with the same hyperparameters. Because
@@ -39,33 +39,33 @@ class StreamingGP(Revisions, Draws):
 
     .. math:: W = \lceil \ln(\text{tol}) / \ln(1 - \varepsilon) \rceil
 
-    rows for unit steps, or, where more rows weigh than there are choices, about :math:`O(n^2)`
-    whatever ε is. With ε = 0 no row ever loses its weight: then old rows are merged into an
-    ``n x n`` matrix, which is exact, or dropped beyond ``max_rows``, with what that
-    loses in :attr:`neglected`.
+    rows for unit steps, or, where more rows have weight than there are choices, about
+    :math:`O(n^2)` for any ε. With ε = 0 no row loses its weight: then old rows are merged into an
+    ``n x n`` matrix, which is exact, or dropped beyond ``max_rows``, and :attr:`neglected` bounds
+    the error.
 
     Args:
-        choices: ``n x d``, the actions (or actions and contexts), no two alike.
-        covar_module: Kernel over the choices, held fixed, used as it stands now.
-        forgetting_rate: ε per unit of time, in [0, 1]; a tensor gives each trial its own.
-        noise_variance: σ², at least 0; a tensor gives each trial its own.
+        choices: ``n x d``, the actions (or actions and contexts), without duplicates.
+        covar_module: Kernel over the choices, with its present parameters, which are not learned.
+        forgetting_rate: ε per unit of time, in [0, 1]; a tensor gives each batch element its own.
+        noise_variance: σ², at least 0; a tensor gives each batch element its own.
         mean_module: Prior mean over rows ``[action | time]``; None is zero.
-        batch_shape: Of independent trials, each with its own observations; broadcast with the batch
-            shapes of kernel, ``forgetting_rate`` and ``noise_variance``.
-        tol: A row is dropped once its weight :math:`(1-\varepsilon)^{\text{age}}` has fallen to
-            this. At that moment the mean loses nothing, and no posterior covariance more than this
-            share of the prior variance; later observations are weighted by covariances that lack
-            as much, which moves means a little, too. An observation late by ℓ finds
-            :math:`(1-\varepsilon)^{-\ell}` times that error, unless ``max_lateness`` covers ℓ.
-        max_rows: Never hold more rows; None for as many as exactness needs. Once rows that still
-            weigh were dropped for it, no observation may come late.
-        max_lateness: In units of time: late observations up to this are as exact as others. None:
-            at least the last 256 observations are held, and any observation made since is welcome.
-            0: none comes late, which saves memory.
+        batch_shape: Shape of the batch of independent models, each with its own observations;
+            broadcast with the batch shapes of kernel, ``forgetting_rate`` and ``noise_variance``.
+        tol: A row is dropped once its weight :math:`(1-\varepsilon)^{\text{age}}` is at most this.
+            Then the mean does not change, and no posterior covariance by more than this share of
+            the prior variance; later observations are weighted by these covariances, which changes
+            means slightly, too. For an observation late by ℓ the error is
+            :math:`(1-\varepsilon)^{-\ell}` times as large, unless ``max_lateness`` is at least ℓ.
+        max_rows: Maximum number of rows held; None for as many as exactness needs. Once it has
+            caused rows with weight to be dropped, observations may no longer be late.
+        max_lateness: Lateness, in units of time, up to which late observations are as exact as
+            others. None holds at least the last 256 observations, and accepts any later than these.
+            0 accepts no late observation, which saves memory.
 
     Raises:
         BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
-        InputDataError: if a choice is not finite, or stands twice.
+        InputDataError: if a choice is not finite, or the choices contain duplicates.
         ValueError: if a parameter is out of range, or batch shapes do not broadcast.
 
     Example:
@@ -113,8 +113,8 @@ class StreamingGP(Revisions, Draws):
         self.register_buffer("_rate", rate.expand(self._batch_shape).reshape(-1).clone())
         self.register_buffer("_noise", noise.expand(self._batch_shape).reshape(-1).clone())
         covariance = FiniteCovariance(like, covar_module, self._batch_shape)
-        self.room = Room(tol, max_lateness, max_rows)
-        self.innovations = Innovations(covariance, self._rate, self.room)
+        self.eviction_policy = EvictionPolicy(tol, max_lateness, max_rows)
+        self.innovations = Innovations(covariance, self._rate, self.eviction_policy)
 
     @classmethod
     def from_model(
@@ -127,16 +127,18 @@ class StreamingGP(Revisions, Draws):
         max_rows: int | None = None,
         max_lateness: float | None = None,
     ) -> StreamingGP:
-        """With the hyperparameters of a fitted model, without its observations.
+        """Build a model with the hyperparameters of a fitted one, without its observations.
 
         Args:
             model: A model of one output whose rows are ``[action | time]``; its transforms of
-                actions and outcomes are taken into account as they stand.
+                actions and outcomes are applied with their present parameters.
             choices: ``n x d`` raw actions.
-            noise_variance: σ² in raw units; None takes the model's (the mean one, if fixed).
-            tol: As in the class.
-            max_rows: As in the class.
-            max_lateness: As in the class.
+            noise_variance: σ² in raw units; None takes the model's, or the mean of its
+                fixed ones.
+            tol: Weight at which a row is dropped.
+            max_rows: Maximum number of rows held; None for as many as exactness needs.
+            max_lateness: Lateness, in units of time, up to which late observations are exact; None
+                holds at least the last 256 observations.
 
         Raises:
             UnsupportedError: if the model has a batch or more than one output, an outcome transform
@@ -145,8 +147,8 @@ class StreamingGP(Revisions, Draws):
         model = deepcopy(model).eval()
         return cls(
             choices,
-            RawKernel(model),
-            model.forgetting_rate.detach().squeeze(-1),
+            RawActionKernel(model),
+            supported_temporal_kernel(model).forgetting_rate.detach().squeeze(-1),
             raw_noise_variance(model) if noise_variance is None else noise_variance,
             mean_module=None if has_zero_mean(model) else RawMean(model),
             tol=tol,
@@ -155,30 +157,30 @@ class StreamingGP(Revisions, Draws):
         )
 
     def blank(self) -> StreamingGP:
-        """The same model without observations; the prior covariance is shared, not copied."""
+        """Return the same model without observations, sharing the prior covariance."""
         new = copy(self)
         new._modules = dict(self._modules)
-        new.innovations = Innovations(self.innovations.covariance, self._rate, self.room)
+        new.innovations = Innovations(self.innovations.covariance, self._rate, self.eviction_policy)
         return new
 
     def get_extra_state(self) -> dict[str, float | None]:
-        """The limits on what is held, for ``state_dict``."""
-        return asdict(self.room)
+        """Return ``tol``, ``max_lateness`` and ``max_rows``, for ``state_dict``."""
+        return asdict(self.eviction_policy)
 
     def set_extra_state(self, state: Mapping[str, float | None]) -> None:
-        """Nothing to set: :meth:`load_state_dict` has checked that the limits are the same."""
+        """Do nothing: :meth:`load_state_dict` has checked that the state equals this model's."""
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """A saved state, into a model made with the same arguments.
+        """Restore a saved state in a model built with the same arguments.
 
         Raises:
-            ValueError: if the choices, ``tol``, ``max_rows`` or ``max_lateness`` were others.
-                Nothing is loaded then.
-            RuntimeError: if the number of choices or trials was another.
+            ValueError: if the choices, ``tol``, ``max_rows`` or ``max_lateness`` differ. Nothing is
+                loaded then.
+            RuntimeError: if the number of choices or the batch shape differs.
         """
-        mine = asdict(self.room)
+        mine = asdict(self.eviction_policy)
         saved = state_dict.get("_extra_state", mine)
         if saved != mine:
             raise ValueError(f"Expected a state saved with {mine}. Got one saved with {saved}.")
@@ -190,23 +192,23 @@ class StreamingGP(Revisions, Draws):
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
     def reset(self) -> None:
-        """Forget every observation; the memory is kept for the next ones."""
+        """Discard all observations; the memory is reused for the next ones."""
         self.innovations.reset()
 
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
-        """Take in observations.
+        """Add observations.
 
         Args:
             X: Rows ``[action | time]``, ``batch_shape x q x (d + 1)``, or ``q x (d + 1)`` for the
-                same rows in every trial; times in any order.
+                same rows in every batch element; times in any order.
             Y: Outcomes, ``batch_shape x q x 1``.
             Yvar: Their noise variances, ``batch_shape x q x 1``; None for ``noise_variance``.
 
         Raises:
             BotorchTensorDimensionError: if shapes do not agree.
             InputDataError: if a value is not finite, an action is none of the choices, ``Yvar`` is
-                negative, an observation is later than the rows held allow, or an outcome was
-                certain already. Nothing is taken in then.
+                negative, an observation is later than the rows held allow, or the predictive
+                variance of an outcome is numerically zero. Nothing is changed then.
         """
         index, time = self._split(X)
         shape = (*self._batch_shape, index.shape[-1])
@@ -238,9 +240,13 @@ class StreamingGP(Revisions, Draws):
         if shape[-1] > 1:
             order = time.argsort(dim=-1, stable=True)
             parts = [x.gather(-1, order) for x in parts]
-        block = BLOCK if self.room.max_rows is None else min(BLOCK, self.room.max_rows)
+        block = (
+            BLOCK
+            if self.eviction_policy.max_rows is None
+            else min(BLOCK, self.eviction_policy.max_rows)
+        )
         blocks = list(zip(*(x.split(block, dim=-1) for x in parts), strict=True))
-        before = self.innovations.take(self._trials) if len(blocks) > 1 else self.innovations
+        before = self.innovations.take(self._elements) if len(blocks) > 1 else self.innovations
         try:
             with torch.no_grad():
                 for each in blocks:
@@ -249,10 +255,11 @@ class StreamingGP(Revisions, Draws):
             self.innovations = before
             raise
 
-    def condition_on_observations(
+    # BoTorch's method takes any keyword; this one refuses those that it would ignore.
+    def condition_on_observations(  # type: ignore[override]
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None
     ) -> StreamingGP:
-        """A copy that has seen more.
+        """Return a copy with additional observations.
 
         Args:
             X: Rows ``[action | time]``, ``... x q x (d + 1)``.
@@ -261,14 +268,18 @@ class StreamingGP(Revisions, Draws):
             noise: Noise variances in the shape of ``Y``; None for ``noise_variance``.
 
         Raises:
-            As :meth:`observe`.
+            BotorchTensorDimensionError: if shapes do not agree.
+            InputDataError: as in :meth:`observe`.
         """
         shape = torch.broadcast_shapes(Y.shape[:-2], self._batch_shape)
-        trial = self._trials.reshape(self._batch_shape).expand(shape).reshape(-1)
+        element = self._elements.reshape(self._batch_shape).expand(shape).reshape(-1)
         new = copy(self)
-        new._buffers = {name: buffer[trial] for name, buffer in self._buffers.items()}
+        new._buffers = {
+            name: None if buffer is None else buffer[element]
+            for name, buffer in self._buffers.items()
+        }
         new._modules = dict(self._modules)
-        new.innovations = self.innovations.take(trial)
+        new.innovations = self.innovations.take(element)
         new._batch_shape = shape
         Y = Y.expand(*shape, *Y.shape[-2:])
         new.observe(X, Y, None if noise is None else noise.expand_as(Y))
@@ -277,7 +288,7 @@ class StreamingGP(Revisions, Draws):
     def fantasize(
         self, X: Tensor, sampler: MCSampler, observation_noise: Tensor | None = None
     ) -> StreamingGP:
-        """Copies that have seen outcomes drawn from the posterior at ``X``.
+        """Return copies with additional outcomes drawn from the posterior at ``X``.
 
         Args:
             X: Rows, ``... x q x (d + 1)``.

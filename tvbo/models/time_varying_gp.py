@@ -35,21 +35,21 @@ class TimeVaryingGP(SingleTaskGP):
     .. math:: k\big((x, t), (x', t')\big) = k(x, x')\,(1 - \varepsilon)^{|t - t'| / 2},
 
     so that the posterior is equations (7)-(8) of the paper, for any times: unequal steps, many
-    observations at one time, and times before the newest observation as well as after it. Without
-    observations (``n = 0``) the model is its prior.
+    observations at one time, and predictions before the newest observation as well as after it.
+    Without observations (``n = 0``) the model is its prior.
 
     Args:
         train_X: ``batch_shape x n x d`` rows, one column of them time.
         train_Y: ``batch_shape x n x m`` outcomes.
         train_Yvar: ``batch_shape x n x m`` known noise variances; None learns one.
-        time_feature: Index of the time column. Time is used raw: an ``input_transform`` should
-            leave this column alone, or ε changes its unit.
+        time_feature: Index of the time column; None if the function does not drift. An
+            ``input_transform`` must not change this column, or ε is per another unit of time.
         forgetting_rate: ε per unit of time, in [0, 1], a number or a tensor that broadcasts with
             ``batch_shape x 1``. None learns it with ``fit_gpytorch_mll``.
-        covar_module: Kernel over the non-time columns, which it sees as columns
-            ``0, ..., d - 2``. Default: BoTorch's RBF with dimension-scaled priors.
+        covar_module: Kernel over the other columns, which are its columns ``0, 1, ...``.
+            Default: BoTorch's RBF with dimension-scaled priors.
         likelihood: As in :class:`SingleTaskGP`, whose default carries a prior for low noise. On
-            noisy data that prior makes a learned ε too large, since drift then has to explain the
+            noisy data that prior makes a learned ε too large, because drift then has to explain the
             scatter: give ``train_Yvar``, or a ``GaussianLikelihood()`` without a prior.
         mean_module: As in :class:`SingleTaskGP`.
         outcome_transform: As in :class:`SingleTaskGP`: ``Standardize`` unless None is given.
@@ -61,8 +61,8 @@ class TimeVaryingGP(SingleTaskGP):
     Raises:
         InputDataError: if X or Y holds a NaN or an infinity.
         BotorchTensorDimensionError: if there is no column besides time, or shapes disagree.
-        ValueError: if ``forgetting_rate`` lies outside [0, 1], or is given with a prior or a
-            constraint, which only a learned rate can use.
+        ValueError: if ``forgetting_rate`` lies outside [0, 1], is given with a prior or a
+            constraint, which only a learned rate can use, or any of these without a time column.
 
     Example:
         >>> train_X = torch.rand(20, 3, dtype=torch.float64)  # [x1, x2, t]
@@ -76,7 +76,7 @@ class TimeVaryingGP(SingleTaskGP):
         train_X: Tensor,
         train_Y: Tensor,
         train_Yvar: Tensor | None = None,
-        time_feature: int = -1,
+        time_feature: int | None = -1,
         forgetting_rate: float | Tensor | None = None,
         covar_module: Kernel | None = None,
         likelihood: Likelihood | None = None,
@@ -87,25 +87,31 @@ class TimeVaryingGP(SingleTaskGP):
         forgetting_rate_constraint: Interval | None = None,
     ):
         check_training_data(train_X, train_Y, train_Yvar)
-        time_column, other_columns = split_time(time_feature, train_X.shape[-1])
+        time_column, other_columns = None, list(range(train_X.shape[-1]))
+        if time_feature is not None:
+            time_column, other_columns = split_time(time_feature, train_X.shape[-1])
+        temporal = (forgetting_rate, forgetting_rate_prior, forgetting_rate_constraint)
+        if time_feature is None and any(given is not None for given in temporal):
+            raise ValueError(
+                "Expected a time_feature beside forgetting_rate, its prior or its constraint. "
+                f"Got time_feature=None, forgetting_rate={forgetting_rate}."
+            )
         _, batch_shape = self.get_batch_dimensions(train_X=train_X, train_Y=train_Y)
         if covar_module is None:
             covar_module = get_covar_module_with_dim_scaled_prior(
                 ard_num_dims=len(other_columns), batch_shape=batch_shape
             )
-        temporal = make_temporal_kernel(
-            forgetting_rate,
-            forgetting_rate_prior=forgetting_rate_prior,
-            forgetting_rate_constraint=forgetting_rate_constraint,
-            batch_shape=batch_shape,
-            active_dims=[time_column],
-        )
+        covar_module = ColumnKernel(covar_module, other_columns)
+        if time_column is not None:
+            covar_module = covar_module * make_temporal_kernel(
+                *temporal, batch_shape=batch_shape, active_dims=[time_column]
+            )
         super().__init__(
             train_X=train_X,
             train_Y=train_Y,
             train_Yvar=train_Yvar,
             likelihood=likelihood,
-            covar_module=ColumnKernel(covar_module, other_columns) * temporal,
+            covar_module=covar_module,
             mean_module=mean_module,
             outcome_transform=outcome_transform,
             input_transform=input_transform,
@@ -114,27 +120,33 @@ class TimeVaryingGP(SingleTaskGP):
         self.to(train_X)
 
     @property
-    def temporal_kernel(self) -> TemporalDecayKernel:
-        """The factor of the kernel that forgets."""
-        return self.covar_module.kernels[1]
+    def temporal_kernel(self) -> TemporalDecayKernel | None:
+        """The temporal factor of the kernel; None without a time column."""
+        if isinstance(self.covar_module, ColumnKernel):
+            return None
+        kernel: TemporalDecayKernel = self.covar_module.kernels[1]
+        return kernel
 
     @property
-    def forgetting_rate(self) -> Tensor:
-        """ε per unit of time: ``batch_shape x 1``, or ``batch_shape x m x 1`` for m > 1 outputs."""
-        return self.temporal_kernel.forgetting_rate
+    def forgetting_rate(self) -> Tensor | None:
+        """ε per unit of time, ``batch_shape x 1``, or ``batch_shape x m x 1`` for m > 1 outputs.
+
+        None without a time column.
+        """
+        return None if self.temporal_kernel is None else self.temporal_kernel.forgetting_rate
 
     @classmethod
     def construct_inputs(
         cls,
         training_data: SupervisedDataset,
-        time_feature: int = -1,
+        time_feature: int | None = -1,
         forgetting_rate: float | Tensor | None = None,
     ) -> dict[str, Any]:
-        """Constructor arguments from a data set, the form in which Ax builds models.
+        """Return constructor arguments from a data set, as Ax needs them to build models.
 
         Args:
             training_data: A :class:`SupervisedDataset` with time among the features.
-            time_feature: Index of the time column.
+            time_feature: Index of the time column, or None.
             forgetting_rate: A fixed ε, or None to learn it.
         """
         return {

@@ -121,7 +121,7 @@ class GPOptimizer(Optimizer):
         """
         model = self._newest_model
         # One remembers what it is asked about, the other puts off what is costly.
-        return model.as_it_is() if isinstance(model, IncrementalGP | StreamPreview) else model
+        return model.snapshot() if isinstance(model, IncrementalGP | StreamPreview) else model
 
     def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
         """Return the action with the highest posterior mean in a context.

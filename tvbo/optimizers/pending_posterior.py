@@ -112,7 +112,11 @@ class PendingPosterior:
         changes, unseen = self._answers(new, waiting)
         left_out = [number for numbers in waiting.values() for number in numbers]
         late = self._rows_of(new, unseen)
-        if late is None or len(unseen) > MOST_UNSEEN or self.model.room.max_rows is not None:
+        if (
+            late is None
+            or len(unseen) > MOST_UNSEEN
+            or self.model.eviction_policy.max_rows is not None
+        ):
             return None
         with torch.no_grad():
             return amended(self.model, Amendments(changes, left_out, late))
@@ -190,7 +194,7 @@ class PendingPosterior:
 
         def expected() -> Tensor:
             self._revise()
-            return (before - self.model.surprise(which)).unsqueeze(-1)
+            return (before - self.model.leave_out_residual(which)).unsqueeze(-1)
 
         now = pending.outcomes(rows, expected).squeeze(-1)
         for number, change in zip(numbers, (now - before).tolist(), strict=True):
@@ -239,7 +243,7 @@ class PendingPosterior:
 
     def _earliest(self) -> float:
         """Return the earliest event that the model can take in without being made anew."""
-        if self.model.room.max_rows is None:
+        if self.model.eviction_policy.max_rows is None:
             return self.model.earliest
         # Which rows have to go for want of room depends on what comes.
         return self.model.now.item()

@@ -14,9 +14,9 @@ from torch import Generator, Tensor
 from tvbo.kernels import temporal_correlation
 from tvbo.models import IncrementalGP
 from tvbo.models.incremental import RowPosterior
+from tvbo.models.innovation_root import CERTAIN
 from tvbo.models.raw import outcome_scale, scale_of
 from tvbo.models.scale import variance_of
-from tvbo.models.streaming.innovations import CERTAIN
 from tvbo.observations import Observations
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
 from tvbo.optimizers.pending import Pending

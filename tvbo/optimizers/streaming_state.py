@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from tvbo.models import StreamingGP
 from tvbo.models.raw import RawRowKernel
 from tvbo.models.stream_preview import StreamPreview
-from tvbo.models.streaming.hyperparameters import with_time
+from tvbo.models.streaming.raw_action_kernel import with_time
 from tvbo.observations import Observations
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter

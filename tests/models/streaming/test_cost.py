@@ -27,7 +27,7 @@ def test_rows_that_weigh(rate, rows):
     ],
 )
 def test_memory_and_rows_of_a_long_run(n, rate, trials, max_lateness):
-    cost = streaming_cost(n, rate, trials=trials, max_lateness=max_lateness)
+    cost = streaming_cost(n, rate, batch_size=trials, max_lateness=max_lateness)
     model = StreamingGP(
         torch.linspace(0, 1, n).unsqueeze(-1),
         RBFKernel(),
@@ -48,7 +48,7 @@ def test_memory_and_rows_of_a_long_run(n, rate, trials, max_lateness):
         for x in model.state_dict().values()
         if isinstance(x, torch.Tensor)
     )
-    assert cost.merged == (model.innovations.base.shared is not None)
+    assert cost.merged == (model.innovations.evicted.merged is not None)
     # The model is a rule of thumb: within a third.
     assert sum(held[-300:]) / 300 == pytest.approx(cost.rows, rel=0.35)
     assert size == pytest.approx(cost.memory, rel=0.35)
@@ -66,5 +66,5 @@ def test_bad_input():
         streaming_rows(2.0, 1e-12)
     with pytest.raises(ValueError, match=r"tol in \(0, 1\). Got 0"):
         streaming_rows(0.1, 0.0)
-    with pytest.raises(ValueError, match="num_choices, trials >= 1. Got 0, 1"):
+    with pytest.raises(ValueError, match="num_choices, batch_size >= 1. Got 0, 1"):
         streaming_cost(0, 0.1)

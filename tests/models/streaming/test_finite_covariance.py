@@ -39,7 +39,7 @@ def test_entries(case):
     )
 
 
-def test_of_some_trials(case):
+def test_of_some_batch_elements(case):
     covariance, dense = case
     taken = covariance.take(torch.tensor([1, 1, 0]))
     trials = torch.arange(3)
@@ -66,5 +66,5 @@ def test_a_set_too_large_for_a_matrix(small, monkeypatch, rate):
 def test_own_kernels_on_a_set_too_large(small, monkeypatch):
     monkeypatch.setattr(finite_covariance, "MAX_CACHED", 100)
     small.streaming(0.1, batch_shape=torch.Size([2]))  # one kernel for all: it fits
-    with pytest.raises(ValueError, match="at most 100 covariances .* Got 2 trials with 9 choices"):
+    with pytest.raises(ValueError, match="at most 100 covariances .* Got 2 batch elements"):
         StreamingGP(small.choices, RBFKernel(batch_shape=torch.Size([2])), 0.1, 0.1)

@@ -1,8 +1,8 @@
-"""The parts of the posterior whose factor grows row by row."""
+"""Parts of :class:`tvbo.models.IncrementalGP`, whose Cholesky factor grows row by row."""
 
-from tvbo.models.incremental.candidates import Candidates
-from tvbo.models.incremental.factor import Factor
+from tvbo.models.incremental.candidate_cache import CandidateCache
+from tvbo.models.incremental.growing_cholesky import GrowingCholesky
 from tvbo.models.incremental.row_posterior import ConditionedGP, RowPosterior
 from tvbo.models.incremental.whitened import Whitened
 
-__all__ = ["Candidates", "ConditionedGP", "Factor", "RowPosterior", "Whitened"]
+__all__ = ["CandidateCache", "ConditionedGP", "GrowingCholesky", "RowPosterior", "Whitened"]

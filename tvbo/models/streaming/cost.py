@@ -1,12 +1,12 @@
-"""What a streaming posterior costs, before it is built."""
+"""Memory and operations of a streaming posterior, estimated before it is built."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from tvbo.models.streaming.eviction_policy import merge_block_rows, reserve_rows
 from tvbo.models.streaming.finite_covariance import MAX_CACHED
-from tvbo.models.streaming.room import merged_block, spare_rows
 from tvbo.validation import check_forgetting_rate
 
 NUMBER = 8
@@ -20,8 +20,8 @@ class StreamingCost:
     Args:
         rows: Rows held, on average.
         merged: Whether old rows are merged into an ``n x n`` matrix instead of dropped.
-        memory: Bytes of all trials together, at the most.
-        entries: Choices of all trials together: what mean, variance and a new row have.
+        memory: Bytes of the whole batch, at most.
+        entries: Choices times batch elements: the size of mean, variance and a new row.
         traffic: Bytes of rows read in a round.
         operations: Floating-point operations of a round in large matrix products.
     """
@@ -34,11 +34,12 @@ class StreamingCost:
     operations: float
 
     def seconds(self, overhead: float, per_entry: float, bandwidth: float, speed: float) -> float:
-        """Seconds of a round: ask and tell.
+        """Return the seconds of a round: ask and tell.
 
         Args:
-            overhead: Seconds of a round on a tiny set: what the calls cost.
-            per_entry: Seconds for each choice and trial, for decay, mean, variance, maximum.
+            overhead: Seconds of a round on a tiny set, which are those of the calls.
+            per_entry: Seconds for each choice and batch element, for decay, mean, variance and
+                maximum.
             bandwidth: Bytes per second of memory.
             speed: Operations per second of a matrix product.
         """
@@ -47,9 +48,13 @@ class StreamingCost:
 
 
 def streaming_rows(forgetting_rate: float, tol: float) -> float:
-    r"""Rows that weigh, for unit steps: :math:`W = \lceil \ln(tol) / \ln(1 - \varepsilon) \rceil`.
+    r"""Return the number of rows with weight for unit steps; infinite for ε = 0, one for ε = 1.
 
-    Infinite for ε = 0, one for ε = 1.
+    .. math:: W = \lceil \ln(tol) / \ln(1 - \varepsilon) \rceil
+
+    Args:
+        forgetting_rate: ε per step.
+        tol: Weight at which a row is dropped.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -69,41 +74,42 @@ def streaming_cost(
     forgetting_rate: float,
     *,
     tol: float = 1e-12,
-    trials: int = 1,
+    batch_size: int = 1,
     max_lateness: float | None = None,
 ) -> StreamingCost:
-    """Bytes and operations from the size of the problem, for unit steps.
+    """Estimate bytes and operations from the size of the problem, for unit steps.
 
     Args:
         num_choices: ``n``.
         forgetting_rate: ε per step.
-        tol: As in :class:`tvbo.models.StreamingGP`.
-        trials: Independent trials in one tensor, sharing the kernel.
-        max_lateness: As there, in steps.
+        tol: Weight at which a row is dropped.
+        batch_size: Number of independent batch elements, which share the kernel.
+        max_lateness: Lateness of observations, in steps, that the rows held must allow for; None
+            allows for observations later than at most some hundreds of others.
 
     Raises:
         ValueError: if an argument is out of range.
     """
-    if num_choices < 1 or trials < 1:
-        raise ValueError(f"Expected num_choices, trials >= 1. Got {num_choices}, {trials}.")
-    spare = spare_rows(trials, num_choices) if max_lateness is None else max_lateness
-    weighing = max(streaming_rows(forgetting_rate, tol) + (max_lateness or 0), spare)
-    merged = weighing > num_choices and spare < weighing
+    if num_choices < 1 or batch_size < 1:
+        raise ValueError(f"Expected num_choices, batch_size >= 1. Got {num_choices}, {batch_size}.")
+    reserve = reserve_rows(batch_size, num_choices) if max_lateness is None else max_lateness
+    needed = max(streaming_rows(forgetting_rate, tol) + (max_lateness or 0), reserve)
+    merged = needed > num_choices and reserve < needed
     if merged:
-        held, capacity = spare, spare + merged_block(num_choices)
+        held, capacity = reserve, reserve + merge_block_rows(num_choices)
     else:
-        # Buffers grow by a half; when full, they are cut back to the rows that weigh.
-        held, capacity = weighing, 1.25 * weighing
+        # Buffers grow by a half; when full, they are cut back to the rows with weight.
+        held, capacity = needed, 1.25 * needed
     rows = 0.5 * (held + capacity)
-    numbers = trials * num_choices * (capacity + 4)
+    numbers = batch_size * num_choices * (capacity + 4)
     if max_lateness != 0:
-        numbers += trials * capacity**2
+        numbers += batch_size * capacity**2
     if num_choices**2 <= MAX_CACHED:
         numbers += num_choices**2
-    entries = trials * num_choices
+    entries = batch_size * num_choices
     operations = 0.0
     if merged:
-        numbers += trials * num_choices**2
-        operations = 2.0 * trials * num_choices**2
+        numbers += batch_size * num_choices**2
+        operations = 2.0 * batch_size * num_choices**2
     traffic = NUMBER * rows * entries
     return StreamingCost(rows, merged, NUMBER * numbers, entries, traffic, operations)

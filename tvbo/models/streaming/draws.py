@@ -12,12 +12,12 @@ from tvbo.models.streaming.predictions import Predictions
 
 
 class Draws(Predictions):
-    """A streaming posterior from which functions can be drawn, on all choices together."""
+    """A streaming posterior from which functions can be drawn, jointly over all choices."""
 
     _modes: tuple[Tensor, Tensor] | None = None
 
     def covers(self, rows: Tensor) -> bool:
-        """Whether rows ``n x (d + 1)`` are all choices, in their order, at one time."""
+        """Return whether rows ``n x (d + 1)`` are all choices, in their order, at one time."""
         return (
             len(self._batch_shape) == 0
             and rows.shape == (len(self.choices), self.row_index.dim + 1)
@@ -26,15 +26,15 @@ class Draws(Predictions):
         )
 
     def draw(self, t: float, generator: Generator) -> Tensor:
-        """One function drawn from the joint posterior over all choices, at one time.
+        """Draw one function from the joint posterior over all choices at one time.
 
         A draw lacks at most 1e-13 of the prior variance. It costs as much as an observation, and
-        once the factorization of the prior covariance; where rows that weigh are gone, merged or
-        dropped, of whose events no more is known, :math:`O(n^3)`.
+        once the factorization of the prior covariance. Where rows with weight were merged or
+        dropped, it costs :math:`O(n^3)`, because their observations are no longer known singly.
 
         Args:
-            t: At or after the newest observation.
-            generator: Source of the draw.
+            t: Time of the draw, not before the newest observation.
+            generator: Source of randomness.
 
         Returns:
             ``n`` values.

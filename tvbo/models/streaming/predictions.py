@@ -1,4 +1,4 @@
-"""What a streaming posterior says: the BoTorch side of it, which changes nothing."""
+"""The BoTorch interface of a streaming posterior, which does not modify it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tvbo.validation import check_finite, check_last_dimension
 
 
 class Predictions(Model):
-    """A BoTorch model on a finite set, of independent trials.
+    """A BoTorch model on a finite set, whose batch elements are independent.
 
     Attributes:
-        row_index: The choices, by row.
-        innovations: What was observed, by trial.
+        row_index: The choices, and the index of each row among them.
+        innovations: The observations and the posterior.
         mean_module: Prior mean over rows ``[action | time]``; None is zero.
     """
 
@@ -38,12 +38,12 @@ class Predictions(Model):
 
     @property
     def choices(self) -> Tensor:
-        """The actions, ``n x d``."""
+        """The choices, ``n x d``."""
         return self.row_index.choices
 
     @property
     def batch_shape(self) -> Size:
-        """Shape of the independent trials."""
+        """Shape of the batch of independent models."""
         return self._batch_shape
 
     @property
@@ -68,34 +68,34 @@ class Predictions(Model):
 
     @property
     def earliest(self) -> float:
-        """Earliest event time that can still be observed in every trial; minus infinity if any."""
+        """Earliest event time that can be observed in the whole batch; may be minus infinity."""
         return self.innovations.earliest.max().item()
 
     @property
     def num_rows(self) -> int:
-        """Rows held."""
+        """Number of rows held."""
         return self.innovations.store.count
 
     @property
     def neglected(self) -> Tensor:
-        """What dropped rows explained, as a share of the prior variance, faded to the present.
+        """Share of the prior variance that dropped rows explained, decayed to the present.
 
-        The largest error of a posterior covariance at the moment of dropping; zero if nothing was
-        dropped. Observations that come later usually make the error smaller, but among strongly
-        correlated choices they can magnify it. The error of the mean is not in it.
+        It is the largest error of a posterior covariance at the moment of dropping; zero if nothing
+        was dropped. Later observations usually make the error smaller, but among strongly
+        correlated choices they can magnify it. The error of the mean is not included.
 
         Returns:
             ``batch_shape``, at most 1.
         """
-        base = self.innovations.base
-        neglected = base.neglected * base.since(self.innovations.now).square()
+        evicted = self.innovations.evicted
+        neglected = evicted.neglected * evicted.decay_since(self.innovations.now).square()
         return neglected.clamp_max(1.0).reshape(self._batch_shape)
 
     def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of every choice at a time, without a data set in sight.
+        """Return posterior mean and variance of every choice at a time.
 
         Args:
-            t: One time, or ``batch_shape``; at or after the newest observation.
+            t: One time, or ``batch_shape`` times, none before the newest observation.
 
         Returns:
             ``batch_shape x n`` each.
@@ -112,7 +112,7 @@ class Predictions(Model):
             )
         time = time.expand(self._batch_shape)
         self._check_time(time, self.now)
-        fade = self.innovations.since_newest(self._trials, time.reshape(-1, 1))
+        fade = self.innovations.decay_since_newest(self._elements, time.reshape(-1, 1))
         mean = (fade * self.innovations.mean).reshape(*self._batch_shape, -1)
         if self.mean_module is not None:
             rows = self.choices.expand(*self._batch_shape, -1, -1)
@@ -129,14 +129,15 @@ class Predictions(Model):
         observation_noise: bool | Tensor = False,
         posterior_transform: PosteriorTransform | None = None,
     ) -> Posterior:
-        """Joint posterior of ``q`` rows at a time.
+        """Return the joint posterior of ``q`` rows.
 
         Args:
             X: Rows ``[action | time]``, ``... x q x (d + 1)``, the first dimensions broadcasting
                 with ``batch_shape``; no time before the newest observation.
             output_indices: None or ``[0]``.
-            observation_noise: True adds ``noise_variance``; a tensor ``... x q x 1`` is added.
-            posterior_transform: As in BoTorch.
+            observation_noise: Whether to add ``noise_variance``, or noise variances to add,
+                ``... x q x 1``.
+            posterior_transform: Applied to the posterior, as in BoTorch.
 
         Raises:
             BotorchTensorDimensionError: if the shape does not fit.
@@ -147,33 +148,33 @@ class Predictions(Model):
             raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
         index, time = self._split(X)
         shape = self._joint_shape(X)
-        trial = self._trials.reshape(self._batch_shape).expand(shape[:-1])
+        element = self._elements.reshape(self._batch_shape).expand(shape[:-1])
         self._check_time(time, self.now.unsqueeze(-1))
-        at = index.expand(shape).reshape(-1, shape[-1])
+        flat_index = index.expand(shape).reshape(-1, shape[-1])
         with torch.no_grad():
             mean, covar = self.innovations.predict(
-                trial.reshape(-1),
-                at,
+                element.reshape(-1),
+                flat_index,
                 time.expand(shape).reshape(-1, shape[-1]),
             )
         covar = covar.reshape(*shape, shape[-1])
-        prior = self.innovations.covariance.variances(trial.reshape(-1), at)
+        prior = self.innovations.covariance.variances(element.reshape(-1), flat_index)
         floor_(covar, prior.reshape(shape))
         noise = None
         if observation_noise is True:
             noise = self.noise_variance.unsqueeze(-1)
-        elif observation_noise is not False:
+        elif isinstance(observation_noise, Tensor):
             noise = observation_noise.squeeze(-1)
         mean = mean.reshape(shape) + self._prior_mean(X)
         posterior = floored_posterior(mean, covar, noise)
         return posterior if posterior_transform is None else posterior_transform(posterior)
 
     @property
-    def _trials(self) -> Tensor:
+    def _elements(self) -> Tensor:
         return torch.arange(self._rate.numel(), device=self._rate.device)
 
     def _split(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions and times of rows, ``... x q`` each."""
+        """Return the indices and the times of rows, ``... x q`` each."""
         check_last_dimension("X", X, self.row_index.dim + 1)
         if X.ndim < 2:
             raise BotorchTensorDimensionError(
@@ -184,7 +185,7 @@ class Predictions(Model):
         return self.row_index.index(X[..., :-1]), X[..., -1].to(self._rate)
 
     def _joint_shape(self, X: Tensor) -> Size:
-        """Batch of rows and trials together, and ``q``."""
+        """Return the broadcast batch shape of rows and model, followed by ``q``."""
         if len(self._batch_shape) == 0:
             return X.shape[:-1]
         try:
@@ -199,7 +200,8 @@ class Predictions(Model):
         if self.mean_module is None:
             return 0.0
         with torch.no_grad():
-            return self.mean_module(X.to(self._rate))
+            mean: Tensor = self.mean_module(X.to(self._rate))
+            return mean
 
     @staticmethod
     def _check_time(time: Tensor, now: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Outcomes that come later than their place in the factor."""
+"""Observations whose outcomes are changed after they were taken in."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from tvbo.validation import check_finite
 
 
 class Revisions(Predictions):
-    """A streaming posterior whose observations can be given other outcomes.
+    """A streaming posterior in which the outcomes of observations can be changed.
 
-    Variances do not depend on outcomes. So an action may enter when it is chosen, with a stand-in
-    for its outcome, and only the outcome be revised when it comes: its row, the costly part, stays.
-    Observations are numbered 0, 1, ... since the last reset, in the order in which they were taken
-    in; those of one call in the order of time.
+    Variances do not depend on outcomes. So an action may be observed when it is chosen, with a
+    substitute for its outcome, and only the outcome be revised when it arrives: the row, which is
+    the expensive part, stays. Observations are numbered 0, 1, ... since the last reset, in the
+    order in which they were taken in; those of one call in the order of time.
     """
 
     @property
     def num_observed(self) -> int:
-        """Observations taken in since the last reset, in each trial."""
+        """Number of observations since the last reset, in each batch element."""
         store = self.innovations.store
-        return store.gone + store.count
+        return store.num_evicted + store.count
 
     def holds(self, number: Tensor) -> Tensor:
-        """Whether the rows of observations, ``q`` numbers, are still held."""
-        return (number >= self.innovations.store.gone) & (number < self.num_observed)
+        """Return whether the rows of observations, ``q`` numbers, are still held."""
+        return (number >= self.innovations.store.num_evicted) & (number < self.num_observed)
 
     def revise(self, number: Tensor, change: Tensor) -> None:
-        """Let observations have had other outcomes.
+        """Change the outcomes of observations.
 
-        Costs :math:`O(m^2 + m n)` for the ``m`` rows from the oldest one revised on.
+        It costs :math:`O(m^2 + m n)` for the ``m`` rows from the oldest revised one on.
 
         Args:
-            number: Which observations, ``q`` numbers, no two alike.
+            number: Numbers of the observations, ``q``, without duplicates.
             change: What to add to their outcomes, ``batch_shape x q``.
 
         Raises:
             BotorchTensorDimensionError: if the shapes do not agree.
-            InputDataError: if a change is not finite, or an observation is no longer held by
-                itself, or its row cannot be solved for (``max_lateness=0``). Nothing changes then.
+            InputDataError: if a change is not finite, the row of an observation is no longer held,
+                or the Cholesky factor is not kept (``max_lateness=0``). Nothing is changed then.
         """
         if change.shape != (*self.batch_shape, len(number)):
             raise BotorchTensorDimensionError(
@@ -53,64 +53,66 @@ class Revisions(Predictions):
         if len(number) == 0:
             return
         place = self._place(number)
-        shift(self.innovations, place, change.to(self._rate).reshape(-1, len(number)))
+        _add_to_outcomes(self.innovations, place, change.to(self._rate).reshape(-1, len(number)))
 
-    def surprise(self, number: Tensor) -> Tensor:
-        """By how much the outcomes of observations exceed what all others foretell of them.
+    def leave_out_residual(self, number: Tensor) -> Tensor:
+        """Return outcomes less their posterior means given all other observations.
 
         Args:
-            number: Which observations, ``q`` numbers, no two alike.
+            number: Numbers of the observations to leave out, ``q``, without duplicates.
 
         Returns:
-            ``batch_shape x q``: outcome less posterior mean given the observations not named.
+            ``batch_shape x q``.
 
         Raises:
-            InputDataError: as :meth:`revise`.
+            InputDataError: if the row of an observation is no longer held, or the Cholesky factor
+                is not kept (``max_lateness=0``).
         """
         place = self._place(number)
         if len(number) == 0:
             return self._rate.new_empty(*self.batch_shape, 0)
-        return surprise(self.innovations, place).reshape(*self.batch_shape, len(number))
+        residual = _leave_out_residual(self.innovations, place)
+        return residual.reshape(*self.batch_shape, len(number))
 
     def _place(self, number: Tensor) -> Tensor:
-        if self.innovations.store.root is None:
-            raise InputDataError(
-                "Expected a model that holds what late outcomes need. Got max_lateness=0."
-            )
+        """Return the positions of observations among the rows held."""
+        store = self.innovations.store
+        _ = store.held.factor  # raises where the factor is not kept
         known = self.holds(number)
         if not known.all():
             raise InputDataError(
-                f"Expected observations {self.innovations.store.gone} to {self.num_observed - 1}, "
+                f"Expected observations {store.num_evicted} to {self.num_observed - 1}, "
                 f"which are held. Got {number[~known].tolist()}."
             )
-        return number - self.innovations.store.gone
+        return number - store.num_evicted
 
 
-def shift(innovations: Innovations, place: Tensor, change: Tensor) -> None:
-    """Add to the outcomes of the rows at ``q`` places; ``change`` is ``b x q``."""
+def _add_to_outcomes(innovations: Innovations, place: Tensor, change: Tensor) -> None:
+    """Add ``change``, ``b x q``, to the outcomes of the rows at ``q`` positions."""
     first = int(place.min())
     rows = innovations.store.held
     outcomes = change.new_zeros(len(change), innovations.store.count - first)
     outcomes.index_add_(-1, place - first, change)
-    gains = torch.linalg.solve_triangular(
-        rows.root[:, first:, first:], outcomes.unsqueeze(-1), upper=False
+    innovation = torch.linalg.solve_triangular(
+        rows.factor[:, first:, first:], outcomes.unsqueeze(-1), upper=False
     ).squeeze(-1)
-    rows.gains[:, first:] += gains
-    fade = innovations.base.decay(innovations.now.unsqueeze(-1) - rows.made_at[:, first:])
-    innovations.mean += ((gains * fade).unsqueeze(-2) @ rows.V[:, first:]).squeeze(-2)
+    rows.innovation[:, first:] += innovation
+    fade = innovations.evicted.decay(innovations.now.unsqueeze(-1) - rows.made_at[:, first:])
+    innovations.mean += ((innovation * fade).unsqueeze(-2) @ rows.V[:, first:]).squeeze(-2)
 
 
-def surprise(innovations: Innovations, place: Tensor) -> Tensor:
-    r"""Outcomes at ``q`` places less what all other rows foretell of them, ``b x q``.
+def _leave_out_residual(innovations: Innovations, place: Tensor) -> Tensor:
+    r"""Return outcomes at ``q`` positions less their means given all other rows, ``b x q``.
 
-    With :math:`S = L L^\top` the covariance of the outcomes from the first place on given those
-    before, :math:`a` their innovations and :math:`Z = L^{-1} E` for the unit vectors of the places,
-    that is :math:`(Z^\top Z)^{-1} Z^\top a`: a least squares problem.
+    With :math:`S = L L^\top` the covariance of the outcomes from the first position on given those
+    before, :math:`a` their innovations and :math:`Z = L^{-1} E` for the unit vectors of the
+    positions, the residual is :math:`(Z^\top Z)^{-1} Z^\top a`: a least squares problem.
     """
     first = int(place.min())
     rows = innovations.store.held
-    root = rows.root[:, first:, first:]
+    root = rows.factor[:, first:, first:]
     unit = root.new_zeros(len(root), root.shape[-1], len(place))
     unit[:, place - first, torch.arange(len(place), device=place.device)] = 1.0
     Z = torch.linalg.solve_triangular(root, unit, upper=False)
-    return torch.linalg.lstsq(Z, rows.gains[:, first:].unsqueeze(-1)).solution.squeeze(-1)
+    solution: Tensor = torch.linalg.lstsq(Z, rows.innovation[:, first:].unsqueeze(-1)).solution
+    return solution.squeeze(-1)

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Generator, Tensor
 
-from tvbo.models.incremental.factor import enough_room
+from tvbo.models.incremental.growing_cholesky import grown_capacity
 from tvbo.models.scale import power_of_two
 from tvbo.optimizers.bpe.bounds import RoundBounds
 from tvbo.optimizers.bpe.search import Smooth, climb
@@ -232,7 +232,7 @@ class SurvivingRegion:
         count = self._count
         if needed <= len(self._points):
             return
-        room = enough_room(count, needed)
+        room = grown_capacity(count, needed)
         points = self._points.new_empty(room, self.search_space.dim)
         root, V = self._root.new_zeros(room, room), self._V.new_empty(room, len(self.X))
         points[:count], V[:count] = self.chosen, self._V[:count]

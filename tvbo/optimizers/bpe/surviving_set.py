@@ -7,7 +7,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Generator, Tensor
 
-from tvbo.models.incremental.factor import enough_room
+from tvbo.models.incremental.growing_cholesky import grown_capacity
 from tvbo.optimizers.bpe.bounds import RoundBounds
 from tvbo.search_space import FiniteSpace
 from tvbo.ties import TIE_TOLERANCE, any_largest, first_largest
@@ -101,7 +101,7 @@ class SurvivingSet:
         place = int(torch.nonzero((self.X == X).all(dim=-1)))
         count = len(self._chosen)
         if count == len(self._V):
-            V = self._V.new_empty(enough_room(count, count + 1), self.size)
+            V = self._V.new_empty(grown_capacity(count, count + 1), self.size)
             V[:count] = self._V
             self._V = V
         row = self._row(place)

@@ -1,0 +1,221 @@
+"""Observations for a fit of the drift rate: actions, times, outcomes and segments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from torch import Tensor
+
+from tvbo.observations import Observations
+from tvbo.search_space.input_layout import split_time
+
+RUN = 100
+"""Successive observations in each run of a subsample."""
+
+OUTCOME_EXPONENT = 500
+"""Standard deviations of outcomes from 2^-500 to 2^500 can be fitted, because then all variances
+that are learned and reported are within the range of double precision."""
+
+TIMES = (1e-280, 1e280)
+"""Smallest gap between times and longest log whose rates are within that range."""
+
+FINEST = 1e-16
+"""Smallest gap as a share of the length, which bounds the range of rates that is searched."""
+
+
+@dataclass(frozen=True)
+class DriftLog:
+    """Checked observations of a fit, in float64, with separate actions and times.
+
+    Args:
+        actions: ``n x d``.
+        times: ``n``.
+        Y: ``n``.
+        Yvar: ``n``, or None.
+        segments: ``n``, the number of the segment of each observation, from 0. The functions of
+            different segments are independent.
+    """
+
+    actions: Tensor
+    times: Tensor
+    Y: Tensor
+    Yvar: Tensor | None
+    segments: Tensor
+
+    @classmethod
+    def from_rows(
+        cls,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None,
+        time_feature: int,
+        segments: Tensor | None = None,
+    ) -> DriftLog:
+        """Build a log from rows.
+
+        Args:
+            train_X: ``n x d`` rows, one column of them time.
+            train_Y: ``n x 1``.
+            train_Yvar: ``n x 1``, or None.
+            time_feature: Index of the time column.
+            segments: ``n`` labels, such as days; None if the log is a single segment.
+
+        Raises:
+            BotorchTensorDimensionError: if shapes do not agree, or there is no action column.
+            InputDataError: if a value is not finite, there are fewer than three observations or
+                only one time (in every segment), or the outcome is constant, or if gaps between
+                times or the length of the log exceed the range of double precision.
+        """
+        observations = Observations(
+            train_X.to(torch.float64),
+            train_Y.to(torch.float64),
+            None if train_Yvar is None else train_Yvar.to(torch.float64),
+        )
+        time_column, action_columns = split_time(time_feature, train_X.shape[-1])
+        log = cls(
+            actions=observations.X[:, action_columns],
+            times=observations.X[:, time_column],
+            Y=observations.Y.squeeze(-1),
+            Yvar=None if observations.Yvar is None else observations.Yvar.squeeze(-1),
+            segments=_segment_numbers(segments, len(observations.X)),
+        )
+        if len(log) < 3:
+            raise InputDataError(f"Expected at least 3 observations. Got {len(log)}.")
+        if (log.Y[0] == log.Y).all():
+            raise InputDataError(
+                f"Expected outcomes that vary. Got the constant {log.Y[0].item():g} "
+                f"in all {len(log)} observations."
+            )
+        if len(log.gaps) == 0:
+            where = f"all {len(log)} at t={log.times[0].item():g}"
+            raise InputDataError(
+                "Expected observations at two times at least. "
+                f"Got {where if segments is None else 'each segment at one'}."
+            )
+        finest, span = log.gaps.min().item(), log.span
+        if not (TIMES[0] <= finest and FINEST * span <= finest and span <= TIMES[1]):
+            raise InputDataError(
+                f"Expected a log no longer than {TIMES[1]:g} and gaps between its times of at "
+                f"least {TIMES[0]:g}, and of {FINEST:g} of its length. Got a smallest gap of "
+                f"{finest:g} in a log of length {span:g}; round its times, or state them in "
+                "another unit."
+            )
+        return log
+
+    def divided_by(self, unit: float) -> DriftLog:
+        """Return the log with outcomes divided by ``unit``, and noise variances by its square."""
+        Yvar = None if self.Yvar is None else self.Yvar / unit**2
+        return replace(self, Y=self.Y / unit, Yvar=Yvar)
+
+    def __len__(self) -> int:
+        """Return the number of observations."""
+        return len(self.Y)
+
+    @cached_property
+    def instants(self) -> Tensor:
+        """Distinct rows ``[segment | time]``, in order."""
+        instants: Tensor = torch.unique(
+            torch.stack([self.segments.double(), self.times], dim=-1), dim=0
+        )
+        return instants
+
+    @property
+    def gaps(self) -> Tensor:
+        """Gaps between successive times within segments."""
+        segment_steps, gaps = self.instants.diff(dim=0).unbind(-1)
+        return gaps[segment_steps == 0]
+
+    @property
+    def span(self) -> float:
+        """Time from first to last observation of the longest segment."""
+        numbers, times = self.instants.unbind(-1)
+        lengths = [
+            times.new_zeros(int(numbers[-1]) + 1).scatter_reduce(
+                0, numbers.long(), times, end, include_self=False
+            )
+            for end in ("amax", "amin")
+        ]
+        return (lengths[0] - lengths[1]).max().item()
+
+    @property
+    def order(self) -> Tensor:
+        """Indices that sort the observations by segment and, within a segment, by time."""
+        by_time = torch.argsort(self.times, stable=True)
+        return by_time[torch.argsort(self.segments[by_time], stable=True)]
+
+    def blocks(self, size: int) -> list[tuple[slice, bool]]:
+        """Return slices of an ordered log, and whether each is the first of its segment.
+
+        Args:
+            size: Maximum length of a slice. Those of a segment have about equal lengths.
+        """
+        blocks, start = [], 0
+        for length in torch.bincount(self.segments).tolist():
+            count = math.ceil(length / size)
+            ends = [start + length * k // count for k in range(count + 1)]
+            blocks += [(slice(*pair), pair[0] == start) for pair in pairwise(ends)]
+            start += length
+        return blocks
+
+    def subsample(self, size: int) -> DriftLog:
+        """Return about ``size`` observations, in runs of successive ones spread over the log.
+
+        Runs, not single observations, so that there are short lags as well as long ones.
+        """
+        ordered = self.rows(self.order)
+        starts = torch.linspace(0, len(self) - RUN, size // RUN, dtype=torch.float64).long()
+        return ordered.rows((starts.unsqueeze(-1) + torch.arange(RUN)).flatten().unique())
+
+    def rows(self, chosen: Tensor | slice) -> DriftLog:
+        """Return the observations at some indices, in that order, without checking them again."""
+        return DriftLog(
+            self.actions[chosen],
+            self.times[chosen],
+            self.Y[chosen],
+            None if self.Yvar is None else self.Yvar[chosen],
+            # Numbered from 0 again, since a segment may have no chosen observation.
+            torch.unique(self.segments[chosen], return_inverse=True)[1],
+        )
+
+
+def outcome_unit(Y: Tensor) -> float:
+    """Return the power of two next to the standard deviation of outcomes; 1 if they are constant.
+
+    Division by it is exact, so that results computed from the quotients are the same, bit for bit,
+    for outcomes times any power of two.
+
+    Raises:
+        InputDataError: if the standard deviation is not between 2^-500 and 2^500.
+    """
+    exponent = math.frexp(Y.abs().max().item())[1] - 1
+    spread = (Y / 2.0**exponent).std(correction=0).item()
+    if spread == 0:
+        return 1.0
+    exponent += round(math.log2(spread))
+    if abs(exponent) > OUTCOME_EXPONENT:
+        low, high = (2.0**power for power in (-OUTCOME_EXPONENT, OUTCOME_EXPONENT))
+        raise InputDataError(
+            f"Expected outcomes with a standard deviation between {low:.2g} and {high:.2g}, so "
+            "that variances can be computed; state them in another unit. Got one of about "
+            f"2^{exponent}, with outcomes from {Y.min().item():g} to {Y.max().item():g}."
+        )
+    return 2.0**exponent
+
+
+def _segment_numbers(segments: Tensor | None, n: int) -> Tensor:
+    """Return numbers from 0 for labels, in the order of the labels."""
+    if segments is None:
+        return torch.zeros(n, dtype=torch.long)
+    if segments.shape != (n,) or not torch.isfinite(segments).all():
+        raise InputDataError(
+            f"Expected one finite label of its segment for each of {n} observations. "
+            f"Got segments.shape={tuple(segments.shape)}, "
+            f"{int((~torch.isfinite(segments)).sum())} of them not finite."
+        )
+    numbers: Tensor = torch.unique(segments, return_inverse=True)[1]
+    return numbers

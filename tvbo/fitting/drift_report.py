@@ -1,0 +1,247 @@
+"""The result of a fit of the drift rate, in numbers and in messages."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
+from gpytorch.means import ConstantMean
+
+from tvbo.fitting.dataset import DriftLog
+from tvbo.fitting.maximize import LikelihoodMaximizer
+from tvbo.fitting.profile import Profile, rates_at_noise
+from tvbo.fitting.vecchia import VecchiaLikelihood
+from tvbo.theory import block_length
+
+FLAT = 0.1
+"""Range of the profile, in nats, below which the likelihood counts as flat."""
+
+NEGLIGIBLE = 1e-6
+"""Share of variance that omitted observations explain below which no message is given."""
+
+NOISE_FACTORS = (2.0, 10.0)
+"""Factors of the noise variance, and of its inverse, for which ε is reported as well."""
+
+LONG = 10.0
+"""Half-life, as a multiple of the longest segment, above which ε is an extrapolation."""
+
+
+@dataclass(frozen=True)
+class DriftFit:
+    r"""The drift rate of a log, with its uncertainty and the other parameters.
+
+    Args:
+        forgetting_rate: Maximum likelihood ε, per ``time_unit``.
+        forgetting_rate_interval: Profile-likelihood interval of ε; an open end is 0 or 1.
+        level: Confidence of the interval.
+        time_unit: Name of the unit of time.
+        half_life: Lag at which the correlation is one half, :math:`2 \ln 2 / \rho` with
+            :math:`\rho = -\ln(1 - \varepsilon)`, in ``time_unit``; infinite at ε = 0.
+        noise_variance: σ², learned or given; None if each outcome had a known one.
+        mean: The prior mean.
+        lengthscales: Lengthscales of all parts of the kernel in order, action before context, in
+            units of their columns; empty if it has none.
+        outputscale: The first scale in the kernel; None if it has none. Those of a
+            :class:`tvbo.kernels.ContextActionKernel` are ``covar_module.outputscales``.
+        log_likelihood: Log likelihood at the maximum.
+        lr_statistic: Twice the log likelihood ratio against ε = 0.
+        lr_pvalue: Its p-value, half the tail of a χ² with one degree of freedom, since ε = 0 is on
+            the boundary.
+        round_length: The median gap between times, in ``time_unit``: the length of a round.
+        block_length: N of R-GP-UCB by the paper's rule, in rounds; ``Reset`` takes
+            ``block_length * round_length``.
+        n_observations: Number of observations.
+        messages: Warnings on the reliability of the numbers; empty if there are none.
+        profile: ``(ε, log likelihood)`` of the points of the profile, by ε.
+        covar_module: The kernel over actions, at the maximum.
+        forgetting_rate_by_noise: Pairs ``(σ², ε)``, by σ²: the maximum likelihood ε for a σ² fixed
+            at a tenth, half, once, twice and ten times ``noise_variance``, with the kernel's
+            parameters learned each time. Without those at which the likelihood is not finite; empty
+            if each outcome had a known noise variance.
+    """
+
+    forgetting_rate: float
+    forgetting_rate_interval: tuple[float, float]
+    level: float
+    time_unit: str
+    half_life: float
+    noise_variance: float | None
+    mean: float
+    lengthscales: list[float]
+    outputscale: float | None
+    log_likelihood: float
+    lr_statistic: float
+    lr_pvalue: float
+    round_length: float
+    block_length: int
+    n_observations: int
+    messages: list[str]
+    profile: list[tuple[float, float]] = field(repr=False)
+    covar_module: Kernel = field(repr=False)
+    forgetting_rate_by_noise: list[tuple[float, float]] = field(default_factory=list, repr=False)
+
+    @property
+    def mean_module(self) -> ConstantMean:
+        """The prior mean as a fixed module, for a recipe that takes ``covar_module`` as well."""
+        mean_module = ConstantMean().double()
+        mean_module.constant = torch.tensor(self.mean, dtype=torch.float64)
+        return mean_module.requires_grad_(False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields but the kernel, in types of JSON; an infinite half-life is None."""
+        names = [name for name in self.__dataclass_fields__ if name != "covar_module"]
+        values = {name: getattr(self, name) for name in names}
+        if math.isinf(self.half_life):
+            values["half_life"] = None
+        return values
+
+    def to_json(self, path: str | Path) -> None:
+        """Write :meth:`to_dict` as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+
+def report(
+    profile: Profile,
+    maximizer: LikelihoodMaximizer,
+    log: DriftLog,
+    kernel: Kernel,
+    level: float,
+    time_unit: str,
+    unit: float,
+) -> DriftFit:
+    """Build the result of a fit, and set the kernel to the maximum.
+
+    Args:
+        profile: The profile likelihood.
+        maximizer: The maximizer of the likelihood.
+        log: The observations, with outcomes divided by ``unit``.
+        kernel: The kernel over actions.
+        level: Confidence of the interval.
+        time_unit: Name of the unit of time.
+        unit: Unit of the outcomes of ``log``, in the unit of the user.
+    """
+    # Imported here since importing scipy.stats takes longer than the rest of tvbo.
+    from scipy.stats import chi2
+
+    best, at_zero = profile.best, profile.at_zero
+    by_noise = [] if log.Yvar is not None else _by_noise(profile, maximizer, unit)
+    sigma2, mean = maximizer.assign(best)
+    # Converts the density of the outcomes to the user's unit.
+    offset = -len(log) * math.log(unit)
+    rate = _rate(profile, best.log_rate)
+    epsilon = -math.expm1(-rate)
+    statistic = max(0.0, 2 * (best.log_likelihood - at_zero.log_likelihood))
+    smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
+    scaled = [k for k in kernel.modules() if isinstance(k, ScaleKernel)]
+    nu = next((k.nu for k in smooth if isinstance(k, MaternKernel)), math.inf)
+    low, high = profile.interval
+    round_length = log.gaps.median().item()
+    horizon = log.span / round_length + 1
+    return DriftFit(
+        forgetting_rate=epsilon,
+        forgetting_rate_interval=(-math.expm1(-low), -math.expm1(-high)),
+        level=level,
+        time_unit=time_unit,
+        half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
+        noise_variance=None if log.Yvar is not None else sigma2 * unit**2,
+        mean=mean * unit,
+        lengthscales=[x for k in smooth for x in k.lengthscale.detach().flatten().tolist()],
+        outputscale=scaled[0].outputscale.item() if scaled else None,
+        log_likelihood=best.log_likelihood + offset,
+        lr_statistic=statistic,
+        lr_pvalue=0.5 * float(chi2.sf(statistic, df=1)) if statistic > 0 else 1.0,
+        round_length=round_length,
+        block_length=block_length(
+            -math.expm1(-rate * round_length), horizon, dim=log.actions.shape[-1], nu=nu
+        ),
+        n_observations=len(log),
+        messages=_messages(profile, maximizer, log, sigma2 * unit**2, level, time_unit),
+        profile=[(-math.expm1(-_rate(profile, x)), y + offset) for x, y in profile.points],
+        covar_module=kernel,
+        forgetting_rate_by_noise=by_noise,
+    )
+
+
+def _by_noise(
+    profile: Profile, maximizer: LikelihoodMaximizer, unit: float
+) -> list[tuple[float, float]]:
+    """Return ``(σ², ε)`` for σ² fixed at some multiples of its value at the maximum, by σ²."""
+    sigma2, _ = maximizer.assign(profile.best)
+    pairs = [(sigma2, -math.expm1(-_rate(profile, profile.best.log_rate)))]
+    for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
+        fixed = [sigma2 * factor for factor in factors]
+        rates = rates_at_noise(maximizer, profile.best, fixed)
+        pairs += [(v, -math.expm1(-rate)) for v, rate in zip(fixed, rates, strict=False)]
+    return sorted((v * unit**2, rate) for v, rate in pairs)
+
+
+def _rate(profile: Profile, log_rate: float) -> float:
+    """Return ρ, exactly zero and infinite at the two limits."""
+    if log_rate == profile.at_zero.log_rate:
+        return 0.0
+    return math.inf if log_rate == profile.at_infinity.log_rate else math.exp(log_rate)
+
+
+def _messages(
+    profile: Profile,
+    maximizer: LikelihoodMaximizer,
+    log: DriftLog,
+    sigma2: float,
+    level: float,
+    time_unit: str,
+) -> list[str]:
+    """Return warnings on the reliability of the numbers."""
+    messages = []
+    best = profile.best
+    low, high = profile.interval
+    values = [y for _, y in profile.points]
+    change = max(values) - min(values)
+    half_life = 2 * math.log(2) / math.exp(best.log_rate)
+    if change < FLAT:
+        messages.append(
+            f"The likelihood is flat: from no drift to no memory it changes by {change:.2g} nats, "
+            "so this log says nothing about ε."
+        )
+    elif low == 0 and high == math.inf:
+        messages.append(
+            f"The {level:.0%} interval is all of [0, 1]: the log is too short, or too sparse in "
+            "time, to tell the drift."
+        )
+    elif best.log_rate <= maximizer.rate_bounds[0] and low == 0:
+        messages.append("ε is at its lower bound: the log shows no drift.")
+    elif best.log_rate >= maximizer.rate_bounds[1]:
+        messages.append(
+            "ε is at its upper bound: the function shares nothing between times, or the times are "
+            "too far apart to see what it shares."
+        )
+    elif half_life > LONG * log.span and low > 0:
+        messages.append(
+            f"The half-life is more than {LONG:g} times the length of the log: the function "
+            "drifts, but so slowly for its variance that ε and the signal variance cannot be told "
+            "apart. Trust neither alone; a fixed kernel, or a longer log, tells ε."
+        )
+    if low > 40:
+        messages.append(
+            f"ε rounds to 1 per {time_unit}: state time in a shorter unit to tell it from 1."
+        )
+    likelihood = maximizer.likelihood
+    if isinstance(likelihood, VecchiaLikelihood):
+        weight = likelihood.neglected_weight(_rate(profile, best.log_rate))
+        if weight > NEGLIGIBLE:
+            messages.append(
+                "The log is too long for the exact likelihood: each block of observations was "
+                f"conditioned on the {likelihood.conditioning_size} before it. Of the variance of "
+                f"the function at a block, a share of at most {weight:.2g} was there already at "
+                "the time of the nearest observation left out."
+            )
+    for name in maximizer.nuisance.at_bounds(best.nuisance):
+        value = f", {sigma2:.3g}" if name == "noise variance" else ""
+        messages.append(f"At an end of its range: {name}{value}.")
+    if not best.converged:
+        messages.append(f"The maximization did not converge: {best.message}.")
+    return messages

@@ -1,0 +1,187 @@
+"""The profile likelihood of the drift rate: maximum, confidence interval and test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tvbo.fitting.maximize import LikelihoodMaximizer, Optimum
+from tvbo.fitting.profile_search import ProfileSearch
+
+IMPROVEMENT = 1e-3
+"""Excess of a point of the profile over the maximum, in nats, that counts as a better maximum."""
+
+BEYOND = math.log(1e9)
+"""Distance from the bounds of log ρ at which the limits of no drift and no memory are evaluated."""
+
+LIMITS = ("no drift", "no memory")
+MAXIMUM = "maximum"
+INTERVAL = "interval"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The profile likelihood of the rate.
+
+    Args:
+        best: The maximum.
+        at_zero: The maximum for a constant function, ρ = 0.
+        at_infinity: The maximum for independent functions at different times, ρ = ∞.
+        interval: Rates ρ that the likelihood-ratio test does not reject, from 0 to infinity.
+        points: ``(log ρ, log likelihood)`` of all points of the profile computed, by rate.
+        failed_starts: Messages of starts that did not end at a maximum.
+    """
+
+    best: Optimum
+    at_zero: Optimum
+    at_infinity: Optimum
+    interval: tuple[float, float]
+    points: list[tuple[float, float]]
+    failed_starts: list[str]
+
+
+def steps(num_starts: int) -> list[str]:
+    """Return the names of the steps of :func:`profile_rate`, in order."""
+    starts = [f"start {i + 1} of {num_starts}" for i in range(num_starts)]
+    return [*starts, *LIMITS, MAXIMUM, INTERVAL]
+
+
+def profile_rate(
+    maximizer: LikelihoodMaximizer,
+    num_starts: int,
+    level: float,
+    on_step: Callable[[str], None],
+    subsample: LikelihoodMaximizer | None = None,
+) -> Profile:
+    """Maximize the likelihood from several starts, and find both ends of the interval.
+
+    Args:
+        maximizer: Maximizer of the likelihood.
+        num_starts: Number of starts, spread evenly in log ρ over the bounds of the maximizer.
+        level: Confidence of the interval.
+        on_step: Called with each of :func:`steps` in turn, and with the last one for each point of
+            the profile, for a progress bar.
+        subsample: Maximizer of the likelihood of a subsample of the log, with the same parameters,
+            used for all starts; the best of its maxima is the start for the whole log. None uses
+            the whole log.
+    """
+    low, high = maximizer.rate_bounds
+    subsample = subsample or maximizer
+    # Imported here since importing scipy.stats takes longer than the rest of tvbo.
+    from scipy.stats import chi2
+
+    drop = 0.5 * chi2.ppf(level, df=1)
+    starts = np.linspace(low, high, num_starts + 2)[1:-1]
+    optima = []
+    for step, start in zip(steps(num_starts), starts, strict=False):
+        on_step(step)
+        optima.append(subsample.explore(start, subsample.nuisance.start))
+    failed = [optimum.message for optimum in optima if not optimum.converged]
+    on_step(LIMITS[0])
+    at_zero = maximizer.refine_at(_best_of(subsample, low - BEYOND, optima))
+    on_step(LIMITS[1])
+    # Not refined, because it is only compared with a threshold.
+    rough = _best_of(subsample, high + BEYOND, optima)
+    at_infinity = maximizer.explore_at(rough.log_rate, rough.nuisance)
+    on_step(MAXIMUM)
+    top = max(optima, key=lambda optimum: maximizer.value(optimum.log_rate, optimum.nuisance))
+    best, model = maximizer.refine(top)
+    if at_zero.log_likelihood > best.log_likelihood:
+        best, model = at_zero, None
+    if at_infinity.log_likelihood > best.log_likelihood - drop:
+        at_infinity = maximizer.refine_at(at_infinity)
+        if at_infinity.log_likelihood > best.log_likelihood:
+            best, model = at_infinity, None
+
+    points = {o.log_rate: o for o in (at_zero, best, at_infinity)}
+    while True:
+        search = ProfileSearch(maximizer, best, model, points, lambda: on_step(INTERVAL))
+        lower = _end(search, at_zero, drop, -1.0)
+        upper = _end(search, at_infinity, drop, 1.0)
+        higher = max(points.values(), key=lambda optimum: optimum.log_likelihood)
+        if higher.log_likelihood <= best.log_likelihood + IMPROVEMENT:
+            break
+        # The search found a better maximum than any start: repeat it from there.
+        best, model = maximizer.refine(higher)
+        if best.log_likelihood < higher.log_likelihood:
+            best, model = higher, None
+        points[best.log_rate] = best
+        at_zero = _better(at_zero, maximizer.maximize_at(at_zero.log_rate, best.nuisance, None))
+        points[at_zero.log_rate] = at_zero
+    return Profile(
+        best=best,
+        at_zero=at_zero,
+        at_infinity=at_infinity,
+        interval=(
+            0.0 if lower == at_zero.log_rate else math.exp(lower),
+            math.inf if upper == at_infinity.log_rate else math.exp(upper),
+        ),
+        points=sorted((rate, o.log_likelihood) for rate, o in points.items()),
+        failed_starts=failed,
+    )
+
+
+def rates_at_noise(
+    maximizer: LikelihoodMaximizer, best: Optimum, noise_variances: Sequence[float]
+) -> list[float]:
+    """Return the maximum likelihood rates ρ for fixed noise variances.
+
+    Args:
+        maximizer: Maximizer of the likelihood, with a learned or a fixed noise variance.
+        best: Its maximum, the start of the first fit; each fit is the start of the next.
+        noise_variances: Values of σ², each close to the previous one.
+
+    Returns:
+        A rate for each value, up to the first at which the likelihood is not finite.
+    """
+    low, high = maximizer.rate_bounds
+    learned = maximizer.nuisance.noise_variance is None
+    log_rate, nuisance = best.log_rate, best.nuisance[1:] if learned else best.nuisance
+    rates = []
+    for noise_variance in noise_variances:
+        held = LikelihoodMaximizer(
+            maximizer.likelihood,
+            maximizer.nuisance.with_fixed_noise(noise_variance),
+            (math.exp(low), math.exp(high)),
+        )
+        # The maximum may be at a limit, outside the bounds.
+        start = replace(best, log_rate=min(max(log_rate, low), high), nuisance=nuisance)
+        found, _ = held.refine(start)
+        if not math.isfinite(found.log_likelihood):
+            break
+        log_rate, nuisance = found.log_rate, found.nuisance
+        rates.append(math.exp(log_rate))
+    return rates
+
+
+def _end(search: ProfileSearch, limit: Optimum, drop: float, direction: float) -> float:
+    """Return the log ρ between maximum and limit at which the profile crosses the threshold."""
+    best = search.best
+    threshold = best.log_likelihood - drop
+    if limit.log_likelihood >= threshold:
+        return limit.log_rate
+    low, high = search.maximizer.rate_bounds
+    inner = min(max(best.log_rate, low), high)
+    # If the maximum is at a limit, the interval may end between the bounds and that limit.
+    while inner != best.log_rate and search.at(inner).log_likelihood <= threshold:
+        inner += min(1.0, max(-1.0, best.log_rate - inner))
+    return search.crossing(inner, drop, direction)
+
+
+def _better(first: Optimum, second: Optimum) -> Optimum:
+    """Return the optimum with the higher log likelihood."""
+    return first if first.log_likelihood >= second.log_likelihood else second
+
+
+def _best_of(maximizer: LikelihoodMaximizer, log_rate: float, optima: list[Optimum]) -> Optimum:
+    """Return the maximum at one rate, from the first start and from the best of the optima."""
+    starts = [max(optima, key=lambda optimum: optimum.log_likelihood).nuisance]
+    if len(starts[0]) > 0:
+        starts.append(maximizer.nuisance.start)
+    return max(
+        (maximizer.explore_at(log_rate, start) for start in starts),
+        key=lambda optimum: optimum.log_likelihood,
+    )

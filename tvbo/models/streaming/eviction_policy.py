@@ -1,0 +1,140 @@
+"""How many rows are held, and which are merged or dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tvbo.models.streaming.evicted_summary import EvictedSummary
+from tvbo.models.streaming.rows import RowStore
+
+INITIAL_CAPACITY = 64
+
+RESERVE_ENTRIES = 2**20
+"""Rows of up to this many entries in all are held whatever their weight, so that late observations
+can be taken in: reading them costs less than the rest of a round."""
+
+RESERVE_ROWS = (256, 2048)
+"""Minimum and maximum number of such rows."""
+
+MIN_EVICTION = 8
+"""Rows are evicted only if they are at least one part in this many of the capacity, since each
+eviction copies the other rows."""
+
+
+@dataclass(frozen=True)
+class EvictionPolicy:
+    """Decides, when the buffer is full, whether old rows are evicted or the buffer grows.
+
+    A row whose weight is below ``tol`` is dropped. Where more rows have weight than there are
+    choices, it is cheaper to merge old ones into an ``n x n`` matrix, which loses nothing.
+
+    Args:
+        tol: A row as of time ``r`` is dropped once ``(1 - ε)^(t - r) <= tol``.
+        max_lateness: Lateness, in units of time, that the rows held must allow for; None allows for
+            observations later than at most some hundreds of others.
+        max_rows: Maximum number of rows held, without an ``n x n`` matrix; None for no limit.
+    """
+
+    tol: float
+    max_lateness: float | None
+    max_rows: int | None
+
+    @property
+    def initial_capacity(self) -> int:
+        """Capacity of a new buffer."""
+        return INITIAL_CAPACITY if self.max_rows is None else min(INITIAL_CAPACITY, self.max_rows)
+
+    def is_full(self, store: RowStore, num_new: int) -> bool:
+        """Return whether ``num_new`` more rows exceed the capacity."""
+        return store.count + num_new > store.capacity
+
+    def num_to_evict(self, store: RowStore, num_new: int) -> int:
+        """Return how many of the oldest rows ``max_rows`` forces out, whatever their weight."""
+        if self.max_rows is None:
+            return 0
+        limit = max(self.max_rows, num_new)
+        excess = store.count + num_new - limit
+        if excess <= 0:
+            return 0
+        # At least an eighth, or each observation would copy all rows.
+        return min(store.count, max(excess, limit // MIN_EVICTION))
+
+    def make_room(
+        self, store: RowStore, evicted: EvictedSummary, now: Tensor, new_times: Tensor
+    ) -> Tensor | None:
+        """Evict rows or enlarge the buffer, so that new observations fit.
+
+        Args:
+            store: The rows held.
+            evicted: The summary that takes over evicted rows.
+            now: Time of the newest observation, ``b``.
+            new_times: Times of the next observations, ``b x q``.
+
+        Returns:
+            The variance reduction lost with dropped rows, as of the new time of ``evicted``,
+            ``b x n``; None if none was dropped.
+        """
+        unneeded = self._num_unneeded(store, now, new_times)
+        merging = evicted.merged is not None
+        count = unneeded
+        if not merging:
+            count = min(unneeded, self._num_negligible(store, evicted, now))
+        capacity = store.capacity
+        forced = self.num_to_evict(store, new_times.shape[1])
+        count = max(count, forced)
+        many = self.max_rows is None and store.count >= store.V.shape[-1]
+        if many and not merging and unneeded > count:
+            merging, count = True, unneeded
+        if forced or count * MIN_EVICTION >= capacity:
+            rows = store.held
+            oldest = (rows.V[:, :count], rows.innovation[:, :count], rows.made_at[:, :count])
+            lost = evicted.absorb(*oldest, merge=merging)
+        else:
+            count, lost = 0, None
+        kept = store.count - count
+        if merging:
+            capacity = kept + merge_block_rows(store.V.shape[-1])
+        if kept + new_times.shape[1] > capacity:
+            capacity = max(capacity + capacity // 2, kept + new_times.shape[1])
+        if self.max_rows is not None:
+            capacity = min(capacity, max(self.max_rows, new_times.shape[1]))
+        store.resize(count, capacity)
+        return lost
+
+    def _num_unneeded(self, store: RowStore, now: Tensor, new_times: Tensor) -> int:
+        """Return how many of the oldest rows no allowed late observation needs."""
+        earliest = new_times.amin(dim=-1)
+        count = store.count
+        if self.max_lateness is None:
+            count = max(0, store.count - reserve_rows(len(store.V), store.V.shape[-1]))
+        else:
+            earliest = torch.minimum(earliest, now - self.max_lateness)
+        return min(count, _num_leading(store.held.made_at <= earliest.unsqueeze(-1)))
+
+    def _num_negligible(self, store: RowStore, evicted: EvictedSummary, now: Tensor) -> int:
+        """Return how many of the oldest rows have a weight of at most ``tol``."""
+        now = now - (self.max_lateness or 0.0)
+        age = (now.unsqueeze(-1) - store.held.made_at).clamp_min(0.0)
+        return _num_leading(evicted.decay(age).square() <= self.tol)
+
+
+def reserve_rows(batch_size: int, num_choices: int) -> int:
+    """Return the number of rows held whatever their weight where lateness has no stated limit."""
+    least, most = RESERVE_ROWS
+    for rows in range(most, least, -1):
+        if batch_size * rows * (num_choices + rows) <= RESERVE_ENTRIES:
+            return rows
+    return least
+
+
+def merge_block_rows(num_choices: int) -> int:
+    """Return the number of rows merged at once, so many that one matrix product is efficient."""
+    return max(INITIAL_CAPACITY, num_choices // 4)
+
+
+def _num_leading(true: Tensor) -> int:
+    """Return how many leading columns of ``b x k`` are true in every row."""
+    return int(true.all(dim=0).to(torch.uint8).cumprod(dim=0).sum())
