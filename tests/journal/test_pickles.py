@@ -4,7 +4,7 @@ import pytest
 from gpytorch.kernels import PeriodicKernel, RBFKernel
 from gpytorch.priors import GammaPrior
 
-from tvbo.journal import JournalError, pickles
+from tvbo.journal import JournalError, create
 
 
 def with_registered_prior():
@@ -29,20 +29,20 @@ def test_a_prior_that_cannot_be_stored_is_named(make, make_streaming, run):
 
 def test_a_prior_that_can_be_stored(make_streaming):
     kernel = RBFKernel(lengthscale_prior=GammaPrior(2.0, 1.0)).double()
-    pickles.dump(make_streaming(covar_module=kernel))
+    create.to_pickle(make_streaming(covar_module=kernel))
 
 
 def test_dumping_leaves_the_journal_with_the_live_optimizer(run, make_random, monkeypatch):
     optimizer = make_random()
     optimizer.record(run)
-    recorder = optimizer._recorder
+    recorder = optimizer._event_sink
     seen = []
-    save = pickles.torch.save
+    save = create.torch.save
 
     def looks(*arguments, **given):
-        seen.append(optimizer._recorder)
+        seen.append(optimizer._event_sink)
         save(*arguments, **given)
 
-    monkeypatch.setattr(pickles.torch, "save", looks)
-    pickles.dump(optimizer)
+    monkeypatch.setattr(create.torch, "save", looks)
+    create.to_pickle(optimizer)
     assert seen == [recorder]

@@ -14,19 +14,19 @@ def test_user_modules_are_followed(tmp_path, monkeypatch):
     (tmp_path / "top_of_mine.py").write_text("import math, torch\nfrom below_mine import f\n")
     (tmp_path / "below_mine.py").write_text("def f():\n    pass\n")
     (tmp_path / "beside_mine.py").write_text("")
-    then = environment.environment(["top_of_mine", "torch.nn", "tvbo.kernels"])
+    then = environment.current_environment(["top_of_mine", "torch.nn", "tvbo.kernels"])
     mine = {name for name in then if name.startswith("source of") and name != "source of tvbo"}
     assert mine == {"source of top_of_mine", "source of below_mine"}
     (tmp_path / "below_mine.py").write_text("def f():\n    return 1\n")
-    now = environment.environment(["top_of_mine"])
-    assert not environment.same(then, now)
+    now = environment.current_environment(["top_of_mine"])
+    assert not environment.is_same(then, now)
     old, new = then["source of below_mine"], now["source of below_mine"]
     assert environment.changes(then, now) == f"source of below_mine was {old}, is {new}"
 
 
 def sources(names) -> set[str]:
     """Modules of the user's among those that a run rests on."""
-    found = environment.environment(names)
+    found = environment.current_environment(names)
     return {name for name in found if name.startswith("source of")} - {"source of tvbo"}
 
 
@@ -59,16 +59,16 @@ def test_a_constant_that_has_changed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "uses_a_constant.py").write_text("from my_constants import SCALE\n")
     (tmp_path / "my_constants.py").write_text("SCALE = 2\n")
-    then = environment.environment(["uses_a_constant"])
+    then = environment.current_environment(["uses_a_constant"])
     (tmp_path / "my_constants.py").write_text("SCALE = 200\n")
-    now = environment.environment(["uses_a_constant"])
+    now = environment.current_environment(["uses_a_constant"])
     assert environment.changes(then, now).startswith("source of my_constants was ")
 
 
 def test_installed_packages_are_known_by_their_version(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "uses_packages.py").write_text("import pandas\nfrom matplotlib import pyplot\n")
-    found = environment.environment(["uses_packages"])
+    found = environment.current_environment(["uses_packages"])
     assert found["pandas"] == f"pandas {version('pandas')}"
     assert found["matplotlib"] == f"matplotlib {version('matplotlib')}"
     assert sources(["uses_packages"]) == {"source of uses_packages"}
@@ -92,9 +92,9 @@ def test_a_source_that_is_gone_equals_nothing(tmp_path, monkeypatch):
     source.write_text("")
     importlib.import_module("soon_gone")
     source.unlink()
-    now = environment.environment(["soon_gone"])
+    now = environment.current_environment(["soon_gone"])
     del sys.modules["soon_gone"]
-    assert not environment.same(now, dict(now))
+    assert not environment.is_same(now, dict(now))
     assert environment.changes(now, now) == (
         "source of soon_gone cannot be compared, it stands in no file"
     )
@@ -102,7 +102,7 @@ def test_a_source_that_is_gone_equals_nothing(tmp_path, monkeypatch):
 
 def test_code_of_a_notebook_stands_in_no_file(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
-    now = environment.environment(["__main__"])
+    now = environment.current_environment(["__main__"])
     assert now["source of __main__"] == environment.NO_SOURCE
 
 
@@ -114,18 +114,18 @@ def test_what_python_cannot_read_counts_as_it_is(tmp_path, monkeypatch):
     )
     (tmp_path / "unfinished.py").write_text("import finished\nreturn (")
     (tmp_path / "finished.py").write_text("")
-    then = environment.environment(["uses_the_unfinished"])
+    then = environment.current_environment(["uses_the_unfinished"])
     names = ("uses_the_unfinished", "unfinished", "finished")
     assert sources(["uses_the_unfinished"]) == {f"source of {name}" for name in names}
     (tmp_path / "unfinished.py").write_text("return ((")
-    now = environment.environment(["uses_the_unfinished"])
+    now = environment.current_environment(["uses_the_unfinished"])
     assert environment.changes(then, now).startswith("source of unfinished was ")
 
 
 def test_a_library_that_is_not_installed_is_said(monkeypatch):
     monkeypatch.setattr("tvbo.journal.environment.LIBRARIES", ("torch", "never_installed"))
-    assert environment.environment([])["never_installed"] == "not installed"
+    assert environment.current_environment([])["never_installed"] == "not installed"
 
 
 def test_a_module_that_is_gone_is_a_difference():
-    assert environment.environment(["never_there"])["source of never_there"] == "missing"
+    assert environment.current_environment(["never_there"])["source of never_there"] == "missing"

@@ -1,4 +1,4 @@
-"""One event as the row of a table: exact, comparable, and part of a chain."""
+"""One event as a row of the table ``events``: exact to the bit, and with a checksum."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torch import Generator, Tensor
 from tvbo.optimizers.events import Event, Kind
 
 LONGEST_WORDS = 1_000
-"""Letters of an event in words; what is longer is cut."""
+"""Characters to which an event in words is cut."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a journal holds of one event.
+    """What a journal stores of one event.
 
-    An ask or an attached action is held with its action, time and context; what happens to a trial
-    afterwards, with its number only.
+    Ask and attach are stored with action, time and context; what happens to a trial afterwards,
+    with the number of the trial only.
 
     Args:
         kind: What was done.
@@ -31,9 +31,9 @@ class Record:
         X: The action, ``d`` numbers.
         t: Time of the trial.
         context: Its context, ``c`` numbers.
-        informative: As in :class:`tvbo.optimizers.Trial`.
-        information_gain: As there.
-        skipped: As there.
+        informative: Whether the retention policy wanted its outcome.
+        information_gain: What the outcome was expected to tell, in nats.
+        skipped: Whether it was not to be evaluated.
         Y: The outcome told.
         Yvar: Variance of its noise, if told.
         reason: Why a trial failed or expired.
@@ -57,7 +57,7 @@ class Record:
 
     @classmethod
     def of(cls, event: Event, generator: Generator) -> Record:
-        """The record of an event that is about to take effect."""
+        """Return the record of an event that is about to take effect."""
         trial = event.trial
         opens = event.kind in ("ask", "attach")
         return cls(
@@ -73,11 +73,11 @@ class Record:
             Yvar=event.Yvar,
             reason=event.reason,
             fit=None if event.fit is None else json.dumps(event.fit, sort_keys=True),
-            generator=state_digest(generator) if event.kind == "ask" else None,
+            generator=generator_digest(generator) if event.kind == "ask" else None,
         )
 
     def to_row(self) -> tuple:
-        """Values of the columns; numbers as the eight bytes that they are in memory."""
+        """Return the values of ``EVENT_COLUMNS``; floats as their eight bytes."""
         return (
             self.kind,
             self.trial_id,
@@ -96,10 +96,10 @@ class Record:
 
     @classmethod
     def from_row(cls, row: Sequence) -> Record:
-        """The record that :meth:`to_row` gave.
+        """Return the record of a row, after a check of each value.
 
         Raises:
-            ValueError: if the row is none that it gives, naming the column.
+            ValueError: if :meth:`to_row` returns no such row, naming the column.
         """
         kind, trial_id, X, t, context, informative, gain, skipped, Y, Yvar, reason, fit, state = row
         opens, tells, refits = kind in ("ask", "attach"), kind == "tell", kind == "refit"
@@ -108,7 +108,7 @@ class Record:
         _check("informative", informative, informative in (0, 1))
         _check("skipped", skipped, skipped in (0, 1))
         _check("reason", reason, isinstance(reason, str))
-        _check("fit", fit, is_fit(fit) if refits else fit is None)
+        _check("fit", fit, _is_fit(fit) if refits else fit is None)
         _check("generator", state, isinstance(state, str) if kind == "ask" else state is None)
         record = cls(
             kind=kind,
@@ -151,18 +151,23 @@ class Record:
 
 
 def chained(checksum: str, seq: int, row: Sequence) -> str:
-    """Checksum of a row and of all that stand before it.
+    """Return the checksum of a row and of all rows before it.
 
     Args:
         checksum: That of the row before.
         seq: Number of the row, from 1.
         row: Its values.
     """
-    return hashlib.sha256(repr((checksum, seq, *row)).encode()).hexdigest()
+    return digest_of(repr((checksum, seq, *row)).encode())
 
 
-def state_digest(generator: Generator) -> str:
-    """A digest of the state of a generator."""
+def digest_of(data: bytes) -> str:
+    """Return the checksum of some bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def generator_digest(generator: Generator) -> str:
+    """Return a digest of the state of a random generator."""
     return hashlib.sha256(generator.get_state().numpy().tobytes()).hexdigest()[:32]
 
 
@@ -191,8 +196,8 @@ def _unpack_one(name: str, data: object) -> float | None:
     return None if values is None else values[0]
 
 
-def is_fit(text: object) -> bool:
-    """Whether a text says what a refit learned: numbers by name."""
+def _is_fit(text: object) -> bool:
+    """Return whether a text says what a refit learned: lists of numbers by name."""
     try:
         found = json.loads(text)
         numbers = [value for values in found.values() for value in values]

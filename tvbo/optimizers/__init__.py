@@ -5,7 +5,7 @@ from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.closed import ClosedTrials, LostTrial
 from tvbo.optimizers.contextual_surrogate import ContextualSurrogate
-from tvbo.optimizers.events import Event, Recorder
+from tvbo.optimizers.events import Event, EventSink
 from tvbo.optimizers.finding import TrialError
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_surrogate import IncrementalSurrogate
@@ -28,6 +28,7 @@ __all__ = [
     "ContextualSurrogate",
     "EstimatedDelay",
     "Event",
+    "EventSink",
     "GPOptimizer",
     "GPSurrogate",
     "IncrementalSurrogate",
@@ -38,7 +39,6 @@ __all__ = [
     "RExp3",
     "RandomSearch",
     "Recommendation",
-    "Recorder",
     "Refit",
     "RefitEvery",
     "RefitNever",

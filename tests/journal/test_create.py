@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from tvbo.journal import JournalError, opening
+from tvbo.journal import JournalError, create
 
 
 def test_a_file_that_exists_is_refused(run, make_random):
@@ -26,7 +26,7 @@ def test_a_journal_appears_whole_or_not_at_all(run, make_random, monkeypatch, er
 
     optimizer = make_random()
     with monkeypatch.context() as patch:
-        patch.setattr(opening, "_write_session", breaks)
+        patch.setattr(create, "write_session", breaks)
         with pytest.raises((KeyboardInterrupt, JournalError)):
             optimizer.record(run)
     assert list(run.parent.iterdir()) == []
@@ -39,7 +39,7 @@ def test_a_file_that_appears_meanwhile_is_left_alone(run, make_random, monkeypat
     def somebody_else_writes(*_):
         run.write_text("mine")
 
-    monkeypatch.setattr(opening, "_write_session", somebody_else_writes)
+    monkeypatch.setattr(create, "write_session", somebody_else_writes)
     with pytest.raises(JournalError, match="Expected a new file to record in. Got .*run.db, whi"):
         make_random().record(run)
     assert run.read_text() == "mine"

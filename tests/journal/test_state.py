@@ -14,7 +14,7 @@ from gpytorch.priors import GammaPrior
 from tvbo import recipes
 from tvbo.feedback import Hallucinate
 from tvbo.journal import JournalError, JournalReader
-from tvbo.journal.likeness import differences
+from tvbo.journal.compatibility import differences
 from tvbo.journal.state import State, StateError
 from tvbo.optimizers import Optimizer, RefitEvery
 from tvbo.retention import EventReset, SizeLimit, SlidingWindow
@@ -32,7 +32,7 @@ class Sulky:
 
 
 def test_any_error_of_a_state_is_no_error_of_the_run(run, make_random, play, monkeypatch):
-    monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 8)
+    monkeypatch.setattr("tvbo.journal.writer.EVERY", 8)
     monkeypatch.setattr(Sulky, "refuses", True)
     optimizer = make_random()
     optimizer.note = Sulky()
@@ -69,8 +69,8 @@ def large(optimizer):
 def test_a_state_that_is_too_deep_or_too_large_is_not_stored(
     run, make_random, play, monkeypatch, change
 ):
-    monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 4)
-    monkeypatch.setattr("tvbo.journal.snapshot.LARGEST", 1_000_000)
+    monkeypatch.setattr("tvbo.journal.writer.EVERY", 4)
+    monkeypatch.setattr("tvbo.journal.writer.LARGEST", 1_000_000)
     whole, optimizer = make_random(), make_random()
     optimizer.record(run)
     change(optimizer)
@@ -87,7 +87,7 @@ def test_a_disk_with_room_for_the_events_only(run, make_random, play):
     large(optimizer)
     play(whole, 12)
     play(optimizer, 12)
-    connection = optimizer._recorder._connection
+    connection = optimizer._event_sink._connection
     [pages] = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages + 9}")
     optimizer.close()
@@ -113,11 +113,11 @@ class Interrupted:
 
 def test_an_interrupted_storing_loses_no_event(run, make_random, play, monkeypatch):
     """The event before it is written, and the run goes on."""
-    monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 8)
+    monkeypatch.setattr("tvbo.journal.writer.EVERY", 8)
     whole, optimizer = make_random(), make_random()
     optimizer.record(run)
     play(optimizer, 7)
-    recorder = optimizer._recorder
+    recorder = optimizer._event_sink
     with monkeypatch.context() as patch:
         patch.setattr(recorder, "_connection", Interrupted(recorder._connection))
         with pytest.raises(KeyboardInterrupt):
@@ -173,14 +173,14 @@ MORE = {
 
 @pytest.mark.parametrize("name", MORE)
 def test_a_state_brings_back_the_run_to_the_bit(name, play):
-    """Of every recipe; those with a journal of their own are in test_opening."""
+    """Of every recipe; those with a journal of their own are in test_load."""
     optimizer, like = MORE[name](), MORE[name]()
     play(optimizer, 12)
     classes = State.of(like).classes
     state = State.from_bytes(State.of(optimizer).to_bytes())
-    # A class that is missing here belongs into tvbo.journal.library.
+    # The package of a class that is missing belongs into tvbo.journal.objects.CLASSES_FROM.
     assert state.unreadable(classes) == []
-    again = state.onto(like, classes)
+    again = state.restore(like, classes)
     assert play(again, 6) == play(optimizer, 6)
     assert torch.equal(again.generator.get_state(), optimizer.generator.get_state())
     assert list(differences(State.of(again), State.of(MORE[name]()))) == []
@@ -214,7 +214,7 @@ def test_what_stands_in_slots_comes_back(make_random):
     optimizer = make_random()
     optimizer.note = MoreSlots(2.0, [3])
     state = State.from_bytes(State.of(optimizer).to_bytes())
-    again = state.onto(make_random(), State.of(optimizer).classes).note
+    again = state.restore(make_random(), State.of(optimizer).classes).note
     assert (again.value, again.own()) == (2.0, [3])
 
 
@@ -251,7 +251,7 @@ def test_every_kind_of_value_comes_back(make_random):
     kinds["itself"] = optimizer
     kinds["method"] = optimizer.ask
     state = State.from_bytes(State.of(optimizer).to_bytes())
-    again = state.onto(optimizer, State.of(optimizer).classes)
+    again = state.restore(optimizer, State.of(optimizer).classes)
     found = again.note
     assert found.keys() == kinds.keys()
     for name in ("scalars", "tuples", "sets", ("a", 1), "deque", "torch", "python"):
@@ -276,7 +276,7 @@ def test_functions_stay_in_their_place(make_random):
     optimizer.mine, like.other = a_function, a_function
     state = State.of(optimizer)
     with pytest.raises(StateError, match="a_function, which the optimizer given does not hold th"):
-        state.onto(like, State.of(like).classes)
+        state.restore(like, State.of(like).classes)
 
 
 def test_states_differ_by_what_functions_hold(make_random, make_streaming):
