@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import TypeVar
 
 from rich.console import Console
@@ -23,7 +23,7 @@ def progress_bar(steps: Sequence[T], label: str, shown: bool) -> Iterable[T]:
     return track(steps, description=label, console=Console(stderr=True), disable=not shown)
 
 
-def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool) -> Iterator[T]:
+def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool) -> Generator[T]:
     """As :func:`progress_bar`, but nothing is shown of work that is soon done.
 
     Args:

@@ -186,6 +186,15 @@ def test_a_state_brings_back_the_run_to_the_bit(name, play):
     assert list(differences(State.of(again), State.of(MORE[name]()))) == []
 
 
+def test_modules_of_a_state(make_streaming):
+    found = State.of(make_streaming()).modules
+    assert {
+        "tvbo.optimizers.gp_optimizer",
+        "tvbo.acquisition.beta",
+        "gpytorch.kernels.rbf_kernel",
+    } <= found
+
+
 def a_function(x):
     return x
 

@@ -82,14 +82,14 @@ def differences(one: State, two: State) -> Iterator[Difference]:
         two: State of a live optimizer; its classes say which attributes are settings.
     """
     trees = _Tree(one, two.classes), _Tree(two, two.classes)
-    roots = one.root_node, two.root_node
+    roots = one.node(one.root) or {}, two.node(two.root) or {}
     if roots[0]["object"] != roots[1]["object"]:
         yield "class", _last(roots[0]["object"]), _last(roots[1]["object"])
         return
     compared: set[tuple[int, int]] = set()
     for name in PROBLEM:
-        values = [root["state"].get(name) for root in roots]
-        yield from _compare(trees, name, *values, compared)
+        mine, other = (root["state"].get(name) for root in roots)
+        yield from _compare(trees, name, mine, other, compared)
     yield from _compare(trees, "", one.root, two.root, compared)
 
 
@@ -145,9 +145,9 @@ class _Tree:
 
     def item(self, value: Value) -> _Item:
         node = self._state.node(value)
+        if node is None:
+            return _Item(type(value).__name__, value)
         match node:
-            case None:
-                return _Item(type(value).__name__, value)
             case {"tensor": place}:
                 return _Item("tensor", self._state.tensors[place])
             case {"kind": "Parameter" | "ndarray" as kind, "parts": [array, *_]}:
@@ -186,12 +186,10 @@ class _Tree:
         if isinstance(item.content, Tensor):
             return _short(item.content)
         if "object" in node:
-            scalars = {k: v for k, v in item.parts.items() if not isinstance(v, list)}
-            held = [f"{key[1:]}={each!r}" for key, each in scalars.items()]
-            return _short(f"{_last(item.kind)}({', '.join(held)})")
+            return _last(item.kind)
         if "opaque" in node:
             return _short(node["words"] or node["opaque"])
-        parts = [self.words(part) for part in node.get("parts", node.get("list", []))]
+        parts = [self.words(part) for part in node.get("parts") or node.get("list") or ()]
         return _short(f"{item.kind} [{', '.join(parts)}]" if parts else item.kind)
 
     def _key(self, key: Value) -> str:
@@ -231,7 +229,8 @@ def _compare(
     if mine.kind == other.kind:
         for key in dict.fromkeys([*mine.parts, *other.parts]):
             parts = mine.parts.get(key), other.parts.get(key)
-            yield from _compare(trees, f"{name}{key}".removeprefix("."), *parts, compared)
+            where = f"{name}{key}".removeprefix(".")
+            yield from _compare(trees, where, *parts, compared)
 
 
 def _equal(one: object, two: object) -> bool:

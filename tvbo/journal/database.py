@@ -184,6 +184,7 @@ def _check_header(path: Path, connection: sqlite3.Connection) -> int:
         JournalError: if the file is another program's, of another version, or has other tables.
     """
     [application] = connection.execute("PRAGMA application_id").fetchone()
+    version: int
     [version] = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise JournalError(f"Expected a journal. Got {path}, which is no journal of tvbo.")

@@ -145,7 +145,7 @@ def _first_optimizer(journal: JournalReader, like: Optimizer | None) -> tuple[Op
         raise _unreadable(journal, error) from error
     known = state_of(like)
     check_compatibility(recorded, known, journal.path)
-    num_trials = recorded.root_node["state"].get("_num_trials")
+    num_trials = (recorded.node(recorded.root) or {})["state"].get("_num_trials")
     if type(num_trials) is not int:
         raise _unreadable(journal, StateError(f"{num_trials!r} trials"))
     if recorded.opaque and (num_trials > 0 or like.num_trials > 0):

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from copyreg import __newobj__
+from collections.abc import Callable, Iterable
+from copyreg import __newobj__  # type: ignore[attr-defined]  # Not in typeshed.
 from functools import partial
-from types import FunctionType
+from types import FunctionType, MemberDescriptorType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 from torch.nn import Parameter
 
-TVBO = ("acquisition", "kernels", "models", "observations", "optimizers", "retention")
-TVBO += ("search_space", "theory", "feedback.pending")
 GPYTORCH = ("constraints", "kernels", "likelihoods", "means", "priors")
 CLASSES_FROM = (
-    *(f"tvbo.{name}" for name in TVBO),
+    *(f"tvbo.{name}" for name in ("acquisition", "feedback.pending", "kernels", "models")),
+    *(f"tvbo.{name}" for name in ("observations", "optimizers", "retention", "search_space")),
+    "tvbo.theory",
     *(f"gpytorch.{name}" for name in GPYTORCH),
     "botorch.models.transforms",
     "torch.distributions",
@@ -38,35 +38,38 @@ LIBRARIES = ("tvbo", "torch", "gpytorch", "botorch", "linear_operator")
 
 MISSING: Any = object()
 
-BY_PARTS: dict[str, tuple[type, Callable[[Any], list[Any]], Callable[[list[Any]], Any]]] = {
+DTYPES = {str(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+
+BY_PARTS: dict[str, tuple[type, Callable[[Any], Iterable[Any]], Callable[[list[Any]], Any]]] = {
     kind.__name__: (kind, take_apart, build)
     for kind, take_apart, build in (
         (tuple, list, tuple),
         (set, list, set),
         (frozenset, list, frozenset),
         (torch.Size, list, torch.Size),
-        (range, lambda r: [r.start, r.stop, r.step], lambda parts: range(*parts)),
-        (slice, lambda s: [s.start, s.stop, s.step], lambda parts: slice(*parts)),
-        (type(...), lambda _: [], lambda _: ...),
-        (torch.device, lambda device: [str(device)], lambda parts: torch.device(*parts)),
-        (torch.dtype, lambda dtype: [str(dtype)], lambda parts: DTYPES[parts[0]]),
-        (Parameter, lambda p: [p.detach(), p.requires_grad], lambda parts: Parameter(*parts)),
-        (np.ndarray, lambda a: [torch.from_numpy(a.copy())], lambda parts: parts[0].numpy()),
-        (
-            Generator,
-            lambda generator: [generator.get_state(), generator.initial_seed()],
-            lambda parts: Generator().set_state(parts[0]),
-        ),
-        (
-            partial,
-            lambda p: [p.func, p.args, p.keywords],
-            lambda parts: partial(parts[0], *parts[1], **parts[2]),
-        ),
+        (range, lambda r: (r.start, r.stop, r.step), lambda parts: range(*parts)),
+        (slice, lambda s: (s.start, s.stop, s.step), lambda parts: slice(*parts)),
+        (type(...), lambda _: (), lambda _: ...),
+        (torch.device, lambda device: (str(device),), lambda parts: torch.device(*parts)),
+        (torch.dtype, lambda dtype: (str(dtype),), lambda parts: DTYPES[parts[0]]),
+        (Parameter, lambda p: (p.detach(), p.requires_grad), lambda parts: Parameter(*parts)),
+        (np.ndarray, lambda a: (torch.from_numpy(a.copy()),), lambda parts: parts[0].numpy()),
+        (np.generic, lambda n: (n.dtype.str, n.item()), lambda p: np.dtype(p[0]).type(p[1])),
+        (Generator, lambda g: (g.get_state(), g.initial_seed()), lambda p: _generator(p[0])),
+        (partial, lambda p: (p.func, p.args, p.keywords), lambda p: partial(p[0], *p[1], **p[2])),
     )
 }
-"""Values that are made at once from their parts: type, to parts, from parts."""
+"""Types whose values are made at once from their parts: the type, to parts, from parts."""
 
-DTYPES = {str(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+
+def parts_of(thing: Any) -> tuple[str, list[Any]] | None:
+    """Return the key in ``BY_PARTS`` and the parts of a value; None for a value of other types."""
+    kind = np.generic if isinstance(thing, np.generic) else type(thing)
+    if kind.__name__ not in BY_PARTS or BY_PARTS[kind.__name__][0] is not kind:
+        return None
+    if kind in (np.generic, np.ndarray) and not _fits_into_tensor(thing.dtype):
+        return None
+    return kind.__name__, list(BY_PARTS[kind.__name__][1](thing))
 
 
 def full_name(thing: Any) -> str:
@@ -85,16 +88,38 @@ def plain_attributes(thing: object) -> dict[str, Any] | None:
         return None
     for name in ("__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"):
         own = getattr(kind, name, None)
-        if own not in (None, getattr(object, name, None)) and not is_of_library(own):
+        if own not in (None, getattr(object, name, None)) and not _is_of_library(own):
             return None
     try:
-        function, arguments, state, *items = object.__reduce_ex__(thing, 2)
+        reduced: Any = object.__reduce_ex__(thing, 2)
     except TypeError:  # A lock, an open file.
         return None
+    function, arguments, state, *items = reduced
     if function is not __newobj__ or arguments != (kind,) or items != [None, None]:
         return None
     attributes, slots = state if isinstance(state, tuple) else (state, None)
     return {**(attributes or {}), **(slots or {})}
+
+
+def set_attributes(thing: Any, attributes: dict[str, Any]) -> None:
+    """Set attributes of a new object, without calling code that is not a library's.
+
+    Raises:
+        TypeError: if its class has a ``__setstate__`` of the caller's; none such is ever stored.
+    """
+    kind = type(thing)
+    if hasattr(kind, "__setstate__"):
+        if not _is_of_library(kind.__setstate__):
+            raise TypeError(f"{full_name(kind)}, which has a __setstate__ of its own")
+        thing.__setstate__(attributes)
+        return
+    members = {name: found for each in kind.__mro__ for name, found in vars(each).items()}
+    for key, value in attributes.items():
+        if isinstance(members.get(key), MemberDescriptorType):  # One of __slots__.
+            object.__setattr__(thing, key, value)
+        else:
+            # Not by setattr, which would call the setter of a property.
+            vars(thing)[key] = value
 
 
 def class_of_library(name: str) -> type:
@@ -123,8 +148,7 @@ def _loaded(name: str, packages: tuple[str, ...]) -> Any:
     return found if is_there and full_name(found) == name else MISSING
 
 
-def is_of_library(function: object) -> bool:
-    """Return whether a function is defined in one of ``LIBRARIES``."""
+def _is_of_library(function: object) -> bool:
     return str(getattr(function, "__module__", "")).split(".")[0] in LIBRARIES
 
 
@@ -137,12 +161,6 @@ def repr_without_address(thing: object) -> str:
     return "" if " at 0x" in words else words
 
 
-def has_plain_numbers(array: np.ndarray | np.generic) -> bool:
-    """Return whether a tensor can hold the same numbers as an array."""
-    dtype = array.dtype
-    return dtype.isnative and (dtype.kind in "bi" or dtype.str[1:] in ("u1", "f2", "f4", "f8"))
-
-
 def held_by(function: FunctionType) -> list[object]:
     """Return defaults and outer variables of a function; None for a variable without a value."""
     held: list[object] = [function.__defaults__, function.__kwdefaults__]
@@ -152,3 +170,13 @@ def held_by(function: FunctionType) -> list[object]:
         except ValueError:
             held.append(None)
     return held
+
+
+def _fits_into_tensor(dtype: np.dtype[Any]) -> bool:
+    return dtype.isnative and (dtype.kind in "bi" or dtype.str[1:] in ("u1", "f2", "f4", "f8"))
+
+
+def _generator(state: Tensor) -> Generator:
+    generator = Generator()
+    generator.set_state(state)
+    return generator

@@ -258,12 +258,12 @@ def start_checksum(blobs: Sequence[bytes], meta: dict[str, str]) -> str:
     return chained("".join(map(digest_of, blobs)), 0, known)
 
 
-def _is_time(value: object) -> bool:
+def _is_time(value: Any) -> bool:
     """Return whether a value is a Unix time that has a date."""
     return type(value) in (int, float) and 0 <= value < END_OF_DATES
 
 
-def _environment(text: object) -> Environment:
+def _environment(text: Any) -> Environment:
     """Return an environment from JSON.
 
     Raises:

@@ -6,16 +6,20 @@ import hashlib
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite, isnan
-from typing import get_args
+from typing import Any, get_args
 
 from torch import Generator, Tensor
 
+from tvbo.journal.database import EVENT_COLUMNS
 from tvbo.optimizers.events import Event, Kind
 
 LONGEST_WORDS = 1_000
 """Characters to which an event in words is cut."""
+
+OPENING = ("ask", "attach")
+"""Kinds of events that open a trial."""
 
 
 @dataclass(frozen=True)
@@ -59,24 +63,28 @@ class Record:
     def of(cls, event: Event, generator: Generator) -> Record:
         """Return the record of an event that is about to take effect."""
         trial = event.trial
-        opens = event.kind in ("ask", "attach")
-        return cls(
+        record = cls(
             kind=event.kind,
             trial_id=None if trial is None else trial.id,
-            X=_numbers(trial.X) if opens else None,
-            t=trial.t if opens else None,
-            context=_numbers(trial.context) if opens else None,
-            informative=trial.informative if opens else True,
-            information_gain=trial.information_gain if opens else None,
-            skipped=trial.skipped if opens else False,
             Y=event.Y,
             Yvar=event.Yvar,
             reason=event.reason,
             fit=None if event.fit is None else json.dumps(event.fit, sort_keys=True),
             generator=generator_digest(generator) if event.kind == "ask" else None,
         )
+        if trial is None or event.kind not in OPENING:
+            return record
+        return replace(
+            record,
+            X=_numbers(trial.X),
+            t=trial.t,
+            context=_numbers(trial.context),
+            informative=trial.informative,
+            information_gain=trial.information_gain,
+            skipped=trial.skipped,
+        )
 
-    def to_row(self) -> tuple:
+    def to_row(self) -> tuple[Any, ...]:
         """Return the values of ``EVENT_COLUMNS``; floats as their eight bytes."""
         return (
             self.kind,
@@ -95,44 +103,38 @@ class Record:
         )
 
     @classmethod
-    def from_row(cls, row: Sequence) -> Record:
+    def from_row(cls, row: Sequence[Any]) -> Record:
         """Return the record of a row, after a check of each value.
 
         Raises:
             ValueError: if :meth:`to_row` returns no such row, naming the column.
         """
-        kind, trial_id, X, t, context, informative, gain, skipped, Y, Yvar, reason, fit, state = row
-        opens, tells, refits = kind in ("ask", "attach"), kind == "tell", kind == "refit"
-        _check("kind", kind, kind in get_args(Kind))
-        _check("trial_id", trial_id, trial_id is None if refits else _is_count(trial_id))
-        _check("informative", informative, informative in (0, 1))
-        _check("skipped", skipped, skipped in (0, 1))
-        _check("reason", reason, isinstance(reason, str))
-        _check("fit", fit, _is_fit(fit) if refits else fit is None)
-        _check("generator", state, isinstance(state, str) if kind == "ask" else state is None)
-        record = cls(
-            kind=kind,
-            trial_id=trial_id,
-            X=_unpack("X", X),
-            t=_unpack_one("t", t),
-            context=_unpack("context", context),
-            informative=bool(informative),
-            information_gain=_unpack_one("information_gain", gain),
-            skipped=bool(skipped),
-            Y=_unpack_one("Y", Y),
-            Yvar=_unpack_one("Yvar", Yvar),
-            reason=reason,
-            fit=fit,
-            generator=state,
-        )
-        for name, values in (("X", record.X), ("t", _one(record.t))):
-            _check(name, values, (values is not None) == opens and all(map(isfinite, values or ())))
-        values = record.context or ()
-        _check("context", values, (opens or not values) and all(map(isfinite, values)))
-        _check("information_gain", gain, gain is None or not isnan(record.information_gain))
-        _check("Y", record.Y, (Y is not None) == tells and (not tells or isfinite(record.Y)))
-        _check("Yvar", record.Yvar, Yvar is None or (tells and 0 <= record.Yvar < inf))
-        return record
+        values = dict(zip(EVENT_COLUMNS.split(", "), row, strict=True))
+        for name in ("X", "context"):
+            values[name] = _unpack(name, values[name])
+        for name in ("t", "information_gain", "Y", "Yvar"):
+            values[name] = _unpack_one(name, values[name])
+        record = cls(**values)
+        opens, tells, refits = (record.kind in each for each in (OPENING, ("tell",), ("refit",)))
+        asks, Yvar, gain = record.kind == "ask", record.Yvar, record.information_gain
+        is_good = {
+            "kind": record.kind in get_args(Kind),
+            "trial_id": record.trial_id is None if refits else _is_count(record.trial_id),
+            "X": (record.X is not None) == opens and _are_finite(record.X),
+            "t": (record.t is not None) == opens and _are_finite(_one(record.t)),
+            "context": (opens or record.context is None) and _are_finite(record.context),
+            "informative": record.informative in (0, 1),
+            "information_gain": gain is None or not isnan(gain),
+            "skipped": record.skipped in (0, 1),
+            "Y": (record.Y is not None) == tells and _are_finite(_one(record.Y)),
+            "Yvar": Yvar is None or (tells and 0 <= Yvar < inf),
+            "reason": isinstance(record.reason, str),
+            "fit": _is_fit(record.fit) if refits else record.fit is None,
+            "generator": isinstance(record.generator, str) if asks else record.generator is None,
+        }
+        for name, good in is_good.items():
+            _check(name, values[name], good)
+        return replace(record, informative=record.informative == 1, skipped=record.skipped == 1)
 
     def __str__(self) -> str:
         if self.kind == "refit":
@@ -150,7 +152,7 @@ class Record:
         return words if len(words) <= LONGEST_WORDS else words[: LONGEST_WORDS - 3] + "..."
 
 
-def chained(checksum: str, seq: int, row: Sequence) -> str:
+def chained(checksum: str, seq: int, row: Sequence[Any]) -> str:
     """Return the checksum of a row and of all rows before it.
 
     Args:
@@ -175,6 +177,10 @@ def _numbers(tensor: Tensor | None) -> tuple[float, ...] | None:
     return None if tensor is None else tuple(tensor.reshape(-1).tolist())
 
 
+def _are_finite(values: Sequence[float] | None) -> bool:
+    return all(map(isfinite, values or ()))
+
+
 def _one(value: float | None) -> tuple[float] | None:
     return None if value is None else (value,)
 
@@ -183,20 +189,20 @@ def _pack(values: Sequence[float] | None) -> bytes | None:
     return None if values is None else struct.pack(f"<{len(values)}d", *values)
 
 
-def _unpack(name: str, data: object) -> tuple[float, ...] | None:
+def _unpack(name: str, data: Any) -> tuple[float, ...] | None:
     if data is None:
         return None
     _check(name, data, isinstance(data, bytes) and len(data) > 0 and len(data) % 8 == 0)
     return struct.unpack(f"<{len(data) // 8}d", data)
 
 
-def _unpack_one(name: str, data: object) -> float | None:
+def _unpack_one(name: str, data: Any) -> float | None:
     values = _unpack(name, data)
     _check(name, values, values is None or len(values) == 1)
     return None if values is None else values[0]
 
 
-def _is_fit(text: object) -> bool:
+def _is_fit(text: Any) -> bool:
     """Return whether a text says what a refit learned: lists of numbers by name."""
     try:
         found = json.loads(text)

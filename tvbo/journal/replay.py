@@ -6,9 +6,9 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace as with_changes
+from dataclasses import replace
 from math import isclose
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -130,17 +130,22 @@ ADVICE = (
 
 def _is_same_event(recorded: Record, came: Record) -> bool:
     """Return whether two records are the same but for rounding."""
-    gains = recorded.information_gain, came.information_gain
-    if None not in gains and isclose(*gains, rel_tol=TOLERANCE, abs_tol=LEAST_GAIN):
-        came = with_changes(came, information_gain=gains[0])
+    gain, other = recorded.information_gain, came.information_gain
+    is_near = (
+        gain is not None
+        and other is not None
+        and isclose(gain, other, rel_tol=TOLERANCE, abs_tol=LEAST_GAIN)
+    )
+    if is_near:
+        came = replace(came, information_gain=gain)
     if recorded.kind == came.kind == "refit" and _is_same_fit(recorded.fit, came.fit):
-        came = with_changes(came, fit=recorded.fit)
+        came = replace(came, fit=recorded.fit)
     return came.to_row() == recorded.to_row()
 
 
-def _is_same_fit(recorded: str, came: str) -> bool:
+def _is_same_fit(recorded: str | None, came: str | None) -> bool:
     """Return whether two fits learned the same parameters but for rounding."""
-    one, two = json.loads(recorded), json.loads(came)
+    one, two = json.loads(recorded or "{}"), json.loads(came or "{}")
     return one.keys() == two.keys() and all(
         len(one[name]) == len(two[name])
         and all(
@@ -195,17 +200,21 @@ def _repeat(optimizer: Optimizer, comparison: Comparison, seq: int, record: Reco
 
 
 def _call(optimizer: Optimizer, record: Record) -> None:
+    # Which values a record of each kind has was checked by Record.from_row.
+    given: Any = record
     match record.kind:
         case "ask":
-            optimizer.ask(t=record.t, context=_tensor(record.context))
+            optimizer.ask(t=given.t, context=_tensor(given.context))
         case "attach":
-            optimizer.attach(_tensor(record.X), record.t, _tensor(record.context))
+            optimizer.attach(
+                torch.tensor([given.X], dtype=torch.float64), given.t, _tensor(given.context)
+            )
         case "tell":
-            optimizer.tell(record.trial_id, record.Y, record.Yvar)
+            optimizer.tell(given.trial_id, given.Y, given.Yvar)
         case "fail":
-            optimizer.fail(record.trial_id, record.reason)
+            optimizer.fail(given.trial_id, given.reason)
         case "expire":
-            optimizer.expire(record.trial_id, record.reason)
+            optimizer.expire(given.trial_id, given.reason)
 
 
 def _tensor(values: tuple[float, ...] | None) -> Tensor | None:

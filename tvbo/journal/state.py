@@ -13,10 +13,9 @@ import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,11 +25,11 @@ from tvbo.journal.objects import (
     class_of_library,
     full_name,
     function_of_library,
-    has_plain_numbers,
     held_by,
-    is_of_library,
+    parts_of,
     plain_attributes,
     repr_without_address,
+    set_attributes,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +39,8 @@ Value = None | bool | int | float | str | list[int]
 """A scalar, or ``[i]`` for node ``i``."""
 
 Node = dict[str, Any]
+
+SCALARS = (bool, int, float, str)
 
 
 class StateError(Exception):
@@ -62,7 +63,7 @@ class State:
     nodes: list[Node]
     tensors: list[Tensor]
     classes: Mapping[str, type] = field(default_factory=dict)
-    modules: frozenset[str] = frozenset()
+    modules: Iterable[str] = ()
 
     @classmethod
     def of(cls, optimizer: Optimizer) -> State:
@@ -76,8 +77,7 @@ class State:
             root = encoder.value(optimizer)
         except Exception as error:
             raise StateError(f"{type(error).__name__}: {error}") from error
-        modules = frozenset(encoder.modules)
-        return cls(root, encoder.nodes, encoder.tensors, encoder.classes, modules)
+        return cls(root, encoder.nodes, encoder.tensors, encoder.classes, encoder.modules)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> State:
@@ -119,11 +119,6 @@ class State:
         """Return the node of a value; None for a scalar."""
         return self.nodes[value[0]] if isinstance(value, list) else None
 
-    @property
-    def root_node(self) -> Node:
-        """The node of the optimizer."""
-        return self.node(self.root) or {}
-
     def restore(self, like: Optimizer, classes: Mapping[str, type]) -> Optimizer:
         """Make an optimizer in this state.
 
@@ -158,9 +153,10 @@ class _Encoder:
         # Keeps the objects alive, so that no other one gets the id of one that is gone.
         self._numbers: dict[int, tuple[int, object]] = {}
 
-    def value(self, thing: object) -> Value:
-        if thing is None or type(thing) in (bool, int, float, str):
-            return thing
+    def value(self, thing: Any) -> Value:
+        if thing is None or type(thing) in SCALARS:
+            scalar: Value = thing
+            return scalar
         if id(thing) not in self._numbers:
             number = len(self.nodes)
             self._numbers[id(thing)] = (number, thing)
@@ -179,22 +175,15 @@ class _Encoder:
             return node | {kind.__name__: [self.value(each) for each in thing]}
         if kind in (dict, OrderedDict):
             return {kind.__name__: [[self.value(k), self.value(v)] for k, v in thing.items()]}
-        if isinstance(thing, np.generic) and has_plain_numbers(thing):
-            return {"number": thing.item(), "dtype": thing.dtype.str}
-        is_by_parts = kind is BY_PARTS.get(kind.__name__, [None])[0]
-        if is_by_parts and (kind is not np.ndarray or has_plain_numbers(thing)):
-            parts = BY_PARTS[kind.__name__][1](thing)
-            return {"kind": kind.__name__, "parts": [self.value(part) for part in parts]}
+        if (found := parts_of(thing)) is not None:
+            return {"kind": found[0], "parts": [self.value(part) for part in found[1]]}
         if isinstance(thing, FunctionType | BuiltinFunctionType | MethodType | type):
             return self._function(thing)
         name = self._add_class(kind)
         attributes = plain_attributes(thing)
         if attributes is None:
             return {"opaque": name, "words": repr_without_address(thing)}
-        return {
-            "object": name,
-            "state": {key: self.value(each) for key, each in attributes.items()},
-        }
+        return {"object": name, "state": {k: self.value(each) for k, each in attributes.items()}}
 
     def _function(self, thing: Any) -> Node:
         name = full_name(thing)
@@ -232,9 +221,9 @@ class _Decoder:
         self._made: dict[int, Any] = {}
 
     def value(self, value: Value, beside: Any = MISSING) -> Any:
-        if value is None or type(value) in (bool, int, float, str):
+        if value is None or type(value) in SCALARS:
             return value
-        [number] = value
+        [number] = value  # type: ignore[misc, str-unpack]  # A list, or a forged state.
         if type(number) is not int or number < 0:
             raise StateError(f"number of a node {number!r}")
         if number not in self._made:
@@ -242,17 +231,14 @@ class _Decoder:
         return self._made[number]
 
     def _make(self, number: int, node: Node, beside: Any) -> Any:
+        made: Any
         match node:
             case {"tensor": place, "grad": grad}:
                 if type(place) is not int or place < 0:
                     raise StateError(f"number of a tensor {place!r}")
                 return self._state.tensors[place].requires_grad_(grad)
-            case {"list": parts}:
-                made = self._made[number] = []
-                made.extend(self._values(parts, beside))
-                return made
-            case {"deque": parts, "maxlen": maxlen}:
-                made = self._made[number] = deque(maxlen=maxlen)
+            case {"list": parts} | {"deque": parts}:
+                made = self._made[number] = [] if "list" in node else deque(maxlen=node["maxlen"])
                 made.extend(self._values(parts, beside))
                 return made
             case {"dict": items} | {"OrderedDict": items}:
@@ -262,12 +248,10 @@ class _Decoder:
                     key = self.value(key)
                     made[key] = self.value(value, known.get(key, MISSING))
                 return made
-            case {"number": item, "dtype": dtype}:
-                return np.dtype(dtype).type(item)
             case {"kind": name, "parts": parts}:
-                kind, take_apart, build = BY_PARTS[name]
-                known = take_apart(beside) if type(beside) is kind else []
-                return build(self._values(parts, known))
+                found = parts_of(beside)
+                same = found[1] if found is not None and found[0] == name else []
+                return BY_PARTS[name][2](self._values(parts, same))
             case {"class": name}:
                 return self._class(name)
             case {"function": name}:
@@ -276,10 +260,10 @@ class _Decoder:
                 function = getattr(beside, "__func__", MISSING)
                 owner = self.value(owner, getattr(beside, "__self__", MISSING))
                 return MethodType(self._function(name, function), owner)
-            case {"opaque": name} if full_name(type(beside)) == name:
-                return beside
             case {"opaque": name}:
-                raise StateError(f"{name}, which cannot be stored, in another place")
+                if full_name(type(beside)) != name:
+                    raise StateError(f"{name}, which cannot be stored, in another place")
+                return beside
             case {"object": name, "state": state}:
                 return self._object(number, name, state, beside)
         raise StateError(f"a node of kind {next(iter(node), None)!r}")
@@ -290,29 +274,11 @@ class _Decoder:
         return [self.value(*pair) for pair in zip(parts, known, strict=False)]
 
     def _object(self, number: int, name: str, state: dict[str, Value], beside: Any) -> Any:
-        kind = self._class(name)
+        kind: Any = self._class(name)
         made = self._made[number] = kind.__new__(kind)
-        known = plain_attributes(beside) if type(beside) is kind else None
-        known = known or {}
+        known = (plain_attributes(beside) or {}) if type(beside) is kind else {}
         values = {key: self.value(value, known.get(key, MISSING)) for key, value in state.items()}
-        if hasattr(kind, "__setstate__"):
-            # A class of the caller's with one is never stored: plain_attributes gives None.
-            if not is_of_library(kind.__setstate__):
-                raise StateError(f"{name}, which has a __setstate__ of its own")
-            made.__setstate__(values)
-            return made
-        slots = {
-            slot
-            for each in kind.__mro__
-            for slot, found in vars(each).items()
-            if isinstance(found, MemberDescriptorType)
-        }
-        for key, value in values.items():
-            if key in slots:
-                object.__setattr__(made, key, value)
-            else:
-                # Not by setattr, which would call the setter of a property.
-                vars(made)[key] = value
+        set_attributes(made, values)
         return made
 
     def _class(self, name: str) -> type:

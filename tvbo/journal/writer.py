@@ -210,8 +210,8 @@ class JournalWriter:
     def close(self) -> None:
         """Store a snapshot, so that the journal opens without a replay, and close the file."""
         optimizer = self._reference()
-        is_open = self._ended is None and optimizer is not None and os.getpid() == self._process
-        if is_open and generator_digest(optimizer.generator) == self._generator:
+        is_open = self._ended is None and os.getpid() == self._process
+        if is_open and optimizer and generator_digest(optimizer.generator) == self._generator:
             self._snapshots.write(self._connection, optimizer, self._seq, self._checksum)
         self._end("that was closed")
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from threading import RLock, current_thread
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from torch import Tensor
 
@@ -36,7 +36,7 @@ ONE_AT_A_TIME = (
 class CallGuard:
     """Lets one thread at a time call an optimizer, also again from within a call."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = RLock()
         self._held_by = ""
 
@@ -112,7 +112,7 @@ class JournalMixin:
         """
         from tvbo.journal import start_journal
 
-        start_journal(self, path)
+        start_journal(cast("Optimizer", self), path)
 
     @classmethod
     def open(
@@ -179,7 +179,7 @@ class JournalMixin:
 
     @contextmanager
     def _invalidated_on_error(self) -> Iterator[None]:
-        """Invalidate the journal if the body raises, which draws random numbers before its event."""
+        """Invalidate the journal if the body raises, which may have drawn random numbers."""
         if self._event_sink is None:
             yield
             return
