@@ -133,9 +133,17 @@ def test_arguments_of_a_class_of_ones_own(make_streaming, play, tmp_path, one, t
         (torch.float32, torch.float64, "it has 'torch.float32', where 'torch.float64'"),
         (range(3), range(4), "[1]: it has 3, where 4"),
         (np.array(["a"]), np.array(["b"]), "it has array(['a'], dtype='<U1'), where array(['b']"),
-        ({("a", 1): 1.0}, {("a", 1): 2.0}, "[(a, 1)]: it has 1.0, where 2.0"),
-        ({frozenset([0, 8]): 1.0}, {frozenset([8, 0]): 2.0}, "[{0, 8}]: it has 1.0, where 2.0"),
-        ({torch.float32: 1.0}, {torch.float32: 2.0}, "[(torch.float32)]: it has 1.0, where 2.0"),
+        ({("a", 1): 1.0}, {("a", 1): 2.0}, "[tuple ['a', 1]]: it has 1.0, where 2.0"),
+        (
+            {frozenset([0, 8]): 1.0},
+            {frozenset([8, 0]): 2.0},
+            "[frozenset [0, 8]]: it has 1.0, wh",
+        ),
+        (
+            {torch.float32: 1.0},
+            {torch.float32: 2.0},
+            "[dtype ['torch.float32']]: it has 1",
+        ),
     ],
 )
 def test_what_differs_is_named_and_shown(make_streaming, tmp_path, one, two, words):

@@ -172,40 +172,30 @@ class _Tree:
                 return _Item(f"function {name}", None, _numbered(node.get("holds", [])))
         [kind, content] = next(iter(node.items()))
         if kind in ("dict", "OrderedDict"):
-            return _Item(kind, None, {f"[{self._key(k)}]": each for k, each in content})
+            return _Item(kind, None, {f"[{self.words(k)}]": each for k, each in content})
         if kind in ("list", "deque"):
             return _Item(kind, len(content), _numbered(content))
         # A class, a NumPy number, or an object that cannot be stored.
         return _Item(f"{kind} {content}", [*node.values()])
 
     def words(self, value: Value) -> str:
-        """Return a value in words for an error."""
+        """Return a value in words, the same for equal keys of a mapping."""
         node, item = self._state.node(value), self.item(value)
-        if node is None:
-            return _short(repr(value))
-        if isinstance(item.content, Tensor):
-            return _short(item.content)
+        if node is None or isinstance(item.content, Tensor):
+            return _words_of(item.content)
         if "object" in node:
             return _last(item.kind)
         if "opaque" in node:
-            return _short(node["words"] or node["opaque"])
-        parts = [self.words(part) for part in node.get("parts") or node.get("list") or ()]
-        return _short(f"{item.kind} [{', '.join(parts)}]" if parts else item.kind)
-
-    def _key(self, key: Value) -> str:
-        """Return the key of a mapping in words, the same for equal keys."""
-        item = self.item(key)
-        if not isinstance(key, list):
-            return str(key)
-        if isinstance(item.content, list):
-            return f"{{{', '.join(item.content)}}}"
-        return f"({', '.join(map(self._key, item.parts.values()))})"
+            return str(node["words"] or node["opaque"])
+        parts = map(self.words, node.get("parts") or node.get("list") or ())
+        members = item.content if isinstance(item.content, list) else parts
+        return f"{item.kind} [{', '.join(map(str, members))}]"
 
     def _settings_of_module(self, state: dict[str, Value]) -> dict[str, Value]:
         """Return parameters, buffers, submodules and public scalars such as ``nu``; no caches."""
         found: dict[str, Value] = {}
         for name in ("_parameters", "_buffers", "_modules"):
-            found |= {key[1:-1]: each for key, each in self.item(state[name]).parts.items()}
+            found |= {key[2:-2]: each for key, each in self.item(state[name]).parts.items()}
         return found | {
             key: each
             for key, each in state.items()
@@ -225,7 +215,7 @@ def _compare(
     if mine.kind == other.kind == "Generator" and mine.content != other.content:
         yield f"the seed of {name}", str(mine.content), str(other.content)
     elif mine.kind != other.kind or not _equal(mine.content, other.content):
-        yield name, trees[0].words(one), trees[1].words(two)
+        yield name, _short(trees[0].words(one)), _short(trees[1].words(two))
     if mine.kind == other.kind:
         for key in dict.fromkeys([*mine.parts, *other.parts]):
             parts = mine.parts.get(key), other.parts.get(key)
@@ -255,8 +245,12 @@ def _last(full_name: str) -> str:
     return full_name.rpartition(".")[2]
 
 
-def _short(value: object, width: int = 120) -> str:
-    if isinstance(value, Tensor):
-        value = value.tolist() if value.numel() <= 12 else f"{tuple(value.shape)} {value.flatten()}"
-    words = " ".join(str(value).split())
-    return words if len(words) <= width else words[: width - 3] + "..."
+def _words_of(value: object) -> str:
+    if not isinstance(value, Tensor):
+        return repr(value)
+    return str(value.tolist() if value.numel() <= 12 else f"{tuple(value.shape)} {value.flatten()}")
+
+
+def _short(words: object, width: int = 120) -> str:
+    text = " ".join(str(words).split())
+    return text if len(text) <= width else text[: width - 3] + "..."

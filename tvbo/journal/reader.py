@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tvbo.journal.database import EVENT_COLUMNS, JournalError, connect_to_read, open_to_read
 from tvbo.journal.environment import Environment
-from tvbo.journal.record import Record, chained, digest_of
+from tvbo.journal.record import Record, chained, digest_of, parse_json
 from tvbo.journal.trials import open_trials_from_json
 from tvbo.journal.wal import damage_of_wal
 
@@ -119,7 +119,7 @@ class JournalReader:
 
     def snapshot(self) -> Snapshot | None:
         """Return the stored state; None where there is none, or a damaged one."""
-        try:
+        with self._damage_noted("its snapshot"):
             row = self._connection.execute("SELECT * FROM snapshot").fetchone()
             if row is None:
                 return None
@@ -127,9 +127,7 @@ class JournalReader:
             if type(seq) is not int or digest_of(data) != digest:
                 raise ValueError("it has another checksum")
             return Snapshot(seq, chain, _environment(found), data)
-        except (sqlite3.Error, TypeError, ValueError) as error:
-            self._damaged(f"its snapshot: {error}")
-            return None
+        return None
 
     def open_before(self) -> list[dict[str, Any]]:
         """Return the trials that were open when recording began; none if the start is damaged."""
@@ -190,7 +188,7 @@ class JournalReader:
     def _read_sessions(self) -> list[Session]:
         sessions: list[Session] = []
         newest = 0
-        try:
+        with self._damage_noted("its sessions"):
             rows = self._connection.execute(
                 "SELECT rowid, after, environment, opened_at FROM sessions ORDER BY rowid"
             )
@@ -200,31 +198,24 @@ class JournalReader:
                     raise ValueError(f"session {number} is none")
                 newest = number
                 sessions.append(Session(after, _environment(found), opened_at))
-        except (sqlite3.Error, TypeError, ValueError) as error:
-            self._damaged(f"its sessions: {error}")
-            return []
-        return sessions
+            return sessions
+        return []
 
     def _read_start(self) -> tuple[tuple[bytes, bytes] | None, str]:
         checksum = self.meta.get("checksum", "")
         columns = "optimizer, state" if self.version > 1 else "optimizer"
-        try:
+        with self._damage_noted("its start"):
             blobs = self._connection.execute(f"SELECT {columns} FROM start").fetchone()
             if start_checksum(blobs, self.meta) != checksum:
                 raise ValueError("it has another checksum")
-        except (sqlite3.Error, TypeError, ValueError) as error:
-            self._damaged(f"its start: {error}")
-            return None, checksum
-        return blobs, checksum
+            return blobs, checksum
+        return None, checksum
 
     def _read_open_before(self) -> list[dict[str, Any]]:
-        if self._start is None:
-            return []
-        try:
-            return open_trials_from_json(self.meta.get("open", "[]"))
-        except (TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
-            self._damaged(f"its trials from before: {type(error).__name__}: {error}")
-            return []
+        with self._damage_noted("its trials from before"):
+            text = "[]" if self._start is None else self.meta.get("open", "[]")
+            return open_trials_from_json(text)
+        return []
 
     def _count_good(self) -> tuple[int, str]:
         good, checksum, self._last_written_at = 0, self._start_checksum, None
@@ -248,6 +239,14 @@ class JournalReader:
             (after,),
         )
 
+    @contextmanager
+    def _damage_noted(self, part: str) -> Iterator[None]:
+        """Note damage where the body cannot read or understand a part of the file."""
+        try:
+            yield
+        except (sqlite3.Error, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            self._damaged(f"{part}: {error}")
+
     def _damaged(self, how: str) -> None:
         self.damage = self.damage or " ".join(how.split())
 
@@ -269,10 +268,7 @@ def _environment(text: Any) -> Environment:
     Raises:
         ValueError: if the text is something else.
     """
-    try:
-        found = json.loads(text)
-    except (TypeError, RecursionError) as error:
-        raise ValueError(f"no environment: {error}") from error
+    found = parse_json(text)
     if type(found) is not dict or not all(isinstance(word, str) for word in found.values()):
         raise ValueError("its environment is no table of words")
     return found

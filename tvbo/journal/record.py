@@ -205,11 +205,23 @@ def _unpack_one(name: str, data: Any) -> float | None:
 def _is_fit(text: Any) -> bool:
     """Return whether a text says what a refit learned: lists of numbers by name."""
     try:
-        found = json.loads(text)
+        found = parse_json(text)
         numbers = [value for values in found.values() for value in values]
         return all(type(value) in (int, float) and abs(float(value)) <= inf for value in numbers)
-    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+    except (TypeError, ValueError, AttributeError, OverflowError):
         return False
+
+
+def parse_json(text: Any) -> Any:
+    """Return what a text says in JSON.
+
+    Raises:
+        ValueError: if it is no JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"no JSON: {error}") from error
 
 
 def _is_count(value: object) -> bool:

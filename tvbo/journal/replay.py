@@ -96,7 +96,10 @@ class Comparison:
                 raise JournalError(f"Expected the end of the journal. Got {came}. {ADVICE}")
             seq, expected = self._ahead.popleft()
             if not _is_same_event(expected, came):
-                raise JournalError(self._words(seq, expected, came))
+                got = str(came)
+                if got == str(expected):
+                    got = "the same, but another state of the random generator or another verdict"
+                raise self.error(seq, expected, got)
         yield
 
     def invalidate(self, why: str) -> None:
@@ -105,18 +108,9 @@ class Comparison:
     def close(self) -> None:
         """Do nothing: no file is open."""
 
-    def not_replayed(self, seq: int, record: Record, error: Exception) -> JournalError:
-        """Return the error for an event whose call raises."""
+    def error(self, seq: int, expected: Record, got: str) -> JournalError:
+        """Return the error for an event that cannot be replayed."""
         return JournalError(
-            f"Expected event {seq} as recorded: {record}. Got {type(error).__name__}: {error}. "
-            f"Changed since: {self._changed_since(seq)}. {ADVICE}"
-        )
-
-    def _words(self, seq: int, expected: Record, came: Record) -> str:
-        got = str(came)
-        if got == str(expected):
-            got = "the same, but another state of the random generator or another verdict on it"
-        return (
             f"Expected event {seq} as recorded: {expected}. Got {got}. "
             f"Changed since: {self._changed_since(seq)}. {ADVICE}"
         )
@@ -196,7 +190,7 @@ def _repeat(optimizer: Optimizer, comparison: Comparison, seq: int, record: Reco
     except JournalError:
         raise
     except Exception as error:
-        raise comparison.not_replayed(seq, record, error) from error
+        raise comparison.error(seq, record, f"{type(error).__name__}: {error}") from error
 
 
 def _call(optimizer: Optimizer, record: Record) -> None:

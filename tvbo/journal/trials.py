@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from tvbo.journal.record import parse_json
 from tvbo.optimizers.trial import Trial
 
 if TYPE_CHECKING:
@@ -70,10 +71,10 @@ def open_trials_from_json(text: str) -> list[dict[str, Any]]:
     """Return what :func:`open_trials_to_json` wrote; no context is an empty one.
 
     Raises:
-        KeyError, OverflowError, RecursionError, TypeError, ValueError: if the text is another.
+        ArithmeticError, LookupError, TypeError, ValueError: if the text is another.
     """
     trials = []
-    for row in json.loads(text):
+    for row in parse_json(text):
         X, context = ([float(x) for x in row[name] or ()] for name in ("X", "context"))
         trial = {"trial": row["trial"], "t": float(row["t"]), "X": X, "context": context}
         if type(row["trial"]) is not int or not all(map(isfinite, (trial["t"], *X, *context))):
