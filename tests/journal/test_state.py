@@ -1,6 +1,8 @@
 """States as plain data, and those that cannot be stored: the events are what counts."""
 
 import io
+import subprocess
+import sys
 import threading
 from collections import OrderedDict, deque
 from functools import partial
@@ -184,6 +186,22 @@ def test_a_state_brings_back_the_run_to_the_bit(name, play):
     assert play(again, 6) == play(optimizer, 6)
     assert torch.equal(again.generator.get_state(), optimizer.generator.get_state())
     assert list(differences(State.of(again), State.of(MORE[name]()))) == []
+
+
+def test_a_fresh_process_finds_the_classes(tmp_path, play):
+    """Without a ``like`` that holds their objects: what an ask needs is loaded with the package."""
+    for name in ("bpe on a box", "learned sketch", "learned contexts", "pending on a box"):
+        optimizer = MORE[name]()
+        play(optimizer, 8)
+        (tmp_path / name).write_bytes(State.of(optimizer).to_bytes())
+    script = (
+        "import sys, pathlib, tvbo.optimizers\nfrom tvbo.journal.state import State\n"
+        "for path in pathlib.Path(sys.argv[1]).iterdir():\n"
+        "    print(State.from_bytes(path.read_bytes()).unreadable(()))"
+    )
+    command = [sys.executable, "-c", script, tmp_path]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == 4 * "[]\n"
 
 
 def test_modules_of_a_state(make_streaming):
