@@ -16,7 +16,7 @@ from gpytorch.priors import GammaPrior
 from tvbo import recipes
 from tvbo.feedback import Hallucinate
 from tvbo.journal import JournalError, JournalReader
-from tvbo.journal.compatibility import differences
+from tvbo.journal.compatibility import differences, settings_of
 from tvbo.journal.state import State, StateError
 from tvbo.optimizers import Optimizer, RefitEvery
 from tvbo.retention import EventReset, SizeLimit, SlidingWindow
@@ -314,6 +314,17 @@ def test_states_differ_by_what_functions_hold(make_random, make_streaming):
     assert list(differences(*states[:2])) == []
     [(name, one, two)] = differences(*states[1:])
     assert (name.startswith("acquisition"), one, two) == (True, "1.0", "2.0")
+
+
+def test_two_classes_of_one_name_are_compared_in_full(make_random):
+    """Neither is restored, and which attributes are settings is not known."""
+    optimizer = make_random()
+    optimizer.note = [type("Twin", (), {"__module__": __name__})() for _ in range(2)]
+    state = State.of(optimizer)
+    found = state.classes[f"{__name__}.Twin"]
+    assert settings_of(found, {"value": 2}) == {"value": 2}
+    with pytest.raises(StateError, match="Twin, which the optimizer given does not hold"):
+        state.restore(optimizer, state.classes)
 
 
 class Items(list):

@@ -98,19 +98,21 @@ def settings_of(kind: object, state: Mapping[str, Value]) -> dict[str, Value]:
 
     These are the fields of a data class, else the attributes named like an argument of the
     constructor, with an underscore before it or not. What a run learns has other names. Where no
-    attribute is named like an argument, all attributes count.
+    attribute is named like an argument, or the class is unknown, all attributes count.
 
     Args:
-        kind: Class of the object.
+        kind: Class of the object, or ``MISSING``.
         state: Its attributes.
     """
     if is_dataclass(kind):
         return {each.name: state.get(each.name) for each in fields(kind) if each.init}
+    if not isinstance(kind, type):  # Several classes of the caller's have this name.
+        return {**state}
     arguments = [
         name
-        for each in getattr(kind, "__mro__", ())
+        for each in kind.__mro__
         if isinstance(each.__dict__.get("__init__"), FunctionType)
-        for name in list(signature(each.__init__).parameters)[1:]
+        for name in list(signature(vars(each)["__init__"]).parameters)[1:]
     ]
     found = {name: state[key] for name in arguments for key in (name, f"_{name}") if key in state}
     return found if found or not arguments else {**state}
@@ -175,8 +177,8 @@ class _Tree:
             return _Item(kind, None, {f"[{self.words(k)}]": each for k, each in content})
         if kind in ("list", "deque"):
             return _Item(kind, len(content), _numbered(content))
-        # A class, a NumPy number, or an object that cannot be stored.
-        return _Item(f"{kind} {content}", [*node.values()])
+        # A class, or an object that cannot be stored.
+        return _Item(f"{kind} {content}", node.get("words"))
 
     def words(self, value: Value) -> str:
         """Return a value in words, the same for equal keys of a mapping."""
