@@ -14,6 +14,7 @@ from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKerne
 from gpytorch.priors import GammaPrior
 
 from tvbo import recipes
+from tvbo.acquisition import LogBeta
 from tvbo.feedback import Hallucinate
 from tvbo.journal import JournalError, JournalReader
 from tvbo.journal.compatibility import differences, settings_of
@@ -313,6 +314,13 @@ def test_states_differ_by_what_functions_hold(make_random, make_streaming):
     states = [State.of(make_streaming(beta=beta(c))) for c in (1.0, 1.0, 2.0)]
     assert list(differences(*states[:2])) == []
     [(name, one, two)] = differences(*states[1:])
+    assert (name.startswith("acquisition"), one, two) == (True, "1.0", "2.0")
+
+
+def test_states_differ_by_what_a_method_is_bound_to(make_streaming):
+    methods = [LogBeta(c1).__call__ for c1 in (1.0, 2.0)]
+    states = [State.of(make_streaming(beta=method)) for method in methods]
+    [(name, one, two)] = differences(*states)
     assert (name.startswith("acquisition"), one, two) == (True, "1.0", "2.0")
 
 

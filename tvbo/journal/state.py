@@ -257,9 +257,9 @@ class _Decoder:
             case {"function": name}:
                 return self._function(name, beside)
             case {"method": name, "of": owner}:
-                function = getattr(beside, "__func__", MISSING)
-                owner = self.value(owner, getattr(beside, "__self__", MISSING))
-                return MethodType(self._function(name, function), owner)
+                bound = beside if isinstance(beside, MethodType) else None
+                function = self._function(name, getattr(bound, "__func__", MISSING))
+                return MethodType(function, self.value(owner, getattr(bound, "__self__", MISSING)))
             case {"opaque": name}:
                 if full_name(type(beside)) != name:
                     raise StateError(f"{name}, which cannot be stored, in another place")
