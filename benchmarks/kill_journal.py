@@ -32,7 +32,7 @@ from report import parser, show
 
 from tvbo import recipes
 from tvbo.evaluation import History, run_async
-from tvbo.journal import JournalReader, snapshot, trials_of
+from tvbo.journal import JournalReader, trials_of, writer
 from tvbo.optimizers import Hallucinate, Optimizer, Trial
 
 ARMS = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
@@ -84,7 +84,7 @@ def step(playing: Optimizer) -> tuple[list[float] | None, Told | None]:
 
 def live(path: Path, says: Connection) -> None:
     """Continue the run forever; report the told outcome after each step."""
-    snapshot.EVERY = EVERY
+    writer.EVERY = EVERY
     if path.exists():
         playing = Optimizer.open(path, like=optimizer(), progress=False)
     else:

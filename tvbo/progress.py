@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tvbo.terminal import visible
@@ -29,7 +29,7 @@ def progress_bar(steps: Sequence[T], label: str, shown: bool) -> Iterable[T]:
     return track(steps, description=label, console=Console(stderr=True), disable=not shown)
 
 
-def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool) -> Iterator[T]:
+def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool) -> Generator[T]:
     """Yield the steps, with a progress bar on stderr that appears after :data:`PATIENCE` seconds.
 
     Args:

@@ -10,10 +10,9 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
-from tvbo.journal.reading import start_checksum
-from tvbo.journal.record import chained
-from tvbo.journal.schema import EVENT_COLUMNS
-from tvbo.journal.snapshot import digest_of
+from tvbo.journal.database import EVENT_COLUMNS
+from tvbo.journal.reader import start_checksum
+from tvbo.journal.record import chained, digest_of
 from tvbo.optimizers import Optimizer, RefitEvery
 
 ARMS = torch.linspace(0, 1, 20, dtype=torch.float64).unsqueeze(-1)
@@ -176,7 +175,7 @@ def leave():
     """End a journal as a dead process would: nothing is stored that was not stored already."""
 
     def leave_it(optimizer: Optimizer) -> None:
-        optimizer._recorder._end("that is dead")
+        optimizer._event_sink._end("that is dead")
 
     return leave_it
 

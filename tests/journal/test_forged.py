@@ -15,8 +15,8 @@ import torch
 
 from tvbo.cli import main
 from tvbo.journal import DamagedJournalWarning, JournalError
-from tvbo.journal.library import full_name
-from tvbo.journal.schema import EVENT_COLUMNS
+from tvbo.journal.database import EVENT_COLUMNS
+from tvbo.journal.objects import full_name
 from tvbo.journal.state import State, StateError
 from tvbo.optimizers import Optimizer
 from tvbo.search_space import Box
@@ -92,7 +92,7 @@ def forged(recorded, play, make_random, forge):
         run = recorded(12, close=True)
         optimizer = Optimizer.open(run, like=make_random())
         play(optimizer, 8)
-        optimizer._recorder._end("that is dead")
+        optimizer._event_sink._end("that is dead")
         forge(run, statement, *values)
         return run
 
@@ -218,42 +218,48 @@ def test_a_state_that_is_a_pickle_is_not_run(forged, make_random, tmp_path, part
         {"object": "subprocess.Popen", "state": {}},
         {"function": "os.system"},
         {"class": "subprocess.Popen"},
-        {"method": "tvbo.optimizers.durable.Durable.record", "of": [0]},
+        {"object": "tvbo.journal.writer.JournalWriter", "state": {}},
+        {"object": "tvbo.cli.main", "state": {}},
+        {"object": "torch.nn.modules.module.sys", "state": {}},
+        {"function": "torch.load"},
+        {"function": "tvbo.optimizers.recipes.gp_ucb"},
+        {"method": "tvbo.optimizers.journal_mixin.JournalMixin.record", "of": [0]},
         {"opaque": "subprocess.Popen", "words": ""},
-        {"partial": [[1], [1], [1]]},
-        {"tuple": "itself"},
+        {"kind": "partial", "parts": [[1], [1], [1]]},
+        {"kind": "tuple", "parts": "itself"},
+        {"kind": "Popen", "parts": []},
         {"list": [[10**9]]},
         {"list": [["x"]]},
         {"list": [{}]},
-        {"Tensor": -1, "requires_grad": False},
-        {"Generator": 0, "seed": 0},
+        {"tensor": -1, "grad": False},
+        {"kind": "Generator", "parts": [0, 0]},
         {"unheard_of": 0},
         {},
     ],
-    ids=lambda node: next(iter(node), "empty"),
+    ids=lambda node: "-".join(str(value) for value in node.values())[:40] or "empty",
 )
 def test_a_state_names_only_what_is_known(make_random, node):
     state = State.of(make_random())
-    if node == {"tuple": "itself"}:
-        node = {"tuple": [[len(state.nodes)]]}
+    if node.get("parts") == "itself":
+        node = node | {"parts": [[len(state.nodes)]]}
     nodes = [*state.nodes, node]
     nodes[0]["state"]["more"] = [len(nodes) - 1]
     forged = State(state.root, nodes, state.tensors)
     with pytest.raises(StateError):
-        State.from_bytes(forged.to_bytes()).onto(make_random(), state.classes)
+        State.from_bytes(forged.to_bytes()).restore(make_random(), state.classes)
 
 
 def test_a_state_of_another_class_is_refused(make_random, make_streaming):
     other = State.of(make_streaming())
     with pytest.raises(StateError, match="a GPOptimizer instead of a RandomSearch"):
-        other.onto(make_random(), other.classes)
+        other.restore(make_random(), other.classes)
 
 
 def test_properties_are_passed_by(make_random):
     """Attributes are set where they are kept, not by what a class does when they are set."""
     state = State.of(make_random())
     state.nodes[0]["state"]["model_size"] = 7
-    made = state.onto(make_random(), state.classes)
+    made = state.restore(make_random(), state.classes)
     assert made.model_size == 0
 
 
@@ -274,8 +280,8 @@ def no_tensor(state):
     state.tensors[0] = "word"
 
 
-def no_settings(state):
-    del state.nodes[0]["settings"]
+def no_attributes(state):
+    del state.nodes[0]["state"]
 
 
 def number_of_a_node(state):
@@ -293,7 +299,7 @@ def number_of_trials(state):
 
 
 def setstate(state):
-    state.nodes.append({"object": full_name(Willing), "settings": {}, "state": {}})
+    state.nodes.append({"object": full_name(Willing), "state": {}})
     state.nodes[0]["state"]["more"] = [len(state.nodes) - 1]
 
 
@@ -302,7 +308,7 @@ def setstate(state):
     [
         (no_node, "stored as plain data. Got TypeError: a node is no object"),
         (no_tensor, "stored as plain data. Got TypeError: a tensor is none"),
-        (no_settings, "Expected a stored state that can be compared. Got KeyError: 'settings'"),
+        (no_attributes, "Expected a stored state that can be compared. Got KeyError: 'state'"),
         (number_of_a_node, "stored as plain data. Got number of a node -1"),
         (kind_of_a_node, "stored as plain data. Got a node of kind 'unheard_of'"),
         (number_of_trials, "stored as plain data. Got 'many' trials"),
@@ -353,7 +359,7 @@ def test_trials_from_before_are_numbers(forged, make_random, trial):
     run = forged("UPDATE meta SET value = ? WHERE name = 'open'", json.dumps([row]))
     with pytest.raises(
         JournalError,
-        match="its trials from before: ValueError: Expected the number of a trial and finite numb"
+        match="its trials from before: Expected the number of a trial and finite numb"
         ".*first 20 records are good",
     ):
         Optimizer.open(run, like=make_random())

@@ -52,7 +52,7 @@ def killed_at_random(run, make, play) -> tuple[int, float]:
 
 
 def test_every_acknowledged_tell_survives(run, make_streaming, play, monkeypatch):
-    monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 20)
+    monkeypatch.setattr("tvbo.journal.writer.EVERY", 20)
     # What is imported at first use is imported before the processes are made.
     play(make_streaming(), 4)
     moments = []

@@ -94,13 +94,26 @@ def test_a_forked_worker_that_lives_on_does_not_hold_the_lock(run, make_random):
     os.close(ends[0])
 
 
-@pytest.mark.parametrize("content", [None, b"no database " * 99], ids=["folder", "text"])
-def test_a_lock_that_cannot_be_made(recorded, content):
+def test_closing_another_handle_of_its_file_keeps_the_lock(run, make_random):
+    """As a copy of the folder does, which this process makes."""
+    optimizer = make_random()
+    optimizer.record(run)
+    run.with_name("run.db-lock").read_bytes()
+
+    def open_it():
+        Optimizer.open(run)
+
+    assert in_a_child(open_it) == 3
+    with pytest.raises(JournalError, match=IN_USE):
+        Optimizer.open(run)
+
+
+def test_a_lock_that_cannot_be_made(recorded):
     run = recorded(4)
     lock = run.with_name("run.db-lock")
     lock.unlink()
-    lock.mkdir() if content is None else lock.write_bytes(content)
-    with pytest.raises(JournalError, match="Expected a folder to write in, and an empty file"):
+    lock.mkdir()
+    with pytest.raises(JournalError, match="Expected a folder to write in, and .*run.db-lock"):
         Optimizer.open(run)
 
 

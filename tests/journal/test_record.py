@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tvbo.journal.record import Record, chained, state_digest
-from tvbo.journal.schema import EVENT_COLUMNS
+from tvbo.journal.database import EVENT_COLUMNS
+from tvbo.journal.record import Record, chained, generator_digest
 from tvbo.optimizers import Trial
 from tvbo.optimizers.events import Event
 
@@ -54,7 +54,7 @@ def test_every_kind_comes_back(event, generator):
 
 def test_the_generator_is_that_of_the_moment(trial, generator):
     first = Record.of(Event("ask", trial), generator).generator
-    assert first == state_digest(torch.Generator().manual_seed(0))
+    assert first == generator_digest(torch.Generator().manual_seed(0))
     torch.rand(1, generator=generator)
     assert Record.of(Event("ask", trial), generator).generator != first
 

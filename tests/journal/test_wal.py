@@ -109,7 +109,7 @@ def test_what_is_left_of_an_older_log_is_no_damage(run, make_random, play):
     optimizer = make_random()
     optimizer.record(run)
     play(optimizer, STEPS)
-    optimizer._recorder._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    optimizer._event_sink._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
     play(optimizer, 3)
     log = run.with_name("run.db-wal")
     salts = {log.read_bytes()[place + 8 : place + 16] for place, _ in marks(log)}

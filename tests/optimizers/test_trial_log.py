@@ -252,11 +252,11 @@ class Notes:
         if self.spoilt:
             raise RuntimeError(self.spoilt)
 
-    def agreed(self, X):
+    def reconcile(self, X):
         return X
 
     @contextmanager
-    def entry(self, *events):
+    def transaction(self, *events):
         self.check()
         if self.refuse:
             raise OSError("disk full")
@@ -269,7 +269,7 @@ class Notes:
             del self.events[kept:]
             raise
 
-    def spoil(self, why):
+    def invalidate(self, why):
         self.spoilt = why
 
     def close(self):
@@ -277,7 +277,7 @@ class Notes:
 
 
 def test_every_change_is_written_before_it_takes_effect(optimizer):
-    notes = optimizer._recorder = Notes(optimizer)
+    notes = optimizer._event_sink = Notes(optimizer)
     trial = optimizer.ask(1.0)
     attached = optimizer.attach([2.0], 0.5)
     optimizer.tell(trial, 0.5, 0.2)
@@ -295,7 +295,7 @@ def test_every_change_is_written_before_it_takes_effect(optimizer):
 
 @pytest.mark.parametrize("change", ["tell", "fail", "expire"])
 def test_what_could_not_be_written_did_not_happen(optimizer, change):
-    notes = optimizer._recorder = Notes(optimizer)
+    notes = optimizer._event_sink = Notes(optimizer)
     trial = optimizer.ask(1.0)
     notes.refuse = True
     with pytest.raises(OSError, match="disk full"):
@@ -310,7 +310,7 @@ def test_what_could_not_be_written_did_not_happen(optimizer, change):
 
 def test_what_did_not_take_effect_was_not_written(optimizer):
     """The noise of one outcome told, of the next not."""
-    notes = optimizer._recorder = Notes(optimizer)
+    notes = optimizer._event_sink = Notes(optimizer)
     optimizer.tell(optimizer.ask(), 1.0, Yvar=0.1)
     trial = optimizer.ask()
     with pytest.raises(InputDataError, match="with every observation or with none"):
@@ -321,7 +321,7 @@ def test_what_did_not_take_effect_was_not_written(optimizer):
 
 
 def test_an_ask_that_breaks_half_way_spoils_the_record(optimizer):
-    notes = optimizer._recorder = Notes(optimizer)
+    notes = optimizer._event_sink = Notes(optimizer)
     optimizer.ask()
     notes.refuse = True
     with pytest.raises(OSError, match="disk full"):
@@ -333,7 +333,7 @@ def test_an_ask_that_breaks_half_way_spoils_the_record(optimizer):
 
 
 def test_a_refused_ask_spoils_nothing(optimizer):
-    notes = optimizer._recorder = Notes(optimizer)
+    notes = optimizer._event_sink = Notes(optimizer)
     optimizer.ask(5.0)
     with pytest.raises(InputDataError, match="Expected t >= 5"):
         optimizer.ask(4.0)

@@ -1,8 +1,9 @@
-"""A run that survives its process: every change on disk before it takes effect."""
+"""Runs that survive their process: every change is on disk before it takes effect."""
 
-from tvbo.journal.errors import DamagedJournalWarning, JournalError
-from tvbo.journal.opening import open_journal, start_journal
-from tvbo.journal.reading import JournalReader
+from tvbo.journal.create import start_journal
+from tvbo.journal.database import DamagedJournalWarning, JournalError
+from tvbo.journal.load import open_journal
+from tvbo.journal.reader import JournalReader
 from tvbo.journal.trials import trials_of
 
 __all__ = [

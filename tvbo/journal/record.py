@@ -1,4 +1,4 @@
-"""One event as the row of a table: exact, comparable, and part of a chain."""
+"""One event as a row of the table ``events``: exact to the bit, and with a checksum."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ import hashlib
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite, isnan
-from typing import get_args
+from typing import Any, get_args
 
 from torch import Generator, Tensor
 
+from tvbo.journal.database import EVENT_COLUMNS
 from tvbo.optimizers.events import Event, Kind
 
 LONGEST_WORDS = 1_000
-"""Letters of an event in words; what is longer is cut."""
+"""Characters to which an event in words is cut."""
+
+OPENING = ("ask", "attach")
+"""Kinds of events that open a trial."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a journal holds of one event.
+    """What a journal stores of one event.
 
-    An ask or an attached action is held with its action, time and context; what happens to a trial
-    afterwards, with its number only.
+    Ask and attach are stored with action, time and context; what happens to a trial afterwards,
+    with the number of the trial only.
 
     Args:
         kind: What was done.
@@ -31,9 +35,9 @@ class Record:
         X: The action, ``d`` numbers.
         t: Time of the trial.
         context: Its context, ``c`` numbers.
-        informative: As in :class:`tvbo.optimizers.Trial`.
-        information_gain: As there.
-        skipped: As there.
+        informative: Whether the retention policy wanted its outcome.
+        information_gain: What the outcome was expected to tell, in nats.
+        skipped: Whether it was not to be evaluated.
         Y: The outcome told.
         Yvar: Variance of its noise, if told.
         reason: Why a trial failed or expired.
@@ -57,27 +61,31 @@ class Record:
 
     @classmethod
     def of(cls, event: Event, generator: Generator) -> Record:
-        """The record of an event that is about to take effect."""
+        """Return the record of an event that is about to take effect."""
         trial = event.trial
-        opens = event.kind in ("ask", "attach")
-        return cls(
+        record = cls(
             kind=event.kind,
             trial_id=None if trial is None else trial.id,
-            X=_numbers(trial.X) if opens else None,
-            t=trial.t if opens else None,
-            context=_numbers(trial.context) if opens else None,
-            informative=trial.informative if opens else True,
-            information_gain=trial.information_gain if opens else None,
-            skipped=trial.skipped if opens else False,
             Y=event.Y,
             Yvar=event.Yvar,
             reason=event.reason,
             fit=None if event.fit is None else json.dumps(event.fit, sort_keys=True),
-            generator=state_digest(generator) if event.kind == "ask" else None,
+            generator=generator_digest(generator) if event.kind == "ask" else None,
+        )
+        if trial is None or event.kind not in OPENING:
+            return record
+        return replace(
+            record,
+            X=_numbers(trial.X),
+            t=trial.t,
+            context=_numbers(trial.context),
+            informative=trial.informative,
+            information_gain=trial.information_gain,
+            skipped=trial.skipped,
         )
 
-    def to_row(self) -> tuple:
-        """Values of the columns; numbers as the eight bytes that they are in memory."""
+    def to_row(self) -> tuple[Any, ...]:
+        """Return the values of ``EVENT_COLUMNS``; floats as their eight bytes."""
         return (
             self.kind,
             self.trial_id,
@@ -95,44 +103,38 @@ class Record:
         )
 
     @classmethod
-    def from_row(cls, row: Sequence) -> Record:
-        """The record that :meth:`to_row` gave.
+    def from_row(cls, row: Sequence[Any]) -> Record:
+        """Return the record of a row, after a check of each value.
 
         Raises:
-            ValueError: if the row is none that it gives, naming the column.
+            ValueError: if :meth:`to_row` returns no such row, naming the column.
         """
-        kind, trial_id, X, t, context, informative, gain, skipped, Y, Yvar, reason, fit, state = row
-        opens, tells, refits = kind in ("ask", "attach"), kind == "tell", kind == "refit"
-        _check("kind", kind, kind in get_args(Kind))
-        _check("trial_id", trial_id, trial_id is None if refits else _is_count(trial_id))
-        _check("informative", informative, informative in (0, 1))
-        _check("skipped", skipped, skipped in (0, 1))
-        _check("reason", reason, isinstance(reason, str))
-        _check("fit", fit, is_fit(fit) if refits else fit is None)
-        _check("generator", state, isinstance(state, str) if kind == "ask" else state is None)
-        record = cls(
-            kind=kind,
-            trial_id=trial_id,
-            X=_unpack("X", X),
-            t=_unpack_one("t", t),
-            context=_unpack("context", context),
-            informative=bool(informative),
-            information_gain=_unpack_one("information_gain", gain),
-            skipped=bool(skipped),
-            Y=_unpack_one("Y", Y),
-            Yvar=_unpack_one("Yvar", Yvar),
-            reason=reason,
-            fit=fit,
-            generator=state,
-        )
-        for name, values in (("X", record.X), ("t", _one(record.t))):
-            _check(name, values, (values is not None) == opens and all(map(isfinite, values or ())))
-        values = record.context or ()
-        _check("context", values, (opens or not values) and all(map(isfinite, values)))
-        _check("information_gain", gain, gain is None or not isnan(record.information_gain))
-        _check("Y", record.Y, (Y is not None) == tells and (not tells or isfinite(record.Y)))
-        _check("Yvar", record.Yvar, Yvar is None or (tells and 0 <= record.Yvar < inf))
-        return record
+        values = dict(zip(EVENT_COLUMNS.split(", "), row, strict=True))
+        for name in ("X", "context"):
+            values[name] = _unpack(name, values[name])
+        for name in ("t", "information_gain", "Y", "Yvar"):
+            values[name] = _unpack_one(name, values[name])
+        record = cls(**values)
+        opens, tells, refits = (record.kind in each for each in (OPENING, ("tell",), ("refit",)))
+        asks, Yvar, gain = record.kind == "ask", record.Yvar, record.information_gain
+        is_good = {
+            "kind": record.kind in get_args(Kind),
+            "trial_id": record.trial_id is None if refits else _is_count(record.trial_id),
+            "X": (record.X is not None) == opens and _are_finite(record.X),
+            "t": (record.t is not None) == opens and _are_finite(_one(record.t)),
+            "context": (opens or record.context is None) and _are_finite(record.context),
+            "informative": record.informative in (0, 1),
+            "information_gain": gain is None or not isnan(gain),
+            "skipped": record.skipped in (0, 1),
+            "Y": (record.Y is not None) == tells and _are_finite(_one(record.Y)),
+            "Yvar": Yvar is None or (tells and 0 <= Yvar < inf),
+            "reason": isinstance(record.reason, str),
+            "fit": _is_fit(record.fit) if refits else record.fit is None,
+            "generator": isinstance(record.generator, str) if asks else record.generator is None,
+        }
+        for name, good in is_good.items():
+            _check(name, values[name], good)
+        return replace(record, informative=record.informative == 1, skipped=record.skipped == 1)
 
     def __str__(self) -> str:
         if self.kind == "refit":
@@ -150,24 +152,33 @@ class Record:
         return words if len(words) <= LONGEST_WORDS else words[: LONGEST_WORDS - 3] + "..."
 
 
-def chained(checksum: str, seq: int, row: Sequence) -> str:
-    """Checksum of a row and of all that stand before it.
+def chained(checksum: str, seq: int, row: Sequence[Any]) -> str:
+    """Return the checksum of a row and of all rows before it.
 
     Args:
         checksum: That of the row before.
         seq: Number of the row, from 1.
         row: Its values.
     """
-    return hashlib.sha256(repr((checksum, seq, *row)).encode()).hexdigest()
+    return digest_of(repr((checksum, seq, *row)).encode())
 
 
-def state_digest(generator: Generator) -> str:
-    """A digest of the state of a generator."""
+def digest_of(data: bytes) -> str:
+    """Return the checksum of some bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def generator_digest(generator: Generator) -> str:
+    """Return a digest of the state of a random generator."""
     return hashlib.sha256(generator.get_state().numpy().tobytes()).hexdigest()[:32]
 
 
 def _numbers(tensor: Tensor | None) -> tuple[float, ...] | None:
     return None if tensor is None else tuple(tensor.reshape(-1).tolist())
+
+
+def _are_finite(values: Sequence[float] | None) -> bool:
+    return all(map(isfinite, values or ()))
 
 
 def _one(value: float | None) -> tuple[float] | None:
@@ -178,27 +189,39 @@ def _pack(values: Sequence[float] | None) -> bytes | None:
     return None if values is None else struct.pack(f"<{len(values)}d", *values)
 
 
-def _unpack(name: str, data: object) -> tuple[float, ...] | None:
+def _unpack(name: str, data: Any) -> tuple[float, ...] | None:
     if data is None:
         return None
     _check(name, data, isinstance(data, bytes) and len(data) > 0 and len(data) % 8 == 0)
     return struct.unpack(f"<{len(data) // 8}d", data)
 
 
-def _unpack_one(name: str, data: object) -> float | None:
+def _unpack_one(name: str, data: Any) -> float | None:
     values = _unpack(name, data)
     _check(name, values, values is None or len(values) == 1)
     return None if values is None else values[0]
 
 
-def is_fit(text: object) -> bool:
-    """Whether a text says what a refit learned: numbers by name."""
+def _is_fit(text: Any) -> bool:
+    """Return whether a text says what a refit learned: lists of numbers by name."""
     try:
-        found = json.loads(text)
+        found = parse_json(text)
         numbers = [value for values in found.values() for value in values]
         return all(type(value) in (int, float) and abs(float(value)) <= inf for value in numbers)
-    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+    except (TypeError, ValueError, AttributeError, OverflowError):
         return False
+
+
+def parse_json(text: Any) -> Any:
+    """Return what a text says in JSON.
+
+    Raises:
+        ValueError: if it is no JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"no JSON: {error}") from error
 
 
 def _is_count(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""A run done again from its journal, every choice compared with the one recorded."""
+"""Replaying a run from its journal: every choice is compared with the recorded one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace as with_changes
+from dataclasses import replace
 from math import isclose
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from tvbo.journal.errors import JournalError
+from tvbo.journal.database import JournalError
 from tvbo.journal.record import Record
 from tvbo.optimizers.events import Event
 from tvbo.progress import patient_progress_bar
@@ -24,37 +24,39 @@ if TYPE_CHECKING:
 
 
 TOLERANCE = 1e-6
-"""How far a choice made again may lie from the one recorded: in widths of the box for an action,
-relative for what was learned and for an information gain. Another processor rounds otherwise."""
+"""Largest difference between a replayed and a recorded choice, since another processor rounds
+otherwise: in widths of the box for an action, relative for hyperparameters and information gains.
+"""
 
 LEAST_GAIN = 1e-12
-"""Nats. Gains that differ by less are the same."""
+"""Nats; information gains that differ by less are the same."""
 
 
 class Comparison:
-    """Stands where a recorder does, and compares instead of writing.
+    """The :class:`tvbo.optimizers.events.EventSink` of a replay: compares instead of writing.
 
-    Of an action that differs by rounding only, the recorded one is taken: it is what was tried.
+    Where an action differs by rounding only, the optimizer goes on with the recorded one, which is
+    the one that was evaluated.
 
     Args:
-        records: What was recorded, in order.
-        optimizer: Plays again.
-        difference: What has changed since the event of a number, in words.
+        records: The recorded events, in order.
+        optimizer: The one that is replayed.
+        changed_since: Returns what has changed since the event of a number, in words.
     """
 
     def __init__(
         self,
         records: Iterable[tuple[int, Record]],
         optimizer: Optimizer,
-        difference: Callable[[int], str],
+        changed_since: Callable[[int], str],
     ):
         self._records = iter(records)
         self._ahead: deque[tuple[int, Record]] = deque()
         self._optimizer = optimizer
-        self._difference = difference
+        self._changed_since = changed_since
 
     def next_action(self) -> tuple[int, Record] | None:
-        """The next record that something was called for: an ask learns hyperparameters first."""
+        """Return the next record of a call; refits before it are made by that call, an ask."""
         for pair in self._ahead:
             if pair[1].kind != "refit":
                 return pair
@@ -65,10 +67,10 @@ class Comparison:
         return None
 
     def check(self) -> None:
-        """Nothing to check."""
+        """Do nothing: there is always something to compare with, or the end of the journal."""
 
-    def agreed(self, X: Tensor) -> Tensor:
-        """The action recorded, ``1 x d``, where the one that came differs by rounding only."""
+    def reconcile(self, X: Tensor) -> Tensor:
+        """Return the recorded action, ``1 x d``, if ``X`` differs from it by rounding only."""
         if (pair := self.next_action()) is None or pair[1].X is None:
             return X
         recorded = X.new_tensor(pair[1].X).unsqueeze(0)
@@ -77,46 +79,40 @@ class Comparison:
             return X
         is_near = (recorded - X).abs() <= TOLERANCE * (upper - lower)
         within = (recorded >= lower) & (recorded <= upper)
-        # One of a finite set is that one or another.
+        # In a finite set, neighbours may be that near and are different actions.
         is_listed = isinstance(self._optimizer.search_space, FiniteSpace)
         return recorded if not is_listed and (is_near & within).all() else X
 
     @contextmanager
-    def entry(self, *events: Event) -> Iterator[None]:
-        """Compare events with those recorded.
+    def transaction(self, *events: Event) -> Iterator[None]:
+        """Compare events with the recorded ones.
 
         Raises:
-            JournalError: at the first that differs.
+            JournalError: at the first event that differs.
         """
         for event in events:
             came = Record.of(event, self._optimizer.generator)
             if not self._ahead:
                 raise JournalError(f"Expected the end of the journal. Got {came}. {ADVICE}")
             seq, expected = self._ahead.popleft()
-            if not _agree(expected, came):
-                raise JournalError(self._words(seq, expected, came))
+            if not _is_same_event(expected, came):
+                got = str(came)
+                if got == str(expected):
+                    got = "the same, but another state of the random generator or another verdict"
+                raise self.error(seq, expected, got)
         yield
 
-    def spoil(self, why: str) -> None:
-        """Nothing to do: the error that broke the replay says it."""
+    def invalidate(self, why: str) -> None:
+        """Do nothing: the error that ended the replay is raised."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: no file is open."""
 
-    def broken(self, seq: int, record: Record, error: Exception) -> JournalError:
-        """What to raise where an event cannot be done again."""
+    def error(self, seq: int, expected: Record, got: str) -> JournalError:
+        """Return the error for an event that cannot be replayed."""
         return JournalError(
-            f"Expected event {seq} as recorded: {record}. Got {type(error).__name__}: {error}. "
-            f"Changed since: {self._difference(seq)}. {ADVICE}"
-        )
-
-    def _words(self, seq: int, expected: Record, came: Record) -> str:
-        got = str(came)
-        if got == str(expected):
-            got = "the same, but another state of the random generator or another verdict on it"
-        return (
             f"Expected event {seq} as recorded: {expected}. Got {got}. "
-            f"Changed since: {self._difference(seq)}. {ADVICE}"
+            f"Changed since: {self._changed_since(seq)}. {ADVICE}"
         )
 
 
@@ -126,19 +122,24 @@ ADVICE = (
 )
 
 
-def _agree(recorded: Record, came: Record) -> bool:
-    """Whether two records are the same but for the rounding of what was computed."""
-    gains = recorded.information_gain, came.information_gain
-    if None not in gains and isclose(*gains, rel_tol=TOLERANCE, abs_tol=LEAST_GAIN):
-        came = with_changes(came, information_gain=gains[0])
-    if recorded.kind == came.kind == "refit" and _same_fit(recorded.fit, came.fit):
-        came = with_changes(came, fit=recorded.fit)
+def _is_same_event(recorded: Record, came: Record) -> bool:
+    """Return whether two records are the same but for rounding."""
+    gain, other = recorded.information_gain, came.information_gain
+    is_near = (
+        gain is not None
+        and other is not None
+        and isclose(gain, other, rel_tol=TOLERANCE, abs_tol=LEAST_GAIN)
+    )
+    if is_near:
+        came = replace(came, information_gain=gain)
+    if recorded.kind == came.kind == "refit" and _is_same_fit(recorded.fit, came.fit):
+        came = replace(came, fit=recorded.fit)
     return came.to_row() == recorded.to_row()
 
 
-def _same_fit(recorded: str, came: str) -> bool:
-    """Whether the same parameters were learned, to a relative tolerance."""
-    one, two = json.loads(recorded), json.loads(came)
+def _is_same_fit(recorded: str | None, came: str | None) -> bool:
+    """Return whether two fits learned the same parameters but for rounding."""
+    one, two = json.loads(recorded or "{}"), json.loads(came or "{}")
     return one.keys() == two.keys() and all(
         len(one[name]) == len(two[name])
         and all(
@@ -151,34 +152,34 @@ def _same_fit(recorded: str, came: str) -> bool:
 def replay(
     optimizer: Optimizer,
     records: Iterable[tuple[int, Record]],
-    difference: Callable[[int], str],
+    changed_since: Callable[[int], str],
     num_records: int,
     progress: bool,
 ) -> None:
-    """Do what was recorded again, by the calls that were made.
+    """Make the recorded calls again.
 
     Args:
         optimizer: In the state before the first of the records; without a journal.
         records: Numbers and records.
-        difference: What has changed since the event of a number, in words.
-        num_records: How many there are.
+        changed_since: Returns what has changed since the event of a number, in words.
+        num_records: Number of records.
         progress: Show a progress bar on stderr, if it takes longer than some seconds.
 
     Raises:
-        JournalError: if a call gives something else than it did, or raises.
+        JournalError: if a call has another effect than the recorded one, or raises.
     """
     steps = patient_progress_bar(records, num_records, "Replaying", shown=progress)
     with closing(steps):
-        comparison = Comparison(steps, optimizer, difference)
-        optimizer._recorder = comparison
+        comparison = Comparison(steps, optimizer, changed_since)
+        optimizer._event_sink = comparison
         try:
             while (pair := comparison.next_action()) is not None:
-                _do_again(optimizer, comparison, *pair)
+                _repeat(optimizer, comparison, *pair)
         finally:
-            del optimizer._recorder
+            del optimizer._event_sink
 
 
-def _do_again(optimizer: Optimizer, comparison: Comparison, seq: int, record: Record) -> None:
+def _repeat(optimizer: Optimizer, comparison: Comparison, seq: int, record: Record) -> None:
     try:
         _call(optimizer, record)
         if comparison.next_action() == (seq, record):
@@ -189,21 +190,25 @@ def _do_again(optimizer: Optimizer, comparison: Comparison, seq: int, record: Re
     except JournalError:
         raise
     except Exception as error:
-        raise comparison.broken(seq, record, error) from error
+        raise comparison.error(seq, record, f"{type(error).__name__}: {error}") from error
 
 
 def _call(optimizer: Optimizer, record: Record) -> None:
+    # Which values a record of each kind has was checked by Record.from_row.
+    given: Any = record
     match record.kind:
         case "ask":
-            optimizer.ask(t=record.t, context=_tensor(record.context))
+            optimizer.ask(t=given.t, context=_tensor(given.context))
         case "attach":
-            optimizer.attach(_tensor(record.X), record.t, _tensor(record.context))
+            optimizer.attach(
+                torch.tensor([given.X], dtype=torch.float64), given.t, _tensor(given.context)
+            )
         case "tell":
-            optimizer.tell(record.trial_id, record.Y, record.Yvar)
+            optimizer.tell(given.trial_id, given.Y, given.Yvar)
         case "fail":
-            optimizer.fail(record.trial_id, record.reason)
+            optimizer.fail(given.trial_id, given.reason)
         case "expire":
-            optimizer.expire(record.trial_id, record.reason)
+            optimizer.expire(given.trial_id, given.reason)
 
 
 def _tensor(values: tuple[float, ...] | None) -> Tensor | None:

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from tvbo.journal.reading import JournalReader
-from tvbo.journal.record import Record
+from tvbo.journal.record import parse_json
 from tvbo.optimizers.trial import Trial
+
+if TYPE_CHECKING:
+    from tvbo.journal.reader import JournalReader
 
 ENDINGS = {"tell": "told", "fail": "failed", "expire": "expired"}
 
 
 def trials_of(journal: JournalReader) -> pd.DataFrame:
-    """One row for each trial, oldest first.
+    """Return a table with one row for each trial, oldest first.
 
     Args:
-        journal: Open for reading; of a damaged one, what is good.
+        journal: Open for reading; of a damaged one, the good records are used.
 
     Returns:
-        Columns ``trial``, ``how`` (asked, attached, or before: recording began when it was open
-        already), ``t``, ``action_i``, ``context_i``,
-        ``state`` (open, told, failed, expired, skipped), ``outcome``, ``outcome_variance`` and
-        ``reason``.
+        Columns ``trial``, ``how`` (asked, attached, or before: it was open when recording began),
+        ``t``, ``action_i``, ``context_i``, ``state`` (open, told, failed, expired, skipped),
+        ``outcome``, ``outcome_variance`` and ``reason``.
     """
-    trials = {row["trial"]: _begun(row) for row in journal.open_before()}
+    trials = {row["trial"]: _opened("before", **row) for row in journal.open_before()}
     for _, record in journal.records():
         if record.kind in ("ask", "attach"):
-            trials[record.trial_id] = _opened(record)
+            how = "asked" if record.kind == "ask" else "attached"
+            row = _opened(how, record.trial_id, record.t, record.X or (), record.context or ())
+            trials[record.trial_id] = row | ({"state": "skipped"} if record.skipped else {})
         elif record.kind in ENDINGS:
             # Where the start is damaged, a trial from before it is known by its number only.
             row = trials.setdefault(record.trial_id, {"trial": record.trial_id})
@@ -47,8 +52,8 @@ def trials_of(journal: JournalReader) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(numbers, float))
 
 
-def as_json(trials: Iterable[Trial]) -> str:
-    """Trials that are open when recording begins, for a reader that unpickles nothing."""
+def open_trials_to_json(trials: Iterable[Trial]) -> str:
+    """Return the trials that are open when recording begins, for readers that unpickle nothing."""
     return json.dumps(
         [
             {
@@ -62,20 +67,26 @@ def as_json(trials: Iterable[Trial]) -> str:
     )
 
 
-def _begun(row: dict) -> dict[str, object]:
-    """The row of a trial that :func:`as_json` wrote."""
-    found = {"trial": row["trial"], "how": "before", "t": row["t"]}
-    found |= {f"action_{i}": x for i, x in enumerate(row["X"])}
-    found |= {f"context_{i}": z for i, z in enumerate(row["context"])}
-    return found | {"state": "open", "reason": ""}
+def open_trials_from_json(text: str) -> list[dict[str, Any]]:
+    """Return what :func:`open_trials_to_json` wrote; no context is an empty one.
+
+    Raises:
+        ArithmeticError, LookupError, TypeError, ValueError: if the text is another.
+    """
+    trials = []
+    for row in parse_json(text):
+        X, context = ([float(x) for x in row[name] or ()] for name in ("X", "context"))
+        trial = {"trial": row["trial"], "t": float(row["t"]), "X": X, "context": context}
+        if type(row["trial"]) is not int or not all(map(isfinite, (trial["t"], *X, *context))):
+            raise ValueError(f"Expected the number of a trial and finite numbers. Got {row}.")
+        trials.append(trial)
+    return trials
 
 
-def _opened(record: Record) -> dict[str, object]:
-    row = {
-        "trial": record.trial_id,
-        "how": "asked" if record.kind == "ask" else "attached",
-        "t": record.t,
-    }
-    row |= {f"action_{i}": x for i, x in enumerate(record.X)}
-    row |= {f"context_{i}": z for i, z in enumerate(record.context or ())}
-    return row | {"state": "skipped" if record.skipped else "open", "reason": ""}
+def _opened(
+    how: str, trial: int | None, t: float | None, X: Iterable[float], context: Iterable[float]
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"trial": trial, "how": how, "t": t}
+    row |= {f"action_{i}": x for i, x in enumerate(X)}
+    row |= {f"context_{i}": z for i, z in enumerate(context)}
+    return row | {"state": "open", "reason": ""}

@@ -1,4 +1,4 @@
-"""Whether the file beside a journal, of what is not merged into it yet, has lost something."""
+"""Checking SQLite's write-ahead log, the file beside a journal with pages not merged yet."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import struct
 from pathlib import Path
 
 HEADER, FRAME = 32, 24
-"""Bytes before the first page and before each page (https://www.sqlite.org/walformat.html)."""
+"""Bytes before the first page, and before each page (https://www.sqlite.org/walformat.html)."""
 
 BIG_ENDIAN = 1
-"""The bit of the magic number that says how the numbers that are summed up are stored."""
+"""Bit of the magic number: checksums are over big-endian numbers."""
 
 
 def damage_of_wal(path: Path) -> str | None:
-    """What is wrong with the write-ahead log of a journal, in words; None if nothing is known of.
+    """Return what is wrong with the write-ahead log of a journal, in words; None if it looks whole.
 
-    SQLite reads the log up to the first page whose checksum is wrong, and takes the rest for a
-    transaction that was never finished. Each transaction was on disk before the next began. So if
-    two or more stand behind the wrong page, it was damaged. If one stands there, or none, it cannot
-    be told from a power cut.
+    SQLite reads the log up to the first page with a wrong checksum, and ignores the rest as a
+    transaction that was never committed. Each transaction is on disk before the next begins. So if
+    two or more follow the wrong page, the log is damaged. If one or none does, it may as well be
+    the trace of a power cut.
 
     Args:
         path: The journal, which another process may be writing.
@@ -27,7 +27,7 @@ def damage_of_wal(path: Path) -> str | None:
     while True:
         content = _content(beside)
         damage = _damage(content)
-        # What changes between two looks is being written, and may look torn.
+        # A log that another process is writing may look damaged: read it again until it rests.
         if damage is None or _content(beside) == content:
             return damage
 
@@ -65,7 +65,7 @@ def _damage(wal: bytes) -> str | None:
 
 
 def _summed(order: str, data: bytes, one: int = 0, two: int = 0) -> tuple[int, int]:
-    """SQLite's checksum of pairs of 32-bit numbers, going on from an earlier one."""
+    """Return SQLite's checksum of pairs of 32-bit numbers, going on from an earlier one."""
     for first, second in struct.iter_unpack(f"{order}2I", data):
         one = (one + first + two) & 0xFFFFFFFF
         two = (two + second + one) & 0xFFFFFFFF

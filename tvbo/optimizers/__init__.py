@@ -4,7 +4,7 @@ from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
-from tvbo.optimizers.events import Event, Recorder
+from tvbo.optimizers.events import Event, EventSink
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import ModelFitter
@@ -30,6 +30,7 @@ __all__ = [
     "DenseState",
     "EstimatedDelay",
     "Event",
+    "EventSink",
     "GPOptimizer",
     "Hallucinate",
     "IgnorePending",
@@ -44,7 +45,6 @@ __all__ = [
     "RExp3",
     "RandomSearch",
     "Recommendation",
-    "Recorder",
     "Refit",
     "RefitEvery",
     "RefitNever",

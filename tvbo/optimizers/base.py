@@ -10,8 +10,8 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Generator, Tensor
 
 from tvbo.observations import Observations
-from tvbo.optimizers.durable import Durable
 from tvbo.optimizers.events import Event
+from tvbo.optimizers.journal_mixin import JournalMixin
 from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import Ending, LostTrial, TrialLog
 from tvbo.optimizers.trial_lookup import find_open
@@ -21,7 +21,7 @@ from tvbo.search_space.context_space import context_table
 from tvbo.validation import as_scalar, check_outcome, check_time
 
 
-class Optimizer(Durable, ABC):
+class Optimizer(JournalMixin, ABC):
     """Ask for an action, tell its outcome; outcomes in any order, any time later.
 
     A trial is open from the ask until it is told, fails or expires. An optimizer takes one call at
@@ -114,8 +114,8 @@ class Optimizer(Durable, ABC):
                 f"chosen for the present. Got t={t}."
             )
         context = self._check_context(context)
-        with self._guarded():
-            X = self._agreed(self._choose(round_number, t, context))
+        with self._invalidated_on_error():
+            X = self._reconciled(self._choose(round_number, t, context))
             trial = self._judge(self._new_trial(X, t, context))
             with self._recorded(*self._refits(), Event("ask", trial)):
                 self._num_asked = round_number
@@ -144,7 +144,7 @@ class Optimizer(Durable, ABC):
                 f"Expected one action, 1 x {self.search_space.dim}. Got X.shape={tuple(X.shape)}."
             )
         X, t, context = self.search_space.snap(X), check_time(t), self._check_context(context)
-        with self._guarded():
+        with self._invalidated_on_error():
             trial = self._new_trial(X, t, context)
             with self._recorded(Event("attach", trial)):
                 self._open_trial(trial)

@@ -1,4 +1,4 @@
-"""What changes an optimizer, one record for each change, and who may write them down."""
+"""The changes of an optimizer as events, and the interface of what receives them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Event:
         Y: The outcome told.
         Yvar: Variance of its noise, if told.
         reason: Why a trial failed or expired.
-        fit: What a refit learned: values by name of the parameter.
+        fit: Hyperparameters that a refit learned: values by name of the parameter.
     """
 
     kind: Kind
@@ -34,30 +34,34 @@ class Event:
     fit: dict[str, list[float]] | None = None
 
 
-class Recorder(Protocol):
-    """Writes events down before they take effect; see :mod:`tvbo.journal`."""
+class EventSink(Protocol):
+    """Receives the changes of an optimizer before they take effect.
+
+    The journal's writer stores them, a replay compares them with those stored.
+    """
 
     def check(self) -> None:
-        """Raise if the optimizer can no longer be trusted, or the record was closed.
+        """Raise if the optimizer may differ from what was stored, or the journal is closed.
 
-        Called before an event draws from the generator, which nobody else may have used.
+        Called before an event draws from the random generator, which no other code may have used.
         """
 
-    def agreed(self, X: Tensor) -> Tensor:
-        """The action to take, ``1 x d``, where ``X`` was chosen.
+    def reconcile(self, X: Tensor) -> Tensor:
+        """Return the action to take, ``1 x d``, where ``X`` was chosen.
 
-        A replay takes the one recorded, where both differ by rounding only.
+        A replay returns the recorded action, where both differ by rounding only.
         """
 
-    def entry(self, *events: Event) -> AbstractContextManager[None]:
-        """Write events; the body of the ``with`` makes them take effect, and may undo them.
+    def transaction(self, *events: Event) -> AbstractContextManager[None]:
+        """Return a context manager whose body makes the events take effect.
 
-        They count once the body has ended. If it raises, they were never written, and the
-        optimizer is spoiled; not by an ``InputDataError``, before which nothing may change.
+        They are committed when the body has ended. If it raises, they were never stored, and the
+        optimizer can no longer be used; except for an ``InputDataError``, which is raised before
+        anything has changed.
         """
 
-    def spoil(self, why: str) -> None:
-        """A change broke half-way: what is in memory may differ from what was written."""
+    def invalidate(self, why: str) -> None:
+        """Refuse further events, since a change was interrupted."""
 
     def close(self) -> None:
-        """Let go of the record."""
+        """Release the journal."""

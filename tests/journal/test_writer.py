@@ -193,7 +193,7 @@ def test_another_writer_is_found_out(run, make_random):
     optimizer = make_random()
     optimizer.record(run)
     optimizer.ask()
-    optimizer._recorder._lock.release()
+    optimizer._event_sink._lock.release()
     other = Optimizer.open(run)
     other.ask()
     for _ in range(2):
@@ -229,8 +229,8 @@ def test_a_full_disk_is_said_and_nothing_is_lost(run, make_random, play):
     optimizer.record(run)
     told = play(optimizer, 6)
     assert told == play(whole, 6)
-    [pages] = optimizer._recorder._connection.execute("PRAGMA page_count").fetchone()
-    optimizer._recorder._connection.execute(f"PRAGMA max_page_count = {pages}")
+    [pages] = optimizer._event_sink._connection.execute("PRAGMA page_count").fetchone()
+    optimizer._event_sink._connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(JournalError, match="Expected to write to .*full"):
         play(optimizer, 1000)
     with pytest.raises(JournalError, match="interrupted"):
@@ -269,7 +269,7 @@ def test_a_forked_process_may_not_write(run, make_random, play):
 def test_commits_wait_for_the_disk(run, make_random):
     optimizer = make_random()
     optimizer.record(run)
-    connection: sqlite3.Connection = optimizer._recorder._connection
+    connection: sqlite3.Connection = optimizer._event_sink._connection
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 

@@ -13,7 +13,8 @@ from tvbo.journal import (
     DamagedJournalWarning,
     JournalError,
     JournalReader,
-    reading,
+    database,
+    reader,
     trials_of,
 )
 from tvbo.optimizers import Optimizer
@@ -154,7 +155,7 @@ def test_any_flipped_byte_is_found_or_does_no_harm(closed, make_random, play, ge
             refused += 1
             continue
         assert play(optimizer, 3) == next_choices
-        optimizer._recorder._end("that is dead")
+        optimizer._event_sink._end("that is dead")
         run.with_name("run.db-wal").unlink(missing_ok=True)
         run.with_name("run.db-shm").unlink(missing_ok=True)
     assert refused > 10
@@ -259,10 +260,13 @@ class BadSector:
 def test_a_disk_that_cannot_be_read_everywhere(recorded, make_random, play, monkeypatch):
     """What can be read of the journal is."""
     run = recorded(12)
-    connect = reading.connect_to_read
-    monkeypatch.setattr(
-        reading, "connect_to_read", lambda path, **given: BadSector(connect(path, **given))
-    )
+    connect = database.connect_to_read
+
+    def connect_to_bad_sector(path, **given):
+        return BadSector(connect(path, **given))
+
+    for module in (database, reader):
+        monkeypatch.setattr(module, "connect_to_read", connect_to_bad_sector)
     with pytest.raises(JournalError, match="damaged: disk I/O error. Its first 12 records are"):
         Optimizer.open(run)
     with pytest.warns(DamagedJournalWarning, match="disk I/O error"):

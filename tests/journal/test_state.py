@@ -1,6 +1,8 @@
 """States as plain data, and those that cannot be stored: the events are what counts."""
 
 import io
+import subprocess
+import sys
 import threading
 from collections import OrderedDict, deque
 from functools import partial
@@ -12,8 +14,9 @@ from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKerne
 from gpytorch.priors import GammaPrior
 
 from tvbo import recipes
+from tvbo.acquisition import LogBeta
 from tvbo.journal import JournalError, JournalReader
-from tvbo.journal.likeness import differences
+from tvbo.journal.compatibility import differences, settings_of
 from tvbo.journal.state import State, StateError
 from tvbo.optimizers import Hallucinate, Optimizer, RefitEvery
 from tvbo.retention import EventReset, SizeLimit, SlidingWindow
@@ -31,7 +34,7 @@ class Sulky:
 
 
 def test_any_error_of_a_state_is_no_error_of_the_run(run, make_random, play, monkeypatch):
-    monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 8)
+    monkeypatch.setattr("tvbo.journal.writer.EVERY", 8)
     monkeypatch.setattr(Sulky, "refuses", True)
     optimizer = make_random()
     optimizer.note = Sulky()
@@ -68,8 +71,8 @@ def large(optimizer):
 def test_a_state_that_is_too_deep_or_too_large_is_not_stored(
     run, make_random, play, monkeypatch, change
 ):
-    monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 4)
-    monkeypatch.setattr("tvbo.journal.snapshot.LARGEST", 1_000_000)
+    monkeypatch.setattr("tvbo.journal.writer.EVERY", 4)
+    monkeypatch.setattr("tvbo.journal.writer.LARGEST", 1_000_000)
     whole, optimizer = make_random(), make_random()
     optimizer.record(run)
     change(optimizer)
@@ -86,7 +89,7 @@ def test_a_disk_with_room_for_the_events_only(run, make_random, play):
     large(optimizer)
     play(whole, 12)
     play(optimizer, 12)
-    connection = optimizer._recorder._connection
+    connection = optimizer._event_sink._connection
     [pages] = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages + 9}")
     optimizer.close()
@@ -112,11 +115,11 @@ class Interrupted:
 
 def test_an_interrupted_storing_loses_no_event(run, make_random, play, monkeypatch):
     """The event before it is written, and the run goes on."""
-    monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 8)
+    monkeypatch.setattr("tvbo.journal.writer.EVERY", 8)
     whole, optimizer = make_random(), make_random()
     optimizer.record(run)
     play(optimizer, 7)
-    recorder = optimizer._recorder
+    recorder = optimizer._event_sink
     with monkeypatch.context() as patch:
         patch.setattr(recorder, "_connection", Interrupted(recorder._connection))
         with pytest.raises(KeyboardInterrupt):
@@ -172,17 +175,42 @@ MORE = {
 
 @pytest.mark.parametrize("name", MORE)
 def test_a_state_brings_back_the_run_to_the_bit(name, play):
-    """Of every recipe; those with a journal of their own are in test_opening."""
+    """Of every recipe; those with a journal of their own are in test_load."""
     optimizer, like = MORE[name](), MORE[name]()
     play(optimizer, 12)
     classes = State.of(like).classes
     state = State.from_bytes(State.of(optimizer).to_bytes())
-    # A class that is missing here belongs into tvbo.journal.library.
+    # The package of a class that is missing belongs into tvbo.journal.objects.CLASSES_FROM.
     assert state.unreadable(classes) == []
-    again = state.onto(like, classes)
+    again = state.restore(like, classes)
     assert play(again, 6) == play(optimizer, 6)
     assert torch.equal(again.generator.get_state(), optimizer.generator.get_state())
     assert list(differences(State.of(again), State.of(MORE[name]()))) == []
+
+
+def test_a_fresh_process_finds_the_classes(tmp_path, play):
+    """Without a ``like`` that holds their objects: what an ask needs is loaded with the package."""
+    for name in ("bpe on a box", "learned sketch", "learned contexts", "pending on a box"):
+        optimizer = MORE[name]()
+        play(optimizer, 8)
+        (tmp_path / name).write_bytes(State.of(optimizer).to_bytes())
+    script = (
+        "import sys, pathlib, tvbo.optimizers\nfrom tvbo.journal.state import State\n"
+        "for path in pathlib.Path(sys.argv[1]).iterdir():\n"
+        "    print(State.from_bytes(path.read_bytes()).unreadable(()))"
+    )
+    command = [sys.executable, "-c", script, tmp_path]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == 4 * "[]\n"
+
+
+def test_modules_of_a_state(make_streaming):
+    found = State.of(make_streaming()).modules
+    assert {
+        "tvbo.optimizers.gp_optimizer",
+        "tvbo.acquisition.beta",
+        "gpytorch.kernels.rbf_kernel",
+    } <= found
 
 
 def a_function(x):
@@ -213,7 +241,7 @@ def test_what_stands_in_slots_comes_back(make_random):
     optimizer = make_random()
     optimizer.note = MoreSlots(2.0, [3])
     state = State.from_bytes(State.of(optimizer).to_bytes())
-    again = state.onto(make_random(), State.of(optimizer).classes).note
+    again = state.restore(make_random(), State.of(optimizer).classes).note
     assert (again.value, again.own()) == (2.0, [3])
 
 
@@ -250,7 +278,7 @@ def test_every_kind_of_value_comes_back(make_random):
     kinds["itself"] = optimizer
     kinds["method"] = optimizer.ask
     state = State.from_bytes(State.of(optimizer).to_bytes())
-    again = state.onto(optimizer, State.of(optimizer).classes)
+    again = state.restore(optimizer, State.of(optimizer).classes)
     found = again.note
     assert found.keys() == kinds.keys()
     for name in ("scalars", "tuples", "sets", ("a", 1), "deque", "torch", "python"):
@@ -275,7 +303,7 @@ def test_functions_stay_in_their_place(make_random):
     optimizer.mine, like.other = a_function, a_function
     state = State.of(optimizer)
     with pytest.raises(StateError, match="a_function, which the optimizer given does not hold th"):
-        state.onto(like, State.of(like).classes)
+        state.restore(like, State.of(like).classes)
 
 
 def test_states_differ_by_what_functions_hold(make_random, make_streaming):
@@ -286,6 +314,24 @@ def test_states_differ_by_what_functions_hold(make_random, make_streaming):
     assert list(differences(*states[:2])) == []
     [(name, one, two)] = differences(*states[1:])
     assert (name.startswith("acquisition"), one, two) == (True, "1.0", "2.0")
+
+
+def test_states_differ_by_what_a_method_is_bound_to(make_streaming):
+    methods = [LogBeta(c1).__call__ for c1 in (1.0, 2.0)]
+    states = [State.of(make_streaming(beta=method)) for method in methods]
+    [(name, one, two)] = differences(*states)
+    assert (name.startswith("acquisition"), one, two) == (True, "1.0", "2.0")
+
+
+def test_two_classes_of_one_name_are_compared_in_full(make_random):
+    """Neither is restored, and which attributes are settings is not known."""
+    optimizer = make_random()
+    optimizer.note = [type("Twin", (), {"__module__": __name__})() for _ in range(2)]
+    state = State.of(optimizer)
+    found = state.classes[f"{__name__}.Twin"]
+    assert settings_of(found, {"value": 2}) == {"value": 2}
+    with pytest.raises(StateError, match="Twin, which the optimizer given does not hold"):
+        state.restore(optimizer, state.classes)
 
 
 class Items(list):

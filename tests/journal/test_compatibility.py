@@ -9,27 +9,27 @@ import torch
 from gpytorch.kernels import MaternKernel
 
 from tvbo import recipes
-from tvbo.journal import JournalError, likeness
+from tvbo.journal import JournalError, compatibility
 from tvbo.journal.state import State
 from tvbo.optimizers import Optimizer
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.search_space import FiniteSpace
 
 
-def check_likeness(recorded, given, path):
-    likeness.check_likeness(State.of(recorded), State.of(given), path)
+def check_compatibility(recorded, given, path):
+    compatibility.check_compatibility(State.of(recorded), State.of(given), path)
 
 
 def test_each_setting_is_named(make_streaming, changed_settings, tmp_path):
     for name, make in changed_settings.items():
         with pytest.raises(JournalError, match=f"differs in [a-z._]*{name}"):
-            check_likeness(make_streaming(), make(), tmp_path / "run.db")
+            check_compatibility(make_streaming(), make(), tmp_path / "run.db")
 
 
 def test_what_differs_is_shown(make_streaming, changed_settings, tmp_path):
     changed = changed_settings["posterior_state.fitter.noise_variance"]()
     with pytest.raises(JournalError, match="it has 0.01, where 0.02 was given"):
-        check_likeness(make_streaming(), changed, tmp_path / "run.db")
+        check_compatibility(make_streaming(), changed, tmp_path / "run.db")
 
 
 def test_another_class(recorded, make_streaming):
@@ -52,14 +52,14 @@ def test_other_contexts(tmp_path):
         recipes.linear_ucb(choices=[[0.0], [1.0]], contexts=torch.eye(n).double()) for n in (2, 3)
     ]
     with pytest.raises(JournalError, match="differs in contexts"):
-        check_likeness(*made, tmp_path / "run.db")
+        check_compatibility(*made, tmp_path / "run.db")
 
 
 def test_what_was_asked_and_told_does_not_matter(make, play, tmp_path):
     one, two = make(), make()
     play(one, 7)
     torch.rand(3, generator=two.generator)
-    check_likeness(one, two, tmp_path / "run.db")
+    check_compatibility(one, two, tmp_path / "run.db")
 
 
 @pytest.mark.parametrize("delta", [0.1, 0.2])
@@ -77,12 +77,12 @@ def test_what_was_planned_and_learned_does_not_matter(play, tmp_path, make_learn
     play(begun, 50)
     play(learned, 16)
     assert learned.posterior_state.fitter.newest_fit is not None
-    check_likeness(learned, make_learning(), tmp_path / "run.db")
+    check_compatibility(learned, make_learning(), tmp_path / "run.db")
     if delta == 0.1:
-        check_likeness(begun, made(), tmp_path / "run.db")
+        check_compatibility(begun, made(), tmp_path / "run.db")
     else:
         with pytest.raises(JournalError, match="differs in delta: it has 0.1, where 0.2"):
-            check_likeness(begun, made(delta), tmp_path / "run.db")
+            check_compatibility(begun, made(delta), tmp_path / "run.db")
 
 
 class Scaled:
@@ -117,10 +117,10 @@ def test_arguments_of_a_class_of_ones_own(make_streaming, play, tmp_path, one, t
     recorded, given = make_streaming(beta=Scaled(one)), make_streaming(beta=Scaled(two))
     play(recorded, 3)
     if alike:
-        check_likeness(recorded, given, tmp_path / "run.db")
+        check_compatibility(recorded, given, tmp_path / "run.db")
     else:
         with pytest.raises(JournalError, match=r"differs in acquisition.*\.scale: it has"):
-            check_likeness(recorded, given, tmp_path / "run.db")
+            check_compatibility(recorded, given, tmp_path / "run.db")
 
 
 @pytest.mark.parametrize(
@@ -130,23 +130,31 @@ def test_arguments_of_a_class_of_ones_own(make_streaming, play, tmp_path, one, t
         ([1.0, "a"], (1.0, "a"), "it has list [1.0, 'a'], where tuple [1.0, 'a']"),
         (torch.tensor([1, 2]), torch.tensor([1, 3]), "it has [1, 2], where [1, 3]"),
         (torch.zeros(0), torch.zeros(0, 1), "it has [], where []"),
-        (torch.float32, torch.float64, "it has float32, where float64"),
+        (torch.float32, torch.float64, "it has 'torch.float32', where 'torch.float64'"),
         (range(3), range(4), "[1]: it has 3, where 4"),
         (np.array(["a"]), np.array(["b"]), "it has array(['a'], dtype='<U1'), where array(['b']"),
-        ({("a", 1): 1.0}, {("a", 1): 2.0}, "[(a, 1)]: it has 1.0, where 2.0"),
-        ({frozenset([0, 8]): 1.0}, {frozenset([8, 0]): 2.0}, "[{0, 8}]: it has 1.0, where 2.0"),
-        ({torch.float32: 1.0}, {torch.float32: 2.0}, '[{"dtype": "float32"}]: it has 1.0, wh'),
+        ({("a", 1): 1.0}, {("a", 1): 2.0}, "[tuple ['a', 1]]: it has 1.0, where 2.0"),
+        (
+            {frozenset([0, 8]): 1.0},
+            {frozenset([8, 0]): 2.0},
+            "[frozenset [0, 8]]: it has 1.0, wh",
+        ),
+        (
+            {torch.float32: 1.0},
+            {torch.float32: 2.0},
+            "[dtype ['torch.float32']]: it has 1",
+        ),
     ],
 )
 def test_what_differs_is_named_and_shown(make_streaming, tmp_path, one, two, words):
     recorded, given = make_streaming(beta=Scaled(one)), make_streaming(beta=Scaled(two))
     with pytest.raises(JournalError, match=rf"differs in acquisition.*\.scale.*{re.escape(words)}"):
-        check_likeness(recorded, given, tmp_path / "run.db")
+        check_compatibility(recorded, given, tmp_path / "run.db")
 
 
 def test_of_another_class_nothing_else_is_compared(make_random, make_streaming):
     states = State.of(make_random()), State.of(make_streaming())
-    assert list(likeness.differences(*states)) == [("class", "RandomSearch", "GPOptimizer")]
+    assert list(compatibility.differences(*states)) == [("class", "RandomSearch", "GPOptimizer")]
 
 
 def test_a_module_is_compared_beyond_its_state(tmp_path):
@@ -160,11 +168,11 @@ def test_a_module_is_compared_beyond_its_state(tmp_path):
         for nu in (1.5, 2.5)
     ]
     with pytest.raises(JournalError, match=r"covar_module.nu: it has 1.5, where 2.5"):
-        check_likeness(*made, tmp_path / "run.db")
+        check_compatibility(*made, tmp_path / "run.db")
 
 
 def test_the_chunks_of_a_domain_are_a_setting(tmp_path):
     choices = torch.tensor([[0.0], [1.0]])
     made = [RandomSearch(FiniteSpace(choices, chunk=chunk)) for chunk in (1, 2)]
     with pytest.raises(JournalError, match="search_space.chunk"):
-        check_likeness(*made, tmp_path / "run.db")
+        check_compatibility(*made, tmp_path / "run.db")

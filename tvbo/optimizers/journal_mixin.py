@@ -1,4 +1,4 @@
-"""What makes a run survive its process: a journal behind every change."""
+"""The methods of an optimizer that record it, and the guard against two threads at a time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from threading import RLock, current_thread
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from torch import Tensor
 
-from tvbo.optimizers.events import Event, Recorder
+from tvbo.optimizers.events import Event, EventSink
 
 if TYPE_CHECKING:
     from tvbo.optimizers.base import Optimizer
@@ -30,22 +30,25 @@ ONE_AT_A_TIME = (
     "record",
     "close",
 )
-"""Methods of an optimizer that no two threads may be in at a time."""
+"""Methods of an optimizer that two threads may not run at a time."""
 
 
 class CallGuard:
-    """Says who is calling an optimizer; one thread at a time, which may call again from within."""
+    """Lets one thread at a time call an optimizer, also again from within a call."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = RLock()
         self._held_by = ""
 
     @contextmanager
     def enter(self, call: str) -> Iterator[None]:
-        """Around a call.
+        """Return a context manager for the time of a call.
+
+        Args:
+            call: Name of the method, for the error of another thread.
 
         Raises:
-            RuntimeError: if another thread is in one; it is not waited for.
+            RuntimeError: if another thread is in a call.
         """
         thread = current_thread().name
         if not self._lock.acquire(blocking=False):
@@ -63,34 +66,34 @@ class CallGuard:
 
 
 def one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of an optimizer that refuses to run while another thread is in one."""
+    """Make a method raise ``RuntimeError`` while another thread is in a call of the optimizer."""
 
     @wraps(method)
-    def guarded(self: Durable, *arguments: Any, **given: Any) -> Any:
+    def guarded(self: JournalMixin, *arguments: Any, **given: Any) -> Any:
         with self._call_guard.enter(method.__name__):
             return method(self, *arguments, **given)
 
     return guarded
 
 
-class Durable:
-    """Keeps a journal of an optimizer, if asked to; lets one thread at a time call it.
+class JournalMixin:
+    """Records an optimizer in a journal, if asked to; lets one thread at a time call it.
 
-    The journal is read and written by :mod:`tvbo.journal`. A ``with`` closes it at its end. Copies
-    of an optimizer, pickled ones too, keep no journal.
+    The journal is read and written by :mod:`tvbo.journal`. As a context manager, the optimizer
+    closes it. Copies of an optimizer, pickled ones too, are not recorded.
     """
 
-    _recorder: Recorder | None = None
+    _event_sink: EventSink | None = None
     _call_guard: CallGuard
 
     def __new__(cls, *_: object, **__: object) -> Self:
-        """Each optimizer, copied and unpickled ones too, has a guard of its own."""
-        made = super().__new__(cls)
-        made._call_guard = CallGuard()
-        return made
+        """Give each optimizer, copied and unpickled ones too, a guard of its own."""
+        optimizer = super().__new__(cls)
+        optimizer._call_guard = CallGuard()
+        return optimizer
 
     def __init_subclass__(cls, **given: Any):
-        """Whatever a subclass makes of these methods, one thread at a time is in them."""
+        """Guard the methods that a subclass overrides, too."""
         super().__init_subclass__(**given)
         for name in ONE_AT_A_TIME:
             if name in cls.__dict__:
@@ -104,12 +107,12 @@ class Durable:
             path: A file that does not exist yet.
 
         Raises:
-            tvbo.journal.JournalError: if the file exists, this optimizer keeps a journal already,
-                or something in it cannot be pickled, such as a lambda.
+            tvbo.journal.JournalError: if the file exists, this optimizer is recorded already, or
+                something in it cannot be pickled, such as a lambda.
         """
         from tvbo.journal import start_journal
 
-        start_journal(self, path)
+        start_journal(cast("Optimizer", self), path)
 
     @classmethod
     def open(
@@ -122,26 +125,23 @@ class Durable:
     ) -> Self:
         """Continue a journaled run: the same next suggestion, open trials still open.
 
-        Without ``like``, the pickled optimizer in the journal is loaded, which trusts the file: it
-        can run any code. Open only your own so. With ``like`` nothing is unpickled.
+        Without ``like``, the pickled optimizer in the journal is loaded, which can run any code:
+        open only your own files this way. With ``like`` nothing is unpickled.
 
         Args:
             path: The journal.
-            like: An optimizer made as the run's was. What the run was made with is compared with
-                it; a journal of another problem, other settings or another seed is refused. It is
-                left as it is: a copy goes on.
-            read_only: Change nothing, and take what can be read of a damaged journal. The
-                optimizer that comes back keeps no journal; ``record`` starts a new one.
-            progress: Show a progress bar on stderr where the run is replayed and that takes longer
-                than some seconds.
+            like: An optimizer with the run's settings. A journal of another problem, other
+                settings or another seed is refused. ``like`` is copied, not modified.
+            read_only: Write nothing, and return what can be read of a damaged journal. The
+                optimizer is not recorded; ``record`` starts a new journal.
+            progress: Show a progress bar on stderr where a replay takes longer than some seconds.
 
         Warns:
             tvbo.journal.DamagedJournalWarning: if ``read_only`` and only a part could be read.
 
         Raises:
-            tvbo.journal.JournalError: if the file is no journal, is damaged, is of another problem
-                or version, is in use, of an optimizer that is none of this class, or what is
-                replayed differs from what was recorded.
+            tvbo.journal.JournalError: if the file is no journal, is damaged, is of another problem,
+                class or version, is in use, or a replayed choice differs from the recorded one.
         """
         from tvbo.journal import JournalError, open_journal
 
@@ -156,9 +156,9 @@ class Durable:
 
     @one_at_a_time
     def close(self) -> None:
-        """Let go of the journal, if there is one; this optimizer can then change no more."""
-        if self._recorder is not None:
-            self._recorder.close()
+        """Close the journal, if there is one; this optimizer can then change no more."""
+        if self._event_sink is not None:
+            self._event_sink.close()
 
     def __enter__(self) -> Self:
         return self
@@ -168,33 +168,33 @@ class Durable:
 
     def __getstate__(self) -> dict[str, object]:
         state = self.__dict__.copy()
-        # A file that is open here only, and a lock.
-        state.pop("_recorder", None)
+        # An open file, and a lock of this process.
+        state.pop("_event_sink", None)
         state.pop("_call_guard", None)
         return state
 
-    def _agreed(self, X: Tensor) -> Tensor:
-        """The action to take where ``X`` was chosen: in a replay, that which was recorded."""
-        return X if self._recorder is None else self._recorder.agreed(X)
+    def _reconciled(self, X: Tensor) -> Tensor:
+        """Return the action to take where ``X`` was chosen: in a replay, the recorded one."""
+        return X if self._event_sink is None else self._event_sink.reconcile(X)
 
     @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Around what may change memory before anything is recorded."""
-        if self._recorder is None:
+    def _invalidated_on_error(self) -> Iterator[None]:
+        """Invalidate the journal if the body raises, which may have drawn random numbers."""
+        if self._event_sink is None:
             yield
             return
-        self._recorder.check()
+        self._event_sink.check()
         try:
             yield
         except BaseException as error:
-            self._recorder.spoil(f"{type(error).__name__}: {error}")
+            self._event_sink.invalidate(f"{type(error).__name__}: {error}")
             raise
 
     @contextmanager
     def _recorded(self, *events: Event) -> Iterator[None]:
-        """Around what makes events take effect."""
-        if self._recorder is None:
+        """Record events, which the body makes take effect."""
+        if self._event_sink is None:
             yield
             return
-        with self._recorder.entry(*events):
+        with self._event_sink.transaction(*events):
             yield

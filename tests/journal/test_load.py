@@ -6,8 +6,8 @@ import sqlite3
 import pytest
 import torch
 
-from tvbo.journal import DamagedJournalWarning, JournalError, environment, opening, reading, replay
-from tvbo.journal.reading import JournalReader
+from tvbo.journal import DamagedJournalWarning, JournalError, environment, load, reader, replay
+from tvbo.journal.reader import JournalReader
 from tvbo.optimizers import GPOptimizer, Optimizer
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.retention import Admission, Rejection
@@ -35,13 +35,13 @@ def test_continues_bit_for_bit_from_a_snapshot(make, steps, run, play, monkeypat
     assert play(whole, steps) == play(first, steps)
     first.close()
     replayed = []
-    replay = opening.replay
+    replay = load.replay
 
     def counted(optimizer, records, difference, num_records, progress):
         replayed.append(num_records)
         replay(optimizer, records, difference, num_records, progress)
 
-    monkeypatch.setattr(opening, "replay", counted)
+    monkeypatch.setattr(load, "replay", counted)
     second = Optimizer.open(run)
     assert replayed == [0]
     assert state(second) == state(whole)
@@ -51,7 +51,7 @@ def test_continues_bit_for_bit_from_a_snapshot(make, steps, run, play, monkeypat
 def test_snapshots_are_written_meanwhile_and_shorten_the_replay(
     run, make_streaming, play, leave, monkeypatch
 ):
-    monkeypatch.setattr("tvbo.journal.snapshot.EVERY", 8)
+    monkeypatch.setattr("tvbo.journal.writer.EVERY", 8)
     whole, first = make_streaming(), make_streaming()
     first.record(run)
     play(whole, 30)
@@ -73,16 +73,16 @@ def test_a_snapshot_of_another_environment_is_not_used(run, make_streaming, play
     with sqlite3.connect(run) as connection:
         connection.execute("UPDATE snapshot SET environment = ?", (json.dumps({"python": "2"}),))
     connection.close()
-    monkeypatch.setattr(opening, "_state_at", None)
+    monkeypatch.setattr(load, "_from_snapshot", None)
     second = Optimizer.open(run)
     assert play(whole, 12) == play(second, 12)
 
 
 def test_code_that_stands_in_no_file_is_never_taken_as_unchanged():
-    now = environment.environment(["builtins"])
-    assert environment.same(now, dict(now))
+    now = environment.current_environment(["builtins"])
+    assert environment.is_same(now, dict(now))
     nowhere = now | {"source of a notebook": environment.NO_SOURCE}
-    assert not environment.same(nowhere, dict(nowhere))
+    assert not environment.is_same(nowhere, dict(nowhere))
 
 
 def test_opened_again_and_again(make_streaming, run, play, leave):
@@ -367,7 +367,7 @@ def test_of_a_damaged_journal_the_beginning(recorded, make_random, play):
 
 def test_a_long_replay_is_not_done_twice(recorded, make_streaming, play, leave, monkeypatch):
     run = recorded(20, make_streaming)
-    monkeypatch.setattr(opening, "EVERY", 8)
+    monkeypatch.setattr("tvbo.journal.writer.EVERY", 8)
     leave(Optimizer.open(run))
     with JournalReader(run) as journal:
         assert journal.snapshot().seq == 20
@@ -401,7 +401,7 @@ def test_an_interrupted_opening_lets_go(recorded, make_random, play, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "damage_of_wal", interrupted)
+        patch.setattr(reader, "damage_of_wal", interrupted)
         with pytest.raises(KeyboardInterrupt):
             Optimizer.open(run)
     whole = make_random()

@@ -1,0 +1,228 @@
+"""The SQLite file of a journal: its tables, its connections, the lock of its one writer."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+VERSION = 3
+"""Version of the tables and of the stored states. Older journals can be read, not continued."""
+
+APPLICATION_ID = 0x7476626F
+"""SQLite's ``application_id`` of a journal: "tvbo" in ASCII."""
+
+EVENT_COLUMNS = (
+    "kind, trial_id, X, t, context, informative, information_gain, skipped, Y, Yvar, reason, fit, "
+    "generator"
+)
+
+TABLES = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    f"CREATE TABLE events (seq INTEGER PRIMARY KEY, {EVENT_COLUMNS}, written_at REAL, checksum)",
+    "CREATE TABLE sessions (after INTEGER NOT NULL, environment TEXT NOT NULL, opened_at REAL)",
+    # The first optimizer twice: as a pickle, for callers that trust the file, and as plain data.
+    "CREATE TABLE start (optimizer BLOB NOT NULL, state BLOB NOT NULL, checksum TEXT NOT NULL)",
+    "CREATE TABLE snapshot (seq INTEGER, chain TEXT, environment TEXT, state BLOB, digest TEXT)",
+)
+
+TABLES_BEFORE = {
+    1: (
+        *TABLES[:3],
+        "CREATE TABLE start (optimizer BLOB NOT NULL, checksum TEXT NOT NULL)",
+        "CREATE TABLE snapshot "
+        "(seq INTEGER, chain TEXT, environment TEXT, optimizer BLOB, digest TEXT)",
+    ),
+    2: TABLES,
+}
+"""Tables of older versions."""
+
+WAL_PAGES = 32
+"""Pages, some 30 events, after which SQLite merges the write-ahead log into the file."""
+
+WAL_BYTES = 2**20
+"""Size to which a longer write-ahead log is cut after it was merged."""
+
+
+class JournalError(ValueError):
+    """A journal that cannot be started, read, replayed or written any further."""
+
+
+class DamagedJournalWarning(UserWarning):
+    """A journal of which only a part can be read."""
+
+
+def lock_for_writing(path: Path) -> FileLock:
+    """Acquire the lock of a journal's writer, on an empty file beside the journal.
+
+    The operating system releases it when the process ends, even by ``kill -9``. A forked process
+    does not inherit it. The lock file stays: if it were removed while another process waits for
+    it, two could hold a lock.
+
+    Args:
+        path: The journal.
+
+    Returns:
+        The lock, held.
+
+    Raises:
+        JournalError: if this process or another holds it, or the lock file cannot be opened.
+    """
+    beside = os.path.realpath(path) + "-lock"
+    lock = FileLock(beside, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise JournalError(
+            f"Expected a journal that nobody else writes. Got {path}, which is open in another "
+            "process, or in this one: close it there with optimizer.close(), or open it with "
+            "read_only=True."
+        ) from None
+    except OSError as error:
+        raise JournalError(
+            f"Expected a folder to write in, and a file for the lock or none. Got {error}."
+        ) from error
+    return lock
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a journal for writing; what is committed is on disk when the commit returns."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=30, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+        # Merge what an earlier process left in the write-ahead log. A reader may keep the log from
+        # being emptied; do not wait for it.
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("PRAGMA busy_timeout = 30000")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_to_read(path: Path, allow_damage: bool = False) -> sqlite3.Connection:
+    """Open a journal for reading only; another process may go on writing it.
+
+    Args:
+        path: The journal.
+        allow_damage: Read even a file that is shorter than its header says.
+    """
+    uri = path.absolute().as_uri() + "?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30)
+    if allow_damage:
+        # SQLite's documented way to get at what is left of a truncated file.
+        connection.execute("PRAGMA writable_schema = ON")
+    try:
+        connection.execute("PRAGMA schema_version")
+    except sqlite3.OperationalError:
+        # Readers share memory in a file beside the journal, which a read-only folder cannot have.
+        # Without unmerged pages, the file can be read as one that never changes.
+        connection.close()
+        beside = path.with_name(path.name + "-wal")
+        has_unmerged_pages = beside.exists() and beside.stat().st_size > 0
+        if os.access(path.parent, os.W_OK) or has_unmerged_pages:
+            raise
+        connection = sqlite3.connect(uri + "&immutable=1", uri=True, isolation_level=None)
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+    return connection
+
+
+def open_to_read(path: Path) -> tuple[sqlite3.Connection, int, str | None]:
+    """Open a file for reading, and check that it is a journal.
+
+    Returns:
+        A connection, the version of the tables, and damage that SQLite reports at once, in words.
+
+    Raises:
+        JournalError: as :func:`check_is_journal`.
+    """
+    if not path.is_file():
+        raise JournalError(f"Expected a journal. Got {path}, which is no file.")
+    damage = None
+    try:
+        try:
+            connection = connect_to_read(path)
+        except sqlite3.OperationalError as error:
+            raise JournalError(f"Expected a journal to read. Got {path}: {error}.") from error
+        except sqlite3.DatabaseError as error:
+            damage = str(error)
+            connection = connect_to_read(path, allow_damage=True)
+        try:
+            version = _check_header(path, connection)
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.DatabaseError as error:
+        raise JournalError(
+            f"Expected a journal. Got {path}, which is no journal of tvbo: {error}."
+        ) from error
+    return connection, version, damage
+
+
+def check_is_journal(path: Path) -> None:
+    """Raise unless a file is a journal of a known version, damaged or not.
+
+    Raises:
+        JournalError: saying what the file is instead.
+    """
+    connection, _, _ = open_to_read(path)
+    connection.close()
+
+
+def _check_header(path: Path, connection: sqlite3.Connection) -> int:
+    """Return the version of the tables, after a check of everything that SQLite says of the file.
+
+    Raises:
+        JournalError: if the file is another program's, of another version, or has other tables.
+    """
+    [application] = connection.execute("PRAGMA application_id").fetchone()
+    version: int
+    [version] = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise JournalError(f"Expected a journal. Got {path}, which is no journal of tvbo.")
+    if version > VERSION:
+        raise JournalError(
+            f"Expected a journal with tables of version {VERSION}. Got {path}, of version "
+            f"{version}, which a newer tvbo wrote: open it with that one."
+        )
+    if version != VERSION and version not in TABLES_BEFORE:
+        raise JournalError(
+            f"Expected a journal with tables of version {VERSION}. Got {path}, of version "
+            f"{version}. Journals are not migrated: open it with the tvbo that wrote it."
+        )
+    if (unexpected := _unexpected_table(connection, version)) is not None:
+        raise JournalError(
+            f"Expected the tables of a journal and nothing else. Got {path} with {unexpected}."
+        )
+    return version
+
+
+def _unexpected_table(connection: sqlite3.Connection, version: int) -> str | None:
+    """Return how the schema differs from a journal's, in words; None if it does not.
+
+    A journal with a view, a trigger or a computed column is refused before any row is read, since
+    reading one row of it may never end. The schema itself can be read without evaluating them.
+    """
+    expected = set(TABLES_BEFORE.get(version, TABLES))
+    found = set()
+    # A limit, since a forged schema may be long: with more rows than these, one is unexpected.
+    rows = connection.execute(
+        "SELECT type, name, sql FROM sqlite_master LIMIT ?", (len(expected) + 2,)
+    )
+    for kind, name, sql in rows:
+        if (kind, name, sql) == ("index", "sqlite_autoindex_meta_1", None):
+            continue
+        if kind != "table" or sql not in expected:
+            return f"{kind} {name}"
+        found.add(sql)
+    if missing := expected - found:
+        return f"no {min(missing).split(' (')[0].removeprefix('CREATE ').lower()}"
+    return None
