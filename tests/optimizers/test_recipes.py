@@ -15,6 +15,7 @@ from tvbo.acquisition import UCB, BKBBeta, ConstantBeta, LogBeta, LogEI, Thompso
 from tvbo.optimizers import (
     BKB,
     ConstantLiar,
+    DenseState,
     Hallucinate,
     IgnorePending,
     RefitEvery,
@@ -72,8 +73,8 @@ def made(name, **options):
     return optimizer
 
 
-def dense(optimizer):
-    return getattr(optimizer.surrogate, "dense", optimizer.surrogate)
+def fitter(optimizer):
+    return optimizer.posterior_state.fitter
 
 
 def shown(name):
@@ -146,8 +147,8 @@ def test_none_is_the_default(name):
     assert explicit.acquisition == left_out.acquisition
     assert repr(explicit.retention) == repr(left_out.retention)
     assert explicit.pending == left_out.pending
-    assert dense(explicit).refit == dense(left_out).refit
-    assert dense(explicit).noise_variance == dense(left_out).noise_variance
+    assert fitter(explicit).refit == fitter(left_out).refit
+    assert fitter(explicit).noise_variance == fitter(left_out).noise_variance
 
 
 def test_default_acquisitions():
@@ -210,12 +211,12 @@ def test_pending_means_the_same_everywhere(name):
 @GP
 def test_refit_means_the_same_everywhere(name):
     optimizer = made(name, refit=RefitEvery(4))
-    assert dense(optimizer).refit == RefitEvery(4)
+    assert fitter(optimizer).refit == RefitEvery(4)
     # The posterior is updated between fits.
-    assert optimizer.surrogate is not dense(optimizer)
+    assert not isinstance(optimizer.posterior_state, DenseState)
     if name != "bkb":
         built_anew = made(name, refit=RefitEvery(1))
-        assert built_anew.surrogate is dense(built_anew)
+        assert isinstance(built_anew.posterior_state, DenseState)
 
 
 @GP
