@@ -70,40 +70,47 @@ def amended(model: StreamingGP, amendments: Amendments, choices: Tensor | None =
     innovations = model.innovations
     rows = innovations.store.held
     at = slice(None) if choices is None else choices
-    changed = torch.tensor([*amendments.changes], dtype=torch.long) - innovations.store.gone
-    left_out = torch.tensor([*amendments.left_out], dtype=torch.long) - innovations.store.gone
+    changed = torch.tensor([*amendments.changes], dtype=torch.long) - innovations.store.num_evicted
+    left_out = (
+        torch.tensor([*amendments.left_out], dtype=torch.long) - innovations.store.num_evicted
+    )
     touched = [*changed.tolist(), *left_out.tolist()]
     first = min(touched, default=innovations.store.count)
     index, time = (part.unsqueeze(0) for part in model._split(amendments.new.X))
     now = torch.cat([innovations.now, time.flatten()]).max().unsqueeze(0)
 
-    fade = innovations.since_newest(model._trials, now.unsqueeze(0))
+    fade = innovations.decay_since_newest(model._elements, now.unsqueeze(0))
     mean = fade * innovations.mean[:, at]
     reduction = fade.square() * innovations.reduction[:, at]
     age = now.unsqueeze(-1) - rows.made_at[:, first:]
-    V = rows.V[:, first:, at] * innovations.base.decay(age).unsqueeze(-1)
-    gains = rows.gains
-    root = gains.new_empty(1, 0, 0) if rows.root is None else rows.root[:, first:, first:]
+    V = rows.V[:, first:, at] * innovations.evicted.decay(age).unsqueeze(-1)
+    innovation = rows.innovation
+    root = innovation.new_empty(1, 0, 0) if rows.root is None else rows.root[:, first:, first:]
     if len(changed) > 0:
-        change = gains.new_zeros(1, root.shape[-1], 1)
-        change[0, changed - first, 0] = gains.new_tensor([*amendments.changes.values()])
+        change = innovation.new_zeros(1, root.shape[-1], 1)
+        change[0, changed - first, 0] = innovation.new_tensor([*amendments.changes.values()])
         shift = torch.linalg.solve_triangular(root, change, upper=False).squeeze(-1)
-        gains = torch.cat([gains[:, :first], gains[:, first:] + shift], dim=-1)
+        innovation = torch.cat([innovation[:, :first], innovation[:, first:] + shift], dim=-1)
         mean = mean + (shift.unsqueeze(-2) @ V).squeeze(-2)
     if len(amendments.new) > 0:
         residual, noise = _outcomes(model, amendments.new)
-        cross = innovations._cross(index, time)
+        cross = innovations._cross_covariance(index, time)
         own = innovations._innovation_root(index, time, noise, cross)
-        foretold = innovations.base.since(time) * innovations.base.mean.gather(-1, index)
-        foretold = foretold + (cross @ gains.unsqueeze(-1)).squeeze(-1)
-        surprise = (residual - foretold).unsqueeze(-1)
-        own_gains = torch.linalg.solve_triangular(own, surprise, upper=False).squeeze(-1)
+        predicted = innovations.evicted.decay_since(time) * innovations.evicted.mean.gather(
+            -1, index
+        )
+        predicted = predicted + (cross @ innovation.unsqueeze(-1)).squeeze(-1)
+        error = (residual - predicted).unsqueeze(-1)
+        own_innovation = torch.linalg.solve_triangular(own, error, upper=False).squeeze(-1)
         unexplained = innovations._unexplained(index, time, now, cross)[..., at]
         own_V = torch.linalg.solve_triangular(own, unexplained, upper=False)
-        mean = mean + (own_gains.unsqueeze(-2) @ own_V).squeeze(-2)
+        mean = mean + (own_innovation.unsqueeze(-2) @ own_V).squeeze(-2)
         reduction = reduction + own_V.square().sum(dim=-2)
         if len(left_out) > 0:
-            V, gains = torch.cat([V, own_V], dim=-2), torch.cat([gains, own_gains], dim=-1)
+            V, innovation = (
+                torch.cat([V, own_V], dim=-2),
+                torch.cat([innovation, own_innovation], dim=-1),
+            )
             above = torch.nn.functional.pad(root, (0, own.shape[-1]))
             root = torch.cat([above, torch.cat([cross[..., first:], own], dim=-1)], dim=-2)
     if len(left_out) > 0:
@@ -111,7 +118,7 @@ def amended(model: StreamingGP, amendments: Amendments, choices: Tensor | None =
         unit[0, left_out - first, torch.arange(len(left_out))] = 1.0
         basis = torch.linalg.qr(torch.linalg.solve_triangular(root, unit, upper=False)).Q.mT
         told = basis @ V
-        mean = mean - ((basis @ gains[:, first:].unsqueeze(-1)).mT @ told).squeeze(-2)
+        mean = mean - ((basis @ innovation[:, first:].unsqueeze(-1)).mT @ told).squeeze(-2)
         reduction = reduction - told.square().sum(dim=-2)
     return Sums(mean, reduction, now)
 
@@ -195,9 +202,9 @@ def predict_without(model: StreamingGP, left_out: Sequence[int], X: Tensor) -> t
     none = Observations.empty(X.shape[-1])
     with torch.no_grad():
         sums = amended(model, Amendments({}, left_out, none), index)
-        fade = model.innovations.base.decay((time - sums.now).unsqueeze(0))
+        fade = model.innovations.evicted.decay((time - sums.now).unsqueeze(0))
         mean = fade * sums.mean + model._prior_mean(X)
-        prior = model.innovations.covariance.variances(model._trials, index.unsqueeze(0))
+        prior = model.innovations.covariance.variances(model._elements, index.unsqueeze(0))
         variance = (prior - fade.square() * sums.reduction).unsqueeze(-1)
         floor_(variance, prior)
     return mean.item(), variance.item()
