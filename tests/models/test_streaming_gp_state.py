@@ -111,7 +111,7 @@ def test_a_state_of_other_limits_is_refused_and_nothing_lost(small):
 def test_a_state_of_other_choices_is_refused(small):
     model = small.streaming(0.1)
     state = model.state_dict()
-    state["finite_set.choices"] = state["finite_set.choices"].flip(0)
+    state["row_index.choices"] = state["row_index.choices"].flip(0)
     with pytest.raises(ValueError, match="Expected a state saved with the same choices"):
         model.load_state_dict(state)
 
