@@ -124,7 +124,9 @@ class IncrementalState(PosteriorState):
             # A shallow copy: what it remembers of the rows it is asked about stays its own.
             return copy(self.model)
         noise = self._known_noise(new, self.model.covar_module, self.dense)
-        return self.model.condition_on_observations(new.X, new.Y, noise)
+        model = self.model.snapshot()
+        model.observe(new.X, new.Y, noise)
+        return model
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Forget observations, at once or once there are many without weight.
