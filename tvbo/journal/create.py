@@ -9,12 +9,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-import tvbo
 from tvbo.journal.compatibility import describe
 from tvbo.journal.database import (
     APPLICATION_ID,
@@ -26,8 +26,8 @@ from tvbo.journal.database import (
 )
 from tvbo.journal.environment import Environment, current_environment
 from tvbo.journal.reader import start_checksum
+from tvbo.journal.record import open_trials_to_json
 from tvbo.journal.state import State, StateError
-from tvbo.journal.trials import open_trials_to_json
 from tvbo.journal.writer import JournalWriter, Snapshots
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def start_journal(optimizer: Optimizer, path: str | Path) -> None:
     environment = current_environment(state.modules)
     meta = describe(optimizer) | {
         "run": os.urandom(8).hex(),
-        "tvbo": tvbo.__version__,
+        "tvbo": version("botorch-tvbo"),
         "open": open_trials_to_json(optimizer.open_trials),
     }
     checksum = meta["checksum"] = start_checksum(blobs, meta)

@@ -17,8 +17,6 @@ from types import FunctionType, ModuleType
 
 import torch
 
-import tvbo
-
 Environment = Mapping[str, str]
 """Versions and digests of source code by name."""
 
@@ -39,8 +37,8 @@ def current_environment(modules: Iterable[str]) -> dict[str, str]:
     processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     found = {"python": platform.python_version(), "processor": processor}
     found |= {name: _version_of(name) for name in LIBRARIES}
-    found["tvbo"] = tvbo.__version__
-    found["source of tvbo"] = _digest(*sorted(Path(tvbo.__file__).parent.rglob("*.py")))
+    found["tvbo"] = version("botorch-tvbo")
+    found["source of tvbo"] = _digest(*sorted(Path(__file__).parents[1].rglob("*.py")))
     # Sums are split between threads, and so rounded differently.
     found["threads"] = str(torch.get_num_threads())
     found["default dtype"] = str(torch.get_default_dtype())

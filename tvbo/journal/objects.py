@@ -16,7 +16,7 @@ from torch.nn import Parameter
 
 GPYTORCH = ("constraints", "kernels", "likelihoods", "means", "priors")
 CLASSES_FROM = (
-    *(f"tvbo.{name}" for name in ("acquisition", "feedback.pending", "kernels", "models")),
+    *(f"tvbo.{name}" for name in ("acquisition", "kernels", "models")),
     *(f"tvbo.{name}" for name in ("observations", "optimizers", "retention", "search_space")),
     "tvbo.theory",
     *(f"gpytorch.{name}" for name in GPYTORCH),

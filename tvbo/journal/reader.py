@@ -11,8 +11,13 @@ from typing import Any
 
 from tvbo.journal.database import EVENT_COLUMNS, JournalError, connect_to_read, open_to_read
 from tvbo.journal.environment import Environment
-from tvbo.journal.record import Record, chained, digest_of, parse_json
-from tvbo.journal.trials import open_trials_from_json
+from tvbo.journal.record import (
+    Record,
+    chained,
+    digest_of,
+    open_trials_from_json,
+    parse_json,
+)
 from tvbo.journal.wal import damage_of_wal
 
 END_OF_DATES = 253_402_300_800

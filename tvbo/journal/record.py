@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, isnan
 from typing import Any, get_args
@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 
 from tvbo.journal.database import EVENT_COLUMNS
 from tvbo.optimizers.events import Event, Kind
+from tvbo.optimizers.trial import Trial
 
 LONGEST_WORDS = 1_000
 """Characters to which an event in words is cut."""
@@ -232,3 +233,34 @@ def _check(name: str, value: object, good: bool) -> None:
     if not good:
         words = repr(value)
         raise ValueError(f"its {name} is {words if len(words) <= 60 else words[:57] + '...'}")
+
+
+def open_trials_to_json(trials: Iterable[Trial]) -> str:
+    """Return the trials that are open when recording begins, for readers that unpickle nothing."""
+    return json.dumps(
+        [
+            {
+                "trial": trial.id,
+                "t": trial.t,
+                "X": trial.X.reshape(-1).tolist(),
+                "context": None if trial.context is None else trial.context.reshape(-1).tolist(),
+            }
+            for trial in trials
+        ]
+    )
+
+
+def open_trials_from_json(text: str) -> list[dict[str, Any]]:
+    """Return what :func:`open_trials_to_json` wrote; no context is an empty one.
+
+    Raises:
+        ArithmeticError, LookupError, TypeError, ValueError: if the text is another.
+    """
+    trials = []
+    for row in parse_json(text):
+        X, context = ([float(x) for x in row[name] or ()] for name in ("X", "context"))
+        trial = {"trial": row["trial"], "t": float(row["t"]), "X": X, "context": context}
+        if type(row["trial"]) is not int or not all(map(isfinite, (trial["t"], *X, *context))):
+            raise ValueError(f"Expected the number of a trial and finite numbers. Got {row}.")
+        trials.append(trial)
+    return trials

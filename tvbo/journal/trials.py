@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from tvbo.journal.record import parse_json
-from tvbo.optimizers.trial import Trial
+from tvbo.journal.reader import JournalReader
 
 if TYPE_CHECKING:
-    from tvbo.journal.reader import JournalReader
+    import pandas as pd
 
 ENDINGS = {"tell": "told", "fail": "failed", "expire": "expired"}
 
@@ -29,6 +24,8 @@ def trials_of(journal: JournalReader) -> pd.DataFrame:
         ``t``, ``action_i``, ``context_i``, ``state`` (open, told, failed, expired, skipped),
         ``outcome``, ``outcome_variance`` and ``reason``.
     """
+    import pandas as pd
+
     trials = {row["trial"]: _opened("before", **row) for row in journal.open_before()}
     for _, record in journal.records():
         if record.kind in ("ask", "attach"):
@@ -50,37 +47,6 @@ def trials_of(journal: JournalReader) -> pd.DataFrame:
     frame = frame.reindex(columns=[*first, *between, *last])
     numbers = ["t", *between, "outcome", "outcome_variance"]
     return frame.astype(dict.fromkeys(numbers, float))
-
-
-def open_trials_to_json(trials: Iterable[Trial]) -> str:
-    """Return the trials that are open when recording begins, for readers that unpickle nothing."""
-    return json.dumps(
-        [
-            {
-                "trial": trial.id,
-                "t": trial.t,
-                "X": trial.X.reshape(-1).tolist(),
-                "context": None if trial.context is None else trial.context.reshape(-1).tolist(),
-            }
-            for trial in trials
-        ]
-    )
-
-
-def open_trials_from_json(text: str) -> list[dict[str, Any]]:
-    """Return what :func:`open_trials_to_json` wrote; no context is an empty one.
-
-    Raises:
-        ArithmeticError, LookupError, TypeError, ValueError: if the text is another.
-    """
-    trials = []
-    for row in parse_json(text):
-        X, context = ([float(x) for x in row[name] or ()] for name in ("X", "context"))
-        trial = {"trial": row["trial"], "t": float(row["t"]), "X": X, "context": context}
-        if type(row["trial"]) is not int or not all(map(isfinite, (trial["t"], *X, *context))):
-            raise ValueError(f"Expected the number of a trial and finite numbers. Got {row}.")
-        trials.append(trial)
-    return trials
 
 
 def _opened(

@@ -7,15 +7,11 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from threading import RLock, current_thread
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 from torch import Tensor
 
 from tvbo.optimizers.events import Event, EventSink
-
-if TYPE_CHECKING:
-    from tvbo.optimizers.base import Optimizer
-
 
 ONE_AT_A_TIME = (
     "ask",
@@ -112,14 +108,15 @@ class JournalMixin:
         """
         from tvbo.journal import start_journal
 
-        start_journal(cast("Optimizer", self), path)
+        # The journal records what the base of all optimizers has.
+        start_journal(cast("Any", self), path)
 
     @classmethod
     def open(
         cls,
         path: str | Path,
         *,
-        like: Optimizer | None = None,
+        like: Self | None = None,
         read_only: bool = False,
         progress: bool = True,
     ) -> Self:
