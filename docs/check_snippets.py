@@ -1,10 +1,10 @@
-"""Run every ``python`` block of README and pages, as a reader would who pastes it.
+"""Run every ``python`` block of README, CONTRIBUTING and pages, as a reader who pastes it.
 
-Of the README each block runs in a process of its own, so it must import what it uses. Of a page the
+Of the first two each block runs in a process of its own, so it must import what it uses. Of a page the
 blocks share one process and its names, from top to bottom. Each process starts in an empty folder;
 two run at a time.
 
-    python docs/check_snippets.py                # the README and all pages
+    python docs/check_snippets.py                # all of them
     python docs/check_snippets.py loop.md        # some pages
     python docs/check_snippets.py ../README.md   # the README alone
 
@@ -26,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-README = ROOT / "README.md"
+README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
 BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 # Under the name of the page, so that tracebacks quote its lines; nothing is defined beforehand.
 RUN = 'exec(compile(__import__("sys").stdin.read(), {name!r}, "exec"))'
@@ -53,7 +53,11 @@ class Program:
     def name(self) -> str:
         """The page, and the block if it is one of many."""
         page = os.path.relpath(self.page, ROOT)
-        return page if self.page != README else f"{page}, block {self.blocks[0].number}"
+        return (
+            page
+            if self.page not in (README, CONTRIBUTING)
+            else f"{page}, block {self.blocks[0].number}"
+        )
 
     @property
     def code(self) -> str:
@@ -65,13 +69,13 @@ class Program:
 
 
 def programs(page: Path) -> list[Program]:
-    """What a page is run as: the README block by block, others as a whole."""
+    """What a page is run as: the README and CONTRIBUTING block by block, others as a whole."""
     text = page.read_text(encoding="utf-8")
     found = [
         Block(number, text.count("\n", 0, match.start(1)), match.group(1))
         for number, match in enumerate(BLOCK.finditer(text), start=1)
     ]
-    if page == README:
+    if page in (README, CONTRIBUTING):
         return [Program(page, [block]) for block in found]
     return [Program(page, found)] if found else []
 
@@ -114,6 +118,7 @@ def main() -> int:
     """Run the pages named on the command line, or all of them."""
     pages = [(DOCS / name).resolve() for name in sys.argv[1:]] or [
         README,
+        CONTRIBUTING,
         *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts),
     ]
     todo = [program for page in pages for program in programs(page)]
