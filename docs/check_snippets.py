@@ -1,8 +1,8 @@
 """Run every ``python`` block of README, CONTRIBUTING and pages, as a reader who pastes it.
 
-Of the first two each block runs in a process of its own, so it must import what it uses. Of a page the
-blocks share one process and its names, from top to bottom. Each process starts in an empty folder;
-two run at a time.
+Of the first two each block runs in a process of its own, so it must import what it uses. Of a page
+the blocks share one process and its names, from top to bottom. Each process starts in an empty
+folder; two run at a time.
 
     python docs/check_snippets.py                # all of them
     python docs/check_snippets.py loop.md        # some pages
