@@ -62,7 +62,7 @@ validate: $(VENV)/.dev
 	$(BIN)/python benchmarks/context_structure.py --json docs/results/context_structure.json
 	$(BIN)/python benchmarks/context_cycle.py --json docs/results/context_cycle.json
 	$(BIN)/python benchmarks/context_useless.py --json docs/results/context_useless.json
-	$(BIN)/python benchmarks/moving_peak.py --json docs/results/moving_peak.json
+	$(BIN)/python benchmarks/moving_peak.py --first-seed 3000 --json docs/results/moving_peak.json
 	$(BIN)/python benchmarks/event_reset.py --json docs/results/event_reset.json
 	$(BIN)/python benchmarks/compression_drift.py --json docs/results/compression_drift.json
 	$(BIN)/python benchmarks/bpe_guarantee.py --runs 200 --json docs/results/bpe_guarantee.json
