@@ -128,7 +128,7 @@ def test_an_evaluation_that_hangs_keeps_its_slot():
     futures, under_way, optimizer = [], [], Releasing()
     with Counting(2) as executor:
         history = go(
-            optimizer.hang(2), optimizer, executor, 300, max_pending=2, timeout=0.5, times=pause
+            optimizer.hang(2), optimizer, executor, 300, max_pending=2, timeout=1.5, times=pause
         )
         optimizer.released.set()
     assert statuses(history) == {i: "expired" if i == 2 else "told" for i in range(1, 301)}
@@ -138,7 +138,7 @@ def test_an_evaluation_that_hangs_keeps_its_slot():
 
 def pause():
     """Long enough that 300 of them outlast the time-out."""
-    time.sleep(0.003)
+    time.sleep(0.006)
     return 1.0
 
 

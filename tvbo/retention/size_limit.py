@@ -19,6 +19,10 @@ NOISE_FLOOR = 1e-8
 """Floor of the noise variances as a share of the largest prior variance. Without noise the
 covariance of outcomes may be singular, and the information of an outcome infinite."""
 
+TIED = 1e-5
+"""Nats by which the information of two observations may differ in a tie, in which the older one is
+dropped: with noise at its floor, rounding is 1e8 times as large as in the covariance."""
+
 
 @dataclass(frozen=True)
 class SizeLimit(Retention):
@@ -27,7 +31,7 @@ class SizeLimit(Retention):
     Where a round begins with more than ``limit`` observations, the one with the smallest
     :func:`marginal_information` is dropped, the information of the others is computed without it,
     and so on, one at a time: of two near-duplicates only the first has little information. Of
-    observations that differ by 1e-8 nats at most, the oldest is dropped. Outcomes told during a
+    observations that differ by 1e-5 nats at most, the oldest is dropped. Outcomes told during a
     round are counted when the next one begins.
 
     The information of ``n`` observations costs :math:`O(n^3)`, each drop another :math:`O(n^2)`.
@@ -75,8 +79,8 @@ class SizeLimit(Retention):
         held = _HeldObservations(model, observations, t)
         for _ in range(excess):
             information = held.information().masked_fill(~kept, math.inf)
-            # Ties, by a tolerance in nats: the oldest is dropped.
-            dropped = int(oldest_first[first_largest(-information[oldest_first], scale=1.0)])
+            tied = first_largest(-information[oldest_first], scale=1.0, tolerance=TIED)
+            dropped = int(oldest_first[tied])
             held.drop(dropped)
             kept[dropped] = False
         return kept

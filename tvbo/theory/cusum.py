@@ -17,7 +17,7 @@ from torch import Tensor
 from tvbo.theory.arguments import check_count
 
 ROUNDING = 1e-9
-"""Difference up to which two odds are equal."""
+"""Difference up to which two odds, or two probabilities, are equal."""
 
 
 def cusum_step(probability: float, changed: float) -> int:
@@ -152,7 +152,8 @@ def detection_delay(threshold: int, step: int, probability: float, quantile: flo
     state = torch.zeros(threshold, dtype=torch.float64)
     state[0] = 1.0
     delay = 0
-    while state.sum() > 1 - quantile:
+    # Where the quantile is met exactly, rounding must not add an outcome.
+    while state.sum() - (1 - quantile) > ROUNDING:
         state = state @ transitions
         delay += 1
     return delay
