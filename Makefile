@@ -38,6 +38,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/mypy
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/check_snippets.py
@@ -51,6 +52,7 @@ wheel-check: $(VENV)/.dev
 	build/empty/bin/python -m pip install --disable-pip-version-check --quiet \
 		--constraint constraints.txt dist/*.whl
 	cd build && empty/bin/tvbo --help
+	test -f build/empty/lib/python*/site-packages/tvbo/py.typed
 	cd build && ! empty/bin/python -c 'import experiments' 2>/dev/null
 
 # Long measurements; their tables are in docs/validation*.md and docs/contexts.md.

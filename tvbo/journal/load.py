@@ -188,7 +188,8 @@ def from_pickle(data: bytes) -> Optimizer:
         JournalError: if a class or function is gone or has changed.
     """
     try:
-        return torch.load(io.BytesIO(data), weights_only=False)  # type: ignore[no-any-return]
+        optimizer: Optimizer = torch.load(io.BytesIO(data), weights_only=False)
+        return optimizer
     except (ImportError, AttributeError) as error:
         raise JournalError(
             "Expected the code that the run was recorded with. Got none of it: "

@@ -79,7 +79,7 @@ class NystromGP(ResizableModule, RowPosterior):
     def __init__(
         self,
         covar_module: Kernel,
-        noise_variance: float,
+        noise_variance: Tensor | float,
         inducing_points: Tensor,
         X: Tensor,
         Y: Tensor,

@@ -10,7 +10,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Generator, Tensor
 
 from tvbo.observations import Observations
-from tvbo.optimizers.events import Event
+from tvbo.optimizers.events import Event, Kind
 from tvbo.optimizers.journal_mixin import JournalMixin
 from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import Ending, LostTrial, TrialLog
@@ -175,10 +175,8 @@ class Optimizer(JournalMixin, ABC):
             Yvar=None if Yvar is None else as_scalar("Yvar", Yvar),
         )
         self._check_outcome(trial, observation)
-        told = Event(
-            "tell", trial, observation.Y.item(), None if Yvar is None else observation.Yvar.item()
-        )
-        with self._recorded(told):
+        noise = None if observation.Yvar is None else observation.Yvar.item()
+        with self._recorded(Event("tell", trial, observation.Y.item(), noise)):
             self._learn(trial, observation)
             del self._open[trial.id]
             self._t = max(self._t, trial.t)
@@ -262,7 +260,7 @@ class Optimizer(JournalMixin, ABC):
             )
         # Names of files may hold bytes that are no text, which could not be stored.
         reason = reason.encode("utf-8", "backslashreplace").decode()
-        kind = "fail" if ending == "failed" else "expire"
+        kind: Kind = "fail" if ending == "failed" else "expire"
         with self._recorded(Event(kind, trial, reason=reason)):
             lost = LostTrial(trial, ending, reason)
             self._forget(lost)
@@ -270,18 +268,22 @@ class Optimizer(JournalMixin, ABC):
             self.trial_log.lose(lost)
 
     def _check_context(self, context: Tensor | None) -> Tensor | None:
-        if self.contexts is not None:
-            return self.contexts.snap(context)
-        if context is not None:
+        if self.contexts is None and context is None:
+            return None
+        return self._declared_context(context)
+
+    def _declared_context(self, context: Tensor | None) -> Tensor:
+        """Return a context as declared; raise if it was not, or none was."""
+        if self.contexts is None:
             raise BotorchTensorDimensionError(
                 f"This optimizer was declared without contexts. Got context {context!r}."
             )
-        return None
+        return self.contexts.snap(context)
 
     def _check_table(self, contexts: Tensor | None) -> list[Tensor]:
         """Several contexts, each as declared; None for all of a declared list."""
         table = context_table(self.contexts, contexts)
-        return [self._check_context(context) for context in table]
+        return [self._declared_context(context) for context in table]
 
     def _time_of(self, t: float | None) -> float:
         """A time to look at; None is that of the latest ask or outcome."""

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
+from typing import cast
 
 import torch
 from botorch.exceptions.warnings import OptimizationWarning
@@ -16,6 +17,7 @@ from botorch.optim.core import OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.module import Module
 from gpytorch.settings import fast_computations
 from torch import Generator, Tensor
 
@@ -169,7 +171,8 @@ class FitWatch:
 
     def _see_bounds(self, model: SingleTaskGP) -> None:
         at_bound = set()
-        for path, raw, constraint in model.named_parameters_and_constraints():
+        # GPyTorch has no types: type checkers look for its methods in torch's Module.
+        for path, raw, constraint in cast(Module, model).named_parameters_and_constraints():
             if constraint is None or not raw.requires_grad:
                 continue
             name = path.rpartition(".")[-1].removeprefix("raw_")
@@ -201,7 +204,7 @@ class FitWatch:
         kernel = getattr(model, "temporal_kernel", None)
         if kernel is None or not any(raw.requires_grad for raw in kernel.parameters()):
             return
-        rate = model.forgetting_rate.detach().max().item()
+        rate = kernel.forgetting_rate.detach().max().item()
         before, self._rate = self._rate, rate
         if before is None:
             return

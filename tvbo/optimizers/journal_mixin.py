@@ -142,7 +142,8 @@ class JournalMixin:
         """
         from tvbo.journal import JournalError, open_journal
 
-        optimizer = open_journal(path, like, read_only, progress)
+        # The base of all optimizers is not imported here, since it imports this module.
+        optimizer = open_journal(path, cast("Any", like), read_only, progress)
         if not isinstance(optimizer, cls):
             optimizer.close()
             raise JournalError(

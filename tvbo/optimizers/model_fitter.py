@@ -200,7 +200,7 @@ class ModelFitter:
             The variance; None where it comes with the outcomes, and none has come yet.
         """
         if self.noise_variance is not None:
-            least = (
+            least: float = (
                 min_fixed_noise.value(torch.float64)
                 * outcome_scale(provided(self.last_model))[1] ** 2
             )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from copy import copy
 from dataclasses import replace
+from typing import cast
 
 import torch
 from botorch.models.model import Model
+from botorch.posteriors import GPyTorchPosterior
 from torch import Generator, Tensor
 
 from tvbo.models import IncrementalGP
@@ -165,7 +167,7 @@ class NystromState(PosteriorState):
             self._stale = True
 
     def _draw(self, observations: Observations, generator: Generator) -> None:
-        """Draw anew which observations are inducing points."""
+        """Draw anew which observations, with noise variances, are inducing points."""
         num_seen = len(self._included)
         if num_seen == 0:
             self._probabilities = torch.ones(len(observations), dtype=torch.float64)
@@ -173,9 +175,11 @@ class NystromState(PosteriorState):
             return
         before = self._sketch(observations[:num_seen]) if self._stale else self.model
         with torch.no_grad():
-            new = before.posterior(observations.X[num_seen:].unsqueeze(-2)).variance.flatten()
+            posterior = before.posterior(observations.X[num_seen:].unsqueeze(-2))
+            # BoTorch's base class does not declare it; all posteriors of this model have one.
+            new = cast(GPyTorchPosterior, posterior).variance.flatten()
         variance = torch.cat([before.observed_variance, new])
-        noise = observations.Yvar.squeeze(-1)
+        noise = cast(Tensor, observations.Yvar).squeeze(-1)
         self._probabilities = (self.qbar * variance / noise).clamp_max(1.0)
         uniform = torch.rand(len(variance), dtype=torch.float64, generator=generator)
         self._included = uniform < self._probabilities

@@ -11,6 +11,7 @@ from gpytorch.settings import min_fixed_noise
 from linear_operator import to_dense
 from torch import Generator, Tensor
 
+from tvbo.acquisition.analytic import mean_of
 from tvbo.kernels import temporal_correlation
 from tvbo.models import IncrementalGP
 from tvbo.models.incremental import RowPosterior
@@ -151,7 +152,7 @@ class PosteriorState(ABC):
         noise_variance = self.fitter.outcome_noise(observations)
 
         def expected() -> Tensor:
-            return model.posterior(rows.unsqueeze(-2)).mean.squeeze(-1)
+            return mean_of(model.posterior(rows.unsqueeze(-2))).squeeze(-1)
 
         with torch.no_grad():
             prior = to_dense(model.covar_module(rows, diag=True))
@@ -234,7 +235,7 @@ def mean_and_variance(model: Model, row: Tensor) -> tuple[float, float]:
     """
     with torch.no_grad():
         posterior = model.posterior(row)
-    return posterior.mean.item(), variance_of(posterior, scale_of(model)).item()
+    return mean_of(posterior).item(), variance_of(posterior, scale_of(model)).item()
 
 
 def least_noise(dense: DenseGP, prior_variance: Tensor) -> Tensor:

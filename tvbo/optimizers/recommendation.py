@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ class Policy:
         """The table of recommendations at one time, at least one, each with its context."""
         first = recommendations[0].X
         return cls(
-            contexts=torch.stack([each.context for each in recommendations]),
+            contexts=torch.stack([cast(Tensor, each.context) for each in recommendations]),
             X=torch.cat([each.X for each in recommendations]),
             mean=first.new_tensor([each.mean for each in recommendations]),
             standard_deviation=first.new_tensor(

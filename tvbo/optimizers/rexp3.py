@@ -36,6 +36,8 @@ class RExp3(Optimizer):
         ValueError: if an argument is out of range.
     """
 
+    search_space: FiniteSpace
+
     def __init__(
         self,
         search_space: FiniteSpace,
@@ -128,5 +130,5 @@ def rexp3_block_length(num_arms: int, horizon: int, variation: float) -> int:
             "Expected num_arms >= 2, horizon >= 1 and variation > 0. "
             f"Got {num_arms}, {horizon}, {variation}."
         )
-    length = (num_arms * math.log(num_arms)) ** (1 / 3) * (horizon / variation) ** (2 / 3)
+    length: float = (num_arms * math.log(num_arms)) ** (1 / 3) * (horizon / variation) ** (2 / 3)
     return min(horizon, math.ceil(length))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Generator, Tensor
@@ -36,6 +37,8 @@ class SeparateContexts(Optimizer):
         ValueError: if ``bins`` is missing for bounds, given for a list, or not positive.
     """
 
+    contexts: ContextSpace
+
     def __init__(
         self,
         search_space: SearchSpace,
@@ -62,7 +65,7 @@ class SeparateContexts(Optimizer):
         """Number of observations held, over all contexts."""
         return sum(loop.model_size for loop in self.loops.values())
 
-    def loop(self, context: Tensor) -> GPOptimizer:
+    def loop(self, context: Tensor | None) -> GPOptimizer:
         """The loop of a context, made when it is first seen.
 
         Raises:
@@ -99,13 +102,15 @@ class SeparateContexts(Optimizer):
     def _cell(self, context: Tensor) -> tuple[int, ...]:
         if isinstance(self.contexts, ContextList):
             return (self.contexts.index(context),)
+        # Bounds come with bins, as __init__ has checked.
+        bins = cast(int, self.bins)
         lower, upper = self.contexts.bounds
         width = torch.where(upper > lower, upper - lower, 1.0)
         # The upper bound itself belongs to the last part.
-        part = ((context - lower) / width * self.bins).long().clamp_max(self.bins - 1)
+        part = ((context - lower) / width * bins).long().clamp_max(bins - 1)
         return tuple(part.tolist())
 
-    def _choose(self, round_number: int, t: float, context: Tensor) -> Tensor:
+    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
         trial = self.loop(context).ask(t)
         # The trial that is about to be opened stands for the one of the inner loop.
         self._inner[self._num_trials + 1] = trial

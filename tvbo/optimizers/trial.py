@@ -35,11 +35,11 @@ class Trial:
 
     def asks_the_same(self, other: Trial) -> bool:
         """Whether another trial has the same action, time and context."""
-        if self.t != other.t or (self.context is None) != (other.context is None):
-            return False
-        if self.context is not None and not torch.equal(self.context, other.context):
-            return False
-        return torch.equal(self.X, other.X)
+        if self.context is None or other.context is None:
+            same_context = self.context is other.context
+        else:
+            same_context = torch.equal(self.context, other.context)
+        return self.t == other.t and same_context and torch.equal(self.X, other.X)
 
     def to_row(self) -> dict[str, float]:
         """Its number, time, action and context, by column of a table."""

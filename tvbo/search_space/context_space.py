@@ -20,11 +20,11 @@ class ContextSpace(Protocol):
     bounds: Tensor
     """Smallest and largest value of each column, ``2 x c``."""
 
-    def snap(self, context: Tensor) -> Tensor:
+    def snap(self, context: Tensor | None) -> Tensor:
         """Return ``context``, ``c``, as an element of the set, undoing single-precision rounding.
 
         Raises:
-            BotorchTensorDimensionError: if it has the wrong size.
+            BotorchTensorDimensionError: if it has the wrong size, or is None.
             InputDataError: if a value is not finite, or the context is not in the set.
         """
 
@@ -47,7 +47,7 @@ class ContextBounds:
         self.bounds = as_bounds("context_bounds", context_bounds, width="c", constant=True)
         self.dim = self.bounds.shape[-1]
 
-    def snap(self, context: Tensor) -> Tensor:
+    def snap(self, context: Tensor | None) -> Tensor:
         """Return ``context`` clamped to the bounds; raise if outside by more than rounding."""
         context = _check_context(context, self.dim)
         slack = SINGLE_PRECISION * self.bounds.abs().amax(dim=0)
@@ -76,11 +76,11 @@ class ContextList:
         self.bounds = torch.stack(self.contexts.aminmax(dim=0))
         self.dim = self.row_index.dim
 
-    def index(self, context: Tensor) -> int:
+    def index(self, context: Tensor | None) -> int:
         """Return the position of ``context`` in the list; raise if it is not in the list."""
         return int(self.row_index.index(_check_context(context, self.dim)))
 
-    def snap(self, context: Tensor) -> Tensor:
+    def snap(self, context: Tensor | None) -> Tensor:
         """Return the context of the list that ``context`` equals; raise if there is none."""
         return self.contexts[self.index(context)].clone()
 

@@ -6,7 +6,7 @@ import torch
 from botorch.acquisition import AcquisitionFunction
 from torch import Generator, Tensor
 
-from tvbo.search_space.base import AskContext, SearchSpace, check_action
+from tvbo.search_space.base import AskContext, check_action
 from tvbo.search_space.bounds import Bounds
 from tvbo.search_space.box import Box
 from tvbo.search_space.row_index import RowIndex
@@ -70,7 +70,7 @@ class FiniteSpace:
         return self.choices[self.index(X)]
 
 
-def make_search_space(bounds: Bounds | None, choices: Tensor | None) -> SearchSpace:
+def make_search_space(bounds: Bounds | None, choices: Tensor | None) -> Box | FiniteSpace:
     """Return a box or a finite set, whichever of the two was given.
 
     Raises:

@@ -63,7 +63,7 @@ class RowModel(Model):
         return 1
 
     def _set_hyperparameters(
-        self, covar_module: Kernel, noise_variance: float, mean_module: Mean | None
+        self, covar_module: Kernel, noise_variance: Tensor | float, mean_module: Mean | None
     ) -> None:
         """Set fixed copies of the hyperparameters; the noise becomes the buffer ``_noise``.
 

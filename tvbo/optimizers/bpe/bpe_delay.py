@@ -78,6 +78,8 @@ class BPEDelay(Optimizer):
             width is not made for the search space.
     """
 
+    _region: SurvivingSet | SurvivingRegion
+
     def __init__(
         self,
         search_space: FiniteSpace | Box,

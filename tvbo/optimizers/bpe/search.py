@@ -32,13 +32,13 @@ def climb(start: Tensor, box: Tensor, value: Smooth, constraints: Sequence[Smoot
         ``1 x d``, within the box.
     """
     lower, span = box[0], box[1] - box[0]
-    value = _scaled(value, lower, span, sign=-1.0)
+    objective = _scaled(value, lower, span, sign=-1.0)
     within = [_scaled(constraint, lower, span) for constraint in constraints]
     with warnings.catch_warnings():
         # SLSQP steps out of the bounds by rounding, and is set back there.
         warnings.simplefilter("ignore", RuntimeWarning)
         found = minimize(
-            value,
+            objective,
             ((start[0] - lower) / span).numpy(),
             jac=True,
             bounds=[(0.0, 1.0)] * len(span),

@@ -226,7 +226,8 @@ class SurvivingRegion:
             to_dense(self.covar_module(self.chosen, X)),
             upper=False,
         )
-        return self.covar_module(X, diag=True) - white.square().sum(dim=0)
+        variance: Tensor = self.covar_module(X, diag=True) - white.square().sum(dim=0)
+        return variance
 
     def _make_room(self, needed: int) -> None:
         count = self._count

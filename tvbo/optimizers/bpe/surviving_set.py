@@ -143,4 +143,5 @@ class SurvivingSet:
         if self._covar is not None:
             return self._covar[place]
         with torch.no_grad():
-            return to_dense(self.covar_module(self.X[place : place + 1], self.X)).squeeze(0)
+            row: Tensor = to_dense(self.covar_module(self.X[place : place + 1], self.X))
+        return row.squeeze(0)
