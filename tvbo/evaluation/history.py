@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
 import torch
 from torch import Tensor
 
 from tvbo.observations import Observations
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.search_space import InputLayout
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Status = Literal["open", "told", "failed", "expired", "skipped"]
 
@@ -266,6 +268,8 @@ class History:
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with a row per round, value and regret included where they are known."""
+        import pandas as pd
+
         rows = [replace(r.trial, context=r.context).to_row() for r in self.rounds]
         frame = pd.DataFrame(rows, columns=None if rows else ["trial", "t"])
         frame["reward"] = [r.reward for r in self.rounds]
