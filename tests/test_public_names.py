@@ -53,7 +53,8 @@ def test_import_is_light():
     script = (
         "import sys, tvbo; assert 'torch' not in sys.modules; assert 'run' in dir(tvbo); "
         "tvbo.run, tvbo.recipes.gp_ucb, tvbo.History; assert 'torch' in sys.modules; "
-        "print([name for name in ('matplotlib', 'sklearn', 'scipy.stats') if name in sys.modules])"
+        "late = ('matplotlib', 'pandas', 'rich', 'scipy.stats', 'sklearn'); "
+        "print([name for name in late if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert loaded.stdout.strip() == "[]", loaded.stderr
