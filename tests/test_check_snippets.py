@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "docs" / "check_snippets.py"
 
 @pytest.fixture
 def checker(tmp_path, monkeypatch):
-    """The checker over an empty README and an empty folder of pages."""
+    """The checker over an empty README and CONTRIBUTING and an empty folder of pages."""
     spec = importlib.util.spec_from_file_location("check_snippets", SOURCE)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "check_snippets", module)
@@ -20,8 +20,10 @@ def checker(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "DOCS", tmp_path / "docs")
     monkeypatch.setattr(module, "README", tmp_path / "README.md")
+    monkeypatch.setattr(module, "CONTRIBUTING", tmp_path / "CONTRIBUTING.md")
     monkeypatch.setattr(sys, "argv", ["check_snippets.py"])
     module.README.write_text("")
+    module.CONTRIBUTING.write_text("")
     return module
 
 
