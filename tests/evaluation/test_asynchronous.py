@@ -71,6 +71,7 @@ def test_every_outcome_is_told_in_the_calling_thread():
     assert [r.trial.id for r in history.rounds] == list(range(1, 31))
 
 
+@pytest.mark.slow
 def test_one_at_a_time_is_the_ordinary_loop():
     values = torch.rand(30, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     problem = PanelProblem(values, choices=unit_grid(4))

@@ -421,6 +421,7 @@ def test_a_segment_must_have_two_times():
         fit_drift(X, Y, segments=torch.arange(10))
 
 
+@pytest.mark.slow
 def test_what_a_long_log_of_many_actions_neglects_is_said(monkeypatch):
     monkeypatch.setattr("tvbo.fitting.factory.MAX_DENSE", 500)
     X, Y = draw_log(0.005, n=760)

@@ -173,11 +173,12 @@ def test_a_recommendation_is_no_ask(actions, contexts, retention, ahead):
     assert_chooses_as_if_never_asked(rounds, actions, contexts, ahead, retention=retention)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.OptimizationWarning")
 @pytest.mark.parametrize(
     ("actions", "options"),
     [
-        pytest.param("box", learning(None), marks=pytest.mark.slow),
+        ("box", learning(None)),
         ("choices", learning(RefitEvery(1), retention=SlidingWindow(length=12))),
     ],
     ids=["each round", "in a window"],

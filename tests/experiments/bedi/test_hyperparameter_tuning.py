@@ -110,6 +110,7 @@ def test_default_choices(data):
     assert problem.epochs == 10
 
 
+@pytest.mark.slow
 def test_a_loop_on_the_digits_finds_good_hyperparameters():
     problem = LogisticRegressionTuning(digits(), CHOICES, epochs=1)
     problem.measure(repeats=2, progress=False)
