@@ -213,7 +213,9 @@ def test_make_reproduce_does_them_all():
     assert names.replace("\\", " ").split() == list(EXPERIMENTS)
 
 
-@pytest.mark.parametrize("module", ["experiments", "experiments.data"])
+@pytest.mark.parametrize(
+    "module", ["experiments", pytest.param("experiments.data", marks=pytest.mark.slow)]
+)
 def test_modules_are_run_from_the_checkout(module):
     done = subprocess.run(
         [sys.executable, "-m", module, "--help"],

@@ -270,9 +270,10 @@ def found_once_in_time(policy):
 # Of 24 runs 18 have one alarm, in time; the others also a false one. Fewer than asked for have a
 # probability of 4e-4 (of 8 runs) and 5e-4 (of 24). The regret of the last rounds is 0.03, and 2
 # in the half of the runs where the static loop stays at the old maximum.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seeds", "fewest", "limits"),
-    [(8, 2, (0.2, 0.2)), pytest.param(24, 11, (0.1, 0.4), marks=pytest.mark.slow)],
+    [(8, 2, (0.2, 0.2)), (24, 11, (0.1, 0.4))],
 )
 def test_in_a_loop(seeds, fewest, limits):
     """The loop forgets the old function at once, and finds the maximum of the new one."""

@@ -199,6 +199,7 @@ def test_table3_short():
             assert float(claim.paper.split()[0]) == pytest.approx(ratio, rel=5e-3)
 
 
+@pytest.mark.slow
 def test_table4_short():
     data = digits()
     few = ClassificationData(
