@@ -84,7 +84,7 @@ def read_panel(
             frequent gap between timestamps. Numeric times are not converted; this is then the name
             of their unit.
         allow_gaps: Whether cells may be empty; their values are NaN. An arm without any reading is
-            an error nevertheless.
+            an error in any case.
 
     Raises:
         TableError: if the file, a column or a cell is not as expected; the message names it.

@@ -11,22 +11,8 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo.cli import main
 from tvbo.cli.files import OutputError, check_outputs, saving
 from tvbo.problems import drifting_gp_log
-
-
-@pytest.fixture
-def tvbo(capsys):
-    """Run a command; give exit code, stdout and stderr."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        return stop.value.code, output.out, output.err
-
-    return run
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who does the trials of `python -m experiments`, and what is said where nobody can."""
+"""Executors of the replicates of `python -m experiments`, and errors where there are none."""
 
 import re
 import sys

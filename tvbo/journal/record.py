@@ -217,7 +217,7 @@ def parse_json(text: Any) -> Any:
     """Return what a text says in JSON.
 
     Raises:
-        ValueError: if it is no JSON, or nested too deeply.
+        ValueError: if the text is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(text)

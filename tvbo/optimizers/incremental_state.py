@@ -11,13 +11,12 @@ from torch import Generator, Tensor
 from tvbo.models import IncrementalGP
 from tvbo.observations import Observations
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
-from tvbo.optimizers.pending import Pending
-from tvbo.optimizers.posterior_state import PosteriorState, weights
+from tvbo.optimizers.posterior_state import RowPosteriorState, weights
 from tvbo.ties import TIE_TOLERANCE
 from tvbo.validation import provided
 
 
-class IncrementalState(PosteriorState):
+class IncrementalState(RowPosteriorState):
     r"""Keep a :class:`tvbo.models.IncrementalGP` up to date with the observations.
 
     For boxes and for contexts between bounds; on a finite set of moderate size,
@@ -73,7 +72,7 @@ class IncrementalState(PosteriorState):
 
     def start(self, dense: DenseGP) -> None:
         """Begin with the hyperparameters of a dense model, and without observations."""
-        self.last_model = self._without_data(dense)
+        self.last_model = IncrementalGP.from_model(dense, self.fitter.noise_variance)
         self._num_seen = 0
         self._kept = self._kept[:0]
 
@@ -90,18 +89,6 @@ class IncrementalState(PosteriorState):
         self._num_seen = len(observations)
         self._kept = torch.cat([self._kept, self._kept.new_ones(len(new))])
 
-    def condition(self, observations: Observations, rows: Tensor, pending: Pending) -> Model:
-        """Return the posterior given the observations and the pending trials.
-
-        Args:
-            observations: Those of the last :meth:`update`.
-            rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
-            pending: What stands in for their outcomes.
-        """
-        if len(rows) == 0:
-            return self.model
-        return self._conditioned(self.model, observations, rows, pending)
-
     def preview(
         self, observations: Observations, keep: Tensor, num_told: int, generator: Generator
     ) -> Model:
@@ -116,9 +103,9 @@ class IncrementalState(PosteriorState):
         self.fitter.check_noise(observations)
         if self.last_model is None or self.fitter.may_change(num_told):
             kept = observations[keep]
-            return self._of(self.fitter.copy().fit(kept, num_told, generator), kept)
+            return self._in_raw_units(self.fitter.copy().fit(kept, num_told, generator), kept)
         if not keep.all():
-            return self._of(self.dense, observations[keep])
+            return self._in_raw_units(self.dense, observations[keep])
         new = observations[self._num_seen :]
         if len(new) == 0:
             # A shallow copy: what it remembers of the rows it is asked about stays its own.
@@ -149,15 +136,3 @@ class IncrementalState(PosteriorState):
             kept = kept[kept]
         self._kept = kept
         self._num_seen -= int(gone.sum())
-
-    def _without_data(self, dense: DenseGP) -> IncrementalGP:
-        """Return a model with the hyperparameters of a dense one."""
-        return IncrementalGP.from_model(dense, self.fitter.noise_variance)
-
-    def _of(self, dense: DenseGP, observations: Observations) -> IncrementalGP:
-        """Return the model of some observations, with the hyperparameters of a dense one."""
-        model = self._without_data(dense)
-        if len(observations) > 0:
-            noise = self._known_noise(observations, model.covar_module, dense)
-            model.observe(observations.X, observations.Y, noise)
-        return model

@@ -16,12 +16,11 @@ from tvbo.models import IncrementalGP
 from tvbo.models.nystrom_gp import NystromGP
 from tvbo.observations import Observations
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
-from tvbo.optimizers.pending import Pending
-from tvbo.optimizers.posterior_state import PosteriorState
+from tvbo.optimizers.posterior_state import RowPosteriorState
 from tvbo.validation import provided
 
 
-class NystromState(PosteriorState):
+class NystromState(RowPosteriorState):
     r"""Keep a :class:`tvbo.models.NystromGP` for BKB (Calandriello et al., 2019).
 
     Whenever there are new observations, each observation, old or new, is drawn into the inducing
@@ -109,18 +108,6 @@ class NystromState(PosteriorState):
                 self._draw(observations, generator)
             self.last_model = self._sketch(observations)
             self._stale = False
-
-    def condition(self, observations: Observations, rows: Tensor, pending: Pending) -> Model:
-        """Return the posterior given the observations and the pending trials.
-
-        Args:
-            observations: Those of the last :meth:`update`.
-            rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
-            pending: What stands in for their outcomes.
-        """
-        if len(rows) == 0:
-            return self.model
-        return self._conditioned(self.model, observations, rows, pending)
 
     def preview(
         self, observations: Observations, keep: Tensor, num_told: int, generator: Generator

@@ -136,6 +136,14 @@ class PosteriorState(ABC):
             prior = covar_module(observations.X, diag=True)
         return torch.maximum(known, least_noise(dense, prior).unsqueeze(-1))
 
+    def _in_raw_units(self, dense: DenseGP, observations: Observations) -> IncrementalGP:
+        """Return the posterior of observations in raw units, by a dense model's hyperparameters."""
+        model = IncrementalGP.from_model(dense, self.fitter.noise_variance)
+        if len(observations) > 0:
+            noise = self._known_noise(observations, model.covar_module, dense)
+            model.observe(observations.X, observations.Y, noise)
+        return model
+
     def _conditioned(
         self, model: RowPosterior, observations: Observations, rows: Tensor, pending: Pending
     ) -> Model:
@@ -197,10 +205,7 @@ class DenseState(PosteriorState):
         """
         if len(rows) == 0:
             return self.dense
-        raw = IncrementalGP.from_model(self.dense, self.fitter.noise_variance)
-        if len(observations) > 0:
-            noise = self._known_noise(observations, raw.covar_module, self.dense)
-            raw.observe(observations.X, observations.Y, noise)
+        raw = self._in_raw_units(self.dense, observations)
         return self._conditioned(raw, observations, rows, pending)
 
     def preview(
@@ -224,6 +229,23 @@ class DenseState(PosteriorState):
             keep: Mask of the observations that stay, ``n``.
             t: The present time.
         """
+
+
+class RowPosteriorState(PosteriorState):
+    """Base of states whose model is a posterior on any rows, updated from round to round."""
+
+    last_model: RowPosterior | None
+
+    def condition(self, observations: Observations, rows: Tensor, pending: Pending) -> Model:
+        """Return the posterior given the observations and the pending trials.
+
+        Args:
+            observations: Those of the last :meth:`update`.
+            rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
+            pending: What stands in for their outcomes.
+        """
+        model = provided(self.last_model)
+        return model if len(rows) == 0 else self._conditioned(model, observations, rows, pending)
 
 
 def mean_and_variance(model: Model, row: Tensor) -> tuple[float, float]:

@@ -10,8 +10,8 @@ admitted. That distance is regularized, and its term :math:`\sigma^2 \|v\|^2` is
 / (\sigma^2 + n v)`, so that point passes :math:`\lceil 1/\tau - \sigma^2/v \rceil` times. With the
 experiments' :math:`\varepsilon = 10^{-4}` that is 5,000 times, and the model order does not
 converge within 1,000 rounds; with :math:`\varepsilon = \tfrac12 \log(1 + T^{-\alpha})` it is
-:math:`T^\alpha` times, 32 for ``T = 1000`` and :math:`\alpha = \tfrac12`. The model order is finite
-nevertheless, and the two bounds below include repeats. The paper gives an order only, without its
+:math:`T^\alpha` times, 32 for ``T = 1000`` and :math:`\alpha = \tfrac12`. The model order is still
+finite, and the two bounds below include repeats. The paper gives an order only, without its
 constant, which depends on σ² as well (its (7.12)).
 """
 
