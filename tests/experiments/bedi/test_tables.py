@@ -55,6 +55,7 @@ def curves():
     return play(make_setting(), trials, seed=0, progress=False, label="")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acquisition", ["UCB", "EI", "MPI"])
 def test_both_forms_of_the_dense_model_choose_alike(curves, acquisition):
     grown, refactored = (curves[f"{acquisition}, {method}"] for method in (DENSE, REFACTORED))
@@ -140,6 +141,7 @@ def test_slow_methods_take_part_in_some_trials():
         trials_by_method(0)
 
 
+@pytest.mark.slow
 def test_claims_and_the_papers_figures(short):
     assert len(short.claims) == 3 * 8 + 1
     for acquisition, ratio in PAPER_RATIOS["bedi-table2"].items():
@@ -166,6 +168,7 @@ def test_claims_and_the_papers_figures(short):
     assert short.to_dict()["settings"]["budget"] == pytest.approx(0.5 * math.log(1 + 16**-0.75))
 
 
+@pytest.mark.slow
 def test_repeats_with_its_seed():
     once = {DENSE: 1, COMPRESSED: 1, PAPERS: 0, "BKB": 1}
     setting = make_setting(horizon=10, n=30)

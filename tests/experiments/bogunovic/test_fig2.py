@@ -35,6 +35,7 @@ def wrong_length():
     return bogunovic_fig2d(TRIALS, progress=False, setting=SMALL)
 
 
+@pytest.mark.slow
 def test_forgetting_beats_starting_afresh_where_the_drift_is_fast(matched):
     """Differences of 0.45 and 0.31, each seven standard errors of the twelve trials."""
     mean = {name: row["mean_regret"] for name, row in matched.results.items()}
@@ -67,6 +68,7 @@ def test_trials_beyond_one_tensor_are_new_ones():
     assert torch.equal(regret[-2:], later)
 
 
+@pytest.mark.slow
 def test_a_wrong_rate(wrong_rate):
     assert next(iter(wrong_rate.results)) == "0"
     assert len(wrong_rate.claims) == 5
@@ -74,6 +76,7 @@ def test_a_wrong_rate(wrong_rate):
         assert claim.standard_error > 0
 
 
+@pytest.mark.slow
 def test_too_short_blocks_are_bad(wrong_length):
     """By eight standard errors of the twelve trials; the claim asks for two."""
     claim = wrong_length.claims[0]

@@ -23,6 +23,7 @@ def short(data):
     return bogunovic_fig3a(data, trials=2, seed=0, progress=False)
 
 
+@pytest.mark.slow
 def test_order_of_the_algorithms(short):
     """Of six trials 1.02 ± 0.07, 1.27 ± 0.01, 2.8 ± 0.7; 4 and 3 standard errors of two apart."""
     mean = {name: row["mean_regret"] for name, row in short.results.items()}
@@ -76,6 +77,7 @@ def test_picture(short):
     assert ax.get_ylabel() == "average regret (°C)"
 
 
+@pytest.mark.slow
 def test_repeats_with_its_seed(data):
     cut = dataclasses.replace(data, test=data.test[:30])
     one, other = (bogunovic_fig3a(cut, trials=2, seed=5, progress=False) for _ in range(2))

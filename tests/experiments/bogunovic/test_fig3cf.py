@@ -48,6 +48,7 @@ def short(drawn):
     return bogunovic_fig3cf(drawn, trials=3, seed=1, num_sensors=8, progress=False)
 
 
+@pytest.mark.slow
 def test_a_row_for_each_day(short):
     assert list(short.results) == ["day 7", "day 8", "day 9", "all days"]
     assert short.row_label == "day"
@@ -148,6 +149,7 @@ def test_trials_have_different_first_sensors(drawn):
         bogunovic_fig3cf(drawn, trials=2)
 
 
+@pytest.mark.slow
 def test_short_on_the_recorded_days(data_folder):
     data = traffic(data_folder)
     data = dataclasses.replace(data, test=data.test[:2, :12], test_days=data.test_days[:2])

@@ -152,6 +152,7 @@ def test_fit_of_drift_is_at_least_as_likely_and_finds_the_rate():
 # The run.
 
 
+@pytest.mark.slow
 def test_shapes_and_settings(short):
     assert list(short.regret) == [*ALGORITHMS, BEST_OF_TRAINING] == list(short.results)
     for name, rows in short.regret.items():
@@ -200,6 +201,7 @@ def test_picture(short):
     assert len(figure.axes[0].get_lines()) == len(ALGORITHMS) + 1
 
 
+@pytest.mark.slow
 def test_a_trial_depends_on_its_seed_alone(days, short):
     second = krause_fig3(days, trials=1, seed=5, per_step=2, progress=False)
     for name, rows in second.regret.items():
