@@ -35,7 +35,6 @@ def wrong_length():
     return bogunovic_fig2d(TRIALS, progress=False, setting=SMALL)
 
 
-@pytest.mark.slow
 def test_forgetting_beats_starting_afresh_where_the_drift_is_fast(matched):
     """Differences of 0.45 and 0.31, each seven standard errors of the twelve trials."""
     mean = {name: row["mean_regret"] for name, row in matched.results.items()}
@@ -84,10 +83,12 @@ def test_too_short_blocks_are_bad(wrong_length):
     assert claim.held
 
 
+@pytest.mark.slow
 def test_blocks_longer_than_the_run_are_gp_ucb(wrong_length):
     assert torch.equal(wrong_length.regret["N = 150"], wrong_length.regret["N = 200"])
 
 
+@pytest.mark.slow
 def test_pictures(matched, wrong_rate, wrong_length):
     panels = [ax for ax in EXPERIMENTS["bogunovic-fig2a"].plot(matched).axes if ax.get_visible()]
     assert [ax.get_title() for ax in panels] == ["ε = 0.001", "ε = 0.01", "ε = 0.03"]

@@ -40,6 +40,7 @@ def test_order_of_the_algorithms_over_many_trials(data):
     assert mean["TV-GP-UCB"] == pytest.approx(1.0, abs=0.15)
 
 
+@pytest.mark.slow
 def test_the_best_arm_of_training_stands_beside_them(data, short):
     arm = max(range(len(data.arms)), key=lambda i: data.train[:, i].mean().item())
     expected = (data.test.amax(dim=1) - data.test[:, arm]).mean().item()
@@ -54,6 +55,7 @@ def test_the_best_arm_of_training_stands_beside_them(data, short):
     assert {claim.paper for claim in short.claims[8:]} == {"no claim"}
 
 
+@pytest.mark.slow
 def test_settings_are_the_papers(short):
     settings = short.settings
     assert 0.02 <= settings["forgetting_rate"] <= 0.04
@@ -65,12 +67,14 @@ def test_settings_are_the_papers(short):
     )
 
 
+@pytest.mark.slow
 def test_every_claim_has_its_figure(short):
     assert len(short.claims) == 11
     for claim in short.to_dict()["claims"]:
         assert set(claim) >= {"claim", "held", "figure", "standard_error"}
 
 
+@pytest.mark.slow
 def test_picture(short):
     (ax,) = EXPERIMENTS["bogunovic-fig3a"].plot(short).axes
     assert len(ax.get_lines()) == 6

@@ -61,6 +61,7 @@ def test_a_row_for_each_day(short):
     assert total["TV-GP-UCB"] == pytest.approx(short.regret["TV-GP-UCB"].mean().item())
 
 
+@pytest.mark.slow
 def test_each_trial_has_a_first_sensor_for_both_algorithms(short, drawn):
     sensors, firsts = short.settings["sensors"], short.settings["first_sensors"]
     assert (len(set(sensors)), len(set(firsts))) == (8, 3)
@@ -73,6 +74,7 @@ def test_each_trial_has_a_first_sensor_for_both_algorithms(short, drawn):
                 torch.testing.assert_close(rows[trial, :, 0], expected)
 
 
+@pytest.mark.slow
 def test_the_best_arm_of_training_in_every_round(short, drawn):
     columns = [drawn.arms.index(name) for name in short.settings["sensors"]]
     train, test = drawn.train[..., columns], drawn.test[..., columns]
@@ -87,6 +89,7 @@ def test_the_best_arm_of_training_in_every_round(short, drawn):
         assert claim.figure == pytest.approx(total[BEST_OF_TRAINING] - total[name])
 
 
+@pytest.mark.slow
 def test_every_claim_has_its_figure(short):
     rate, at_or_below, clearly_below, overall, at_paper_rate = short.to_dict()["claims"][:5]
     assert rate["figure"] == short.settings["forgetting_rate"]
@@ -97,6 +100,7 @@ def test_every_claim_has_its_figure(short):
     assert at_paper_rate["figure"] == pytest.approx(total["GP-UCB"] - total[AT_PAPER_RATE])
 
 
+@pytest.mark.slow
 def test_picture(short):
     figure = EXPERIMENTS["bogunovic-fig3cf"].plot(short)
     assert [ax.get_title() for ax in figure.axes] == ["day 7", "day 8", "day 9"]
