@@ -39,11 +39,14 @@ def rows_of(item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what reads recorded data, and as slow what ``combinations`` leaves out."""
+    """Mark what reads recorded data, ``slow_cases``, and what ``combinations`` leaves out."""
     combined = defaultdict(dict)
     for item in items:
         if "data_folder" in item.fixturenames:
             item.add_marker("real_data")
+        for mark in item.iter_markers("slow_cases"):
+            if item.callspec.id in mark.args:
+                item.add_marker("slow")
         if "combinations" in item.keywords:
             combined[item.parent, item.originalname][item] = rows_of(item)
     for rows in combined.values():

@@ -35,6 +35,7 @@ def test_a_box(name):
     assert usual == pytest.approx(other, abs=TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", learned({}))
 @pytest.mark.parametrize("on_grid", [True, False], ids=["grid", "box"])
 def test_learned_hyperparameters(name, on_grid):

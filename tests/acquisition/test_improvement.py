@@ -285,6 +285,7 @@ def test_before_the_first_outcome_all_actions_are_alike(rule):
     assert len(first) > 4
 
 
+@pytest.mark.slow
 def test_a_stale_incumbent_costs_regret_when_the_level_falls():
     """What was 3 once is never reached again: all that is left to a stale rule is to explore.
 

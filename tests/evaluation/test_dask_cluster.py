@@ -45,6 +45,7 @@ def cluster(evaluations):
             yield made
 
 
+@pytest.mark.slow
 def test_a_killed_worker_loses_no_trial(cluster, evaluations, tmp_path):
     optimizer = recipes.random_search(choices=CHOICES)
     before = {worker.pid for worker in cluster.workers.values()}

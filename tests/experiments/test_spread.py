@@ -82,6 +82,7 @@ def same(one, two):
         assert torch.equal(one[name], two[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reproduce",
     [fig2a, *(pytest.param(f, marks=pytest.mark.slow) for f in (fig2c, fig3a, fig3cf, krause3))],

@@ -131,6 +131,7 @@ def test_given_kernel_is_not_changed():
     assert fit.covar_module.outputscale.item() != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [long(0.01), 0.05, long(0.2)])
 def test_interval_covers_the_truth(rate):
     """Short: the long measurement, 200 draws with everything learned, is `make validate`."""
@@ -347,6 +348,7 @@ def draw_arms(rate, n, arms=5, seed=0, noise=0.05):
     return torch.cat([choices[arm], times.unsqueeze(-1)], dim=-1), Y.unsqueeze(-1)
 
 
+@pytest.mark.slow
 def test_a_long_irregular_log_recovers_the_rate():
     rate = 0.05
     X, Y = draw_arms(rate, n=4000, seed=1)

@@ -62,6 +62,7 @@ def test_what_was_asked_and_told_does_not_matter(make, play, tmp_path):
     check_compatibility(one, two, tmp_path / "run.db")
 
 
+@pytest.mark.slow_cases("0.2")
 @pytest.mark.parametrize("delta", [0.1, 0.2])
 def test_what_was_planned_and_learned_does_not_matter(play, tmp_path, make_learning, delta):
     def made(delta=0.1):

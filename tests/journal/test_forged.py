@@ -102,6 +102,7 @@ def forged(recorded, play, make_random, forge):
 PLACES = [(table, column) for table, columns in COLUMNS.items() for column in columns]
 
 
+@pytest.mark.slow_cases(*map(str, range(len(PLACES), 2 * len(PLACES))))
 @pytest.mark.parametrize("number", range(2 * len(PLACES)))
 def test_odd_values(forged, make_random, number):
     """Two for each column; which, changes from column to column, so that all have their turn."""

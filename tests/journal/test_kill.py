@@ -5,6 +5,8 @@ import random
 import signal
 import time
 
+import torch
+
 from tvbo.journal import JournalReader, trials_of
 from tvbo.optimizers import Optimizer
 
@@ -33,6 +35,8 @@ def killed_at_random(run, make, play) -> tuple[int, float]:
     child = os.fork()
     if child == 0:
         try:
+            # The threads of the parent are not in a forked process, which would wait for them.
+            torch.set_num_threads(1)
             os.close(listens)
             play_for_ever(run, make, play, speaks)
         finally:

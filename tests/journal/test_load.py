@@ -29,6 +29,7 @@ def test_continues_bit_for_bit_by_replay(make, steps, run, play, leave):
     assert state(second) == state(whole)
 
 
+@pytest.mark.slow_cases("learned")
 def test_continues_bit_for_bit_from_a_snapshot(make, steps, run, play, monkeypatch):
     whole, first = make(), make()
     first.record(run)
@@ -226,6 +227,7 @@ def pickled_start_is_gone(forge):
     return lambda run: forge(run, "UPDATE start SET optimizer = x'00'")
 
 
+@pytest.mark.slow_cases("learned", "incremental")
 def test_like_unpickles_nothing_and_goes_on_bit_for_bit(
     make, steps, run, play, monkeypatch, pickled_start_is_gone
 ):
@@ -244,6 +246,7 @@ def test_like_unpickles_nothing_and_goes_on_bit_for_bit(
     assert state(second) == state(whole)
 
 
+@pytest.mark.slow_cases("learned", "incremental")
 def test_like_of_a_run_that_was_told_before(make, run, play, leave, pickled_start_is_gone):
     """The state at the start is stored as plain data, too; all that came after is replayed."""
     whole, first = make(), make()
@@ -285,6 +288,7 @@ def test_another_seed_is_named(recorded, make_streaming):
         Optimizer.open(run, like=like)
 
 
+@pytest.mark.slow_cases("replayed")
 @pytest.mark.parametrize("close", [True, False], ids=["snapshot", "replayed"])
 def test_a_policy_of_the_users_comes_from_like(
     run, make_streaming, play, leave, close, pickled_start_is_gone

@@ -106,6 +106,7 @@ def p_value(counts, p):
     return chi2.sf(statistic, df=len(p))
 
 
+@pytest.mark.slow
 def test_observations_are_drawn_as_often_as_their_probability_says(drawn):
     counts, _, p = drawn
     assert p_value(counts, p) > 0.001
@@ -287,6 +288,7 @@ def test_finds_the_best_choice(options):
     assert np.median(hits) >= 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seeds", "limit"), [(2, 0.15), pytest.param(20, 0.06, marks=pytest.mark.slow)]
 )

@@ -83,6 +83,7 @@ def test_everything_is_learned_by_default(declared, structure):
     assert residual.var() < 0.5 * observed.Y.var()
 
 
+@pytest.mark.slow
 @learns
 def test_refit_at_every_third_outcome():
     optimizer = recipes.tv_cgp_ucb(

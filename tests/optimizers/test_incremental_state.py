@@ -90,6 +90,7 @@ def assert_same(model, other, t, atol=1e-8):
         torch.testing.assert_close(getattr(got, name), getattr(expected, name), rtol=0, atol=atol)
 
 
+@pytest.mark.slow_cases("0.03-4-0.02")
 @pytest.mark.parametrize(
     ("rate", "delay", "Yvar"), [(0.0, 0, None), (0.03, 0, None), (0.03, 4, 0.02)]
 )

@@ -68,6 +68,7 @@ def test_the_disjoint_model_chooses_the_same_arms(rounds, noise, beta, seed):
     assert alone >= rounds - 10
 
 
+@pytest.mark.slow_cases("bounds")
 @pytest.mark.parametrize("declared", ["bounds", "list"])
 def test_the_hybrid_model_chooses_the_same_arms(declared):
     """Bayesian regression on [e_a ⊗ z, x_a ⊗ z], 200 rounds: what arms share, and their own."""

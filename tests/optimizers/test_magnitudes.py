@@ -61,6 +61,7 @@ def context_of(optimizer, i):
     return None if optimizer.contexts is None else CONTEXTS[i % 3]
 
 
+@pytest.mark.combinations
 @pytest.mark.filterwarnings(
     "ignore:Very small noise", "ignore:.*scipy_minimize", "ignore:Optimization failed"
 )

@@ -688,6 +688,7 @@ def pickled(optimizer):
     return pickle.loads(pickle.dumps(optimizer))
 
 
+@pytest.mark.slow_cases("refit-deepcopy", "box-deepcopy")
 @pytest.mark.parametrize(
     ("kind", "how"),
     [

@@ -150,11 +150,13 @@ def assert_same_choices(make, at_once, rounds, exponents=EXPONENTS, **search_spa
         torch.testing.assert_close(asked, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow_cases("EI", "MPI", "PI", "LogPI", "r_gp_ucb", "late", "mean", "gp_ts")
 @pytest.mark.parametrize("name", GIVEN | EXPLORING)
 def test_choices_on_a_finite_set(name):
     assert_same_choices(*(GIVEN | EXPLORING)[name], 24, choices=CHOICES)
 
 
+@pytest.mark.slow_cases("rate, dense")
 @pytest.mark.parametrize("name", LEARNED)
 def test_choices_on_a_finite_set_while_learning(name):
     assert_same_choices(*LEARNED[name], 12, EXTREMES, choices=CHOICES)
@@ -169,6 +171,7 @@ SEARCHED = {
 }
 
 
+@pytest.mark.slow_cases("gp_ucb_sdf", "gp_ts", "EI", "MPI", "PI", "LogPI", "kernel")
 @pytest.mark.parametrize("name", SEARCHED)
 def test_choices_on_a_box(name):
     make, at_once = SEARCHED[name]

@@ -298,6 +298,7 @@ def test_in_a_loop(seeds, fewest, limits):
     assert regret["static"] > limits[1]
 
 
+@pytest.mark.slow
 def test_in_a_loop_whose_outcomes_come_late():
     """One in seven counts; those of the old model raise no second alarm, in 17 of 24 runs."""
     once = 0
@@ -312,6 +313,7 @@ def test_in_a_loop_whose_outcomes_come_late():
     assert once >= 2
 
 
+@pytest.mark.slow
 def test_outcomes_that_are_discarded_are_looked_at_too():
     """There is one alarm, in time, in 18 of 24 runs."""
     found = 0

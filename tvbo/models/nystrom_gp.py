@@ -20,10 +20,10 @@ from tvbo.validation import check_finite
 FITTED = ("_whitening", "_weights")
 OBSERVED = ("_observed_noise", "_observed_variance", "_observed_prior_variance")
 
-ROUNDING = 4 * torch.finfo(torch.float64).eps
-"""Share of the largest eigenvalue up to which others are rounding errors. It is also added to those
-above it: where two inducing points nearly coincide, an eigenvalue too small by its rounding error
-would make the posterior variance too small."""
+ROUNDING = 1e-14
+"""Share of the largest eigenvalue up to which others are rounding errors on any CPU. It is also
+added to those above it: where two inducing points nearly coincide, an eigenvalue too small by its
+rounding error would make the posterior variance too small."""
 
 
 class NystromGP(ResizableModule, RowPosterior):

@@ -55,6 +55,7 @@ def curves():
     return play(make_setting(), trials, seed=0, progress=False, label="")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acquisition", ["UCB", "EI", "MPI"])
 def test_both_forms_of_the_dense_model_choose_alike(curves, acquisition):
     grown, refactored = (curves[f"{acquisition}, {method}"] for method in (DENSE, REFACTORED))
@@ -62,6 +63,7 @@ def test_both_forms_of_the_dense_model_choose_alike(curves, acquisition):
     torch.testing.assert_close(refactored.regret[0, :25], grown.regret[0, :25], rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acquisition", ["UCB", "EI", "MPI"])
 def test_the_compressed_model_starts_as_the_dense_one(curves, acquisition):
     dense, compressed = (curves[f"{acquisition}, {method}"] for method in (DENSE, COMPRESSED))
@@ -74,6 +76,7 @@ def test_the_compressed_model_starts_as_the_dense_one(curves, acquisition):
         )
 
 
+@pytest.mark.slow
 def test_who_grows(curves):
     initial = 2
     for acquisition in ("UCB", "EI", "MPI"):
@@ -87,6 +90,7 @@ def test_who_grows(curves):
         assert curves[f"{acquisition}, BKB"].model_order[0, -1] < 40
 
 
+@pytest.mark.slow
 def test_the_papers_budget_refuses_nothing_in_so_few_rounds(curves):
     for acquisition in ("UCB", "EI", "MPI"):
         papers = curves[f"{acquisition}, {PAPERS}"]
@@ -110,6 +114,7 @@ def test_budget(dim, expected):
     assert setting.budget == pytest.approx(0.5 * math.log(1 + 1000**-expected), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_bounds_are_above(curves):
     found = bounds(make_setting())
     for acquisition in ("UCB", "EI", "MPI", GROWING):
@@ -140,6 +145,7 @@ def test_slow_methods_take_part_in_some_trials():
         trials_by_method(0)
 
 
+@pytest.mark.slow
 def test_claims_and_the_papers_figures(short):
     assert len(short.claims) == 3 * 8 + 1
     for acquisition, ratio in PAPER_RATIOS["bedi-table2"].items():
@@ -166,6 +172,7 @@ def test_claims_and_the_papers_figures(short):
     assert short.to_dict()["settings"]["budget"] == pytest.approx(0.5 * math.log(1 + 16**-0.75))
 
 
+@pytest.mark.slow
 def test_repeats_with_its_seed():
     once = {DENSE: 1, COMPRESSED: 1, PAPERS: 0, "BKB": 1}
     setting = make_setting(horizon=10, n=30)
@@ -180,6 +187,7 @@ def test_no_standard_error_of_one_trial():
     assert excess(one, one) == (0.0, None)
 
 
+@pytest.mark.slow
 def test_picture(short):
     figure = EXPERIMENTS["bedi-table2"].plot(short)
     assert len(figure.axes) == 9

@@ -67,6 +67,7 @@ def test_trials_beyond_one_tensor_are_new_ones():
     assert torch.equal(regret[-2:], later)
 
 
+@pytest.mark.slow
 def test_a_wrong_rate(wrong_rate):
     assert next(iter(wrong_rate.results)) == "0"
     assert len(wrong_rate.claims) == 5
@@ -74,6 +75,7 @@ def test_a_wrong_rate(wrong_rate):
         assert claim.standard_error > 0
 
 
+@pytest.mark.slow
 def test_too_short_blocks_are_bad(wrong_length):
     """By eight standard errors of the twelve trials; the claim asks for two."""
     claim = wrong_length.claims[0]
@@ -81,10 +83,12 @@ def test_too_short_blocks_are_bad(wrong_length):
     assert claim.held
 
 
+@pytest.mark.slow
 def test_blocks_longer_than_the_run_are_gp_ucb(wrong_length):
     assert torch.equal(wrong_length.regret["N = 150"], wrong_length.regret["N = 200"])
 
 
+@pytest.mark.slow
 def test_pictures(matched, wrong_rate, wrong_length):
     panels = [ax for ax in EXPERIMENTS["bogunovic-fig2a"].plot(matched).axes if ax.get_visible()]
     assert [ax.get_title() for ax in panels] == ["ε = 0.001", "ε = 0.01", "ε = 0.03"]

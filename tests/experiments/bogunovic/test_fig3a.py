@@ -23,6 +23,7 @@ def short(data):
     return bogunovic_fig3a(data, trials=2, seed=0, progress=False)
 
 
+@pytest.mark.slow
 def test_order_of_the_algorithms(short):
     """Of six trials 1.02 ± 0.07, 1.27 ± 0.01, 2.8 ± 0.7; 4 and 3 standard errors of two apart."""
     mean = {name: row["mean_regret"] for name, row in short.results.items()}
@@ -39,6 +40,7 @@ def test_order_of_the_algorithms_over_many_trials(data):
     assert mean["TV-GP-UCB"] == pytest.approx(1.0, abs=0.15)
 
 
+@pytest.mark.slow
 def test_the_best_arm_of_training_stands_beside_them(data, short):
     arm = max(range(len(data.arms)), key=lambda i: data.train[:, i].mean().item())
     expected = (data.test.amax(dim=1) - data.test[:, arm]).mean().item()
@@ -53,6 +55,7 @@ def test_the_best_arm_of_training_stands_beside_them(data, short):
     assert {claim.paper for claim in short.claims[8:]} == {"no claim"}
 
 
+@pytest.mark.slow
 def test_settings_are_the_papers(short):
     settings = short.settings
     assert 0.02 <= settings["forgetting_rate"] <= 0.04
@@ -64,18 +67,21 @@ def test_settings_are_the_papers(short):
     )
 
 
+@pytest.mark.slow
 def test_every_claim_has_its_figure(short):
     assert len(short.claims) == 11
     for claim in short.to_dict()["claims"]:
         assert set(claim) >= {"claim", "held", "figure", "standard_error"}
 
 
+@pytest.mark.slow
 def test_picture(short):
     (ax,) = EXPERIMENTS["bogunovic-fig3a"].plot(short).axes
     assert len(ax.get_lines()) == 6
     assert ax.get_ylabel() == "average regret (°C)"
 
 
+@pytest.mark.slow
 def test_repeats_with_its_seed(data):
     cut = dataclasses.replace(data, test=data.test[:30])
     one, other = (bogunovic_fig3a(cut, trials=2, seed=5, progress=False) for _ in range(2))

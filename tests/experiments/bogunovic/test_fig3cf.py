@@ -48,6 +48,7 @@ def short(drawn):
     return bogunovic_fig3cf(drawn, trials=3, seed=1, num_sensors=8, progress=False)
 
 
+@pytest.mark.slow
 def test_a_row_for_each_day(short):
     assert list(short.results) == ["day 7", "day 8", "day 9", "all days"]
     assert short.row_label == "day"
@@ -60,6 +61,7 @@ def test_a_row_for_each_day(short):
     assert total["TV-GP-UCB"] == pytest.approx(short.regret["TV-GP-UCB"].mean().item())
 
 
+@pytest.mark.slow
 def test_each_trial_has_a_first_sensor_for_both_algorithms(short, drawn):
     sensors, firsts = short.settings["sensors"], short.settings["first_sensors"]
     assert (len(set(sensors)), len(set(firsts))) == (8, 3)
@@ -72,6 +74,7 @@ def test_each_trial_has_a_first_sensor_for_both_algorithms(short, drawn):
                 torch.testing.assert_close(rows[trial, :, 0], expected)
 
 
+@pytest.mark.slow
 def test_the_best_arm_of_training_in_every_round(short, drawn):
     columns = [drawn.arms.index(name) for name in short.settings["sensors"]]
     train, test = drawn.train[..., columns], drawn.test[..., columns]
@@ -86,6 +89,7 @@ def test_the_best_arm_of_training_in_every_round(short, drawn):
         assert claim.figure == pytest.approx(total[BEST_OF_TRAINING] - total[name])
 
 
+@pytest.mark.slow
 def test_every_claim_has_its_figure(short):
     rate, at_or_below, clearly_below, overall, at_paper_rate = short.to_dict()["claims"][:5]
     assert rate["figure"] == short.settings["forgetting_rate"]
@@ -96,6 +100,7 @@ def test_every_claim_has_its_figure(short):
     assert at_paper_rate["figure"] == pytest.approx(total["GP-UCB"] - total[AT_PAPER_RATE])
 
 
+@pytest.mark.slow
 def test_picture(short):
     figure = EXPERIMENTS["bogunovic-fig3cf"].plot(short)
     assert [ax.get_title() for ax in figure.axes] == ["day 7", "day 8", "day 9"]
@@ -148,6 +153,7 @@ def test_trials_have_different_first_sensors(drawn):
         bogunovic_fig3cf(drawn, trials=2)
 
 
+@pytest.mark.slow
 def test_short_on_the_recorded_days(data_folder):
     data = traffic(data_folder)
     data = dataclasses.replace(data, test=data.test[:2, :12], test_days=data.test_days[:2])

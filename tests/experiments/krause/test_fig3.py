@@ -152,6 +152,7 @@ def test_fit_of_drift_is_at_least_as_likely_and_finds_the_rate():
 # The run.
 
 
+@pytest.mark.slow
 def test_shapes_and_settings(short):
     assert list(short.regret) == [*ALGORITHMS, BEST_OF_TRAINING] == list(short.results)
     for name, rows in short.regret.items():
@@ -171,6 +172,7 @@ def test_shapes_and_settings(short):
     assert all(p["forgetting_rate_per_hour"] > 0 for p in settings["priors"][DRIFTING])
 
 
+@pytest.mark.slow
 def test_the_best_sensors_of_training_stand_beside_them(days, short):
     """Two of six, by the mean over the steps that the trial learned from, in every step."""
     for trial, seed in enumerate((4, 5)):
@@ -184,6 +186,7 @@ def test_the_best_sensors_of_training_stand_beside_them(days, short):
         torch.testing.assert_close(rows[1], best - readings.mean(dim=1))
 
 
+@pytest.mark.slow
 def test_every_claim_has_its_figure(short):
     claims = short.to_dict()["claims"]
     assert len(claims) == 2 * (4 + 4 + 7)
@@ -193,6 +196,7 @@ def test_every_claim_has_its_figure(short):
     assert all(claim["standard_error"] > 0 for claim in claims)
 
 
+@pytest.mark.slow
 def test_picture(short):
     figure = EXPERIMENTS["krause-fig3"].plot(short)
     titles = [ax.get_title() for ax in figure.axes]
@@ -200,6 +204,7 @@ def test_picture(short):
     assert len(figure.axes[0].get_lines()) == len(ALGORITHMS) + 1
 
 
+@pytest.mark.slow
 def test_a_trial_depends_on_its_seed_alone(days, short):
     second = krause_fig3(days, trials=1, seed=5, per_step=2, progress=False)
     for name, rows in second.regret.items():

@@ -159,6 +159,7 @@ def test_rounds_of_the_paper():
     assert optimizer.plan.length == 137
 
 
+@pytest.mark.slow
 def test_thompson_samples_explore_and_find_a_good_arm():
     problem = function(SMALL, "f2", seeded(0))
     uniform = problem.optimal_value(0.0) - problem.values.mean().item()

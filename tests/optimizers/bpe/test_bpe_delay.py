@@ -349,6 +349,7 @@ def test_waiting_rule_of_the_users_own(choices, kernel):
     assert optimizer.plan.length == 32 + 3 + 13
 
 
+@pytest.mark.slow
 def test_maximizer_is_kept(kernel):
     """Functions of known norm, Theorem 6.1's width, Poisson delays: at least 1 - δ of 60 runs."""
     X = torch.linspace(0, 1, 100, dtype=torch.float64).unsqueeze(-1)
