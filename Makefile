@@ -44,10 +44,14 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/check_snippets.py
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
-# The wheel installs into an empty environment, without experiments/, and its command runs there.
+# The wheel, built from the source distribution, installs into an empty environment, without
+# experiments/, and its command runs there. The source distribution holds what git does.
 wheel-check: $(VENV)/.dev
 	rm -rf build dist
-	$(BIN)/python -m build --wheel --outdir dist . >/dev/null
+	$(BIN)/python -m build --outdir dist . >/dev/null
+	tar -tzf dist/*.tar.gz | sed 's|^[^/]*/||' | sort > dist/contents
+	git ls-files | grep -v '^\.' | sort | comm -23 - dist/contents | tee dist/missing
+	test ! -s dist/missing
 	rm -rf build/empty && $(PYTHON) -m venv build/empty
 	build/empty/bin/python -m pip install --disable-pip-version-check --quiet \
 		--constraint constraints.txt dist/*.whl
