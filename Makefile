@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TEST_OPTIONS := --numprocesses 2 --dist loadfile
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-rounding coverage lint docs wheel-check validate reproduce bench clean
+.PHONY: demo test test-all test-rounding test-lowest coverage lint docs wheel-check validate reproduce bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/tvbo demo
@@ -29,6 +29,14 @@ ROUNDING ?= 0
 test-rounding: $(VENV)/.dev
 	TVBO_TEST_ROUNDING=$(ROUNDING) $(BIN)/python -m pytest $(TEST_OPTIONS) -m 'not slow' \
 		tests/test_same_choices.py tests/test_ties.py tests/acquisition tests/optimizers
+
+# The tests with the lowest versions that pyproject.toml allows, which uv installs.
+test-lowest:
+	$(PYTHON) -m venv build/uv && build/uv/bin/python -m pip install --quiet uv
+	build/uv/bin/uv venv --quiet --clear --python $(PYTHON) build/lowest
+	build/uv/bin/uv pip install --quiet --python build/lowest --resolution lowest-direct \
+		--editable '.[test,dask]'
+	build/lowest/bin/python -m pytest $(TEST_OPTIONS) -m 'not slow'
 
 # Of lines and branches, by all tests.
 coverage: $(VENV)/.dev
