@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TEST_OPTIONS := --numprocesses 2 --dist loadfile
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-rounding coverage lint docs wheel-check validate reproduce bench clean
+.PHONY: demo test test-all test-rounding test-lowest coverage lint docs wheel-check validate reproduce bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/tvbo demo
@@ -31,6 +31,14 @@ test-rounding: $(VENV)/.dev
 	TVBO_TEST_ROUNDING=$(ROUNDING) $(BIN)/python -m pytest $(TEST_OPTIONS) -m 'not slow' \
 		tests/test_ties.py tests/acquisition tests/optimizers
 
+# The tests with the lowest versions that pyproject.toml allows, which uv installs.
+test-lowest:
+	$(PYTHON) -m venv build/uv && build/uv/bin/python -m pip install --quiet uv
+	build/uv/bin/uv venv --quiet --clear --python $(PYTHON) build/lowest
+	build/uv/bin/uv pip install --quiet --python build/lowest --resolution lowest-direct \
+		--editable '.[test,dask]'
+	build/lowest/bin/python -m pytest $(TEST_OPTIONS) -m 'not slow'
+
 # Of lines and branches, by all tests.
 coverage: $(VENV)/.dev
 	$(BIN)/python -m pytest $(TEST_OPTIONS) --cov=tvbo --cov=experiments --cov-branch --cov-report=term-missing
@@ -45,10 +53,14 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/check_snippets.py
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
-# The wheel installs into an empty environment, without experiments/, and its command runs there.
+# The wheel, built from the source distribution, installs into an empty environment, without
+# experiments/, and its command runs there. The source distribution holds what git does.
 wheel-check: $(VENV)/.dev
 	rm -rf build dist
-	$(BIN)/python -m build --wheel --outdir dist . >/dev/null
+	$(BIN)/python -m build --outdir dist . >/dev/null
+	tar -tzf dist/*.tar.gz | sed 's|^[^/]*/||' | sort > dist/contents
+	git ls-files | grep -v '^\.' | sort | comm -23 - dist/contents | tee dist/missing
+	test ! -s dist/missing
 	rm -rf build/empty && $(PYTHON) -m venv build/empty
 	build/empty/bin/python -m pip install --disable-pip-version-check --quiet \
 		--constraint constraints.txt dist/*.whl

@@ -21,7 +21,7 @@ from torch import Generator, Size, Tensor
 
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
-from tvbo.evaluation import Trials, ucb_sweep
+from tvbo.evaluation import Replicates, ucb_sweep
 from tvbo.kernels import ColumnKernel, TemporalDecayKernel
 from tvbo.models import StreamingGP
 from tvbo.models.time_varying_gp import make_temporal_kernel
@@ -162,11 +162,11 @@ def sweep(choices: Tensor) -> dict:
     )
     ours, reading = 0.0, 0.0
     for first in range(0, TRIALS, SIDE_BY_SIDE):
-        trials = Trials.draw(root, RATE, HORIZON, NOISE, range(first, first + SIDE_BY_SIDE))
-        ours += seconds(lambda trials=trials: ucb_sweep(model, trials, BETA))
+        replicates = Replicates.draw(root, RATE, HORIZON, NOISE, range(first, first + SIDE_BY_SIDE))
+        ours += seconds(lambda replicates=replicates: ucb_sweep(model, replicates, BETA))
         reading += read_rows(model)
     single = [
-        Trials.draw(root, RATE, HORIZON, NOISE, range(seed, seed + 1))
+        Replicates.draw(root, RATE, HORIZON, NOISE, range(seed, seed + 1))
         for seed in range(BOTORCH_TRIALS)
     ]
     theirs = [seconds(lambda trial=trial: botorch_loop(choices, trial)) for trial in single]
@@ -196,7 +196,7 @@ def read_rows(model: StreamingGP) -> float:
     return seconds(lambda: [rows[:, :held].sum() for held in range(1, HORIZON)])
 
 
-def botorch_loop(choices: Tensor, trial: Trials) -> None:
+def botorch_loop(choices: Tensor, trial: Replicates) -> None:
     """Run one replicate with BoTorch alone."""
     train_X = torch.empty(0, 3, dtype=torch.float64)
     train_Y = torch.empty(0, 1, dtype=torch.float64)

@@ -14,7 +14,7 @@ from torch import Size, Tensor
 
 from experiments.spread import spread
 from tvbo.acquisition import LogBeta
-from tvbo.evaluation import Trials, ucb_sweep
+from tvbo.evaluation import Replicates, ucb_sweep
 from tvbo.models import StreamingGP
 from tvbo.problems.drifting_gp import covariance_root, unit_grid
 
@@ -109,14 +109,14 @@ class Synthetic:
         """Return the regret of a group of replicates, for each algorithm with this true ε."""
         rate, seeds = step
         root = _root(pickle.dumps(self.kernel), self.points)
-        drawn = Trials.draw(root, rate, self.horizon, NOISE_VARIANCE, seeds)
+        drawn = Replicates.draw(root, rate, self.horizon, NOISE_VARIANCE, seeds)
         return {
             name: self._play(player, drawn)
             for name, (true_rate, player) in players.items()
             if true_rate == rate
         }
 
-    def _play(self, player: Player, drawn: Trials) -> Tensor:
+    def _play(self, player: Player, drawn: Replicates) -> Tensor:
         model = StreamingGP(
             unit_grid(self.points),
             self.kernel,

@@ -11,7 +11,7 @@ from botorch.exceptions.warnings import NumericsWarning
 from botorch.models.model import Model
 from botorch.posteriors import GPyTorchPosterior
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import RBFKernel
+from reference import rbf
 from scipy.special import erfcx
 from scipy.stats import norm
 
@@ -167,7 +167,7 @@ def test_logarithms_have_the_same_maximum(incumbent, generator):
             Y,
             torch.full_like(Y, 0.01),
             forgetting_rate=0.1,
-            covar_module=rbf(),
+            covar_module=rbf(0.15),
             outcome_transform=None,
         ).eval()
         observations = Observations(X, Y)
@@ -208,12 +208,6 @@ def test_mpi_without_a_domain():
         MPI()(HandMade(), situation_of())
 
 
-def rbf():
-    kernel = RBFKernel().double()
-    kernel.lengthscale = tensor(0.15)
-    return kernel
-
-
 def one_peak(x):
     return torch.exp(-((x - 0.72) ** 2) / 0.1)
 
@@ -227,7 +221,7 @@ def loop(search_space, rule, online=True):
     fitter = ModelFitter(
         InputLayout(1),
         search_space.bounds,
-        covar_module=rbf(),
+        covar_module=rbf(0.15),
         forgetting_rate=0.0,
         noise_variance=1e-4,
     )
@@ -299,7 +293,7 @@ def test_a_stale_incumbent_costs_regret_when_the_level_falls():
         for incumbent in (BestObserved(), BestMean()):
             optimizer = recipes.tv_gp_ucb(
                 choices=choices,
-                covar_module=rbf(),
+                covar_module=rbf(0.15),
                 forgetting_rate=0.02,
                 noise_variance=1e-4,
                 generator=torch.Generator().manual_seed(seed),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from botorch.models.transforms import Standardize
-from gpytorch.kernels import RBFKernel
 from gpytorch.means import ConstantMean
+from reference import rbf
 
 from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
 from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
@@ -24,12 +24,6 @@ def tensor(*values):
 
 
 FEW = FiniteSpace(tensor([0.2], [0.4], [0.6], [0.8], [0.9]))
-
-
-def rbf(active_dims=None):
-    kernel = RBFKernel(active_dims=active_dims).double()
-    kernel.lengthscale = tensor(SCALE)
-    return kernel
 
 
 def means_by_formula(observations, rows):
@@ -78,7 +72,7 @@ def dense(observations):
         Y,
         torch.full_like(Y, NOISE),
         forgetting_rate=RATE,
-        covar_module=rbf(),
+        covar_module=rbf(SCALE),
         outcome_transform=None,
     ).eval()
 
@@ -92,8 +86,8 @@ def contextual(observations):
         outcome_transform=None,
         context_features=[1],
         time_feature=2,
-        action_kernel=rbf(),
-        context_kernel=rbf(),
+        action_kernel=rbf(SCALE),
+        context_kernel=rbf(SCALE),
         forgetting_rate=RATE,
     ).eval()
 
@@ -105,7 +99,7 @@ def incremental(observations):
 
 
 def streaming(observations):
-    model = StreamingGP(GRID, rbf(), RATE, NOISE)
+    model = StreamingGP(GRID, rbf(SCALE), RATE, NOISE)
     model.observe(observations.X, observations.Y)
     return model
 
@@ -188,7 +182,7 @@ def test_standardized_outcomes_give_incumbents_in_their_unit(generator):
         Y,
         torch.full_like(Y, NOISE * scale**2),
         forgetting_rate=RATE,
-        covar_module=rbf(),
+        covar_module=rbf(SCALE),
         outcome_transform=Standardize(m=1),
     ).eval()
     ask_context = replace(ask_context, observations=raw)
@@ -206,7 +200,7 @@ def test_standardized_outcomes_give_incumbents_in_their_unit(generator):
 def test_before_the_first_observation_it_is_the_prior_mean(incumbent, search_space, generator):
     mean = ConstantMean().double()
     mean.constant = 2.5
-    model = IncrementalGP(rbf(), NOISE, mean_module=mean)
+    model = IncrementalGP(rbf(SCALE), NOISE, mean_module=mean)
     layout = InputLayout(1)
     ask_context = AskContext(
         1, 1.0, None, layout, Observations.empty(layout.num_columns), search_space, generator
@@ -254,4 +248,4 @@ def test_nothing_observed_and_no_domain(incumbent):
     layout = InputLayout(1)
     ask_context = AskContext(1, 1.0, None, layout, Observations.empty(layout.num_columns))
     with pytest.raises(ValueError, match="Expected an AskContext with a search_space. Got"):
-        incumbent(IncrementalGP(rbf(), NOISE), ask_context)
+        incumbent(IncrementalGP(rbf(SCALE), NOISE), ask_context)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel
+from reference import rbf
 from scipy.stats import norm
 
 from tvbo.acquisition import ThompsonSampling
@@ -16,12 +17,6 @@ from tvbo.search_space import AskContext, Box, FiniteSpace, InputLayout
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
 TWO = torch.tensor([[0.0], [0.35]], dtype=torch.float64)
-
-
-def rbf():
-    kernel = RBFKernel()
-    kernel.lengthscale = 0.3
-    return kernel
 
 
 def ask_context(search_space, seed=0, t=3.0, **options):

@@ -1,4 +1,4 @@
-"""Trials side by side against one dense loop at a time."""
+"""Replicates side by side against one dense loop at a time."""
 
 import math
 
@@ -8,7 +8,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import RBFKernel
 
 from tvbo.acquisition import LogBeta
-from tvbo.evaluation import Trials, ucb_sweep
+from tvbo.evaluation import Replicates, ucb_sweep
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.problems.drifting_gp import covariance_root, drifting_values
 
@@ -30,22 +30,22 @@ def choices(generator):
 
 
 @pytest.fixture
-def trials(choices):
+def replicates(choices):
     root = covariance_root(choices, make_kernel())
-    return Trials.draw(root, 0.1, HORIZON, NOISE, range(TRIALS))
+    return Replicates.draw(root, 0.1, HORIZON, NOISE, range(TRIALS))
 
 
 def make_model(choices, rate, b=TRIALS):
     return StreamingGP(choices, make_kernel(), rate, NOISE, batch_shape=torch.Size([b]))
 
 
-def dense_regret(trials, trial, choices, rate, beta, reset_every):
+def dense_regret(replicates, trial, choices, rate, beta, reset_every):
     """Algorithms 1 and 2 of the paper, one trial, a dense model built anew in each round."""
     X, Y, regret = torch.empty(0, 3), torch.empty(0, 1), []
     for i in range(HORIZON):
         if reset_every is not None and i % reset_every == 0:
             X, Y = X[:0], Y[:0]
-        arm = trials.first[trial, i]
+        arm = replicates.first[trial, i]
         if len(X) > 0:
             model = TimeVaryingGP(
                 X,
@@ -60,27 +60,27 @@ def dense_regret(trials, trial, choices, rate, beta, reset_every):
             posterior = model.posterior(rows)
             bound = posterior.mean + math.sqrt(beta(i + 1)) * posterior.variance.sqrt()
             arm = bound.argmax()
-        now = trials.values[trial, i]
+        now = replicates.values[trial, i]
         regret.append(now.max() - now[arm])
         row = torch.cat([choices[arm], torch.tensor([i + 1.0])])
         X = torch.cat([X, row.unsqueeze(0)])
-        Y = torch.cat([Y, (now[arm] + trials.noise[trial, i]).reshape(1, 1)])
+        Y = torch.cat([Y, (now[arm] + replicates.noise[trial, i]).reshape(1, 1)])
     return torch.stack(regret)
 
 
 @pytest.mark.parametrize(("rate", "reset_every"), [(0.1, None), (0.0, None), (0.0, 7)])
-def test_same_choices_as_a_dense_loop(trials, choices, rate, reset_every):
+def test_same_choices_as_a_dense_loop(replicates, choices, rate, reset_every):
     beta = LogBeta()
-    regret = ucb_sweep(make_model(choices, rate), trials, beta, reset_every)
+    regret = ucb_sweep(make_model(choices, rate), replicates, beta, reset_every)
     for trial in range(TRIALS):
-        expected = dense_regret(trials, trial, choices, rate, beta, reset_every)
+        expected = dense_regret(replicates, trial, choices, rate, beta, reset_every)
         torch.testing.assert_close(regret[trial], expected, rtol=0, atol=1e-12)
 
 
 def test_trials_do_not_depend_on_their_neighbours(choices):
     root = covariance_root(choices, make_kernel())
-    together = Trials.draw(root, 0.1, HORIZON, NOISE, range(3, 6))
-    alone = Trials.draw(root, 0.1, HORIZON, NOISE, range(4, 5))
+    together = Replicates.draw(root, 0.1, HORIZON, NOISE, range(3, 6))
+    alone = Replicates.draw(root, 0.1, HORIZON, NOISE, range(4, 5))
     assert torch.equal(together.values[1], alone.values[0])
     assert torch.equal(together.noise[1], alone.noise[0])
     regret = ucb_sweep(make_model(choices, 0.1), together, LogBeta())
@@ -88,9 +88,9 @@ def test_trials_do_not_depend_on_their_neighbours(choices):
     torch.testing.assert_close(regret[1], single[0], rtol=0, atol=1e-12)
 
 
-def test_a_sweep_starts_afresh(trials, choices):
+def test_a_sweep_starts_afresh(replicates, choices):
     model = make_model(choices, 0.1)
-    first, second = (ucb_sweep(model, trials, LogBeta()) for _ in range(2))
+    first, second = (ucb_sweep(model, replicates, LogBeta()) for _ in range(2))
     assert torch.equal(first, second)
 
 
@@ -107,12 +107,12 @@ def test_draws_have_the_model_s_covariance(choices):
     )
 
 
-def test_bad_input(trials, choices):
+def test_bad_input(replicates, choices):
     with pytest.raises(
         BotorchTensorDimensionError, match=r"batch_shape \(3,\) and 30 choices. Got"
     ):
-        ucb_sweep(make_model(choices, 0.1, b=2), trials, LogBeta())
+        ucb_sweep(make_model(choices, 0.1, b=2), replicates, LogBeta())
     with pytest.raises(ValueError, match="reset_every >= 1 round. Got 0"):
-        ucb_sweep(make_model(choices, 0.1), trials, LogBeta(), reset_every=0)
+        ucb_sweep(make_model(choices, 0.1), replicates, LogBeta(), reset_every=0)
     with pytest.raises(BotorchTensorDimensionError, match="values b x T x n"):
-        Trials(trials.values, trials.noise[:, 1:], trials.first)
+        Replicates(replicates.values, replicates.noise[:, 1:], replicates.first)

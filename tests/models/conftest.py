@@ -1,11 +1,10 @@
 from types import SimpleNamespace
 
 import pytest
+import reference
 import torch
-from gpytorch.kernels import RBFKernel
-from gpytorch.means import ZeroMean
 
-from tvbo.models import StreamingGP, TimeVaryingGP
+from tvbo.models import StreamingGP
 
 NOISE = 0.04
 SIDE = torch.linspace(0, 1, 3, dtype=torch.float64)
@@ -13,11 +12,8 @@ CHOICES = torch.cartesian_prod(SIDE, SIDE)
 
 
 def rbf(lengthscale=0.4, batch_shape=()):
-    kernel = RBFKernel(batch_shape=torch.Size(batch_shape)).double()
-    kernel.lengthscale = torch.as_tensor(lengthscale, dtype=torch.float64).reshape(
-        *batch_shape, 1, 1
-    )
-    return kernel
+    lengthscale = torch.as_tensor(lengthscale, dtype=torch.float64).reshape(*batch_shape, 1, 1)
+    return reference.rbf(lengthscale, batch_shape=torch.Size(batch_shape))
 
 
 def streaming(rate, noise=NOISE, kernel=None, **options):
@@ -26,16 +22,7 @@ def streaming(rate, noise=NOISE, kernel=None, **options):
 
 def dense(X, Y, rate, noise=NOISE, kernel=None):
     """The same hyperparameters in a model with a data set; noise a number or one for each row."""
-    Yvar = noise if torch.is_tensor(noise) else torch.full_like(Y, noise)
-    return TimeVaryingGP(
-        X,
-        Y,
-        Yvar,
-        forgetting_rate=rate,
-        covar_module=kernel or rbf(),
-        mean_module=ZeroMean(),
-        outcome_transform=None,
-    )
+    return reference.dense_gp(X, Y, noise, rate, kernel or rbf())
 
 
 def data(times, seed=0):

@@ -20,6 +20,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import UniformPrior
+from reference import rbf
 
 from tvbo.fitting import fit_drift
 from tvbo.kernels import (
@@ -58,12 +59,6 @@ def candidates(n=5, t=13.0, seed=2):
     return X
 
 
-def rbf(lengthscale=0.4, **kwargs):
-    kernel = RBFKernel(**kwargs)
-    kernel.lengthscale = lengthscale
-    return kernel
-
-
 def matern(lengthscale=0.7, **kwargs):
     kernel = MaternKernel(nu=1.5, **kwargs)
     kernel.lengthscale = lengthscale
@@ -76,7 +71,7 @@ def contextual(X, Y, Yvar=None, *, time=True, rate=0.1, structure="product", **o
         "context_features": [2],
         "time_feature": 3 if time else None,
         "structure": structure,
-        "action_kernel": rbf(),
+        "action_kernel": rbf(0.4),
         "context_kernel": matern(),
         "forgetting_rate": rate if time else None,
         "mean_module": ZeroMean(),
@@ -142,7 +137,7 @@ def test_posterior_equals_the_paper(structure, rate):
 @pytest.mark.parametrize("time", [False, True])
 def test_equals_a_plain_model_with_the_kernel_built_by_hand(structure, time):
     X, Y = make_data()
-    action, context = rbf(active_dims=[0, 1]), matern(active_dims=[2])
+    action, context = rbf(0.4, active_dims=[0, 1]), matern(active_dims=[2])
     if structure == "both":
         parts = [ScaleKernel(action), ScaleKernel(context), ScaleKernel(action * context)]
         for part, scale in zip(parts, (0.7, 1.3, 0.4), strict=True):
@@ -202,7 +197,7 @@ def test_rate_one_forgets_all_but_the_present(structure):
 def test_equals_a_time_varying_gp_with_the_composed_kernel(structure):
     X, Y = make_data()
     kernel = ContextActionKernel(
-        rbf(), matern(), structure, action_features=[0, 1], context_features=[2]
+        rbf(0.4), matern(), structure, action_features=[0, 1], context_features=[2]
     )
     if structure == "both":
         kernel.outputscales = (0.7, 1.3, 0.4)
@@ -580,7 +575,7 @@ def test_constructed_with_copies_of_the_kernels():
     """One set of options serves many models, of which none trains another's kernel."""
     X, Y = make_data()
     data = SupervisedDataset(X, Y, feature_names=["s1", "s2", "z", "t"], outcome_names=["y"])
-    given = {"action_kernel": rbf(), "context_kernel": matern()}
+    given = {"action_kernel": rbf(0.4), "context_kernel": matern()}
     inputs = ContextualGP.construct_inputs(data, context_features=[2], **given)
     for name, kernel in given.items():
         assert inputs[name] is not kernel
@@ -848,7 +843,7 @@ def test_fixed_rate_takes_no_prior():
 @pytest.mark.parametrize("given", [False, True])
 def test_structure_must_be_one_of_three(bad, given):
     X, Y = make_data()
-    kernels = {"action_kernel": rbf(), "context_kernel": rbf()} if given else {}
+    kernels = {"action_kernel": rbf(0.4), "context_kernel": rbf(0.4)} if given else {}
     with pytest.raises(
         ValueError, match=f"Expected structure 'product', 'additive' or 'both'. Got {bad!r}"
     ):

@@ -9,7 +9,8 @@ import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 from botorch.models.transforms import Normalize
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.means import LinearMean, ZeroMean
+from gpytorch.means import LinearMean
+from reference import dense_gp, matern
 
 from tvbo.models import IncrementalGP, StreamingGP, TimeVaryingGP, incremental_gp
 from tvbo.models.incremental import growing_cholesky
@@ -22,9 +23,7 @@ NOISE = 0.01
 
 
 def kernel():
-    base = MaternKernel(nu=2.5, ard_num_dims=3).double()
-    base.lengthscale = torch.tensor([[0.3, 0.5, 0.8]])
-    scaled = ScaleKernel(base).double()
+    scaled = ScaleKernel(matern([0.3, 0.5, 0.8], ard_num_dims=3)).double()
     scaled.outputscale = 1.7
     return scaled
 
@@ -39,11 +38,8 @@ def data(n, seed=0, repeats=0):
 
 
 def dense(X, Y, Yvar=None, rate=RATE, **options):
-    """The same hyperparameters in a model with a data set."""
-    options = {"covar_module": kernel(), "mean_module": ZeroMean(), **options}
-    Yvar = torch.full_like(Y, NOISE) if Yvar is None else Yvar
-    options = {"outcome_transform": None, **options}
-    return TimeVaryingGP(X, Y, Yvar, forgetting_rate=rate, **options).eval()
+    options = {"covar_module": kernel(), **options}
+    return dense_gp(X, Y, NOISE if Yvar is None else Yvar, rate, **options).eval()
 
 
 def incremental(rate=RATE, noise=NOISE):

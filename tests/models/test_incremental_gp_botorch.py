@@ -15,10 +15,9 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from botorch.generation import MaxPosteriorSampling
 from botorch.optim import optimize_acqf, optimize_acqf_discrete
 from botorch.sampling import SobolQMCNormalSampler
-from gpytorch.kernels import MaternKernel
-from gpytorch.means import ZeroMean
+from reference import dense_gp, matern
 
-from tvbo.models import IncrementalGP, TimeVaryingGP
+from tvbo.models import IncrementalGP
 from tvbo.models.incremental import ConditionedGP
 
 pytestmark = [
@@ -46,11 +45,7 @@ def rows(n, seed=9):
 
 
 def dense(X, Y, Yvar=None):
-    kernel = MaternKernel(nu=2.5).double()
-    kernel.lengthscale = 0.5
-    Yvar = torch.full_like(Y, NOISE) if Yvar is None else Yvar
-    options = {"mean_module": ZeroMean(), "outcome_transform": None, "forgetting_rate": 0.03}
-    return TimeVaryingGP(X, Y, Yvar, covar_module=kernel, **options).eval()
+    return dense_gp(X, Y, NOISE if Yvar is None else Yvar, 0.03, matern(0.5)).eval()
 
 
 @pytest.fixture

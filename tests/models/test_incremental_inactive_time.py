@@ -11,6 +11,7 @@ import torch
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import RBFKernel
 from gpytorch.means import Mean, ZeroMean
+from reference import dense_gp, with_lengthscale
 
 from tvbo.models import ContextualGP, IncrementalGP, TimeVaryingGP
 
@@ -36,22 +37,13 @@ class Trend(Mean):
 
 
 def kernel(kind=RBFKernel):
-    made = kind(ard_num_dims=2)
-    made.lengthscale = torch.tensor([[0.3, 0.5]])
-    return made
+    return with_lengthscale(kind(ard_num_dims=2), [0.3, 0.5])
 
 
 def dense(X, Y, rate=0.0, Yvar=None, mean=None, kind=RBFKernel):
-    """The same hyperparameters in a model with a data set."""
-    return TimeVaryingGP(
-        X,
-        Y,
-        torch.full_like(Y, NOISE) if Yvar is None else Yvar,
-        forgetting_rate=rate,
-        covar_module=kernel(kind),
-        mean_module=ZeroMean() if mean is None else mean,
-        outcome_transform=None,
-    ).eval()
+    options = {} if mean is None else {"mean_module": mean}
+    noise = NOISE if Yvar is None else Yvar
+    return dense_gp(X, Y, noise, rate, kernel(kind), **options).eval()
 
 
 def incremental(rate=0.0, **options):

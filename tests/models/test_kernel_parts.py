@@ -10,8 +10,9 @@ from botorch.exceptions.errors import (
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
+from reference import rbf
 
 from tvbo import recipes
 from tvbo.kernels import ContextActionKernel
@@ -35,13 +36,6 @@ PARTS = {
 
 def tensor(*values):
     return torch.tensor(values, dtype=torch.float64)
-
-
-def rbf(lengthscale):
-    kernel = RBFKernel().double()
-    # A tensor, since a plain number would be rounded to single precision.
-    kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
-    return kernel
 
 
 def kernels():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from gpytorch.kernels import RBFKernel
+from reference import rbf
 
 from tvbo import recipes
 from tvbo.acquisition import EI, MPI, UCB, ConstantBeta, LogEI
@@ -23,14 +23,8 @@ CHOICES = np.random.default_rng(3).uniform(size=(24, 2))
 INITIAL = (2, 7, 11, 19)
 
 
-def rbf():
-    kernel = RBFKernel().double()
-    kernel.lengthscale = torch.tensor(LENGTHSCALE, dtype=torch.float64)
-    return kernel
-
-
 def known(**options):
-    given = {"covar_module": rbf(), "noise_variance": NOISE, **options}
+    given = {"covar_module": rbf(LENGTHSCALE), "noise_variance": NOISE, **options}
     if "bounds" not in given:
         given["choices"] = torch.from_numpy(CHOICES)
     return given
@@ -187,7 +181,7 @@ def test_hyperparameters_may_be_learned():
     optimizer = recipes.compressed_gp(
         choices=torch.from_numpy(CHOICES),
         budget=1.0,
-        covar_module=rbf().requires_grad_(False),
+        covar_module=rbf(LENGTHSCALE).requires_grad_(False),
         refit=RefitEvery(4),
     )
     skipped = []
@@ -239,7 +233,7 @@ def test_floor_above_limit():
 
 def test_neither_bounds_nor_choices():
     with pytest.raises(ValueError, match="Expected either bounds .* Got neither"):
-        recipes.compressed_gp(covar_module=rbf(), noise_variance=NOISE)
+        recipes.compressed_gp(covar_module=rbf(LENGTHSCALE), noise_variance=NOISE)
 
 
 def test_no_noise_told_by_anyone():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from reference import rbf
 
 from tvbo import recipes
 from tvbo.kernels import ContextActionKernel
@@ -30,14 +31,8 @@ FINITE = {"choices": CHOICES, "contexts": LISTED}
 BOUNDED = {"bounds": tensor([100.0], [300.0]), "context_bounds": tensor([10.0], [20.0])}
 
 
-def rbf(lengthscale=0.4):
-    kernel = RBFKernel().double()
-    kernel.lengthscale = tensor(lengthscale)
-    return kernel
-
-
 def kernels():
-    return {"action_kernel": rbf(), "context_kernel": rbf(4.0)}
+    return {"action_kernel": rbf(0.4), "context_kernel": rbf(4.0)}
 
 
 def told(optimizer, rounds):
@@ -88,7 +83,7 @@ def test_everything_is_learned_by_default(declared, structure):
 def test_refit_at_every_third_outcome():
     optimizer = recipes.tv_cgp_ucb(
         **FINITE,
-        action_kernel=ScaleKernel(rbf()),
+        action_kernel=ScaleKernel(rbf(0.4)),
         context_kernel=rbf(4.0),
         refit=RefitEvery(3),
     )
@@ -106,7 +101,7 @@ def test_refit_at_every_third_outcome():
 
 @learns
 def test_what_is_given_is_learned_on_a_copy_and_used_in_raw_units():
-    action, context = ScaleKernel(rbf()), rbf(4.0)
+    action, context = ScaleKernel(rbf(0.4)), rbf(4.0)
     before = [p.detach().clone() for k in (action, context) for p in k.parameters()]
     optimizer = recipes.tv_cgp_ucb(
         **FINITE, action_kernel=action, context_kernel=context, refit=RefitEvery(1)
@@ -132,8 +127,8 @@ def test_only_the_columns_of_default_kernels_are_scaled():
     }
     for (action, context), layout in scaled.items():
         given = {
-            "action_kernel": rbf() if action else None,
-            "context_kernel": rbf() if context else None,
+            "action_kernel": rbf(0.4) if action else None,
+            "context_kernel": rbf(0.4) if context else None,
         }
         model = fitter(**given).fit(observations, 4, torch.Generator())
         seen = model.transform_inputs(rows)
@@ -190,8 +185,8 @@ def test_what_is_missing_is_named(missing, message):
 @pytest.mark.parametrize(
     "part",
     [
-        {"action_kernel": rbf()},
-        {"context_kernel": rbf()},
+        {"action_kernel": rbf(0.4)},
+        {"context_kernel": rbf(0.4)},
         {"structure": "additive"},
         {"structure": "both"},
     ],

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
+from reference import rbf
 
 from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
@@ -19,12 +20,6 @@ CHOICES = torch.rand(15, 2, generator=torch.Generator().manual_seed(2), dtype=to
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 NOISE = 0.02
 LOWEST = -2.0
-
-
-def rbf():
-    kernel = RBFKernel().double()
-    kernel.lengthscale = torch.tensor(0.3, dtype=torch.float64)
-    return kernel
 
 
 FORMS = {

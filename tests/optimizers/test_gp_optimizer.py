@@ -8,6 +8,7 @@ from botorch.exceptions.errors import InputDataError
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from reference import rbf
 
 from tvbo import recipes, run
 from tvbo.acquisition import ConstantBeta, LogBeta
@@ -18,12 +19,6 @@ from tvbo.retention import Reset, SlidingWindow
 from tvbo.search_space import Box, InputLayout
 
 CHOICES = unit_grid(6)
-
-
-def rbf(lengthscale=0.3):
-    kernel = RBFKernel().double()
-    kernel.lengthscale = lengthscale
-    return kernel
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import ScaleKernel
 from gpytorch.means import ConstantMean, LinearMean
+from reference import rbf
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta, LogEI
@@ -34,12 +35,6 @@ POLICIES = [IgnorePending(), Hallucinate(), ConstantLiar(LOWEST)]
 CHOICES = torch.rand(11, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 LISTED = torch.tensor([[0.0], [0.4], [1.0]], dtype=torch.float64)
 RATES = [0.0, 0.03, 0.5, 1.0]
-
-
-def rbf():
-    kernel = RBFKernel().double()
-    kernel.lengthscale = torch.tensor(LENGTHSCALE, dtype=torch.float64)
-    return kernel
 
 
 def name(policy):
@@ -216,7 +211,7 @@ class Story:
 def finite(rate=0.0, policy=None, recipe=recipes.tv_gp_ucb, **options):
     options = {
         "choices": CHOICES,
-        "covar_module": rbf(),
+        "covar_module": rbf(LENGTHSCALE),
         "noise_variance": NOISE,
         "beta": BETA,
         "pending": policy,
@@ -278,7 +273,7 @@ def test_contexts(rate, policy, contexts):
     )
     optimizer = recipes.tv_cgp_ucb(
         choices=CHOICES,
-        covar_module=rbf(),
+        covar_module=rbf(LENGTHSCALE),
         forgetting_rate=rate,
         noise_variance=NOISE,
         beta=BETA,
@@ -413,7 +408,7 @@ def test_bkb(rate, policy):
 
 def test_bkb_with_the_width_of_its_theorem():
     optimizer = recipes.bkb(
-        choices=CHOICES, covar_module=rbf(), noise_variance=NOISE, pending=Hallucinate()
+        choices=CHOICES, covar_module=rbf(LENGTHSCALE), noise_variance=NOISE, pending=Hallucinate()
     )
     optimizer.ask()
     optimizer.tell(optimizer.ask(), 1.0)
@@ -428,7 +423,7 @@ def test_box(policy, rate):
     count."""
     optimizer = recipes.tv_gp_ucb(
         bounds=torch.tensor([[0.0, 0.0], [1.0, 1.0]]),
-        covar_module=rbf(),
+        covar_module=rbf(LENGTHSCALE),
         forgetting_rate=rate,
         noise_variance=NOISE,
         beta=BETA,
@@ -477,7 +472,7 @@ def test_learned_hyperparameters(every, policy):
     optimizer = finite(
         None,
         policy,
-        covar_module=ScaleKernel(rbf()),
+        covar_module=ScaleKernel(rbf(LENGTHSCALE)),
         noise_variance=None,
         refit=RefitEvery(every),
     )
@@ -648,7 +643,9 @@ def test_a_lost_trial_does_not_stop_a_long_loop(monkeypatch):
     ],
 )
 def test_limits_of_the_stream(limits):
-    fitter = ModelFitter(InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(), 0.1, NOISE)
+    fitter = ModelFitter(
+        InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(LENGTHSCALE), 0.1, NOISE
+    )
     optimizer = GPOptimizer(
         FiniteSpace(CHOICES),
         StreamingState(fitter, CHOICES, **limits),
@@ -718,7 +715,7 @@ def test_a_copy_in_the_middle_of_delays_goes_on_alike(kind, how):
     elif kind == "box":
         options |= {"choices": None, "bounds": torch.tensor([[0.0], [1.0]])}
     if kind == "refit":
-        options["covar_module"] = rbf()
+        options["covar_module"] = rbf(LENGTHSCALE)
     optimizer = finite(**options)
     random = np.random.default_rng(1)
 
@@ -791,7 +788,7 @@ def test_a_trial_in_the_future_does_not_count_yet():
 
 def test_box_actions_are_spread_where_open_trials_count():
     optimizer = recipes.gp_bucb(
-        bounds=torch.tensor([[0.0], [1.0]]), covar_module=rbf(), noise_variance=NOISE
+        bounds=torch.tensor([[0.0], [1.0]]), covar_module=rbf(LENGTHSCALE), noise_variance=NOISE
     )
     assert isinstance(optimizer.search_space, Box)
     X = torch.cat([optimizer.ask().X for _ in range(4)]).flatten()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from gpytorch.kernels import RBFKernel
+from reference import rbf
 
 from tvbo import recipes
 from tvbo.optimizers import RejectedTrial, RejectionLog, Trial, TrialError
@@ -19,14 +19,8 @@ BUDGET = 0.2
 CHOICES = torch.tensor([[0.0], [0.4], [1.0]], dtype=torch.float64)
 
 
-def rbf():
-    kernel = RBFKernel().double()
-    kernel.lengthscale = torch.tensor(0.5, dtype=torch.float64)
-    return kernel
-
-
 def loop(mode="skip", budget=BUDGET, retention=None, **options):
-    given = {"choices": CHOICES, "covar_module": rbf(), "noise_variance": NOISE, **options}
+    given = {"choices": CHOICES, "covar_module": rbf(0.5), "noise_variance": NOISE, **options}
     return recipes.gp_ucb(retention=retention or EntropyThreshold(budget, mode), **given)
 
 
@@ -75,7 +69,7 @@ def test_informative_trials_say_what_they_promise():
 
 
 def test_without_a_threshold_no_gain_is_computed():
-    optimizer = recipes.gp_ucb(choices=CHOICES, covar_module=rbf(), noise_variance=NOISE)
+    optimizer = recipes.gp_ucb(choices=CHOICES, covar_module=rbf(0.5), noise_variance=NOISE)
     trial = optimizer.ask()
     assert (trial.informative, trial.information_gain, trial.skipped) == (True, None, False)
     assert len(optimizer.rejection_log) == 0
@@ -230,7 +224,7 @@ def test_the_record_as_a_table(tmp_path):
     optimizer = recipes.cgp_ucb(
         choices=CHOICES,
         contexts=torch.tensor([[0.0, 1.0], [2.0, 1.0]]),
-        covar_module=rbf(),
+        covar_module=rbf(0.5),
         noise_variance=NOISE,
         retention=EntropyThreshold(5.0),
     )

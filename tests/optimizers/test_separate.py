@@ -6,7 +6,8 @@ import pickle
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import ScaleKernel
+from reference import rbf
 
 from tvbo import recipes
 from tvbo.kernels import IdentityKernel
@@ -26,14 +27,8 @@ BOX = tensor([0.0], [2.0])
 CELLS = tensor([0.0, -1.0], [1.0, 3.0])
 
 
-def rbf():
-    kernel = RBFKernel().double()
-    kernel.lengthscale = tensor(0.4)
-    return kernel
-
-
 def known(**options):
-    return {"choices": CHOICES, "covar_module": rbf(), "noise_variance": NOISE, **options}
+    return {"choices": CHOICES, "covar_module": rbf(0.4), "noise_variance": NOISE, **options}
 
 
 def seeded(seed=4):
@@ -218,7 +213,7 @@ def test_the_identity_over_contexts_makes_a_model_for_each(declared, rate):
     """Krause, Ong (2011): k = k_S times identity. Same outcomes, same posterior everywhere."""
     joint = recipes.tv_cgp_ucb(
         choices=CHOICES,
-        action_kernel=rbf(),
+        action_kernel=rbf(0.4),
         context_kernel=IdentityKernel(),
         forgetting_rate=rate,
         noise_variance=NOISE,
@@ -272,7 +267,7 @@ def test_merged_chooses_as_if_there_were_no_contexts(declared, rate, actions):
 
 @pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.OptimizationWarning")
 def test_merged_learns_as_if_there_were_no_contexts():
-    options = {"choices": CHOICES, "covar_module": ScaleKernel(rbf()), "refit": RefitEvery(5)}
+    options = {"choices": CHOICES, "covar_module": ScaleKernel(rbf(0.4)), "refit": RefitEvery(5)}
     merged = recipes.merged(forgetting_rate=None, **options, contexts=LISTED)
     without = recipes.tv_gp_ucb(**options)
     for t in range(1, 16):

@@ -3,7 +3,8 @@
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import ScaleKernel
+from reference import rbf
 from states import updated
 
 from tvbo import recipes
@@ -24,12 +25,6 @@ from tvbo.search_space import InputLayout
 
 CHOICES = unit_grid(4)
 NOISE = 0.01
-
-
-def rbf():
-    kernel = RBFKernel().double()
-    kernel.lengthscale = 0.3
-    return kernel
 
 
 def dense_model(observations, rate):

@@ -3,15 +3,9 @@ import math
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from gpytorch.kernels import RBFKernel
+from reference import rbf
 
 from tvbo.problems import MovingPeak, PanelProblem, drifting_gp, drifting_gp_log, unit_grid
-
-
-def rbf(lengthscale=0.3):
-    kernel = RBFKernel().double()
-    kernel.lengthscale = lengthscale
-    return kernel
 
 
 def rows(*values):

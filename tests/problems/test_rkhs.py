@@ -4,18 +4,12 @@ import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from gpytorch.kernels import RBFKernel
+from reference import rbf
 
 from tvbo.problems import unit_grid
 from tvbo.problems.rkhs import RKHSFunction
 
 GRID = 10 * unit_grid(15) - 5
-
-
-def rbf(lengthscale=0.8):
-    kernel = RBFKernel().double()
-    kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
-    return kernel
 
 
 def draw(seed=0, num_centers=40, lengthscale=0.8):
@@ -60,7 +54,7 @@ def test_norm_bounds_the_function():
     """|f(x)| <= ‖f‖ sqrt(k(x, x)), and the norm of c k(z, .) is |c|."""
     problem = draw()
     assert problem.values.abs().max() < problem.norm
-    bump = RKHSFunction(GRID, GRID[:1], torch.tensor([-2.5]), rbf())
+    bump = RKHSFunction(GRID, GRID[:1], torch.tensor([-2.5]), rbf(0.8))
     assert bump.norm == pytest.approx(2.5, rel=1e-14)
     assert bump.minimum == pytest.approx(-2.5, rel=1e-14)
 
@@ -94,24 +88,26 @@ def test_equal_generators_draw_equal_functions_and_noise():
     one, two, other = draw(1), draw(1), draw(2)
     assert torch.equal(one.values, two.values)
     assert not torch.equal(one.values, other.values)
-    assert torch.equal(RKHSFunction.draw(GRID, rbf()).values, RKHSFunction.draw(GRID, rbf()).values)
+    assert torch.equal(
+        RKHSFunction.draw(GRID, rbf(0.8)).values, RKHSFunction.draw(GRID, rbf(0.8)).values
+    )
 
 
 def test_weights_of_another_length():
     with pytest.raises(BotorchTensorDimensionError, match=r"Got \(3, 2\) and \(2,\)"):
-        RKHSFunction(GRID, torch.zeros(3, 2), torch.zeros(2), rbf())
+        RKHSFunction(GRID, torch.zeros(3, 2), torch.zeros(2), rbf(0.8))
 
 
 def test_choices_of_another_width():
     with pytest.raises(BotorchTensorDimensionError, match="Expected choices of shape n x 3"):
-        RKHSFunction(GRID, torch.zeros(2, 3), torch.zeros(2), rbf())
+        RKHSFunction(GRID, torch.zeros(2, 3), torch.zeros(2), rbf(0.8))
 
 
 def test_a_weight_that_is_not_finite():
     with pytest.raises(InputDataError, match="weights"):
-        RKHSFunction(GRID, torch.zeros(1, 2), torch.tensor([math.nan]), rbf())
+        RKHSFunction(GRID, torch.zeros(1, 2), torch.tensor([math.nan]), rbf(0.8))
 
 
 def test_no_points():
     with pytest.raises(ValueError, match="Expected num_centers >= 1. Got 0"):
-        RKHSFunction.draw(GRID, rbf(), num_centers=0)
+        RKHSFunction.draw(GRID, rbf(0.8), num_centers=0)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
+from reference import rbf
 
 from tvbo import recipes, run
 from tvbo.models import IncrementalGP, StreamingGP
@@ -15,12 +16,6 @@ from tvbo.retention import Chain, EntropyThreshold, Prediction, SlidingWindow
 from tvbo.retention.event_reset import EventReset
 
 NOISE = 0.01
-
-
-def rbf():
-    kernel = RBFKernel().double()
-    kernel.lengthscale = 0.2
-    return kernel
 
 
 def predicted(t, variance=0.0, noise_variance=1.0, trial_id=0):
@@ -206,9 +201,9 @@ def test_with_a_right_model_outcomes_are_outside_as_often_as_stated():
     draw = torch.Generator().manual_seed(4)
     choices = unit_grid(20, dim=1)
     values = torch.stack(
-        [drifting_gp(choices, rbf(), 0.1, 40, generator=draw).values for _ in range(100)]
+        [drifting_gp(choices, rbf(0.2), 0.1, 40, generator=draw).values for _ in range(100)]
     )
-    model = StreamingGP(choices, rbf(), 0.1, NOISE, batch_shape=torch.Size([100]))
+    model = StreamingGP(choices, rbf(0.2), 0.1, NOISE, batch_shape=torch.Size([100]))
     policies = [EventReset(false_alarm_rate=1e-9) for _ in range(100)]
     outside = 0
     for t in range(1, 41):
@@ -259,7 +254,7 @@ def turning(seed):
     values = (2 * peak - 1)[[0] * 40 + [1] * 40]
     noise = torch.Generator().manual_seed(seed)
     problem = PanelProblem(values, choices=choices, noise_variance=NOISE, generator=noise)
-    space = {"choices": choices, "covar_module": rbf(), "noise_variance": NOISE}
+    space = {"choices": choices, "covar_module": rbf(0.2), "noise_variance": NOISE}
     return problem, {**space, "generator": torch.Generator().manual_seed(100 + seed)}
 
 

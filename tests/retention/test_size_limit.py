@@ -7,11 +7,11 @@ import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 from botorch.models import ModelListGP
 from gpytorch.kernels import RBFKernel
-from gpytorch.means import ZeroMean
+from reference import dense_gp, rbf
 
 from tvbo import recipes
 from tvbo.kernels import CovarianceMatrixKernel
-from tvbo.models import IncrementalGP, StreamingGP, TimeVaryingGP
+from tvbo.models import IncrementalGP, StreamingGP
 from tvbo.observations import Observations
 from tvbo.retention import SlidingWindow
 from tvbo.retention.size_limit import SizeLimit, marginal_information
@@ -23,25 +23,9 @@ SIDE = torch.linspace(0, 1, 6, dtype=torch.float64)
 CHOICES = torch.cartesian_prod(SIDE, SIDE)
 
 
-def rbf(lengthscale=0.3):
-    kernel = RBFKernel().double()
-    kernel.lengthscale = lengthscale
-    return kernel
-
-
 def dense(observations, rate=RATE, noise=NOISE, kernel=None):
-    Yvar = observations.Yvar
-    if Yvar is None:
-        Yvar = torch.full_like(observations.Y, noise)
-    return TimeVaryingGP(
-        observations.X,
-        observations.Y,
-        Yvar,
-        forgetting_rate=rate,
-        covar_module=kernel or rbf(),
-        mean_module=ZeroMean(),
-        outcome_transform=None,
-    ).eval()
+    noise = noise if observations.Yvar is None else observations.Yvar
+    return dense_gp(observations.X, observations.Y, noise, rate, kernel or rbf()).eval()
 
 
 def observed(n, generator, own_noise=False):

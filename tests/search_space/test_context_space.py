@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from gpytorch.kernels import RBFKernel
+from reference import rbf
 
 from tvbo import recipes
 from tvbo.search_space import ContextBounds, ContextList, make_context_space
@@ -21,18 +21,12 @@ BOUNDS = tensor([-1.0, 0.1], [2.0, 0.3])
 LISTED = tensor([-1.0, 0.1], [0.0, 0.3], [2.0, 0.1])
 
 
-def rbf():
-    kernel = RBFKernel().double()
-    kernel.lengthscale = 0.5
-    return kernel
-
-
 def make(recipe=recipes.tv_cgp_ucb, **declared):
     options = {"forgetting_rate": 0.03}
     if recipe is recipes.tv_cgp_ucb:
-        options |= {"action_kernel": rbf(), "context_kernel": rbf()}
+        options |= {"action_kernel": rbf(0.5), "context_kernel": rbf(0.5)}
     else:
-        options |= {"covar_module": rbf()}
+        options |= {"covar_module": rbf(0.5)}
     return recipe(choices=CHOICES, noise_variance=0.01, **options, **declared)
 
 
@@ -158,7 +152,7 @@ def test_a_trials_context_may_change_without_changing_the_list():
 
 @pytest.mark.parametrize("recipe", [recipes.tv_gp_ucb, recipes.random_search])
 def test_a_context_though_none_was_declared(recipe):
-    known = {"covar_module": rbf(), "forgetting_rate": 0.0, "noise_variance": 0.1}
+    known = {"covar_module": rbf(0.5), "forgetting_rate": 0.0, "noise_variance": 0.1}
     optimizer = recipe(choices=CHOICES, **(known if recipe is recipes.tv_gp_ucb else {}))
     for refused in (
         lambda: optimizer.ask(context=tensor(0.0)),

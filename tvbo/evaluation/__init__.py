@@ -1,7 +1,7 @@
 """Runs of an optimizer: objectives, executors, simulated delays, batched simulation, history."""
 
 from tvbo.evaluation.asynchronous import run_async
-from tvbo.evaluation.batched_simulation import Trials, ucb_sweep
+from tvbo.evaluation.batched_simulation import Replicates, ucb_sweep
 from tvbo.evaluation.dask_cluster import dask_executor
 from tvbo.evaluation.delays import (
     ConstantDelay,
@@ -25,9 +25,9 @@ __all__ = [
     "History",
     "LossyDelay",
     "PoissonDelay",
+    "Replicates",
     "ResampledDelay",
     "Round",
-    "Trials",
     "dask_executor",
     "run",
     "run_async",

@@ -15,7 +15,7 @@ from tvbo.ties import first_largest
 
 
 @dataclass(frozen=True)
-class Trials:
+class Replicates:
     """The functions and the noise that ``b`` independent replicates meet.
 
     Args:
@@ -42,7 +42,7 @@ class Trials:
     @classmethod
     def draw(
         cls, root: Tensor, forgetting_rate: float, horizon: int, noise_variance: float, seeds: range
-    ) -> Trials:
+    ) -> Replicates:
         """Draw functions of the Markov model (3)-(4) of Bogunovic et al. (2016).
 
         Args:
@@ -66,7 +66,7 @@ class Trials:
 
 
 def ucb_sweep(
-    model: StreamingGP, trials: Trials, beta: BetaSchedule, reset_every: int | None = None
+    model: StreamingGP, replicates: Replicates, beta: BetaSchedule, reset_every: int | None = None
 ) -> Tensor:
     r"""Play :math:`\arg\max \mu(x) + \sqrt{\beta_t}\,\sigma(x)` in every replicate.
 
@@ -77,7 +77,7 @@ def ucb_sweep(
 
     Args:
         model: With batch shape ``(b,)`` and the ``n`` choices of the replicates; starts afresh.
-        trials: ``b`` replicates.
+        replicates: ``b`` replicates.
         beta: Schedule by round.
         reset_every: Block length N in rounds; None for no reset.
 
@@ -85,10 +85,10 @@ def ucb_sweep(
         Regret by round, ``b x T``.
 
     Raises:
-        BotorchTensorDimensionError: if model and trials do not agree.
+        BotorchTensorDimensionError: if model and replicates do not agree.
         ValueError: if ``reset_every`` is not positive.
     """
-    b, horizon, n = trials.values.shape
+    b, horizon, n = replicates.values.shape
     if model.batch_shape != (b,) or len(model.choices) != n:
         raise BotorchTensorDimensionError(
             f"Expected a model with batch_shape ({b},) and {n} choices. "
@@ -96,18 +96,18 @@ def ucb_sweep(
         )
     if reset_every is not None and reset_every < 1:
         raise ValueError(f"Expected reset_every >= 1 round. Got {reset_every}.")
-    regret = trials.noise.new_empty(b, horizon)
+    regret = replicates.noise.new_empty(b, horizon)
     for i in range(horizon):
         t = i + 1
         if i == 0 or (reset_every is not None and i % reset_every == 0):
             model.reset()
-            arm = trials.first[:, i]
+            arm = replicates.first[:, i]
         else:
             mean, variance = model.marginals(t)
             arm = first_largest(variance.sqrt_().mul_(beta(t) ** 0.5).add_(mean))
-        now = trials.values[:, i]
+        now = replicates.values[:, i]
         value = now.gather(-1, arm.unsqueeze(-1))
         regret[:, i] = now.amax(dim=-1) - value.squeeze(-1)
         rows = torch.cat([model.choices[arm], value.new_full((b, 1), t)], dim=-1)
-        model.observe(rows.unsqueeze(1), (value + trials.noise[:, i : i + 1]).unsqueeze(1))
+        model.observe(rows.unsqueeze(1), (value + replicates.noise[:, i : i + 1]).unsqueeze(1))
     return regret

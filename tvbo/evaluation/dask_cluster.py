@@ -1,4 +1,4 @@
-"""Evaluations on more than one machine: an executor of a Dask cluster, by the address of it."""
+"""Executor of a Dask cluster, for evaluations on several machines."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
 
 CONNECT_SECONDS = 10.0
-"""How long to wait for the scheduler to answer."""
+"""Seconds to wait for the scheduler to answer."""
 
 
 @contextmanager
 def dask_executor(address: str, timeout: float = CONNECT_SECONDS) -> Iterator[Executor]:
-    """An executor whose work is done by the workers of a Dask cluster.
+    """Connect to a Dask cluster and return an executor whose tasks run on its workers.
 
-    A worker that dies costs nothing but time: the scheduler gives its work to another one. Work
-    that takes several workers with it (Dask's ``allowed-failures``, by default 3) fails instead.
+    If a worker dies, the scheduler gives its task to another one. A task that kills several workers
+    (Dask's ``allowed-failures``, by default 3) fails.
 
-    Dask does not say whether work has begun, and a task that was cancelled goes on in its worker.
-    Evaluations that may hang need a limit of their own, in the function.
+    Dask does not report whether a task has begun, and a cancelled task goes on in its worker.
+    Evaluations that may hang need a time limit of their own, in the function.
 
-    Whoever has a ``distributed.Client`` already takes ``client.get_executor(pure=False)``; without
-    ``pure=False``, Dask takes work that looks the same for work that is done.
+    If you have a ``distributed.Client`` already, use ``client.get_executor(pure=False)``; without
+    ``pure=False``, Dask reuses the result of a task that looks the same.
 
     Args:
-        address: Of the scheduler, such as ``"tcp://10.0.0.5:8786"``. Its workers need this package,
-            in the same version.
-        timeout: Seconds to wait for its answer.
+        address: Address of the scheduler, such as ``"tcp://10.0.0.5:8786"``. Its workers need this
+            package, in the same version.
+        timeout: Seconds to wait for the scheduler to answer.
 
     Raises:
         ModuleNotFoundError: if the extra ``dask`` is not installed.
         ConnectionError: if no scheduler answers at the address.
-        BrokenExecutor: in place of Dask's ``KilledWorker`` in the body, if workers died of their
-            work.
+        BrokenExecutor: in place of Dask's ``KilledWorker`` in the body, if a task killed several
+            workers.
 
     Example:
         >>> with dask_executor("tcp://10.0.0.5:8786") as executor:  # doctest: +SKIP
@@ -48,9 +48,9 @@ def dask_executor(address: str, timeout: float = CONNECT_SECONDS) -> Iterator[Ex
             "pip install 'botorch-tvbo[dask]'. Got none."
         ) from error
     try:
-        # Before the client looks at it, which would leave a thread behind.
+        # Checked first, since a client with a malformed address leaves a thread behind.
         get_address_host_port(address)
-        # Not for other code of this process, and no scheduler that others use is shut down.
+        # Not the default client of this process; the scheduler is not shut down with it.
         client = Client(address, timeout=timeout, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise ConnectionError(

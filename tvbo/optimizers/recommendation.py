@@ -1,4 +1,4 @@
-"""What the model holds for best: in one context, or over a table of them."""
+"""Recommended actions: in one context, or over several."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Recommendation:
 
     Args:
         X: The action, ``1 x d``.
-        mean: Posterior mean there, in units of the reward.
+        mean: Posterior mean there, in units of the outcome.
         standard_deviation: Posterior standard deviation there, without the noise of an outcome.
         t: Its time.
         context: Its context, ``c``, or None.
@@ -42,7 +42,7 @@ class Policy:
     Args:
         contexts: ``m x c``.
         X: The actions, ``m x d``, one for each context.
-        mean: Posterior means there, ``m``, in units of the reward.
+        mean: Posterior means there, ``m``, in units of the outcome.
         standard_deviation: Posterior standard deviations there, ``m``.
         t: The time.
     """
@@ -55,7 +55,7 @@ class Policy:
 
     @classmethod
     def collect(cls, recommendations: Sequence[Recommendation]) -> Policy:
-        """The table of recommendations at one time, at least one, each with its context."""
+        """Collect one or more recommendations, of one time, each with its context."""
         first = recommendations[0].X
         return cls(
             contexts=torch.stack([cast(Tensor, each.context) for each in recommendations]),
@@ -71,7 +71,7 @@ class Policy:
         return len(self.contexts)
 
     def __getitem__(self, place: int) -> Recommendation:
-        """The recommendation within one context."""
+        """Return the recommendation for the context in row ``place``."""
         return Recommendation(
             X=self.X[place].unsqueeze(0),
             mean=self.mean[place].item(),
@@ -82,7 +82,7 @@ class Policy:
 
     @property
     def best(self) -> Recommendation:
-        """The best across these contexts: for whoever may choose the context, too."""
+        """Recommendation with the largest mean across contexts, where the context can be chosen."""
         return self[int(first_largest(self.mean))]
 
     def to_frame(self) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""When hyperparameters are learned again."""
+"""Rules for when hyperparameters are fitted again."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Protocol
 
 
 class Refit(Protocol):
-    """A rule that says whether a fit is due."""
+    """Rule for when hyperparameters are fitted again."""
 
     def due(self, num_new: int) -> bool:
-        """True if a fit is due, ``num_new`` outcomes having been told since the last one."""
+        """Return whether a fit is due after ``num_new`` outcomes since the last one."""
 
 
 @dataclass(frozen=True)
 class RefitNever:
-    """Hyperparameters stay as they were given."""
+    """Keep hyperparameters as they were given."""
 
     def due(self, num_new: int) -> bool:
-        """False."""
+        """Return False."""
         return False
 
 
 @dataclass(frozen=True)
 class RefitEvery:
-    """Learn again after every ``every`` outcomes; ``RefitEvery(1)`` is always.
+    """Fit again after every ``every`` outcomes; ``RefitEvery(1)`` fits before each ask.
 
     Raises:
         ValueError: if ``every`` is not a positive whole number.
@@ -37,5 +37,5 @@ class RefitEvery:
             raise ValueError(f"Expected every to be 1, 2, ... outcomes. Got {self.every}.")
 
     def due(self, num_new: int) -> bool:
-        """True from ``every`` new outcomes on."""
+        """Return whether ``every`` outcomes or more are new."""
         return num_new >= self.every

@@ -1,4 +1,4 @@
-"""One optimizer for each context: what contextual bandits have to beat."""
+"""One optimizer for each context, the baseline of contextual bandits."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from tvbo.search_space import ContextBounds, ContextList, ContextSpace, InputLay
 
 
 class SeparateContexts(Optimizer):
-    """A loop of its own for every context, which learns nothing from the others.
+    """Independent optimizers, one for each context.
 
-    The baseline of Krause, Ong (2011), Section 6. Contexts in bounds are cut into cells, each
-    column into as many equal parts; those of one cell share a loop.
+    The baseline of Krause, Ong (2011), Section 6. Context bounds are divided into cells, each
+    column into ``bins`` equal parts; the contexts of a cell share an optimizer.
 
     Args:
         search_space: The set of actions.
         contexts: A list of contexts, or bounds.
-        make: Makes the loop of one context, without contexts, from ``generator=``.
-        bins: Parts of each context column; for bounds, and for bounds only.
+        make: Function that returns the optimizer of one context, itself without contexts, given
+            ``generator=``.
+        bins: Number of parts of each context column; required with bounds, refused with a list.
         generator: Source of every random choice; default a fresh one with seed 0.
 
     Raises:
@@ -66,10 +67,10 @@ class SeparateContexts(Optimizer):
         return sum(loop.model_size for loop in self.loops.values())
 
     def loop(self, context: Tensor | None) -> GPOptimizer:
-        """The loop of a context, made when it is first seen.
+        """Return the optimizer of a context; it is made at the first use.
 
         Raises:
-            As :meth:`ask` for contexts.
+            Those of :meth:`ask` for contexts.
         """
         cell = self._cell(self.contexts.snap(context))
         if cell not in self.loops:
@@ -77,21 +78,30 @@ class SeparateContexts(Optimizer):
         return self.loops[cell]
 
     def recommend(self, context: Tensor, t: float | None = None) -> Recommendation:
-        """As :meth:`GPOptimizer.recommend`, from the loop of the context alone."""
+        """Return the recommendation of the optimizer of this context alone.
+
+        See :meth:`GPOptimizer.recommend`.
+        """
         context = self.contexts.snap(context)
         loop = self.loops.get(self._cell(context)) or self.make(generator=self.generator)
         return replace(loop.recommend(t=self._time_of(t)), context=context)
 
     def policy(self, contexts: Tensor | None = None, t: float | None = None) -> Policy:
-        """As :meth:`GPOptimizer.policy`, each context from its own loop."""
+        """Return the recommendation for each context, from its own optimizer.
+
+        See :meth:`GPOptimizer.policy`.
+        """
         return Policy.collect([self.recommend(each, t) for each in self._check_table(contexts)])
 
     def ask(self, t: float | None = None, context: Tensor | None = None) -> Trial:
-        """As :meth:`Optimizer.ask`."""
+        """Return the trial that the optimizer of the context suggests.
+
+        See :meth:`Optimizer.ask`.
+        """
         try:
             return super().ask(t, context)
         except BaseException:
-            # What its own loop had asked already must not stay open there.
+            # The trial of the inner optimizer must not stay pending there.
             for number in [number for number in self._inner if number not in self._open]:
                 inner = self._inner.pop(number)
                 for loop in self.loops.values():
@@ -112,7 +122,7 @@ class SeparateContexts(Optimizer):
 
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
         trial = self.loop(context).ask(t)
-        # The trial that is about to be opened stands for the one of the inner loop.
+        # The number of the trial that the caller is about to open.
         self._inner[self._num_trials + 1] = trial
         return trial.X
 
@@ -121,7 +131,7 @@ class SeparateContexts(Optimizer):
         if inner.skipped:
             del self._inner[trial.id]
         elif not torch.equal(inner.X, trial.X):
-            # A replay took the recorded action, which differs by rounding; so does its own loop.
+            # A replay takes the recorded action, which may differ by rounding from this one.
             inner = self._inner[trial.id] = replace(inner, X=trial.X)
             self.loop(trial.context)._open[inner.id] = inner
         return replace(inner, id=trial.id, context=trial.context)
@@ -147,5 +157,5 @@ class SeparateContexts(Optimizer):
 
     @property
     def repeats_open_trials(self) -> bool:
-        """That of the loops, which are all made alike."""
+        """Whether the inner optimizers, which are all made alike, repeat pending trials."""
         return self.make(generator=copy_of(self.generator)).repeats_open_trials

@@ -4,6 +4,7 @@ import math
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from reference import matern
 from torch.distributions import MultivariateNormal
 
 from experiments.data.intel_lab import SensorDays, intel_lab_days
@@ -41,12 +42,6 @@ def scaled(kernel, lengthscale, outputscale=1.0):
     scaled.outputscale = outputscale
     scaled.base_kernel.lengthscale = lengthscale
     return scaled
-
-
-def matern(lengthscale):
-    kernel = MaternKernel(nu=2.5).double()
-    kernel.lengthscale = lengthscale
-    return kernel
 
 
 def made_up(steps):

@@ -1,17 +1,11 @@
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel
-
-
-def rbf(lengthscale=0.2):
-    kernel = RBFKernel().double()
-    kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
-    return kernel
+from reference import rbf
 
 
 @pytest.fixture
 def kernel():
-    return rbf()
+    return rbf(0.2)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How long to wait for outcomes: known from the start, or learned from those that came."""
+"""Waiting rules: a known bound on the delay, or one estimated from the delays observed."""
 
 from __future__ import annotations
 
@@ -14,51 +14,58 @@ NO_DELAY = SubExponentialDelay.constant(0.0)
 
 @runtime_checkable
 class DelayBound(Protocol):
-    """Knows how late an outcome may be; such as :class:`tvbo.theory.SubExponentialDelay`."""
+    """Upper bound on delays, such as :class:`tvbo.theory.SubExponentialDelay`."""
 
     def upper_bound(self, horizon: int, delta: float) -> float:
-        """Rounds of asking within which each of ``horizon`` outcomes should have come."""
+        """Return the number of asks within which each of ``horizon`` outcomes should arrive."""
 
 
 @runtime_checkable
 class WaitingRule(Protocol):
-    """Says at the start of a round how long to wait."""
+    """Rule that sets, at the start of a round, how long to wait for outcomes."""
 
     def shortest(self, horizon: int, delta: float) -> float:
-        """No wait will be shorter: there are no more rounds than with this one."""
+        """Return a lower bound on every wait, which bounds the number of rounds."""
 
     def wait(
         self, horizon: int, delta: float, arrived: Sequence[int], awaited: Sequence[int]
     ) -> float:
-        """Rounds to wait, from the delays seen so far and how long the others are waited for."""
+        """Return the number of asks to wait.
+
+        Args:
+            horizon: Number of asks T.
+            delta: Probability with which the bound may fail.
+            arrived: Delays of the outcomes that arrived, in asks.
+            awaited: How long each pending trial has been pending, in asks.
+        """
 
 
 @dataclass(frozen=True)
 class KnownDelay:
-    """The same wait in all rounds.
+    """Wait for the same bound in all rounds.
 
     Args:
-        delay: Knows how long.
+        delay: The bound.
     """
 
     delay: DelayBound
 
     def shortest(self, horizon: int, delta: float) -> float:
-        """The wait itself."""
+        """Return the bound itself."""
         return self.delay.upper_bound(horizon, delta)
 
     def wait(
         self, horizon: int, delta: float, arrived: Sequence[int], awaited: Sequence[int]
     ) -> float:
-        """The wait itself; what was seen is not looked at."""
+        """Return the bound itself, whatever delays were observed."""
         return self.delay.upper_bound(horizon, delta)
 
 
 def waiting_rule(delay: DelayBound | WaitingRule) -> WaitingRule:
-    """The rule itself, or the one that waits for as long as a bound says.
+    """Return a waiting rule as it is, and a bound on delays as :class:`KnownDelay`.
 
     Raises:
-        TypeError: if it is neither.
+        TypeError: if ``delay`` is neither.
     """
     if isinstance(delay, WaitingRule):
         return delay
@@ -71,27 +78,28 @@ def waiting_rule(delay: DelayBound | WaitingRule) -> WaitingRule:
 
 
 def as_printed(delay: SubExponentialDelay) -> SubExponentialDelay:
-    """The parameters as they are: their bound is the paper's, as printed."""
+    """Return the delay as it is: its bound is the paper's, as printed."""
     return delay
 
 
 @dataclass(frozen=True)
 class EstimatedDelay:
-    r"""Learns :math:`E[\tau], \xi, b` anew at the start of each round.
+    r"""Estimate :math:`E[\tau], \xi, b` anew at the start of each round.
 
     A delay is counted in asks: the number of asks after the trial's own, up to the outcome. The
-    first round goes by ``first``. With no delay there, it is :math:`\lceil\sqrt T\rceil` trials
-    long, and if delays are longer, nothing is removed at its end: it serves to see them. From then
-    on :func:`tvbo.theory.estimate_delay` is used, with trials that failed or expired as waited for
-    until then. An outcome that is lost without a word looks like a very long delay: let it expire.
+    first round uses ``first``. If that bound is zero, the round is :math:`\lceil\sqrt T\rceil`
+    trials long; where delays are longer than that, no action is removed at its end, and the round
+    only serves to observe them. Later rounds use :func:`tvbo.theory.estimate_delay`, in which a
+    trial that failed or expired was pending until then. An outcome that is lost without notice
+    looks like a very long delay; let its trial expire.
 
-    The lengths of rounds then hang on delays alone, never on the values of outcomes, so that the
+    The lengths of rounds depend on delays alone, never on the values of outcomes, so that the
     bounds stay valid. Their number is not known in advance; the widths use the number of rounds
     without delay, which is larger.
 
     Args:
-        first: For the first round.
-        bound: How long to wait, given the estimate: as printed, or
+        first: Bound of the first round.
+        bound: Map from the estimate to a bound: the paper's, as printed, or
             :class:`tvbo.theory.SubExponentialTail`, which holds for all outcomes at once.
 
     Example:
@@ -102,13 +110,13 @@ class EstimatedDelay:
     bound: Callable[[SubExponentialDelay], DelayBound] = as_printed
 
     def shortest(self, horizon: int, delta: float) -> float:
-        """No wait at all."""
+        """Return zero: the estimate may be no delay."""
         return 0.0
 
     def wait(
         self, horizon: int, delta: float, arrived: Sequence[int], awaited: Sequence[int]
     ) -> float:
-        """From the estimate."""
+        """Return the bound of the estimate; that of ``first`` if nothing was observed."""
         if not arrived and not awaited:
             return self.first.upper_bound(horizon, delta)
         return self.bound(estimate_delay(arrived, awaited)).upper_bound(horizon, delta)

@@ -1,4 +1,4 @@
-"""A smooth function climbed within a box and constraints, from a point that meets them."""
+"""Constrained local maximization of a smooth function in a box."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 STEPS = 20
-"""Steps of a search at most: it starts from the best of many points, and need not be exact."""
+"""Largest number of SLSQP iterations; the start is the best of many points already."""
 
 Smooth = Callable[[Tensor], Tensor]
-"""Values, ``m``, at rows ``m x d``, with gradients."""
+"""Map from rows ``m x d`` to values ``m``, differentiable by autograd."""
 
 
 def climb(start: Tensor, box: Tensor, value: Smooth, constraints: Sequence[Smooth]) -> Tensor:
-    """A point near ``start`` where ``value`` is larger; by SLSQP, in a box scaled to one.
+    """Maximize ``value`` locally by SLSQP, in coordinates scaled to the unit box.
 
-    The point may break a constraint by a little: whoever wants none broken has to check.
+    The result may violate a constraint slightly; the caller has to check it.
 
     Args:
-        start: ``1 x d``.
-        box: ``2 x d``, lower then upper.
-        value: To be made large.
-        constraints: To be kept at least 0.
+        start: Start, ``1 x d``, which satisfies the constraints.
+        box: Bounds, ``2 x d``, lower then upper.
+        value: Function to be maximized.
+        constraints: Functions to be kept at least 0.
 
     Returns:
         ``1 x d``, within the box.
@@ -56,7 +56,7 @@ def climb(start: Tensor, box: Tensor, value: Smooth, constraints: Sequence[Smoot
 def _scaled(
     function: Smooth, lower: Tensor, span: Tensor, sign: float = 1.0
 ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-    """Value and gradient at a point of the unit box."""
+    """Return the function of a point of the unit box that has value and gradient, for SciPy."""
 
     def at(point: np.ndarray) -> tuple[float, np.ndarray]:
         x = torch.tensor(point, dtype=torch.float64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""A box of actions of which less and less is left."""
+"""The region of a box that may still contain the best action."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from tvbo.search_space import Box
 from tvbo.ties import TIE_TOLERANCE, any_largest, first_largest
 
 SOBOL_POINTS = 4096
-"""Points spread over the box: they measure what is left of it."""
+"""Number of Sobol points in the box, of which the share left measures the region."""
 
 POOL = 1024
-"""Points of what is left that are looked at, where so many can be found."""
+"""Size of the pool of points of the region, where so many can be found."""
 
 STARTS = 4
-"""Points from which the largest lower bound is looked for."""
+"""Number of starts of the maximization of the lower bound."""
 
 HALVINGS = 24
-"""Smaller and smaller neighbourhoods in which further points are looked for."""
+"""Number of times the neighbourhood that is sampled for further points is halved."""
 
 BACK = torch.tensor([1.0, 1 - 1e-6, 1 - 1e-4, 0.999, 0.99, 0.95, 0.8, 0.5], dtype=torch.float64)
-"""How far of the way that a search went is tried again, where its end lies outside."""
+"""Shares of the step from start to result that are tried, where the result lies outside."""
 
 MARGIN = 1e-9
-"""Share of the prior standard deviation by which a point lies inside before it is taken: rounding
-then never puts it outside when it is looked at again, together with others."""
+"""Share of the prior standard deviation by which a point has to lie inside to be chosen, so that
+rounding cannot put it outside when it is evaluated again in another batch."""
 
 
 class SurvivingRegion:
-    r"""The part of a box that may still hold the best action, and what a round explores of it.
+    r"""Represent the part of a box that may still contain the best action.
 
-    The region is not kept as points, but as the constraints that define it: x is left if
+    The region is stored as the constraints that define it: x is left if
     :math:`U_j(x) \ge \max_z L_j(z)` for all rounds j that ended with outcomes. So
     :meth:`survives` is exact for any point, and no chosen point ever lies outside.
 
-    Two maximizations are approximate. The largest variance, and the largest lower bound, are
-    looked for among a pool of points of the region, then from the best of them by SLSQP within the
-    constraints; a search that ends outside is taken
-    back until it is inside. A lower bound that is missed makes the threshold
-    smaller, so that more is kept: the maximizer is no less safe. A variance that is missed makes
-    the round explore a little less well. The pool is a Sobol sequence of 4,096 points as far as it
-    lies inside; where fewer than 1,024 do, points near those that do are tried, nearer and nearer.
-    The point of largest lower bound is always inside: the region is never empty.
+    Two maximizations are approximate. The variance and the lower bound are maximized over a pool
+    of points of the region, then from the best of them by SLSQP within the constraints; a result
+    outside is moved back towards its start until it is inside. If the largest lower bound is
+    missed, the threshold is smaller and more is kept, so that the maximizer is no less safe. If the
+    largest variance is missed, the round explores slightly less well. The pool holds those of
+    4,096 Sobol points that lie inside; where they are fewer than 1,024, points in ever smaller
+    neighbourhoods of them are added. The point of largest lower bound is always inside, so that the
+    region is never empty.
 
     Args:
         search_space: The box.
@@ -98,15 +98,15 @@ class SurvivingRegion:
 
     @property
     def chosen(self) -> Tensor:
-        """This round's points, ``k x d``."""
+        """Points chosen in this round, ``k x d``."""
         return self._points[: self._count]
 
     def survives(self, X: Tensor) -> Tensor:
-        """Whether each row is left, ``n``."""
+        """Return whether each row lies in the region, ``n``."""
         return self._inside(X, margin=0.0)
 
     def start(self) -> None:
-        """Begin a round: nothing chosen yet."""
+        """Begin a round, without chosen points."""
         self._count = 0
         self._points = self.X.new_empty(0, self.search_space.dim)
         self._root = self.X.new_empty(0, 0)
@@ -115,9 +115,9 @@ class SurvivingRegion:
             self.variance = self.covar_module(self.X, diag=True).clone()
 
     def choose(self, generator: Generator) -> Tensor:
-        """The action of largest variance that is found, ``1 x d``.
+        """Return the action with the largest variance found, ``1 x d``.
 
-        It counts as chosen once it is passed to :meth:`condition`.
+        It is among the chosen ones only after :meth:`condition`.
         """
         place = any_largest(self.variance, generator, self.max_variance, TIE)
         point = self.X[place : place + 1]
@@ -126,9 +126,9 @@ class SurvivingRegion:
         return point.clone()
 
     def condition(self, X: Tensor) -> None:
-        """Take a point of the region, ``1 x d``, for chosen: variances are given it, too."""
+        """Add a point of the region, ``1 x d``, to the chosen ones; condition on it."""
         count = self._count
-        self._make_room(count + 1)
+        self._grow(count + 1)
         with torch.no_grad():
             cross = to_dense(self.covar_module(self.chosen, X))
             white = torch.linalg.solve_triangular(
@@ -146,7 +146,7 @@ class SurvivingRegion:
         self._count = count + 1
 
     def highest(self, bounds: RoundBounds) -> Tensor:
-        """The point of largest posterior mean that is found in the region, ``1 x d``."""
+        """Return the point of the region with the largest posterior mean found, ``1 x d``."""
         with torch.no_grad():
             best = first_largest(bounds.moments(self.X)[0])
         return self._climb(self.X[best : best + 1], lambda X: bounds.moments(X)[0], self._unit)
@@ -155,13 +155,13 @@ class SurvivingRegion:
         """Keep the part whose upper bound reaches the largest lower bound; begin a round.
 
         Returns:
-            The largest lower bound found, and the largest standard deviation of the pool before.
+            The largest lower bound found; the largest standard deviation of the pool before.
         """
         points = torch.cat([self.X, self.chosen])
         with torch.no_grad():
             mean, deviation = bounds.moments(points)
         lower = mean - bounds.width.half(deviation)
-        # Far from all outcomes many bounds are equal but for rounding; then the first ones go.
+        # Far from all outcomes many bounds are equal but for rounding; the first ones are taken.
         step = (TIE_TOLERANCE * lower.abs().max()).clamp_min(torch.finfo(lower.dtype).tiny)
         steps = (lower / step).round()
         starts = points[steps.argsort(descending=True, stable=True)[:STARTS]]
@@ -169,7 +169,7 @@ class SurvivingRegion:
         with torch.no_grad():
             heights = bounds.lower(peaks)
         threshold = heights.max().item()
-        # What reaches it but for rounding is kept, the point itself before all.
+        # Points that reach it but for rounding are kept, the maximizer among them.
         slack = TIE_TOLERANCE * (mean.abs() + bounds.width.half(deviation)).max().item()
         self.constraints = (*self.constraints, (bounds, threshold - slack))
         self._spread = self._spread[self._inside(self._spread, self._margin)]
@@ -178,16 +178,16 @@ class SurvivingRegion:
         return threshold, deviation.max().item()
 
     def _climb(self, start: Tensor, value: Smooth, unit: float) -> Tensor:
-        """A point of the region at least as high as the start, which lies in it.
+        """Return a point of the region with a value at least that of the start, which lies in it.
 
-        The search has absolute tolerances: it sees values and constraints in units of their size.
+        Values and constraints are divided by ``unit``, since SLSQP has absolute tolerances.
         """
         within = [
-            partial(_room, bounds=bounds, least=threshold + self._margin, unit=self._unit)
+            partial(_slack, bounds=bounds, least=threshold + self._margin, unit=self._unit)
             for bounds, threshold in self.constraints
         ]
         found = climb(start, self.search_space.bounds, lambda X: value(X) / unit, within)
-        # Where a constraint is met, the search ends outside as often as inside, by very little.
+        # Where a constraint is active, the result lies slightly outside as often as inside.
         tried = start + BACK.unsqueeze(-1) * (found - start)
         tried = torch.cat([tried[self._inside(tried, self._margin)], start])
         with torch.no_grad():
@@ -202,7 +202,7 @@ class SurvivingRegion:
         return left
 
     def _fill(self, near: Tensor, generator: Generator) -> None:
-        """Look at the Sobol points that are left; where they are few, at points near some."""
+        """Fill the pool with the Sobol points left and, if these are few, points near them."""
         near = near[self.survives(near)]
         pool, span = self._spread, self.search_space.bounds[1] - self.search_space.bounds[0]
         reach = 0.5 * span
@@ -220,7 +220,7 @@ class SurvivingRegion:
         self.X = torch.cat([near, pool]) if len(pool) < POOL else pool
 
     def _variance_at(self, X: Tensor) -> Tensor:
-        """Variance given this round's points, at rows."""
+        """Return the variance at rows, given the points chosen in this round."""
         white = torch.linalg.solve_triangular(
             self._root[: self._count, : self._count],
             to_dense(self.covar_module(self.chosen, X)),
@@ -229,18 +229,18 @@ class SurvivingRegion:
         variance: Tensor = self.covar_module(X, diag=True) - white.square().sum(dim=0)
         return variance
 
-    def _make_room(self, needed: int) -> None:
+    def _grow(self, needed: int) -> None:
         count = self._count
         if needed <= len(self._points):
             return
-        room = grown_capacity(count, needed)
-        points = self._points.new_empty(room, self.search_space.dim)
-        root, V = self._root.new_zeros(room, room), self._V.new_empty(room, len(self.X))
+        capacity = grown_capacity(count, needed)
+        points = self._points.new_empty(capacity, self.search_space.dim)
+        root, V = self._root.new_zeros(capacity, capacity), self._V.new_empty(capacity, len(self.X))
         points[:count], V[:count] = self.chosen, self._V[:count]
         root[:count, :count] = self._root[:count, :count]
         self._points, self._root, self._V = points, root, V
 
 
-def _room(X: Tensor, bounds: RoundBounds, least: float, unit: float) -> Tensor:
-    """How many units the upper bound lies above the least that is allowed, ``m``."""
+def _slack(X: Tensor, bounds: RoundBounds, least: float, unit: float) -> Tensor:
+    """Return the distance of the upper bound above ``least``, in units, ``m``."""
     return (bounds.upper(X) - least) / unit

@@ -1,4 +1,4 @@
-"""A finite set of actions of which fewer and fewer are left."""
+"""The actions of a finite set that may still be the best."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvbo.search_space import FiniteSpace
 from tvbo.ties import TIE_TOLERANCE, any_largest, first_largest
 
 MAX_CACHED = 25_000_000
-"""Entries of the covariance up to which all of it is kept (200 MB), for 5,000 actions left."""
+"""Entries up to which the whole covariance is stored: 200 MB, of 5,000 actions left."""
 
 TIE = 1e-10
 """Share of the largest prior variance below which differences of variances are ties. It is tighter
@@ -21,9 +21,9 @@ than elsewhere, since late in a round all variances are small."""
 
 
 class SurvivingSet:
-    r"""The actions of a finite set that may still be the best, and what a round explores of them.
+    r"""Represent the actions of a finite set that may still be the best.
 
-    Variances :math:`\sigma^2_{k,r}` are carried along: with :math:`V = L^{-1} k(X_k, \cdot)`, L the
+    Variances :math:`\sigma^2_{k,r}` are updated: with :math:`V = L^{-1} k(X_k, \cdot)`, L the
     Cholesky factor of the chosen points' covariance, one more point adds one row to V, and takes
     its square off the variances. A choice costs O(k m) for m actions left, without a solve.
 
@@ -56,21 +56,21 @@ class SurvivingSet:
 
     @property
     def num_points(self) -> int:
-        """Actions of the whole set, removed or not."""
+        """Number of actions of the whole set, removed or not."""
         return len(self.search_space.choices)
 
     @property
     def size(self) -> int:
-        """Actions left."""
+        """Number of actions left."""
         return len(self.X)
 
     @property
     def chosen(self) -> Tensor:
-        """This round's points, ``k x d``."""
+        """Points chosen in this round, ``k x d``."""
         return self.X[self._chosen]
 
     def survives(self, X: Tensor) -> Tensor:
-        """Whether each row is left, ``n``.
+        """Return whether each row is left, ``n``.
 
         Raises:
             InputDataError: if a row is none of the choices.
@@ -80,7 +80,7 @@ class SurvivingSet:
         return left[self.search_space.index(X)]
 
     def start(self) -> None:
-        """Begin a round: nothing chosen yet."""
+        """Begin a round, without chosen points."""
         if self._covar is None and self.size**2 <= MAX_CACHED:
             with torch.no_grad():
                 self._covar = to_dense(self.covar_module(self.X, self.X))
@@ -89,15 +89,15 @@ class SurvivingSet:
         self._V = self.X.new_empty(0, self.size)
 
     def choose(self, generator: Generator) -> Tensor:
-        """The action of largest variance, ``1 x d``; ties are broken at random.
+        """Return the action with the largest variance, ``1 x d``; ties are broken at random.
 
-        It counts as chosen once it is passed to :meth:`condition`.
+        It is among the chosen ones only after :meth:`condition`.
         """
         place = any_largest(self.variance, generator, self.max_variance, TIE)
         return self.X[place : place + 1].clone()
 
     def condition(self, X: Tensor) -> None:
-        """Take an action that is left, ``1 x d``, for chosen: variances are given it, too."""
+        """Add an action left, ``1 x d``, to the chosen ones; condition on it."""
         place = int(torch.nonzero((self.X == X).all(dim=-1)))
         count = len(self._chosen)
         if count == len(self._V):
@@ -114,7 +114,7 @@ class SurvivingSet:
         self._chosen.append(place)
 
     def highest(self, bounds: RoundBounds) -> Tensor:
-        """The action of largest posterior mean among those left, ``1 x d``."""
+        """Return the action with the largest posterior mean among those left, ``1 x d``."""
         with torch.no_grad():
             best = first_largest(bounds.moments(self.X)[0])
         return self.X[best : best + 1].clone()
@@ -123,13 +123,13 @@ class SurvivingSet:
         """Keep the actions whose upper bound reaches the largest lower bound; begin a round.
 
         Returns:
-            That largest lower bound, and the largest standard deviation before.
+            The largest lower bound; the largest standard deviation before.
         """
         with torch.no_grad():
             mean, deviation = bounds.moments(self.X)
         half = bounds.width.half(deviation)
         threshold = (mean - half).max()
-        # What reaches it but for rounding is kept: the maximizer may be among them.
+        # Actions that reach it but for rounding are kept: the maximizer may be among them.
         slack = TIE_TOLERANCE * (mean.abs() + half).max()
         kept = torch.nonzero(mean + half >= threshold - slack).squeeze(-1)
         # New tensors throughout: a preview works on a shallow copy.
