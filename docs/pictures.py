@@ -189,29 +189,34 @@ def contexts():
 
 
 def compression():
-    """Draw which evaluations were made, and which were skipped."""
+    """Draw which evaluations were made and which were skipped, without drift and with it."""
     choices = 10 * unit_grid(200, dim=1)
     problem = ExampleFunction(choices, noise_variance=0.01)
     given = {"choices": choices, "covar_module": rbf(1.0), "noise_variance": 0.01}
-    optimizer = recipes.compressed_gp(budget=0.03, **given)
-    evaluated, skipped = [], []
-    for t in range(1, 121):
-        trial = optimizer.ask(t=t)
-        (skipped if trial.skipped else evaluated).append((t, trial.X.item()))
-        if not trial.skipped:
-            optimizer.tell(trial, problem(problem.layout.rows(trial.X, t)))
-    figure = new_figure(7.0, 3.8)
-    ax = figure.subplots()
     best = problem.optimal_action(120).item()
-    ax.axhline(best, color="black", linestyle="--", linewidth=1)
-    ax.text(121, best, "best\naction", fontsize=10, va="center")
-    ax.plot(*zip(*skipped, strict=True), "o", color=GRAY, markerfacecolor="none", markersize=5)
-    ax.plot(*zip(*evaluated, strict=True), "o", color=BLUE, markersize=5)
-    ax.text(24, 2.3, f"● {len(evaluated)} evaluated", color=BLUE, fontsize=10.5)
-    ax.text(24, 1.2, f"○ {len(skipped)} skipped: nothing to learn", color="0.4", fontsize=10.5)
-    ax.set(xlim=(0, 121), ylim=(-0.3, 10.3))
-    title = f"{len(evaluated)} of 120 evaluations were worth making"
-    finished(ax, title, "round", "action chosen")
+    figure = new_figure(7.0, 4.8)
+    panels = figure.subplots(2, 1, sharex=True)
+    said = (
+        (0.0, 0.03, "Nothing drifts: {} of 120 evaluations, then nothing is left to learn"),
+        (0.01, 0.88, "ε = 0.01 per round: {} of 120, and it looks again by itself"),
+    )
+    for ax, (rate, budget, title) in zip(panels, said, strict=True):
+        optimizer = recipes.compressed_gp(budget=budget, forgetting_rate=rate, **given)
+        evaluated, skipped = [], []
+        for t in range(1, 121):
+            trial = optimizer.ask(t=t)
+            (skipped if trial.skipped else evaluated).append((t, trial.X.item()))
+            if not trial.skipped:
+                optimizer.tell(trial, problem(problem.layout.rows(trial.X, t)))
+        ax.axhline(best, color="black", linestyle="--", linewidth=1)
+        ax.text(121, best, "best\naction", fontsize=9.5, va="center")
+        ax.plot(*zip(*skipped, strict=True), "o", color=GRAY, markerfacecolor="none", markersize=4)
+        ax.plot(*zip(*evaluated, strict=True), "o", color=BLUE, markersize=5)
+        ax.set(xlim=(0, 121), ylim=(-0.5, 10.5))
+        finished(ax, title.format(len(evaluated)), "", "action chosen")
+    panels[0].text(30, 2.6, "● evaluated", color=BLUE, fontsize=10.5)
+    panels[0].text(30, 0.8, "○ skipped", color="0.4", fontsize=10.5)
+    panels[1].set_xlabel("round")
     return figure
 
 
@@ -236,16 +241,13 @@ def delay():
     figure = new_figure(7.0, 3.8)
     ax = figure.subplots()
     rounds = torch.arange(1, 61)
-    for (name, regrets), color, style in zip(
-        runs.items(), (ORANGE, BLUE), ("--", "-"), strict=True
-    ):
+    for regrets, color, style in zip(runs.values(), (ORANGE, BLUE), ("--", "-"), strict=True):
         regret = torch.stack(regrets)
         mean, error = regret.mean(0), regret.std(0) / len(regrets) ** 0.5
         ax.fill_between(rounds, mean - error, mean + error, color=color, alpha=0.2, linewidth=0)
         ax.plot(rounds, mean, color=color, linestyle=style, linewidth=2)
-        print(name, f"{mean[:10].mean():.2f} {mean[20:30].mean():.2f} {mean[50:].mean():.2f}")
     ax.text(22, 1.9, "pending trials ignored:\nit repeats one action", color=ORANGE, fontsize=10)
-    ax.text(9, 0.35, "hallucinated (default)", color=BLUE, fontsize=10)
+    ax.text(7, 0.3, "hallucinated\n(default)", color=BLUE, fontsize=10)
     ax.set(xlim=(1, 60), ylim=(0, None))
     title = "Each outcome comes 10 rounds late: what is pending must count"
     ylabel = "regret (prior standard deviations)"
@@ -259,12 +261,12 @@ def durable_runs():
     def made():
         return recipes.gp_bucb(
             choices=torch.linspace(0, 1, 51).unsqueeze(-1),
-            covar_module=rbf(0.2),
+            covar_module=rbf(0.1),
             noise_variance=0.01,
         )
 
     def outcome(X):
-        return math.exp(-(((X.item() - 0.6) / 0.2) ** 2))
+        return math.sin(7 * X.item()) + 0.5 * math.sin(23 * X.item())
 
     def play(optimizer, times, waiting, bars):
         """Ask once an hour; each outcome takes three hours and a half."""
@@ -373,9 +375,9 @@ def models():
     ax.plot(rows[:, 1], truth, color="black", linewidth=0.9)
     ax.plot(times, train_Y[:, 0], "o", color="black", markersize=4)
     ax.axvline(60, color="0.6", linewidth=0.8)
-    ax.set(xlim=(0, 120), ylim=(-2.6, 2.6))
+    ax.set(xlim=(0, 120), ylim=(-2.6, 3))
     ax.text(61, -2.4, "last observation", fontsize=9, color="0.4")
-    ax.text(66, 2.1, "TimeVaryingGP: its 95 % band widens with age", color=BLUE, fontsize=10)
+    ax.text(62, 2.1, "TimeVaryingGP:\nits 95 % band widens with age", color=BLUE, fontsize=10)
     ax.text(2, -1.4, "static GP:\nsure, and wrong", color=ORANGE, fontsize=10)
     ax.text(84, 0.8, "truth", fontsize=10)
     title = "What was seen grows old: one action, ε = 0.05 per minute"
@@ -426,7 +428,7 @@ def scaling():
             ax.loglog(model, found, mark, color=color, markersize=6)
             if point["choices"] in (46, 500, 10_000):
                 text = f"{point['choices']:,}" + (f" × {point['trials']:,}" if many else "")
-                place = (7, -10) if many or kind == "seconds" else (-40, 4)
+                place = (-40, 4) if kind == "bytes" and point["choices"] == 10_000 else (7, -10)
                 ax.annotate(text, (model, found), place, textcoords="offset points", fontsize=9)
         ticks = [1, 3, 10] if kind == "seconds" else [10, 30, 100]
         ax.set_xticks(ticks, ticks)
@@ -448,7 +450,7 @@ def command_line():
     frame["time"] = pd.Timestamp("2025-03-01 08:00") + pd.to_timedelta(frame["minute"], unit="min")
     with tempfile.TemporaryDirectory() as folder:
         frame[["time", "x1", "x2", "y"]].to_csv(Path(folder) / "log.csv", index=False)
-        options = "--time time --reward y --action x1,x2 --plot".split()
+        options = ["--time", "time", "--reward", "y", "--action", "x1,x2", "--plot"]
         command = [sys.executable, "-m", "tvbo", "fit", "log.csv", *options]
         path = DOCS / "pictures" / "command_line.png"
         subprocess.run([*command, path], cwd=folder, check=True, capture_output=True)
