@@ -11,18 +11,23 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 import tempfile
+from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
 import torch
 from gpytorch.kernels import RBFKernel
+from PIL import Image
 
 from tvbo import recipes, run
 from tvbo.evaluation import ConstantDelay
 from tvbo.fitting import fit_drift
+from tvbo.journal import JournalReader, trials_of
 from tvbo.models import TimeVaryingGP
 from tvbo.optimizers import Hallucinate, IgnorePending, Optimizer
 from tvbo.plotting import COLORS, new_figure, save_figure
@@ -198,7 +203,7 @@ def compression():
     panels = figure.subplots(2, 1, sharex=True)
     said = (
         (0.0, 0.03, "Nothing drifts: {} of 120 evaluations, then nothing is left to learn"),
-        (0.01, 0.88, "ε = 0.01 per round: {} of 120, and it looks again by itself"),
+        (0.01, 0.88, "Told of drift, ε = 0.01 per round: {} of 120, and it looks again"),
     )
     for ax, (rate, budget, title) in zip(panels, said, strict=True):
         optimizer = recipes.compressed_gp(budget=budget, forgetting_rate=rate, **given)
@@ -256,60 +261,66 @@ def delay():
 
 
 def durable_runs():
-    """Draw the trials of a run that was killed, and of the same run never stopped."""
+    """Draw the trials of a run that is killed, and the actions of the same run never stopped."""
+    kill, again, end = 12, 16, 28
 
     def made():
         return recipes.gp_bucb(
             choices=torch.linspace(0, 1, 51).unsqueeze(-1),
-            covar_module=rbf(0.1),
+            covar_module=rbf(0.2),
+            forgetting_rate=0.1,
             noise_variance=0.01,
         )
 
-    def outcome(X):
-        return math.sin(7 * X.item()) + 0.5 * math.sin(23 * X.item())
-
-    def play(optimizer, times, waiting, bars):
+    def play(optimizer, times):
         """Ask once an hour; each outcome takes three hours and a half."""
         for t in times:
             for trial in [each for each in optimizer.open_trials if each.t + 3.5 <= t]:
-                optimizer.tell(trial, outcome(trial.X))
-                bars[trial.id][1] = max(trial.t + 3.5, waiting)
-            trial = optimizer.ask(t=t)
-            bars[trial.id] = [t, None, trial.X.item()]
+                peak = 0.2 + 0.025 * trial.t
+                optimizer.tell(trial, math.exp(-(((trial.X.item() - peak) / 0.2) ** 2)))
+            optimizer.ask(t=t)
 
-    kill, again = 12, 16
-    before, after = range(1, kill + 1), range(again, again + 12)
-    bars, whole = {}, {}
-    with tempfile.TemporaryDirectory() as folder:
+    def killed(path):
         optimizer = made()
-        optimizer.record(Path(folder) / "run.db")
-        play(optimizer, before, 0.0, bars)
+        optimizer.record(path)
+        play(optimizer, range(1, kill + 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in ("killed.db", "whole.db")]
+        process = get_context("fork").Process(target=killed, args=(paths[0],))
+        process.start()
+        process.join()
+        with Optimizer.open(paths[0], like=made(), progress=False) as optimizer:
+            survived = {trial.id for trial in optimizer.open_trials}
+            play(optimizer, range(again, end))
+        optimizer = made()
+        optimizer.record(paths[1])
+        play(optimizer, [*range(1, kill + 1), *range(again, end)])
         optimizer.close()
-        optimizer = Optimizer.open(Path(folder) / "run.db", like=made(), progress=False)
-        survived = {trial.id for trial in optimizer.open_trials}
-        play(optimizer, after, float(again), bars)
-        optimizer.close()
-    never_stopped = made()
-    play(never_stopped, before, 0.0, whole)
-    play(never_stopped, after, 0.0, whole)
-    assert all(bars[i][2] == whole[i][2] for i in bars)
+        tables = []
+        for path in paths:
+            with JournalReader(path) as journal:
+                tables.append(trials_of(journal))
     figure = new_figure(7.0, 4.6)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    for i, (start, end, _) in bars.items():
-        color = ORANGE if i in survived else BLUE
-        top.plot([start, end or again + 12], [i, i], color=color, linewidth=4, alpha=0.9)
+    for row in tables[0].itertuples():
+        told = max(row.t + 3.5, again) if row.trial in survived else min(row.t + 3.5, end)
+        color = ORANGE if row.trial in survived else BLUE
+        top.plot([row.t, told], [row.trial, row.trial], color=color, linewidth=4)
     for ax in (top, bottom):
         ax.axvspan(kill + 0.5, again - 0.5, color="0.85", linewidth=0)
-    top.text(kill + 0.7, 22.5, "killed", fontsize=10, va="top")
+    top.text(kill + 0.6, 24, "kill -9", fontsize=10)
     top.text(1, 17, "one bar per trial,\nfrom ask to tell", color=BLUE, fontsize=10)
-    top.text(16.8, 6.5, f"{len(survived)} pending trials\nwere not lost", color=ORANGE, fontsize=10)
+    words = f"{len(survived)} trials were pending:\nthey are still there"
+    top.text(16.8, 6.5, words, color=ORANGE, fontsize=10)
     top.invert_yaxis()
-    finished(top, "Killed after 12 trials, opened again, and nothing is lost", "", "trial")
-    times, actions = [b[0] for b in whole.values()], [b[2] for b in whole.values()]
-    bottom.plot(times, actions, "o", color="black", markerfacecolor="none", markersize=8)
-    bottom.plot(times, [bars[i][2] for i in whole], ".", color=BLUE, markersize=7)
-    bottom.text(17, 0.03, "• this run   ○ never stopped", fontsize=10)
-    finished(bottom, "It asks for the same actions", "time (hours)", "action")
+    finished(top, "Killed after 12 trials, opened again: nothing is lost", "", "trial")
+    markers = ({"markersize": 4, "color": BLUE}, {"markersize": 8, "color": "black"})
+    for table, marker in zip(tables, markers, strict=True):
+        bottom.plot(table["t"], table["action_0"], "o", fillstyle="none", **marker)
+    title = "It asks for the same actions (inner circles) as a run never stopped (outer)"
+    finished(bottom, title, "time (hours)", "action")
     return figure
 
 
@@ -476,9 +487,14 @@ def main():
     (DOCS / "pictures").mkdir(exist_ok=True)
     for picture in PICTURES:
         if not sys.argv[1:] or picture.__name__ in sys.argv[1:]:
+            path = DOCS / "pictures" / f"{picture.__name__}.png"
             figure = picture()
             if figure is not None:
-                save_figure(figure, DOCS / "pictures" / f"{picture.__name__}.png")
+                save_figure(figure, path)
+            # Few colors take a third of the bytes.
+            with Image.open(path) as image:
+                small = image.convert("RGB").quantize(128)
+            small.save(path, optimize=True)
             print(picture.__name__)
 
 
