@@ -131,7 +131,7 @@ def drift_rate():
     ax.plot(age, correlation(fit.forgetting_rate), color=BLUE, linewidth=2)
     ax.plot(age, correlation(0.05), color="black", linestyle="--", linewidth=1.2)
     ax.plot([0, fit.half_life, fit.half_life], [0.5, 0.5, 0], color=ORANGE, linestyle=":")
-    words = f"half-life {fit.half_life:.0f} min:\nhalf of what was\nlearned is gone"
+    words = f"half-life {fit.half_life:.0f} min:\nthe correlation\nis one half"
     ax.annotate(
         words, (fit.half_life, 0.5), (14, 20), textcoords="offset points", color=ORANGE, fontsize=10
     )
@@ -334,7 +334,7 @@ def loop():
     box(ax, 17, 54, "model:\nhow good is each,\nhow sure is that?", ours, BLUE)
     box(ax, 17, 84, "observations,\nretention:\nwhat is still true?", ours, BLUE)
     box(ax, 83, 24, "do it:\nset trial.X\nat time trial.t", theirs, ORANGE)
-    box(ax, 83, 84, "measure the outcome;\nlarger is better,\nlate is no harm", theirs, ORANGE)
+    box(ax, 83, 84, "measure the outcome;\nlarger is better,\nin any order, late or not", theirs, ORANGE)
     arrow(ax, (17, 75), (17, 63.5))
     arrow(ax, (17, 45), (17, 33.5))
     arrow(ax, (83, 33.5), (83, 75), color=ORANGE)
