@@ -334,7 +334,8 @@ def loop():
     box(ax, 17, 54, "model:\nhow good is each,\nhow sure is that?", ours, BLUE)
     box(ax, 17, 84, "observations,\nretention:\nwhat is still true?", ours, BLUE)
     box(ax, 83, 24, "do it:\nset trial.X\nat time trial.t", theirs, ORANGE)
-    box(ax, 83, 84, "measure the outcome;\nlarger is better,\nin any order, late or not", theirs, ORANGE)
+    measure = "measure the outcome;\nlarger is better,\nin any order, late or not"
+    box(ax, 83, 84, measure, theirs, ORANGE)
     arrow(ax, (17, 75), (17, 63.5))
     arrow(ax, (17, 45), (17, 33.5))
     arrow(ax, (83, 33.5), (83, 75), color=ORANGE)
