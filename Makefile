@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 TEST_OPTIONS := --numprocesses 2 --dist loadfile
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-rounding test-lowest coverage lint docs wheel-check validate reproduce bench clean
+.PHONY: demo test test-all test-rounding test-lowest coverage lint docs pictures wheel-check \
+	validate reproduce bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/tvbo demo
@@ -53,6 +54,10 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/check_snippets.py
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
+# Of the guides, each from the example of its page.
+pictures: $(VENV)/.dev
+	$(BIN)/python docs/pictures.py
+
 # The wheel, built from the source distribution, installs into an empty environment, without
 # experiments/, and its command runs there. The source distribution holds what git does.
 wheel-check: $(VENV)/.dev
@@ -68,7 +73,7 @@ wheel-check: $(VENV)/.dev
 	test -f build/empty/lib/python*/site-packages/tvbo/py.typed
 	cd build && ! empty/bin/python -c 'import experiments' 2>/dev/null
 
-# Long measurements; their tables are in docs/validation*.md and docs/contexts.md.
+# Long measurements; their tables are in docs/validation*.md.
 validate: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/coverage.py --draws 200 --json docs/results/coverage.json
