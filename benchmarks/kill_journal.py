@@ -108,6 +108,8 @@ def evaluate(trial: Trial) -> float:
 
 def live_until_interrupted(path: Path, says: Connection) -> None:
     """Continue the run; when interrupted, report what was told and what is open."""
+    # A job that a shell runs in the background ignores interrupts, and so do its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     history = History()
     try:
         resumed = path.exists()

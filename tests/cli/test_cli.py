@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
@@ -46,7 +47,7 @@ def unworkable(monkeypatch):
     def begin(*_, **__):
         raise AssertionError
 
-    for name in ("fit.read_log", "fit.read_panel", "demo.draw_problem"):
+    for name in ("fit.read_log", "fit.read_panel", "demo.fit_log"):
         monkeypatch.setattr(f"tvbo.cli.{name}", begin)
 
 
@@ -275,14 +276,25 @@ def test_commands_that_moved_say_where(tvbo, arguments, moved):
     assert out == ""
 
 
-def test_demo(tvbo, tmp_path):
-    code, out, _ = tvbo(
-        "demo", "--out", tmp_path / "demo", "--rounds", "12", "--points", "8", "--functions", "2"
-    )
+def test_demo(tvbo, tmp_path, monkeypatch):
+    monkeypatch.setattr("tvbo.cli.demo.LOG_TIMES", 20)
+    out_option = ["--out", tmp_path / "demo"]
+    code, out, _ = tvbo("demo", *out_option, "--rounds", 12, "--points", 8, "--replicates", 2)
     assert code == 0
-    assert "TV-GP-UCB" in out
-    names = {path.name for path in (tmp_path / "demo").iterdir()}
-    assert names == {"tracking.png", "rounds.csv", "fit.json"}
+    names = ["tvbo, drift rate learned", "ordinary Bayesian optimization", "sliding window"]
+    assert re.findall(r"│ (\S.*?\S) +│ +\d\.\d{3} ± \d", out) == [*names, "random"]
+    files = {path.name for path in (tmp_path / "demo").iterdir()}
+    assert files == {"tracking.png", "rounds.csv", "fit.json"}
+    table = pd.read_csv(tmp_path / "demo" / "rounds.csv")
+    rounds = table.groupby(["algorithm", "replicate"]).t.agg(list)
+    assert len(rounds) == 8
+    assert all(times == list(range(21, 33)) for times in rounds)
+    # What is printed is the mean over replicates of what is in the table.
+    printed = [
+        float(mean) for mean in re.findall(r"│ +(\d\.\d{3}) ± \d\.\d{3} │ +\d\.\d{3} ±", out)
+    ]
+    means = table.groupby("algorithm").regret.mean()
+    assert printed == [pytest.approx(means[name], abs=6e-4) for name in [*names, "random"]]
 
 
 def test_without_a_command_shows_the_help(tvbo):

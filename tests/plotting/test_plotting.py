@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from tvbo.plotting import (
     save_figure,
 )
 from tvbo.plotting.drift_fit import profile_curve
-from tvbo.problems import drifting_gp, unit_grid
+from tvbo.problems import MovingPeak, drifting_gp, unit_grid
 
 
 def make_fit(rate, low, high):
@@ -105,19 +106,31 @@ def test_profile_curve_passes_through_the_computed_points():
     assert depth.min() > -8
 
 
-def test_tracking(tmp_path):
-    problem = drifting_gp(unit_grid(5), RBFKernel(), 0.1, horizon=20)
+@pytest.mark.parametrize("problem", [MovingPeak(), drifting_gp(unit_grid(5), RBFKernel(), 0.1, 40)])
+def test_tracking(problem, tmp_path):
+    """The maps hold the second half of the rounds, and the distances in words are theirs."""
     histories = {
-        name: run(
-            problem, recipes.random_search(choices=problem.choices), horizon=20, progress=False
-        )
-        for name in ("one", "two", "three")
+        name: run(problem, recipes.random_search(choices=unit_grid(5)), horizon=40, progress=False)
+        for name in ("one", "two")
     }
-    figure = plot_tracking(problem, histories, {k: h.regret for k, h in histories.items()})
-    titles = [ax.get_title() for ax in figure.axes]
-    assert titles[:3] == [
-        "the function at t = 6",
-        "the function at t = 13",
-        "the function at t = 20",
-    ]
+    regret = {name: history.regret for name, history in histories.items()}
+    figure = plot_tracking(problem, histories, regret | {"three": regret["two"].expand(3, 40)})
+    *rows, bottom = figure.subfigs
+    for row, (name, history) in zip(rows, histories.items(), strict=True):
+        optimum = torch.stack([problem.optimal_action(float(t)) for t in range(21, 41)])
+        titles = [ax.get_title() for ax in row.axes]
+        assert titles == [f"rounds {n}–{n + 3}" for n in range(21, 41, 4)]
+        lines = [ax.get_lines() for ax in row.axes]
+        drawn = [torch.cat([torch.tensor(each[i].get_xydata()) for each in lines]) for i in (1, 2)]
+        assert torch.equal(drawn[0], optimum)
+        assert torch.equal(drawn[1], history.X[20:])
+        near = (history.X[20:] - optimum).norm(dim=-1).median()
+        assert row.get_suptitle().startswith(f"{name}: half of its actions within {near:.2f} of")
+    (ax,) = bottom.axes
+    assert sorted(text.get_text() for text in ax.texts) == ["one", "three", "two"]
+    rounds, rolling = ax.get_lines()[0].get_data()
+    assert rounds.tolist() == list(range(4, 41))
+    assert rolling[0] == pytest.approx(regret["one"][:4].mean())
+    heights = sorted(text.xy[1] for text in ax.texts)
+    assert min(b - a for a, b in pairwise(heights)) > 0.05 * ax.get_ylim()[1]
     save_figure(figure, tmp_path / "tracking.png")

@@ -1,35 +1,39 @@
-"""``tvbo demo``: learn a drift rate from a log, then track drifting optima, in two minutes."""
+"""``tvbo demo``: learn from a log how fast an optimum moves, then follow it, in a minute."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
-from gpytorch.kernels import RBFKernel
 from rich.table import Table
-from torch import Tensor
+from torch import Generator, Tensor
 
 from tvbo.acquisition import LogBeta
 from tvbo.cli.files import check_outputs, saving
-from tvbo.cli.report import console, print_drift_fit, working
+from tvbo.cli.report import console, working
 from tvbo.evaluation import History, run
 from tvbo.fitting import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes
 from tvbo.plotting import plot_tracking, save_figure
-from tvbo.problems import PanelProblem, drifting_gp, unit_grid
+from tvbo.problems import MovingPeak, unit_grid
+from tvbo.retention import SlidingWindow
 
-FORGETTING_RATE = 0.03
-LENGTHSCALE = 0.2
 NOISE_VARIANCE = 0.01
-LOG_TIMES = 100
-LOG_PER_TIME = 3
+LOG_TIMES = 80
+LOG_PER_TIME = 2
 FILES = ("tracking.png", "rounds.csv", "fit.json")
 ACTION_SEEDS = 1000
-"""Offset between the seeds of a function and of the random actions tried on it."""
+"""Offset between the seeds of the noise and of the random actions of a replicate."""
+WINDOW = 0.5
+"""Length of the sliding window in half-lives: the best of seven from 0.25 to 2, on other seeds."""
+SCREEN_DPI = 100
+"""Pixels per inch of the picture, which is then small enough for a web page."""
+SHOWN = ("tvbo, drift rate learned", "ordinary Bayesian optimization", "random")
+"""Algorithms of the maps; the sliding window is in the table and below the maps."""
 
 
 def demo(
@@ -37,118 +41,115 @@ def demo(
         "demo"
     ),
     rounds: Annotated[int, typer.Option(help="Rounds of each algorithm.", min=10)] = 200,
-    functions: Annotated[int, typer.Option(help="Functions drawn.", min=1)] = 3,
-    points: Annotated[int, typer.Option(help="Grid points per side.", min=5)] = 50,
-    seed: Annotated[int, typer.Option(help="Seed of the first function and its noise.")] = 0,
+    replicates: Annotated[int, typer.Option(help="Replicates, each with its log.", min=1)] = 3,
+    points: Annotated[int, typer.Option(help="Grid points per side.", min=5)] = 25,
+    seed: Annotated[int, typer.Option(help="Seed of the first replicate, which is shown.")] = 0,
 ) -> None:
-    """Learn the drift rate of a function from a log, then track the optima of such functions.
+    """Learn from a log how fast an optimum moves, then follow it.
 
-    The functions are drawn from the model of Bogunovic et al. (2016) on a 50 x 50 grid.
+    The optimum goes round a circle once in 100 rounds; the actions are the points of a grid.
     """
     import pandas as pd
 
     check_outputs({name: out / name for name in FILES}, makes_folders=True)
     out.mkdir(parents=True, exist_ok=True)
-    problem = draw_problem(points, rounds, seed)
     console.print(
-        f"A function on a {points} × {points} grid drifts with ε = {FORGETTING_RATE} per round. "
-        f"First, ε is learned from {LOG_TIMES * LOG_PER_TIME} random observations:",
+        "The optimum of a function of two variables goes round a circle once in 100 rounds. Its "
+        f"drift rate ε is learned from a log of {LOG_TIMES * LOG_PER_TIME} random actions, then "
+        f"four algorithms choose {rounds} actions each.",
         highlight=False,
     )
-    with working("fitting") as on_step:
-        fit = fit_log(problem, seed, on_step)
-    print_drift_fit(fit)
-    console.print(
-        f"Then four algorithms track the optimum for {rounds} rounds, on this function and "
-        f"{functions - 1} more like it:",
-        highlight=False,
+    choices = unit_grid(points)
+    fits: list[DriftFit] = []
+    races: list[dict[str, History]] = []
+    with working("running") as on_step:
+        for i in range(replicates):
+            place = f"replicate {i + 1} of {replicates}"
+            noise = Generator().manual_seed(seed + i)
+            problem = MovingPeak(noise_variance=NOISE_VARIANCE, generator=noise)
+            generator = Generator().manual_seed(seed + i + ACTION_SEEDS)
+            on_step(f"{place}, learning ε")
+            fits.append(fit_log(problem, choices, generator))
+            races.append({})
+            times = range(LOG_TIMES + 1, LOG_TIMES + rounds + 1)
+            for name, optimizer in make_optimizers(choices, fits[i], generator).items():
+                on_step(f"{place}, {name}")
+                races[i][name] = run(
+                    problem, optimizer, horizon=rounds, times=times, progress=False
+                )
+    regret = {name: torch.stack([race[name].regret for race in races]) for name in races[0]}
+    seconds = {name: history.seconds.median().item() for name, history in races[0].items()}
+    print_results(fits, regret, seconds)
+    figure = plot_tracking(problem, {name: races[0][name] for name in SHOWN}, regret)
+    figure.suptitle(
+        "The optimum (star, with its path) goes round a circle: who follows it?", weight="bold"
     )
-    races = [race(problem, fit, rounds, seed)]
-    for i in range(1, functions):
-        races.append(race(draw_problem(points, rounds, seed + i), fit, rounds, seed + i))
-    regret = {name: torch.stack([r[name].regret for r in races]) for name in races[0]}
-    print_regret(regret, {name: h.seconds.median().item() for name, h in races[0].items()})
     with saving(out / "tracking.png") as file:
-        save_figure(plot_tracking(problem, races[0], regret), file)
+        save_figure(figure, file, dpi=SCREEN_DPI)
     frames = [
-        history.to_frame().assign(algorithm=name, function=i)
-        for i, histories in enumerate(races)
-        for name, history in histories.items()
+        history.to_frame().assign(algorithm=name, replicate=i)
+        for i, race in enumerate(races)
+        for name, history in race.items()
     ]
     with saving(out / "rounds.csv") as file:
         pd.concat(frames).to_csv(file, index=False)
     with saving(out / "fit.json") as file:
-        fit.to_json(file)
+        fits[0].to_json(file)
 
 
-def draw_problem(points: int, rounds: int, seed: int) -> PanelProblem:
-    """Return a drifting function with times for a log and for the rounds after it."""
-    kernel = RBFKernel().double()
-    kernel.lengthscale = LENGTHSCALE
-    return drifting_gp(
-        unit_grid(points),
-        kernel,
-        FORGETTING_RATE,
-        horizon=LOG_TIMES + rounds,
-        noise_variance=NOISE_VARIANCE,
-        generator=torch.Generator().manual_seed(seed),
-    )
-
-
-def fit_log(problem: PanelProblem, seed: int, on_step: Callable[[str], None]) -> DriftFit:
+def fit_log(problem: MovingPeak, choices: Tensor, generator: Generator) -> DriftFit:
     """Fit the drift rate to observations of random actions at the first times."""
-    generator = torch.Generator().manual_seed(seed + ACTION_SEEDS)
-    times = problem.times[:LOG_TIMES].repeat_interleave(LOG_PER_TIME)
-    arms = torch.randint(len(problem.choices), (len(times),), generator=generator)
-    train_X = torch.cat([problem.choices[arms], times.unsqueeze(-1)], dim=-1)
-    train_Y = problem(train_X).unsqueeze(-1)
-    return fit_drift(train_X, train_Y, time_unit="round", on_step=on_step)
+    times = torch.arange(1, LOG_TIMES + 1, dtype=torch.float64).repeat_interleave(LOG_PER_TIME)
+    arms = torch.randint(len(choices), (len(times),), generator=generator)
+    train_X = torch.cat([choices[arms], times.unsqueeze(-1)], dim=-1)
+    return fit_drift(train_X, problem(train_X).unsqueeze(-1), time_unit="round")
 
 
-def race(problem: PanelProblem, fit: DriftFit, rounds: int, seed: int) -> dict[str, History]:
-    """Run the four algorithms, with the fitted hyperparameters, on the rounds after the log."""
-    times = problem.times[LOG_TIMES:].tolist()
+def make_optimizers(choices: Tensor, fit: DriftFit, generator: Generator) -> dict[str, Optimizer]:
+    """Return the four algorithms, with the fitted hyperparameters."""
     shared: dict[str, Any] = {
-        "choices": problem.choices,
+        "choices": choices,
         "covar_module": fit.covar_module,
         "mean_module": fit.mean_module,
         "noise_variance": fit.noise_variance,
         "beta": LogBeta(c1=0.8, c2=4.0),
     }
-    optimizers: dict[str, Optimizer] = {
-        "TV-GP-UCB": recipes.tv_gp_ucb(forgetting_rate=fit.forgetting_rate, **shared),
-        "GP-UCB": recipes.gp_ucb(**shared),
-        "R-GP-UCB": recipes.r_gp_ucb(
-            every=fit.block_length * fit.round_length, start=times[0], **shared
-        ),
-        "random": recipes.random_search(
-            choices=problem.choices, generator=torch.Generator().manual_seed(seed + ACTION_SEEDS)
-        ),
-    }
+    learned, ordinary, random = SHOWN
     return {
-        name: run(problem, optimizer, horizon=rounds, times=times, label=name)
-        for name, optimizer in optimizers.items()
+        learned: recipes.tv_gp_ucb(forgetting_rate=fit.forgetting_rate, **shared),
+        ordinary: recipes.gp_ucb(**shared),
+        "sliding window": recipes.gp_ucb(retention=SlidingWindow(WINDOW * fit.half_life), **shared),
+        random: recipes.random_search(choices=choices, generator=generator),
     }
 
 
-def print_regret(regret: dict[str, Tensor], seconds: dict[str, float]) -> None:
-    """Print the regret of each algorithm, ``functions x rounds``, and the seconds per round."""
+def print_results(
+    fits: list[DriftFit], regret: Mapping[str, Tensor], seconds: Mapping[str, float]
+) -> None:
+    """Print the drift rates, the regret, ``replicates x rounds``, and the seconds per round."""
+    low, high = fits[0].forgetting_rate_interval
+    rates = ", ".join(f"{fit.forgetting_rate:.3f}" for fit in fits)
+    console.print(
+        f"ε learned: {rates} per round; 95% interval of the first {low:.3f} to {high:.3f}.",
+        highlight=False,
+    )
     count, rounds = next(iter(regret.values())).shape
     table = Table(
-        title="Regret: the best value there was, minus the value of the action chosen",
-        caption=f"mean over {count} functions ± standard error; one function may differ",
+        title="Regret: the best value there was, which is 1, minus that of the action",
+        caption=f"Mean ± standard error of {count} replicates. The window is {WINDOW:g} of the "
+        "fitted half-life long.",
     )
-    for column in ("algorithm", "all rounds", "last third", "seconds per round"):
+    for column in ("algorithm", "all rounds", "second half", "s per round"):
         table.add_column(column, justify="left" if column == "algorithm" else "right")
     for name, rows in regret.items():
-        parts = (rows.mean(dim=1), rows[:, -(rounds // 3) :].mean(dim=1))
+        parts = (rows.mean(dim=1), rows[:, rounds // 2 :].mean(dim=1))
         cells = (_with_error(part) for part in parts)
         table.add_row(name, *cells, f"{seconds[name]:.4f}")
     console.print(table)
 
 
 def _with_error(samples: Tensor) -> str:
-    """Format the mean over functions, with its standard error if there are several."""
+    """Format the mean over replicates, with its standard error if there are several."""
     mean, n = samples.mean().item(), len(samples)
     if n == 1:
         return f"{mean:.3f}"

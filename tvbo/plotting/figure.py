@@ -22,9 +22,9 @@ LINES = (
 DPI = 150
 
 
-def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure in the format of the file's ending."""
-    figure.savefig(path, dpi=DPI, bbox_inches="tight")
+def save_figure(figure: Figure, path: str | Path, dpi: int = DPI) -> None:
+    """Write a figure in the format of the file's ending, with ``dpi`` pixels per inch."""
+    figure.savefig(path, dpi=dpi, bbox_inches="tight")
 
 
 def new_figure(width: float = 7.0, height: float = 4.2) -> Figure:

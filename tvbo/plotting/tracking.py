@@ -1,9 +1,9 @@
-"""Figure of algorithms that track the optimum of a function of two actions."""
+"""Figure of algorithms that follow, or lose, an optimum that moves in the plane."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import cycle
+from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,96 +11,124 @@ from torch import Tensor
 
 from tvbo.evaluation import History
 from tvbo.plotting.figure import COLORS, new_figure
-from tvbo.plotting.regret import plot_average_regret
-from tvbo.problems.panel import PanelProblem
+from tvbo.problems import MovingPeak, PanelProblem
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WINDOWS = 5
+"""Number of maps of each algorithm."""
+
+ROW_HEIGHT, REGRET_HEIGHT = 1.75, 2.4
+"""Heights of a row of maps and of the regret, in inches."""
+
+LABEL_WIDTH = 20
+"""Width of the names beside the regret, in characters."""
+
+LINE_HEIGHT = 0.09
+"""Height of a line of them, as a share of the axis."""
+
+SMOOTHING = 10
+"""Rounds of the rolling mean of the regret; fewer where there are not 100."""
 
 
 def plot_tracking(
-    problem: PanelProblem, histories: Mapping[str, History], regret: Mapping[str, Tensor]
+    problem: MovingPeak | PanelProblem,
+    histories: Mapping[str, History],
+    regret: Mapping[str, Tensor],
 ) -> Figure:
-    """Plot a drifting function on a square grid, the samples of algorithms, and their regret.
+    """Plot where algorithms look for an optimum that moves in the plane, and their regret.
+
+    Above, the second half of each history stands in a row of five maps, one for each fifth of its
+    rounds, with the actions, the path of the optimum, and a star where it ends. Below stands the
+    rolling mean of the regret, with a band of one standard error if there are several replicates.
 
     Args:
-        problem: A function on a square 2-D grid, such as :func:`tvbo.problems.drifting_gp` draws.
-        histories: History of each algorithm; the first two are shown on the maps.
-        regret: Regret of each algorithm, ``T`` or ``replicates x T``.
+        problem: A problem with two action columns that knows its optimal action at every time.
+        histories: Histories of some of the algorithms, at least ten rounds each.
+        regret: Regret of each algorithm, ``T`` or ``replicates x T``; its order sets the colors.
     """
-    figure = new_figure(11.0, 8.0)
-    top, bottom = figure.subfigures(2, 1, height_ratios=(0.9, 1.0), squeeze=False)[:, 0]
-    _draw_maps(top, problem, histories)
-    left, right = bottom.subfigures(1, 2, squeeze=False)[0]
-    _draw_tracks(left, problem, histories)
-    regret_ax = right.subplots()
-    plot_average_regret(regret, regret_ax)
-    regret_ax.set_ylabel("average regret (lower is better)")
+    heights = [ROW_HEIGHT] * len(histories) + [REGRET_HEIGHT]
+    figure = new_figure(7.0, sum(heights))
+    *rows, bottom = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    colors = dict(zip(regret, COLORS, strict=False))
+    low, high = torch.cat([history.X for history in histories.values()]).aminmax(dim=0)
+    margin = 0.05 * (high - low)
+    limits = torch.stack([low - margin, high + margin], dim=-1)
+    for row, (name, history) in zip(rows, histories.items(), strict=True):
+        axes = row.subplots(1, WINDOWS, sharex=True, sharey=True)
+        axes[0].set(xlim=limits[0], ylim=limits[1], xticks=[], yticks=[])
+        near = _draw_windows(axes, problem, history, colors[name])
+        row.suptitle(
+            f"{name}: half of its actions within {near:.2f} of the optimum",
+            x=0.02,
+            ha="left",
+            fontsize=10,
+            color=colors[name],
+            weight="bold",
+        )
+    _draw_regret(bottom.subplots(), regret, colors)
     return figure
 
 
-def _draw_tracks(
-    figure: SubFigure, problem: PanelProblem, histories: Mapping[str, History]
-) -> None:
-    """Draw samples and optimum over time, in one panel for each algorithm."""
-    axes = figure.subplots(len(histories), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    for ax, (name, history), color in zip(axes, histories.items(), cycle(COLORS), strict=False):
-        optimum = torch.stack([problem.optimal_action(float(t)) for t in history.t])
-        ax.plot(history.t, optimum[:, 0], "k-", linewidth=1.0, label="optimum")
-        ax.plot(history.t, history.X[:, 0], "o", color=color, markersize=2.5, label="sample")
-        ax.set_ylim(-0.08, 1.08)
-        ax.set_title(name, fontsize=9, loc="left", pad=2)
-        ax.grid(alpha=0.3)
-    axes[-1].set_xlabel("time")
-    figure.supylabel("first coordinate $x_1$ of samples and of the optimum (line)", fontsize=9)
+def _draw_windows(
+    axes: Sequence[Axes], problem: MovingPeak | PanelProblem, history: History, color: str
+) -> float:
+    """Draw actions and optimum of the second half; return the median of the distance between."""
+    first = len(history) // 2
+    actions = history.X[first:]
+    optimum = torch.stack([problem.optimal_action(t) for t in history.t[first:].tolist()])
+    windows = zip(actions.tensor_split(len(axes)), optimum.tensor_split(len(axes)), strict=True)
+    for ax, (shown, path) in zip(axes, windows, strict=True):
+        ax.plot(*optimum.T, color="black", linewidth=0.6, alpha=0.4)
+        ax.plot(*path.T, color="black", linewidth=2.5, alpha=0.7)
+        ax.plot(*shown.T, "o", color=color, markersize=5, markeredgecolor="white")
+        ax.plot(*path[-1], "*", color="#F0E442", markersize=13, markeredgecolor="black")
+        ax.set_aspect("equal")
+        ax.set_title(f"rounds {first + 1}–{first + len(shown)}", fontsize=8, pad=3)
+        first += len(shown)
+    return float((actions - optimum).norm(dim=-1).median())
 
 
-def _draw_maps(figure: SubFigure, problem: PanelProblem, histories: Mapping[str, History]) -> None:
-    """Draw the function at three times, each with the samples of the last ten rounds."""
-    side = round(len(problem.choices) ** 0.5)
-    times = next(iter(histories.values())).t
-    shown_times = [times[int(len(times) * share)].item() for share in (0.25, 0.6, 0.999)]
-    axes = figure.subplots(1, 3, sharey=True)
-    span = problem.values.aminmax()
-    for ax, t in zip(axes, shown_times, strict=True):
-        index = int(torch.searchsorted(problem.times, torch.tensor(t, dtype=torch.float64)))
-        image = ax.imshow(
-            problem.values[index].reshape(side, side).T,
-            origin="lower",
-            extent=(0, 1, 0, 1),
-            cmap="Greys",
-            vmin=span.min,
-            vmax=span.max,
-        )
-        for (name, history), color, marker in zip(
-            list(histories.items())[:2], COLORS, "os", strict=False
-        ):
-            recent = (history.t <= t) & (history.t > t - 10)
-            ax.plot(
-                *history.X[recent].T,
-                marker,
-                color=color,
-                markeredgecolor="white",
-                markersize=6,
-                linestyle="",
-                label=f"{name}, last 10 samples",
+def _draw_regret(ax: Axes, regret: Mapping[str, Tensor], colors: Mapping[str, str]) -> None:
+    """Draw the rolling mean of the regret, with the names of the algorithms at the right ends."""
+    ends = {}
+    for name, each in regret.items():
+        rows = torch.atleast_2d(each)
+        width = min(SMOOTHING, max(1, rows.shape[1] // 10))
+        rows = rows.unfold(1, width, 1).mean(dim=-1)
+        rounds = torch.arange(width, width + rows.shape[1])
+        mean = rows.mean(dim=0)
+        ax.plot(rounds, mean, color=colors[name], linewidth=1.8)
+        if len(rows) > 1:
+            error = rows.std(dim=0) / len(rows) ** 0.5
+            ax.fill_between(
+                rounds, mean - error, mean + error, color=colors[name], alpha=0.2, linewidth=0
             )
-        ax.plot(
-            *problem.optimal_action(t),
-            "*",
-            color="#F0E442",
-            markeredgecolor="black",
-            markersize=15,
-            linestyle="",
-            label="optimum",
-        )
-        ax.set_xlim(-0.03, 1.03)
-        ax.set_ylim(-0.03, 1.03)
-        ax.set_title(f"the function at t = {t:g}", fontsize=10)
-        ax.set_xlabel("$x_1$")
-    axes[0].set_ylabel("$x_2$")
-    figure.colorbar(image, ax=axes, shrink=0.9, label="value")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False
+        ends[name] = mean[-1].item()
+    ax.set(xlim=(1, rounds[-1]), ylim=(0, None), xlabel="round")
+    ax.set_title(
+        f"regret (0 is best), rolling mean of {width} rounds; band: standard error",
+        loc="left",
+        fontsize=10,
     )
+    ax.grid(alpha=0.3)
+    gap = LINE_HEIGHT * ax.get_ylim()[1]
+    lowest = 0.0
+    for name in sorted(ends, key=ends.__getitem__):
+        label = fill(name, LABEL_WIDTH)
+        half = gap * (1 + label.count("\n")) / 2
+        lowest = max(ends[name], lowest + half)
+        ax.annotate(
+            label,
+            (1, lowest),
+            xycoords=ax.get_yaxis_transform(),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            color=colors[name],
+            weight="bold",
+            fontsize=9,
+        )
+        lowest += half

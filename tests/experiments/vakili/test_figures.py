@@ -328,6 +328,14 @@ def test_figures_from_run_to_picture(name):
     assert [ax.get_title() for ax in figure.axes] == ["f1, l = 0.8", "f2, l = 1.0"]
     labels = [line.get_label() for line in figure.axes[0].lines]
     assert len(labels) == len(result.results) / 2 == len(set(labels))
+    styles = [(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines]
+    assert len(styles) == len(set(map(str, styles)))
+    if name == "vakili-fig4":
+        colors = {
+            label.split(",")[0]: color for label, (color, _) in zip(labels, styles, strict=True)
+        }
+        assert [colors[label.split(",")[0]] for label in labels] == [color for color, _ in styles]
+        assert len(set(colors.values())) == 3
     ends = [line.get_ydata()[-1] for line in figure.axes[1].lines]
     assert ends == pytest.approx(
         [measured["R_T"] for which, measured in result.results.items() if which.startswith("f2")]
