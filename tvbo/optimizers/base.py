@@ -89,7 +89,7 @@ class Optimizer(JournalMixin, ABC):
         return 0
 
     def ask(self, t: float | None = None, context: Tensor | None = None) -> Trial:
-        """The next action to try.
+        """Suggest the next action.
 
         Args:
             t: The present time, in the user's unit, never before that of an earlier ask or of an
@@ -153,7 +153,7 @@ class Optimizer(JournalMixin, ABC):
     def tell(
         self, trial: Trial | int, Y: Tensor | float, Yvar: Tensor | float | None = None
     ) -> None:
-        """The outcome of a trial.
+        """Record the outcome of a trial.
 
         Args:
             trial: The trial or its id.
@@ -183,29 +183,35 @@ class Optimizer(JournalMixin, ABC):
             self.trial_log.num_told += 1
 
     def fail(self, trial: Trial | int, reason: str) -> None:
-        """The outcome of a trial will not come: a crash, a value that is no number, a patient lost.
+        """Record that a trial has no outcome: a crash, an invalid value, a patient lost.
 
-        Nothing is learned from it, and it no longer counts as pending.
+        The model learns nothing from it, and it no longer counts as pending.
 
         Args:
             trial: The trial or its id.
-            reason: Why, in words; ``optimizer.trial_log`` remembers it.
+            reason: Why, in words; it is kept in ``optimizer.trial_log``.
 
         Raises:
             TrialError: as :meth:`tell`.
-            TypeError: if the reason is no string.
+            TypeError: if the reason is not a string.
         """
         self._lose(self._find(trial), "failed", reason)
 
     def expire(self, trial: Trial | int, reason: str = "past its deadline") -> None:
-        """Wait no longer for a trial. An outcome that comes nevertheless can be attached.
+        """Stop waiting for the outcome of a trial; a late one can be added with :meth:`attach`.
 
-        Arguments and errors as in :meth:`fail`.
+        Args:
+            trial: The trial or its id.
+            reason: Why, in words; it is kept in ``optimizer.trial_log``.
+
+        Raises:
+            TrialError: as :meth:`tell`.
+            TypeError: if the reason is not a string.
         """
         self._lose(self._find(trial), "expired", reason)
 
     def expire_overdue(self, t: float, max_delay: float) -> tuple[Trial, ...]:
-        """Wait no longer for the trials that were sampled more than ``max_delay`` before ``t``.
+        """Expire the trials that were sampled more than ``max_delay`` before ``t``.
 
         Args:
             t: The present time, in the user's unit.
@@ -230,7 +236,7 @@ class Optimizer(JournalMixin, ABC):
 
     @abstractmethod
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
-        """The action, ``1 x d``, for this round."""
+        """Return the action of this round, ``1 x d``."""
 
     @abstractmethod
     def _learn(self, trial: Trial, observation: Observations) -> None:
@@ -247,10 +253,10 @@ class Optimizer(JournalMixin, ABC):
         check_outcome(observation.Y.item(), Yvar, self._unit)
 
     def _forget(self, lost: LostTrial) -> None:
-        """A trial was lost: its outcome will not come."""
+        """Update the state for a trial whose outcome will not come."""
 
     def _refits(self) -> list[Event]:
-        """What this ask has learned of hyperparameters, for the journal."""
+        """Return the hyperparameters fitted in this ask, as events of the journal."""
         return []
 
     def _lose(self, trial: Trial, ending: Ending, reason: str) -> None:
@@ -281,22 +287,22 @@ class Optimizer(JournalMixin, ABC):
         return self.contexts.snap(context)
 
     def _check_table(self, contexts: Tensor | None) -> list[Tensor]:
-        """Several contexts, each as declared; None for all of a declared list."""
+        """Return several contexts, each as declared; None stands for a whole declared list."""
         table = context_table(self.contexts, contexts)
         return [self._declared_context(context) for context in table]
 
     def _time_of(self, t: float | None) -> float:
-        """A time to look at; None is that of the latest ask or outcome."""
+        """Return a checked time; None stands for that of the latest ask or outcome."""
         if t is None and self._t == -math.inf:
             raise InputDataError("Expected t, since nothing was asked or told yet. Got none.")
         return self._t if t is None else check_time(t)
 
     def _seen(self, context: Tensor | None) -> Tensor | None:
-        """The context as far as the model's rows have a place for it."""
+        """Return the context if the rows of the model have columns for it, otherwise None."""
         return context if self.layout.num_contexts else None
 
     def _judge(self, trial: Trial) -> Trial:
-        """The trial that was chosen, with what is expected of its outcome."""
+        """Return the trial with the prediction of its outcome, where a model gives one."""
         return trial
 
     def _new_trial(self, X: Tensor, t: float, context: Tensor | None) -> Trial:

@@ -162,21 +162,23 @@ class BPEDelay(Optimizer):
         return self._region.survives(self.search_space.snap(X))
 
     def preview(self) -> Preview:
-        """How the round in progress would end, were it to end now. Nothing changes by it."""
+        """Return how the round in progress would end now. Does not modify the optimizer."""
         region = copy(self._region)
         record, bounds = self._end(region, copy_of(self.generator))
         return Preview(record, region.X.clone(), bounds)
 
     def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
-        """The action of largest posterior mean among those left. Nothing changes by it.
+        """Return the remaining action with the highest posterior mean.
 
-        It is as if the round in progress ended now, as in :meth:`preview`, and rests on its
-        outcomes alone, those of the latest round that had some if none has come: look at the
-        standard deviation. On a box the action is searched for, near the best of the pool.
+        Does not modify the optimizer. The posterior is that of the round in progress, as if it
+        ended now (see :meth:`preview`), or of the latest round with outcomes if this one has none
+        yet, so the standard deviation may be large. On a box, a local search starts from the best
+        point of the pool.
 
         Args:
-            context: None: there are no contexts.
-            t: The time that it bears; it plays no other part. None is that of the latest ask.
+            context: None, since the algorithm takes no contexts.
+            t: The time stored in the recommendation, without further effect. None is that of the
+                latest ask.
 
         Raises:
             InputDataError: if no outcome has come within its round, or ``t`` is not finite.
@@ -194,11 +196,11 @@ class BPEDelay(Optimizer):
         return Recommendation(X, mean.item(), deviation.item(), self._time_of(t))
 
     def to_frame(self) -> pd.DataFrame:
-        """The rounds that have ended, one row for each."""
+        """Return a table of the rounds that have ended, one row for each."""
         return rounds_to_frame(self._rounds)
 
     def ask(self, t: float | None = None, context: Tensor | None = None) -> Trial:
-        """The next action to try; see :meth:`Optimizer.ask`.
+        """Suggest the next action; see :meth:`Optimizer.ask`.
 
         Raises:
             ValueError: if all asks of the horizon were made.
@@ -248,7 +250,7 @@ class BPEDelay(Optimizer):
             self._lost.append(self._num_asked - number)
 
     def _turn(self, first: int) -> None:
-        """End the round in progress; the next one begins with the ask of this number."""
+        """End the round in progress and begin the next one with ask number ``first``."""
         region = copy(self._region)
         record, bounds = self._end(region, self.generator)
         following = self._plan(self.plan, first)
@@ -257,7 +259,7 @@ class BPEDelay(Optimizer):
         self._rounds.append(record)
 
     def _plan(self, previous: ExplorationRound | None, first: int) -> CurrentRound:
-        """A round whose first ask is the one with this number."""
+        """Plan a round whose first ask is number ``first``."""
         awaited = [first - 1 - number for number in self._asked.values()] + self._lost
         upper_bound = self._waiting.wait(self.horizon, self.delta, self._delays, awaited)
         remaining = self.horizon - first + 1
