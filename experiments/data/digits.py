@@ -12,8 +12,8 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
-from tvbo.csv_files import TableError
 from tvbo.randomness import PROBLEM_SEED, default_generator
+from tvbo.tables import TableError
 from tvbo.validation import check_finite
 
 UNSIGNED_BYTE = 8
