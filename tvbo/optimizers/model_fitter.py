@@ -15,12 +15,13 @@ from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
 from tvbo.models import ContextualGP, TimeVaryingGP
-from tvbo.models.raw import outcome_scale, raw_noise_variance
+from tvbo.models.raw import raw_noise_variance
 from tvbo.models.scale import (
     FixedScale,
     RelativeStandardize,
     ScaledMean,
     in_unit,
+    outcome_scale,
     power_of_two,
     scale_from_noise,
 )

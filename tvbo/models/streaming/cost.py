@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from tvbo.models.streaming.eviction_policy import merge_block_rows, reserve_rows
-from tvbo.models.streaming.finite_covariance import MAX_CACHED
+from tvbo.models.streaming.innovations import MAX_CACHED
 from tvbo.validation import check_forgetting_rate
 
 NUMBER = 8
