@@ -17,12 +17,12 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Size, Tensor
 
+from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.models.raw import RawMean, has_zero_mean, raw_noise_variance
 from tvbo.models.streaming import Draws, EvictionPolicy, FiniteCovariance, Innovations, Revisions
 from tvbo.models.streaming.raw_action_kernel import RawActionKernel, supported_temporal_kernel
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.search_space import RowIndex
-from tvbo.validation import check_forgetting_rate
 
 
 class StreamingGP(Revisions, Draws):

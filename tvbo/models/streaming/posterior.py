@@ -17,8 +17,8 @@ from torch import Size, Tensor
 from tvbo.models.scale import floor_, floored_posterior
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
 from tvbo.models.streaming.innovations import Innovations
+from tvbo.observations import check_finite, check_last_dimension
 from tvbo.search_space import RowIndex
-from tvbo.validation import check_finite, check_last_dimension
 
 BLOCK = 256
 """Observations processed at once: a Cholesky factorization of this size costs little."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tvbo.models.streaming.innovations import Innovations
 from tvbo.models.streaming.posterior import StreamingPosterior
-from tvbo.validation import check_finite
+from tvbo.observations import check_finite
 
 
 class Revisions(StreamingPosterior):
