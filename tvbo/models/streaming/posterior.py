@@ -200,6 +200,13 @@ class StreamingPosterior(Model):
         posterior = floored_posterior(mean, covar, noise)
         return posterior if posterior_transform is None else posterior_transform(posterior)
 
+    def weight(self, age: Tensor) -> Tensor:
+        r"""Return what observations of some ages weigh, :math:`(1-\varepsilon)^{\text{age}}`.
+
+        For a model without a batch.
+        """
+        return self.innovations.evicted.decay(age).square()
+
     def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances of rows ``n x (d + 1)`` and ``m x (d + 1)``, ``n x m``.
 
