@@ -12,20 +12,20 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import Acquisition, DrawnValues, ThompsonSampling
 from tvbo.acquisition.analytic import posterior_mean
+from tvbo.journal.recorded import Event
 from tvbo.models import IncrementalGP
 from tvbo.models.stream_preview import StreamPreview
 from tvbo.observations import Observations, provided
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.events import Event
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.rejection_log import RejectionLog
-from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Retention
 from tvbo.search_space import AskContext, ContextSpace, InputLayout, SearchSpace, SpaceFilling
+from tvbo.trial import Trial
 
 
 class GPOptimizer(Optimizer):

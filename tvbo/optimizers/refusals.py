@@ -9,8 +9,8 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import TrialLog
+from tvbo.trial import Trial
 
 LARGEST_OUTCOME = 1e50
 """Largest outcome, in prior standard deviations. A prediction may have 1e-5 of the prior standard

@@ -25,13 +25,13 @@ from tvbo.optimizers.bpe.rounds import (
 from tvbo.optimizers.bpe.surviving_region import SurvivingRegion
 from tvbo.optimizers.bpe.surviving_set import SurvivingSet
 from tvbo.optimizers.recommendation import Recommendation
-from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.search_space import Box, FiniteSpace
 from tvbo.theory.arguments import check_count, check_positive, check_probability
 from tvbo.theory.confidence import Exploration, PriorDrawWidth, WidthRule
 from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
+from tvbo.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd
