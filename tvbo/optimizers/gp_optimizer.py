@@ -20,6 +20,7 @@ from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
 from tvbo.optimizers.recommendation import Policy, Recommendation
+from tvbo.optimizers.refit import RefitNever
 from tvbo.optimizers.rejection_log import RejectionLog
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
@@ -264,11 +265,11 @@ class GPOptimizer(Optimizer):
         self._rows.pop(trial.id, None)
 
     def _refits(self) -> list[Event]:
-        fit = self.posterior_state.fitter.newest_fit
-        if fit is self._fit_seen:
+        fitter = self.posterior_state.fitter
+        if isinstance(fitter.refit, RefitNever) or fitter.newest_fit is self._fit_seen:
             return []
-        self._fit_seen = fit
-        return [Event("refit", fit=fit)]
+        self._fit_seen = fitter.newest_fit
+        return [Event("refit", fit=fitter.newest_fit)]
 
     def _ask_context(self, round_number: int, t: float, context: Tensor | None) -> AskContext:
         return AskContext(
