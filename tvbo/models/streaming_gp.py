@@ -9,9 +9,6 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import (
-    BotorchTensorDimensionError,
-)
 from botorch.sampling import MCSampler
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
@@ -190,37 +187,6 @@ class StreamingGP(Revisions, Draws):
     def reset(self) -> None:
         """Discard all observations; the memory is reused for the next ones."""
         self.innovations.reset()
-
-    def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
-        """Return posterior mean and variance of every choice at a time.
-
-        Args:
-            t: One time, or ``batch_shape`` times, none before the newest observation.
-
-        Returns:
-            ``batch_shape x n`` each.
-
-        Raises:
-            BotorchTensorDimensionError: if ``t`` has another shape.
-            InputDataError: if ``t`` is not finite or lies before the newest observation.
-        """
-        time = torch.as_tensor(t, dtype=torch.float64).to(self._rate)
-        if time.ndim > 0 and time.shape != self._batch_shape:
-            raise BotorchTensorDimensionError(
-                f"Expected one time, or batch_shape={tuple(self._batch_shape)} times. "
-                f"Got t.shape={tuple(time.shape)}."
-            )
-        time = time.expand(self._batch_shape)
-        self._check_time(time, self.now)
-        fade = self.innovations.decay_since_newest(self._elements, time.reshape(-1, 1))
-        mean = (fade * self.innovations.mean).reshape(*self._batch_shape, -1)
-        if self.mean_module is not None:
-            rows = self.choices.expand(*self._batch_shape, -1, -1)
-            time = time[..., None, None].expand(*rows.shape[:-1], 1)
-            mean = mean + self._prior_mean(torch.cat([rows, time], dim=-1))
-        reduction = fade.square() * self.innovations.reduction
-        variance = (self.innovations.covariance.diagonal - reduction).clamp_min(0.0)
-        return mean, variance.reshape(*self._batch_shape, -1)
 
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]

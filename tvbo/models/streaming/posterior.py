@@ -31,13 +31,11 @@ class StreamingPosterior(Model):
         row_index: The choices, and the index of each row among them.
         innovations: The observations and the posterior.
         mean_module: Prior mean over rows ``[action | time]``; None is zero.
-        eviction_policy: How many rows are held.
     """
 
     row_index: RowIndex
     innovations: Innovations
     mean_module: Mean | None
-    eviction_policy: EvictionPolicy
     _batch_shape: Size
     _rate: Tensor
     _noise: Tensor
@@ -97,61 +95,36 @@ class StreamingPosterior(Model):
         neglected = evicted.neglected * evicted.decay_since(self.innovations.now).square()
         return neglected.clamp_max(1.0).reshape(self._batch_shape)
 
-    def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
-        """Add observations.
+    def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
+        """Return posterior mean and variance of every choice at a time.
 
         Args:
-            X: Rows ``[action | time]``, ``batch_shape x q x (d + 1)``, or ``q x (d + 1)`` for the
-                same rows in every batch element; times in any order.
-            Y: Outcomes, ``batch_shape x q x 1``.
-            Yvar: Their noise variances, ``batch_shape x q x 1``; None for ``noise_variance``.
+            t: One time, or ``batch_shape`` times, none before the newest observation.
+
+        Returns:
+            ``batch_shape x n`` each.
 
         Raises:
-            BotorchTensorDimensionError: if shapes do not agree.
-            InputDataError: if a value is not finite, an action is none of the choices, ``Yvar`` is
-                negative, an observation is later than the rows held allow, or the predictive
-                variance of an outcome is numerically zero. Nothing is changed then.
+            BotorchTensorDimensionError: if ``t`` has another shape.
+            InputDataError: if ``t`` is not finite or lies before the newest observation.
         """
-        index, time = self._split(X)
-        shape = (*self._batch_shape, index.shape[-1])
-        for name, value in (("Y", Y), ("Yvar", Yvar)):
-            if value is not None and value.shape != (*shape, 1):
-                raise BotorchTensorDimensionError(
-                    f"Expected {name} of shape batch_shape x q x 1 = {(*shape, 1)}. "
-                    f"Got {name}.shape={tuple(value.shape)}."
-                )
-        if shape[-1] == 0:
-            return
-        try:
-            index, time = (x.expand(shape).reshape(-1, shape[-1]) for x in (index, time))
-        except RuntimeError as error:
+        time = torch.as_tensor(t, dtype=torch.float64).to(self._rate)
+        if time.ndim > 0 and time.shape != self._batch_shape:
             raise BotorchTensorDimensionError(
-                f"Expected X of shape batch_shape x q x {self.row_index.dim + 1} with batch_shape="
-                f"{tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
-            ) from error
-        check_finite("Y", Y)
-        residual = Y.to(self._rate).squeeze(-1) - self._prior_mean(X)
-        residual = residual.reshape(-1, shape[-1])
-        noise = self._noise.unsqueeze(-1)
-        if Yvar is not None:
-            check_finite("Yvar", Yvar)
-            if (Yvar < 0).any():
-                raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item()}.")
-            noise = Yvar.to(self._rate).reshape(-1, shape[-1])
-        parts = [index, time, residual, noise.expand_as(time)]
-        if shape[-1] > 1:
-            order = time.argsort(dim=-1, stable=True)
-            parts = [x.gather(-1, order) for x in parts]
-        block = min(BLOCK, self.eviction_policy.max_rows or BLOCK)
-        blocks = list(zip(*(x.split(block, dim=-1) for x in parts), strict=True))
-        before = self.innovations.take(self._elements) if len(blocks) > 1 else self.innovations
-        try:
-            with torch.no_grad():
-                for each in blocks:
-                    self.innovations.observe(*each)
-        except InputDataError:
-            self.innovations = before
-            raise
+                f"Expected one time, or batch_shape={tuple(self._batch_shape)} times. "
+                f"Got t.shape={tuple(time.shape)}."
+            )
+        time = time.expand(self._batch_shape)
+        self._check_time(time, self.now)
+        fade = self.innovations.decay_since_newest(self._elements, time.reshape(-1, 1))
+        mean = (fade * self.innovations.mean).reshape(*self._batch_shape, -1)
+        if self.mean_module is not None:
+            rows = self.choices.expand(*self._batch_shape, -1, -1)
+            time = time[..., None, None].expand(*rows.shape[:-1], 1)
+            mean = mean + self._prior_mean(torch.cat([rows, time], dim=-1))
+        reduction = fade.square() * self.innovations.reduction
+        variance = (self.innovations.covariance.diagonal - reduction).clamp_min(0.0)
+        return mean, variance.reshape(*self._batch_shape, -1)
 
     def posterior(
         self,
@@ -259,3 +232,65 @@ class StreamingPosterior(Model):
                 f"Expected times at or after the newest observation, t={now.max().item():g}. "
                 f"Got t={time.min().item():g}."
             )
+
+
+class UpdatablePosterior(StreamingPosterior):
+    """A streaming posterior that takes in observations."""
+
+    eviction_policy: EvictionPolicy
+
+    def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
+        """Add observations.
+
+        Args:
+            X: Rows ``[action | time]``, ``batch_shape x q x (d + 1)``, or ``q x (d + 1)`` for the
+                same rows in every batch element; times in any order.
+            Y: Outcomes, ``batch_shape x q x 1``.
+            Yvar: Their noise variances, ``batch_shape x q x 1``; None for ``noise_variance``.
+
+        Raises:
+            BotorchTensorDimensionError: if shapes do not agree.
+            InputDataError: if a value is not finite, an action is none of the choices, ``Yvar`` is
+                negative, an observation is later than the rows held allow, or the predictive
+                variance of an outcome is numerically zero. Nothing is changed then.
+        """
+        index, time = self._split(X)
+        shape = (*self._batch_shape, index.shape[-1])
+        for name, value in (("Y", Y), ("Yvar", Yvar)):
+            if value is not None and value.shape != (*shape, 1):
+                raise BotorchTensorDimensionError(
+                    f"Expected {name} of shape batch_shape x q x 1 = {(*shape, 1)}. "
+                    f"Got {name}.shape={tuple(value.shape)}."
+                )
+        if shape[-1] == 0:
+            return
+        try:
+            index, time = (x.expand(shape).reshape(-1, shape[-1]) for x in (index, time))
+        except RuntimeError as error:
+            raise BotorchTensorDimensionError(
+                f"Expected X of shape batch_shape x q x {self.row_index.dim + 1} with batch_shape="
+                f"{tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
+            ) from error
+        check_finite("Y", Y)
+        residual = Y.to(self._rate).squeeze(-1) - self._prior_mean(X)
+        residual = residual.reshape(-1, shape[-1])
+        noise = self._noise.unsqueeze(-1)
+        if Yvar is not None:
+            check_finite("Yvar", Yvar)
+            if (Yvar < 0).any():
+                raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item()}.")
+            noise = Yvar.to(self._rate).reshape(-1, shape[-1])
+        parts = [index, time, residual, noise.expand_as(time)]
+        if shape[-1] > 1:
+            order = time.argsort(dim=-1, stable=True)
+            parts = [x.gather(-1, order) for x in parts]
+        block = min(BLOCK, self.eviction_policy.max_rows or BLOCK)
+        blocks = list(zip(*(x.split(block, dim=-1) for x in parts), strict=True))
+        before = self.innovations.take(self._elements) if len(blocks) > 1 else self.innovations
+        try:
+            with torch.no_grad():
+                for each in blocks:
+                    self.innovations.observe(*each)
+        except InputDataError:
+            self.innovations = before
+            raise
