@@ -11,7 +11,7 @@ from botorch.posteriors import Posterior
 from torch import Tensor
 
 from tvbo.models.scale import floor_
-from tvbo.models.streaming.posterior import StreamingPosterior
+from tvbo.models.streaming.posterior import Predictions
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.observations import Observations
 
@@ -128,7 +128,7 @@ def _outcomes(model: StreamingGP, new: Observations) -> tuple[Tensor, Tensor]:
     return residual, noise.expand_as(residual)
 
 
-class StreamPreview(StreamingPosterior):
+class StreamPreview(Predictions):
     """The posterior of a :class:`tvbo.models.StreamingGP` after amendments, for single rows.
 
     It needs only the sums over the rows, neither a copy of the rows nor new ones. A joint posterior

@@ -4,7 +4,7 @@ from tvbo.models.streaming.cost import StreamingCost, streaming_cost, streaming_
 from tvbo.models.streaming.draws import Draws
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
 from tvbo.models.streaming.innovations import FiniteCovariance, Innovations
-from tvbo.models.streaming.posterior import StreamingPosterior
+from tvbo.models.streaming.posterior import Predictions, UpdatablePosterior
 from tvbo.models.streaming.revision import Revisions
 
 __all__ = [
@@ -12,9 +12,10 @@ __all__ = [
     "EvictionPolicy",
     "FiniteCovariance",
     "Innovations",
+    "Predictions",
     "Revisions",
     "StreamingCost",
-    "StreamingPosterior",
+    "UpdatablePosterior",
     "streaming_cost",
     "streaming_rows",
 ]

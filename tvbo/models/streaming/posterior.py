@@ -24,7 +24,7 @@ BLOCK = 256
 """Observations processed at once: a Cholesky factorization of this size costs little."""
 
 
-class StreamingPosterior(Model):
+class Predictions(Model):
     """A BoTorch model on a finite set, whose batch elements are independent.
 
     Attributes:
@@ -234,7 +234,7 @@ class StreamingPosterior(Model):
             )
 
 
-class UpdatablePosterior(StreamingPosterior):
+class UpdatablePosterior(Predictions):
     """A streaming posterior that takes in observations."""
 
     eviction_policy: EvictionPolicy
