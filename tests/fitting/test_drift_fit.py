@@ -9,7 +9,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from scipy.stats import chi2
 
 from tvbo.fitting import DenseLikelihood, DriftLog, fit_drift, panel_rows
-from tvbo.fitting.drift_fit import scaled_kernel
+from tvbo.fitting.action_kernels import scaled_kernel
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.problems import drifting_gp, drifting_gp_log, unit_grid
 from tvbo.tables import read_panel
@@ -249,7 +249,7 @@ def test_block_length_follows_the_kernel():
 def test_steps_are_told():
     steps = []
     fit_drift(*draw_log(0.05, n=30), num_starts=2, on_step=steps.append)
-    assert steps[:2] == ["start 1 of 2", "start 2 of 2"]
+    assert steps[:3] == ["outliers", "start 1 of 2", "start 2 of 2"]
     assert "interval" in steps
 
 

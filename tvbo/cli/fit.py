@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from tvbo.cli.output import check_outputs, check_picture, print_drift_fit, progress_console, saving
 from tvbo.fitting import DriftFit, fit_drift, outcome_unit, panel_rows, steps
-from tvbo.fitting.drift_fit import scaled_kernel
+from tvbo.fitting.action_kernels import scaled_kernel
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.plotting import plot_drift_fit, save_figure
 from tvbo.tables import LogTable, TableError, read_log, read_panel

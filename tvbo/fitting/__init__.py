@@ -6,6 +6,7 @@ from tvbo.fitting.dense import DenseLikelihood
 from tvbo.fitting.drift_fit import DriftFitError, fit_drift, make_likelihood
 from tvbo.fitting.drift_report import DriftFit
 from tvbo.fitting.maximize import LikelihoodMaximizer, NuisanceParameters, Optimum
+from tvbo.fitting.outliers import OutlierSearch
 from tvbo.fitting.panel import PanelLikelihood, panel_rows, panel_segments
 from tvbo.fitting.profile import Profile, profile_rate, rates_at_noise, steps
 from tvbo.fitting.vecchia import VecchiaLikelihood
@@ -19,6 +20,7 @@ __all__ = [
     "LikelihoodMaximizer",
     "NuisanceParameters",
     "Optimum",
+    "OutlierSearch",
     "Panel",
     "PanelLikelihood",
     "Profile",

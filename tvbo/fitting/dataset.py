@@ -143,6 +143,11 @@ class DriftLog:
         return (lengths[0] - lengths[1]).max().item()
 
     @property
+    def can_be_fitted(self) -> bool:
+        """Whether there are three observations, two times and outcomes that vary, at least."""
+        return len(self) >= 3 and len(self.gaps) > 0 and bool((self.Y[0] != self.Y).any())
+
+    @property
     def order(self) -> Tensor:
         """Indices that sort the observations by segment and, within a segment, by time."""
         by_time = torch.argsort(self.times, stable=True)

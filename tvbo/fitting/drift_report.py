@@ -55,7 +55,7 @@ class DriftFit:
         round_length: The median gap between times, in ``time_unit``: the length of a round.
         block_length: N of R-GP-UCB by the paper's rule, in rounds; ``Reset`` takes
             ``block_length * round_length``.
-        n_observations: Number of observations.
+        n_observations: Number of observations, without outliers.
         messages: Warnings on the reliability of the numbers; empty if there are none.
         profile: ``(ε, log likelihood)`` of the points of the profile, by ε.
         covar_module: The kernel over actions, at the maximum.
@@ -63,6 +63,9 @@ class DriftFit:
             at a tenth, half, once, twice and ten times ``noise_variance``, with the kernel's
             parameters learned each time. Without those at which the likelihood is not finite; empty
             if each outcome had a known noise variance.
+        outliers: Rows left out as outliers, ``(row, residual)``: the row of ``train_X``, from 0,
+            and the distance of its outcome from what the other rows predict, in standard
+            deviations.
     """
 
     forgetting_rate: float
@@ -84,6 +87,7 @@ class DriftFit:
     profile: list[tuple[float, float]] = field(repr=False)
     covar_module: Kernel = field(repr=False)
     forgetting_rate_by_noise: list[tuple[float, float]] = field(default_factory=list, repr=False)
+    outliers: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def mean_module(self) -> ConstantMean:

@@ -17,6 +17,7 @@ IMPROVEMENT = 1e-3
 BEYOND = math.log(1e9)
 """Distance from the bounds of log ρ at which the limits of no drift and no memory are evaluated."""
 
+OUTLIERS = "outliers"
 LIMITS = ("no drift", "no memory")
 MAXIMUM = "maximum"
 INTERVAL = "interval"
@@ -44,9 +45,25 @@ class Profile:
 
 
 def steps(num_starts: int) -> list[str]:
-    """Return the names of the steps of :func:`profile_rate`, in order."""
-    starts = [f"start {i + 1} of {num_starts}" for i in range(num_starts)]
-    return [*starts, *LIMITS, MAXIMUM, INTERVAL]
+    """Return the names of the steps of a fit, in order: outliers, and :func:`profile_rate`."""
+    return [OUTLIERS, *_starts(num_starts), *LIMITS, MAXIMUM, INTERVAL]
+
+
+def _starts(num_starts: int) -> list[str]:
+    return [f"start {i + 1} of {num_starts}" for i in range(num_starts)]
+
+
+def explore_starts(
+    maximizer: LikelihoodMaximizer, num_starts: int, on_step: Callable[[str], None] | None = None
+) -> list[Optimum]:
+    """Return the maxima from starts spread evenly in log ρ over the bounds of the maximizer."""
+    rates = np.linspace(*maximizer.rate_bounds, num_starts + 2)[1:-1]
+    optima = []
+    for step, rate in zip(_starts(num_starts), rates, strict=True):
+        if on_step is not None:
+            on_step(step)
+        optima.append(maximizer.explore(rate, maximizer.nuisance.start))
+    return optima
 
 
 def profile_rate(
@@ -62,7 +79,7 @@ def profile_rate(
         maximizer: Maximizer of the likelihood.
         num_starts: Number of starts, spread evenly in log ρ over the bounds of the maximizer.
         level: Confidence of the interval.
-        on_step: Called with each of :func:`steps` in turn, and with the last one for each point of
+        on_step: Called with the name of each step in turn, and with the last one for each point of
             the profile, for a progress bar.
         subsample: Maximizer of the likelihood of a subsample of the log, with the same parameters,
             used for all starts; the best of its maxima is the start for the whole log. None uses
@@ -74,11 +91,7 @@ def profile_rate(
     from scipy.stats import chi2
 
     drop = 0.5 * chi2.ppf(level, df=1)
-    starts = np.linspace(low, high, num_starts + 2)[1:-1]
-    optima = []
-    for step, start in zip(steps(num_starts), starts, strict=False):
-        on_step(step)
-        optima.append(subsample.explore(start, subsample.nuisance.start))
+    optima = explore_starts(subsample, num_starts, on_step)
     failed = [optimum.message for optimum in optima if not optimum.converged]
     on_step(LIMITS[0])
     at_zero = maximizer.refine_at(_best_of(subsample, low - BEYOND, optima))
