@@ -9,6 +9,7 @@ from tvbo.fitting.maximize import LikelihoodMaximizer, NuisanceParameters, Optim
 from tvbo.fitting.outliers import OutlierSearch
 from tvbo.fitting.panel import PanelLikelihood, panel_rows, panel_segments
 from tvbo.fitting.profile import Profile, profile_rate, rates_at_noise, steps
+from tvbo.fitting.saved import SavedFitError
 from tvbo.fitting.vecchia import VecchiaLikelihood
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Panel",
     "PanelLikelihood",
     "Profile",
+    "SavedFitError",
     "VecchiaLikelihood",
     "fit_drift",
     "make_likelihood",

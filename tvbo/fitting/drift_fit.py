@@ -215,7 +215,7 @@ class _Fit:
         """Fit a log from its starts alone, on a subsample if it is long."""
         self.on_step(OUTLIERS)
         parts = self._parts(log)
-        optima = explore_starts(parts.subsample, self.num_starts)
+        optima = explore_starts(parts.subsample, self.num_starts, lambda step: None)
         best = max(optima, key=lambda optimum: optimum.log_likelihood)
         if not math.isfinite(best.log_likelihood):
             raise _no_finite_start([optimum.message for optimum in optima])

@@ -43,25 +43,27 @@ class Profile:
     points: list[tuple[float, float]]
     failed_starts: list[str]
 
+    def rate(self, log_rate: float) -> float:
+        """Return ρ, exactly zero and infinite at the two limits."""
+        if log_rate == self.at_zero.log_rate:
+            return 0.0
+        return math.inf if log_rate == self.at_infinity.log_rate else math.exp(log_rate)
+
 
 def steps(num_starts: int) -> list[str]:
     """Return the names of the steps of a fit, in order: outliers, and :func:`profile_rate`."""
-    return [OUTLIERS, *_starts(num_starts), *LIMITS, MAXIMUM, INTERVAL]
-
-
-def _starts(num_starts: int) -> list[str]:
-    return [f"start {i + 1} of {num_starts}" for i in range(num_starts)]
+    starts = [f"start {i + 1} of {num_starts}" for i in range(num_starts)]
+    return [OUTLIERS, *starts, *LIMITS, MAXIMUM, INTERVAL]
 
 
 def explore_starts(
-    maximizer: LikelihoodMaximizer, num_starts: int, on_step: Callable[[str], None] | None = None
+    maximizer: LikelihoodMaximizer, num_starts: int, on_step: Callable[[str], None]
 ) -> list[Optimum]:
     """Return the maxima from starts spread evenly in log ρ over the bounds of the maximizer."""
     rates = np.linspace(*maximizer.rate_bounds, num_starts + 2)[1:-1]
     optima = []
-    for step, rate in zip(_starts(num_starts), rates, strict=True):
-        if on_step is not None:
-            on_step(step)
+    for step, rate in zip(steps(num_starts)[1:], rates, strict=False):
+        on_step(step)
         optima.append(maximizer.explore(rate, maximizer.nuisance.start))
     return optima
 
