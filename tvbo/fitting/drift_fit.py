@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
 
@@ -87,6 +88,7 @@ def fit_drift(
     level: float = 0.95,
     num_starts: int = 4,
     outliers: bool | OutlierSearch = True,
+    row_numbers: Sequence[int] | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> DriftFit:
     r"""Learn ε from a log by maximum marginal likelihood (Bogunovic et al., 2016, Appendix B).
@@ -121,6 +123,8 @@ def fit_drift(
         outliers: Whether rows far from what the others predict are left out, and named in
             ``messages``; or an :class:`OutlierSearch` that says how they are found. True does not
             search full panels of more than 3,000 rows, whose fit without some cells is slower.
+        row_numbers: ``n`` numbers by which outliers are named, such as lines of a file; None counts
+            from 0.
         on_step: Called with the name of each step, for a progress bar.
 
     Returns:
@@ -151,6 +155,11 @@ def fit_drift(
             f"Expected level in (0, 1) and num_starts >= 1. Got {level}, {num_starts}."
         )
     log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, segments)
+    numbers = range(len(log)) if row_numbers is None else row_numbers
+    if len(numbers) != len(log):
+        raise BotorchTensorDimensionError(
+            f"Expected a number for each of {len(log)} rows. Got {len(numbers)} row_numbers."
+        )
     task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, on_step)
     search = _outlier_search(outliers, log)
     if search is None:
@@ -162,7 +171,9 @@ def fit_drift(
     found = find_outliers(log, task.rough, search, model)
     if fit is None or not found.kept.all():
         fit, _ = task.whole(log.rows(found.kept))
-    return replace(fit, outliers=found.named, messages=[*found.messages(), *fit.messages])
+    return replace(
+        fit, outliers=found.named(numbers), messages=[*found.messages(numbers), *fit.messages]
+    )
 
 
 def _outlier_search(outliers: bool | OutlierSearch, log: DriftLog) -> OutlierSearch | None:

@@ -74,9 +74,9 @@ class DriftFit:
             at a tenth, half, once, twice and ten times ``noise_variance``, with the kernel's
             parameters learned each time. Without those at which the likelihood is not finite; empty
             if each outcome had a known noise variance.
-        outliers: Rows left out as outliers, ``(row, residual)``: the row of ``train_X``, from 0,
-            and the distance of its outcome from what the other rows predict, in standard
-            deviations.
+        outliers: Rows left out as outliers, ``(row, residual)``: the row of ``train_X``, from 0
+            or by ``row_numbers``, and the distance of its outcome from what the other rows predict,
+            in standard deviations.
     """
 
     forgetting_rate: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -163,24 +163,22 @@ class Outliers:
     residuals: Tensor
     settled: bool
 
-    @property
-    def named(self) -> list[tuple[int, float]]:
-        """Pairs of row and standardized residual, by row."""
+    def named(self, numbers: Sequence[int]) -> list[tuple[int, float]]:
+        """Return pairs of the number of a row and its standardized residual, in the log's order."""
         rows = torch.nonzero(~self.kept).flatten().tolist()
-        return [(row, self.residuals[row].item()) for row in rows]
+        return [(numbers[row], self.residuals[row].item()) for row in rows]
 
-    def messages(self) -> list[str]:
-        """Return what the user of a fit without these rows has to know."""
-        outliers, n = self.named, len(self.kept)
+    def messages(self, numbers: Sequence[int]) -> list[str]:
+        """Return what the user of a fit without these rows has to know, by their numbers."""
+        outliers, n = self.named(numbers), len(self.kept)
         if not outliers:
             return []
-        words = [f"{row} ({residual:.3g})" for row, residual in outliers[:NAMED]]
+        words = [f"row {row} ({residual:.3g})" for row, residual in outliers[:NAMED]]
         if len(outliers) > NAMED:
             words.append(f"and {len(outliers) - NAMED} more")
         messages = [
-            f"Left out as outliers: {len(outliers)} of {n} rows, counted from 0, with their "
-            "distances in standard deviations from what the other rows predict: "
-            f"{', '.join(words)}."
+            f"Left out as outliers: {len(outliers)} of {n} rows, with their distances in standard "
+            f"deviations from what the other rows predict: {', '.join(words)}."
         ]
         if len(outliers) > SHARE * n:
             messages.append(
