@@ -20,8 +20,9 @@ from tvbo.fitting.drift_report import DriftFit, report
 from tvbo.fitting.maximize import LikelihoodMaximizer, NuisanceParameters, Optimum
 from tvbo.fitting.outliers import LogModel, OutlierSearch, clipped, find_outliers
 from tvbo.fitting.panel import PanelLikelihood
-from tvbo.fitting.profile import OUTLIERS, explore_starts, profile_rate
+from tvbo.fitting.profile import OUTLIERS, explore_starts, profile_rate, steps
 from tvbo.fitting.vecchia import VecchiaLikelihood
+from tvbo.progress import patient_steps
 
 MAX_DENSE = 3000
 """Observations up to which the dense likelihood is used; 3,000 take some seconds per evaluation."""
@@ -90,6 +91,7 @@ def fit_drift(
     outliers: bool | OutlierSearch = True,
     row_numbers: Sequence[int] | None = None,
     on_step: Callable[[str], None] = lambda step: None,
+    progress: bool = True,
 ) -> DriftFit:
     r"""Learn ε from a log by maximum marginal likelihood (Bogunovic et al., 2016, Appendix B).
 
@@ -125,7 +127,8 @@ def fit_drift(
             search full panels of more than 3,000 rows, whose fit without some cells is slower.
         row_numbers: ``n`` numbers by which outliers are named, such as lines of a file; None counts
             from 0.
-        on_step: Called with the name of each step, for a progress bar.
+        on_step: Called with the name of each step, of :func:`~tvbo.fitting.steps`.
+        progress: Show a progress bar, if the fit takes longer than two seconds.
 
     Returns:
         A :class:`DriftFit`. Its ``messages`` state outliers, an ε at the limit of what the log can
@@ -160,20 +163,15 @@ def fit_drift(
         raise BotorchTensorDimensionError(
             f"Expected a number for each of {len(log)} rows. Got {len(numbers)} row_numbers."
         )
-    task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, on_step)
     search = _outlier_search(outliers, log)
-    if search is None:
-        return task.whole(log)[0]
-    on_step(OUTLIERS)
-    fit = model = None
-    if torch.equal(clipped(log.Y), log.Y):
-        fit, model = task.whole(log)
-    found = find_outliers(log, task.rough, search, model)
-    if fit is None or not found.kept.all():
-        fit, _ = task.whole(log.rows(found.kept))
-    return replace(
-        fit, outliers=found.named(numbers), messages=[*found.messages(numbers), *fit.messages]
-    )
+    with patient_steps(steps(num_starts), "fit_drift", progress) as show:
+
+        def told(step: str) -> None:
+            show(step)
+            on_step(step)
+
+        task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, told)
+        return task.whole(log)[0] if search is None else task.robust(log, search, numbers)
 
 
 def _outlier_search(outliers: bool | OutlierSearch, log: DriftLog) -> OutlierSearch | None:
@@ -197,6 +195,18 @@ class _Fit:
     num_starts: int
     on_step: Callable[[str], None]
 
+    def robust(self, log: DriftLog, search: OutlierSearch, numbers: Sequence[int]) -> DriftFit:
+        """Fit a log without its outliers, which are named by the numbers of their rows."""
+        self.on_step(OUTLIERS)
+        fit = model = None
+        if torch.equal(clipped(log.Y), log.Y):
+            fit, model = self.whole(log)
+        found = find_outliers(log, self.rough, search, model)
+        if fit is None or not found.kept.all():
+            fit, _ = self.whole(log.rows(found.kept))
+        messages = [*found.messages(numbers), *fit.messages]
+        return replace(fit, outliers=found.named(numbers), messages=messages)
+
     def whole(self, log: DriftLog) -> tuple[DriftFit, LogModel]:
         """Fit a log, with interval and test."""
         parts = self._parts(log)
@@ -205,15 +215,8 @@ class _Fit:
         )
         if not math.isfinite(profile.best.log_likelihood):
             raise _no_finite_start(profile.failed_starts)
-        fit = report(
-            profile,
-            parts.maximizer,
-            parts.log,
-            parts.kernel,
-            self.level,
-            self.time_unit,
-            parts.unit,
-        )
+        parts_of_it = (parts.maximizer, parts.log, parts.kernel)
+        fit = report(profile, *parts_of_it, self.level, self.time_unit, parts.unit)
         model = parts.model(parts.maximizer, profile.best)
         if self.covar_module is None:
             # The kernel of the result is in the unit of the user, that of the model is not.

@@ -17,6 +17,7 @@ from torch import Tensor
 from tvbo.fitting.drift_fit import fit_drift
 from tvbo.fitting.drift_report import DriftFit
 from tvbo.fitting.outliers import OutlierSearch
+from tvbo.progress import patient_steps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +97,7 @@ def fit_drift_by(
     *,
     segments: Tensor | None = None,
     row_numbers: Sequence[int] | None = None,
-    on_group: Callable[[str], None] = lambda label: None,
+    progress: bool = True,
     **options: Unpack[FitOptions],
 ) -> GroupedDriftFit:
     """Learn ε of each group of a log alone, and one ε of all groups together.
@@ -108,8 +109,7 @@ def fit_drift_by(
         train_Yvar: ``n x 1`` known noise variances, or None.
         segments: ``n`` labels of independent segments within groups, or None.
         row_numbers: ``n`` numbers by which outliers are named; None counts from 0.
-        on_group: Called with the label of each group before its fit, and with ``"all"`` before the
-            last, for a progress bar.
+        progress: Show a progress bar, if the fits take longer than two seconds.
         **options: Options of :func:`tvbo.fitting.fit_drift`.
 
     Raises:
@@ -133,7 +133,6 @@ def fit_drift_by(
     numbers = list(range(len(labels))) if row_numbers is None else list(row_numbers)
 
     def fit_of(name: str) -> DriftFit:
-        on_group(name)
         part = rows[name]
         try:
             return fit_drift(
@@ -142,22 +141,33 @@ def fit_drift_by(
                 None if train_Yvar is None else train_Yvar[part],
                 segments=None if segments is None else segments[part],
                 row_numbers=[numbers[i] for i in part],
+                progress=False,
                 **options,
             )
         except InputDataError as error:
             raise InputDataError(f"In group '{name}': {error}") from error
 
-    fits = {name: fit_of(name) for name in names}
-    on_group("all")
     number_of = {name: float(number) for number, name in enumerate(names)}
-    together = torch.tensor([number_of[label] for label in labels], dtype=torch.float64)
+    apart = torch.tensor([number_of[label] for label in labels], dtype=torch.float64)
     if segments is not None:
-        pairs = torch.stack([together, segments.to(together)], dim=-1)
-        together = torch.unique(pairs, dim=0, return_inverse=True)[1].to(together)
-    whole = fit_drift(
-        train_X, train_Y, train_Yvar, segments=together, row_numbers=row_numbers, **options
-    )
-    return GroupedDriftFit(fits, whole, _messages(fits))
+        pairs = torch.stack([apart, segments.to(apart)], dim=-1)
+        apart = torch.unique(pairs, dim=0, return_inverse=True)[1].to(apart)
+    fits = {}
+    with patient_steps([*names, "all groups"], "fit_drift_by", progress) as show:
+        for name in names:
+            show(name)
+            fits[name] = fit_of(name)
+        show("all groups")
+        together = fit_drift(
+            train_X,
+            train_Y,
+            train_Yvar,
+            segments=apart,
+            row_numbers=numbers,
+            progress=False,
+            **options,
+        )
+    return GroupedDriftFit(fits, together, _messages(fits))
 
 
 def _labels(groups: Sequence[object] | Tensor, n: int) -> list[str]:
