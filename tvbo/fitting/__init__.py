@@ -5,7 +5,7 @@ from tvbo.fitting.dataset import DriftLog, Panel, outcome_unit
 from tvbo.fitting.dense import DenseLikelihood
 from tvbo.fitting.drift_fit import DriftFitError, fit_drift, make_likelihood
 from tvbo.fitting.drift_report import DriftFit
-from tvbo.fitting.groups import GroupedDriftFit, fit_drift_by
+from tvbo.fitting.groups import FitOptions, GroupedDriftFit, fit_drift_by
 from tvbo.fitting.maximize import LikelihoodMaximizer, NuisanceParameters, Optimum
 from tvbo.fitting.outliers import OutlierSearch
 from tvbo.fitting.panel import PanelLikelihood, panel_rows, panel_segments
@@ -19,6 +19,7 @@ __all__ = [
     "DriftFit",
     "DriftFitError",
     "DriftLog",
+    "FitOptions",
     "GroupedDriftFit",
     "LikelihoodMaximizer",
     "NuisanceParameters",

@@ -66,10 +66,6 @@ SUBSAMPLE_FACTOR = 2
 """A log is long if it has more than this many times as many observations and is not a panel, whose
 likelihood is fast at any length."""
 
-LARGEST_NOISE = 1e100
-"""Largest noise variance, as a multiple of the variance of the outcomes; far above it, squares of
-the likelihood's derivatives overflow."""
-
 
 class DriftFitError(RuntimeError):
     """The likelihood could not be maximized from any start."""
@@ -210,8 +206,15 @@ class _Fit:
     def whole(self, log: DriftLog) -> tuple[DriftFit, LogModel]:
         """Fit a log, with interval and test."""
         parts = self._parts(log)
+        # Without memory, outcomes each at a time of its own have a variance, and no more.
+        lost = len(parts.maximizer.nuisance.names) if log.is_mostly_alone else 1
         profile = profile_rate(
-            parts.maximizer, self.num_starts, self.level, self.on_step, parts.subsample
+            parts.maximizer,
+            self.num_starts,
+            self.level,
+            self.on_step,
+            parts.subsample,
+            memory_parameters=max(1, lost),
         )
         if not math.isfinite(profile.best.log_likelihood):
             raise _no_finite_start(profile.failed_starts)
@@ -239,7 +242,7 @@ class _Fit:
         """Return the log in units of its outcomes, and the maximizers of its likelihood."""
         unit = outcome_unit(log.Y)
         log = log.divided_by(unit)
-        _check_noise(self.noise_variance, log, unit)
+        log.check_noise(self.noise_variance, unit)
         if self.covar_module is None:
             kernel = in_unit = scaled_kernel(RBFKernel, log.actions, log.Y)
         else:
@@ -282,15 +285,3 @@ class _Parts:
 
 def _no_finite_start(failures: list[str]) -> DriftFitError:
     return DriftFitError(f"The likelihood was not finite from any start: {'; '.join(failures)}.")
-
-
-def _check_noise(noise_variance: float | None, log: DriftLog, unit: float) -> None:
-    """Raise unless the noise variances, in units of the outcomes, are within double precision."""
-    fixed = [] if noise_variance is None else [noise_variance / unit**2]
-    known = [] if log.Yvar is None else [log.Yvar.max().item()]
-    if not all(0 <= ratio <= LARGEST_NOISE for ratio in fixed + known) or 0 in fixed:
-        raise ValueError(
-            f"Expected a noise variance of at most {LARGEST_NOISE:g} times the variance of the "
-            f"outcomes, which is about {unit**2:.2g}, and not so far below it that the quotient is "
-            f"0. Got {max(fixed + known):.3g} times that variance."
-        )

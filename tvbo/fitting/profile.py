@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import gammaincinv
 
 from tvbo.fitting.maximize import LikelihoodMaximizer, Optimum
 from tvbo.fitting.quadratic import Array, QuadraticModel
@@ -74,6 +75,7 @@ def profile_rate(
     level: float,
     on_step: Callable[[str], None],
     subsample: LikelihoodMaximizer | None = None,
+    memory_parameters: int = 1,
 ) -> Profile:
     """Maximize the likelihood from several starts, and find both ends of the interval.
 
@@ -86,13 +88,13 @@ def profile_rate(
         subsample: Maximizer of the likelihood of a subsample of the log, with the same parameters,
             used for all starts; the best of its maxima is the start for the whole log. None uses
             the whole log.
+        memory_parameters: Degrees of freedom of the test of no memory, at which the interval may
+            be open: the number of parameters, ρ among them, that then make no difference.
     """
     low, high = maximizer.rate_bounds
     subsample = subsample or maximizer
-    # Imported here since importing scipy.stats takes longer than the rest of tvbo.
-    from scipy.stats import chi2
-
-    drop = 0.5 * chi2.ppf(level, df=1)
+    # Quantiles of χ² by its incomplete gamma function; importing scipy.stats takes long.
+    drop, drop_at_infinity = (gammaincinv(0.5 * df, level) for df in (1, memory_parameters))
     optima = explore_starts(subsample, num_starts, on_step)
     failed = [optimum.message for optimum in optima if not optimum.converged]
     on_step(LIMITS[0])
@@ -106,7 +108,7 @@ def profile_rate(
     best, model = maximizer.refine(top)
     if at_zero.log_likelihood > best.log_likelihood:
         best, model = at_zero, None
-    if at_infinity.log_likelihood > best.log_likelihood - drop:
+    if at_infinity.log_likelihood > best.log_likelihood - drop_at_infinity:
         at_infinity = maximizer.refine_at(at_infinity)
         if at_infinity.log_likelihood > best.log_likelihood:
             best, model = at_infinity, None
@@ -115,7 +117,9 @@ def profile_rate(
     while True:
         search = ProfileSearch(maximizer, best, model, points, lambda: on_step(INTERVAL))
         lower = _end(search, at_zero, drop, -1.0)
-        upper = _end(search, at_infinity, drop, 1.0)
+        upper = at_infinity.log_rate
+        if at_infinity.log_likelihood < best.log_likelihood - drop_at_infinity:
+            upper = _end(search, at_infinity, drop, 1.0)
         higher = max(points.values(), key=lambda optimum: optimum.log_likelihood)
         if higher.log_likelihood <= best.log_likelihood + IMPROVEMENT:
             break
@@ -124,7 +128,8 @@ def profile_rate(
         if best.log_likelihood < higher.log_likelihood:
             best, model = higher, None
         points[best.log_rate] = best
-        at_zero = _better(at_zero, maximizer.maximize_at(at_zero.log_rate, best.nuisance, None))
+        again = maximizer.maximize_at(at_zero.log_rate, best.nuisance, None)
+        at_zero = max(at_zero, again, key=lambda optimum: optimum.log_likelihood)
         points[at_zero.log_rate] = at_zero
     return Profile(
         best=best,
@@ -184,11 +189,6 @@ def _end(search: ProfileSearch, limit: Optimum, drop: float, direction: float) -
     while inner != best.log_rate and search.at(inner).log_likelihood <= threshold:
         inner += min(1.0, max(-1.0, best.log_rate - inner))
     return search.crossing(inner, drop, direction)
-
-
-def _better(first: Optimum, second: Optimum) -> Optimum:
-    """Return the optimum with the higher log likelihood."""
-    return first if first.log_likelihood >= second.log_likelihood else second
 
 
 def _best_of(maximizer: LikelihoodMaximizer, log_rate: float, optima: list[Optimum]) -> Optimum:
