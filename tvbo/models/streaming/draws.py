@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from tvbo.models.joint_draw import joint_draw
 from tvbo.models.streaming.paths import covariance_modes, draw
-from tvbo.models.streaming.predictions import Predictions
+from tvbo.models.streaming.posterior import Predictions
 
 
 class Draws(Predictions):

@@ -1,12 +1,21 @@
-"""Look-up of the open trial that a caller refers to."""
+"""What is refused: a trial that is not open, an outcome out of range, a reason without words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Integral
 
-from tvbo.optimizers.trial import Trial
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from torch import Tensor
+
+from tvbo.observations import Observations
 from tvbo.optimizers.trial_log import TrialLog
+from tvbo.trial import Trial
+
+LARGEST_OUTCOME = 1e50
+"""Largest outcome, in prior standard deviations. A prediction may have 1e-5 of the prior standard
+deviation, and the search for the best action computes fourth powers of the ratio."""
 
 
 class TrialError(ValueError):
@@ -60,3 +69,45 @@ def _how_it_ended(trial_id: int, trial_log: TrialLog) -> str:
     if trial_log.num_forgotten > 0:
         return "told already, skipped, or lost too long ago to be remembered"
     return "told already or skipped"
+
+
+def check_outcome(observation: Observations, unit: float) -> None:
+    """Raise unless models can compute with an outcome.
+
+    Args:
+        observation: One outcome, with or without the variance of its noise.
+        unit: Order of magnitude of the prior standard deviation, in outcome units.
+
+    Raises:
+        InputDataError: if ``Y`` or the root of ``Yvar`` is beyond :data:`LARGEST_OUTCOME` units.
+    """
+    largest, Y = LARGEST_OUTCOME * unit, observation.Y.item()
+    if abs(Y) > largest:
+        raise InputDataError(
+            f"Expected Y between {-largest:.3g} and {largest:.3g}, the range in which predictions "
+            f"can be computed. Got {Y}."
+        )
+    Yvar = 0.0 if observation.Yvar is None else observation.Yvar.item()
+    if Yvar > largest**2:
+        raise InputDataError(
+            f"Expected Yvar between 0 and {largest**2:.3g}, the range in which predictions can be "
+            f"computed. Got {Yvar}."
+        )
+
+
+def as_scalar(name: str, value: Tensor | float) -> Tensor:
+    """Return one number as a ``1 x 1`` float64 tensor."""
+    value = torch.as_tensor(value, dtype=torch.float64)
+    if value.numel() != 1:
+        raise BotorchTensorDimensionError(
+            f"Expected {name} to be one number. Got {name}.shape={tuple(value.shape)}."
+        )
+    return value.detach().reshape(1, 1)
+
+
+def as_text(reason: str) -> str:
+    """Return why a trial has no outcome as text that can be stored."""
+    if not isinstance(reason, str):
+        raise TypeError(f"Expected a reason in words. Got {reason!r} of {type(reason).__name__}.")
+    # Names of files may hold bytes that are no text.
+    return reason.encode("utf-8", "backslashreplace").decode()
