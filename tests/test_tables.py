@@ -171,3 +171,38 @@ def test_bad_logs(write, text, columns, message):
 def test_missing_file(tmp_path):
     with pytest.raises(TableError, match=r"Got .*nothing.csv, which is no file"):
         read_panel(tmp_path / "nothing.csv")
+
+
+MIXED = "t,y,x,machine,shift\n1,2,3,mill,7\n2,3,4,lathe,\n4,5,,drill,9\n5,6,7,mill,10\n"
+
+
+def test_contexts_categories_and_groups(write):
+    log = read_log(write(MIXED), "t", "y", ["x"], rows="0:2", contexts=["machine"])
+    assert log.train_X.tolist() == [[3.0, 1.0, 1.0], [4.0, 0.0, 2.0]]
+    assert log.categories == {1: ["lathe", "mill"]}
+    assert log.lines == [2, 3]
+
+
+def test_rows_with_empty_cells_are_left_out_if_asked(write):
+    log = read_log(
+        write(MIXED), "t", "y", ["x"], contexts=["shift"], group="machine", drop_missing=True
+    )
+    assert log.train_X.tolist() == [[3.0, 7.0, 1.0], [7.0, 10.0, 5.0]]
+    assert (log.groups, log.lines, log.num_dropped) == (["mill", "mill"], [2, 5], 2)
+    # A column that is not used may have empty cells.
+    assert read_log(write(MIXED), "t", "y", ["shift"], drop_missing=True).num_dropped == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (MIXED, {"contexts": ["shift"]}, "column 'x' .*Got an empty cell in line 4"),
+        ("t,y,x,m\n1,2,a,u\n2,3,,v\n", {}, "label in each row of column 'x'.*in line 3"),
+        ("t,y,x,m\n1,2,a,u\n2,3,4,v\n", {}, "numbers in column 'x'.*Got 'a' in line 2"),
+        ("t,y,x,m\n1,2,3,u\n2,3,4,\n", {"group": "m"}, "column 'm'.*an empty cell in line 3"),
+        ("t,y,x,m\n1,2,,u\n,3,4,v\n", {"drop_missing": True}, "Got none among 2"),
+    ],
+)
+def test_bad_categories_and_groups(write, text, options, message):
+    with pytest.raises(TableError, match=message):
+        read_log(write(text), "t", "y", ["x"], **options)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Timer
 from typing import TypeVar
 
 from tvbo.terminal import visible
@@ -55,6 +57,56 @@ def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool
     finally:
         if is_slow:
             bar.stop()
+
+
+@contextmanager
+def patient_steps(
+    steps: Sequence[str], label: str, shown: bool
+) -> Generator[Callable[[str], None]]:
+    """Yield a function that is told each step, which a bar on stderr shows after :data:`PATIENCE`.
+
+    The bar appears also in the midst of a long step. It is shown on a terminal or in a notebook
+    only, and removed at the end.
+
+    Args:
+        steps: Names of all steps, in order; one may be told several times.
+        label: Description in front of the step.
+        shown: Whether to show a bar.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("step {task.fields[number]} of {task.total}", markup=False),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not (shown and (console.is_terminal or console.is_jupyter)),
+    )
+    task = bar.add_task(visible(label), total=len(steps), number=1)
+    # In a thread, so that it appears although the first step may take minutes.
+    timer = Timer(PATIENCE, bar.start)
+    timer.daemon = True
+
+    def on_step(step: str) -> None:
+        done = steps.index(step)
+        words = visible(f"{label}: {step}")
+        bar.update(task, description=words, completed=done, number=done + 1)
+
+    if not bar.disable:
+        timer.start()
+    try:
+        yield on_step
+    finally:
+        timer.cancel()
+        if timer.is_alive():
+            # It was about to show the bar.
+            timer.join()
+        bar.stop()
 
 
 class TrialProgress:

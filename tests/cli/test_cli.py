@@ -13,6 +13,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo.cli.output import OutputError, check_outputs, saving
+from tvbo.fitting import DriftFit
 from tvbo.problems import drifting_gp_log
 
 
@@ -100,6 +101,88 @@ def test_fit_with_a_matern_kernel_and_fixed_noise(tvbo, log, tmp_path):
     fit = json.loads((tmp_path / "fit.json").read_text())
     assert fit["noise_variance"] == 0.02
     assert fit["n_observations"] == 40
+
+
+@pytest.fixture
+def kinds(log, tmp_path):
+    """A log with a context, two machines, an outlier in line 12 and empty cells in line 5."""
+    frame = pd.read_csv(log)
+    frame["load"] = frame.t % 7
+    frame["machine"] = ["mill", "lathe"] * 30
+    frame.loc[10, "y"] += 100.0
+    frame.loc[3, ["load", "x1"]] = float("nan")
+    path = tmp_path / "kinds.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_fit_with_contexts_categories_and_an_outlier(tvbo, kinds, tmp_path):
+    code, out, err = tvbo(
+        *("fit", kinds, *LONG[:-1], "x1", "--context", "load,machine", "--drop-missing"),
+        *("--rows", "0:36", "--noise-variance", "0.01"),
+        *("--save", tmp_path / "fit.tvbo", "--json", tmp_path / "fit.json"),
+    )
+    assert (code, err) == (0, "")
+    assert "1 of 36 rows have an empty cell" in out
+    assert "column 'machine' is text: 2 categories" in out
+    assert "row 12 (" in out
+    fit = DriftFit.load(tmp_path / "fit.tvbo")
+    assert [row for row, _ in fit.outliers] == [12]
+    assert fit.n_observations == 34
+    # Of x1 and load, and of the machine.
+    assert len(fit.lengthscales) == 3
+    assert fit.to_dict() == json.loads(
+        (tmp_path / "fit.json").read_text(), object_pairs_hook=_with_pairs
+    )
+
+
+def _with_pairs(pairs):
+    """The fit as :meth:`to_dict` gives it, which has pairs where JSON has lists."""
+    values = dict(pairs)
+    for name in ("profile", "forgetting_rate_by_noise", "outliers"):
+        values[name] = [tuple(pair) for pair in values[name]]
+    values["forgetting_rate_interval"] = tuple(values["forgetting_rate_interval"])
+    return values
+
+
+def test_fit_by_group(tvbo, kinds, tmp_path):
+    options = ["--by", "machine", "--drop-missing", "--noise-variance", "0.01"]
+    code, out, _ = tvbo("fit", kinds, *LONG, *options, "--json", tmp_path / "fit.json")
+    assert code == 0
+    assert "Drift by group" in out
+    assert "mill: Left out as outliers: 1 of 30 rows" in out
+    fit = json.loads((tmp_path / "fit.json").read_text())
+    assert sorted(fit["groups"]) == ["lathe", "mill"]
+    assert fit["together"]["n_observations"] == 58
+
+
+def test_fit_with_its_outliers(tvbo, kinds, tmp_path):
+    options = ["--drop-missing", "--keep-outliers", "--noise-variance", "0.01"]
+    code, out, _ = tvbo("fit", kinds, *LONG, *options, "--json", tmp_path / "fit.json")
+    assert code == 0
+    assert "Left out" not in out
+    assert json.loads((tmp_path / "fit.json").read_text())["n_observations"] == 59
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--context", "load"], "column 'x1' .*Got an empty cell in line 5"),
+        (["--by", "x9", "--drop-missing"], "Expected a column 'x9'"),
+        (["--by", "t2", "--rows", "0:3"], "at least 3 rows in each group.*1 in group '1'"),
+        (["--context", "x1"], "different columns for each role"),
+    ],
+)
+def test_groups_and_contexts_that_cannot_be_fitted(tvbo, kinds, options, message):
+    pd.read_csv(kinds).assign(t2=lambda frame: (frame.t > 1).astype(int)).to_csv(kinds, index=False)
+    code, _, err = tvbo("fit", kinds, *LONG, *options)
+    check_one_line(code, err, message)
+
+
+@pytest.mark.parametrize("option", ["--drop-missing", "--keep-outliers"])
+def test_a_panel_has_no_rows_to_leave_out(tvbo, kinds, option):
+    code, _, err = tvbo("fit", kinds, "--panel", option)
+    check_one_line(code, err, f"Expected no {option} with --panel")
 
 
 def test_fit_of_the_temperatures(tvbo, data_folder, tmp_path):

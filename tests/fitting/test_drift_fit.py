@@ -9,7 +9,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from scipy.stats import chi2
 
 from tvbo.fitting import DenseLikelihood, DriftLog, fit_drift, panel_rows
-from tvbo.fitting.drift_fit import scaled_kernel
+from tvbo.fitting.action_kernels import scaled_kernel
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.problems import drifting_gp, drifting_gp_log, unit_grid
 from tvbo.tables import read_panel
@@ -189,6 +189,50 @@ def test_a_function_without_memory_is_said_to_have_none():
     assert fit.forgetting_rate > 0.8
 
 
+def test_interval_without_memory_is_open_where_nothing_else_tells():
+    # White noise, whose likelihood ratio against ε = 1 exceeds the quantile of χ² with one degree
+    # of freedom, since length-scales and variances fit it, too.
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(40, 3, generator=generator, dtype=torch.float64)
+    X[:, 2] = torch.arange(40)
+    Y = torch.randn(40, 1, generator=generator, dtype=torch.float64)
+    fit = fit_drift(X, Y, num_starts=2)
+    (_, at_infinity) = fit.profile[-1]
+    assert chi2.ppf(0.95, 1) < 2 * (fit.log_likelihood - at_infinity) < chi2.ppf(0.95, 4)
+    assert fit.forgetting_rate_interval[1] == 1
+    # Twice the actions at half of the times are told apart at each time.
+    X[:, 2] = torch.arange(40) // 2
+    log = DriftLog.from_rows(X, Y, None, -1)
+    assert not log.is_mostly_alone
+
+
+def test_fixed_noise_is_said_with_the_rate_at_half_and_twice():
+    X, Y = draw_log(0.05)
+    options = {"covar_module": known_kernel(), "num_starts": 1, "outliers": False}
+    fit = fit_drift(X, Y, noise_variance=0.05, **options)
+    half, twice = (
+        fit_drift(X, Y, noise_variance=0.05 * factor, **options).forgetting_rate
+        for factor in (0.5, 2)
+    )
+    assert fit.messages == [
+        "The noise variance 0.05 was given, not learned. ε rests on it: "
+        f"{half:.3g} with half of it, {twice:.3g} with twice as much."
+    ]
+
+
+def test_categories_have_a_kernel_of_their_own():
+    X = torch.rand(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    X[:, 1] = torch.arange(20) % 3
+    kernel = scaled_kernel(RBFKernel, X, torch.linspace(-1, 1, 20), categories=[1])
+    covar = kernel(X).to_dense().detach()
+    scale, spread = kernel.outputscale.item(), X[:, [0, 2]].std(dim=0, correction=0)
+    near = torch.exp(-0.5 * ((X[:, None, [0, 2]] - X[:, [0, 2]]) / spread).square().sum(-1))
+    alike = (X[:, None, 1] == X[:, 1]).double()
+    torch.testing.assert_close(covar, scale * near * (alike + (1 - alike) / math.e))
+    only = scaled_kernel(RBFKernel, X[:, [1]], torch.linspace(-1, 1, 20), categories=[0])
+    assert len(torch.unique(only(X[:, [1]]).to_dense().detach())) == 2
+
+
 def test_a_flat_likelihood_is_said_to_be_flat():
     # Each arm is seen once, and arms are unrelated: nothing is ever compared over time.
     X = torch.stack([torch.arange(8.0), torch.arange(8.0)], dim=-1)
@@ -249,7 +293,7 @@ def test_block_length_follows_the_kernel():
 def test_steps_are_told():
     steps = []
     fit_drift(*draw_log(0.05, n=30), num_starts=2, on_step=steps.append)
-    assert steps[:2] == ["start 1 of 2", "start 2 of 2"]
+    assert steps[:3] == ["outliers", "start 1 of 2", "start 2 of 2"]
     assert "interval" in steps
 
 

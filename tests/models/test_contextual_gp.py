@@ -684,7 +684,8 @@ def test_a_log_with_contexts_tells_the_rate(drawn):
     low, high = fit.forgetting_rate_interval
     assert low < RATE < high
     assert high < 3 * low
-    assert fit.messages == []
+    [message] = fit.messages
+    assert message.startswith(f"The noise variance {NOISE:g} was given")
     # Action before context, the order in which the kernel holds them.
     learned = fit.covar_module
     assert fit.lengthscales == [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -11,11 +9,25 @@ from typing import Annotated
 
 import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from tvbo.cli.output import check_outputs, check_picture, print_drift_fit, progress_console, saving
-from tvbo.fitting import DriftFit, fit_drift, outcome_unit, panel_rows, steps
-from tvbo.fitting.drift_fit import scaled_kernel
+from tvbo.cli.output import (
+    check_outputs,
+    check_picture,
+    note,
+    print_drift_fit,
+    print_grouped_fit,
+    saving,
+)
+from tvbo.fitting import (
+    DriftFit,
+    FitOptions,
+    GroupedDriftFit,
+    fit_drift,
+    fit_drift_by,
+    outcome_unit,
+    panel_rows,
+)
+from tvbo.fitting.action_kernels import scaled_kernel
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.plotting import plot_drift_fit, save_figure
 from tvbo.tables import LogTable, TableError, read_log, read_panel
@@ -46,6 +58,20 @@ def fit(
     action: Annotated[
         str | None, typer.Option(help="Columns of the action, x1,x2, in a long log.")
     ] = None,
+    context: Annotated[
+        str | None,
+        typer.Option(help="Columns of the context, c1,c2, in a long log; text is categories."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Column of groups in a long log: a rate for each, and one for all."),
+    ] = None,
+    drop_missing: Annotated[
+        bool, typer.Option("--drop-missing", help="Leave out rows of a long log with empty cells.")
+    ] = False,
+    keep_outliers: Annotated[
+        bool, typer.Option("--keep-outliers", help="Fit a long log with its outliers.")
+    ] = False,
     reward_variance: Annotated[
         str | None, typer.Option(help="Column of known noise variances, in a long log.")
     ] = None,
@@ -66,86 +92,98 @@ def fit(
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence of the interval.")] = 0.95,
     json: Annotated[Path | None, typer.Option(help="Save the fit as JSON.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Save a picture, FILE.png.")] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            help="Save the fit with its kernel, for DriftFit.load; with --by, that of all."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Save a picture, FILE.png; with --by, of the fit of all.")
+    ] = None,
 ) -> None:
     """Learn how fast the objective drifts from a log, with an interval.
 
     A long log has one row per observation: tvbo fit LOG.csv --time t --reward y --action x1,x2.
-    A panel has one row per time and one column per arm: tvbo fit PANEL.csv --panel. Cells of a
-    panel may be empty, those of a long log may not.
+    Rows far from what the others predict are left out, and named by their line. A panel has one
+    row per time and one column per arm: tvbo fit PANEL.csv --panel; its cells may be empty.
     """
-    check_outputs({"--json": json, "--plot": plot}, [log])
+    check_outputs({"--json": json, "--save": save, "--plot": plot}, [log])
     check_picture("--plot", plot)
-    with _fitting() as on_step:
-        if panel:
-            _reject_options(
-                "--panel",
-                time=time,
-                reward=reward,
-                action=action,
-                reward_variance=reward_variance,
-                kernel=kernel,
+    result: DriftFit | GroupedDriftFit
+    if panel:
+        _reject_options(
+            "--panel",
+            time=time,
+            reward=reward,
+            action=action,
+            context=context,
+            by=by,
+            drop_missing=drop_missing,
+            keep_outliers=keep_outliers,
+            reward_variance=reward_variance,
+            kernel=kernel,
+        )
+        result = _fit_panel(log, resample, rows, time_unit, noise_variance, level)
+    else:
+        _reject_options("a long log", resample=resample)
+        if time is None or reward is None or action is None:
+            columns = {"--time": time, "--reward": reward, "--action": action}
+            missing = [name for name, column in columns.items() if column is None]
+            raise TableError(
+                "Expected --panel, or --time, --reward and --action with column names. "
+                f"Got no --panel and no {', '.join(missing)}."
             )
-            result = _fit_panel(log, resample, rows, time_unit, noise_variance, level, on_step)
-        else:
-            _reject_options("a long log", resample=resample)
-            if time is None or reward is None or action is None:
-                columns = {"--time": time, "--reward": reward, "--action": action}
-                missing = [name for name, column in columns.items() if column is None]
-                raise TableError(
-                    "Expected --panel, or --time, --reward and --action with column names. "
-                    f"Got no --panel and no {', '.join(missing)}."
-                )
-            table = read_log(
-                log,
-                time,
-                reward,
-                [name.strip() for name in action.split(",")],
-                reward_variance,
-                rows,
-                time_unit,
-            )
-            result = _fit_log(table, kernel or KernelName.rbf, noise_variance, level, on_step)
-    print_drift_fit(result)
+        table = read_log(
+            log,
+            time,
+            reward,
+            _names(action),
+            reward_variance,
+            rows,
+            time_unit,
+            _names(context),
+            by,
+            drop_missing,
+        )
+        kernel = kernel or KernelName.rbf
+        result = _fit_log(table, kernel, noise_variance, level, not keep_outliers)
+        _note_on_rows(table, [*_names(action), *_names(context)])
+    if isinstance(result, GroupedDriftFit):
+        print_grouped_fit(result)
+        whole = result.together
+    else:
+        whole = result
+    print_drift_fit(whole)
     if json is not None:
         with saving(json) as file:
             result.to_json(file)
+    if save is not None:
+        with saving(save) as file:
+            whole.save(file)
     if plot is not None:
         with saving(plot) as file:
-            save_figure(plot_drift_fit(result), file)
+            save_figure(plot_drift_fit(whole), file)
+
+
+def _names(columns: str | None) -> list[str]:
+    """Return the names of an option such as ``x1,x2``."""
+    return [] if columns is None else [name.strip() for name in columns.split(",")]
+
+
+def _note_on_rows(table: LogTable, inputs: list[str]) -> None:
+    """Print what became of the rows and columns of a file."""
+    if table.num_dropped:
+        count = table.num_dropped + len(table.lines)
+        note(f"{table.num_dropped} of {count} rows have an empty cell and were left out")
+    for place, labels in table.categories.items():
+        note(f"column '{inputs[place]}' is text: {len(labels)} categories")
 
 
 KERNEL_IS_ESTIMATED = (
     "The interval takes the kernel as known, but it is this panel's own empirical covariance: the "
     "fewer half-lives the panel spans, the more the interval is too narrow."
 )
-
-NUM_STARTS = 4
-"""Number of starts of the maximization."""
-
-
-@contextmanager
-def _fitting() -> Iterator[Callable[[str], None]]:
-    """Show a progress bar on stderr, and yield a function that reports the current step."""
-    order = steps(NUM_STARTS)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("fitting: {task.description}"),
-        BarColumn(),
-        TextColumn("step {task.fields[number]} of {task.total}"),
-        TimeElapsedColumn(),
-    )
-    on_a_terminal = progress_console.is_interactive
-    with Progress(
-        *columns, console=progress_console, transient=True, disable=not on_a_terminal
-    ) as progress:
-        task = progress.add_task("reading", total=len(order), number=0)
-
-        def on_step(step: str) -> None:
-            done = order.index(step)
-            progress.update(task, description=step, completed=done, number=done + 1)
-
-        yield on_step
 
 
 def _fit_panel(
@@ -155,7 +193,6 @@ def _fit_panel(
     time_unit: str | None,
     noise_variance: float | None,
     level: float,
-    on_step: Callable[[str], None],
 ) -> DriftFit:
     table = read_panel(log, resample, rows, time_unit, allow_gaps=True)
     train_X, train_Y = panel_rows(table.values, table.axis.times)
@@ -170,8 +207,8 @@ def _fit_panel(
         mean=values.nanmean().item() * unit,
         time_unit=table.axis.unit,
         level=level,
-        num_starts=NUM_STARTS,
-        on_step=on_step,
+        # The covariance was estimated with them.
+        outliers=False,
     )
     return replace(result, messages=[*result.messages, KERNEL_IS_ESTIMATED])
 
@@ -181,23 +218,27 @@ def _fit_log(
     kernel: KernelName,
     noise_variance: float | None,
     level: float,
-    on_step: Callable[[str], None],
-) -> DriftFit:
-    return fit_drift(
-        table.train_X,
-        table.Y,
-        table.Yvar,
-        covar_module=scaled_kernel(BASE_KERNELS[kernel], table.actions, table.Y),
-        noise_variance=noise_variance,
-        time_unit=table.axis.unit,
-        level=level,
-        num_starts=NUM_STARTS,
-        on_step=on_step,
-    )
+    outliers: bool,
+) -> DriftFit | GroupedDriftFit:
+    options: FitOptions = {
+        "covar_module": scaled_kernel(
+            BASE_KERNELS[kernel], table.actions, table.Y, list(table.categories)
+        ),
+        "noise_variance": noise_variance,
+        "time_unit": table.axis.unit,
+        "level": level,
+        "outliers": outliers,
+    }
+    log = (table.train_X, table.Y)
+    if table.groups is None:
+        return fit_drift(*log, table.Yvar, row_numbers=table.lines, **options)
+    return fit_drift_by(*log, table.groups, table.Yvar, row_numbers=table.lines, **options)
 
 
-def _reject_options(where: str, **options: str | None) -> None:
+def _reject_options(where: str, **options: str | bool | None) -> None:
     """Raise if an option was given that does not apply."""
     for name, value in options.items():
-        if value is not None:
-            raise TableError(f"Expected no --{name.replace('_', '-')} with {where}. Got '{value}'.")
+        if value is not None and value is not False:
+            given = f"--{name.replace('_', '-')}"
+            what = given if value is True else f"'{value}'"
+            raise TableError(f"Expected no {given} with {where}. Got {what}.")

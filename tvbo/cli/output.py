@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tvbo.fitting import DriftFit
+from tvbo.fitting import DriftFit, GroupedDriftFit
 from tvbo.terminal import visible
 
 
@@ -84,7 +84,31 @@ def print_drift_fit(fit: DriftFit) -> None:
         + _in_time(fit.block_length * fit.round_length, fit.time_unit),
     )
     table.add_row("observations", f"{fit.n_observations}")
+    if fit.outliers:
+        table.add_row("outliers", f"{len(fit.outliers)}")
     console.print(table)
+    for message in fit.messages:
+        note(message)
+
+
+def print_grouped_fit(fit: GroupedDriftFit) -> None:
+    """Print the rates of the groups and of all together as a table, and what they say."""
+    level, unit = fit.together.level, fit.together.time_unit
+    head = ("group", "rows", f"ε per {unit}", f"{level:.0%} interval", "half-life", "outliers")
+    table = Table(*head, title="Drift by group")
+    for row in fit.to_frame().itertuples():
+        table.add_row(
+            row.group,
+            str(row.rows),
+            f"{row.forgetting_rate:.4g}",
+            f"{row.low:.4g} to {row.high:.4g}",
+            f"{row.half_life:.4g}",
+            str(row.outliers),
+        )
+    console.print(table)
+    for label, part in fit.groups.items():
+        for message in part.messages:
+            note(f"{label}: {message}")
     for message in fit.messages:
         note(message)
 

@@ -5,9 +5,12 @@ from tvbo.fitting.dataset import DriftLog, Panel, outcome_unit
 from tvbo.fitting.dense import DenseLikelihood
 from tvbo.fitting.drift_fit import DriftFitError, fit_drift, make_likelihood
 from tvbo.fitting.drift_report import DriftFit
+from tvbo.fitting.groups import FitOptions, GroupedDriftFit, fit_drift_by
 from tvbo.fitting.maximize import LikelihoodMaximizer, NuisanceParameters, Optimum
+from tvbo.fitting.outliers import OutlierSearch
 from tvbo.fitting.panel import PanelLikelihood, panel_rows, panel_segments
 from tvbo.fitting.profile import Profile, profile_rate, rates_at_noise, steps
+from tvbo.fitting.saved import SavedFitError
 from tvbo.fitting.vecchia import VecchiaLikelihood
 
 __all__ = [
@@ -16,14 +19,19 @@ __all__ = [
     "DriftFit",
     "DriftFitError",
     "DriftLog",
+    "FitOptions",
+    "GroupedDriftFit",
     "LikelihoodMaximizer",
     "NuisanceParameters",
     "Optimum",
+    "OutlierSearch",
     "Panel",
     "PanelLikelihood",
     "Profile",
+    "SavedFitError",
     "VecchiaLikelihood",
     "fit_drift",
+    "fit_drift_by",
     "make_likelihood",
     "outcome_unit",
     "panel_rows",

@@ -23,6 +23,10 @@ that are learned and reported are within the range of double precision."""
 TIMES = (1e-280, 1e280)
 """Smallest gap between times and longest log whose rates are within that range."""
 
+LARGEST_NOISE = 1e100
+"""Largest noise variance, as a multiple of the variance of the outcomes; far above it, squares of
+the likelihood's derivatives overflow."""
+
 FINEST = 1e-16
 """Smallest gap as a share of the length, which bounds the range of rates that is searched."""
 
@@ -111,6 +115,22 @@ class DriftLog:
         Yvar = None if self.Yvar is None else self.Yvar / unit**2
         return replace(self, Y=self.Y / unit, Yvar=Yvar)
 
+    def check_noise(self, noise_variance: float | None, unit: float) -> None:
+        """Raise unless the noise variances of a log in units are within double precision.
+
+        Args:
+            noise_variance: A fixed σ², not divided; None if there is none.
+            unit: What the outcomes were divided by.
+        """
+        fixed = [] if noise_variance is None else [noise_variance / unit**2]
+        known = [] if self.Yvar is None else [self.Yvar.max().item()]
+        if not all(0 <= ratio <= LARGEST_NOISE for ratio in fixed + known) or 0 in fixed:
+            raise ValueError(
+                f"Expected a noise variance of at most {LARGEST_NOISE:g} times the variance of the "
+                f"outcomes, which is about {unit**2:.2g}, and not so far below it that the "
+                f"quotient is 0. Got {max(fixed + known):.3g} times that variance."
+            )
+
     def __len__(self) -> int:
         """Return the number of observations."""
         return len(self.Y)
@@ -140,6 +160,16 @@ class DriftLog:
             for end in ("amax", "amin")
         ]
         return (lengths[0] - lengths[1]).max().item()
+
+    @property
+    def is_mostly_alone(self) -> bool:
+        """Whether most times have a single observation."""
+        return 2 * len(self.instants) > len(self)
+
+    @property
+    def can_be_fitted(self) -> bool:
+        """Whether there are three observations, two times and outcomes that vary, at least."""
+        return len(self) >= 3 and len(self.gaps) > 0 and bool((self.Y[0] != self.Y).any())
 
     @property
     def order(self) -> Tensor:

@@ -40,6 +40,18 @@ class DenseLikelihood:
         self.Yvar = log.Yvar
         self.y_and_one = torch.stack([log.Y, torch.ones_like(log.Y)], dim=-1)
 
+    def covariance(self, rate: Tensor, noise_variance: Tensor) -> Tensor:
+        r"""Return :math:`\Sigma`, differentiable.
+
+        Args:
+            rate: ρ per unit of time, a scalar.
+            noise_variance: σ², a scalar; not used if the noise variances of the log are known.
+        """
+        covar: Tensor = self.covar_module(self.actions).to_dense() * self.same_segment
+        covar = covar * torch.exp(-0.5 * rate * self.lags)
+        noise = self.Yvar if self.Yvar is not None else noise_variance.expand(len(covar))
+        return covar + torch.diag(noise)
+
     def __call__(self, rate: Tensor, noise_variance: Tensor) -> tuple[Tensor, float]:
         """Return the log likelihood, differentiable, and the mean at which it was evaluated.
 
@@ -50,10 +62,7 @@ class DenseLikelihood:
         Raises:
             NotPSDError: if the covariance is singular to rounding.
         """
-        covar = self.covar_module(self.actions).to_dense() * self.same_segment
-        covar = covar * torch.exp(-0.5 * rate * self.lags)
-        noise = self.Yvar if self.Yvar is not None else noise_variance.expand(len(covar))
-        covar = covar + torch.diag(noise)
+        covar = self.covariance(rate, noise_variance)
         with torch.no_grad():
             root, white = whiten(covar, self.y_and_one)
             mean = self.mean

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
-from botorch.exceptions.errors import InputDataError
-from gpytorch.constraints import Positive
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from botorch.exceptions.errors import BotorchTensorDimensionError
+from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
 
+from tvbo.fitting.action_kernels import scaled_kernel, times_factor
 from tvbo.fitting.blocks import BLOCK, BlockLikelihood
 from tvbo.fitting.dataset import DriftLog, Panel, outcome_unit
 from tvbo.fitting.dense import DenseLikelihood
 from tvbo.fitting.drift_report import DriftFit, report
-from tvbo.fitting.maximize import LikelihoodMaximizer, NuisanceParameters
+from tvbo.fitting.maximize import LikelihoodMaximizer, NuisanceParameters, Optimum
+from tvbo.fitting.outliers import LogModel, OutlierSearch, clipped, find_outliers
 from tvbo.fitting.panel import PanelLikelihood
-from tvbo.fitting.profile import profile_rate
+from tvbo.fitting.profile import OUTLIERS, explore_starts, profile_rate, steps
 from tvbo.fitting.vecchia import VecchiaLikelihood
+from tvbo.progress import patient_steps
 
 MAX_DENSE = 3000
 """Observations up to which the dense likelihood is used; 3,000 take some seconds per evaluation."""
@@ -64,13 +66,6 @@ SUBSAMPLE_FACTOR = 2
 """A log is long if it has more than this many times as many observations and is not a panel, whose
 likelihood is fast at any length."""
 
-LARGEST_NOISE = 1e100
-"""Largest noise variance, as a multiple of the variance of the outcomes; far above it, squares of
-the likelihood's derivatives overflow."""
-
-SMALLEST_COLUMN = 1e-300
-"""Smallest standard deviation of an action column; lengthscales may be much smaller."""
-
 
 class DriftFitError(RuntimeError):
     """The likelihood could not be maximized from any start."""
@@ -89,7 +84,10 @@ def fit_drift(
     time_unit: str = "1",
     level: float = 0.95,
     num_starts: int = 4,
+    outliers: bool | OutlierSearch = True,
+    row_numbers: Sequence[int] | None = None,
     on_step: Callable[[str], None] = lambda step: None,
+    progress: bool = True,
 ) -> DriftFit:
     r"""Learn ε from a log by maximum marginal likelihood (Bogunovic et al., 2016, Appendix B).
 
@@ -120,10 +118,16 @@ def fit_drift(
         time_unit: Name of the unit of time in reports; ε is per this unit.
         level: Confidence of the interval.
         num_starts: Number of starts, spread over the rates that the log can distinguish.
-        on_step: Called with the name of each step, for a progress bar.
+        outliers: Whether rows far from what the others predict are left out, and named in
+            ``messages``; or an :class:`OutlierSearch` that says how they are found. True does not
+            search full panels of more than 3,000 rows, whose fit without some cells is slower.
+        row_numbers: ``n`` numbers by which outliers are named, such as lines of a file; None counts
+            from 0.
+        on_step: Called with the name of each step, of :func:`~tvbo.fitting.steps`.
+        progress: Show a progress bar, if the fit takes longer than two seconds.
 
     Returns:
-        A :class:`DriftFit`. Its ``messages`` state an ε at the limit of what the log can
+        A :class:`DriftFit`. Its ``messages`` state outliers, an ε at the limit of what the log can
         distinguish, a flat likelihood, noise at its bound, an approximation, and a maximization
         that failed.
 
@@ -150,93 +154,134 @@ def fit_drift(
             f"Expected level in (0, 1) and num_starts >= 1. Got {level}, {num_starts}."
         )
     log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, segments)
-    # All computations are with outcomes of a standard deviation of about one.
-    unit = outcome_unit(log.Y)
-    log = log.divided_by(unit)
-    _check_noise(noise_variance, log, unit)
-    if covar_module is None:
-        kernel = in_unit = scaled_kernel(RBFKernel, log.actions, log.Y)
-    else:
-        kernel = deepcopy(covar_module).double()
-        in_unit = _times(kernel, unit**-2)
-    # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its smallest gap.
-    rate_bounds = (2e-6 / log.span, 32 / log.gaps.min().item())
-    noise = 1.0 if log.Yvar is not None else noise_variance and noise_variance / unit**2
-    nuisance = NuisanceParameters(kernel, noise, log.Y.var().item())
-
-    def maximizer_of(part: DriftLog) -> LikelihoodMaximizer:
-        likelihood = make_likelihood(part, in_unit, None if mean is None else mean / unit)
-        return LikelihoodMaximizer(likelihood, nuisance, rate_bounds)
-
-    maximizer, subsample = maximizer_of(log), None
-    if len(log) > SUBSAMPLE_FACTOR * SUBSAMPLE_SIZE and not isinstance(
-        maximizer.likelihood, PanelLikelihood
-    ):
-        subsample = maximizer_of(log.subsample(SUBSAMPLE_SIZE))
-    profile = profile_rate(maximizer, num_starts, level, on_step, subsample)
-    if not math.isfinite(profile.best.log_likelihood):
-        raise DriftFitError(
-            f"The likelihood was not finite from any of {num_starts} starts: "
-            f"{'; '.join(profile.failed_starts)}."
+    numbers = range(len(log)) if row_numbers is None else row_numbers
+    if len(numbers) != len(log):
+        raise BotorchTensorDimensionError(
+            f"Expected a number for each of {len(log)} rows. Got {len(numbers)} row_numbers."
         )
-    fit = report(profile, maximizer, log, kernel, level, time_unit, unit)
-    if covar_module is None:
-        kernel.outputscale = kernel.outputscale * unit**2
-        fit = replace(fit, outputscale=kernel.outputscale.item())
-    return fit
+    search = _outlier_search(outliers, log)
+    with patient_steps(steps(num_starts), "fit_drift", progress) as show:
+
+        def told(step: str) -> None:
+            show(step)
+            on_step(step)
+
+        task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, told)
+        return task.whole(log)[0] if search is None else task.robust(log, search, numbers)
 
 
-def _check_noise(noise_variance: float | None, log: DriftLog, unit: float) -> None:
-    """Raise unless the noise variances, in units of the outcomes, are within double precision."""
-    fixed = [] if noise_variance is None else [noise_variance / unit**2]
-    known = [] if log.Yvar is None else [log.Yvar.max().item()]
-    if not all(0 <= ratio <= LARGEST_NOISE for ratio in fixed + known) or 0 in fixed:
-        raise ValueError(
-            f"Expected a noise variance of at most {LARGEST_NOISE:g} times the variance of the "
-            f"outcomes, which is about {unit**2:.2g}, and not so far below it that the quotient is "
-            f"0. Got {max(fixed + known):.3g} times that variance."
+def _outlier_search(outliers: bool | OutlierSearch, log: DriftLog) -> OutlierSearch | None:
+    """Return how outliers of a log are searched; None if they are not."""
+    if not isinstance(outliers, bool):
+        return outliers
+    if not outliers or (len(log) > MAX_DENSE and Panel.from_log(log) is not None):
+        return None
+    return OutlierSearch()
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Arguments of :func:`fit_drift`, to be applied to a log or a part of it."""
+
+    covar_module: Kernel | None
+    noise_variance: float | None
+    mean: float | None
+    time_unit: str
+    level: float
+    num_starts: int
+    on_step: Callable[[str], None]
+
+    def robust(self, log: DriftLog, search: OutlierSearch, numbers: Sequence[int]) -> DriftFit:
+        """Fit a log without its outliers, which are named by the numbers of their rows."""
+        self.on_step(OUTLIERS)
+        fit = model = None
+        if torch.equal(clipped(log.Y), log.Y):
+            fit, model = self.whole(log)
+        found = find_outliers(log, self.rough, search, model)
+        if fit is None or not found.kept.all():
+            fit, _ = self.whole(log.rows(found.kept))
+        messages = [*found.messages(numbers), *fit.messages]
+        return replace(fit, outliers=found.named(numbers), messages=messages)
+
+    def whole(self, log: DriftLog) -> tuple[DriftFit, LogModel]:
+        """Fit a log, with interval and test."""
+        parts = self._parts(log)
+        # Without memory, outcomes each at a time of its own have a variance, and no more.
+        lost = len(parts.maximizer.nuisance.names) if log.is_mostly_alone else 1
+        profile = profile_rate(
+            parts.maximizer,
+            self.num_starts,
+            self.level,
+            self.on_step,
+            parts.subsample,
+            memory_parameters=max(1, lost),
         )
+        if not math.isfinite(profile.best.log_likelihood):
+            raise _no_finite_start(profile.failed_starts)
+        parts_of_it = (parts.maximizer, parts.log, parts.kernel)
+        fit = report(profile, *parts_of_it, self.level, self.time_unit, parts.unit)
+        model = parts.model(parts.maximizer, profile.best)
+        if self.covar_module is None:
+            # The kernel of the result is in the unit of the user, that of the model is not.
+            kernel = deepcopy(parts.kernel)
+            kernel.outputscale = kernel.outputscale * parts.unit**2
+            fit = replace(fit, covar_module=kernel, outputscale=kernel.outputscale.item())
+        return fit, model
+
+    def rough(self, log: DriftLog) -> LogModel:
+        """Fit a log from its starts alone, on a subsample if it is long."""
+        self.on_step(OUTLIERS)
+        parts = self._parts(log)
+        optima = explore_starts(parts.subsample, self.num_starts, lambda step: None)
+        best = max(optima, key=lambda optimum: optimum.log_likelihood)
+        if not math.isfinite(best.log_likelihood):
+            raise _no_finite_start([optimum.message for optimum in optima])
+        return parts.model(parts.subsample, best)
+
+    def _parts(self, log: DriftLog) -> _Parts:
+        """Return the log in units of its outcomes, and the maximizers of its likelihood."""
+        unit = outcome_unit(log.Y)
+        log = log.divided_by(unit)
+        log.check_noise(self.noise_variance, unit)
+        if self.covar_module is None:
+            kernel = in_unit = scaled_kernel(RBFKernel, log.actions, log.Y)
+        else:
+            kernel = deepcopy(self.covar_module).double()
+            in_unit = times_factor(kernel, unit**-2)
+        # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its smallest gap.
+        rate_bounds = (2e-6 / log.span, 32 / log.gaps.min().item())
+        fixed = self.noise_variance
+        noise = 1.0 if log.Yvar is not None else fixed and fixed / unit**2
+        nuisance = NuisanceParameters(kernel, noise, log.Y.var().item())
+
+        def maximizer_of(part: DriftLog) -> LikelihoodMaximizer:
+            mean = None if self.mean is None else self.mean / unit
+            return LikelihoodMaximizer(make_likelihood(part, in_unit, mean), nuisance, rate_bounds)
+
+        maximizer = subsample = maximizer_of(log)
+        if len(log) > SUBSAMPLE_FACTOR * SUBSAMPLE_SIZE and not isinstance(
+            maximizer.likelihood, PanelLikelihood
+        ):
+            subsample = maximizer_of(log.subsample(SUBSAMPLE_SIZE))
+        return _Parts(log, unit, kernel, in_unit, maximizer, subsample)
 
 
-def _times(kernel: Kernel, factor: float) -> Kernel:
-    """Return ``factor`` times a kernel, which is shared; the factor is not learned."""
-    scaled = ScaleKernel(kernel, outputscale_constraint=Positive(transform=None)).double()
-    scaled.outputscale = torch.tensor(factor, dtype=torch.float64)
-    scaled.raw_outputscale.requires_grad_(False)
-    return scaled
+@dataclass(frozen=True)
+class _Parts:
+    """A log in units of its outcomes, the kernel, and the maximizers of its likelihood."""
+
+    log: DriftLog
+    unit: float
+    kernel: Kernel
+    in_unit: Kernel
+    maximizer: LikelihoodMaximizer
+    subsample: LikelihoodMaximizer
+
+    def model(self, maximizer: LikelihoodMaximizer, optimum: Optimum) -> LogModel:
+        """Return the model of the log at an optimum, to which the kernel is set."""
+        sigma2, mean = maximizer.assign(optimum)
+        return LogModel(self.in_unit, math.exp(optimum.log_rate), sigma2, mean, self.unit)
 
 
-def scaled_kernel(base: type[RBFKernel] | type[MaternKernel], actions: Tensor, Y: Tensor) -> Kernel:
-    """Return a kernel with a lengthscale per action column and an output scale.
-
-    Their initial values are the standard deviation of each column and the variance of the outcomes.
-    The raw parameters are logarithms, in which a likelihood is closest to quadratic.
-
-    Args:
-        base: Class of the kernel that is scaled.
-        actions: ``n x d``.
-        Y: ``n``.
-
-    Raises:
-        InputDataError: if a standard deviation is too large or too small for double precision.
-    """
-
-    def positive() -> Positive:
-        return Positive(transform=torch.exp, inv_transform=torch.log)
-
-    kernel = ScaleKernel(
-        base(ard_num_dims=actions.shape[-1], lengthscale_constraint=positive()),
-        outputscale_constraint=positive(),
-    ).double()
-    # Divided by a power of two first, because squares of very large or small numbers overflow.
-    exponent = torch.frexp(actions.abs().amax(dim=0)).exponent - 1
-    spread = torch.ldexp(torch.ldexp(actions, -exponent).std(dim=0, correction=0), exponent)
-    if ((spread > 0) & ((spread < SMALLEST_COLUMN) | (spread > 1 / SMALLEST_COLUMN))).any():
-        raise InputDataError(
-            f"Expected action columns with standard deviations between {SMALLEST_COLUMN:g} and "
-            f"{1 / SMALLEST_COLUMN:g}, or constant ones. Got {spread.tolist()}."
-        )
-    kernel.base_kernel.lengthscale = torch.where(spread > 0, spread, 1.0)
-    unit = outcome_unit(Y)
-    kernel.outputscale = (Y / unit).var(correction=0) * unit**2
-    return kernel
+def _no_finite_start(failures: list[str]) -> DriftFitError:
+    return DriftFitError(f"The likelihood was not finite from any start: {'; '.join(failures)}.")

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
@@ -14,21 +14,32 @@ from gpytorch.means import ConstantMean
 
 from tvbo.fitting.dataset import DriftLog
 from tvbo.fitting.maximize import LikelihoodMaximizer
+from tvbo.fitting.messages import fit_messages
 from tvbo.fitting.profile import Profile, rates_at_noise
-from tvbo.fitting.vecchia import VecchiaLikelihood
+from tvbo.fitting.saved import (
+    SavedFitError,
+    kernel_from_data,
+    kernel_to_data,
+    read_saved,
+    write_saved,
+)
 from tvbo.theory import block_length
-
-FLAT = 0.1
-"""Range of the profile, in nats, below which the likelihood counts as flat."""
-
-NEGLIGIBLE = 1e-6
-"""Share of variance that omitted observations explain below which no message is given."""
 
 NOISE_FACTORS = (2.0, 10.0)
 """Factors of the noise variance, and of its inverse, for which ε is reported as well."""
 
-LONG = 10.0
-"""Half-life, as a multiple of the longest segment, above which ε is an extrapolation."""
+
+SAVED, SAVED_VERSION = "tvbo.DriftFit", 1
+"""Name and version of the form in which fits are saved."""
+
+
+class RecipeSettings(TypedDict):
+    """Options of a recipe that a fit gives."""
+
+    covar_module: Kernel
+    mean_module: ConstantMean
+    forgetting_rate: float
+    noise_variance: float | None
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ class DriftFit:
         round_length: The median gap between times, in ``time_unit``: the length of a round.
         block_length: N of R-GP-UCB by the paper's rule, in rounds; ``Reset`` takes
             ``block_length * round_length``.
-        n_observations: Number of observations.
+        n_observations: Number of observations, without outliers.
         messages: Warnings on the reliability of the numbers; empty if there are none.
         profile: ``(ε, log likelihood)`` of the points of the profile, by ε.
         covar_module: The kernel over actions, at the maximum.
@@ -63,6 +74,9 @@ class DriftFit:
             at a tenth, half, once, twice and ten times ``noise_variance``, with the kernel's
             parameters learned each time. Without those at which the likelihood is not finite; empty
             if each outcome had a known noise variance.
+        outliers: Rows left out as outliers, ``(row, residual)``: the row of ``train_X``, from 0
+            or by ``row_numbers``, and the distance of its outcome from what the other rows predict,
+            in standard deviations.
     """
 
     forgetting_rate: float
@@ -84,6 +98,7 @@ class DriftFit:
     profile: list[tuple[float, float]] = field(repr=False)
     covar_module: Kernel = field(repr=False)
     forgetting_rate_by_noise: list[tuple[float, float]] = field(default_factory=list, repr=False)
+    outliers: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def mean_module(self) -> ConstantMean:
@@ -91,6 +106,49 @@ class DriftFit:
         mean_module = ConstantMean().double()
         mean_module.constant = torch.tensor(self.mean, dtype=torch.float64)
         return mean_module.requires_grad_(False)
+
+    def settings(self) -> RecipeSettings:
+        """Return the fit as options of :func:`tvbo.recipes.tv_gp_ucb`.
+
+        The noise variance is None, which learns it, if each outcome of the log had a known one.
+
+        Example:
+            >>> optimizer = recipes.tv_gp_ucb(choices=choices, **fit.settings())
+        """
+        return {
+            "covar_module": self.covar_module,
+            "mean_module": self.mean_module,
+            "forgetting_rate": self.forgetting_rate,
+            "noise_variance": self.noise_variance,
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the fit and its kernel to a file of JSON, for :meth:`load`.
+
+        Raises:
+            SavedFitError: if the kernel has a part of a class that tvbo does not know.
+        """
+        kernel = kernel_to_data(self.covar_module)
+        write_saved(path, SAVED, SAVED_VERSION, {"fit": self.to_dict(), "covar_module": kernel})
+
+    @classmethod
+    def load(cls, path: str | Path) -> DriftFit:
+        """Return the fit that :meth:`save` wrote; the file is data, and no code of it is run.
+
+        Raises:
+            SavedFitError: if the file is no saved fit, or one of a later version.
+            OSError: if it cannot be read.
+        """
+        content = read_saved(path, SAVED, SAVED_VERSION)
+        try:
+            values = dict(content["fit"])
+            for name in ("profile", "forgetting_rate_by_noise", "outliers"):
+                values[name] = [tuple(pair) for pair in values[name]]
+            values["forgetting_rate_interval"] = tuple(values["forgetting_rate_interval"])
+            values["half_life"] = math.inf if values["half_life"] is None else values["half_life"]
+            return cls(**values, covar_module=kernel_from_data(content["covar_module"]))
+        except (KeyError, TypeError) as error:
+            raise SavedFitError(f"Expected a whole {SAVED} in {path}. Got {error!r}.") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields but the kernel, in types of JSON; an infinite half-life is None."""
@@ -133,7 +191,7 @@ def report(
     sigma2, mean = maximizer.assign(best)
     # Converts the density of the outcomes to the user's unit.
     offset = -len(log) * math.log(unit)
-    rate = _rate(profile, best.log_rate)
+    rate = profile.rate(best.log_rate)
     epsilon = -math.expm1(-rate)
     statistic = max(0.0, 2 * (best.log_likelihood - at_zero.log_likelihood))
     smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
@@ -160,8 +218,10 @@ def report(
             -math.expm1(-rate * round_length), horizon, dim=log.actions.shape[-1], nu=nu
         ),
         n_observations=len(log),
-        messages=_messages(profile, maximizer, log, sigma2 * unit**2, level, time_unit),
-        profile=[(-math.expm1(-_rate(profile, x)), y + offset) for x, y in profile.points],
+        messages=fit_messages(
+            profile, maximizer, log, by_noise, sigma2 * unit**2, level, time_unit
+        ),
+        profile=[(-math.expm1(-profile.rate(x)), y + offset) for x, y in profile.points],
         covar_module=kernel,
         forgetting_rate_by_noise=by_noise,
     )
@@ -172,76 +232,9 @@ def _by_noise(
 ) -> list[tuple[float, float]]:
     """Return ``(σ², ε)`` for σ² fixed at some multiples of its value at the maximum, by σ²."""
     sigma2, _ = maximizer.assign(profile.best)
-    pairs = [(sigma2, -math.expm1(-_rate(profile, profile.best.log_rate)))]
+    pairs = [(sigma2, -math.expm1(-profile.rate(profile.best.log_rate)))]
     for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
         fixed = [sigma2 * factor for factor in factors]
         rates = rates_at_noise(maximizer, profile.best, fixed)
         pairs += [(v, -math.expm1(-rate)) for v, rate in zip(fixed, rates, strict=False)]
     return sorted((v * unit**2, rate) for v, rate in pairs)
-
-
-def _rate(profile: Profile, log_rate: float) -> float:
-    """Return ρ, exactly zero and infinite at the two limits."""
-    if log_rate == profile.at_zero.log_rate:
-        return 0.0
-    return math.inf if log_rate == profile.at_infinity.log_rate else math.exp(log_rate)
-
-
-def _messages(
-    profile: Profile,
-    maximizer: LikelihoodMaximizer,
-    log: DriftLog,
-    sigma2: float,
-    level: float,
-    time_unit: str,
-) -> list[str]:
-    """Return warnings on the reliability of the numbers."""
-    messages = []
-    best = profile.best
-    low, high = profile.interval
-    values = [y for _, y in profile.points]
-    change = max(values) - min(values)
-    half_life = 2 * math.log(2) / math.exp(best.log_rate)
-    if change < FLAT:
-        messages.append(
-            f"The likelihood is flat: from no drift to no memory it changes by {change:.2g} nats, "
-            "so this log says nothing about ε."
-        )
-    elif low == 0 and high == math.inf:
-        messages.append(
-            f"The {level:.0%} interval is all of [0, 1]: the log is too short, or too sparse in "
-            "time, to tell the drift."
-        )
-    elif best.log_rate <= maximizer.rate_bounds[0] and low == 0:
-        messages.append("ε is at its lower bound: the log shows no drift.")
-    elif best.log_rate >= maximizer.rate_bounds[1]:
-        messages.append(
-            "ε is at its upper bound: the function shares nothing between times, or the times are "
-            "too far apart to see what it shares."
-        )
-    elif half_life > LONG * log.span and low > 0:
-        messages.append(
-            f"The half-life is more than {LONG:g} times the length of the log: the function "
-            "drifts, but so slowly for its variance that ε and the signal variance cannot be told "
-            "apart. Trust neither alone; a fixed kernel, or a longer log, tells ε."
-        )
-    if low > 40:
-        messages.append(
-            f"ε rounds to 1 per {time_unit}: state time in a shorter unit to tell it from 1."
-        )
-    likelihood = maximizer.likelihood
-    if isinstance(likelihood, VecchiaLikelihood):
-        weight = likelihood.neglected_weight(_rate(profile, best.log_rate))
-        if weight > NEGLIGIBLE:
-            messages.append(
-                "The log is too long for the exact likelihood: each block of observations was "
-                f"conditioned on the {likelihood.conditioning_size} before it. Of the variance of "
-                f"the function at a block, a share of at most {weight:.2g} was there already at "
-                "the time of the nearest observation left out."
-            )
-    for name in maximizer.nuisance.at_bounds(best.nuisance):
-        value = f", {sigma2:.3g}" if name == "noise variance" else ""
-        messages.append(f"At an end of its range: {name}{value}.")
-    if not best.converged:
-        messages.append(f"The maximization did not converge: {best.message}.")
-    return messages

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import gammaincinv
 
 from tvbo.fitting.maximize import LikelihoodMaximizer, Optimum
 from tvbo.fitting.quadratic import Array, QuadraticModel
@@ -17,6 +18,7 @@ IMPROVEMENT = 1e-3
 BEYOND = math.log(1e9)
 """Distance from the bounds of log ρ at which the limits of no drift and no memory are evaluated."""
 
+OUTLIERS = "outliers"
 LIMITS = ("no drift", "no memory")
 MAXIMUM = "maximum"
 INTERVAL = "interval"
@@ -42,11 +44,29 @@ class Profile:
     points: list[tuple[float, float]]
     failed_starts: list[str]
 
+    def rate(self, log_rate: float) -> float:
+        """Return ρ, exactly zero and infinite at the two limits."""
+        if log_rate == self.at_zero.log_rate:
+            return 0.0
+        return math.inf if log_rate == self.at_infinity.log_rate else math.exp(log_rate)
+
 
 def steps(num_starts: int) -> list[str]:
-    """Return the names of the steps of :func:`profile_rate`, in order."""
+    """Return the names of the steps of a fit, in order: outliers, and :func:`profile_rate`."""
     starts = [f"start {i + 1} of {num_starts}" for i in range(num_starts)]
-    return [*starts, *LIMITS, MAXIMUM, INTERVAL]
+    return [OUTLIERS, *starts, *LIMITS, MAXIMUM, INTERVAL]
+
+
+def explore_starts(
+    maximizer: LikelihoodMaximizer, num_starts: int, on_step: Callable[[str], None]
+) -> list[Optimum]:
+    """Return the maxima from starts spread evenly in log ρ over the bounds of the maximizer."""
+    rates = np.linspace(*maximizer.rate_bounds, num_starts + 2)[1:-1]
+    optima = []
+    for step, rate in zip(steps(num_starts)[1:], rates, strict=False):
+        on_step(step)
+        optima.append(maximizer.explore(rate, maximizer.nuisance.start))
+    return optima
 
 
 def profile_rate(
@@ -55,6 +75,7 @@ def profile_rate(
     level: float,
     on_step: Callable[[str], None],
     subsample: LikelihoodMaximizer | None = None,
+    memory_parameters: int = 1,
 ) -> Profile:
     """Maximize the likelihood from several starts, and find both ends of the interval.
 
@@ -62,23 +83,19 @@ def profile_rate(
         maximizer: Maximizer of the likelihood.
         num_starts: Number of starts, spread evenly in log ρ over the bounds of the maximizer.
         level: Confidence of the interval.
-        on_step: Called with each of :func:`steps` in turn, and with the last one for each point of
+        on_step: Called with the name of each step in turn, and with the last one for each point of
             the profile, for a progress bar.
         subsample: Maximizer of the likelihood of a subsample of the log, with the same parameters,
             used for all starts; the best of its maxima is the start for the whole log. None uses
             the whole log.
+        memory_parameters: Degrees of freedom of the test of no memory, at which the interval may
+            be open: the number of parameters, ρ among them, that then make no difference.
     """
     low, high = maximizer.rate_bounds
     subsample = subsample or maximizer
-    # Imported here since importing scipy.stats takes longer than the rest of tvbo.
-    from scipy.stats import chi2
-
-    drop = 0.5 * chi2.ppf(level, df=1)
-    starts = np.linspace(low, high, num_starts + 2)[1:-1]
-    optima = []
-    for step, start in zip(steps(num_starts), starts, strict=False):
-        on_step(step)
-        optima.append(subsample.explore(start, subsample.nuisance.start))
+    # Quantiles of χ² by its incomplete gamma function; importing scipy.stats takes long.
+    drop, drop_at_infinity = (gammaincinv(0.5 * df, level) for df in (1, memory_parameters))
+    optima = explore_starts(subsample, num_starts, on_step)
     failed = [optimum.message for optimum in optima if not optimum.converged]
     on_step(LIMITS[0])
     at_zero = maximizer.refine_at(_best_of(subsample, low - BEYOND, optima))
@@ -91,7 +108,7 @@ def profile_rate(
     best, model = maximizer.refine(top)
     if at_zero.log_likelihood > best.log_likelihood:
         best, model = at_zero, None
-    if at_infinity.log_likelihood > best.log_likelihood - drop:
+    if at_infinity.log_likelihood > best.log_likelihood - drop_at_infinity:
         at_infinity = maximizer.refine_at(at_infinity)
         if at_infinity.log_likelihood > best.log_likelihood:
             best, model = at_infinity, None
@@ -100,7 +117,9 @@ def profile_rate(
     while True:
         search = ProfileSearch(maximizer, best, model, points, lambda: on_step(INTERVAL))
         lower = _end(search, at_zero, drop, -1.0)
-        upper = _end(search, at_infinity, drop, 1.0)
+        upper = at_infinity.log_rate
+        if at_infinity.log_likelihood < best.log_likelihood - drop_at_infinity:
+            upper = _end(search, at_infinity, drop, 1.0)
         higher = max(points.values(), key=lambda optimum: optimum.log_likelihood)
         if higher.log_likelihood <= best.log_likelihood + IMPROVEMENT:
             break
@@ -109,7 +128,8 @@ def profile_rate(
         if best.log_likelihood < higher.log_likelihood:
             best, model = higher, None
         points[best.log_rate] = best
-        at_zero = _better(at_zero, maximizer.maximize_at(at_zero.log_rate, best.nuisance, None))
+        again = maximizer.maximize_at(at_zero.log_rate, best.nuisance, None)
+        at_zero = max(at_zero, again, key=lambda optimum: optimum.log_likelihood)
         points[at_zero.log_rate] = at_zero
     return Profile(
         best=best,
@@ -169,11 +189,6 @@ def _end(search: ProfileSearch, limit: Optimum, drop: float, direction: float) -
     while inner != best.log_rate and search.at(inner).log_likelihood <= threshold:
         inner += min(1.0, max(-1.0, best.log_rate - inner))
     return search.crossing(inner, drop, direction)
-
-
-def _better(first: Optimum, second: Optimum) -> Optimum:
-    """Return the optimum with the higher log likelihood."""
-    return first if first.log_likelihood >= second.log_likelihood else second
 
 
 def _best_of(maximizer: LikelihoodMaximizer, log_rate: float, optima: list[Optimum]) -> Optimum:

@@ -101,15 +101,24 @@ class LogTable:
 
     Args:
         axis: The times.
-        actions: ``n x d``.
+        actions: ``n x d``, followed by the columns of the context.
         Y: ``n x 1``.
         Yvar: ``n x 1``, or None.
+        lines: The line of the file of each row.
+        categories: Labels by column of ``actions``, for columns of text: their values are indices
+            of these labels.
+        groups: The label of the group of each row, or None.
+        num_dropped: Number of rows left out because a cell was empty.
     """
 
     axis: TimeAxis
     actions: Tensor
     Y: Tensor
     Yvar: Tensor | None
+    lines: list[int]
+    categories: dict[int, list[str]]
+    groups: list[str] | None
+    num_dropped: int
 
     @property
     def train_X(self) -> Tensor:
@@ -125,6 +134,9 @@ def read_log(
     reward_variance: str | None = None,
     rows: str | None = None,
     time_unit: str | None = None,
+    contexts: Sequence[str] = (),
+    group: str | None = None,
+    drop_missing: bool = False,
 ) -> LogTable:
     """Read a long log: one row per observation, columns by name.
 
@@ -137,6 +149,11 @@ def read_log(
         rows: ``a:b``, the rows used, counted from 0.
         time_unit: Unit of time, such as ``1h``; default the most frequent gap between timestamps.
             Numeric times are not converted; this is then the name of their unit.
+        contexts: Columns of the context.
+        group: Column of labels of groups, or None.
+        drop_missing: Leave out rows in which a cell of these columns is empty.
+
+    Columns of actions and contexts are numbers, or text throughout, which is categories.
 
     Raises:
         TableError: if the file, a column or a cell is not as expected; the message names it.
@@ -144,7 +161,8 @@ def read_log(
     frame = read_csv(path)
     if not actions:
         raise TableError("Expected at least one action column. Got none.")
-    wanted = [time, reward, *actions, *([reward_variance] if reward_variance else [])]
+    inputs = [*actions, *contexts]
+    wanted = [time, reward, *inputs, *(name for name in (reward_variance, group) if name)]
     for name in wanted:
         if name not in frame.columns:
             raise TableError(
@@ -154,17 +172,52 @@ def read_log(
     if len(set(wanted)) < len(wanted):
         raise TableError(f"Expected different columns for each role. Got {', '.join(wanted)}.")
     frame = frame.iloc[row_range(rows, len(frame))]
-    numbers = {name: numbers_of(frame[name], path) for name in wanted[1:]}
+    num_rows = len(frame)
+    if drop_missing:
+        frame = frame[frame[wanted].notna().all(axis="columns")]
+        if frame.empty:
+            raise TableError(
+                f"Expected rows of {path} without an empty cell. Got none among {num_rows}."
+            )
+    categories, columns = {}, []
+    for place, name in enumerate(inputs):
+        if _is_text(frame[name]):
+            codes, labels = frame[name].pipe(_without_gaps, path).factorize(sort=True)
+            categories[place] = labels.tolist()
+            columns.append(codes.astype(float))
+        else:
+            columns.append(numbers_of(frame[name], path).to_numpy())
 
-    def tensor(names: Sequence[str]) -> Tensor:
-        return torch.tensor(np.stack([numbers[name].to_numpy(dtype=float) for name in names], -1))
+    def tensor(name: str) -> Tensor:
+        return torch.tensor(numbers_of(frame[name], path).to_numpy())[:, None]
 
     return LogTable(
         axis=time_axis(time_column(frame, time, path), time_unit),
-        actions=tensor(actions),
-        Y=tensor([reward]),
-        Yvar=tensor([reward_variance]) if reward_variance else None,
+        actions=torch.tensor(np.stack(columns, axis=-1)),
+        Y=tensor(reward),
+        Yvar=tensor(reward_variance) if reward_variance else None,
+        lines=[index + 2 for index in frame.index],
+        categories=categories,
+        groups=frame[group].pipe(_without_gaps, path).astype(str).tolist() if group else None,
+        num_dropped=num_rows - len(frame),
     )
+
+
+def _is_text(column: pd.Series) -> bool:
+    """Return whether all cells that are not empty are text that is no number."""
+    import pandas as pd
+
+    return bool(column.notna().any() and pd.to_numeric(column, errors="coerce").isna().all())
+
+
+def _without_gaps(column: pd.Series, path: str | Path) -> pd.Series:
+    """Return a column of labels as it is; raise if a cell is empty."""
+    if column.isna().any():
+        raise TableError(
+            f"Expected a label in each row of column '{column.name}' of {path}. "
+            f"Got an empty cell in {line_of(column.isna().idxmax())}."
+        )
+    return column
 
 
 def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:

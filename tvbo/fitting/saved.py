@@ -1,0 +1,252 @@
+"""Saved fits: kernels as data, and files of JSON with a version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from botorch.models.kernels import CategoricalKernel
+from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
+from gpytorch.kernels import (
+    AdditiveKernel,
+    ConstantKernel,
+    Kernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PolynomialKernel,
+    ProductKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
+from torch import Tensor
+
+from tvbo.kernels import (
+    ColumnKernel,
+    ContextActionKernel,
+    CovarianceMatrixKernel,
+    IdentityKernel,
+    TaskKernel,
+)
+
+
+class SavedFitError(ValueError):
+    """A file that is no saved fit or one of a later version, or a kernel that cannot be saved."""
+
+
+Options = dict[str, Any]
+
+
+def _ard(kernel: Any) -> Options:
+    # Left out where it is None, which not every class takes for one column.
+    return {} if kernel.ard_num_dims is None else {"ard_num_dims": kernel.ard_num_dims}
+
+
+LEAVES: dict[type[Kernel], Callable[[Any], Options]] = {
+    CategoricalKernel: _ard,
+    ConstantKernel: lambda kernel: {},
+    CovarianceMatrixKernel: lambda kernel: {"covar_matrix": kernel.covar_matrix.tolist()},
+    IdentityKernel: lambda kernel: {},
+    LinearKernel: _ard,
+    MaternKernel: lambda kernel: {**_ard(kernel), "nu": kernel.nu},
+    PeriodicKernel: _ard,
+    PolynomialKernel: lambda kernel: {"power": kernel.power},
+    RBFKernel: _ard,
+    RQKernel: _ard,
+    TaskKernel: lambda kernel: dict(
+        zip(("num_tasks", "rank"), kernel.covar_factor.shape[-2:], strict=True)
+    ),
+}
+"""Kernels without parts, and the arguments with which they are made again."""
+
+COMPOSED: dict[type[Kernel], Callable[[Any], tuple[list[Kernel], Options]]] = {
+    AdditiveKernel: lambda kernel: (list(kernel.kernels), {}),
+    ColumnKernel: lambda kernel: ([kernel.base_kernel], {"columns": kernel.active_dims.tolist()}),
+    ContextActionKernel: lambda kernel: (
+        [kernel.action_kernel, kernel.context_kernel],
+        {"structure": kernel.structure},
+    ),
+    ProductKernel: lambda kernel: (list(kernel.kernels), {}),
+    ScaleKernel: lambda kernel: ([kernel.base_kernel], {}),
+}
+"""Kernels of parts, and the parts and arguments with which they are made again."""
+
+CONSTRAINTS = {kind.__name__: kind for kind in (GreaterThan, Interval, LessThan, Positive)}
+
+TRANSFORMS: dict[str, tuple[Any, Any]] = {
+    "none": (None, None),
+    "exp": (torch.exp, torch.log),
+    "softplus": (torch.nn.functional.softplus, inv_softplus),
+    "sigmoid": (torch.sigmoid, inv_sigmoid),
+}
+"""Transforms of constraints, and their inverses, by name."""
+
+
+def kernel_to_data(kernel: Kernel) -> dict[str, Any]:
+    """Return a kernel as types of JSON: its classes, their arguments, constraints and parameters.
+
+    Priors are not kept.
+
+    Raises:
+        SavedFitError: if a class of kernel or constraint is not known here, or it has a batch.
+    """
+    return {
+        "form": _form(kernel),
+        "state": {
+            name: {"dtype": str(value.dtype).removeprefix("torch."), "values": value.tolist()}
+            for name, value in kernel.state_dict().items()
+            if ".lower_bound" not in name and ".upper_bound" not in name and "prior" not in name
+        },
+        "learned": [name for name, value in kernel.named_parameters() if value.requires_grad],
+    }
+
+
+def kernel_from_data(data: dict[str, Any]) -> Kernel:
+    """Return the kernel of :func:`kernel_to_data`.
+
+    Raises:
+        SavedFitError: if a class of kernel or constraint is not known here, or parameters do not
+            belong to the kernel.
+    """
+    kernel = _built(data["form"]).double()
+    state = {
+        name: torch.tensor(saved["values"], dtype=getattr(torch, saved["dtype"]))
+        for name, saved in data["state"].items()
+    }
+    bounds = {name: x for name, x in kernel.state_dict().items() if name.endswith("_bound")}
+    try:
+        kernel.load_state_dict({**bounds, **state})
+    except RuntimeError as error:
+        raise SavedFitError(f"Expected parameters of the saved kernel. Got {error}.") from error
+    for name, parameter in kernel.named_parameters():
+        parameter.requires_grad_(name in data["learned"])
+    return kernel
+
+
+def _form(kernel: Kernel) -> dict[str, Any]:
+    kind, parts = type(kernel), list[Kernel]()
+    if kernel.batch_shape:
+        raise SavedFitError(
+            f"Expected a kernel without a batch. Got batch_shape={tuple(kernel.batch_shape)}."
+        )
+    if kind in LEAVES:
+        options = LEAVES[kind](kernel)
+        if kernel.active_dims is not None:
+            options["active_dims"] = kernel.active_dims.tolist()
+    elif kind in COMPOSED:
+        parts, options = COMPOSED[kind](kernel)
+    else:
+        known = ", ".join(sorted(known.__name__ for known in (*LEAVES, *COMPOSED)))
+        raise SavedFitError(
+            f"Expected a kernel composed of {known}, to save it as data. Got {kind.__name__}."
+        )
+    return {
+        "class": kind.__name__,
+        "options": options,
+        "parts": [_form(part) for part in parts],
+        "constraints": {
+            name.removesuffix("_constraint"): _constraint_form(constraint)
+            for name, constraint in kernel._constraints.items()
+        },
+    }
+
+
+def _built(form: dict[str, Any]) -> Kernel:
+    kinds = {kind.__name__: kind for kind in (*LEAVES, *COMPOSED)}
+    if form["class"] not in kinds:
+        raise SavedFitError(
+            f"Expected a saved kernel of {', '.join(sorted(kinds))}. Got {form['class']!r}."
+        )
+    options = {
+        name: torch.tensor(value, dtype=torch.float64) if name == "covar_matrix" else value
+        for name, value in form["options"].items()
+    }
+    kernel: Kernel = kinds[form["class"]](*map(_built, form["parts"]), **options)
+    for name, saved in form["constraints"].items():
+        # Under its GPyTorch name, the constraint of the new kernel is replaced.
+        kernel.register_constraint(name, _built_constraint(saved))
+    return kernel
+
+
+def _constraint_form(constraint: Interval) -> dict[str, Any]:
+    names = [
+        name
+        for name, (transform, _) in TRANSFORMS.items()
+        if transform is constraint._transform
+        or (name == "softplus" and isinstance(constraint._transform, torch.nn.Softplus))
+    ]
+    if type(constraint).__name__ not in CONSTRAINTS or not names:
+        raise SavedFitError(
+            f"Expected constraints {', '.join(CONSTRAINTS)} with transforms "
+            f"{', '.join(TRANSFORMS)}. Got {constraint} with {constraint._transform}."
+        )
+    bounds = {
+        name: value.tolist()
+        for name, value in (("lower", constraint.lower_bound), ("upper", constraint.upper_bound))
+        if torch.isfinite(value).all()
+    }
+    return {"class": type(constraint).__name__, "transform": names[0], **bounds}
+
+
+def _built_constraint(saved: dict[str, Any]) -> Interval:
+    if saved["class"] not in CONSTRAINTS or saved["transform"] not in TRANSFORMS:
+        raise SavedFitError(f"Expected a known constraint. Got {saved}.")
+    transform, inverse = TRANSFORMS[saved["transform"]]
+    if saved["class"] == "Positive":
+        return Positive(transform=transform, inv_transform=inverse)
+    bounds: list[Tensor] = [
+        torch.tensor(saved[end], dtype=torch.float64) for end in ("lower", "upper") if end in saved
+    ]
+    kind: type[Interval] = CONSTRAINTS[saved["class"]]
+    return kind(*bounds, transform=transform, inv_transform=inverse)
+
+
+def write_saved(path: str | Path, kind: str, number: int, content: dict[str, Any]) -> None:
+    """Write content as JSON with a header.
+
+    Args:
+        path: The file.
+        kind: What the file holds, such as ``"tvbo.DriftFit"``.
+        number: Version of the form of the content.
+        content: In types of JSON.
+    """
+    header = {"format": kind, "version": number, "tvbo": version("botorch-tvbo")}
+    text = json.dumps({**header, **content}, indent=1, allow_nan=False)
+    Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+def read_saved(path: str | Path, kind: str, number: int) -> dict[str, Any]:
+    """Return the content of a file of :func:`write_saved`, of this version or an earlier one.
+
+    Args:
+        path: The file.
+        kind: What the file has to hold.
+        number: The latest version that can be read.
+
+    Raises:
+        SavedFitError: if the file holds something else, or is of a later version.
+        OSError: if the file cannot be read.
+    """
+    try:
+        content = json.loads(Path(path).read_bytes())
+    except ValueError as error:
+        raise SavedFitError(f"Expected a saved {kind}. Got {path}, which is no JSON.") from error
+    if not isinstance(content, dict) or content.get("format") != kind:
+        what = content.get("format") if isinstance(content, dict) else None
+        raise SavedFitError(
+            f"Expected a saved {kind}. Got {path}, "
+            + (f"which is a {what}." if isinstance(what, str) else "which is another JSON file.")
+        )
+    found = content.get("version")
+    if not isinstance(found, int) or not 1 <= found <= number:
+        raise SavedFitError(
+            f"Expected a {kind} of version 1 to {number}. Got version {found} in {path}, written "
+            f"by tvbo {content.get('tvbo')}; a later tvbo may read it."
+        )
+    return content
