@@ -15,12 +15,20 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from tvbo.kernels.column import part_of_batch
-from tvbo.validation import check_finite, check_forgetting_rate
+from tvbo.observations import check_finite
 
 MIN_FORGETTING_RATE = 1e-6
 MAX_FORGETTING_RATE = 1 - 1e-4
 DEFAULT_FORGETTING_RATE = 0.05
 NO_MEMORY = 1e300
+
+
+def check_forgetting_rate(forgetting_rate: Tensor | float) -> Tensor:
+    """Return ε as a float64 tensor; raise unless it lies in [0, 1]."""
+    rate = torch.as_tensor(forgetting_rate, dtype=torch.float64)
+    if not ((rate >= 0) & (rate <= 1)).all():
+        raise ValueError(f"Expected forgetting_rate in [0, 1]. Got {forgetting_rate}.")
+    return rate
 
 
 def temporal_correlation(lag: Tensor, forgetting_rate: Tensor) -> Tensor:
