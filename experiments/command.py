@@ -16,12 +16,11 @@ from experiments.data.recorded import VARIABLE
 from experiments.registry import EXPERIMENTS, Experiment
 from experiments.report import print_reproduction
 from experiments.spread import worker_processes
-from tvbo.cli.entry import run_app
-from tvbo.cli.files import check_outputs, check_picture, saving
-from tvbo.cli.report import console
-from tvbo.csv_files import TableError
+from tvbo.cli.app import run_app
+from tvbo.cli.output import check_outputs, check_picture, console, saving
 from tvbo.evaluation.dask_cluster import dask_executor
 from tvbo.plotting import save_figure
+from tvbo.tables import TableError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

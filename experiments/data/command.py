@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from experiments.data.intel_lab import FILE, build_intel_lab
-from tvbo.cli.entry import run_app
-from tvbo.cli.files import check_outputs, saving
-from tvbo.cli.report import working
+from tvbo.cli.app import run_app
+from tvbo.cli.output import check_outputs, saving, working
 
 app = typer.Typer(help="Build recorded data from the original public downloads.")
 

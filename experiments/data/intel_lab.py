@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from experiments.data.recorded import data_folder
-from tvbo.csv_files import UNREADABLE, TableError, numbers_of, read_csv
 from tvbo.problems.empirical import EmpiricalPanel
-from tvbo.tables import read_panel
+from tvbo.tables import UNREADABLE, TableError, numbers_of, read_csv, read_panel
 
 FILE = "intel_lab/temperature.csv.gz"
 POSITIONS = "intel_lab/mote_locs.csv"

@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from torch import Tensor
 
 from tvbo.fitting import LikelihoodMaximizer, NuisanceParameters
-from tvbo.fitting.linear_algebra import weighted_mean, with_gradient
+from tvbo.fitting.dense import weighted_mean, with_gradient
 from tvbo.kernels import ContextActionKernel
 from tvbo.problems.time_of_day import time_of_day
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo.cli.files import OutputError, check_outputs, saving
+from tvbo.cli.output import OutputError, check_outputs, saving
 from tvbo.problems import drifting_gp_log
 
 

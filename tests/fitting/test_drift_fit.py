@@ -425,7 +425,7 @@ def test_a_segment_must_have_two_times():
 
 @pytest.mark.slow
 def test_what_a_long_log_of_many_actions_neglects_is_said(monkeypatch):
-    monkeypatch.setattr("tvbo.fitting.factory.MAX_DENSE", 500)
+    monkeypatch.setattr("tvbo.fitting.drift_fit.MAX_DENSE", 500)
     X, Y = draw_log(0.005, n=760)
     fit = fit_drift(X, Y, covar_module=known_kernel(), noise_variance=0.05, mean=0.0, num_starts=1)
     [message] = fit.messages

@@ -13,7 +13,7 @@ from tvbo.fitting import (
     make_likelihood,
     panel_rows,
 )
-from tvbo.fitting.factory import MAX_DENSE
+from tvbo.fitting.drift_fit import MAX_DENSE
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tvbo.fitting import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
-from tvbo.fitting.panel_log import panel_segments
+from tvbo.fitting.panel import panel_segments
 from tvbo.kernels import CovarianceMatrixKernel
 
 pytestmark = pytest.mark.usefixtures("double_by_default")

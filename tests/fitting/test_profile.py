@@ -18,7 +18,7 @@ from tvbo.fitting import (
     rates_at_noise,
     steps,
 )
-from tvbo.fitting.profile_search import ROOT_TOLERANCE
+from tvbo.fitting.profile import ROOT_TOLERANCE
 from tvbo.problems import drifting_gp_log
 
 pytestmark = pytest.mark.usefixtures("double_by_default")

@@ -1,15 +1,22 @@
-"""The Typer application and the entry point of the command line."""
+"""The Typer application, and its entry point: errors as one line on stderr, and exit codes."""
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+import traceback
+from typing import Annotated, NoReturn
 
+import torch
 import typer
+from botorch.exceptions.errors import BotorchError
 
 import tvbo
 from tvbo.cli import demo, fit, moved, runs
-from tvbo.cli.entry import run_app
+from tvbo.fitting import DriftFitError
+from tvbo.terminal import visible
+
+CODE_ERROR, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     help="Bayesian optimization for problems that do not hold still.",
@@ -43,3 +50,40 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; without arguments, show its help."""
     arguments = sys.argv[1:] if arguments is None else arguments
     run_app(app, "tvbo", arguments or ["--help"])
+
+
+def run_app(app: typer.Typer, name: str, arguments: list[str] | None = None) -> NoReturn:
+    """Run a command line and exit; errors go to stderr, with control characters escaped.
+
+    Exit codes: 2 and one line for bad input, 130 and one line after Ctrl-C, 1 and a traceback for
+    an error in the code.
+
+    Args:
+        app: The commands.
+        name: Name of the program, with which its messages begin.
+        arguments: Arguments of the command line; default those of this process.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        # The matrices are small, so that more threads would mostly wait for one another.
+        torch.set_num_threads(1)
+    try:
+        code = app(sys.argv[1:] if arguments is None else arguments, standalone_mode=False)
+    except typer.TyperException as error:
+        _fail(name, error.format_message())
+    except (ValueError, BotorchError, DriftFitError, OSError) as error:
+        _fail(name, str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        _fail(name, "interrupted", code=INTERRUPTED)
+    except Exception:
+        for line in traceback.format_exc().rstrip("\n").split("\n"):
+            print(visible(line), file=sys.stderr)  # noqa: T201
+        sys.exit(CODE_ERROR)
+    if code == INTERRUPTED:
+        # Typer turns Ctrl-C into an exit code.
+        _fail(name, "interrupted", code=INTERRUPTED)
+    sys.exit(code or 0)
+
+
+def _fail(name: str, message: str, code: int = BAD_INPUT) -> NoReturn:
+    print(f"{name}: " + visible(" ".join(message.split())), file=sys.stderr)  # noqa: T201
+    sys.exit(code)

@@ -13,8 +13,7 @@ from rich.table import Table
 from torch import Generator, Tensor
 
 from tvbo.acquisition import LogBeta
-from tvbo.cli.files import check_outputs, saving
-from tvbo.cli.report import console, working
+from tvbo.cli.output import check_outputs, console, saving, working
 from tvbo.evaluation import History, run
 from tvbo.fitting import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes

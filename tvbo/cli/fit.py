@@ -13,14 +13,12 @@ import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from tvbo.cli.files import check_outputs, check_picture, saving
-from tvbo.cli.report import print_drift_fit, progress_console
-from tvbo.csv_files import TableError
+from tvbo.cli.output import check_outputs, check_picture, print_drift_fit, progress_console, saving
 from tvbo.fitting import DriftFit, fit_drift, outcome_unit, panel_rows, steps
 from tvbo.fitting.drift_fit import scaled_kernel
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.plotting import plot_drift_fit, save_figure
-from tvbo.tables import LogTable, read_log, read_panel
+from tvbo.tables import LogTable, TableError, read_log, read_panel
 
 
 class KernelName(StrEnum):

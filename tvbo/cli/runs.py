@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from tvbo.cli.files import check_outputs, check_picture, saving
-from tvbo.cli.report import console, note
+from tvbo.cli.output import check_outputs, check_picture, console, note, saving
 from tvbo.journal import JournalReader, trials_of
 from tvbo.plotting import save_figure
 from tvbo.plotting.runs import plot_run

@@ -1,15 +1,12 @@
 """Fitting the drift rate of a log: marginal likelihoods, their maximization, profile and report."""
 
 from tvbo.fitting.blocks import BlockLikelihood
-from tvbo.fitting.dataset import DriftLog, outcome_unit
+from tvbo.fitting.dataset import DriftLog, Panel, outcome_unit
 from tvbo.fitting.dense import DenseLikelihood
-from tvbo.fitting.drift_fit import DriftFitError, fit_drift
+from tvbo.fitting.drift_fit import DriftFitError, fit_drift, make_likelihood
 from tvbo.fitting.drift_report import DriftFit
-from tvbo.fitting.factory import make_likelihood
-from tvbo.fitting.maximize import LikelihoodMaximizer, Optimum
-from tvbo.fitting.nuisance import NuisanceParameters
-from tvbo.fitting.panel import PanelLikelihood
-from tvbo.fitting.panel_log import Panel, panel_rows, panel_segments
+from tvbo.fitting.maximize import LikelihoodMaximizer, NuisanceParameters, Optimum
+from tvbo.fitting.panel import PanelLikelihood, panel_rows, panel_segments
 from tvbo.fitting.profile import Profile, profile_rate, rates_at_noise, steps
 from tvbo.fitting.vecchia import VecchiaLikelihood
 

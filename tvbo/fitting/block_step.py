@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
-from tvbo.fitting.linear_algebra import check_factored
+from tvbo.fitting.dense import check_factored
 
 Array = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tvbo.fitting.block_step import ActionPosterior, Block, BlockGradient, BlockStep
 from tvbo.fitting.dataset import DriftLog
-from tvbo.fitting.linear_algebra import weighted_mean, with_gradient
+from tvbo.fitting.dense import weighted_mean, with_gradient
 
 BLOCK = 80
 """Observations in a block: smaller blocks cost more time between blocks, larger ones within."""

@@ -1,4 +1,4 @@
-"""Observations for a fit of the drift rate: actions, times, outcomes and segments."""
+"""Observations for a fit of the drift rate: a log of any shape, or a full panel."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from tvbo.observations import Observations
-from tvbo.search_space.input_layout import split_time
+from tvbo.observations import Observations, split_time
 
 RUN = 100
 """Successive observations in each run of a subsample."""
@@ -219,3 +218,40 @@ def _segment_numbers(segments: Tensor | None, n: int) -> Tensor:
         )
     numbers: Tensor = torch.unique(segments, return_inverse=True)[1]
     return numbers
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A log in which every action was observed at every time.
+
+    Args:
+        actions: ``n x d``, without duplicates.
+        gaps: ``T - 1`` gaps between times, infinite from one segment to the next.
+        values: Outcomes, ``T x n``.
+    """
+
+    actions: Tensor
+    gaps: Tensor
+    values: Tensor
+
+    @classmethod
+    def from_log(cls, log: DriftLog) -> Panel | None:
+        """Return the panel that a log forms.
+
+        None if a cell is missing or repeated, or the noise variances of the log are known.
+        """
+        if log.Yvar is not None:
+            return None
+        actions, arm = torch.unique(log.actions, dim=0, return_inverse=True)
+        steps = len(log.instants)
+        if len(log) != len(actions) * steps:
+            return None
+        instants = torch.stack([log.segments.double(), log.times], dim=-1)
+        step = torch.unique(instants, dim=0, return_inverse=True)[1]
+        cell = step * len(actions) + arm
+        if len(torch.unique(cell)) != len(cell):
+            return None
+        values = log.Y.new_empty(len(cell)).scatter(0, cell, log.Y)
+        segment_steps, gaps = log.instants.diff(dim=0).unbind(-1)
+        gaps = torch.where(segment_steps == 0, gaps, math.inf)
+        return cls(actions, gaps, values.reshape(steps, len(actions)))

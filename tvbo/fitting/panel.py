@@ -1,15 +1,16 @@
-"""The exact log likelihood of a full panel, in time nearly linear in its length."""
+"""Panels: their exact log likelihood, in time nearly linear in their length, and their rows."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from tvbo.fitting.linear_algebra import weighted_mean, with_gradient
+from tvbo.fitting.dataset import Panel
+from tvbo.fitting.dense import weighted_mean, with_gradient
 from tvbo.fitting.modes import ModeFilter
-from tvbo.fitting.panel_log import Panel
 
 
 class PanelLikelihood:
@@ -69,3 +70,45 @@ class PanelLikelihood:
             (noise_variance, gradient.noise_variance),
             (covar, modes @ gradient.covar @ modes.T),
         ), mean
+
+
+def panel_rows(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a ``T x n`` panel as rows ``[arm index | time]``, ``N x 2``, and outcomes, ``N x 1``.
+
+    Cells that are NaN were not observed and give no row.
+
+    Args:
+        values: ``T x n``.
+        times: ``T``.
+
+    Raises:
+        BotorchTensorDimensionError: if there is not one time for each row of ``values``.
+    """
+    _check_panel(values, "times", times)
+    arms = torch.arange(values.shape[1], dtype=torch.float64)
+    grid_t, grid_arm = torch.meshgrid(times.to(torch.float64), arms, indexing="ij")
+    observed = ~values.isnan()
+    return torch.stack([grid_arm[observed], grid_t[observed]], dim=-1), values[observed][:, None]
+
+
+def panel_segments(values: Tensor, segments: Tensor) -> Tensor:
+    """Return the segment labels of the rows of :func:`panel_rows` from one label per time.
+
+    Args:
+        values: ``T x n``.
+        segments: ``T``, such as the day of each time.
+
+    Raises:
+        BotorchTensorDimensionError: if there is not one label for each row of ``values``.
+    """
+    _check_panel(values, "segments", segments)
+    return segments.unsqueeze(-1).expand_as(values)[~values.isnan()]
+
+
+def _check_panel(values: Tensor, name: str, labels: Tensor) -> None:
+    """Raise unless there is one label for each row of ``values``."""
+    if values.ndim != 2 or labels.shape != values.shape[:1]:
+        raise BotorchTensorDimensionError(
+            f"Expected values T x n and T {name}. Got values.shape={tuple(values.shape)}, "
+            f"{name}.shape={tuple(labels.shape)}."
+        )

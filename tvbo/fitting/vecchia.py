@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from tvbo.fitting.dataset import DriftLog
-from tvbo.fitting.linear_algebra import weighted_mean, whiten, with_gradient
+from tvbo.fitting.dense import weighted_mean, whiten, with_gradient
 
 BLOCK = 250
 """Observations in a block."""

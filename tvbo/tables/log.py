@@ -1,7 +1,8 @@
-"""Logs and panels read from CSV files, with errors that name the cell."""
+"""CSV files, their columns, and long logs, with errors that name the cell."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,74 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tvbo.csv_files import TableError, line_of, numbers_of, read_csv
-
 if TYPE_CHECKING:
     import pandas as pd
+
+UNREADABLE = (ValueError, OSError, EOFError, zlib.error)
+"""What pandas raises for a file that is not CSV, or a compressed file that is truncated or broken.
+Its parser errors, and those of decoding, are ValueErrors."""
+
+
+class TableError(ValueError):
+    """A table, or an option to read it, that is not as expected."""
+
+
+def read_csv(path: str | Path) -> pd.DataFrame:
+    """Read a CSV file with a header and as many cells in each row.
+
+    Raises:
+        TableError: if the file is missing, empty or no such CSV file.
+    """
+    import pandas as pd
+
+    if not Path(path).is_file():
+        raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
+    try:
+        # Read in one chunk: otherwise a column of numbers and words warns, and has both types.
+        frame = pd.read_csv(path, low_memory=False)
+    except UNREADABLE as error:
+        raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.") from error
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise TableError(
+            f"Expected as many cells in each row of {path} as in its header, {frame.shape[1]}. "
+            "Got rows with more."
+        )
+    if frame.empty:
+        raise TableError(f"Expected rows in {path}. Got an empty log.")
+    return frame
+
+
+def line_of(index: int) -> str:
+    """Return a row as the line of the file, with the header in line 1."""
+    return f"line {index + 2}"
+
+
+def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -> pd.Series:
+    """Return a column as finite numbers, with NaN for an allowed empty cell.
+
+    Raises:
+        TableError: if a cell is not a finite number; the message names the cell.
+    """
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce")
+    unreadable = numbers.isna() & column.notna()
+    if unreadable.any():
+        index = unreadable.idxmax()
+        raise TableError(
+            f"Expected numbers in column '{column.name}' of {path}. "
+            f"Got {column[index]!r} in {line_of(index)}."
+        )
+    infinite = np.isinf(numbers)
+    missing = numbers.isna() & (not allow_empty)
+    if (infinite | missing).any():
+        index = (infinite | missing).idxmax()
+        what = "an infinity" if infinite[index] else "an empty cell"
+        raise TableError(
+            f"Expected finite numbers in column '{column.name}' of {path}. "
+            f"Got {what} in {line_of(index)}."
+        )
+    return numbers.astype(float)
 
 
 @dataclass(frozen=True)
@@ -28,21 +93,6 @@ class TimeAxis:
 
     times: Tensor
     unit: str
-
-
-@dataclass(frozen=True)
-class PanelTable:
-    """A panel: values of ``n`` arms at ``T`` times.
-
-    Args:
-        axis: The times.
-        values: ``T x n``; NaN where there is no reading.
-        arms: Names of the arms.
-    """
-
-    axis: TimeAxis
-    values: Tensor
-    arms: list[str]
 
 
 @dataclass(frozen=True)
@@ -65,62 +115,6 @@ class LogTable:
     def train_X(self) -> Tensor:
         """Rows ``[action | time]``."""
         return torch.cat([self.actions, self.axis.times.unsqueeze(-1)], dim=-1)
-
-
-def read_panel(
-    path: str | Path,
-    resample: str | None = None,
-    rows: str | None = None,
-    time_unit: str | None = None,
-    allow_gaps: bool = False,
-) -> PanelTable:
-    """Read a panel: first column a timestamp (or a number), every other column an arm.
-
-    Args:
-        path: A CSV file, or a compressed one such as ``.csv.gz``.
-        resample: Average over steps of this length, such as ``10min``; needs timestamps.
-        rows: ``a:b``, the rows used, counted from 0 after resampling.
-        time_unit: Unit of time, such as ``1h``. Default: the resampling step, else the most
-            frequent gap between timestamps. Numeric times are not converted; this is then the name
-            of their unit.
-        allow_gaps: Whether cells may be empty; their values are NaN. An arm without any reading is
-            an error in any case.
-
-    Raises:
-        TableError: if the file, a column or a cell is not as expected; the message names it.
-    """
-    import pandas as pd
-    from pandas.api.types import is_datetime64_any_dtype
-
-    frame = read_csv(path)
-    if frame.shape[1] < 2:
-        raise TableError(
-            f"Expected a time column and at least one arm in {path}. "
-            f"Got columns {', '.join(map(str, frame.columns))}."
-        )
-    time_name, *arms = frame.columns
-    times = _time_column(frame, time_name, path)
-    values = frame[arms].apply(
-        lambda column: numbers_of(column, path, allow_empty=allow_gaps or bool(resample))
-    )
-    values.index = pd.Index(times)
-    if values.index.has_duplicates:
-        repeated = values.index[values.index.duplicated()][0]
-        raise TableError(f"Expected each time once in column '{time_name}'. Got {repeated} twice.")
-    values = values.sort_index()
-    if resample is not None:
-        if not is_datetime64_any_dtype(values.index):
-            raise TableError(
-                f"Expected timestamps in column '{time_name}' to resample. "
-                f"Got numbers, from {values.index[0]} to {values.index[-1]}."
-            )
-        values = values.resample(_timedelta("resample", resample)).mean()
-    values = values.iloc[_row_range(rows, len(values))]
-    _check_no_empty_arms(values)
-    if not allow_gaps:
-        _check_no_gaps(values)
-    axis = _time_axis(values.index.to_series(), time_unit or resample)
-    return PanelTable(axis, torch.tensor(values.to_numpy(dtype=float)), [str(a) for a in arms])
 
 
 def read_log(
@@ -159,21 +153,22 @@ def read_log(
             )
     if len(set(wanted)) < len(wanted):
         raise TableError(f"Expected different columns for each role. Got {', '.join(wanted)}.")
-    frame = frame.iloc[_row_range(rows, len(frame))]
+    frame = frame.iloc[row_range(rows, len(frame))]
     numbers = {name: numbers_of(frame[name], path) for name in wanted[1:]}
 
     def tensor(names: Sequence[str]) -> Tensor:
         return torch.tensor(np.stack([numbers[name].to_numpy(dtype=float) for name in names], -1))
 
     return LogTable(
-        axis=_time_axis(_time_column(frame, time, path), time_unit),
+        axis=time_axis(time_column(frame, time, path), time_unit),
         actions=tensor(actions),
         Y=tensor([reward]),
         Yvar=tensor([reward_variance]) if reward_variance else None,
     )
 
 
-def _time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
+def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
+    """Return a column of timestamps, in UTC without an offset, or of numbers."""
     import pandas as pd
     from pandas.api.types import is_numeric_dtype
 
@@ -192,7 +187,8 @@ def _time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
     return times
 
 
-def _time_axis(times: pd.Series, unit: str | None) -> TimeAxis:
+def time_axis(times: pd.Series, unit: str | None) -> TimeAxis:
+    """Return times as numbers, in a unit or in their most frequent gap."""
     from pandas.api.types import is_datetime64_any_dtype
 
     if not is_datetime64_any_dtype(times):
@@ -203,7 +199,7 @@ def _time_axis(times: pd.Series, unit: str | None) -> TimeAxis:
         if gaps.empty:
             raise TableError(f"Expected at least two times. Got {times.nunique()}.")
         unit = _short(gaps.mode().iloc[0])
-    numbers = ((times - times.min()) / _timedelta("time unit", unit)).to_numpy(dtype=float)
+    numbers = ((times - times.min()) / parse_timedelta("time unit", unit)).to_numpy(dtype=float)
     return TimeAxis(torch.tensor(numbers), unit)
 
 
@@ -216,7 +212,8 @@ def _short(gap: pd.Timedelta) -> str:
     return f"{gap.total_seconds():g}s"
 
 
-def _timedelta(name: str, text: str) -> pd.Timedelta:
+def parse_timedelta(name: str, text: str) -> pd.Timedelta:
+    """Return a length of time such as ``10min``, read from the option ``name``."""
     import pandas as pd
 
     try:
@@ -231,7 +228,8 @@ def _timedelta(name: str, text: str) -> pd.Timedelta:
     return step
 
 
-def _row_range(text: str | None, length: int) -> slice:
+def row_range(text: str | None, length: int) -> slice:
+    """Return rows ``a:b`` of ``length`` as a slice; None is all of them."""
     if text is None:
         return slice(None)
     try:
@@ -244,24 +242,3 @@ def _row_range(text: str | None, length: int) -> slice:
             f"Expected rows among the {length} there are. Got {text!r}, which is none."
         )
     return chosen
-
-
-def _check_no_empty_arms(values: pd.DataFrame) -> None:
-    empty = values.columns[values.isna().all()]
-    if len(empty):
-        raise TableError(
-            f"Expected a reading of every arm. Got none of arm '{empty[0]}' in {len(values)} rows; "
-            "drop the arm, or choose other rows."
-        )
-
-
-def _check_no_gaps(values: pd.DataFrame) -> None:
-    missing = values.isna()
-    count = int(missing.to_numpy().sum())
-    if count:
-        row, arm = np.argwhere(missing.to_numpy())[0]
-        raise TableError(
-            "Expected a value for every arm at every time. "
-            f"Got {count} empty cells of {missing.size}, the first for arm '{values.columns[arm]}' "
-            f"at {values.index[row]}; resample to a longer step, choose rows, or drop the arm."
-        )

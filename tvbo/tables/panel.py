@@ -1,0 +1,117 @@
+"""Panels read from CSV files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tvbo.tables.log import (
+    TableError,
+    TimeAxis,
+    numbers_of,
+    parse_timedelta,
+    read_csv,
+    row_range,
+    time_axis,
+    time_column,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class PanelTable:
+    """A panel: values of ``n`` arms at ``T`` times.
+
+    Args:
+        axis: The times.
+        values: ``T x n``; NaN where there is no reading.
+        arms: Names of the arms.
+    """
+
+    axis: TimeAxis
+    values: Tensor
+    arms: list[str]
+
+
+def read_panel(
+    path: str | Path,
+    resample: str | None = None,
+    rows: str | None = None,
+    time_unit: str | None = None,
+    allow_gaps: bool = False,
+) -> PanelTable:
+    """Read a panel: first column a timestamp (or a number), every other column an arm.
+
+    Args:
+        path: A CSV file, or a compressed one such as ``.csv.gz``.
+        resample: Average over steps of this length, such as ``10min``; needs timestamps.
+        rows: ``a:b``, the rows used, counted from 0 after resampling.
+        time_unit: Unit of time, such as ``1h``. Default: the resampling step, else the most
+            frequent gap between timestamps. Numeric times are not converted; this is then the name
+            of their unit.
+        allow_gaps: Whether cells may be empty; their values are NaN. An arm without any reading is
+            an error in any case.
+
+    Raises:
+        TableError: if the file, a column or a cell is not as expected; the message names it.
+    """
+    import pandas as pd
+    from pandas.api.types import is_datetime64_any_dtype
+
+    frame = read_csv(path)
+    if frame.shape[1] < 2:
+        raise TableError(
+            f"Expected a time column and at least one arm in {path}. "
+            f"Got columns {', '.join(map(str, frame.columns))}."
+        )
+    time_name, *arms = frame.columns
+    times = time_column(frame, time_name, path)
+    values = frame[arms].apply(
+        lambda column: numbers_of(column, path, allow_empty=allow_gaps or bool(resample))
+    )
+    values.index = pd.Index(times)
+    if values.index.has_duplicates:
+        repeated = values.index[values.index.duplicated()][0]
+        raise TableError(f"Expected each time once in column '{time_name}'. Got {repeated} twice.")
+    values = values.sort_index()
+    if resample is not None:
+        if not is_datetime64_any_dtype(values.index):
+            raise TableError(
+                f"Expected timestamps in column '{time_name}' to resample. "
+                f"Got numbers, from {values.index[0]} to {values.index[-1]}."
+            )
+        values = values.resample(parse_timedelta("resample", resample)).mean()
+    values = values.iloc[row_range(rows, len(values))]
+    _check_no_empty_arms(values)
+    if not allow_gaps:
+        _check_no_gaps(values)
+    axis = time_axis(values.index.to_series(), time_unit or resample)
+    return PanelTable(axis, torch.tensor(values.to_numpy(dtype=float)), [str(a) for a in arms])
+
+
+def _check_no_empty_arms(values: pd.DataFrame) -> None:
+    empty = values.columns[values.isna().all()]
+    if len(empty):
+        raise TableError(
+            f"Expected a reading of every arm. Got none of arm '{empty[0]}' in {len(values)} rows; "
+            "drop the arm, or choose other rows."
+        )
+
+
+def _check_no_gaps(values: pd.DataFrame) -> None:
+    missing = values.isna()
+    count = int(missing.to_numpy().sum())
+    if count:
+        row, arm = np.argwhere(missing.to_numpy())[0]
+        raise TableError(
+            "Expected a value for every arm at every time. "
+            f"Got {count} empty cells of {missing.size}, the first for arm '{values.columns[arm]}' "
+            f"at {values.index[row]}; resample to a longer step, choose rows, or drop the arm."
+        )
