@@ -50,6 +50,11 @@ class PanelData:
         return sum(group.values.shape[0] * group.values.shape[2] for group in self.groups)
 
     @property
+    def num_values(self) -> int:
+        """Number of values, of all arms at all times."""
+        return self.num_times * self.groups[0].values.shape[1]
+
+    @property
     def span(self) -> float:
         """Length of the longest segment."""
         return max(float(np.ptp(group.times)) for group in self.groups)
@@ -152,11 +157,6 @@ class FittedPanel:
         return model.solve(variances)[0]
 
 
-def first_covariance(data: PanelData, season: Season | None) -> ArmCovariance:
-    """Return the covariance about arms' means and a season by least squares with a ridge."""
-    return ArmCovariance.estimate(_residuals(data, season, _first_coefficients(data, season)))
-
-
 def fit_model(
     data: PanelData,
     season: Season | None,
@@ -176,16 +176,12 @@ def fit_model(
         season: The season; None if there is none.
         components: The drifting components, from which the search starts.
         covariance: The covariance over arms; None estimates it about means and season.
-        start: A model from which means, season and, for the same components, drift start.
+        start: A model from which means and season start.
     """
     is_given = covariance is not None
     coefficients = _first_coefficients(data, season) if start is None else start.coefficients
-    theta = phi = None
-    variances = None
-    if start is not None:
-        phi = start.phi
-        if len(start.components) == len(components):
-            theta = start.theta if start.components is components else None
+    theta = variances = None
+    phi = None if start is None else start.phi
     for _ in range(ROUNDS - 1 if is_given else ROUNDS):
         residuals = _residual_groups(data, season, coefficients)
         if not is_given:
@@ -196,10 +192,8 @@ def fit_model(
             theta = terms.start()
         if phi is not None:
             variances = prior_variances(season, phi, terms.log_eigenvalues)
-        theta, converged = _search_drift(
-            terms, PanelData(residuals, data.lags).turned(covariance.modes), theta, season, variances,
-            data.num_times,
-        )  # fmt: skip
+        turned = PanelData(residuals, data.lags).turned(covariance.modes)
+        theta, converged = _search_drift(terms, turned, theta, season, variances)
         model = CoefficientModel(
             data.turned(covariance.modes), season, terms.spaces(theta[None]), covariance.loadings
         )
@@ -219,7 +213,6 @@ def _search_drift(
     theta: Array,
     season: Season | None,
     variances: Array | None,
-    num_times: int,
 ) -> tuple[Array, bool]:
     """Return the parameters of the drift at the maximum, and whether the search converged."""
     from scipy.optimize import minimize
@@ -228,8 +221,9 @@ def _search_drift(
     frequencies = np.zeros(1)
     if season is not None:
         frequencies = np.append(frequencies, season.frequencies * step)
-    # Sums of squares of a constant, of cosines or sines, and of the functions of a profile.
-    squares = num_times * regressors(season, np.linspace(0, terms.span, 4096)).__pow__(2).mean(0)
+    squares = sum(
+        group.values.shape[2] * (regressors(season, group.times) ** 2).sum(0) for group in groups
+    )
 
     def descent(point: Array) -> tuple[float, Array]:
         points = np.vstack([point, point + DIFFERENCE * np.eye(len(point))])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ AMPLITUDE_BOUNDS, POWER_BOUNDS = (-14.0, 7.0), (0.0, 2.0)
 """Bounds of the logarithm of an amplitude and of the power of the eigenvalues that it follows."""
 
 
-class Season:
+class Season(ABC):
     """A function of time that is the same in every period, as a sum of ``q`` smooth functions.
 
     Args:
@@ -53,6 +54,15 @@ class Season:
     @abstractmethod
     def frequencies(self) -> Array:
         """Angular frequency of each function per unit of time, ``q``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return class and arguments, in types of JSON."""
+        words = {"length": float(self.length), "num_harmonics": self.num_harmonics}
+        return {"class": type(self).__name__, **words}
+
+    def in_unit_of_time(self, unit: float) -> Season:
+        """Return the same season for times divided by ``unit``."""
+        return type(self)(self.length / unit, self.num_harmonics)
 
 
 class PeriodicSeason(Season):
@@ -108,6 +118,14 @@ class SegmentProfile(Season):
     def frequencies(self) -> Array:
         """Angular frequencies, ``J``."""
         return math.pi * self.orders / self.length
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return class and arguments, in types of JSON."""
+        return {**super().to_dict(), "start": float(self.start)}
+
+    def in_unit_of_time(self, unit: float) -> SegmentProfile:
+        """Return the same profile for times divided by ``unit``."""
+        return SegmentProfile(self.length / unit, self.num_harmonics, self.start / unit)
 
 
 @dataclass(frozen=True)
