@@ -112,7 +112,9 @@ def read_panel_fit(path: str | Path) -> dict[str, Any]:
 def describe(kernel: TemporalKernel) -> dict[str, Any]:
     """Return class and parameters of a temporal kernel, in types of JSON."""
     names = [name.removeprefix("raw_") for name, _ in kernel.named_parameters()]
-    given = {name: getattr(kernel, name) for name in ("nu", "num_harmonics") if hasattr(kernel, name)}
+    given = {
+        name: getattr(kernel, name) for name in ("nu", "num_harmonics") if hasattr(kernel, name)
+    }
     values = {name: getattr(kernel, name).item() for name in names}
     return {"class": type(kernel).__name__, **given, **values}
 
@@ -122,7 +124,9 @@ def _make_kernel(words: dict[str, Any]) -> TemporalKernel:
     values = dict(words)
     kinds = {kind.__name__: kind for kind in KERNELS}
     kind = kinds[values.pop("class")]
-    made = {name: values.pop(name) for name in ("nu", "num_harmonics", "period") if name in values}
+    made = {name: values.pop(name) for name in ("nu", "num_harmonics") if name in values}
+    if "period" in values:
+        made["period"] = values["period"]
     if "forgetting_rate" in values:
         made["forgetting_rate_constraint"] = Interval(0.0, 1.0, transform=None, initial_value=0.5)
     kernel: TemporalKernel = kind(**made).double()

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tvbo.fitting.dataset import outcome_unit
-from tvbo.fitting.panel_evidence import CANDIDATES, Candidate, Comparison, Key, PanelCandidate, choose
+from tvbo.fitting.panel_evidence import (
+    CANDIDATES,
+    Candidate,
+    Comparison,
+    Key,
+    PanelCandidate,
+    choose,
+)
 from tvbo.fitting.panel_report import PanelFit, build_panel_fit
 from tvbo.fitting.panel_season import seasons_of
 from tvbo.kernels import TemporalKernel
@@ -47,9 +54,9 @@ def fit_panel(
     separates into modes, each with a Kalman filter: the likelihood is exact.
 
     Candidates are compared by ``log marginal likelihood - k / 2 log N``, with ``k`` parameters and
-    ``N`` values (BIC), and by the mean log density of the last quarter of the log, one step ahead,
-    by a model fitted to the first three. The one of the largest evidence is chosen; a season only
-    if it raises both.
+    ``N`` values (BIC). A model fitted to the first three quarters of the log gives the mean log
+    density of the last quarter, one step ahead, and the error of a forecast of it. The candidate of
+    the largest evidence is chosen; a season only if it also makes the forecast better.
 
     Args:
         values: ``T x n``, without missing values.
@@ -105,7 +112,8 @@ def fit_panel(
             fit.num_parameters,
             fit.log_likelihood - shift,
             compared.evidence(fit) - shift,
-            scores[key] - math.log(unit) if scores else None,
+            scores[key][0] - math.log(unit) if scores else None,
+            scores[key][1] * unit if scores else None,
         )
         for key, fit in compared.fits.items()
     ]

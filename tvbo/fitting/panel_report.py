@@ -14,12 +14,11 @@ from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tvbo.fitting.panel_coefficients import Posterior
 from tvbo.fitting.panel_evidence import PanelCandidate
 from tvbo.fitting.panel_file import PLAIN, describe, read_panel_fit, write_panel_fit
-from tvbo.fitting.panel_mean import ModeForecast, PanelMean
+from tvbo.fitting.panel_mean import ModeForecast, PanelMean, mode_forecast
 from tvbo.fitting.panel_search import FittedPanel, PanelData
-from tvbo.fitting.panel_terms import NOISE_RANGE, in_unit_of_time
+from tvbo.fitting.panel_terms import NOISE_RANGE
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel, TemporalKernel
 
 Array = NDArray[np.float64]
@@ -150,9 +149,7 @@ class PanelFit:
                 f"{times.min().item():g}."
             )
         rows = times.numpy()
-        mean = torch.as_tensor(
-            self.mode_forecast.weights(rows) @ self.mode_forecast.arm_coefficients().T
-        )
+        mean = torch.as_tensor(self.mode_forecast.means(rows))
         deviation = torch.as_tensor(np.sqrt(self.mode_forecast.variances(rows)))
         half = deviation * torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64))
         return PanelForecast(times, mean, deviation, mean - half, mean + half, level)
@@ -237,46 +234,23 @@ def build_panel_fit(
         reason: Why this one was chosen.
         messages: Remarks so far.
     """
-    terms = fit.terms(data)
-    model, variances = fit.coefficient_model(data)
-    amplitudes = terms.amplitudes(fit.theta)
-    for component, part in zip(fit.components, terms.parts, strict=True):
-        component.set(fit.theta[part][:-2])
-    kernels = [in_unit_of_time(component.kernel, 1 / gap) for component in fit.components]
-    for kernel in kernels:
-        kernel.requires_grad_(False)
-    if is_segmented:
-        mean, covariance = model.coefficients(variances)
-        states = terms.ends[-1]
-        mean = np.pad(mean, ((0, 0), (0, states)))
-        covariance = np.pad(covariance, ((0, 0), (0, states), (0, states)))
-        posterior, last_time = Posterior(mean, covariance), None
-    else:
-        posterior = model.posterior(variances)
-        last_time = float(data.groups[0].times[-1]) * gap
-    modes = fit.covariance.modes
-    season = None if fit.season is None else fit.season.in_unit_of_time(1 / gap)
-    noise_variance = math.exp(fit.theta[-1]) * unit**2
-    posterior = Posterior(posterior.mean * unit, posterior.covariance * unit**2)
+    forecast = mode_forecast(fit, data, unit, gap, is_segmented)
+    modes = forecast.modes
     return PanelFit(
         time_unit=time_unit,
         num_times=data.num_times,
-        last_time=last_time,
+        last_time=forecast.last_time,
         mean=fit.mean * unit,
-        arm_means=torch.as_tensor(modes @ posterior.mean[:, 0]),
-        season_length=None if season is None else season.length,
-        temporal_kernels=kernels,
-        covariances=[
-            torch.as_tensor((modes * scale) @ modes.T * unit**2) for scale in amplitudes
-        ],
-        noise_variance=noise_variance,
+        arm_means=torch.as_tensor(modes @ forecast.posterior.mean[:, 0]),
+        season_length=forecast.season and forecast.season.length,
+        temporal_kernels=forecast.kernels,
+        covariances=[torch.as_tensor((modes * scale) @ modes.T) for scale in forecast.amplitudes],
+        noise_variance=math.exp(fit.theta[-1]) * unit**2,
         log_likelihood=fit.log_likelihood - data.num_values * math.log(unit),
         evidence=evidence,
         reason=reason,
         messages=[*messages, *_messages(fit, data), ESTIMATED],
-        mode_forecast=ModeForecast(
-            season, kernels, amplitudes * unit**2, modes, posterior, last_time
-        ),
+        mode_forecast=forecast,
     )
 
 

@@ -274,9 +274,7 @@ def _first_coefficients(data: PanelData, season: Season | None) -> Array:
     values, columns = data.stacked(season)
     ridge = np.full(columns.shape[1], START_RIDGE * len(columns))
     ridge[0] = 0.0
-    coefficients: Array = np.linalg.solve(
-        columns.T @ columns + np.diag(ridge), columns.T @ values
-    )
+    coefficients: Array = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
     return coefficients
 
 

@@ -295,7 +295,9 @@ def spectrum(model: StateSpace, frequencies: Array) -> Array:
     A = model.transitions[:, 0]
     fresh = model.stationary - np.einsum("pij,pjkn,plk->piln", A, model.stationary, A)
     shifts = np.exp(1j * frequencies)[:, None, None] * np.eye(A.shape[-1])
-    filters = np.linalg.solve(shifts - A[:, None], np.broadcast_to(np.eye(A.shape[-1]), shifts.shape))
+    filters = np.linalg.solve(
+        shifts - A[:, None], np.broadcast_to(np.eye(A.shape[-1]), shifts.shape)
+    )
     gains = np.einsum("i,pwij->pwj", model.observation, filters)
     density = np.einsum("pwi,pijn,pwj->pnw", gains, fresh, gains.conj(), optimize=True).real
     return density + model.noise_variance[:, None, None]
