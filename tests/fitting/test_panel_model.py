@@ -141,7 +141,8 @@ def test_independent_segments_share_means_and_profile():
 
 def test_season_has_the_prior_of_the_seasonal_kernel():
     kernel = SeasonalKernel(9.0, num_harmonics=4).double()
-    kernel.period, kernel.lengthscale = 9.0, 0.6
+    # Tensors, since GPyTorch rounds numbers to single precision.
+    kernel.period, kernel.lengthscale = torch.tensor([9.0, 0.6], dtype=torch.float64)
     season, times = PeriodicSeason(9.0, 4), np.linspace(0, 20, 7)
     B = season.basis(times)
     covar = (B * season.weights(0.6)) @ B.T

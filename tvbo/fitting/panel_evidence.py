@@ -188,8 +188,8 @@ def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
         errors = [row.forecast_error or 0.0 for row in (best, same)]
         if errors[0] >= errors[1]:
             dropped = (
-                " A season has the larger evidence, but forecasts the last part of the log from the "
-                f"first with an error of {errors[0]:.4g} (without it {errors[1]:.4g}), and is "
+                " A season has the larger evidence, but forecasts the last part of the log from "
+                f"the first with an error of {errors[0]:.4g} (without it {errors[1]:.4g}), and is "
                 "dropped."
             )
             rows, best = plain, max(plain, key=lambda row: row.evidence)

@@ -131,7 +131,7 @@ def _make_kernel(words: dict[str, Any]) -> TemporalKernel:
         made["forgetting_rate_constraint"] = Interval(0.0, 1.0, transform=None, initial_value=0.5)
     kernel: TemporalKernel = kind(**made).double()
     for name, value in values.items():
-        setattr(kernel, name, value)
+        setattr(kernel, name, torch.tensor(value, dtype=torch.float64))
     return kernel.requires_grad_(False)
 
 

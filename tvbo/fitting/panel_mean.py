@@ -1,4 +1,4 @@
-"""Forecasts of a panel: what its modes are expected to be after the log, as module and in numbers."""
+"""Forecasts of a panel after the log, in numbers and as a mean module."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ SHORT = 20.0
 """Correlation times that a panel should span for its covariance to be known."""
 
 ESTIMATED = (
-    "Covariances, means and season are this panel's own estimates, and the bands of a forecast take "
-    "the covariances as known: the fewer correlation times the panel spans, the more they are too "
-    "narrow."
+    "Covariances, means and season are this panel's own estimates, and the bands of a forecast "
+    "take the covariances as known: the fewer correlation times the panel spans, the more they are "
+    "too narrow."
 )
 
 

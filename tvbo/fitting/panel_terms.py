@@ -159,7 +159,9 @@ class Component:
     def set(self, logs: Array) -> None:
         """Set the kernel from the logarithms."""
         for name, log in zip(self.names, logs.tolist(), strict=True):
-            setattr(self.kernel, name, _from_log(name, log))
+            # A tensor, since GPyTorch would round a number to single precision.
+            value = torch.tensor(_from_log(name, log), dtype=torch.float64)
+            setattr(self.kernel, name, value)
 
     def bounds(self, span: float) -> list[tuple[float, float]]:
         """Return bounds of the logarithms, in a unit of time of about one gap.
