@@ -34,7 +34,6 @@ PLAIN = (
     "num_times",
     "last_time",
     "mean",
-    "season_length",
     "noise_variance",
     "log_likelihood",
     "reason",
@@ -123,8 +122,10 @@ def _make_kernel(words: dict[str, Any]) -> TemporalKernel:
     """Return the kernel that :func:`describe` described."""
     values = dict(words)
     kinds = {kind.__name__: kind for kind in KERNELS}
-    kind = kinds[values.pop("class")]
-    made = {name: values.pop(name) for name in ("nu", "num_harmonics") if name in values}
+    kind: type[TemporalKernel] = kinds[values.pop("class")]
+    made: dict[str, Any] = {
+        name: values.pop(name) for name in ("nu", "num_harmonics") if name in values
+    }
     if "period" in values:
         made["period"] = values["period"]
     if "forgetting_rate" in values:

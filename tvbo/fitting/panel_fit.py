@@ -23,6 +23,7 @@ from tvbo.fitting.panel_evidence import (
 )
 from tvbo.fitting.panel_report import PanelFit, build_panel_fit
 from tvbo.fitting.panel_season import seasons_of
+from tvbo.fitting.panel_terms import Season
 from tvbo.kernels import TemporalKernel
 
 Array = NDArray[np.float64]
@@ -36,7 +37,7 @@ def fit_panel(
     times: Tensor,
     *,
     segments: Tensor | None = None,
-    season: float | Literal["auto"] | None = "auto",
+    season: float | Season | Literal["auto"] | None = "auto",
     temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | Literal["auto"] | None = None,
     time_unit: str = "1",
     on_step: Callable[[str], None] = lambda step: None,
@@ -64,10 +65,10 @@ def fit_panel(
         segments: ``T`` labels of independent segments, such as days; None: one segment. The season
             is then what the segments have in common as a function of time, if they have the same
             range of times.
-        season: Period of the season, in units of ``time_unit``; None: no season. ``"auto"``
-            compares none with a day and a week, where ``time_unit`` is a duration such as "5min"
-            and the log spans two of them, else with the period at which the leading modes have most
-            more power than drift explains.
+        season: Period of the season, in units of ``time_unit``, or the season of another fit; None:
+            no season. ``"auto"`` compares none with a day and a week, where ``time_unit`` is a
+            duration such as "5min" and the log spans two of them, else with the period at which the
+            leading modes have most more power than drift explains.
         temporal_kernel: A temporal kernel, or several for a sum of components: their parameters
             that require gradients are learned, on copies. ``"auto"`` compares exponential decay,
             Matérn-3/2 and two exponential decays. None: exponential decay.

@@ -18,7 +18,7 @@ from tvbo.fitting.panel_evidence import PanelCandidate
 from tvbo.fitting.panel_file import PLAIN, describe, read_panel_fit, write_panel_fit
 from tvbo.fitting.panel_mean import ModeForecast, PanelMean, mode_forecast
 from tvbo.fitting.panel_search import FittedPanel, PanelData
-from tvbo.fitting.panel_terms import NOISE_RANGE
+from tvbo.fitting.panel_terms import NOISE_RANGE, Season
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel, TemporalKernel
 
 Array = NDArray[np.float64]
@@ -64,7 +64,6 @@ class PanelFit:
         last_time: Last time of the log; None if its segments are independent.
         mean: Common mean of the arms.
         arm_means: ``n``, shrunk to the common mean.
-        season_length: Period of the season, or length of the segments; None without a season.
         temporal_kernels: Temporal kernel of each component.
         covariances: Covariance of each component over the arms, ``n x n``.
         noise_variance: σ².
@@ -80,7 +79,6 @@ class PanelFit:
     last_time: float | None
     mean: float
     arm_means: Tensor = field(repr=False)
-    season_length: float | None
     temporal_kernels: list[TemporalKernel] = field(repr=False)
     covariances: list[Tensor] = field(repr=False)
     noise_variance: float
@@ -89,6 +87,16 @@ class PanelFit:
     reason: str
     messages: list[str]
     mode_forecast: ModeForecast = field(repr=False)
+
+    @property
+    def season(self) -> Season | None:
+        """The season, in the unit of time of the fit; None without one."""
+        return self.mode_forecast.season
+
+    @property
+    def season_length(self) -> float | None:
+        """Period of the season, or length of the segments; None without a season."""
+        return None if self.season is None else self.season.length
 
     @property
     def num_arms(self) -> int:
@@ -138,26 +146,27 @@ class PanelFit:
             InputDataError: if a time is not finite, or before the end of the log.
             ValueError: if ``level`` lies outside (0, 1).
         """
-        times = torch.atleast_1d(torch.as_tensor(times, dtype=torch.float64))
-        if not torch.isfinite(times).all() or times.ndim != 1:
-            raise InputDataError(f"Expected finite times, k. Got {times.tolist()}.")
+        later = torch.atleast_1d(torch.as_tensor(times, dtype=torch.float64))
+        if not torch.isfinite(later).all() or later.ndim != 1:
+            raise InputDataError(f"Expected finite times, k. Got {later.tolist()}.")
         if not 0 < level < 1:
             raise ValueError(f"Expected level in (0, 1). Got {level}.")
-        if self.last_time is not None and (times < self.last_time).any():
+        if self.last_time is not None and (later < self.last_time).any():
             raise InputDataError(
                 f"Expected times from the end of the log on, {self.last_time:g}. Got "
-                f"{times.min().item():g}."
+                f"{later.min().item():g}."
             )
-        rows = times.numpy()
+        rows = later.numpy()
         mean = torch.as_tensor(self.mode_forecast.means(rows))
         deviation = torch.as_tensor(np.sqrt(self.mode_forecast.variances(rows)))
         half = deviation * torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64))
-        return PanelForecast(times, mean, deviation, mean - half, mean + half, level)
+        return PanelForecast(later, mean, deviation, mean - half, mean + half, level)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers, without covariances and state, in types of JSON."""
         return {
             **{name: getattr(self, name) for name in PLAIN},
+            "season_length": self.season_length,
             "arm_means": self.arm_means.tolist(),
             "temporal_kernels": [describe(kernel) for kernel in self.temporal_kernels],
             "mean_variances": [covar.diagonal().mean().item() for covar in self.covariances],
@@ -242,7 +251,6 @@ def build_panel_fit(
         last_time=forecast.last_time,
         mean=fit.mean * unit,
         arm_means=torch.as_tensor(modes @ forecast.posterior.mean[:, 0]),
-        season_length=forecast.season and forecast.season.length,
         temporal_kernels=forecast.kernels,
         covariances=[torch.as_tensor((modes * scale) @ modes.T) for scale in forecast.amplitudes],
         noise_variance=math.exp(fit.theta[-1]) * unit**2,
