@@ -36,6 +36,7 @@ PLAIN = (
     "mean",
     "noise_variance",
     "log_likelihood",
+    "chosen",
     "reason",
     "messages",
 )

@@ -121,7 +121,16 @@ def fit_panel(
     chosen, reason = choose(rows)
     fit = compared.fits[Key(chosen.temporal_kernel, chosen.has_season)]
     return build_panel_fit(
-        fit, compared.data, unit, gap, time_unit, segments is not None, rows, reason, messages
+        fit,
+        compared.data,
+        unit,
+        gap,
+        time_unit,
+        segments is not None,
+        rows,
+        rows.index(chosen),
+        reason,
+        messages,
     )
 
 

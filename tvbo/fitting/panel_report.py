@@ -69,6 +69,7 @@ class PanelFit:
         noise_variance: σ².
         log_likelihood: Log marginal likelihood, with means and season integrated out.
         evidence: The candidates that were compared.
+        chosen: Index of the one that was chosen.
         reason: Why this one was chosen, in a sentence.
         messages: Remarks on season and on the reliability of the numbers.
         mode_forecast: The distribution of the modes after the log.
@@ -84,6 +85,7 @@ class PanelFit:
     noise_variance: float
     log_likelihood: float
     evidence: list[PanelCandidate] = field(repr=False)
+    chosen: int
     reason: str
     messages: list[str]
     mode_forecast: ModeForecast = field(repr=False)
@@ -227,6 +229,7 @@ def build_panel_fit(
     time_unit: str,
     is_segmented: bool,
     evidence: list[PanelCandidate],
+    chosen: int,
     reason: str,
     messages: list[str],
 ) -> PanelFit:
@@ -240,6 +243,7 @@ def build_panel_fit(
         time_unit: Name of the user's unit of time.
         is_segmented: Whether the panel has independent segments.
         evidence: The table of candidates.
+        chosen: Index of the one that was chosen.
         reason: Why this one was chosen.
         messages: Remarks so far.
     """
@@ -256,6 +260,7 @@ def build_panel_fit(
         noise_variance=math.exp(fit.theta[-1]) * unit**2,
         log_likelihood=fit.log_likelihood - data.num_values * math.log(unit),
         evidence=evidence,
+        chosen=chosen,
         reason=reason,
         messages=[*messages, *_messages(fit, data), ESTIMATED],
         mode_forecast=forecast,
