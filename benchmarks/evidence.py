@@ -1,6 +1,6 @@
 """Which form of drift the evidence of a panel picks, on panels drawn from each form.
 
-Panels of 50 arms at 500 times, drawn from exponential decay, Matérn-3/2, two exponential decays, and
+Panels of 50 arms at 500 times, drawn from exponential decay, Matérn-3/2, two exponential decays and
 a strict season with exponential decay, with parameters that differ from panel to panel. A choice is
 right if it names both the drift and whether there is a season.
 

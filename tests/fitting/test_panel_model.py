@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from tvbo.fitting.panel_coefficients import CoefficientModel, prior_variances, regressors
-from tvbo.fitting.panel_evidence import exponential, panel_data
+from tvbo.fitting.panel_coefficients import CoefficientModel, prior_variances
+from tvbo.fitting.panel_data import ArmCovariance, panel_data, regressors
+from tvbo.fitting.panel_em import improved_covariance
+from tvbo.fitting.panel_evidence import exponential
 from tvbo.fitting.panel_mean import mode_forecast
-from tvbo.fitting.panel_search import ArmCovariance, FittedPanel
+from tvbo.fitting.panel_search import FittedPanel
 from tvbo.fitting.panel_terms import (
     Component,
     PeriodicSeason,
@@ -210,3 +212,27 @@ def test_coefficients_of_a_constant_panel_are_its_level():
     )
     coefficients, _ = regression.coefficients(np.full((ARMS, 1), 1e8))
     np.testing.assert_allclose(model.covariance.modes @ coefficients[:, 0], [1, 2, 6], rtol=1e-5)
+
+
+def test_a_step_of_em_equals_that_of_a_dense_gp():
+    rng = np.random.default_rng(5)
+    times = np.cumsum(rng.choice([1.0, 2.5], size=9))
+    blocks = [(times, rng.normal(size=(9, ARMS))), (times, rng.normal(size=(9, ARMS)))]
+    data = panel_data(blocks)
+    model = fitted([exponential(0.4)], None)
+    terms = model.terms(data)
+    improved = improved_covariance(model.covariance, terms, model.theta, data.groups)
+    U, noise = model.covariance.modes, math.exp(model.theta[-1])
+    K = (U * terms.amplitudes(model.theta)[0]) @ U.T
+    model.components[0].set(model.theta[:1])
+    lags = torch.as_tensor(np.abs(times[:, None] - times))
+    tau = model.components[0].kernel.correlation(lags).detach().numpy()
+    prior = np.kron(tau, K)
+    gain = prior @ np.linalg.inv(prior + noise * np.eye(len(prior)))
+    expected = np.zeros((ARMS, ARMS))
+    for _, values in blocks:
+        mean = gain @ values.ravel()
+        moments = (np.outer(mean, mean) + prior - gain @ prior).reshape(9, ARMS, 9, ARMS)
+        expected += np.einsum("st,satb->ab", np.linalg.inv(tau), moments) / 18
+    found = (improved.modes * improved.eigenvalues) @ improved.modes.T
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)

@@ -9,25 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tvbo.fitting.panel_data import SegmentGroup, regressors
 from tvbo.fitting.panel_terms import Season
 from tvbo.fitting.state_filter import StateSpace, filter_modes
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class SegmentGroup:
-    """Segments of a panel with the same times.
-
-    Args:
-        times: ``T``.
-        gaps: ``T - 1`` indices of the gaps between them.
-        values: ``T x n x c``, of arms or modes, in ``c`` segments.
-    """
-
-    times: Array
-    gaps: list[int]
-    values: Array
 
 
 @dataclass(frozen=True)
@@ -41,12 +27,6 @@ class Posterior:
 
     mean: Array
     covariance: Array
-
-
-def regressors(season: Season | None, times: Array) -> Array:
-    """Return a column of ones and the functions of the season, ``len(times) x q``."""
-    ones = np.ones((len(times), 1))
-    return ones if season is None else np.hstack([ones, season.basis(times)])
 
 
 def prior_variances(season: Season | None, phi: Array, log_eigenvalues: Array) -> Array:

@@ -11,10 +11,10 @@ import numpy as np
 from gpytorch.constraints import Interval
 from numpy.typing import NDArray
 
-from tvbo.fitting.panel_coefficients import SegmentGroup
+from tvbo.fitting.panel_data import PanelData, panel_data
 from tvbo.fitting.panel_mean import mode_forecast
-from tvbo.fitting.panel_search import FittedPanel, PanelData, fit_model
-from tvbo.fitting.panel_terms import Component, Season, in_unit_of_time
+from tvbo.fitting.panel_search import FittedPanel, fit_first_model, fit_model
+from tvbo.fitting.panel_terms import Component, DriftTerms, Season, in_unit_of_time
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 
 Array = NDArray[np.float64]
@@ -51,10 +51,11 @@ def _matern() -> list[TemporalKernel]:
     return [kernel]
 
 
+TWO_SCALES = Candidate("two-scales", lambda: [exponential(1.0), exponential(0.03)])
 CANDIDATES = (
     Candidate("exponential", lambda: [exponential()]),
     Candidate("matern32", _matern),
-    Candidate("two-scales", lambda: [exponential(1.0), exponential(0.03)]),
+    TWO_SCALES,
 )
 """The forms of drift that ``temporal_kernel="auto"`` compares."""
 
@@ -116,20 +117,21 @@ class Comparison:
         self.data = panel_data(blocks)
         self.fits: dict[Key, FittedPanel] = {}
 
-    def fit_first(self, season: Season | None) -> FittedPanel:
-        """Fit the first form of drift; its covariance is that of all with or without a season."""
-        return _fit(self.data, season, self.candidates[0], self.gap)
+    def fit_base(self, season: Season | None) -> FittedPanel:
+        """Fit exponential decay; its covariance is that of all with, or without, a season."""
+        components = [Component(kernel) for kernel in CANDIDATES[0].kernels()]
+        return fit_first_model(self.data, season, components)
 
     def fit_all(self, bases: Sequence[FittedPanel]) -> None:
-        """Fit all forms of drift, given the first one without a season, with one, or both."""
+        """Fit all forms of drift, given exponential decay without a season, with one, or both."""
         for candidate in self.candidates:
             for base in bases:
                 key = Key(candidate.name, base.season is not None)
-                if candidate is self.candidates[0]:
+                if candidate is CANDIDATES[0]:
                     self.fits[key] = base
                 else:
                     self.on_step(str(key))
-                    self.fits[key] = _fit(self.data, base.season, candidate, self.gap, base)
+                    self.fits[key] = _fit(self.data, candidate, self.gap, base)
 
     def evidence(self, fit: FittedPanel) -> float:
         """Return log marginal likelihood less the penalty of BIC."""
@@ -151,8 +153,8 @@ class Comparison:
             rest = [(times[len(cut[0][0]) :], values[len(cut[0][0]) :])]
         bases = []
         for season in {key.has_season: fit.season for key, fit in self.fits.items()}.values():
-            self.on_step(f"first part: {Key(self.candidates[0].name, season is not None)}")
-            bases.append(part.fit_first(season))
+            self.on_step(f"first part: {Key(CANDIDATES[0].name, season is not None)}")
+            bases.append(part.fit_base(season))
         part.fit_all(bases)
         scores = {}
         for key, fit in part.fits.items():
@@ -223,38 +225,18 @@ def _name(row: PanelCandidate) -> str:
     return str(Key(row.temporal_kernel, row.has_season))
 
 
-def panel_data(blocks: Sequence[tuple[Array, Array]]) -> PanelData:
-    """Return a panel from times and values of its segments, those with the same times together."""
-    together: dict[bytes, list[tuple[Array, Array]]] = {}
-    for times, values in blocks:
-        together.setdefault(times.tobytes(), []).append((times, values))
-    # Gaps that differ by rounding are one.
-    gaps = np.concatenate([np.diff(times) for times, _ in blocks]).round(9)
-    usual = np.median(gaps)
-    lags = np.unique(gaps)
-    lags = np.concatenate([[lags[np.abs(lags - usual).argmin()]], lags])
-    order = {lag: i for i, lag in enumerate(lags.tolist())}
-    groups = [
-        SegmentGroup(
-            same[0][0],
-            [order[lag] for lag in np.diff(same[0][0]).round(9).tolist()],
-            np.stack([values for _, values in same], axis=-1),
-        )
-        for same in together.values()
-    ]
-    return PanelData(groups, lags)
-
-
-def _fit(
-    data: PanelData,
-    season: Season | None,
-    candidate: Candidate,
-    gap: float,
-    base: FittedPanel | None = None,
-) -> FittedPanel:
-    """Fit a form of drift, with the covariance of a base if there is one."""
+def _fit(data: PanelData, candidate: Candidate, gap: float, base: FittedPanel) -> FittedPanel:
+    """Fit a form of drift, with covariance and season of a base."""
     kernels = candidate.kernels()
     if candidate not in CANDIDATES:
         kernels = [in_unit_of_time(kernel, gap) for kernel in kernels]
     components = [Component(kernel) for kernel in kernels]
-    return fit_model(data, season, components, base and base.covariance, base)
+    terms = DriftTerms(components, base.covariance.eigenvalues, data.lags, data.span)
+    starts = [terms.start()]
+    if candidate is TWO_SCALES:
+        # From the base, with little of a component ten times as fast, and as slow.
+        rate, amplitude, power, noise = base.theta
+        for factor in (10.0, 0.1):
+            other = [rate + math.log(factor), amplitude - 3.0, power]
+            starts.append(np.array([rate, amplitude, power, *other, noise]))
+    return fit_model(data, components, base, starts)

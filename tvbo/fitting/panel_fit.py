@@ -96,13 +96,13 @@ def fit_panel(
     scaled = [(t / gap, y / unit) for t, y in blocks]
     compared = Comparison(scaled, candidates, gap, on_step)
     on_step("covariance and drift")
-    flat = compared.fit_first(None)
+    flat = compared.fit_base(None)
     messages: list[str] = []
     seasons = seasons_of(season, flat, compared.data, gap, time_unit, segments, messages)
     bases = [] if seasons and season != "auto" else [flat]
     if seasons:
         on_step("season")
-        bases.append(max(map(compared.fit_first, seasons), key=compared.evidence))
+        bases.append(max(map(compared.fit_base, seasons), key=compared.evidence))
     compared.fit_all(bases)
     scores = compared.scores() if len(compared.fits) > 1 else {}
     shift = compared.data.num_values * math.log(unit)

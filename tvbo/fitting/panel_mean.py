@@ -8,8 +8,9 @@ from gpytorch.means import Mean
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tvbo.fitting.panel_coefficients import Posterior, regressors
-from tvbo.fitting.panel_search import FittedPanel, PanelData
+from tvbo.fitting.panel_coefficients import Posterior
+from tvbo.fitting.panel_data import PanelData, regressors
+from tvbo.fitting.panel_search import FittedPanel
 from tvbo.fitting.panel_terms import Season, in_unit_of_time
 from tvbo.kernels import TemporalKernel
 

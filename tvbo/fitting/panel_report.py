@@ -14,10 +14,11 @@ from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tvbo.fitting.panel_data import PanelData
 from tvbo.fitting.panel_evidence import PanelCandidate
 from tvbo.fitting.panel_file import PLAIN, describe, read_panel_fit, write_panel_fit
 from tvbo.fitting.panel_mean import ModeForecast, PanelMean, mode_forecast
-from tvbo.fitting.panel_search import FittedPanel, PanelData
+from tvbo.fitting.panel_search import FittedPanel
 from tvbo.fitting.panel_terms import NOISE_RANGE, Season
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel, TemporalKernel
 

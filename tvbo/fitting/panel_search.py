@@ -8,102 +8,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tvbo.fitting.panel_coefficients import (
-    CoefficientModel,
-    SegmentGroup,
-    prior_variances,
-    regressors,
-)
+from tvbo.fitting.panel_coefficients import CoefficientModel, prior_variances
+from tvbo.fitting.panel_data import ArmCovariance, PanelData, SegmentGroup, regressors
+from tvbo.fitting.panel_em import improved_covariance
 from tvbo.fitting.panel_terms import Component, DriftTerms, Season, spectrum
 from tvbo.fitting.state_filter import log_likelihoods
-from tvbo.observations import provided
 
 Array = NDArray[np.float64]
 
-ROUNDS = 3
-"""Rounds of drift, season and covariance, each given the others; later ones change little."""
+EM_STEPS = 8
+"""Largest number of steps that improve the covariance over arms."""
 
 DIFFERENCE = 1e-5
 """Step of the differences that give gradients, in logarithms."""
 
 START_RIDGE = 5e-4
 """Ridge of the first estimate of a season, as a share of the number of times."""
-
-SMALLEST = 1e-6
-"""Smallest eigenvalue of the covariance over arms, as a share of the mean one."""
-
-
-@dataclass(frozen=True)
-class PanelData:
-    """A full panel in units in which computations are of order one.
-
-    Args:
-        groups: Segments with the same times together, with values of the arms.
-        lags: Distinct gaps between times; the first is the usual one.
-    """
-
-    groups: list[SegmentGroup]
-    lags: Array
-
-    @property
-    def num_times(self) -> int:
-        """Number of times of all segments."""
-        return sum(group.values.shape[0] * group.values.shape[2] for group in self.groups)
-
-    @property
-    def num_values(self) -> int:
-        """Number of values, of all arms at all times."""
-        return self.num_times * self.groups[0].values.shape[1]
-
-    @property
-    def span(self) -> float:
-        """Length of the longest segment."""
-        return max(float(np.ptp(group.times)) for group in self.groups)
-
-    def stacked(self, season: Season | None) -> tuple[Array, Array]:
-        """Return all values, ``N x n``, and the regressors of each row, ``N x q``."""
-        values, columns = [], []
-        for group in self.groups:
-            B = regressors(season, group.times)
-            for k in range(group.values.shape[2]):
-                values.append(group.values[:, :, k])
-                columns.append(B)
-        return np.vstack(values), np.vstack(columns)
-
-    def turned(self, modes: Array) -> list[SegmentGroup]:
-        """Return the segments of the modes, ``values @ modes``."""
-        return [
-            replace(group, values=np.einsum("tnc,nm->tmc", group.values, modes))
-            for group in self.groups
-        ]
-
-
-@dataclass(frozen=True)
-class ArmCovariance:
-    """The covariance of the arms about means and season, by its eigenvectors.
-
-    Args:
-        eigenvalues: ``n``, positive.
-        modes: ``n x n``, the eigenvectors as columns.
-    """
-
-    eigenvalues: Array
-    modes: Array
-
-    @classmethod
-    def estimate(cls, residuals: Array) -> ArmCovariance:
-        """Estimate it with the shrinkage of Ledoit and Wolf (2004), from ``N x n`` residuals."""
-        # Imported here since importing scikit-learn takes a second.
-        from sklearn.covariance import LedoitWolf
-
-        eigenvalues, modes = np.linalg.eigh(LedoitWolf().fit(residuals).covariance_)
-        return cls(eigenvalues.clip(min=SMALLEST * eigenvalues.mean()), modes)
-
-    @property
-    def loadings(self) -> Array:
-        """The modes of a constant, ``n``."""
-        loadings: Array = self.modes.sum(0)
-        return loadings
 
 
 @dataclass(frozen=True)
@@ -158,60 +78,104 @@ class FittedPanel:
         return model.solve(variances)[0]
 
 
-def fit_model(
-    data: PanelData,
-    season: Season | None,
-    components: list[Component],
-    covariance: ArmCovariance | None = None,
-    start: FittedPanel | None = None,
+def fit_first_model(
+    data: PanelData, season: Season | None, components: list[Component]
 ) -> FittedPanel:
-    """Maximize the marginal likelihood of a model.
+    """Maximize the marginal likelihood, also over the covariance of the arms.
 
-    Drift, season and covariance are improved in turn. The search for the drift holds the
-    coefficients at their posterior means, and accounts for their uncertainty by the determinant of
-    their posterior precision, from the spectral density of each mode (Whittle, 1953); the
-    likelihood of the result is exact.
+    The covariance begins as that about means and season by least squares, with the shrinkage of
+    Ledoit and Wolf (2004), which takes the times as independent. Where the drift is slow they are
+    not, and it is improved by steps of EM, as long as the likelihood increases; few of them, since
+    it has many more parameters than the drift.
 
     Args:
         data: The panel.
         season: The season; None if there is none.
         components: The drifting components, from which the search starts.
-        covariance: The covariance over arms; None estimates it about means and season.
-        start: A model from which means and season start.
     """
-    is_given = covariance is not None
-    coefficients = _first_coefficients(data, season) if start is None else start.coefficients
-    theta = variances = None
-    phi = None if start is None else start.phi
-    for _ in range(ROUNDS - 1 if is_given else ROUNDS):
-        residuals = _residual_groups(data, season, coefficients)
-        if not is_given:
-            covariance = ArmCovariance.estimate(_residuals(data, season, coefficients))
-        covariance = provided(covariance)
-        terms = DriftTerms(components, covariance.eigenvalues, data.lags, data.span)
-        if theta is None:
-            theta = terms.start()
-        if phi is not None:
-            variances = prior_variances(season, phi, terms.log_eigenvalues)
-        turned = PanelData(residuals, data.lags).turned(covariance.modes)
-        theta, converged = _search_drift(terms, turned, theta, season, variances)
-        model = CoefficientModel(
-            data.turned(covariance.modes), season, terms.spaces(theta[None]), covariance.loadings
+    coefficients = _first_coefficients(data, season)
+    covariance = ArmCovariance.estimate(_residuals(data, season, coefficients))
+    fit = _one_round(data, season, components, covariance, coefficients, None, None)
+    covariance = ArmCovariance.estimate(_residuals(data, season, fit.coefficients))
+    fit = _next_round(data, fit, covariance)
+    for _ in range(EM_STEPS):
+        residuals = _residual_groups(data, season, fit.coefficients)
+        better = _next_round(
+            data, fit, improved_covariance(fit.covariance, fit.terms(data), fit.theta, residuals)
         )
-        phi = _search_season(model, season, phi, terms.log_eigenvalues)
-        variances = prior_variances(season, phi, terms.log_eigenvalues)
-        log_likelihood, mean, _ = model.solve(variances)
-        coefficients = (covariance.modes @ model.coefficients(variances)[0]).T
-    return FittedPanel(
+        if better.log_likelihood <= fit.log_likelihood:
+            break
+        fit = better
+    return fit
+
+
+def fit_model(
+    data: PanelData, components: list[Component], base: FittedPanel, starts: Sequence[Array]
+) -> FittedPanel:
+    """Maximize the marginal likelihood of other components, with the covariance of a base.
+
+    Args:
+        data: The panel.
+        components: The drifting components.
+        base: A model whose covariance and season are taken, and whose means are the start.
+        starts: Starts of the search for the parameters of the drift.
+    """
+    fits = [
+        _one_round(
+            data,
+            base.season,
+            components,
+            base.covariance,
+            base.coefficients,
+            start,
+            base.phi,
+        )
+        for start in starts
+    ]
+    best = max(fits, key=lambda fit: fit.log_likelihood)
+    return _next_round(data, best, base.covariance)
+
+
+def _next_round(data: PanelData, fit: FittedPanel, covariance: ArmCovariance) -> FittedPanel:
+    return _one_round(
+        data, fit.season, fit.components, covariance, fit.coefficients, fit.theta, fit.phi
+    )
+
+
+def _one_round(
+    data: PanelData,
+    season: Season | None,
+    components: list[Component],
+    covariance: ArmCovariance,
+    coefficients: Array,
+    theta: Array | None,
+    phi: Array | None,
+) -> FittedPanel:
+    """Maximize over the drift given the coefficients, then over the season given the drift.
+
+    The search for the drift holds the coefficients at their posterior means, and accounts for their
+    uncertainty by the determinant of their posterior precision, from the spectral density of each
+    mode (Whittle, 1953); the likelihood of the result is exact.
+    """
+    terms = DriftTerms(components, covariance.eigenvalues, data.lags, data.span)
+    residuals = PanelData(_residual_groups(data, season, coefficients), data.lags)
+    variances = None if phi is None else prior_variances(season, phi, terms.log_eigenvalues)
+    theta, converged = _search_drift(
+        terms,
+        residuals.turned(covariance.modes),
+        terms.start() if theta is None else theta,
         season,
-        components,
-        provided(covariance),
-        provided(theta),
-        provided(phi),
-        log_likelihood,
-        mean,
-        coefficients,
-        converged,
+        variances,
+    )
+    model = CoefficientModel(
+        data.turned(covariance.modes), season, terms.spaces(theta[None]), covariance.loadings
+    )
+    phi = _search_season(model, season, phi, terms.log_eigenvalues)
+    variances = prior_variances(season, phi, terms.log_eigenvalues)
+    log_likelihood, mean, _ = model.solve(variances)
+    coefficients = (covariance.modes @ model.coefficients(variances)[0]).T
+    return FittedPanel(
+        season, components, covariance, theta, phi, log_likelihood, mean, coefficients, converged
     )
 
 

@@ -10,7 +10,8 @@ from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tvbo.fitting.panel_search import FittedPanel, PanelData
+from tvbo.fitting.panel_data import PanelData
+from tvbo.fitting.panel_search import FittedPanel
 from tvbo.fitting.panel_terms import (
     MAX_HARMONICS,
     PeriodicSeason,

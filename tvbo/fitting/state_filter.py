@@ -99,6 +99,34 @@ def filter_modes(series: Array, gaps: Sequence[int], model: StateSpace) -> Filte
     )
 
 
+def precision_times(series: Array, gaps: Sequence[int], model: StateSpace) -> Array:
+    r"""Return :math:`\Sigma^{-1} y` of each series of each mode, ``T x n x c``.
+
+    It is minus the derivative of the log likelihood with respect to the observations, by
+    backpropagation through the filter.
+
+    Args:
+        series: As in :func:`filter_modes`.
+        gaps: As in :func:`filter_modes`.
+        model: One model, ``p = 1``.
+    """
+    T, n, c = series.shape
+    transitions, h = model.transitions[0], model.observation
+    gains, white = [], np.empty((T, n, c))
+    for k, step in enumerate(_steps(series, gaps, model)):
+        if step.is_new:
+            gain = step.crossed[0] / step.variances[0]
+        gains.append(gain)
+        white[k] = step.errors[0].reshape(n, c) / step.variances[0][:, None]
+    state = np.zeros((len(h), n, c))
+    for k in range(T - 1, -1, -1):
+        if k < T - 1:
+            state = np.einsum("ij,inc->jnc", transitions[gaps[k]], state)
+        white[k] -= (gains[k][..., None] * state).sum(0)
+        state = state + h[:, None, None] * white[k]
+    return white
+
+
 class _Step(NamedTuple):
     """A step of the filter.
 
