@@ -9,6 +9,9 @@ from tvbo.fitting.groups import FitOptions, GroupedDriftFit, fit_drift_by
 from tvbo.fitting.maximize import LikelihoodMaximizer, NuisanceParameters, Optimum
 from tvbo.fitting.outliers import OutlierSearch
 from tvbo.fitting.panel import PanelLikelihood, panel_rows, panel_segments
+from tvbo.fitting.panel_evidence import PanelCandidate
+from tvbo.fitting.panel_fit import fit_panel
+from tvbo.fitting.panel_report import PanelFit, PanelForecast
 from tvbo.fitting.profile import Profile, profile_rate, rates_at_noise, steps
 from tvbo.fitting.saved import SavedFitError
 from tvbo.fitting.vecchia import VecchiaLikelihood
@@ -26,12 +29,16 @@ __all__ = [
     "Optimum",
     "OutlierSearch",
     "Panel",
+    "PanelCandidate",
+    "PanelFit",
+    "PanelForecast",
     "PanelLikelihood",
     "Profile",
     "SavedFitError",
     "VecchiaLikelihood",
     "fit_drift",
     "fit_drift_by",
+    "fit_panel",
     "make_likelihood",
     "outcome_unit",
     "panel_rows",

@@ -1,0 +1,267 @@
+"""Maximization of the marginal likelihood of a panel over drift, season and covariances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tvbo.fitting.panel_coefficients import CoefficientModel, prior_variances
+from tvbo.fitting.panel_data import ArmCovariance, PanelData, SegmentGroup, regressors
+from tvbo.fitting.panel_em import improved_covariance
+from tvbo.fitting.panel_terms import Component, DriftTerms, Season, spectrum
+from tvbo.fitting.state_filter import log_likelihoods
+
+Array = NDArray[np.float64]
+
+EM_STEPS = 8
+"""Largest number of steps that improve the covariance over arms."""
+
+DIFFERENCE = 1e-5
+"""Step of the differences that give gradients, in logarithms."""
+
+START_RIDGE = 5e-4
+"""Ridge of the first estimate of a season, as a share of the number of times."""
+
+
+@dataclass(frozen=True)
+class FittedPanel:
+    """A model of a panel at its maximum.
+
+    Args:
+        season: The season; None if there is none.
+        components: The drifting components.
+        covariance: The covariance over arms of which their covariances are powers.
+        theta: Parameters of :class:`DriftTerms`.
+        phi: Parameters of :func:`prior_variances`.
+        log_likelihood: Log marginal likelihood, with means and season integrated out.
+        mean: Common mean.
+        coefficients: ``q x n`` posterior means of the coefficients of the arms.
+        converged: Whether the last search converged.
+    """
+
+    season: Season | None
+    components: list[Component]
+    covariance: ArmCovariance
+    theta: Array
+    phi: Array
+    log_likelihood: float
+    mean: float
+    coefficients: Array
+    converged: bool = True
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of parameters that were maximized, the common mean among them."""
+        return len(self.theta) + len(self.phi) + 1
+
+    def terms(self, data: PanelData) -> DriftTerms:
+        """Return the drifting components for the gaps of a panel."""
+        return DriftTerms(self.components, self.covariance.eigenvalues, data.lags, data.span)
+
+    def coefficient_model(self, data: PanelData) -> tuple[CoefficientModel, Array]:
+        """Return the regression of a panel on ones and season, and its prior variances."""
+        model = CoefficientModel(
+            data.turned(self.covariance.modes),
+            self.season,
+            self.terms(data).spaces(self.theta[None]),
+            self.covariance.loadings,
+        )
+        logs = np.log(self.covariance.eigenvalues)
+        return model, prior_variances(self.season, self.phi, logs)
+
+    def log_likelihood_of(self, data: PanelData) -> float:
+        """Return the log marginal likelihood of another panel at the same parameters."""
+        model, variances = self.coefficient_model(data)
+        return model.solve(variances)[0]
+
+
+def fit_first_model(
+    data: PanelData, season: Season | None, components: list[Component]
+) -> FittedPanel:
+    """Maximize the marginal likelihood, also over the covariance of the arms.
+
+    The covariance begins as that about means and season by least squares, with the shrinkage of
+    Ledoit and Wolf (2004), which takes the times as independent. Where the drift is slow they are
+    not, and it is improved by steps of EM, as long as the likelihood increases; few of them, since
+    it has many more parameters than the drift.
+
+    Args:
+        data: The panel.
+        season: The season; None if there is none.
+        components: The drifting components, from which the search starts.
+    """
+    coefficients = _first_coefficients(data, season)
+    covariance = ArmCovariance.estimate(_residuals(data, season, coefficients))
+    fit = _one_round(data, season, components, covariance, coefficients, None, None)
+    covariance = ArmCovariance.estimate(_residuals(data, season, fit.coefficients))
+    fit = _next_round(data, fit, covariance)
+    for _ in range(EM_STEPS):
+        residuals = _residual_groups(data, season, fit.coefficients)
+        better = _next_round(
+            data, fit, improved_covariance(fit.covariance, fit.terms(data), fit.theta, residuals)
+        )
+        if better.log_likelihood <= fit.log_likelihood:
+            break
+        fit = better
+    return fit
+
+
+def fit_model(
+    data: PanelData, components: list[Component], base: FittedPanel, starts: Sequence[Array]
+) -> FittedPanel:
+    """Maximize the marginal likelihood of other components, with the covariance of a base.
+
+    Args:
+        data: The panel.
+        components: The drifting components.
+        base: A model whose covariance and season are taken, and whose means are the start.
+        starts: Starts of the search for the parameters of the drift.
+    """
+    fits = [
+        _one_round(
+            data,
+            base.season,
+            components,
+            base.covariance,
+            base.coefficients,
+            start,
+            base.phi,
+        )
+        for start in starts
+    ]
+    best = max(fits, key=lambda fit: fit.log_likelihood)
+    return _next_round(data, best, base.covariance)
+
+
+def _next_round(data: PanelData, fit: FittedPanel, covariance: ArmCovariance) -> FittedPanel:
+    return _one_round(
+        data, fit.season, fit.components, covariance, fit.coefficients, fit.theta, fit.phi
+    )
+
+
+def _one_round(
+    data: PanelData,
+    season: Season | None,
+    components: list[Component],
+    covariance: ArmCovariance,
+    coefficients: Array,
+    theta: Array | None,
+    phi: Array | None,
+) -> FittedPanel:
+    """Maximize over the drift given the coefficients, then over the season given the drift.
+
+    The search for the drift holds the coefficients at their posterior means, and accounts for their
+    uncertainty by the determinant of their posterior precision, from the spectral density of each
+    mode (Whittle, 1953); the likelihood of the result is exact.
+    """
+    terms = DriftTerms(components, covariance.eigenvalues, data.lags, data.span)
+    residuals = PanelData(_residual_groups(data, season, coefficients), data.lags)
+    variances = None if phi is None else prior_variances(season, phi, terms.log_eigenvalues)
+    theta, converged = _search_drift(
+        terms,
+        residuals.turned(covariance.modes),
+        terms.start() if theta is None else theta,
+        season,
+        variances,
+    )
+    model = CoefficientModel(
+        data.turned(covariance.modes), season, terms.spaces(theta[None]), covariance.loadings
+    )
+    phi = _search_season(model, season, phi, terms.log_eigenvalues)
+    variances = prior_variances(season, phi, terms.log_eigenvalues)
+    log_likelihood, mean, _ = model.solve(variances)
+    coefficients = (covariance.modes @ model.coefficients(variances)[0]).T
+    return FittedPanel(
+        season, components, covariance, theta, phi, log_likelihood, mean, coefficients, converged
+    )
+
+
+def _search_drift(
+    terms: DriftTerms,
+    groups: Sequence[SegmentGroup],
+    theta: Array,
+    season: Season | None,
+    variances: Array | None,
+) -> tuple[Array, bool]:
+    """Return the parameters of the drift at the maximum, and whether the search converged."""
+    from scipy.optimize import minimize
+
+    step = terms.lags[0]
+    frequencies = np.zeros(1)
+    if season is not None:
+        frequencies = np.append(frequencies, season.frequencies * step)
+    squares = sum(
+        group.values.shape[2] * (regressors(season, group.times) ** 2).sum(0) for group in groups
+    )
+
+    def descent(point: Array) -> tuple[float, Array]:
+        points = np.vstack([point, point + DIFFERENCE * np.eye(len(point))])
+        spaces = terms.spaces(points)
+        values = sum(log_likelihoods(group.values, group.gaps, spaces) for group in groups)
+        if variances is not None:
+            information = squares / spectrum(spaces, frequencies)
+            values = values - 0.5 * np.log1p(variances * information).sum((1, 2))
+        return -values[0], (values[0] - values[1:]) / DIFFERENCE
+
+    low, high = np.array(terms.bounds()).T
+    result = minimize(
+        descent,
+        np.clip(theta, low, high - DIFFERENCE),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=list(zip(low, high, strict=True)),
+        options={"maxiter": 80, "ftol": 1e-9, "gtol": 1e-2},
+    )
+    return result.x, bool(result.success)
+
+
+def _search_season(
+    model: CoefficientModel, season: Season | None, phi: Array | None, log_eigenvalues: Array
+) -> Array:
+    """Return the parameters of :func:`prior_variances` at the maximum."""
+    from scipy.optimize import minimize
+
+    scale = float(np.log(np.exp(log_eigenvalues).mean()))
+    if phi is None:
+        phi = np.array([scale, np.log(0.3), 1.0, np.log(0.3)])[: 1 if season is None else 4]
+    bounds = [(scale - 12, scale + 12), (-14.0, 7.0), (0.0, 2.0), (np.log(0.02), np.log(3.0))]
+    result = minimize(
+        lambda point: -model.solve(prior_variances(season, point, log_eigenvalues))[0],
+        phi,
+        method="L-BFGS-B",
+        bounds=bounds[: len(phi)],
+        options={"maxiter": 40},
+    )
+    found: Array = result.x
+    return found
+
+
+def _first_coefficients(data: PanelData, season: Season | None) -> Array:
+    """Return coefficients of the arms by least squares, ``q x n``, with a ridge on the season."""
+    values, columns = data.stacked(season)
+    ridge = np.full(columns.shape[1], START_RIDGE * len(columns))
+    ridge[0] = 0.0
+    coefficients: Array = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
+    return coefficients
+
+
+def _residuals(data: PanelData, season: Season | None, coefficients: Array) -> Array:
+    """Return all values less means and season, ``N x n``."""
+    values, columns = data.stacked(season)
+    return values - columns @ coefficients
+
+
+def _residual_groups(
+    data: PanelData, season: Season | None, coefficients: Array
+) -> list[SegmentGroup]:
+    """Return the segments less means and season."""
+    return [
+        replace(
+            group,
+            values=group.values - (regressors(season, group.times) @ coefficients)[:, :, None],
+        )
+        for group in data.groups
+    ]
