@@ -1,0 +1,33 @@
+"""Backtests: algorithms fitted on one part of a log and played on the rest."""
+
+from tvbo.evaluation.backtesting.algorithms import (
+    BanditAlgorithm,
+    FittedAlgorithm,
+    PanelModel,
+    fit_panel_drift,
+    panel_algorithms,
+)
+from tvbo.evaluation.backtesting.backtest import backtest
+from tvbo.evaluation.backtesting.blocks import Estimate, block_estimate
+from tvbo.evaluation.backtesting.play import Algorithm, Fold, rolling_folds
+from tvbo.evaluation.backtesting.result import BacktestResult
+from tvbo.evaluation.backtesting.simulation import simulate_backtest
+from tvbo.evaluation.backtesting.tuning import TunedAlgorithm, tune_beta
+
+__all__ = [
+    "Algorithm",
+    "BacktestResult",
+    "BanditAlgorithm",
+    "Estimate",
+    "FittedAlgorithm",
+    "Fold",
+    "PanelModel",
+    "TunedAlgorithm",
+    "backtest",
+    "block_estimate",
+    "fit_panel_drift",
+    "panel_algorithms",
+    "rolling_folds",
+    "simulate_backtest",
+    "tune_beta",
+]
