@@ -82,6 +82,11 @@ class FittedAlgorithm:
     rule: GPRule
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def tv_gp_ucb(cls, label: str, model: PanelModel) -> FittedAlgorithm:
+        """Return TV-GP-UCB with the ε of the fit."""
+        return cls(label, model, _tv_gp_ucb)
+
     def __call__(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
         """Make the optimizer of a training stretch."""
         fit = self.model.fit(values, times)
@@ -150,9 +155,8 @@ def panel_algorithms(
         ValueError: if a name is unknown or stands twice.
     """
     model = PanelModel() if model is None else model
-    tv = FittedAlgorithm("TV-GP-UCB", model, _tv_gp_ucb)
     known: dict[str, Algorithm] = {
-        "fitted": fitted or FittedAlgorithm("TV-GP-UCB as fitted", model, _tv_gp_ucb),
+        "fitted": fitted or FittedAlgorithm.tv_gp_ucb("TV-GP-UCB as fitted", model),
         "always_best": always_best,
         "last_best": BanditAlgorithm("the arm that was last the best", _last_best),
         "random": BanditAlgorithm("random arms", _random),
@@ -160,7 +164,7 @@ def panel_algorithms(
         "d_ucb": BanditAlgorithm("D-UCB", _Discounted(horizon)),
         "gp_ucb": FittedAlgorithm("GP-UCB", model, _gp_ucb),
         "r_gp_ucb": FittedAlgorithm("R-GP-UCB", model, _r_gp_ucb),
-        "tv_gp_ucb": tv,
+        "tv_gp_ucb": FittedAlgorithm.tv_gp_ucb("TV-GP-UCB", model),
     }
     return known if names is None else {name: known[name] for name in check_names(names, known)}
 

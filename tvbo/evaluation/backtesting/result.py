@@ -109,15 +109,16 @@ class BacktestResult:
     def verdict(self) -> str:
         """The result in a sentence: the subject, and by how much it is better or worse.
 
-        It is compared with always taking the best arm of training, and with the best of all others.
+        It is compared with always taking the best arm of training, and with the
+        best of the others that chose other arms.
         """
         subject = self.subject
         mean = self.results[subject].mean
-        others = sorted(
-            (n for n in self.results if n != subject), key=lambda n: self.results[n].mean
-        )
-        named = [name for name in ("always_best", *others) if name in others]
-        chosen = list(dict.fromkeys(named))[:2]
+        own = self.arms_chosen[subject]
+        # One that chose the same arms, such as the recipe that was fitted, says nothing.
+        others = [n for n in self.results if not torch.equal(self.arms_chosen[n], own)]
+        others.sort(key=lambda name: (name != "always_best", self.results[name].mean))
+        chosen = others[:2]
         parts = [self._compared(subject, other) for other in chosen]
         unit = f" {self.unit}" if self.unit else ""
         sentence = "; ".join([f"{self.labels[subject]}, mean regret {mean:.3g}{unit}", *parts])

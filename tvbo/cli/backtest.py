@@ -1,0 +1,148 @@
+"""``tvbo backtest``: what the algorithms would have cost on a recorded panel."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tvbo.cli.output import check_outputs, check_picture, console, note, progress_console, saving
+from tvbo.evaluation.backtesting import (
+    BacktestResult,
+    FittedAlgorithm,
+    PanelModel,
+    backtest,
+    panel_algorithms,
+    tune_beta,
+)
+from tvbo.plotting import plot_backtest, save_figure
+from tvbo.tables import read_panel
+from tvbo.tables.log import parse_timedelta, row_range
+
+
+class Tuned(StrEnum):
+    """What is chosen by a backtest within the training stretch."""
+
+    beta = "beta"
+
+
+def run_backtest(
+    panel: Annotated[
+        Path, typer.Argument(help="CSV file, plain or .gz: first column the times, then the arms.")
+    ],
+    train: Annotated[str, typer.Option(help="Training rows a:b, from 0, after resampling.")],
+    test: Annotated[
+        str | None, typer.Option(help="Rows a:b that are played; default all after --train.")
+    ] = None,
+    algorithms: Annotated[
+        str | None, typer.Option(help="Names, separated by commas; default all.")
+    ] = None,
+    starts: Annotated[int, typer.Option(help="Starts of each algorithm.")] = 5,
+    folds: Annotated[
+        int, typer.Option(help="Rolling folds: training moves along with what is played.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the first start.")] = 0,
+    tune: Annotated[
+        Tuned | None,
+        typer.Option(help="Choose beta of the fitted recipe on the training rows."),
+    ] = None,
+    block: Annotated[
+        str | None, typer.Option(help="Block of times for standard errors; default 1h.")
+    ] = None,
+    resample: Annotated[
+        str | None, typer.Option(help="Average over steps such as 10min; needs timestamps.")
+    ] = None,
+    time_unit: Annotated[
+        str | None, typer.Option(help="Unit of time such as 1h. Default: the commonest gap.")
+    ] = None,
+    unit: Annotated[str, typer.Option(help="Unit of the values, for the verdict.")] = "",
+    json: Annotated[Path | None, typer.Option(help="Save the results as JSON.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Save a row per algorithm, start and time.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Save a picture, FILE.png.")] = None,
+) -> None:
+    """Fit algorithms on the first rows of a panel, and play them on the rest.
+
+    A panel has one row per time and one column per arm; larger values are better. At each time an
+    algorithm takes one arm and is told its value. Regret is the best value of that time minus this
+    one.
+    """
+    check_outputs({"--json": json, "--csv": csv, "--plot": plot}, [panel])
+    check_picture("--plot", plot)
+    table = read_panel(panel, resample, None, time_unit, allow_gaps=True)
+    length = len(table.values)
+    trained = row_range(train, length)
+    played = None if test is None else row_range(test, length)
+    model = PanelModel(time_unit=table.axis.unit)
+    fitted = FittedAlgorithm.tv_gp_ucb("TV-GP-UCB as fitted", model)
+    names = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
+    horizon = len(range(length)[slice(trained.stop, None) if played is None else played])
+    result = backtest(
+        table.values,
+        table.axis.times,
+        panel_algorithms(
+            names,
+            horizon=max(1, horizon // max(1, folds)),
+            model=model,
+            fitted=fitted if tune is None else tune_beta(fitted),
+        ),
+        train=trained,
+        test=played,
+        folds=folds,
+        starts=starts,
+        seed=seed,
+        block_length=None if block is None else _in_units(block, table.axis.unit),
+        time_unit=table.axis.unit,
+        unit=unit,
+        arms=table.arms,
+        progress=progress_console.is_interactive,
+    )
+    print_backtest(result)
+    if json is not None:
+        with saving(json) as file:
+            result.to_json(file)
+    if csv is not None:
+        with saving(csv) as file:
+            result.to_csv(file)
+    if plot is not None:
+        with saving(plot) as file:
+            save_figure(plot_backtest(result), file)
+
+
+def print_backtest(result: BacktestResult) -> None:
+    """Print a backtest as a table, with its verdict and messages."""
+    subject = result.subject
+    unit = f", {result.unit}" if result.unit else ""
+    table = Table(
+        title=f"Mean regret{unit}: {len(result.times)} times, "
+        f"{len(result.regret[subject])} starts, {len(result.blocks.unique())} blocks"
+    )
+    table.add_column("algorithm")
+    for column in ("mean regret", "± standard error", f"{subject} is better by", "±"):
+        table.add_column(column, justify="right")
+    for name, (mean, error) in sorted(result.results.items(), key=lambda item: item[1].mean):
+        gap = ("", "")
+        if name != subject:
+            difference = result.difference(subject, name)
+            gap = (f"{difference.mean:.3g}", _number(difference.standard_error))
+        table.add_row(name, f"{mean:.3g}", _number(error), *gap)
+    console.print(table)
+    console.print(result.verdict, soft_wrap=True, highlight=False)
+    for message in result.messages:
+        note(message)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2g}"
+
+
+def _in_units(block: str, time_unit: str) -> float:
+    """Return a length of time in units of the panel; a plain number is in these units already."""
+    try:
+        return float(block)
+    except ValueError:
+        return float(parse_timedelta("--block", block) / parse_timedelta("time unit", time_unit))
