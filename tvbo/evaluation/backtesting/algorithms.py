@@ -15,6 +15,7 @@ from tvbo.evaluation.backtesting.play import Algorithm
 from tvbo.fitting import DriftFit, fit_drift, outcome_unit, panel_rows
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.optimizers import Optimizer, d_ucb_discount, recipes, sw_ucb_window
+from tvbo.ties import first_largest
 
 GPRule = Callable[[DriftFit, dict[str, Any], float], Optimizer]
 """Makes an optimizer of a fit, the options of the recipe, and the time at which playing begins."""
@@ -131,7 +132,7 @@ def always_best(values: Tensor, times: Tensor, generator: Generator) -> Optimize
     """Make the rule that always takes the arm with the largest mean of the training stretch."""
     means = values.nanmean(dim=0).nan_to_num(nan=-math.inf)
     choices = arm_choices(values.shape[1])
-    return recipes.fixed_action(choices=choices, X=choices[int(means.argmax())])
+    return recipes.fixed_action(choices=choices, X=choices[first_largest(means)])
 
 
 def panel_algorithms(

@@ -1,0 +1,155 @@
+"""Backtests that choose β on the training stretch, and those on drawn functions."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from gpytorch.kernels import RBFKernel
+
+from tvbo import fit_drift, recipes
+from tvbo.acquisition import LogBeta
+from tvbo.evaluation import (
+    FittedAlgorithm,
+    PanelModel,
+    backtest,
+    panel_algorithms,
+    simulate_backtest,
+    tune_beta,
+)
+from tvbo.evaluation.backtesting.simulation import drifting_draw
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.problems import drifting_gp_log
+
+N = 5
+
+
+def model():
+    """A fit of a log of few actions."""
+    generator = torch.Generator().manual_seed(4)
+    actions = torch.linspace(0, 1, N, dtype=torch.float64)
+    arms = torch.randint(N, (80,), generator=generator)
+    train_X = torch.stack([actions[arms], 0.5 * torch.arange(80)], dim=-1)
+    kernel = RBFKernel().double()
+    kernel.lengthscale = 0.3
+    train_Y = 20 + drifting_gp_log(train_X, kernel, 0.1, 0.05, generator=generator)
+    return fit_drift(train_X, train_Y, covar_module=kernel, num_starts=1), train_X
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return model()
+
+
+def panel(seed, T=100):
+    """One good arm with a large step now and then, so that to explore costs much."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(T, N, dtype=torch.float64, generator=generator)
+    return values + torch.tensor([0.0, 0.0, 4.0, 0.0, 0.0])
+
+
+def index_fit(fit):
+    """The fit, with a kernel over the indices of arms."""
+    covar = CovarianceMatrixKernel(9 * torch.eye(N, dtype=torch.float64))
+    return replace(fit, covar_module=covar, mean=1.0, noise_variance=1.0, forgetting_rate=0.01)
+
+
+def test_beta_is_chosen_within_training_by_the_smallest_regret(fitted):
+    values = panel(0)
+    tuned = tune_beta(
+        FittedAlgorithm.tv_gp_ucb("TV-GP-UCB", PanelModel(given=index_fit(fitted[0])))
+    )
+    played = []
+    for changed in (0.0, 50.0):
+        rest = values.clone()
+        rest[70:, 0] += changed
+        given = {"train": slice(0, 70), "starts": 1, "progress": False, "time_unit": "10min"}
+        result = backtest(rest, None, {"fitted": tuned}, **given)
+        played.append((tuned.factor, dict(tuned.mean_regret)))
+        assert f"is {tuned.factor:g} times the default" in result.messages[0]
+    # What is played later has no part in the choice.
+    assert played[0] == played[1]
+    factor, regret = played[0]
+    assert regret[factor] == min(regret.values())
+    assert set(regret) == {0.0, 0.01, 0.03, 0.1, 0.3, 1.0}
+    # The same by hand: rows 42 to 70, in two folds.
+    seed = int(torch.randint(2**31 - 1, (1,), generator=torch.Generator().manual_seed(0)))
+    total = 0.0
+    for first, last in ((42, 56), (56, 70)):
+        fit = index_fit(fitted[0])
+        optimizer = recipes.tv_gp_ucb(
+            choices=torch.arange(float(N)).unsqueeze(-1),
+            covar_module=fit.covar_module,
+            mean_module=fit.mean_module,
+            noise_variance=1.0,
+            forgetting_rate=0.01,
+            beta=LogBeta(c1=0.8 * 0.3),
+            generator=torch.Generator().manual_seed(seed),
+        )
+        for t in range(first, last):
+            trial = optimizer.ask(t=t + 1.0)
+            outcome = values[t, int(trial.X.item())].item()
+            total += values[t].max().item() - outcome
+            optimizer.tell(trial, outcome)
+    assert regret[0.3] == pytest.approx(total / 28)
+
+
+def test_a_simulation_says_so_and_scores_the_drawn_function(fitted):
+    fit, train_X = fitted
+    names = ["always_best", "last_best", "random", "tv_gp_ucb"]
+    result = simulate_backtest(fit, train_X, names, horizon=40, draws=3, progress=False, unit="V")
+    assert result.simulated
+    assert result.verdict.startswith(
+        "In a simulation, on 3 functions drawn from the fitted model: "
+    )
+    assert result.times.tolist() == [*(39.5 + 0.5 * i for i in range(1, 41))] * 3
+    assert list(result.arms) == ["0", "0.25", "0.5", "0.75", "1"]
+    # Without noise in the regret, some choice is the best one exactly.
+    for rows in result.regret.values():
+        assert (rows >= 0).all()
+        assert (rows == 0).any()
+    assert result.results["tv_gp_ucb"].mean < result.results["random"].mean
+    again = simulate_backtest(fit, train_X, names, horizon=40, draws=3, progress=False)
+    assert torch.equal(again.regret["tv_gp_ucb"], result.regret["tv_gp_ucb"])
+
+
+def test_drawn_functions_have_the_covariance_of_the_model():
+    generator = torch.Generator().manual_seed(0)
+    root = torch.linalg.cholesky(torch.tensor([[2.0, 0.6], [0.6, 1.0]], dtype=torch.float64))
+    times = torch.tensor([0.0, 1.0, 4.0], dtype=torch.float64)
+    draws = torch.stack([drifting_draw(root, times, 0.2, generator) for _ in range(4_000)])
+    flat = draws.flatten(1)
+    lags = (times.unsqueeze(-1) - times).abs()
+    expected = torch.kron(0.8 ** (lags / 2), root @ root.mT)
+    # Standard errors are at most 2 sqrt(2 / 4,000).
+    torch.testing.assert_close(flat.mT @ flat / len(flat), expected, atol=0.18, rtol=0)
+
+
+def test_bad_simulations(fitted):
+    fit, train_X = fitted
+    with pytest.raises(ValueError, match="Got 'fited'"):
+        simulate_backtest(fit, train_X, ["fited"])
+    with pytest.raises(ValueError, match="Expected from 2 to 5000 choices. Got 1"):
+        simulate_backtest(fit, train_X, choices=[[0.0]])
+    with pytest.raises(InputDataError):
+        simulate_backtest(fit, train_X, choices=[[0.1], [0.2]], progress=False)
+    with pytest.raises(ValueError, match="draws to be a whole number"):
+        simulate_backtest(fit, train_X, draws=0)
+
+
+def test_bandits_are_tuned_to_the_horizon_in_units_of_time():
+    values = panel(0)[:40]
+    times = 10 * torch.arange(40, dtype=torch.float64)
+    made = panel_algorithms(["sw_ucb", "d_ucb"], horizon=100)
+    generator = torch.Generator().manual_seed(0)
+    window = made["sw_ucb"](values, times, generator)
+    discounted = made["d_ucb"](values, times, generator)
+    assert window.window == pytest.approx(10 * 2 * math.sqrt(100 * math.log(100)))
+    assert discounted.discount**10 == pytest.approx(1 - 1 / 40)
+    assert window.reward_bounds == (values.min().item(), values.max().item())
+    # One outcome of each arm, from the last row.
+    counts, totals = window.weighted_sums(400.0)
+    assert counts.tolist() == [1.0] * N
+    span = values.max() - values.min()
+    torch.testing.assert_close(totals * span + values.min(), values[-1])
