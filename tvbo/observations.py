@@ -1,14 +1,95 @@
-"""The data class of observations."""
+"""Rows ``[action | context | time]``, their outcomes, and checks of what a caller passes."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from botorch.utils.transforms import normalize_indices
 from torch import Tensor
 
-from tvbo.validation import check_finite, check_last_dimension
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class InputLayout:
+    """Columns of actions, contexts and time in a row ``[action | context | time]``.
+
+    No other class fixes the columns of context and time.
+
+    Args:
+        num_actions: Number of action columns ``d``.
+        num_contexts: Number of context columns ``c``; they follow the actions.
+    """
+
+    num_actions: int
+    num_contexts: int = 0
+
+    @property
+    def num_columns(self) -> int:
+        """Width of a row, ``d + c + 1``."""
+        return self.num_actions + self.num_contexts + 1
+
+    @property
+    def time_feature(self) -> int:
+        """Index of the time column, the last one."""
+        return self.num_columns - 1
+
+    @property
+    def context_features(self) -> list[int]:
+        """Indices of the context columns."""
+        return list(range(self.num_actions, self.time_feature))
+
+    def rows(self, X: Tensor, t: float, context: Tensor | None = None) -> Tensor:
+        """Append context and time to actions.
+
+        Args:
+            X: Actions, ``... x d``.
+            t: Time, in the user's unit.
+            context: A ``c``-dimensional context, or None if there are no context columns.
+
+        Returns:
+            Rows ``... x (d + c + 1)``.
+
+        Raises:
+            BotorchTensorDimensionError: if ``X`` or ``context`` has the wrong width.
+        """
+        check_last_dimension("X", X, self.num_actions)
+        parts = [X]
+        if self.num_contexts:
+            parts.append(self._context(context, X).expand(*X.shape[:-1], -1))
+        elif context is not None:
+            raise BotorchTensorDimensionError(
+                f"This problem was declared without context; got context {context!r}."
+            )
+        parts.append(X.new_full((*X.shape[:-1], 1), float(t)))
+        return torch.cat(parts, dim=-1)
+
+    def fixed_features(self, t: float, context: Tensor | None = None) -> Mapping[int, float]:
+        """Return time and context as ``fixed_features`` of BoTorch's ``optimize_acqf``."""
+        fixed = {self.time_feature: float(t)}
+        if self.num_contexts:
+            values = self._context(context, torch.empty(0, dtype=torch.float64))
+            fixed.update(zip(self.context_features, values.tolist(), strict=True))
+        return fixed
+
+    def _context(self, context: Tensor | None, like: Tensor) -> Tensor:
+        if context is None:
+            raise BotorchTensorDimensionError(
+                f"This problem has {self.num_contexts} context columns; got no context."
+            )
+        context = torch.as_tensor(context, dtype=like.dtype, device=like.device)
+        check_last_dimension("context", context, self.num_contexts)
+        if context.numel() != self.num_contexts:
+            raise BotorchTensorDimensionError(
+                f"Expected one context for all rows. Got context.shape={tuple(context.shape)}."
+            )
+        check_finite("context", context)
+        return context.reshape(self.num_contexts)
 
 
 @dataclass(frozen=True)
@@ -83,3 +164,112 @@ class Observations:
         if self.Yvar is not None and other.Yvar is not None:
             Yvar = torch.cat([self.Yvar, other.Yvar])
         return Observations(torch.cat([self.X, other.X]), torch.cat([self.Y, other.Y]), Yvar)
+
+
+def split_time(time_feature: int, num_columns: int) -> tuple[int, list[int]]:
+    """Return the index of the time column, and those of all other columns in order.
+
+    Raises:
+        ValueError: if ``time_feature`` is no column.
+        BotorchTensorDimensionError: if there is no other column.
+    """
+    if num_columns < 2:
+        raise BotorchTensorDimensionError(
+            f"Expected rows with time and at least one other column. Got {num_columns} column."
+        )
+    time_column = _column(time_feature, num_columns)
+    return time_column, [i for i in range(num_columns) if i != time_column]
+
+
+def split_context(
+    context_features: Sequence[int], time_feature: int | None, num_columns: int
+) -> tuple[list[int], list[int], int | None]:
+    """Return the indices of action columns, context columns, and the time column or None.
+
+    Raises:
+        ValueError: if a feature is no column, or two of them are the same column.
+        BotorchTensorDimensionError: if there is no context, or no column is left for actions.
+    """
+    context = [_column(feature, num_columns) for feature in context_features]
+    time = None if time_feature is None else _column(time_feature, num_columns)
+    taken = [*context, *([] if time is None else [time])]
+    if len(set(taken)) < len(taken):
+        raise ValueError(
+            "Expected context_features and time_feature to be different columns. "
+            f"Got context_features={list(context_features)}, time_feature={time_feature} "
+            f"of {num_columns} columns."
+        )
+    action = [i for i in range(num_columns) if i not in taken]
+    if not context or not action:
+        raise BotorchTensorDimensionError(
+            "Expected rows with at least one context column and one action column. "
+            f"Got context_features={list(context_features)} of {num_columns} columns"
+            f"{'' if time is None else ', one of them time'}."
+        )
+    return action, context, time
+
+
+def _column(feature: int, num_columns: int) -> int:
+    """Return a column's index from 0; raise a ValueError if there is no such column."""
+    indices = normalize_indices([feature], d=num_columns)
+    assert indices is not None
+    return indices[0]
+
+
+LARGEST_COORDINATE = 1e100
+"""Largest coordinate: kernels compute squares of coordinates and of their differences."""
+
+LARGEST_TIME = 1e300
+"""Largest time: differences of times must be finite as well."""
+
+
+def check_last_dimension(name: str, tensor: Tensor, width: int) -> None:
+    """Raise unless the last dimension of ``tensor`` is ``width``."""
+    if tensor.ndim == 0 or tensor.shape[-1] != width:
+        raise BotorchTensorDimensionError(
+            f"Expected {name} with last dimension {width}. Got {name}.shape={tuple(tensor.shape)}."
+        )
+
+
+def check_finite(name: str, tensor: Tensor) -> None:
+    """Raise if ``tensor`` contains a NaN or an infinity, with the index of the first one."""
+    finite = torch.isfinite(tensor)
+    if not finite.all():
+        place = tuple(torch.nonzero(~finite)[0].tolist())
+        value = tensor[place].item()
+        where = f" at index {place}" if place else ""
+        raise InputDataError(f"Expected finite {name}. Got {value}{where}.")
+
+
+def check_coordinates(name: str, tensor: Tensor) -> None:
+    """Raise if ``tensor`` contains a NaN, or a number beyond :data:`LARGEST_COORDINATE`."""
+    check_finite(name, tensor)
+    largest = tensor.abs().max().item() if tensor.numel() > 0 else 0.0
+    if largest > LARGEST_COORDINATE:
+        raise InputDataError(
+            f"Expected {name} between {-LARGEST_COORDINATE:g} and {LARGEST_COORDINATE:g}. "
+            f"Got one of size {largest:g}: state it in another unit."
+        )
+
+
+def check_time(t: float) -> float:
+    """Return ``t`` as a float; raise unless it is finite and at most :data:`LARGEST_TIME`."""
+    t = float(t)
+    if not math.isfinite(t):
+        raise InputDataError(f"Expected a finite time. Got t={t}.")
+    if abs(t) > LARGEST_TIME:
+        raise InputDataError(
+            f"Expected a time between {-LARGEST_TIME:g} and {LARGEST_TIME:g}. Got t={t}."
+        )
+    return t
+
+
+def provided(value: T | None) -> T:
+    """Return what the first fit or update provides.
+
+    Raises:
+        RuntimeError: before that.
+    """
+    if value is None:
+        raise RuntimeError("Expected a fit, or an update of the posterior, first. Got none yet.")
+    return value

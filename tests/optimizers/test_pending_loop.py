@@ -15,7 +15,7 @@ from reference import rbf
 from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta, LogEI
 from tvbo.models import StreamingGP
-from tvbo.models.raw import outcome_scale
+from tvbo.models.scale import outcome_scale
 from tvbo.optimizers import GPOptimizer, ModelFitter, RefitEvery, RefitNever, StreamingState
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending
 from tvbo.retention import (

@@ -6,9 +6,9 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
 from tvbo import recipes
+from tvbo.kernels.temporal import check_forgetting_rate
+from tvbo.observations import check_finite, split_context, split_time
 from tvbo.search_space import Box, ContextBounds, InputLayout, as_bounds
-from tvbo.search_space.input_layout import split_context, split_time
-from tvbo.validation import check_finite, check_forgetting_rate
 
 X = torch.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=torch.float64)
 

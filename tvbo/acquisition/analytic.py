@@ -21,8 +21,7 @@ from torch import Tensor
 
 from tvbo.models.covariance import prior_covariance
 from tvbo.models.incremental import RowPosterior
-from tvbo.models.raw import scale_of
-from tvbo.models.scale import power_of_two, variance_of
+from tvbo.models.scale import power_of_two, scale_of, variance_of
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.search_space import AskContext, FiniteSpace
 

@@ -13,10 +13,10 @@ from tvbo.evaluation.executors import SimulatedExecutor, TrialExecutor
 from tvbo.evaluation.history import History
 from tvbo.evaluation.loop import Loop
 from tvbo.evaluation.objective import Objective, as_function
+from tvbo.observations import check_finite
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.problems.base import DriftingProblem
 from tvbo.progress import TrialProgress
-from tvbo.validation import check_finite
 
 SAME_TIME = 1e-12
 """Difference of two times, relative to the largest, up to which they are one time."""

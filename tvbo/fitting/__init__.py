@@ -7,6 +7,9 @@ from tvbo.fitting.drift_fit import DriftFitError, fit_drift, make_likelihood
 from tvbo.fitting.drift_report import DriftFit
 from tvbo.fitting.maximize import LikelihoodMaximizer, NuisanceParameters, Optimum
 from tvbo.fitting.panel import PanelLikelihood, panel_rows, panel_segments
+from tvbo.fitting.panel_evidence import PanelCandidate
+from tvbo.fitting.panel_fit import fit_panel
+from tvbo.fitting.panel_report import PanelFit, PanelForecast
 from tvbo.fitting.profile import Profile, profile_rate, rates_at_noise, steps
 from tvbo.fitting.vecchia import VecchiaLikelihood
 
@@ -20,10 +23,14 @@ __all__ = [
     "NuisanceParameters",
     "Optimum",
     "Panel",
+    "PanelCandidate",
+    "PanelFit",
+    "PanelForecast",
     "PanelLikelihood",
     "Profile",
     "VecchiaLikelihood",
     "fit_drift",
+    "fit_panel",
     "make_likelihood",
     "outcome_unit",
     "panel_rows",

@@ -11,8 +11,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from tvbo.observations import Observations
-from tvbo.search_space.input_layout import split_time
+from tvbo.observations import Observations, split_time
 
 RUN = 100
 """Successive observations in each run of a subsample."""

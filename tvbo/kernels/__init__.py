@@ -1,25 +1,37 @@
-"""GPyTorch kernels: decay in time, actions and contexts, fixed and learned covariances."""
+"""GPyTorch kernels: time, actions and contexts, fixed and learned covariances."""
 
 from tvbo.kernels.column import ColumnKernel
 from tvbo.kernels.context_action import ContextActionKernel, Structure
 from tvbo.kernels.covariance_matrix import CovarianceMatrixKernel
 from tvbo.kernels.empirical import empirical_covariance
 from tvbo.kernels.identity import IdentityKernel
+from tvbo.kernels.markov import (
+    DampedOscillationKernel,
+    SeasonalKernel,
+    TemporalMaternKernel,
+)
 from tvbo.kernels.task import TaskKernel
 from tvbo.kernels.temporal import (
+    ConstantTemporalKernel,
     TemporalDecayKernel,
+    TemporalKernel,
     decay_exponent,
     temporal_correlation,
 )
 
 __all__ = [
     "ColumnKernel",
+    "ConstantTemporalKernel",
     "ContextActionKernel",
     "CovarianceMatrixKernel",
+    "DampedOscillationKernel",
     "IdentityKernel",
+    "SeasonalKernel",
     "Structure",
     "TaskKernel",
     "TemporalDecayKernel",
+    "TemporalKernel",
+    "TemporalMaternKernel",
     "decay_exponent",
     "empirical_covariance",
     "temporal_correlation",

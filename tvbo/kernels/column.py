@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Size, Tensor
 
-from tvbo.validation import check_finite
+from tvbo.observations import check_finite
 
 T = TypeVar("T", bound=Kernel)
 

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from tvbo.kernels.column import part_of_batch
-from tvbo.validation import check_finite
+from tvbo.observations import check_finite
 
 
 class CovarianceMatrixKernel(Kernel):

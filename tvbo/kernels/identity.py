@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from tvbo.validation import check_finite
+from tvbo.observations import check_finite
 
 
 class IdentityKernel(Kernel):

@@ -1,8 +1,10 @@
-"""Exponential decay in time, the temporal kernel of TV-GP-UCB."""
+"""Temporal kernels: what they have in common, exponential decay, and a constant."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from functools import partial
+from typing import Any, Self
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
@@ -13,12 +15,20 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from tvbo.kernels.column import part_of_batch
-from tvbo.validation import check_finite, check_forgetting_rate
+from tvbo.observations import check_finite
 
 MIN_FORGETTING_RATE = 1e-6
 MAX_FORGETTING_RATE = 1 - 1e-4
 DEFAULT_FORGETTING_RATE = 0.05
 NO_MEMORY = 1e300
+
+
+def check_forgetting_rate(forgetting_rate: Tensor | float) -> Tensor:
+    """Return ε as a float64 tensor; raise unless it lies in [0, 1]."""
+    rate = torch.as_tensor(forgetting_rate, dtype=torch.float64)
+    if not ((rate >= 0) & (rate <= 1)).all():
+        raise ValueError(f"Expected forgetting_rate in [0, 1]. Got {forgetting_rate}.")
+    return rate
 
 
 def temporal_correlation(lag: Tensor, forgetting_rate: Tensor) -> Tensor:
@@ -52,14 +62,180 @@ def decay_exponent(forgetting_rate: Tensor) -> Tensor:
     return torch.where(no_memory, -NO_MEMORY, exponent)
 
 
-class TemporalDecayKernel(Kernel):
+class TemporalKernel(Kernel):
+    r"""Kernel over one column, time, of unit variance and Markov with a state of small size.
+
+    The process is :math:`f(t) = h^\top s(t)`, and its state at a later time is
+
+    .. math:: s(t + \Delta) = A(\Delta)\, s(t) + w, \quad w \sim
+        \mathcal{N}\big(0, P - A(\Delta) P A(\Delta)^\top\big),
+
+    with ``w`` independent of the past, so that the correlation of two times is
+    :math:`h^\top A(|t - t'|) P h` (Hartikainen, Särkkä, 2010). A subclass gives ``num_states``,
+    :meth:`transition` and :meth:`correlation`. Multiply it by a kernel over the other columns, as
+    :class:`tvbo.models.TimeVaryingGP` does.
+
+    Args:
+        **kwargs: ``active_dims`` and ``batch_shape``, passed to :class:`gpytorch.kernels.Kernel`.
+
+    Shape:
+        ``batch_shape x n x 1`` and ``batch_shape x n' x 1`` give ``batch_shape x n x n'``.
+        Time is in the user's unit.
+
+    Raises:
+        InputDataError: if a time is NaN or infinite.
+        BotorchTensorDimensionError: if there is more than one column.
+    """
+
+    _one: Tensor
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+        # For type and device, which a kernel without parameters would not know.
+        self.register_buffer("_one", torch.ones(*self.batch_shape, 1), persistent=False)
+
+    @property
+    @abstractmethod
+    def num_states(self) -> int:
+        """Size ``s`` of the state."""
+
+    @abstractmethod
+    def correlation(self, lag: Tensor) -> Tensor:
+        """Return the correlation of two times.
+
+        Args:
+            lag: Non-negative time differences, any shape; with a batch, ``... x batch_shape x m``.
+
+        Returns:
+            Correlations in the shape of ``lag``, broadcast with ``batch_shape x 1``.
+        """
+
+    @abstractmethod
+    def transition(self, lag: Tensor) -> Tensor:
+        """Return the matrices :math:`A` that lead from a state to a later one.
+
+        Args:
+            lag: Non-negative time differences, as in :meth:`correlation`.
+
+        Returns:
+            The shape of ``correlation(lag)``, followed by ``s x s``.
+        """
+
+    @property
+    def observation(self) -> Tensor:
+        """Vector ``h``, ``s``, whose product with the state is the process: its first entry."""
+        return torch.eye(self.num_states).to(self._one)[0]
+
+    def stationary_covariance(self) -> Tensor:
+        """Return the prior covariance ``P`` of the state, ``s x s``, after any ``batch_shape``."""
+        identity = torch.eye(self.num_states).to(self._one)
+        return identity.expand(*self.batch_shape, -1, -1)
+
+    @property
+    def is_stationary(self) -> bool:
+        """True, since it depends on the lag alone."""
+        return True
+
+    def __getitem__(self, index: Any) -> Self:
+        """Return the kernel of a part of the batch."""
+        return part_of_batch(self, index)
+
+    def forward(
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params: Any,
+    ) -> Tensor:
+        """Return the covariances of times ``x1`` and ``x2``, ``batch_shape x n x n'``."""
+        for x in (x1, x2):
+            if x.shape[-1] != 1:
+                raise BotorchTensorDimensionError(
+                    f"{type(self).__name__} acts on one column, time; set active_dims. "
+                    f"Got {x.shape[-1]} columns."
+                )
+            check_finite("times", x)
+        if diag:
+            covar = self.correlation((x1 - x2).abs().squeeze(-1))
+        else:
+            lag = (x1 - x2.mT).abs()
+            covar = self.correlation(lag.flatten(-2)).unflatten(-1, lag.shape[-2:])
+        return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar
+
+    def _register(self, name: str, prior: Prior | None, constraint: Interval) -> None:
+        """Register a parameter ``raw_<name>`` of shape ``batch_shape x 1``."""
+        self.register_parameter(f"raw_{name}", Parameter(torch.zeros(*self.batch_shape, 1)))
+        if prior is not None:
+            if not isinstance(prior, Prior):
+                raise TypeError(f"Expected gpytorch.priors.Prior. Got {type(prior).__name__}.")
+            # Not lambdas, which cannot be pickled.
+            get, put = (partial(f, name=name) for f in (TemporalKernel._get, TemporalKernel._set))
+            self.register_prior(f"{name}_prior", prior, get, put)
+        self.register_constraint(f"raw_{name}", constraint)
+
+    def _get(self, name: str) -> Tensor:
+        constraint = getattr(self, f"raw_{name}_constraint")
+        value: Tensor = constraint.transform(getattr(self, f"raw_{name}"))
+        return value
+
+    def _set(self, value: Tensor | float, name: str) -> None:
+        value = torch.as_tensor(value).to(getattr(self, f"raw_{name}"))
+        constraint = getattr(self, f"raw_{name}_constraint")
+        self.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
+
+    def _over_lags(self, value: Tensor) -> Tensor:
+        """Return a parameter ``batch_shape x 1`` as a number where there is no batch."""
+        return value if self.batch_shape else value.squeeze(-1)
+
+
+class ForgettingKernel(TemporalKernel):
+    """A temporal kernel with a forgetting rate ε.
+
+    Args:
+        forgetting_rate_prior: Prior over ε. None, the default, gives maximum likelihood.
+        forgetting_rate_constraint: Constraint on ε; default ``Interval(1e-6, 1 - 1e-4)`` without a
+            transform, so that L-BFGS has a box constraint.
+        **kwargs: As in :class:`TemporalKernel`.
+    """
+
+    def __init__(
+        self,
+        forgetting_rate_prior: Prior | None = None,
+        forgetting_rate_constraint: Interval | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if forgetting_rate_constraint is None:
+            forgetting_rate_constraint = Interval(
+                MIN_FORGETTING_RATE,
+                MAX_FORGETTING_RATE,
+                transform=None,
+                initial_value=DEFAULT_FORGETTING_RATE,
+            )
+        self._register("forgetting_rate", forgetting_rate_prior, forgetting_rate_constraint)
+
+    @property
+    def forgetting_rate(self) -> Tensor:
+        """ε per unit of time, ``batch_shape x 1``."""
+        return self._get("forgetting_rate")
+
+    @forgetting_rate.setter
+    def forgetting_rate(self, value: Tensor | float) -> None:
+        self._set(check_forgetting_rate(value), "forgetting_rate")
+
+    def _decay(self, lag: Tensor) -> Tensor:
+        return temporal_correlation(lag, self._over_lags(self.forgetting_rate))
+
+
+class TemporalDecayKernel(ForgettingKernel):
     r"""Exponential decay in time (Bogunovic et al., 2016, Section 2).
 
     .. math:: k(t, t') = (1 - \varepsilon)^{|t - t'| / 2}
 
     The kernel of the Markov model :math:`f_{t+1} = \sqrt{1-\varepsilon} f_t +
-    \sqrt{\varepsilon} g_{t+1}` (equations (3)-(4) of the paper), for any real times. Multiply it
-    by a kernel over the other columns, as :class:`tvbo.models.TimeVaryingGP` does.
+    \sqrt{\varepsilon} g_{t+1}` (equations (3)-(4) of the paper), for any real times: that of
+    Matérn with ν = 1/2. Its state is the process itself.
 
     Args:
         forgetting_rate_prior: Prior over ε. None, the default, gives maximum likelihood.
@@ -79,81 +255,40 @@ class TemporalDecayKernel(Kernel):
         >>> kernel = RBFKernel(active_dims=[0, 1]) * TemporalDecayKernel(active_dims=[2])
     """
 
-    def __init__(
-        self,
-        forgetting_rate_prior: Prior | None = None,
-        forgetting_rate_constraint: Interval | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(**kwargs)
-        if forgetting_rate_constraint is None:
-            forgetting_rate_constraint = Interval(
-                MIN_FORGETTING_RATE,
-                MAX_FORGETTING_RATE,
-                transform=None,
-                initial_value=DEFAULT_FORGETTING_RATE,
-            )
-        self.register_parameter("raw_forgetting_rate", Parameter(torch.zeros(*self.batch_shape, 1)))
-        if forgetting_rate_prior is not None:
-            if not isinstance(forgetting_rate_prior, Prior):
-                raise TypeError(
-                    f"Expected gpytorch.priors.Prior. Got {type(forgetting_rate_prior).__name__}."
-                )
-            self.register_prior(
-                "forgetting_rate_prior",
-                forgetting_rate_prior,
-                TemporalDecayKernel._get_forgetting_rate,
-                TemporalDecayKernel._set_forgetting_rate,
-            )
-        self.register_constraint("raw_forgetting_rate", forgetting_rate_constraint)
+    @property
+    def num_states(self) -> int:
+        """One."""
+        return 1
+
+    def correlation(self, lag: Tensor) -> Tensor:
+        """Return the correlation of two times, in the shape of ``lag``."""
+        return self._decay(lag)
+
+    def transition(self, lag: Tensor) -> Tensor:
+        """Return the correlation as a ``1 x 1`` matrix."""
+        return self._decay(lag)[..., None, None]
+
+
+class ConstantTemporalKernel(TemporalKernel):
+    """Correlation one between all times: a part of the function that does not drift.
+
+    It has no parameters. Beside another temporal kernel it is the level about which the other
+    part moves.
+
+    Args:
+        **kwargs: ``active_dims`` and ``batch_shape``, passed to :class:`gpytorch.kernels.Kernel`.
+    """
 
     @property
-    def is_stationary(self) -> bool:
-        """True, since it depends on the lag alone."""
-        return True
+    def num_states(self) -> int:
+        """One."""
+        return 1
 
-    @property
-    def forgetting_rate(self) -> Tensor:
-        """ε per unit of time, ``batch_shape x 1``."""
-        return self._get_forgetting_rate()
+    def correlation(self, lag: Tensor) -> Tensor:
+        """Return ones in the shape of ``lag``."""
+        shape = (*self.batch_shape, 1) if self.batch_shape else ()
+        return torch.ones_like(lag).expand(torch.broadcast_shapes(lag.shape, shape))
 
-    @forgetting_rate.setter
-    def forgetting_rate(self, value: Tensor | float) -> None:
-        self._set_forgetting_rate(value)
-
-    def _get_forgetting_rate(self) -> Tensor:
-        rate: Tensor = self.raw_forgetting_rate_constraint.transform(self.raw_forgetting_rate)
-        return rate
-
-    def _set_forgetting_rate(self, value: Tensor | float) -> None:
-        value = check_forgetting_rate(value).to(self.raw_forgetting_rate)
-        self.initialize(
-            raw_forgetting_rate=self.raw_forgetting_rate_constraint.inverse_transform(value)
-        )
-
-    def __getitem__(self, index: Any) -> TemporalDecayKernel:
-        """Return the kernel of a part of the batch."""
-        return part_of_batch(self, index)
-
-    def forward(
-        self,
-        x1: Tensor,
-        x2: Tensor,
-        diag: bool = False,
-        last_dim_is_batch: bool = False,
-        **params: Any,
-    ) -> Tensor:
-        """Return the covariances of times ``x1`` and ``x2``, ``batch_shape x n x n'``."""
-        for x in (x1, x2):
-            if x.shape[-1] != 1:
-                raise BotorchTensorDimensionError(
-                    "TemporalDecayKernel acts on one column, time; set active_dims. "
-                    f"Got {x.shape[-1]} columns."
-                )
-            check_finite("times", x)
-        rate = self.forgetting_rate
-        if diag:
-            covar = temporal_correlation((x1 - x2).abs().squeeze(-1), rate)
-        else:
-            covar = temporal_correlation((x1 - x2.mT).abs(), rate.unsqueeze(-1))
-        return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar
+    def transition(self, lag: Tensor) -> Tensor:
+        """Return ones as ``1 x 1`` matrices."""
+        return self.correlation(lag)[..., None, None]

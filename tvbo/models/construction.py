@@ -11,7 +11,8 @@ from gpytorch.priors import Prior
 from torch import Tensor
 
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel
-from tvbo.validation import check_finite, check_forgetting_rate
+from tvbo.kernels.temporal import check_forgetting_rate
+from tvbo.observations import check_finite
 
 
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None) -> None:

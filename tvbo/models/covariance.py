@@ -10,7 +10,6 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
-from tvbo.kernels import temporal_correlation
 from tvbo.models.incremental import RowPosterior
 from tvbo.models.raw import RawRowKernel, check_one_output, raw_noise_variance
 from tvbo.models.streaming_gp import StreamingGP
@@ -43,7 +42,7 @@ def prior_covariance(model: Model, X1: Tensor, X2: Tensor) -> Tensor:
         )
     with torch.no_grad():
         if isinstance(model, StreamingGP):
-            return _on_finite_set(model, X1, X2)
+            return model.prior_covariance(X1, X2)
         if isinstance(model, SingleTaskGP):
             kernel: Kernel = RawRowKernel(model)
         else:
@@ -67,16 +66,6 @@ def noise_variance(model: Model) -> float:
     if isinstance(model, SingleTaskGP):
         return raw_noise_variance(model)
     return float(model.noise_variance.item())
-
-
-def _on_finite_set(model: StreamingGP, X1: Tensor, X2: Tensor) -> Tensor:
-    """Return prior covariances of rows whose actions are among the choices."""
-    index1, index2 = (model.row_index.index(X[:, :-1]).unsqueeze(0) for X in (X1, X2))
-    covariance = model.innovations.covariance
-    element = index1.new_zeros(1)
-    between = covariance.between(element, index1, index2).squeeze(0)
-    lag = (X1[:, -1:] - X2[:, -1]).abs()
-    return between * temporal_correlation(lag, model.forgetting_rate)
 
 
 def _supported(model: Model) -> StreamingGP | RowPosterior | SingleTaskGP:

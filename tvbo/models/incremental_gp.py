@@ -20,8 +20,8 @@ from linear_operator import to_dense
 from torch import Size, Tensor
 
 from tvbo.models.incremental import CandidateCache, GrowingCholesky, RowPosterior, Whitened
-from tvbo.models.innovation_root import innovation_root
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
+from tvbo.models.scale import innovation_root
 
 
 class IncrementalGP(RowPosterior):

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from tvbo.kernels import ColumnKernel, ContextActionKernel
 from tvbo.models.incremental_gp import IncrementalGP
-from tvbo.models.raw import RawRowKernel, check_one_output, outcome_scale, transformed
-from tvbo.validation import check_last_dimension
+from tvbo.models.raw import RawRowKernel, check_one_output, transformed
+from tvbo.models.scale import outcome_scale
+from tvbo.observations import check_last_dimension
 
 if TYPE_CHECKING:
     import pandas as pd

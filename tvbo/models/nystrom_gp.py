@@ -15,7 +15,7 @@ from torch import Size, Tensor
 
 from tvbo.models.incremental import RowPosterior, Whitened
 from tvbo.models.resizable_module import ResizableModule
-from tvbo.validation import check_finite
+from tvbo.observations import check_finite
 
 FITTED = ("_whitening", "_weights")
 OBSERVED = ("_observed_noise", "_observed_variance", "_observed_prior_variance")

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models import SingleTaskGP
-from botorch.models.model import Model
 from botorch.models.transforms import Standardize
 from botorch.models.transforms.input import InputTransform
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
 from torch import Size, Tensor
+
+from tvbo.models.scale import outcome_scale
 
 
 class RawRowKernel(Kernel):
@@ -90,20 +91,6 @@ def raw_noise_variance(model: SingleTaskGP) -> float:
         # Fixed for each observation, and there are none yet.
         return 0.0
     return float((noise.mean() * outcome_scale(model)[1] ** 2).item())
-
-
-def outcome_scale(model: SingleTaskGP) -> tuple[float, float]:
-    """Return mean and standard deviation by which outcomes were standardized, else 0 and 1."""
-    transform = getattr(model, "outcome_transform", None)
-    return (0.0, 1.0) if transform is None else (transform.means.item(), transform.stdvs.item())
-
-
-def scale_of(model: Model) -> float:
-    """Return the number by which a dense model divides outcomes; 1 for any other model."""
-    if isinstance(model, SingleTaskGP) and model.num_outputs == 1 and len(model.batch_shape) == 0:
-        transform = getattr(model, "outcome_transform", None)
-        return transform.stdvs.item() if isinstance(transform, Standardize) else 1.0
-    return 1.0
 
 
 def transformed(input_transform: InputTransform | None, rows: Tensor) -> Tensor:

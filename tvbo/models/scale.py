@@ -1,10 +1,13 @@
-"""The scale of a model's outcomes, and posteriors with variances floored relative to it."""
+"""The scale of a model's outcomes, and what is floored or refused relative to it."""
 
 from __future__ import annotations
 
 import math
 
 import torch
+from botorch.exceptions.errors import InputDataError
+from botorch.models import SingleTaskGP
+from botorch.models.model import Model
 from botorch.models.transforms import Standardize
 from botorch.posteriors import GPyTorchPosterior, Posterior
 from gpytorch.constraints import GreaterThan
@@ -17,6 +20,9 @@ from torch import Tensor
 LEAST_VARIANCE = 1e-10
 """Least variance of a prediction, as a share of its prior variance. GPyTorch uses the same number
 as an absolute variance."""
+
+CERTAIN = 1e-13
+"""Share of its prior variance below which the variance of an outcome is numerically zero."""
 
 CONSTANT = 1e-13
 """Standard deviation of outcomes, as a share of the largest outcome, that is rounding error."""
@@ -115,6 +121,45 @@ def variance_of(posterior: Posterior, scale: float = 1.0) -> Tensor:
     # BoTorch declares no variance for the base class, since not every posterior has one.
     variance: Tensor = posterior.variance  # type: ignore[attr-defined]
     return variance
+
+
+def innovation_root(covar: Tensor, noise: Tensor, prior_variance: Tensor) -> Tensor:
+    """Return the Cholesky factor of the covariance of new outcomes given all earlier ones.
+
+    Args:
+        covar: Posterior covariances of the function, ``... x q x q``.
+        noise: Noise variances of the new outcomes, ``... x q``.
+        prior_variance: Prior variances of the function, ``... x q``.
+
+    Returns:
+        ``... x q x q``, lower triangular.
+
+    Raises:
+        InputDataError: if the predictive variance of an outcome is numerically zero.
+    """
+    root, info = torch.linalg.cholesky_ex(covar + torch.diag_embed(noise))
+    certain = root.diagonal(dim1=-2, dim2=-1).square() <= CERTAIN * prior_variance
+    if (info > 0).any() or certain.any():
+        raise InputDataError(
+            "Expected outcomes that are not certain already. Got one whose variance is zero to "
+            "rounding: a repeat without noise, or a covariance that is not positive semi-definite."
+        )
+    factor: Tensor = root
+    return factor
+
+
+def outcome_scale(model: SingleTaskGP) -> tuple[float, float]:
+    """Return mean and standard deviation by which outcomes were standardized, else 0 and 1."""
+    transform = getattr(model, "outcome_transform", None)
+    return (0.0, 1.0) if transform is None else (transform.means.item(), transform.stdvs.item())
+
+
+def scale_of(model: Model) -> float:
+    """Return the number by which a dense model divides outcomes; 1 for any other model."""
+    if isinstance(model, SingleTaskGP) and model.num_outputs == 1 and len(model.batch_shape) == 0:
+        transform = getattr(model, "outcome_transform", None)
+        return transform.stdvs.item() if isinstance(transform, Standardize) else 1.0
+    return 1.0
 
 
 class RelativeStandardize(Standardize):

@@ -11,7 +11,7 @@ from botorch.posteriors import Posterior
 from torch import Tensor
 
 from tvbo.models.scale import floor_
-from tvbo.models.streaming.predictions import Predictions
+from tvbo.models.streaming.posterior import StreamingPosterior
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.observations import Observations
 
@@ -94,11 +94,9 @@ def amended(model: StreamingGP, amendments: Amendments, choices: Tensor | None =
         mean = mean + (shift.unsqueeze(-2) @ V).squeeze(-2)
     if len(amendments.new) > 0:
         residual, noise = _outcomes(model, amendments.new)
-        cross = innovations._cross_covariance(index, time)
-        own = innovations._innovation_root(index, time, noise, cross)
-        predicted = innovations.evicted.decay_since(time) * innovations.evicted.mean.gather(
-            -1, index
-        )
+        cross, own = innovations._factor(index, time, noise)
+        evicted = innovations.evicted
+        predicted = evicted.decay_since(time) * evicted.mean.gather(-1, index)
         predicted = predicted + (cross @ innovation.unsqueeze(-1)).squeeze(-1)
         error = (residual - predicted).unsqueeze(-1)
         own_innovation = torch.linalg.solve_triangular(own, error, upper=False).squeeze(-1)
@@ -130,7 +128,7 @@ def _outcomes(model: StreamingGP, new: Observations) -> tuple[Tensor, Tensor]:
     return residual, noise.expand_as(residual)
 
 
-class StreamPreview(Predictions):
+class StreamPreview(StreamingPosterior):
     """The posterior of a :class:`tvbo.models.StreamingGP` after amendments, for single rows.
 
     It needs only the sums over the rows, neither a copy of the rows nor new ones. A joint posterior

@@ -11,22 +11,18 @@ from typing import Any
 import torch
 from botorch.exceptions.errors import (
     BotorchTensorDimensionError,
-    InputDataError,
 )
 from botorch.sampling import MCSampler
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Size, Tensor
 
+from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.models.raw import RawMean, has_zero_mean, raw_noise_variance
 from tvbo.models.streaming import Draws, EvictionPolicy, FiniteCovariance, Innovations, Revisions
 from tvbo.models.streaming.raw_action_kernel import RawActionKernel, supported_temporal_kernel
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.search_space import RowIndex
-from tvbo.validation import check_finite, check_forgetting_rate
-
-BLOCK = 256
-"""Observations processed at once: a Cholesky factorization of this size costs little."""
 
 
 class StreamingGP(Revisions, Draws):
@@ -195,65 +191,36 @@ class StreamingGP(Revisions, Draws):
         """Discard all observations; the memory is reused for the next ones."""
         self.innovations.reset()
 
-    def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
-        """Add observations.
+    def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
+        """Return posterior mean and variance of every choice at a time.
 
         Args:
-            X: Rows ``[action | time]``, ``batch_shape x q x (d + 1)``, or ``q x (d + 1)`` for the
-                same rows in every batch element; times in any order.
-            Y: Outcomes, ``batch_shape x q x 1``.
-            Yvar: Their noise variances, ``batch_shape x q x 1``; None for ``noise_variance``.
+            t: One time, or ``batch_shape`` times, none before the newest observation.
+
+        Returns:
+            ``batch_shape x n`` each.
 
         Raises:
-            BotorchTensorDimensionError: if shapes do not agree.
-            InputDataError: if a value is not finite, an action is none of the choices, ``Yvar`` is
-                negative, an observation is later than the rows held allow, or the predictive
-                variance of an outcome is numerically zero. Nothing is changed then.
+            BotorchTensorDimensionError: if ``t`` has another shape.
+            InputDataError: if ``t`` is not finite or lies before the newest observation.
         """
-        index, time = self._split(X)
-        shape = (*self._batch_shape, index.shape[-1])
-        for name, value in (("Y", Y), ("Yvar", Yvar)):
-            if value is not None and value.shape != (*shape, 1):
-                raise BotorchTensorDimensionError(
-                    f"Expected {name} of shape batch_shape x q x 1 = {(*shape, 1)}. "
-                    f"Got {name}.shape={tuple(value.shape)}."
-                )
-        if shape[-1] == 0:
-            return
-        try:
-            index, time = (x.expand(shape).reshape(-1, shape[-1]) for x in (index, time))
-        except RuntimeError as error:
+        time = torch.as_tensor(t, dtype=torch.float64).to(self._rate)
+        if time.ndim > 0 and time.shape != self._batch_shape:
             raise BotorchTensorDimensionError(
-                f"Expected X of shape batch_shape x q x {self.row_index.dim + 1} with batch_shape="
-                f"{tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
-            ) from error
-        check_finite("Y", Y)
-        residual = Y.to(self._rate).squeeze(-1) - self._prior_mean(X)
-        residual = residual.reshape(-1, shape[-1])
-        noise = self._noise.unsqueeze(-1)
-        if Yvar is not None:
-            check_finite("Yvar", Yvar)
-            if (Yvar < 0).any():
-                raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item()}.")
-            noise = Yvar.to(self._rate).reshape(-1, shape[-1])
-        parts = [index, time, residual, noise.expand_as(time)]
-        if shape[-1] > 1:
-            order = time.argsort(dim=-1, stable=True)
-            parts = [x.gather(-1, order) for x in parts]
-        block = (
-            BLOCK
-            if self.eviction_policy.max_rows is None
-            else min(BLOCK, self.eviction_policy.max_rows)
-        )
-        blocks = list(zip(*(x.split(block, dim=-1) for x in parts), strict=True))
-        before = self.innovations.take(self._elements) if len(blocks) > 1 else self.innovations
-        try:
-            with torch.no_grad():
-                for each in blocks:
-                    self.innovations.observe(*each)
-        except InputDataError:
-            self.innovations = before
-            raise
+                f"Expected one time, or batch_shape={tuple(self._batch_shape)} times. "
+                f"Got t.shape={tuple(time.shape)}."
+            )
+        time = time.expand(self._batch_shape)
+        self._check_time(time, self.now)
+        fade = self.innovations.decay_since_newest(self._elements, time.reshape(-1, 1))
+        mean = (fade * self.innovations.mean).reshape(*self._batch_shape, -1)
+        if self.mean_module is not None:
+            rows = self.choices.expand(*self._batch_shape, -1, -1)
+            time = time[..., None, None].expand(*rows.shape[:-1], 1)
+            mean = mean + self._prior_mean(torch.cat([rows, time], dim=-1))
+        reduction = fade.square() * self.innovations.reduction
+        variance = (self.innovations.covariance.diagonal - reduction).clamp_min(0.0)
+        return mean, variance.reshape(*self._batch_shape, -1)
 
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]

@@ -24,7 +24,7 @@ from tvbo.models.construction import (
     make_temporal_kernel,
     output_dimensions,
 )
-from tvbo.search_space.input_layout import split_time
+from tvbo.observations import split_time
 
 
 class TimeVaryingGP(SingleTaskGP):

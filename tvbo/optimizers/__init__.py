@@ -22,13 +22,13 @@ from tvbo.optimizers.posterior_state import DenseState, PosteriorState
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
+from tvbo.optimizers.refusals import TrialError
 from tvbo.optimizers.rejection_log import RejectedTrial, RejectionLog
 from tvbo.optimizers.rexp3 import RExp3, rexp3_block_length
 from tvbo.optimizers.separate import SeparateContexts
 from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import LostTrial, TrialLog
-from tvbo.optimizers.trial_lookup import TrialError
 
 __all__ = [
     "BKB",

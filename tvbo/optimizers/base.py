@@ -9,16 +9,15 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
-from tvbo.observations import Observations
+from tvbo.observations import Observations, check_time
 from tvbo.optimizers.events import Event, Kind
 from tvbo.optimizers.journal_mixin import JournalMixin
+from tvbo.optimizers.refusals import as_scalar, check_outcome, find_open
 from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import Ending, LostTrial, TrialLog
-from tvbo.optimizers.trial_lookup import find_open
 from tvbo.randomness import default_generator
 from tvbo.search_space import ContextSpace, InputLayout, SearchSpace
 from tvbo.search_space.context_space import context_table
-from tvbo.validation import as_scalar, check_outcome, check_time
 
 
 class Optimizer(JournalMixin, ABC):

@@ -14,7 +14,7 @@ from tvbo.acquisition import Acquisition, DrawnValues, ThompsonSampling
 from tvbo.acquisition.analytic import posterior_mean
 from tvbo.models import IncrementalGP
 from tvbo.models.stream_preview import StreamPreview
-from tvbo.observations import Observations
+from tvbo.observations import Observations, provided
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.events import Event
 from tvbo.optimizers.pending import Hallucinate, Pending
@@ -26,7 +26,6 @@ from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Retention
 from tvbo.search_space import AskContext, ContextSpace, InputLayout, SearchSpace, SpaceFilling
-from tvbo.validation import provided
 
 
 class GPOptimizer(Optimizer):

@@ -9,11 +9,10 @@ from botorch.models.model import Model
 from torch import Generator, Tensor
 
 from tvbo.models import IncrementalGP
-from tvbo.observations import Observations
+from tvbo.observations import Observations, provided
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
 from tvbo.optimizers.posterior_state import RowPosteriorState, weights
 from tvbo.ties import TIE_TOLERANCE
-from tvbo.validation import provided
 
 
 class IncrementalState(RowPosteriorState):

@@ -14,21 +14,22 @@ from gpytorch.means import Mean, ZeroMean
 from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
+from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.models import ContextualGP, TimeVaryingGP
-from tvbo.models.raw import outcome_scale, raw_noise_variance
+from tvbo.models.raw import raw_noise_variance
 from tvbo.models.scale import (
     FixedScale,
     RelativeStandardize,
     ScaledMean,
     in_unit,
+    outcome_scale,
     power_of_two,
     scale_from_noise,
 )
-from tvbo.observations import Observations
+from tvbo.observations import Observations, provided
 from tvbo.optimizers.fit import FittedParameters, learned_values
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.search_space import InputLayout
-from tvbo.validation import check_forgetting_rate, provided
 
 OBSERVATIONS_PER_PARAMETER = 2
 """A fit waits for this many observations for each number it learns. From fewer, the likelihood

@@ -15,13 +15,10 @@ from tvbo.acquisition.analytic import mean_of
 from tvbo.kernels import temporal_correlation
 from tvbo.models import IncrementalGP
 from tvbo.models.incremental import RowPosterior
-from tvbo.models.innovation_root import CERTAIN
-from tvbo.models.raw import outcome_scale, scale_of
-from tvbo.models.scale import variance_of
-from tvbo.observations import Observations
+from tvbo.models.scale import CERTAIN, outcome_scale, scale_of, variance_of
+from tvbo.observations import Observations, provided
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
 from tvbo.optimizers.pending import Pending
-from tvbo.validation import provided
 
 
 class PosteriorState(ABC):

@@ -12,14 +12,13 @@ from tvbo.models import StreamingGP
 from tvbo.models.raw import RawRowKernel
 from tvbo.models.stream_preview import StreamPreview
 from tvbo.models.streaming.raw_action_kernel import with_time
-from tvbo.observations import Observations
+from tvbo.observations import Observations, provided
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
 from tvbo.optimizers.pending import IgnorePending, Pending
 from tvbo.optimizers.pending_posterior import PendingPosterior
 from tvbo.optimizers.posterior_state import PosteriorState, least_noise, weights
 from tvbo.ties import TIE_TOLERANCE
-from tvbo.validation import provided
 
 
 class StreamingState(PosteriorState):

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Generator, Tensor
 
+from tvbo.observations import check_finite, check_last_dimension
 from tvbo.randomness import PROBLEM_SEED, default_generator
 from tvbo.search_space import InputLayout
-from tvbo.validation import check_finite, check_last_dimension
 
 
 class DriftingProblem(ABC):

@@ -7,12 +7,13 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
+from tvbo.kernels.temporal import check_forgetting_rate
+from tvbo.observations import check_finite
 from tvbo.problems.base import DriftingProblem
 from tvbo.problems.drifting_gp import covariance_root, drifting_values
 from tvbo.problems.panel import PanelProblem
 from tvbo.randomness import PROBLEM_SEED, default_generator
 from tvbo.search_space import FiniteSpace, InputLayout, RowIndex, action_context_rows
-from tvbo.validation import check_finite, check_forgetting_rate
 
 
 class ContextualPanelProblem(DriftingProblem):

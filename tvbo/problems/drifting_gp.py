@@ -10,10 +10,10 @@ from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
 from tvbo.kernels import temporal_correlation
+from tvbo.kernels.temporal import check_forgetting_rate
+from tvbo.observations import split_time
 from tvbo.problems.panel import PanelProblem
 from tvbo.randomness import PROBLEM_SEED, default_generator
-from tvbo.search_space.input_layout import split_time
-from tvbo.validation import check_forgetting_rate
 
 JITTER = 1e-8
 """Jitter as a share of the mean variance, added to the diagonal of a covariance."""

@@ -6,9 +6,9 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
+from tvbo.observations import check_finite
 from tvbo.problems.base import DriftingProblem
 from tvbo.search_space import FiniteSpace, InputLayout
-from tvbo.validation import check_finite
 
 
 class PanelProblem(DriftingProblem):

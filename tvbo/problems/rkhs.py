@@ -9,10 +9,10 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
+from tvbo.observations import check_finite
 from tvbo.problems.drifting_gp import covariance_root
 from tvbo.problems.static_functions import StaticFunction
 from tvbo.randomness import PROBLEM_SEED, default_generator
-from tvbo.validation import check_finite
 
 
 class RKHSFunction(StaticFunction):

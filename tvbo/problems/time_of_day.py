@@ -8,9 +8,9 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Generator, Tensor
 
+from tvbo.observations import check_finite
 from tvbo.problems.panel import PanelProblem
 from tvbo.search_space import InputLayout
-from tvbo.validation import check_finite
 
 HOURS_PER_DAY = 24.0
 MICROSECONDS = 3.6e9

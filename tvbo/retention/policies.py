@@ -11,9 +11,9 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from tvbo.kernels import temporal_correlation
+from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.observations import Observations
 from tvbo.retention.base import Retention
-from tvbo.validation import check_forgetting_rate
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,7 @@ from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from torch import Generator, Tensor
 
-from tvbo.observations import Observations
-from tvbo.search_space.input_layout import InputLayout
-from tvbo.validation import check_finite, check_last_dimension
+from tvbo.observations import InputLayout, Observations, check_finite, check_last_dimension
 
 
 class SearchSpace(Protocol):

@@ -9,7 +9,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.validation import check_coordinates
+from tvbo.observations import check_coordinates
 
 Bounds = Tensor | np.ndarray | Sequence[Sequence[float]]
 """A ``2 x d`` tensor or array, lower then upper, or a list or tuple of ``d`` pairs (lower, upper).

@@ -8,9 +8,9 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
+from tvbo.observations import check_finite
 from tvbo.search_space.bounds import Bounds, as_bounds
 from tvbo.search_space.row_index import SINGLE_PRECISION, RowIndex
-from tvbo.validation import check_finite
 
 
 class ContextSpace(Protocol):

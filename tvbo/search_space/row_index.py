@@ -7,7 +7,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Tensor
 from torch.nn import Module
 
-from tvbo.validation import check_coordinates, check_finite, check_last_dimension
+from tvbo.observations import check_coordinates, check_finite, check_last_dimension
 
 SINGLE_PRECISION = 1e-6
 """Relative difference up to which two numbers are equal: torch's default dtype is float32."""

@@ -16,7 +16,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from tvbo.kernels import TemporalDecayKernel
-from tvbo.validation import check_finite, check_last_dimension
+from tvbo.observations import check_finite, check_last_dimension
 
 
 class RowModel(Model):

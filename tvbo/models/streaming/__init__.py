@@ -3,9 +3,8 @@
 from tvbo.models.streaming.cost import StreamingCost, streaming_cost, streaming_rows
 from tvbo.models.streaming.draws import Draws
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
-from tvbo.models.streaming.finite_covariance import FiniteCovariance
-from tvbo.models.streaming.innovations import Innovations
-from tvbo.models.streaming.predictions import Predictions
+from tvbo.models.streaming.innovations import FiniteCovariance, Innovations
+from tvbo.models.streaming.posterior import StreamingPosterior
 from tvbo.models.streaming.revision import Revisions
 
 __all__ = [
@@ -13,9 +12,9 @@ __all__ = [
     "EvictionPolicy",
     "FiniteCovariance",
     "Innovations",
-    "Predictions",
     "Revisions",
     "StreamingCost",
+    "StreamingPosterior",
     "streaming_cost",
     "streaming_rows",
 ]

@@ -8,10 +8,10 @@ from torch import Generator, Tensor
 
 from tvbo.models.joint_draw import joint_draw
 from tvbo.models.streaming.paths import covariance_modes, draw
-from tvbo.models.streaming.predictions import Predictions
+from tvbo.models.streaming.posterior import StreamingPosterior
 
 
-class Draws(Predictions):
+class Draws(StreamingPosterior):
     """A streaming posterior from which functions can be drawn, jointly over all choices."""
 
     _modes: tuple[Tensor, Tensor] | None = None

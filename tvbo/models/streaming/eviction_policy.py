@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from tvbo.models.streaming.evicted_summary import EvictedSummary
-from tvbo.models.streaming.rows import RowStore
+from tvbo.models.streaming.rows import EvictedSummary, RowStore
 
 INITIAL_CAPACITY = 64
 
@@ -47,10 +47,6 @@ class EvictionPolicy:
         """Capacity of a new buffer."""
         return INITIAL_CAPACITY if self.max_rows is None else min(INITIAL_CAPACITY, self.max_rows)
 
-    def is_full(self, store: RowStore, num_new: int) -> bool:
-        """Return whether ``num_new`` more rows exceed the capacity."""
-        return store.count + num_new > store.capacity
-
     def num_to_evict(self, store: RowStore, num_new: int) -> int:
         """Return how many of the oldest rows ``max_rows`` forces out, whatever their weight."""
         if self.max_rows is None:
@@ -61,6 +57,29 @@ class EvictionPolicy:
             return 0
         # At least an eighth, or each observation would copy all rows.
         return min(store.count, max(excess, limit // MIN_EVICTION))
+
+    def check_earliest(self, store: RowStore, earliest: Tensor, time: Tensor) -> None:
+        """Raise if a time lies before the rows held, as they will be after ``max_rows`` is met.
+
+        Args:
+            store: The rows held.
+            earliest: Earliest event time that the rows allow for now, ``b``.
+            time: Times of the next observations, ``b x q``.
+
+        Raises:
+            InputDataError: if one is earlier.
+        """
+        num_evicted = self.num_to_evict(store, time.shape[1])
+        if num_evicted > 0:
+            earliest = torch.maximum(earliest, store.held.made_at[:, num_evicted - 1])
+        early = time < earliest.unsqueeze(-1)
+        if early.any():
+            first = tuple(torch.nonzero(early)[0].tolist())
+            raise InputDataError(
+                f"Expected times >= {earliest[first[0]].item():g}: what was observed before is "
+                f"held in sum only (max_lateness={self.max_lateness}, max_rows={self.max_rows}). "
+                f"Got an observation at t={time[first].item():g}."
+            )
 
     def make_room(
         self, store: RowStore, evicted: EvictedSummary, now: Tensor, new_times: Tensor

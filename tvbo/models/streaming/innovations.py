@@ -1,17 +1,109 @@
-"""The exact posterior of a Markov-in-time GP on a finite set, one row per observation."""
+"""Prior and exact posterior of a Markov-in-time GP on a finite set, one row per observation."""
 
 from __future__ import annotations
 
 import torch
-from botorch.exceptions.errors import InputDataError
-from torch import Tensor
+from gpytorch.kernels import Kernel
+from torch import Size, Tensor
 
-from tvbo.models.innovation_root import innovation_root
 from tvbo.models.resizable_module import BatchedModule
-from tvbo.models.streaming.evicted_summary import EvictedSummary
+from tvbo.models.scale import innovation_root
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
-from tvbo.models.streaming.finite_covariance import FiniteCovariance
-from tvbo.models.streaming.rows import Rows, RowStore
+from tvbo.models.streaming.late import late_cross_covariance
+from tvbo.models.streaming.rows import EvictedSummary, Rows, RowStore, columns
+
+MAX_CACHED = 25_000_000
+"""Entries of the covariance matrix up to which it is stored (200 MB): those of 5,000 choices. The
+rows of a larger one are computed when they are needed."""
+
+
+class FiniteCovariance(BatchedModule):
+    """Covariances ``k(x_i, x_j)`` of choices by their indices, for independent batch elements.
+
+    Args:
+        choices: ``n x d`` inputs of the kernel.
+        covar_module: The kernel, evaluated without gradients; later changes of it have no effect
+            while the matrix is stored.
+        batch_shape: Batch shape of the model. The kernel has this batch shape, or none.
+
+    Attributes:
+        diagonal: Variances, ``1 x n`` if the batch shares one kernel, else ``b x n``.
+        matrix: ``1 x n x n`` or ``b x n x n``; None if it is too large to store.
+
+    Raises:
+        ValueError: if a variance is negative or not finite, or a batch of kernels has more choices
+            than can be stored.
+    """
+
+    diagonal: Tensor
+    matrix: Tensor | None
+    inputs: Tensor
+    covar_module: Kernel | None
+
+    def __init__(self, choices: Tensor, covar_module: Kernel, batch_shape: Size):
+        super().__init__()
+        with torch.no_grad():
+            # With the batch: for n = b, GPyTorch would take b x n variances for a matrix.
+            batch = choices.expand(*covar_module.batch_shape, *choices.shape)
+            diagonal = covar_module(batch, diag=True)
+        if not (torch.isfinite(diagonal) & (diagonal >= 0)).all():
+            raise ValueError(
+                "Expected a kernel with finite variances >= 0 on the choices. "
+                f"Got variances from {diagonal.min():.3g} to {diagonal.max():.3g}."
+            )
+        shared = diagonal.shape[:-1].numel() == 1
+        lead = Size([1]) if shared else batch_shape
+        n = len(choices)
+        self.register_buffer("diagonal", diagonal.expand(*lead, n).reshape(-1, n))
+        matrix = None
+        if self.diagonal.numel() * n <= MAX_CACHED:
+            with torch.no_grad():
+                matrix = covar_module(choices).to_dense().expand(*lead, n, n).reshape(-1, n, n)
+        elif not shared:
+            raise ValueError(
+                f"Expected at most {MAX_CACHED} covariances where batch elements have their own "
+                f"kernels. Got {len(self.diagonal)} batch elements with {n} choices."
+            )
+        self.register_buffer("matrix", matrix)
+        # Acquisitions visit all modules of their model, so that an unneeded one costs time.
+        self.covar_module = covar_module if matrix is None else None
+        self.register_buffer("inputs", choices if matrix is None else None, persistent=False)
+
+    def rows(self, element: Tensor, index: Tensor) -> Tensor:
+        """Return the covariances of ``index`` with all choices, ``N x q x n``.
+
+        Args:
+            element: Indices of the batch elements, ``N``.
+            index: Indices of the choices, ``N x q``.
+        """
+        if self.matrix is None:
+            return self._evaluate(index, self.inputs)
+        return self.matrix[self._kernel_index(element)[:, None], index]
+
+    def between(self, element: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """Return the covariances of choices ``N x q`` and ``N x p``: ``N x q x p``."""
+        if self.matrix is None:
+            return self._evaluate(first, self.inputs[second])
+        each = self._kernel_index(element)[:, None, None]
+        return self.matrix[each, first.unsqueeze(-1), second.unsqueeze(-2)]
+
+    def variances(self, element: Tensor, index: Tensor) -> Tensor:
+        """Return the prior variances of choices, ``N x q``."""
+        return self.diagonal[self._kernel_index(element)[:, None], index]
+
+    def take(self, element: Tensor) -> FiniteCovariance:
+        """Return the covariance of some batch elements; a shared one is not copied."""
+        return super().take(element) if len(self.diagonal) > 1 else self
+
+    def _kernel_index(self, element: Tensor) -> Tensor:
+        """Return the indices of the batch elements' kernels."""
+        return element if len(self.diagonal) > 1 else torch.zeros_like(element)
+
+    def _evaluate(self, index: Tensor, others: Tensor) -> Tensor:
+        assert self.covar_module is not None  # since the matrix is not stored
+        with torch.no_grad():
+            covar: Tensor = self.covar_module(self.inputs[index], others).to_dense()
+            return covar
 
 
 class Innovations(BatchedModule):
@@ -43,10 +135,7 @@ class Innovations(BatchedModule):
     now: Tensor
 
     def __init__(
-        self,
-        covariance: FiniteCovariance,
-        forgetting_rate: Tensor,
-        eviction_policy: EvictionPolicy,
+        self, covariance: FiniteCovariance, forgetting_rate: Tensor, eviction_policy: EvictionPolicy
     ):
         super().__init__()
         self.covariance = covariance
@@ -56,11 +145,8 @@ class Innovations(BatchedModule):
         self.register_buffer("reduction", torch.zeros_like(variance))
         self.register_buffer("now", torch.full_like(forgetting_rate, -torch.inf))
         self.evicted = EvictedSummary(variance, forgetting_rate)
-        self.store = RowStore(
-            self.mean,
-            eviction_policy.initial_capacity,
-            with_root=eviction_policy.max_lateness != 0,
-        )
+        with_root = eviction_policy.max_lateness != 0
+        self.store = RowStore(self.mean, eviction_policy.initial_capacity, with_root)
 
     def reset(self) -> None:
         """Discard all observations."""
@@ -83,26 +169,23 @@ class Innovations(BatchedModule):
             InputDataError: if an event time lies before the rows that are held, or the predictive
                 variance of an outcome is numerically zero. Nothing is changed then.
         """
-        self._check_earliest(time)
+        if (time < self.now.unsqueeze(-1)).any():
+            self.eviction_policy.check_earliest(self.store, self.earliest, time)
         newest = torch.maximum(self.now, time.amax(dim=-1))
-        cross = self._cross_covariance(index, time)
-        root = self._innovation_root(index, time, noise, cross)
-        if self.eviction_policy.is_full(self.store, time.shape[1]):
+        cross, root = self._factor(index, time, noise)
+        if self.store.count + time.shape[1] > self.store.capacity:
             # Only after all checks, since an eviction cannot be undone.
             lost = self.eviction_policy.make_room(self.store, self.evicted, self.now, time)
             if lost is not None:
                 # The variance must be explained by what is held, or later outcomes would not agree.
                 self.reduction -= self.evicted.decay_since(self.now).square().unsqueeze(-1) * lost
-            cross = self._cross_covariance(index, time)
-            root = self._innovation_root(index, time, noise, cross)
+            cross, root = self._factor(index, time, noise)
         predicted = self.evicted.decay_since(time) * self.evicted.mean.gather(-1, index)
         predicted = predicted + (cross @ self.store.held.innovation.unsqueeze(-1)).squeeze(-1)
-        innovation = torch.linalg.solve_triangular(
-            root, (residual - predicted).unsqueeze(-1), upper=False
-        ).squeeze(-1)
-        V = torch.linalg.solve_triangular(
-            root, self._unexplained(index, time, newest, cross), upper=False
-        )
+        news = (residual - predicted).unsqueeze(-1)
+        innovation = torch.linalg.solve_triangular(root, news, upper=False).squeeze(-1)
+        V = self._unexplained(index, time, newest, cross)
+        V = torch.linalg.solve_triangular(root, V, upper=False)
         fade = self.decay_since_newest(self._elements, newest.unsqueeze(-1))
         self.mean = fade * self.mean + (innovation.unsqueeze(-2) @ V).squeeze(-2)
         self.reduction = fade.square() * self.reduction + V.square().sum(dim=-2)
@@ -154,11 +237,9 @@ class Innovations(BatchedModule):
         V = rows.V.mT[element.unsqueeze(-1), index] * fade[element].unsqueeze(-2)
         explained = V @ V.mT
         if self.evicted.merged is not None:
-            merged = self.evicted.merged[
-                element[:, None, None], index.unsqueeze(-1), index.unsqueeze(-2)
-            ]
-            fade = self.evicted.decay_since(self.now)[element][:, None, None]
-            explained = explained + fade.square() * merged
+            each, fade = element[:, None, None], self.evicted.decay_since(self.now)
+            merged = self.evicted.merged[each, index.unsqueeze(-1), index.unsqueeze(-2)]
+            explained = explained + fade[each].square() * merged
         return explained
 
     @property
@@ -176,65 +257,17 @@ class Innovations(BatchedModule):
         share = self.evicted.neglected * self.evicted.decay_since(self.now).square()
         return torch.where(share > self.eviction_policy.tol, self.now, self.evicted.time)
 
-    def _check_earliest(self, time: Tensor) -> None:
-        """Raise if a time lies before the rows held, as they will be after ``max_rows`` is met."""
-        num_evicted = self.eviction_policy.num_to_evict(self.store, time.shape[1])
-        earliest = self.earliest
-        if num_evicted > 0:
-            earliest = torch.maximum(earliest, self.store.held.made_at[:, num_evicted - 1])
-        early = time < earliest.unsqueeze(-1)
-        if early.any():
-            first = tuple(torch.nonzero(early)[0].tolist())
-            raise InputDataError(
-                f"Expected times >= {earliest[first[0]].item():g}: what was observed before is "
-                f"held in sum only (max_lateness={self.eviction_policy.max_lateness}, max_rows="
-                f"{self.eviction_policy.max_rows}). Got an observation at t={time[first].item():g}."
-            )
-
     def _cross_covariance(self, index: Tensor, time: Tensor) -> Tensor:
         r"""Return :math:`c`, the covariances with the innovations held, ``b x q x k``."""
         rows = self.store.held
         lag = time.unsqueeze(-1) - rows.made_at.unsqueeze(-2)
-        cross = _columns(rows.V, index).mT * self.evicted.decay(lag.clamp_min(0.0))
+        cross = columns(rows.V, index).mT * self.evicted.decay(lag.clamp_min(0.0))
         late = (lag < 0).flatten(0, 1).any(dim=0)
         if not late.any():
             return cross
-        # Rows computed after the event are of its future: their c follows from the definition.
         first = int(late.to(torch.uint8).argmax())
         covar = self._prior(index, time, rows.index[:, first:], rows.time[:, first:])
-        if self.evicted.merged is not None:
-            covar = self._correct_early_events(covar, index, time, first)
-        covar = covar - cross[..., :first] @ rows.factor[:, first:, :first].mT
-        own = torch.linalg.solve_triangular(rows.factor[:, first:, first:], covar.mT, upper=False)
-        return torch.cat([cross[..., :first], own.mT], dim=-1)
-
-    def _correct_early_events(
-        self, covar: Tensor, index: Tensor, time: Tensor, first: int
-    ) -> Tensor:
-        """Return covariances with the outcomes from row ``first`` on, corrected for early events.
-
-        A row computed late may belong to an event before the time of the summary of evicted rows,
-        which does not know the covariance with that event. There it follows from the rows: the new
-        event at ``t`` lies between that event and the time ``r`` when its row was computed, so that
-        the Markov property leads from ``r`` back to ``t``.
-
-        Args:
-            covar: Covariances, ``b x q x p``, wrong for early events.
-            index: Indices of the new actions, ``b x q``.
-            time: Times of the new events, ``b x q``.
-            first: Number of the first row.
-        """
-        rows = self.store.held
-        early = rows.time[:, first:] < self.evicted.time.unsqueeze(-1)
-        if not early.any():
-            return covar
-        lag = rows.made_at[:, first:].unsqueeze(-1) - rows.made_at.unsqueeze(-2)
-        root = rows.factor[:, first:] * self.evicted.decay(lag.clamp_min(0.0))
-        known = (root @ _columns(rows.V, index)).mT
-        back = self.evicted.decay(rows.made_at[:, first:].unsqueeze(-2) - time.unsqueeze(-1))
-        # Where the decay is below rounding, nothing of the event reaches the present.
-        known = torch.where(back > torch.finfo(back.dtype).eps, known / back, 0.0)
-        return torch.where(early.unsqueeze(-2), known, covar)
+        return late_cross_covariance(rows, self.evicted, covar, cross, index, time)
 
     def _prior(self, index: Tensor, time: Tensor, other: Tensor, other_time: Tensor) -> Tensor:
         """Return covariances ``b x q x p`` given the evicted rows."""
@@ -242,16 +275,17 @@ class Innovations(BatchedModule):
         covar = self.covariance.between(self._elements, index, other) * self.evicted.decay(lag)
         if self.evicted.merged is None:
             return covar
-        merged = self.evicted.merged[
-            self._elements[:, None, None], index.unsqueeze(-1), other.unsqueeze(-2)
-        ]
+        each = self._elements[:, None, None]
+        merged = self.evicted.merged[each, index.unsqueeze(-1), other.unsqueeze(-2)]
         fade = self.evicted.decay_since(time).unsqueeze(-1)
         return covar - fade * self.evicted.decay_since(other_time).unsqueeze(-2) * merged
 
-    def _innovation_root(self, index: Tensor, time: Tensor, noise: Tensor, cross: Tensor) -> Tensor:
-        """Return the Cholesky factor of the outcomes' covariance given all earlier ones."""
+    def _factor(self, index: Tensor, time: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return :math:`c`, and the Cholesky factor of the outcomes given all earlier ones."""
+        cross = self._cross_covariance(index, time)
         covar = self._prior(index, time, index, time) - cross @ cross.mT
-        return innovation_root(covar, noise, self.covariance.variances(self._elements, index))
+        prior_variance = self.covariance.variances(self._elements, index)
+        return cross, innovation_root(covar, noise, prior_variance)
 
     def _unexplained(self, index: Tensor, time: Tensor, newest: Tensor, cross: Tensor) -> Tensor:
         """Return the outcomes' covariances with the choices at ``newest`` given the earlier."""
@@ -264,8 +298,3 @@ class Innovations(BatchedModule):
             V = V - fade.unsqueeze(-1) * self.evicted.merged[self._elements[:, None], index]
         weights = cross * self.evicted.decay(newest - rows.made_at).unsqueeze(-2)
         return torch.baddbmm(V, weights, rows.V, alpha=-1)
-
-
-def _columns(V: Tensor, index: Tensor) -> Tensor:
-    """Return the entries of rows ``b x k x n`` at indices ``b x q``: ``b x k x q``."""
-    return V.gather(-1, index.unsqueeze(-2).expand(-1, V.shape[1], -1))

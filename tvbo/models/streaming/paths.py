@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-from tvbo.models.streaming.finite_covariance import FiniteCovariance
-from tvbo.models.streaming.innovations import Innovations
+from tvbo.models.streaming.innovations import FiniteCovariance, Innovations
 from tvbo.ties import first_largest
 
 TRUNCATION = 1e-13

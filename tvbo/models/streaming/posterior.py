@@ -1,4 +1,4 @@
-"""The BoTorch interface of a streaming posterior, which does not modify it."""
+"""The BoTorch interface of a streaming posterior: observe, and predict."""
 
 from __future__ import annotations
 
@@ -15,23 +15,29 @@ from gpytorch.means import Mean
 from torch import Size, Tensor
 
 from tvbo.models.scale import floor_, floored_posterior
+from tvbo.models.streaming.eviction_policy import EvictionPolicy
 from tvbo.models.streaming.innovations import Innovations
+from tvbo.observations import check_finite, check_last_dimension
 from tvbo.search_space import RowIndex
-from tvbo.validation import check_finite, check_last_dimension
+
+BLOCK = 256
+"""Observations processed at once: a Cholesky factorization of this size costs little."""
 
 
-class Predictions(Model):
+class StreamingPosterior(Model):
     """A BoTorch model on a finite set, whose batch elements are independent.
 
     Attributes:
         row_index: The choices, and the index of each row among them.
         innovations: The observations and the posterior.
         mean_module: Prior mean over rows ``[action | time]``; None is zero.
+        eviction_policy: How many rows are held.
     """
 
     row_index: RowIndex
     innovations: Innovations
     mean_module: Mean | None
+    eviction_policy: EvictionPolicy
     _batch_shape: Size
     _rate: Tensor
     _noise: Tensor
@@ -91,36 +97,61 @@ class Predictions(Model):
         neglected = evicted.neglected * evicted.decay_since(self.innovations.now).square()
         return neglected.clamp_max(1.0).reshape(self._batch_shape)
 
-    def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
-        """Return posterior mean and variance of every choice at a time.
+    def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
+        """Add observations.
 
         Args:
-            t: One time, or ``batch_shape`` times, none before the newest observation.
-
-        Returns:
-            ``batch_shape x n`` each.
+            X: Rows ``[action | time]``, ``batch_shape x q x (d + 1)``, or ``q x (d + 1)`` for the
+                same rows in every batch element; times in any order.
+            Y: Outcomes, ``batch_shape x q x 1``.
+            Yvar: Their noise variances, ``batch_shape x q x 1``; None for ``noise_variance``.
 
         Raises:
-            BotorchTensorDimensionError: if ``t`` has another shape.
-            InputDataError: if ``t`` is not finite or lies before the newest observation.
+            BotorchTensorDimensionError: if shapes do not agree.
+            InputDataError: if a value is not finite, an action is none of the choices, ``Yvar`` is
+                negative, an observation is later than the rows held allow, or the predictive
+                variance of an outcome is numerically zero. Nothing is changed then.
         """
-        time = torch.as_tensor(t, dtype=torch.float64).to(self._rate)
-        if time.ndim > 0 and time.shape != self._batch_shape:
+        index, time = self._split(X)
+        shape = (*self._batch_shape, index.shape[-1])
+        for name, value in (("Y", Y), ("Yvar", Yvar)):
+            if value is not None and value.shape != (*shape, 1):
+                raise BotorchTensorDimensionError(
+                    f"Expected {name} of shape batch_shape x q x 1 = {(*shape, 1)}. "
+                    f"Got {name}.shape={tuple(value.shape)}."
+                )
+        if shape[-1] == 0:
+            return
+        try:
+            index, time = (x.expand(shape).reshape(-1, shape[-1]) for x in (index, time))
+        except RuntimeError as error:
             raise BotorchTensorDimensionError(
-                f"Expected one time, or batch_shape={tuple(self._batch_shape)} times. "
-                f"Got t.shape={tuple(time.shape)}."
-            )
-        time = time.expand(self._batch_shape)
-        self._check_time(time, self.now)
-        fade = self.innovations.decay_since_newest(self._elements, time.reshape(-1, 1))
-        mean = (fade * self.innovations.mean).reshape(*self._batch_shape, -1)
-        if self.mean_module is not None:
-            rows = self.choices.expand(*self._batch_shape, -1, -1)
-            time = time[..., None, None].expand(*rows.shape[:-1], 1)
-            mean = mean + self._prior_mean(torch.cat([rows, time], dim=-1))
-        reduction = fade.square() * self.innovations.reduction
-        variance = (self.innovations.covariance.diagonal - reduction).clamp_min(0.0)
-        return mean, variance.reshape(*self._batch_shape, -1)
+                f"Expected X of shape batch_shape x q x {self.row_index.dim + 1} with batch_shape="
+                f"{tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
+            ) from error
+        check_finite("Y", Y)
+        residual = Y.to(self._rate).squeeze(-1) - self._prior_mean(X)
+        residual = residual.reshape(-1, shape[-1])
+        noise = self._noise.unsqueeze(-1)
+        if Yvar is not None:
+            check_finite("Yvar", Yvar)
+            if (Yvar < 0).any():
+                raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item()}.")
+            noise = Yvar.to(self._rate).reshape(-1, shape[-1])
+        parts = [index, time, residual, noise.expand_as(time)]
+        if shape[-1] > 1:
+            order = time.argsort(dim=-1, stable=True)
+            parts = [x.gather(-1, order) for x in parts]
+        block = min(BLOCK, self.eviction_policy.max_rows or BLOCK)
+        blocks = list(zip(*(x.split(block, dim=-1) for x in parts), strict=True))
+        before = self.innovations.take(self._elements) if len(blocks) > 1 else self.innovations
+        try:
+            with torch.no_grad():
+                for each in blocks:
+                    self.innovations.observe(*each)
+        except InputDataError:
+            self.innovations = before
+            raise
 
     def posterior(
         self,
@@ -168,6 +199,16 @@ class Predictions(Model):
         mean = mean.reshape(shape) + self._prior_mean(X)
         posterior = floored_posterior(mean, covar, noise)
         return posterior if posterior_transform is None else posterior_transform(posterior)
+
+    def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Return prior covariances of rows ``n x (d + 1)`` and ``m x (d + 1)``, ``n x m``.
+
+        For a model without a batch. Use :func:`tvbo.models.covariance.prior_covariance` for any
+        model, with checks.
+        """
+        first, second = (self.row_index.index(X[:, :-1]).unsqueeze(0) for X in (X1, X2))
+        covar = self.innovations.covariance.between(first.new_zeros(1), first, second).squeeze(0)
+        return covar * self.innovations.evicted.decay((X1[:, -1:] - X2[:, -1]).abs())
 
     @property
     def _elements(self) -> Tensor:

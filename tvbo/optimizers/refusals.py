@@ -1,12 +1,20 @@
-"""Look-up of the open trial that a caller refers to."""
+"""What ``tell`` refuses: a trial that is not open, and an outcome out of range."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Integral
 
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from torch import Tensor
+
 from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import TrialLog
+
+LARGEST_OUTCOME = 1e50
+"""Largest outcome, in prior standard deviations. A prediction may have 1e-5 of the prior standard
+deviation, and the search for the best action computes fourth powers of the ratio."""
 
 
 class TrialError(ValueError):
@@ -60,3 +68,37 @@ def _how_it_ended(trial_id: int, trial_log: TrialLog) -> str:
     if trial_log.num_forgotten > 0:
         return "told already, skipped, or lost too long ago to be remembered"
     return "told already or skipped"
+
+
+def check_outcome(Y: float, Yvar: float | None, unit: float) -> None:
+    """Raise unless models can compute with an outcome.
+
+    Args:
+        Y: A finite outcome.
+        Yvar: Variance of its noise, finite and at least 0, or None.
+        unit: Order of magnitude of the prior standard deviation, in outcome units.
+
+    Raises:
+        InputDataError: if ``Y`` or the root of ``Yvar`` is beyond :data:`LARGEST_OUTCOME` units.
+    """
+    largest = LARGEST_OUTCOME * unit
+    if abs(Y) > largest:
+        raise InputDataError(
+            f"Expected Y between {-largest:.3g} and {largest:.3g}, the range in which predictions "
+            f"can be computed. Got {Y}."
+        )
+    if Yvar is not None and Yvar > largest**2:
+        raise InputDataError(
+            f"Expected Yvar between 0 and {largest**2:.3g}, the range in which predictions can be "
+            f"computed. Got {Yvar}."
+        )
+
+
+def as_scalar(name: str, value: Tensor | float) -> Tensor:
+    """Return one number as a ``1 x 1`` float64 tensor."""
+    value = torch.as_tensor(value, dtype=torch.float64)
+    if value.numel() != 1:
+        raise BotorchTensorDimensionError(
+            f"Expected {name} to be one number. Got {name}.shape={tuple(value.shape)}."
+        )
+    return value.detach().reshape(1, 1)

@@ -1,0 +1,188 @@
+"""Fit of a panel: means, season, covariances and drift, chosen by evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tvbo.fitting.dataset import outcome_unit
+from tvbo.fitting.panel_evidence import CANDIDATES, Candidate, Comparison, Key, PanelCandidate, choose
+from tvbo.fitting.panel_report import PanelFit, build_panel_fit
+from tvbo.fitting.panel_season import seasons_of
+from tvbo.kernels import TemporalKernel
+
+Array = NDArray[np.float64]
+
+SHORTEST = 8
+"""Smallest number of times of a panel."""
+
+
+def fit_panel(
+    values: Tensor,
+    times: Tensor,
+    *,
+    segments: Tensor | None = None,
+    season: float | Literal["auto"] | None = "auto",
+    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | Literal["auto"] | None = None,
+    time_unit: str = "1",
+    on_step: Callable[[str], None] = lambda step: None,
+) -> PanelFit:
+    r"""Fit a model of a panel, every arm at every time, by maximum marginal likelihood.
+
+    .. math:: y_a(t) = m_a + s_a(t) + \sum_c f_{c,a}(t) + \text{noise}
+
+    The mean :math:`m_a` of an arm is shrunk to the common one. The season :math:`s_a` is the same
+    in every period, or in every segment, and smooth. A drifting component has the covariance
+    :math:`K_c \otimes \tau_c` with a temporal kernel :math:`\tau_c`; the covariances over arms are
+    powers of that of the panel about means and season, shrunk as by Ledoit and Wolf (2004):
+    :math:`K_c = e^{a_c} K^{b_c}`. Means and season are Gaussian with prior variances that are
+    maximized, and are integrated out. All parts have the same eigenvectors, so that the panel
+    separates into modes, each with a Kalman filter: the likelihood is exact.
+
+    Candidates are compared by ``log marginal likelihood - k / 2 log N``, with ``k`` parameters and
+    ``N`` values (BIC), and by the mean log density of the last quarter of the log, one step ahead,
+    by a model fitted to the first three. The one of the largest evidence is chosen; a season only
+    if it raises both.
+
+    Args:
+        values: ``T x n``, without missing values.
+        times: ``T``, increasing in each segment, in units of ``time_unit``.
+        segments: ``T`` labels of independent segments, such as days; None: one segment. The season
+            is then what the segments have in common as a function of time, if they have the same
+            range of times.
+        season: Period of the season, in units of ``time_unit``; None: no season. ``"auto"``
+            compares none with a day and a week, where ``time_unit`` is a duration such as "5min"
+            and the log spans two of them, else with the period at which the leading modes have most
+            more power than drift explains.
+        temporal_kernel: A temporal kernel, or several for a sum of components: their parameters
+            that require gradients are learned, on copies. ``"auto"`` compares exponential decay,
+            Matérn-3/2 and two exponential decays. None: exponential decay.
+        time_unit: Name of the unit of time.
+        on_step: Called with the name of each step, for a progress bar.
+
+    Returns:
+        A :class:`PanelFit`, with the table of candidates, the reason of the choice, and messages.
+
+    Raises:
+        BotorchTensorDimensionError: if shapes do not agree.
+        InputDataError: if a value is missing or not finite, times do not increase within a segment,
+            there are fewer than 8 times or 2 arms, the values are constant, or the period is longer
+            than half the log, or shorter than two gaps.
+        ValueError: if ``temporal_kernel`` or ``season`` is none of the above.
+
+    Example:
+        >>> fit = fit_panel(values, times, temporal_kernel="auto", time_unit="5min")
+        >>> tuner = recipes.tv_gp_ucb(**fit.settings(), beta=0.04)
+    """
+    candidates = _candidates(temporal_kernel)
+    blocks = _checked_segments(values, times, segments)
+    unit = outcome_unit(values.flatten().double())
+    gap = float(np.median(np.concatenate([np.diff(t) for t, _ in blocks])))
+    scaled = [(t / gap, y / unit) for t, y in blocks]
+    compared = Comparison(scaled, candidates, gap, on_step)
+    on_step("covariance and drift")
+    flat = compared.fit_first(None)
+    messages: list[str] = []
+    seasons = seasons_of(season, flat, compared.data, gap, time_unit, segments, messages)
+    bases = [] if seasons and season != "auto" else [flat]
+    if seasons:
+        on_step("season")
+        bases.append(max(map(compared.fit_first, seasons), key=compared.evidence))
+    compared.fit_all(bases)
+    scores = compared.scores() if len(compared.fits) > 1 else {}
+    shift = compared.data.num_values * math.log(unit)
+    rows = [
+        PanelCandidate(
+            key.drift,
+            key.has_season,
+            fit.num_parameters,
+            fit.log_likelihood - shift,
+            compared.evidence(fit) - shift,
+            scores[key] - math.log(unit) if scores else None,
+        )
+        for key, fit in compared.fits.items()
+    ]
+    chosen, reason = choose(rows)
+    fit = compared.fits[Key(chosen.temporal_kernel, chosen.has_season)]
+    return build_panel_fit(
+        fit, compared.data, unit, gap, time_unit, segments is not None, rows, reason, messages
+    )
+
+
+def _candidates(
+    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None,
+) -> list[Candidate]:
+    """Return the forms of drift to compare."""
+    if temporal_kernel is None:
+        return [CANDIDATES[0]]
+    if isinstance(temporal_kernel, str):
+        named = {candidate.name: candidate for candidate in CANDIDATES}
+        if temporal_kernel == "auto":
+            return list(CANDIDATES)
+        if temporal_kernel in named:
+            return [named[temporal_kernel]]
+        raise ValueError(
+            "Expected a temporal kernel, a list of them, None, 'auto', or one of "
+            f"{', '.join(named)}. Got {temporal_kernel!r}."
+        )
+    kernels = [temporal_kernel] if isinstance(temporal_kernel, TemporalKernel) else temporal_kernel
+    kernels = list(kernels)
+    if not kernels or not all(isinstance(kernel, TemporalKernel) for kernel in kernels):
+        raise ValueError(
+            "Expected a temporal kernel, or a list of them. Got "
+            f"{', '.join(type(kernel).__name__ for kernel in kernels) or 'none'}."
+        )
+    given = kernels
+    return [Candidate(" + ".join(type(kernel).__name__ for kernel in given), lambda: given)]
+
+
+def _checked_segments(
+    values: Tensor, times: Tensor, segments: Tensor | None
+) -> list[tuple[Array, Array]]:
+    """Return times and values of each segment; raise unless they are a panel."""
+    if values.ndim != 2 or times.shape != values.shape[:1]:
+        raise BotorchTensorDimensionError(
+            f"Expected values T x n and T times. Got values.shape={tuple(values.shape)}, "
+            f"times.shape={tuple(times.shape)}."
+        )
+    if segments is not None and segments.shape != times.shape:
+        raise BotorchTensorDimensionError(
+            f"Expected one label of a segment for each of {len(times)} times. Got "
+            f"segments.shape={tuple(segments.shape)}."
+        )
+    T, n = values.shape
+    if T < SHORTEST or n < 2:
+        raise InputDataError(
+            f"Expected at least {SHORTEST} times and 2 arms, for their covariance. Got {T} times "
+            f"and {n} arms."
+        )
+    missing = int((~torch.isfinite(values)).sum())
+    if missing:
+        row, arm = (~torch.isfinite(values)).nonzero()[0].tolist()
+        raise InputDataError(
+            f"Expected a finite value of every arm at every time. Got {missing} cells without, the "
+            f"first of arm {arm} in row {row}; drop these rows or arms."
+        )
+    if not torch.isfinite(times).all():
+        raise InputDataError("Expected finite times. Got one that is not.")
+    if (values == values[0, 0]).all():
+        raise InputDataError(f"Expected values that vary. Got the constant {values[0, 0]:g}.")
+    labels = torch.zeros(T) if segments is None else segments
+    blocks = []
+    for label in torch.unique(labels):
+        rows = labels == label
+        t = times[rows].double().numpy()
+        if len(t) < 2 or (np.diff(t) <= 0).any():
+            raise InputDataError(
+                "Expected two times at least in every segment, increasing. Got "
+                f"{len(t)} in segment {label:g}{'' if len(t) < 2 else ', not increasing'}."
+            )
+        blocks.append((t, values[rows].double().numpy()))
+    return blocks

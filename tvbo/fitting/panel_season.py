@@ -1,0 +1,156 @@
+"""Which seasons a panel may have: given, known from its times, or found in the log."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tvbo.fitting.panel_search import FittedPanel, PanelData
+from tvbo.fitting.panel_terms import (
+    MAX_HARMONICS,
+    PeriodicSeason,
+    Season,
+    SegmentProfile,
+    spectrum,
+)
+
+Array = NDArray[np.float64]
+
+MODES = 5
+"""Number of leading modes in which a season is looked for."""
+
+OVERSAMPLING = 8
+"""Frequencies of the periodogram for each one that the length of the log resolves."""
+
+HARMONIC_WEIGHTS = (1.0, 0.9, 0.8)
+"""Weights of the first harmonics in the search for a period, so that of a period and its multiples
+the shortest is found."""
+
+PERIODS = 2.0
+"""Number of periods that a log must span."""
+
+
+def seasons_of(
+    season: float | Literal["auto"] | None,
+    flat: FittedPanel,
+    data: PanelData,
+    gap: float,
+    time_unit: str,
+    segments: Tensor | None,
+    messages: list[str],
+) -> list[Season]:
+    """Return the seasons to compare, in units of time of one gap; none if there can be none.
+
+    Args:
+        season: A period in the user's unit of time, ``"auto"``, or None.
+        flat: A fit without a season.
+        data: The panel.
+        gap: Unit of the times of ``data``, in the user's.
+        time_unit: Name of the user's unit.
+        segments: Labels of segments; None if there is one.
+        messages: Remarks are appended.
+
+    Raises:
+        InputDataError: if a given period is longer than half the log, or shorter than two gaps.
+        ValueError: if ``season`` is a word other than "auto", or not positive.
+    """
+    if season is None:
+        return []
+    if season != "auto":
+        return [_given(season, data, gap, segments)]
+    if segments is not None:
+        ends = {(group.times[0], group.times[-1]) for group in data.groups}
+        if len(ends) > 1 or data.num_times < PERIODS * len(data.groups[0].times):
+            messages.append(
+                "No season was looked for, since the segments have different ranges of times; "
+                "give `season`, or restart the times with each segment."
+            )
+            return []
+        (start, stop) = ends.pop()
+        count = min(MAX_HARMONICS, len(data.groups[0].times) - 1)
+        return [SegmentProfile(stop - start, count, start)]
+    known = [period / gap for period in _known_periods(time_unit)]
+    if known:
+        fitting = [period for period in known if PERIODS * period <= data.span + 1]
+        if not fitting:
+            messages.append(
+                f"No season was looked for, since the log, {data.span * gap:.4g} × {time_unit} "
+                "long, does not span two days."
+            )
+        return [_periodic(period) for period in fitting if period >= 4]
+    if len(data.lags) > 2:
+        messages.append(
+            "No season was looked for, since the times have unequal gaps and are no timestamps; "
+            "give `season`."
+        )
+        return []
+    period = find_period(flat, data)
+    return [] if period is None else [_periodic(period)]
+
+
+def find_period(flat: FittedPanel, data: PanelData) -> float | None:
+    """Return the period at which the leading modes have most more power than drift explains.
+
+    The periodogram of each mode is divided by the spectral density of its drift and noise, and
+    summed over modes and the first three harmonics. Whether the log has a season of that period is
+    for its evidence to say.
+
+    Args:
+        flat: A fit without a season.
+        data: A panel of one segment with equal gaps.
+
+    Returns:
+        The period in units of one gap; None if the log is too short for any.
+    """
+    modes = flat.covariance.modes[:, -MODES:]
+    values, columns = data.stacked(None)
+    series = (values - columns @ flat.coefficients) @ modes
+    T = len(series)
+    # From two periods in the log to four gaps in a period.
+    places = np.arange(PERIODS * OVERSAMPLING, OVERSAMPLING * T // 4 + 1).astype(int)
+    if len(places) == 0:
+        return None
+    power = np.abs(np.fft.rfft(series, n=OVERSAMPLING * T, axis=0)) ** 2 / T
+    frequencies = 2 * math.pi * np.arange(len(power)) / (OVERSAMPLING * T)
+    density = spectrum(flat.terms(data).spaces(flat.theta[None]), frequencies)[0, -MODES:]
+    ratio = (power / density.T).sum(1)
+    total = np.zeros(len(places))
+    for j, weight in enumerate(HARMONIC_WEIGHTS, start=1):
+        inside = j * places < len(ratio)
+        total[inside] += weight * ratio[j * places[inside]]
+    return float(OVERSAMPLING * T / places[total.argmax()])
+
+
+def _given(season: float | str, data: PanelData, gap: float, segments: Tensor | None) -> Season:
+    if isinstance(season, str) or not 0 < season < math.inf:
+        raise ValueError(f"Expected a period, 'auto' or None as season. Got {season!r}.")
+    longest = data.span + 1 if segments is None else math.inf
+    if not 2 <= season / gap <= longest / PERIODS:
+        raise InputDataError(
+            "Expected a season of at least two gaps between times, and at most half the log. Got "
+            f"a period of {season:g}, with gaps of {gap:g} and a log {data.span * gap:g} long."
+        )
+    return _periodic(season / gap)
+
+
+def _periodic(period: float) -> PeriodicSeason:
+    return PeriodicSeason(period, min(MAX_HARMONICS, int(period / 2)))
+
+
+def _known_periods(time_unit: str) -> list[float]:
+    """Return a day and a week in a unit of time; none if it is no duration."""
+    import pandas as pd
+
+    try:
+        unit = pd.Timedelta(time_unit)
+    except ValueError:
+        return []
+    if not any(character.isalpha() for character in time_unit):
+        # pandas would read a number without a unit as nanoseconds.
+        return []
+    return [pd.Timedelta(name) / unit for name in ("1D", "7D")]
