@@ -23,9 +23,9 @@ from tvbo.evaluation.backtesting.play import (
     rolling_folds,
 )
 from tvbo.evaluation.backtesting.result import BacktestResult
+from tvbo.observations import check_finite
 from tvbo.optimizers import FixedAction, Optimizer
 from tvbo.theory.arguments import check_count
-from tvbo.validation import check_finite
 
 STARTS = 5
 BLOCK = "1h"

@@ -15,10 +15,10 @@ from tvbo.evaluation.backtesting.play import Stretch, play
 from tvbo.evaluation.backtesting.result import BacktestResult
 from tvbo.fitting import DriftFit
 from tvbo.kernels import CovarianceMatrixKernel, temporal_correlation
+from tvbo.observations import check_last_dimension
 from tvbo.problems.drifting_gp import covariance_root
 from tvbo.search_space import FiniteSpace
 from tvbo.theory.arguments import check_count
-from tvbo.validation import check_last_dimension
 
 LARGEST_SET = 5000
 """Most actions of a drawn function: a draw takes the Cholesky factor of their covariance."""
