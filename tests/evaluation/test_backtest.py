@@ -182,7 +182,7 @@ def test_workers_play_the_same(recwarn):
 def test_algorithms_with_a_gp_are_those_of_the_training_fit():
     values = panel()
     times = 5 * torch.arange(T, dtype=torch.float64)
-    names = ["fitted", "gp_ucb", "r_gp_ucb", "tv_gp_ucb"]
+    names = ["gp_ucb", "r_gp_ucb", "tv_gp_ucb"]
     result = quiet(values, names, times=times, starts=1, seed=7)
     fit = fit_panel_drift(values[:TRAIN], times[:TRAIN])
     shared = {
@@ -194,7 +194,6 @@ def test_algorithms_with_a_gp_are_those_of_the_training_fit():
     first = times[TRAIN].item()
     every = fit.block_length * fit.round_length
     made = {
-        "fitted": recipes.tv_gp_ucb(forgetting_rate=fit.forgetting_rate, **shared),
         "gp_ucb": recipes.gp_ucb(**shared),
         "r_gp_ucb": recipes.r_gp_ucb(every=every, start=first, **shared),
         "tv_gp_ucb": recipes.tv_gp_ucb(forgetting_rate=fit.forgetting_rate, **shared),

@@ -11,6 +11,7 @@ from gpytorch.kernels import RBFKernel
 from tvbo import fit_drift, recipes
 from tvbo.acquisition import LogBeta
 from tvbo.evaluation import (
+    DriftModel,
     FittedAlgorithm,
     PanelModel,
     backtest,
@@ -19,6 +20,7 @@ from tvbo.evaluation import (
     tune_beta,
 )
 from tvbo.evaluation.backtesting.simulation import drifting_draw
+from tvbo.fitting import fit_panel
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.problems import drifting_gp_log
 
@@ -57,9 +59,8 @@ def index_fit(fit):
 
 def test_beta_is_chosen_within_training_by_the_smallest_regret(fitted):
     values = panel(0)
-    tuned = tune_beta(
-        FittedAlgorithm.tv_gp_ucb("TV-GP-UCB", PanelModel(given=index_fit(fitted[0])))
-    )
+    model = DriftModel(given=index_fit(fitted[0]))
+    tuned = tune_beta(FittedAlgorithm(model.tv_gp_ucb, "TV-GP-UCB"))
     played = []
     for changed in (0.0, 50.0):
         rest = values.clone()
@@ -153,3 +154,25 @@ def test_bandits_are_tuned_to_the_horizon_in_units_of_time():
     assert counts.tolist() == [1.0] * N
     span = values.max() - values.min()
     torch.testing.assert_close(totals * span + values.min(), values[-1])
+
+
+def test_fitted_is_the_panel_model_of_full_training_times():
+    generator = torch.Generator().manual_seed(3)
+    steps = torch.randn(70, N, dtype=torch.float64, generator=generator)
+    values = 0.3 * steps.cumsum(dim=0) + torch.arange(N)
+    values[7, 2] = values[9, 1] = math.nan
+    times = 5 * torch.arange(70, dtype=torch.float64)
+    model = PanelModel(options={"season": None})
+    algorithms = {"fitted": FittedAlgorithm.of_panel(model)}
+    given = {"train": slice(0, 50), "starts": 1, "progress": False, "time_unit": "1min"}
+    result = backtest(values, times, algorithms, **given)
+    full = [t for t in range(50) if t not in (7, 9)]
+    fit = fit_panel(values[full], times[full], season=None)
+    optimizer = recipes.tv_gp_ucb(**fit.settings())
+    for t in range(50, 70):
+        trial = optimizer.ask(t=times[t].item())
+        arm = int(trial.X.item())
+        assert arm == result.arms_chosen["fitted"][0, t - 50]
+        optimizer.tell(trial, values[t, arm].item())
+    assert any("2 of 50 training times have an arm without" in m for m in result.messages)
+    assert result.verdict.startswith("TV-GP-UCB with a mean for each arm, mean regret ")

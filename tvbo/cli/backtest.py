@@ -12,6 +12,7 @@ from rich.table import Table
 from tvbo.cli.output import check_outputs, check_picture, console, note, progress_console, saving
 from tvbo.evaluation.backtesting import (
     BacktestResult,
+    DriftModel,
     FittedAlgorithm,
     PanelModel,
     backtest,
@@ -77,8 +78,7 @@ def run_backtest(
     length = len(table.values)
     trained = row_range(train, length)
     played = None if test is None else row_range(test, length)
-    model = PanelModel(time_unit=table.axis.unit)
-    fitted = FittedAlgorithm.tv_gp_ucb("TV-GP-UCB as fitted", model)
+    fitted = FittedAlgorithm.of_panel(PanelModel(table.axis.unit))
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
     horizon = len(range(length)[slice(trained.stop, None) if played is None else played])
     result = backtest(
@@ -87,7 +87,7 @@ def run_backtest(
         panel_algorithms(
             names,
             horizon=max(1, horizon // max(1, folds)),
-            model=model,
+            model=DriftModel(time_unit=table.axis.unit),
             fitted=fitted if tune is None else tune_beta(fitted),
         ),
         train=trained,

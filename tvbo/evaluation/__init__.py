@@ -4,6 +4,7 @@ from tvbo.evaluation.asynchronous import run_async
 from tvbo.evaluation.backtesting import (
     BacktestResult,
     BanditAlgorithm,
+    DriftModel,
     Estimate,
     FittedAlgorithm,
     Fold,
@@ -37,6 +38,7 @@ __all__ = [
     "ConstantDelay",
     "Delay",
     "DistributionDelay",
+    "DriftModel",
     "Estimate",
     "ExponentialDelay",
     "FittedAlgorithm",

@@ -11,7 +11,8 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.evaluation.backtesting.algorithms import PanelModel, panel_algorithms
+from tvbo.evaluation.backtesting.algorithms import panel_algorithms
+from tvbo.evaluation.backtesting.models import DriftModel
 from tvbo.evaluation.backtesting.play import (
     Algorithm,
     Fold,
@@ -92,7 +93,7 @@ def backtest(
     for fold in parts:
         check_readings(values, fold, times, arms)
     if algorithms is None or not isinstance(algorithms, Mapping):
-        model = PanelModel(time_unit=time_unit)
+        model = DriftModel(time_unit=time_unit)
         algorithms = panel_algorithms(algorithms, horizon=len(parts[0].test), model=model)
     stretches = [
         Stretch(*(each[list(rows)] for rows in (fold.train, fold.test) for each in (values, times)))

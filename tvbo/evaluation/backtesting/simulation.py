@@ -9,8 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Generator, Tensor
 
-from tvbo.evaluation.backtesting.algorithms import PanelModel, check_names, panel_algorithms
+from tvbo.evaluation.backtesting.algorithms import check_names, panel_algorithms
 from tvbo.evaluation.backtesting.backtest import collect
+from tvbo.evaluation.backtesting.models import DriftModel
 from tvbo.evaluation.backtesting.play import Stretch, play
 from tvbo.evaluation.backtesting.result import BacktestResult
 from tvbo.fitting import DriftFit
@@ -82,7 +83,7 @@ def simulate_backtest(
     root = covariance_root(space.choices, fit.covar_module)
     # The choices are known to the algorithms by number.
     kernel = CovarianceMatrixKernel(root @ root.mT)
-    model = PanelModel(given=replace(fit, covar_module=kernel))
+    model = DriftModel(given=replace(fit, covar_module=kernel))
     known = panel_algorithms(horizon=horizon, model=model)
     del known["fitted"]
     if algorithms is not None:

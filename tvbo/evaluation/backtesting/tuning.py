@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Generator, Tensor
 
 from tvbo.acquisition import LogBeta
 from tvbo.evaluation.backtesting.algorithms import FittedAlgorithm
-from tvbo.evaluation.backtesting.play import Algorithm, Stretch, play, rolling_folds
+from tvbo.evaluation.backtesting.play import Stretch, play, rolling_folds
 from tvbo.optimizers import Optimizer
 from tvbo.ties import first_largest
 
@@ -33,8 +32,7 @@ class TunedAlgorithm:
     of the smallest mean regret is taken, of equal ones the smallest.
 
     Args:
-        label: Name in the verdict.
-        make: Returns the algorithm with a factor on β.
+        algorithm: The recipe; ``beta`` is added to its options.
         factors: The factors.
 
     Attributes:
@@ -42,8 +40,7 @@ class TunedAlgorithm:
         factor: The factor that was taken.
     """
 
-    label: str
-    make: Callable[[float], Algorithm]
+    algorithm: FittedAlgorithm
     factors: tuple[float, ...] = FACTORS
     mean_regret: Mapping[float, float] = field(default_factory=dict, init=False)
     factor: float | None = field(default=None, init=False)
@@ -61,13 +58,22 @@ class TunedAlgorithm:
             )
             for fold in rolling_folds(range(first), range(first, T), FOLDS)
         ]
-        algorithms = {f"{factor:g}": self.make(factor) for factor in self.factors}
+        algorithms = {f"{factor:g}": self._with_factor(factor) for factor in self.factors}
         seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
         played = play(stretches, algorithms, range(seed, seed + 1), progress=False, executor=None)
         means = torch.stack([rows.nanmean() for rows in played.regret.values()])
         self.mean_regret = dict(zip(self.factors, means.tolist(), strict=True))
         self.factor = self.factors[int(first_largest(-means))]
-        return self.make(self.factor)(values, times, generator)
+        return self._with_factor(self.factor)(values, times, generator)
+
+    def _with_factor(self, factor: float) -> FittedAlgorithm:
+        beta = LogBeta(c1=LogBeta().c1 * factor)
+        return replace(self.algorithm, options={**self.algorithm.options, "beta": beta})
+
+    @property
+    def label(self) -> str:
+        """Name in the verdict."""
+        return self.algorithm.label
 
     @property
     def messages(self) -> list[str]:
@@ -76,17 +82,13 @@ class TunedAlgorithm:
             return []
         regrets = ", ".join(f"{f:g}: {regret:.3g}" for f, regret in self.mean_regret.items())
         return [
+            *self.algorithm.messages,
             f"β of {self.label} is {self.factor:g} times the default, chosen on the last "
             f"{1 - TRAIN_SHARE:.0%} of the training stretch. Mean regret there by factor: "
-            f"{regrets}."
+            f"{regrets}.",
         ]
 
 
 def tune_beta(algorithm: FittedAlgorithm) -> TunedAlgorithm:
     """Return a recipe with the default β times a factor that is chosen on the training stretch."""
-    return TunedAlgorithm(algorithm.label, partial(_with_factor, algorithm))
-
-
-def _with_factor(algorithm: FittedAlgorithm, factor: float) -> FittedAlgorithm:
-    options = {**algorithm.options, "beta": LogBeta(c1=LogBeta().c1 * factor)}
-    return FittedAlgorithm(algorithm.label, algorithm.model, algorithm.rule, options)
+    return TunedAlgorithm(algorithm)
