@@ -65,7 +65,13 @@ def test_all_algorithms_with_a_tuned_beta(tvbo, panel, tmp_path):
         (["--train", "0:40", "--block", "soon"], "Expected --block like 10min"),
         (["--train", "0:40", "--starts", "0"], "whole number"),
         (["--train", "0:40", "--plot", "picture.xyz"], "a picture for --plot"),
-        ([], "Missing option '--train'"),
+        ([], "Expected --train a:b"),
+        (["--train", "0:40", "--draws", "3"], "Expected no --draws with a panel. Got '3'"),
+        (["--time", "time", "--reward", "a"], "--action with column names"),
+        (
+            ["--time", "time", "--reward", "a", "--action", "b", "--tune", "beta"],
+            "Expected no --tune with a long log",
+        ),
     ],
 )
 def test_bad_options_are_one_line(tvbo, panel, options, message):
@@ -83,3 +89,23 @@ def test_a_time_without_a_reading_is_one_line(tvbo, panel):
     code, _, err = tvbo("backtest", panel, "--train", "0:40")
     assert code == 2
     assert "at least one arm at each time. Got none at t=45, row 45." in err
+
+
+def test_a_long_log_is_simulated(tvbo, tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(4, (50,), generator=generator) / 4
+    y = torch.sin(6 * x + torch.arange(50) / 9) + 0.1 * torch.randn(50, generator=generator)
+    frame = pd.DataFrame({"t": range(50), "x": x.numpy(), "y": y.numpy()})
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    code, out, _ = tvbo(
+        "backtest", tmp_path / "log.csv", "--time", "t", "--reward", "y", "--action", "x",
+        "--horizon", 30, "--draws", 2, "--json", tmp_path / "result.json",
+        "--plot", tmp_path / "result.png",
+    )  # fmt: skip
+    assert code == 0
+    assert "In a simulation, on 2 functions drawn from the fitted model: " in out
+    saved = json.loads((tmp_path / "result.json").read_text())
+    assert saved["simulated"]
+    assert saved["num_times"] == 60
+    assert "fitted" not in saved["results"]
+    assert len(saved["results"]) == 8

@@ -21,6 +21,9 @@ from tvbo.problems.drifting_gp import covariance_root
 from tvbo.search_space import FiniteSpace
 from tvbo.theory.arguments import check_count
 
+HORIZON, DRAWS = 300, 10
+"""Times that are played, and functions that are drawn, by default."""
+
 LARGEST_SET = 5000
 """Most actions of a drawn function: a draw takes the Cholesky factor of their covariance."""
 
@@ -31,8 +34,8 @@ def simulate_backtest(
     algorithms: Sequence[str] | None = None,
     *,
     choices: Tensor | None = None,
-    horizon: int = 300,
-    draws: int = 10,
+    horizon: int = HORIZON,
+    draws: int = DRAWS,
     starts: int = 1,
     seed: int = 0,
     block_length: float | None = None,
