@@ -299,3 +299,12 @@ def test_names_are_the_nine_of_every_backtest():
         "r_gp_ucb",
         "tv_gp_ucb",
     ]
+
+
+def test_progress_names_what_is_fitted_and_played(capsys):
+    quiet(panel(), ["random", "always_best"], progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "fitting" in shown.err
+    assert "playing" in shown.err
+    assert "4/4" in shown.err

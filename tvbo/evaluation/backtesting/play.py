@@ -45,7 +45,7 @@ class Fold:
     test: range
 
     def __post_init__(self) -> None:
-        if self.train.step != 1 or self.test.step != 1 or min(self.train.start, 0) < 0:
+        if self.train.step != 1 or self.test.step != 1 or self.train.start < 0:
             raise ValueError(f"Expected rows without steps, from 0. Got {self}.")
         if len(self.train) < MIN_TRAIN_TIMES:
             raise ValueError(
