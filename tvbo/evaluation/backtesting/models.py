@@ -97,8 +97,7 @@ class PanelModel:
         options: Further arguments of :func:`tvbo.fitting.fit_panel`.
 
     Attributes:
-        label: What was fitted last, in words.
-        messages: How many times were left out of the last fit.
+        messages: How many times the last fit left out.
     """
 
     time_unit: str = "1"

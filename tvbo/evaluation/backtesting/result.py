@@ -41,9 +41,6 @@ class BacktestResult:
             simulation.
         simulated: Whether the values were drawn from a model.
         messages: What a reader has to know of the numbers.
-
-    Attributes:
-        results: By algorithm, its mean regret and standard error.
     """
 
     regret: Mapping[str, Tensor]
