@@ -108,9 +108,7 @@ class CoefficientModel:
                     c * products[:, c:, c:],
                 )
             )
-        self.squares, self.crossed, self.gram = (
-            sum(terms) for terms in zip(*moments, strict=True)
-        )
+        self.squares, self.crossed, self.gram = (sum(terms) for terms in zip(*moments, strict=True))
         # States at the end: of the series, and of each column of B.
         self.states = filtered.mean[0].transpose(1, 0, 2)
         self.state_covariance = filtered.covariance[0].transpose(2, 0, 1)

@@ -12,6 +12,7 @@ from gpytorch.constraints import Interval
 from numpy.typing import NDArray
 
 from tvbo.fitting.panel_coefficients import SegmentGroup
+from tvbo.fitting.panel_mean import mode_forecast
 from tvbo.fitting.panel_search import FittedPanel, PanelData, fit_model
 from tvbo.fitting.panel_terms import Component, Season, in_unit_of_time
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
@@ -58,8 +59,6 @@ CANDIDATES = (
 """The forms of drift that ``temporal_kernel="auto"`` compares."""
 
 
-
-
 class Key(NamedTuple):
     """A row of the table: the form of drift, and whether there is a season."""
 
@@ -83,6 +82,8 @@ class PanelCandidate:
         evidence: The same less ``k / 2 log N``, with ``N`` values.
         predictive_score: Mean log density of a value of the last part of the log, one step ahead,
             by the model fitted to the first; None if there was only one candidate.
+        forecast_error: Root mean squared error of the forecast of the last part from the end of the
+            first, without its observations; None if there was only one candidate.
     """
 
     temporal_kernel: str
@@ -91,6 +92,7 @@ class PanelCandidate:
     log_likelihood: float
     evidence: float
     predictive_score: float | None
+    forecast_error: float | None
 
 
 class Comparison:
@@ -133,24 +135,33 @@ class Comparison:
         """Return log marginal likelihood less the penalty of BIC."""
         return fit.log_likelihood - 0.5 * fit.num_parameters * math.log(self.data.num_values)
 
-    def scores(self) -> dict[Key, float]:
-        """Return mean log densities of the last part, by models fitted to the first part.
+    def scores(self) -> dict[Key, tuple[float, float]]:
+        """Return mean log density and forecast error of the last part, by fits to the first part.
 
-        Each is a difference of log marginal likelihoods, which is the sum of the log densities of
+        The log density is a difference of log marginal likelihoods, which is the sum of those of
         the values at each time given all before.
         """
-        part = Comparison(list(self._first_part()), self.candidates, self.gap, self.on_step)
+        cut = list(self._first_part())
+        part = Comparison(cut, self.candidates, self.gap, self.on_step)
         count = self.data.num_values - part.data.num_values
-        seasons = {key.has_season: fit.season for key, fit in self.fits.items()}
+        is_segmented = len(self.blocks) > 1
+        rest = self.blocks[len(cut) :]
+        if not is_segmented:
+            times, values = self.blocks[0]
+            rest = [(times[len(cut[0][0]) :], values[len(cut[0][0]) :])]
         bases = []
-        for season in seasons.values():
+        for season in {key.has_season: fit.season for key, fit in self.fits.items()}.values():
             self.on_step(f"first part: {Key(self.candidates[0].name, season is not None)}")
             bases.append(part.fit_first(season))
         part.fit_all(bases)
-        return {
-            key: (fit.log_likelihood_of(self.data) - fit.log_likelihood) / count
-            for key, fit in part.fits.items()
-        }
+        scores = {}
+        for key, fit in part.fits.items():
+            gained = fit.log_likelihood_of(self.data) - fit.log_likelihood
+            forecast = mode_forecast(fit, part.data, 1.0, 1.0, is_segmented)
+            errors = [values - forecast.means(times) for times, values in rest]
+            squares = sum(float((error**2).sum()) for error in errors)
+            scores[key] = gained / count, math.sqrt(squares / count)
+        return scores
 
     def _first_part(self) -> Iterator[tuple[Array, Array]]:
         if len(self.blocks) > 1:
@@ -164,8 +175,8 @@ class Comparison:
 def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
     """Return the chosen row of the table, and the reason in a sentence.
 
-    It is that of the largest evidence. A season must also predict the last part better than the
-    same drift without one.
+    It is that of the largest evidence. A season must also forecast the last part of the log with a
+    smaller error than the same drift without one.
     """
     best = max(rows, key=lambda row: row.evidence)
     if len(rows) == 1:
@@ -174,14 +185,17 @@ def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
     dropped = ""
     if best.has_season and plain:
         same = next(row for row in plain if row.temporal_kernel == best.temporal_kernel)
-        if _score(best) <= _score(same):
+        errors = [row.forecast_error or 0.0 for row in (best, same)]
+        if errors[0] >= errors[1]:
             dropped = (
-                " A season has the larger evidence, but predicts the last part of the log worse "
-                f"({_score(best):.4g} nats per value; without it {_score(same):.4g}), and is "
+                " A season has the larger evidence, but forecasts the last part of the log from "
+                f"the first with an error of {errors[0]:.4g} (without it {errors[1]:.4g}), and is "
                 "dropped."
             )
             rows, best = plain, max(plain, key=lambda row: row.evidence)
-    second = max((row for row in rows if row is not best), key=lambda row: row.evidence, default=None)
+    second = max(
+        (row for row in rows if row is not best), key=lambda row: row.evidence, default=None
+    )
     reason = f"{_name(best)}:"
     if second is not None:
         reason += (

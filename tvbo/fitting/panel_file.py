@@ -34,7 +34,6 @@ PLAIN = (
     "num_times",
     "last_time",
     "mean",
-    "season_length",
     "noise_variance",
     "log_likelihood",
     "reason",
@@ -112,7 +111,9 @@ def read_panel_fit(path: str | Path) -> dict[str, Any]:
 def describe(kernel: TemporalKernel) -> dict[str, Any]:
     """Return class and parameters of a temporal kernel, in types of JSON."""
     names = [name.removeprefix("raw_") for name, _ in kernel.named_parameters()]
-    given = {name: getattr(kernel, name) for name in ("nu", "num_harmonics") if hasattr(kernel, name)}
+    given = {
+        name: getattr(kernel, name) for name in ("nu", "num_harmonics") if hasattr(kernel, name)
+    }
     values = {name: getattr(kernel, name).item() for name in names}
     return {"class": type(kernel).__name__, **given, **values}
 
@@ -121,13 +122,17 @@ def _make_kernel(words: dict[str, Any]) -> TemporalKernel:
     """Return the kernel that :func:`describe` described."""
     values = dict(words)
     kinds = {kind.__name__: kind for kind in KERNELS}
-    kind = kinds[values.pop("class")]
-    made = {name: values.pop(name) for name in ("nu", "num_harmonics", "period") if name in values}
+    kind: type[TemporalKernel] = kinds[values.pop("class")]
+    made: dict[str, Any] = {
+        name: values.pop(name) for name in ("nu", "num_harmonics") if name in values
+    }
+    if "period" in values:
+        made["period"] = values["period"]
     if "forgetting_rate" in values:
         made["forgetting_rate_constraint"] = Interval(0.0, 1.0, transform=None, initial_value=0.5)
     kernel: TemporalKernel = kind(**made).double()
     for name, value in values.items():
-        setattr(kernel, name, value)
+        setattr(kernel, name, torch.tensor(value, dtype=torch.float64))
     return kernel.requires_grad_(False)
 
 

@@ -13,9 +13,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tvbo.fitting.dataset import outcome_unit
-from tvbo.fitting.panel_evidence import CANDIDATES, Candidate, Comparison, Key, PanelCandidate, choose
+from tvbo.fitting.panel_evidence import (
+    CANDIDATES,
+    Candidate,
+    Comparison,
+    Key,
+    PanelCandidate,
+    choose,
+)
 from tvbo.fitting.panel_report import PanelFit, build_panel_fit
 from tvbo.fitting.panel_season import seasons_of
+from tvbo.fitting.panel_terms import Season
 from tvbo.kernels import TemporalKernel
 
 Array = NDArray[np.float64]
@@ -29,7 +37,7 @@ def fit_panel(
     times: Tensor,
     *,
     segments: Tensor | None = None,
-    season: float | Literal["auto"] | None = "auto",
+    season: float | Season | Literal["auto"] | None = "auto",
     temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | Literal["auto"] | None = None,
     time_unit: str = "1",
     on_step: Callable[[str], None] = lambda step: None,
@@ -47,9 +55,9 @@ def fit_panel(
     separates into modes, each with a Kalman filter: the likelihood is exact.
 
     Candidates are compared by ``log marginal likelihood - k / 2 log N``, with ``k`` parameters and
-    ``N`` values (BIC), and by the mean log density of the last quarter of the log, one step ahead,
-    by a model fitted to the first three. The one of the largest evidence is chosen; a season only
-    if it raises both.
+    ``N`` values (BIC). A model fitted to the first three quarters of the log gives the mean log
+    density of the last quarter, one step ahead, and the error of a forecast of it. The candidate of
+    the largest evidence is chosen; a season only if it also makes the forecast better.
 
     Args:
         values: ``T x n``, without missing values.
@@ -57,10 +65,10 @@ def fit_panel(
         segments: ``T`` labels of independent segments, such as days; None: one segment. The season
             is then what the segments have in common as a function of time, if they have the same
             range of times.
-        season: Period of the season, in units of ``time_unit``; None: no season. ``"auto"``
-            compares none with a day and a week, where ``time_unit`` is a duration such as "5min"
-            and the log spans two of them, else with the period at which the leading modes have most
-            more power than drift explains.
+        season: Period of the season, in units of ``time_unit``, or the season of another fit; None:
+            no season. ``"auto"`` compares none with a day and a week, where ``time_unit`` is a
+            duration such as "5min" and the log spans two of them, else with the period at which the
+            leading modes have most more power than drift explains.
         temporal_kernel: A temporal kernel, or several for a sum of components: their parameters
             that require gradients are learned, on copies. ``"auto"`` compares exponential decay,
             Matérn-3/2 and two exponential decays. None: exponential decay.
@@ -105,7 +113,8 @@ def fit_panel(
             fit.num_parameters,
             fit.log_likelihood - shift,
             compared.evidence(fit) - shift,
-            scores[key] - math.log(unit) if scores else None,
+            scores[key][0] - math.log(unit) if scores else None,
+            scores[key][1] * unit if scores else None,
         )
         for key, fit in compared.fits.items()
     ]

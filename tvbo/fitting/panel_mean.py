@@ -1,4 +1,4 @@
-"""Forecasts of a panel: what its modes are expected to be after the log, as module and in numbers."""
+"""Forecasts of a panel after the log, in numbers and as a mean module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tvbo.fitting.panel_coefficients import Posterior, regressors
-from tvbo.fitting.panel_terms import Season
+from tvbo.fitting.panel_search import FittedPanel, PanelData
+from tvbo.fitting.panel_terms import Season, in_unit_of_time
 from tvbo.kernels import TemporalKernel
 
 Array = NDArray[np.float64]
@@ -60,10 +61,17 @@ class ModeForecast:
         """Return the posterior means of coefficients and state of each arm, ``n x (q + s)``."""
         return self.modes @ self.posterior.mean
 
+    def means(self, times: Array) -> Array:
+        """Return the means of the arms, ``len(times) x n``."""
+        means: Array = self.weights(times) @ self.arm_coefficients().T
+        return means
+
     def variances(self, times: Array) -> Array:
         """Return the variances of the arms, ``len(times) x n``."""
         weights = self.weights(times)
-        known = np.einsum("tq,nqr,tr->tn", weights, self.posterior.covariance, weights, optimize=True)
+        known = np.einsum(
+            "tq,nqr,tr->tn", weights, self.posterior.covariance, weights, optimize=True
+        )
         start = weights.shape[1] - sum(kernel.num_states for kernel in self.kernels)
         for kernel, amplitudes in zip(self.kernels, self.amplitudes, strict=True):
             states = slice(start, start + kernel.num_states)
@@ -74,6 +82,42 @@ class ModeForecast:
             start = states.stop
         variances: Array = known.clip(min=0.0) @ (self.modes**2).T
         return variances
+
+
+def mode_forecast(
+    fit: FittedPanel, data: PanelData, unit: float, gap: float, is_segmented: bool
+) -> ModeForecast:
+    """Return the distribution of the modes after a panel.
+
+    Args:
+        fit: A model of it.
+        data: The panel.
+        unit: Unit of its values, in the user's.
+        gap: Unit of its times, in the user's.
+        is_segmented: Whether its segments are independent of what follows.
+    """
+    terms = fit.terms(data)
+    model, variances = fit.coefficient_model(data)
+    for component, part in zip(fit.components, terms.parts, strict=True):
+        component.set(fit.theta[part][:-2])
+    kernels = [in_unit_of_time(component.kernel, 1 / gap) for component in fit.components]
+    if is_segmented:
+        coefficients, covariance = model.coefficients(variances)
+        states = int(terms.ends[-1])
+        coefficients = np.pad(coefficients, ((0, 0), (0, states)))
+        covariance = np.pad(covariance, ((0, 0), (0, states), (0, states)))
+        posterior, last_time = Posterior(coefficients, covariance), None
+    else:
+        posterior = model.posterior(variances)
+        last_time = float(data.groups[0].times[-1]) * gap
+    return ModeForecast(
+        None if fit.season is None else fit.season.in_unit_of_time(1 / gap),
+        [kernel.requires_grad_(False) for kernel in kernels],
+        terms.amplitudes(fit.theta) * unit**2,
+        fit.covariance.modes,
+        Posterior(posterior.mean * unit, posterior.covariance * unit**2),
+        last_time,
+    )
 
 
 class PanelMean(Mean):

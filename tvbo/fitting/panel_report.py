@@ -14,12 +14,11 @@ from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tvbo.fitting.panel_coefficients import Posterior
 from tvbo.fitting.panel_evidence import PanelCandidate
 from tvbo.fitting.panel_file import PLAIN, describe, read_panel_fit, write_panel_fit
-from tvbo.fitting.panel_mean import ModeForecast, PanelMean
+from tvbo.fitting.panel_mean import ModeForecast, PanelMean, mode_forecast
 from tvbo.fitting.panel_search import FittedPanel, PanelData
-from tvbo.fitting.panel_terms import NOISE_RANGE, in_unit_of_time
+from tvbo.fitting.panel_terms import NOISE_RANGE, Season
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel, TemporalKernel
 
 Array = NDArray[np.float64]
@@ -28,9 +27,9 @@ SHORT = 20.0
 """Correlation times that a panel should span for its covariance to be known."""
 
 ESTIMATED = (
-    "Covariances, means and season are this panel's own estimates, and the bands of a forecast take "
-    "the covariances as known: the fewer correlation times the panel spans, the more they are too "
-    "narrow."
+    "Covariances, means and season are this panel's own estimates, and the bands of a forecast "
+    "take the covariances as known: the fewer correlation times the panel spans, the more they are "
+    "too narrow."
 )
 
 
@@ -65,7 +64,6 @@ class PanelFit:
         last_time: Last time of the log; None if its segments are independent.
         mean: Common mean of the arms.
         arm_means: ``n``, shrunk to the common mean.
-        season_length: Period of the season, or length of the segments; None without a season.
         temporal_kernels: Temporal kernel of each component.
         covariances: Covariance of each component over the arms, ``n x n``.
         noise_variance: σ².
@@ -81,7 +79,6 @@ class PanelFit:
     last_time: float | None
     mean: float
     arm_means: Tensor = field(repr=False)
-    season_length: float | None
     temporal_kernels: list[TemporalKernel] = field(repr=False)
     covariances: list[Tensor] = field(repr=False)
     noise_variance: float
@@ -90,6 +87,16 @@ class PanelFit:
     reason: str
     messages: list[str]
     mode_forecast: ModeForecast = field(repr=False)
+
+    @property
+    def season(self) -> Season | None:
+        """The season, in the unit of time of the fit; None without one."""
+        return self.mode_forecast.season
+
+    @property
+    def season_length(self) -> float | None:
+        """Period of the season, or length of the segments; None without a season."""
+        return None if self.season is None else self.season.length
 
     @property
     def num_arms(self) -> int:
@@ -139,28 +146,27 @@ class PanelFit:
             InputDataError: if a time is not finite, or before the end of the log.
             ValueError: if ``level`` lies outside (0, 1).
         """
-        times = torch.atleast_1d(torch.as_tensor(times, dtype=torch.float64))
-        if not torch.isfinite(times).all() or times.ndim != 1:
-            raise InputDataError(f"Expected finite times, k. Got {times.tolist()}.")
+        later = torch.atleast_1d(torch.as_tensor(times, dtype=torch.float64))
+        if not torch.isfinite(later).all() or later.ndim != 1:
+            raise InputDataError(f"Expected finite times, k. Got {later.tolist()}.")
         if not 0 < level < 1:
             raise ValueError(f"Expected level in (0, 1). Got {level}.")
-        if self.last_time is not None and (times < self.last_time).any():
+        if self.last_time is not None and (later < self.last_time).any():
             raise InputDataError(
                 f"Expected times from the end of the log on, {self.last_time:g}. Got "
-                f"{times.min().item():g}."
+                f"{later.min().item():g}."
             )
-        rows = times.numpy()
-        mean = torch.as_tensor(
-            self.mode_forecast.weights(rows) @ self.mode_forecast.arm_coefficients().T
-        )
+        rows = later.numpy()
+        mean = torch.as_tensor(self.mode_forecast.means(rows))
         deviation = torch.as_tensor(np.sqrt(self.mode_forecast.variances(rows)))
         half = deviation * torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64))
-        return PanelForecast(times, mean, deviation, mean - half, mean + half, level)
+        return PanelForecast(later, mean, deviation, mean - half, mean + half, level)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers, without covariances and state, in types of JSON."""
         return {
             **{name: getattr(self, name) for name in PLAIN},
+            "season_length": self.season_length,
             "arm_means": self.arm_means.tolist(),
             "temporal_kernels": [describe(kernel) for kernel in self.temporal_kernels],
             "mean_variances": [covar.diagonal().mean().item() for covar in self.covariances],
@@ -237,46 +243,22 @@ def build_panel_fit(
         reason: Why this one was chosen.
         messages: Remarks so far.
     """
-    terms = fit.terms(data)
-    model, variances = fit.coefficient_model(data)
-    amplitudes = terms.amplitudes(fit.theta)
-    for component, part in zip(fit.components, terms.parts, strict=True):
-        component.set(fit.theta[part][:-2])
-    kernels = [in_unit_of_time(component.kernel, 1 / gap) for component in fit.components]
-    for kernel in kernels:
-        kernel.requires_grad_(False)
-    if is_segmented:
-        mean, covariance = model.coefficients(variances)
-        states = terms.ends[-1]
-        mean = np.pad(mean, ((0, 0), (0, states)))
-        covariance = np.pad(covariance, ((0, 0), (0, states), (0, states)))
-        posterior, last_time = Posterior(mean, covariance), None
-    else:
-        posterior = model.posterior(variances)
-        last_time = float(data.groups[0].times[-1]) * gap
-    modes = fit.covariance.modes
-    season = None if fit.season is None else fit.season.in_unit_of_time(1 / gap)
-    noise_variance = math.exp(fit.theta[-1]) * unit**2
-    posterior = Posterior(posterior.mean * unit, posterior.covariance * unit**2)
+    forecast = mode_forecast(fit, data, unit, gap, is_segmented)
+    modes = forecast.modes
     return PanelFit(
         time_unit=time_unit,
         num_times=data.num_times,
-        last_time=last_time,
+        last_time=forecast.last_time,
         mean=fit.mean * unit,
-        arm_means=torch.as_tensor(modes @ posterior.mean[:, 0]),
-        season_length=None if season is None else season.length,
-        temporal_kernels=kernels,
-        covariances=[
-            torch.as_tensor((modes * scale) @ modes.T * unit**2) for scale in amplitudes
-        ],
-        noise_variance=noise_variance,
+        arm_means=torch.as_tensor(modes @ forecast.posterior.mean[:, 0]),
+        temporal_kernels=forecast.kernels,
+        covariances=[torch.as_tensor((modes * scale) @ modes.T) for scale in forecast.amplitudes],
+        noise_variance=math.exp(fit.theta[-1]) * unit**2,
         log_likelihood=fit.log_likelihood - data.num_values * math.log(unit),
         evidence=evidence,
         reason=reason,
         messages=[*messages, *_messages(fit, data), ESTIMATED],
-        mode_forecast=ModeForecast(
-            season, kernels, amplitudes * unit**2, modes, posterior, last_time
-        ),
+        mode_forecast=forecast,
     )
 
 

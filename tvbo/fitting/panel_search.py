@@ -15,7 +15,8 @@ from tvbo.fitting.panel_coefficients import (
     regressors,
 )
 from tvbo.fitting.panel_terms import Component, DriftTerms, Season, spectrum
-from tvbo.fitting.state_filter import filter_modes
+from tvbo.fitting.state_filter import log_likelihoods
+from tvbo.observations import provided
 
 Array = NDArray[np.float64]
 
@@ -186,7 +187,7 @@ def fit_model(
         residuals = _residual_groups(data, season, coefficients)
         if not is_given:
             covariance = ArmCovariance.estimate(_residuals(data, season, coefficients))
-        assert covariance is not None
+        covariance = provided(covariance)
         terms = DriftTerms(components, covariance.eigenvalues, data.lags, data.span)
         if theta is None:
             theta = terms.start()
@@ -201,9 +202,16 @@ def fit_model(
         variances = prior_variances(season, phi, terms.log_eigenvalues)
         log_likelihood, mean, _ = model.solve(variances)
         coefficients = (covariance.modes @ model.coefficients(variances)[0]).T
-    assert covariance is not None and theta is not None and phi is not None
     return FittedPanel(
-        season, components, covariance, theta, phi, log_likelihood, mean, coefficients, converged
+        season,
+        components,
+        provided(covariance),
+        provided(theta),
+        provided(phi),
+        log_likelihood,
+        mean,
+        coefficients,
+        converged,
     )
 
 
@@ -228,9 +236,7 @@ def _search_drift(
     def descent(point: Array) -> tuple[float, Array]:
         points = np.vstack([point, point + DIFFERENCE * np.eye(len(point))])
         spaces = terms.spaces(points)
-        values = sum(
-            filter_modes(group.values, group.gaps, spaces).log_likelihood() for group in groups
-        )
+        values = sum(log_likelihoods(group.values, group.gaps, spaces) for group in groups)
         if variances is not None:
             information = squares / spectrum(spaces, frequencies)
             values = values - 0.5 * np.log1p(variances * information).sum((1, 2))
@@ -274,9 +280,7 @@ def _first_coefficients(data: PanelData, season: Season | None) -> Array:
     values, columns = data.stacked(season)
     ridge = np.full(columns.shape[1], START_RIDGE * len(columns))
     ridge[0] = 0.0
-    coefficients: Array = np.linalg.solve(
-        columns.T @ columns + np.diag(ridge), columns.T @ values
-    )
+    coefficients: Array = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
     return coefficients
 
 

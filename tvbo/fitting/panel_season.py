@@ -36,7 +36,7 @@ PERIODS = 2.0
 
 
 def seasons_of(
-    season: float | Literal["auto"] | None,
+    season: float | Season | Literal["auto"] | None,
     flat: FittedPanel,
     data: PanelData,
     gap: float,
@@ -47,7 +47,7 @@ def seasons_of(
     """Return the seasons to compare, in units of time of one gap; none if there can be none.
 
     Args:
-        season: A period in the user's unit of time, ``"auto"``, or None.
+        season: A period or a season in the user's unit of time, ``"auto"``, or None.
         flat: A fit without a season.
         data: The panel.
         gap: Unit of the times of ``data``, in the user's.
@@ -61,6 +61,8 @@ def seasons_of(
     """
     if season is None:
         return []
+    if isinstance(season, Season):
+        return [season.in_unit_of_time(gap)]
     if season != "auto":
         return [_given(season, data, gap, segments)]
     if segments is not None:

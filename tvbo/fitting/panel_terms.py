@@ -159,7 +159,9 @@ class Component:
     def set(self, logs: Array) -> None:
         """Set the kernel from the logarithms."""
         for name, log in zip(self.names, logs.tolist(), strict=True):
-            setattr(self.kernel, name, _from_log(name, log))
+            # A tensor, since GPyTorch would round a number to single precision.
+            value = torch.tensor(_from_log(name, log), dtype=torch.float64)
+            setattr(self.kernel, name, value)
 
     def bounds(self, span: float) -> list[tuple[float, float]]:
         """Return bounds of the logarithms, in a unit of time of about one gap.
@@ -295,7 +297,9 @@ def spectrum(model: StateSpace, frequencies: Array) -> Array:
     A = model.transitions[:, 0]
     fresh = model.stationary - np.einsum("pij,pjkn,plk->piln", A, model.stationary, A)
     shifts = np.exp(1j * frequencies)[:, None, None] * np.eye(A.shape[-1])
-    filters = np.linalg.solve(shifts - A[:, None], np.broadcast_to(np.eye(A.shape[-1]), shifts.shape))
+    filters = np.linalg.solve(
+        shifts - A[:, None], np.broadcast_to(np.eye(A.shape[-1]), shifts.shape)
+    )
     gains = np.einsum("i,pwij->pwj", model.observation, filters)
     density = np.einsum("pwi,pijn,pwj->pnw", gains, fresh, gains.conj(), optimize=True).real
     return density + model.noise_variance[:, None, None]

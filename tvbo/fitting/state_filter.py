@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,12 +53,26 @@ class Filtered:
     mean: Array
     covariance: Array
 
-    def log_likelihood(self) -> Array:
-        """Return the log likelihoods of all modes and series together, ``p``."""
-        count = self.innovations.shape[-1]
-        misfit = (self.innovations**2).sum(-1) / self.variances
-        logs = np.log(2 * math.pi * self.variances)
-        return -0.5 * (misfit + count * logs).sum((0, 2))
+
+def log_likelihoods(series: Array, gaps: Sequence[int], model: StateSpace) -> Array:
+    """Return the log likelihoods of all modes and series together, ``p``.
+
+    Args:
+        series: As in :func:`filter_modes`.
+        gaps: As in :func:`filter_modes`.
+        model: The models.
+    """
+    count = series.shape[-1]
+    misfit: Array | float = 0.0
+    logs: Array | float = 0.0
+    for step in _steps(series, gaps, model):
+        if step.is_new:
+            precision = np.repeat(1 / step.variances, count, axis=-1)
+            log_variances = np.log(2 * math.pi * step.variances)
+        misfit = misfit + step.errors**2 * precision
+        logs = logs + log_variances
+    values: Array = -0.5 * (np.sum(misfit, axis=-1) + count * np.sum(logs, axis=-1))
+    return values
 
 
 def filter_modes(series: Array, gaps: Sequence[int], model: StateSpace) -> Filtered:
@@ -70,45 +85,74 @@ def filter_modes(series: Array, gaps: Sequence[int], model: StateSpace) -> Filte
     """
     T, n, c = series.shape
     p, _, s, _ = model.transitions.shape
-    h = model.observation
-    noise = model.noise_variance[:, None]
+    innovations, variances = np.empty((T, p, n * c)), np.empty((T, p, n))
+    for k, step in enumerate(_steps(series, gaps, model)):
+        innovations[k], variances[k] = step.errors, step.variances
+    crossed, gain = step.crossed, step.crossed / step.variances[:, None]
+    after = step.covariance - (crossed[:, :, None] * gain[:, None]).reshape(p, s * s, n)
+    mean = step.mean + np.repeat(gain, c, axis=-1) * step.errors[:, None]
+    return Filtered(
+        innovations.reshape(T, p, n, c),
+        variances,
+        mean.reshape(p, s, n, c),
+        after.reshape(p, s, s, n),
+    )
+
+
+class _Step(NamedTuple):
+    """A step of the filter.
+
+    Args:
+        mean: ``p x s x nc``, prediction of the state.
+        covariance: ``p x s² x n``, of that prediction.
+        crossed: ``p x s x n``, covariance of state and observation.
+        errors: ``p x nc``, innovations.
+        variances: ``p x n``, of the innovations.
+        is_new: Whether covariances may differ from those of the step before.
+    """
+
+    mean: Array
+    covariance: Array
+    crossed: Array
+    errors: Array
+    variances: Array
+    is_new: bool
+
+
+def _steps(series: Array, gaps: Sequence[int], model: StateSpace) -> Iterator[_Step]:
+    """Yield the steps of the filter."""
+    T, n, c = series.shape
+    p, _, s, _ = model.transitions.shape
+    h, noise = model.observation, model.noise_variance[:, None]
     # vec(A P A') = (A x A) vec(P): one product of matrices for all modes.
     pairs = np.einsum("guij,gukl->guikjl", model.transitions, model.transitions)
     pairs = pairs.reshape(p, -1, s * s, s * s)
     stationary = model.stationary.reshape(p, s * s, n)
     fresh = stationary[:, None] - pairs @ stationary[:, None]
     reading = np.kron(np.eye(s), h)
+    close = STEADY * np.abs(stationary).max(initial=0.0)
     P, m = stationary, np.zeros((p, s, n * c))
-    innovations, variances = np.empty((T, p, n * c)), np.empty((T, p, n))
     rows = series.reshape(T, n * c)
     steady = False
     for k in range(T):
-        if not steady:
+        is_new = not steady
+        if is_new:
             crossed = reading @ P
             total = h @ crossed + noise
             gain = crossed / total[:, None]
             wide = np.repeat(gain, c, axis=-1) if c > 1 else gain
-        variances[k] = total
-        error = rows[k] - h @ m
-        innovations[k] = error
-        m = m + wide * error[:, None]
+        errors = rows[k] - h @ m
+        yield _Step(m, P, crossed, errors, total, is_new)
         if k == T - 1:
-            break
+            return
         gap = gaps[k]
-        m = model.transitions[:, gap] @ m
-        if k and gap != gaps[k - 1]:
-            steady = False
+        m = model.transitions[:, gap] @ (m + wide * errors[:, None])
+        same = k > 0 and gap == gaps[k - 1]
+        steady = steady and same
         if not steady:
             after = P - (crossed[:, :, None] * gain[:, None]).reshape(p, s * s, n)
             following = pairs[:, gap] @ after + fresh[:, gap]
             # Tested at some steps only, since the test costs as much as the step.
-            if k % 16 == 15 and gap == gaps[k - 1]:
-                steady = bool((np.abs(following - P) <= STEADY * np.abs(stationary).max()).all())
+            if same and k % 16 == 15:
+                steady = bool((np.abs(following - P) <= close).all())
             P = following
-    after = P - (crossed[:, :, None] * gain[:, None]).reshape(p, s * s, n)
-    return Filtered(
-        innovations.reshape(T, p, n, c),
-        variances,
-        m.reshape(p, s, n, c),
-        after.reshape(p, s, s, n),
-    )
