@@ -49,7 +49,7 @@ def test_all_algorithms_with_a_tuned_beta(tvbo, panel, tmp_path):
     saved = json.loads((tmp_path / "result.json").read_text())
     assert len(saved["results"]) == 9
     assert saved["num_blocks"] == 6
-    assert "times the default, chosen on the last 40%" in out
+    assert "of the posterior standard deviation is the smallest whose" in out
     assert out.count("│ fitted ") == 1
 
 

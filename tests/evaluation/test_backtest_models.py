@@ -1,7 +1,6 @@
 """Backtests that choose β on the training stretch, and those on drawn functions."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,19 +8,17 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel
 
 from tvbo import fit_drift, recipes
-from tvbo.acquisition import LogBeta
 from tvbo.evaluation import (
-    DriftModel,
     FittedAlgorithm,
     PanelModel,
+    TunedAlgorithm,
     backtest,
     panel_algorithms,
     simulate_backtest,
-    tune_beta,
+    tune_exploration,
 )
 from tvbo.evaluation.backtesting.simulation import drifting_draw
 from tvbo.fitting import fit_panel
-from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.problems import drifting_gp_log
 
 N = 5
@@ -44,56 +41,27 @@ def fitted():
     return model()
 
 
-def panel(seed, T=100):
-    """One good arm with a large step now and then, so that to explore costs much."""
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.randn(T, N, dtype=torch.float64, generator=generator)
-    return values + torch.tensor([0.0, 0.0, 4.0, 0.0, 0.0])
-
-
-def index_fit(fit):
-    """The fit, with a kernel over the indices of arms."""
-    covar = CovarianceMatrixKernel(9 * torch.eye(N, dtype=torch.float64))
-    return replace(fit, covar_module=covar, mean=1.0, noise_variance=1.0, forgetting_rate=0.01)
-
-
-def test_beta_is_chosen_within_training_by_the_smallest_regret(fitted):
-    values = panel(0)
-    model = DriftModel(given=index_fit(fitted[0]))
-    tuned = tune_beta(FittedAlgorithm(model.tv_gp_ucb, "TV-GP-UCB"))
-    played = []
-    for changed in (0.0, 50.0):
-        rest = values.clone()
-        rest[70:, 0] += changed
-        given = {"train": slice(0, 70), "starts": 1, "progress": False, "time_unit": "10min"}
-        result = backtest(rest, None, {"fitted": tuned}, **given)
-        played.append((tuned.factor, dict(tuned.mean_regret)))
-        assert f"is {tuned.factor:g} times the default" in result.messages[0]
+def test_beta_is_chosen_within_the_training_stretch():
+    generator = torch.Generator().manual_seed(5)
+    steps = torch.randn(56, N, dtype=torch.float64, generator=generator)
+    values = 0.3 * steps.cumsum(dim=0) + torch.arange(N)
+    times = torch.arange(56, dtype=torch.float64)
+    train = values[:44], times[:44]
     # What is played later has no part in the choice.
-    assert played[0] == played[1]
-    factor, regret = played[0]
-    assert regret[factor] == min(regret.values())
-    assert set(regret) == {0.0, 0.01, 0.03, 0.1, 0.3, 1.0}
-    # The same by hand: rows 42 to 70, in two folds.
-    seed = int(torch.randint(2**31 - 1, (1,), generator=torch.Generator().manual_seed(0)))
-    total = 0.0
-    for first, last in ((42, 56), (56, 70)):
-        fit = index_fit(fitted[0])
-        optimizer = recipes.tv_gp_ucb(
-            choices=torch.arange(float(N)).unsqueeze(-1),
-            covar_module=fit.covar_module,
-            mean_module=fit.mean_module,
-            noise_variance=1.0,
-            forgetting_rate=0.01,
-            beta=LogBeta(c1=0.8 * 0.3),
-            generator=torch.Generator().manual_seed(seed),
-        )
-        for t in range(first, last):
-            trial = optimizer.ask(t=t + 1.0)
-            outcome = values[t, int(trial.X.item())].item()
-            total += values[t].max().item() - outcome
-            optimizer.tell(trial, outcome)
-    assert regret[0.3] == pytest.approx(total / 28)
+    values[44:, 0] += 50
+    tuned = TunedAlgorithm(PanelModel(options={"season": None}))
+    given = {"train": slice(0, 44), "starts": 1, "progress": False, "time_unit": "1min"}
+    result = backtest(values, times, {"fitted": tuned}, **given)
+    fit = fit_panel(*train, season=None)
+    expected = tune_exploration(fit, *train)
+    assert tuned.exploration == expected
+    assert expected.reason in result.messages
+    optimizer = recipes.tv_gp_ucb(**fit.settings(), beta=expected.beta)
+    for i, t in enumerate(range(44, 56)):
+        trial = optimizer.ask(t=times[t].item())
+        arm = int(trial.X.item())
+        assert arm == result.arms_chosen["fitted"][0, i]
+        optimizer.tell(trial, values[t, arm].item())
 
 
 def test_a_simulation_says_so_and_scores_the_drawn_function(fitted):
@@ -140,7 +108,8 @@ def test_bad_simulations(fitted):
 
 
 def test_bandits_are_tuned_to_the_horizon_in_units_of_time():
-    values = panel(0)[:40]
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(40, N, dtype=torch.float64, generator=generator)
     times = 10 * torch.arange(40, dtype=torch.float64)
     made = panel_algorithms(["sw_ucb", "d_ucb"], horizon=100)
     generator = torch.Generator().manual_seed(0)

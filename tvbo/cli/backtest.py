@@ -23,10 +23,10 @@ from tvbo.evaluation.backtesting import (
     DriftModel,
     FittedAlgorithm,
     PanelModel,
+    TunedAlgorithm,
     backtest,
     panel_algorithms,
     simulate_backtest,
-    tune_beta,
 )
 from tvbo.evaluation.backtesting.backtest import STARTS
 from tvbo.evaluation.backtesting.simulation import DRAWS, HORIZON
@@ -152,7 +152,8 @@ def _of_panel(
     length = len(table.values)
     trained = row_range(train, length)
     played = None if test is None else row_range(test, length)
-    fitted = FittedAlgorithm.of_panel(PanelModel(table.axis.unit))
+    fits = PanelModel(table.axis.unit)
+    fitted = FittedAlgorithm.of_panel(fits) if tune is None else TunedAlgorithm(fits)
     horizon = len(range(length)[slice(trained.stop, None) if played is None else played])
     return backtest(
         table.values,
@@ -161,7 +162,7 @@ def _of_panel(
             names,
             horizon=max(1, horizon // max(1, folds)),
             model=DriftModel(time_unit=table.axis.unit),
-            fitted=fitted if tune is None else tune_beta(fitted),
+            fitted=fitted,
         ),
         train=trained,
         test=played,

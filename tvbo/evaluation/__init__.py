@@ -15,7 +15,6 @@ from tvbo.evaluation.backtesting import (
     panel_algorithms,
     rolling_folds,
     simulate_backtest,
-    tune_beta,
 )
 from tvbo.evaluation.batched_simulation import Replicates, ucb_sweep
 from tvbo.evaluation.dask_cluster import dask_executor
@@ -29,6 +28,7 @@ from tvbo.evaluation.delays import (
     PoissonDelay,
     ResampledDelay,
 )
+from tvbo.evaluation.exploration import Exploration, tune_exploration
 from tvbo.evaluation.history import History, Round
 from tvbo.evaluation.synchronous import run
 
@@ -40,6 +40,7 @@ __all__ = [
     "DistributionDelay",
     "DriftModel",
     "Estimate",
+    "Exploration",
     "ExponentialDelay",
     "FittedAlgorithm",
     "Fold",
@@ -60,6 +61,6 @@ __all__ = [
     "run",
     "run_async",
     "simulate_backtest",
-    "tune_beta",
+    "tune_exploration",
     "ucb_sweep",
 ]

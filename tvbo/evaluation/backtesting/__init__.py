@@ -3,6 +3,7 @@
 from tvbo.evaluation.backtesting.algorithms import (
     BanditAlgorithm,
     FittedAlgorithm,
+    TunedAlgorithm,
     panel_algorithms,
 )
 from tvbo.evaluation.backtesting.backtest import backtest
@@ -11,7 +12,6 @@ from tvbo.evaluation.backtesting.models import DriftModel, PanelModel, fit_panel
 from tvbo.evaluation.backtesting.play import Algorithm, Fold, rolling_folds
 from tvbo.evaluation.backtesting.result import BacktestResult
 from tvbo.evaluation.backtesting.simulation import simulate_backtest
-from tvbo.evaluation.backtesting.tuning import TunedAlgorithm, tune_beta
 
 __all__ = [
     "Algorithm",
@@ -29,5 +29,4 @@ __all__ = [
     "panel_algorithms",
     "rolling_folds",
     "simulate_backtest",
-    "tune_beta",
 ]

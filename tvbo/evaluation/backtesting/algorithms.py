@@ -17,6 +17,7 @@ from tvbo.evaluation.backtesting.models import (
     round_length,
 )
 from tvbo.evaluation.backtesting.play import Algorithm
+from tvbo.evaluation.exploration import Exploration, tune_exploration
 from tvbo.optimizers import Optimizer, d_ucb_discount, recipes, sw_ucb_window
 from tvbo.ties import first_largest
 
@@ -53,6 +54,42 @@ class FittedAlgorithm:
     def of_panel(cls, model: PanelModel) -> FittedAlgorithm:
         """Return TV-GP-UCB with means, season and covariances of the arms."""
         return cls(model.tv_gp_ucb, model)
+
+
+@dataclass
+class TunedAlgorithm:
+    """TV-GP-UCB of :class:`PanelModel`, its exploration chosen within the training stretch.
+
+    By :func:`tvbo.evaluation.tune_exploration`, so what is played afterwards has no part in it.
+
+    Args:
+        model: Fits the stretch.
+
+    Attributes:
+        exploration: What was chosen on the latest stretch, and why.
+    """
+
+    model: PanelModel
+    exploration: Exploration | None = field(default=None, init=False)
+
+    def __call__(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+        """Make the optimizer of a training stretch."""
+        fit = self.model.fit(values, times)
+        full = ~values.isnan().any(dim=1)
+        self.exploration = tune_exploration(fit, values[full], times[full])
+        beta = self.exploration.beta
+        return self.model.tv_gp_ucb(values, times, generator=generator, beta=beta)
+
+    @property
+    def label(self) -> str:
+        """Name in the verdict."""
+        return self.model.label
+
+    @property
+    def messages(self) -> list[str]:
+        """Remarks of the model, and why this exploration."""
+        reasons = [] if self.exploration is None else [self.exploration.reason]
+        return [*self.model.messages, *reasons]
 
 
 @dataclass(frozen=True)
