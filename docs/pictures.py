@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import redirect_stdout
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from tvbo.fitting import fit_drift
 from tvbo.journal import JournalReader, trials_of
 from tvbo.models import TimeVaryingGP
 from tvbo.optimizers import Hallucinate, IgnorePending, Optimizer
-from tvbo.plotting import COLORS, new_figure, save_figure
+from tvbo.plotting import COLORS, new_figure, plot_backtest, save_figure
 from tvbo.problems import ExampleFunction, drifting_gp, drifting_gp_log, unit_grid
 
 DOCS = Path(__file__).resolve().parent
@@ -468,9 +469,19 @@ def command_line():
         subprocess.run([*command, path], cwd=folder, check=True, capture_output=True)
 
 
+def backtests():
+    """Nine algorithms on the panel of backtests.md."""
+    page = (DOCS / "backtests.md").read_text()
+    names = {}
+    with redirect_stdout(None):
+        exec(page.split("```python\n")[1].split("```")[0], names)
+    return plot_backtest(names["result"])
+
+
 PICTURES = (
     which_algorithm,
     drift_rate,
+    backtests,
     contexts,
     compression,
     delay,

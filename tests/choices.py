@@ -85,6 +85,9 @@ def given_on_a_grid():
         "gp_ts, Matern": given(grid, matern())["gp_ts"],
         "linear_ucb": lambda: recipes.linear_ucb(choices=GRID, contexts=CONTEXTS),
         "rexp3": lambda: recipes.rexp3(choices=GRID, block=50, reward_bounds=(-4.0, 1.0)),
+        "sw_ucb": lambda: recipes.sw_ucb(choices=GRID, window=60, reward_bounds=(-4.0, 1.0)),
+        "d_ucb": lambda: recipes.d_ucb(choices=GRID, discount=0.98, reward_bounds=(-4.0, 1.0)),
+        "last_best": lambda: recipes.last_best(choices=GRID),
         "random_search": lambda: recipes.random_search(choices=GRID),
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Timer
 from typing import TypeVar
@@ -153,3 +153,34 @@ class TrialProgress:
             words = [f"{counts.get('open', 0)} open"]
             words += [f"{counts[end]} {end}" for end in ("failed", "expired") if counts.get(end)]
             self._bar.update(self._task, completed=ended, counts=", ".join(words))
+
+
+@contextmanager
+def named_steps(label: str, total: int, shown: bool) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar on stderr, and yield a function that names each step as it begins.
+
+    Args:
+        label: Description in front of the bar.
+        total: Number of steps.
+        shown: Whether to show a bar.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
+        task = bar.add_task(visible(label), total=total)
+        begun = 0
+
+        def begin(name: str) -> None:
+            nonlocal begun
+            bar.update(task, completed=begun, description=visible(f"{label} {name}"))
+            begun += 1
+
+        yield begin
+        bar.update(task, completed=total, description=visible(label))

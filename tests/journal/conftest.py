@@ -53,6 +53,9 @@ MAKERS = {
         choices=ARMS, contexts=TASKS, covar_module=kernel(), forgetting_rate=0, noise_variance=0.01
     ),
     "rexp3": lambda: recipes.rexp3(choices=ARMS, block=7, reward_bounds=(-9.0, 9.0)),
+    "sw_ucb": lambda: recipes.sw_ucb(choices=ARMS, window=30, reward_bounds=(-9.0, 9.0)),
+    "d_ucb": lambda: recipes.d_ucb(choices=ARMS, discount=0.95, reward_bounds=(-9.0, 9.0)),
+    "last_best": lambda: recipes.last_best(choices=ARMS),
 }
 
 

@@ -12,7 +12,7 @@ import typer
 from botorch.exceptions.errors import BotorchError
 
 import tvbo
-from tvbo.cli import demo, fit, moved, runs
+from tvbo.cli import backtest, demo, fit, moved, runs
 from tvbo.fitting import DriftFitError
 from tvbo.terminal import visible
 
@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(fit.fit)
+app.command(name="backtest")(backtest.run_backtest)
 app.command()(demo.demo)
 app.add_typer(runs.app, name="runs")
 app.command(hidden=True, context_settings=moved.ANY_ARGUMENTS)(moved.reproduce)

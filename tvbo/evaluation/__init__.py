@@ -1,6 +1,21 @@
-"""Runs of an optimizer: objectives, executors, simulated delays, batched simulation, history."""
+"""Runs of an optimizer, simulated delays, batched simulation, backtests, history."""
 
 from tvbo.evaluation.asynchronous import run_async
+from tvbo.evaluation.backtesting import (
+    BacktestResult,
+    BanditAlgorithm,
+    DriftModel,
+    Estimate,
+    FittedAlgorithm,
+    Fold,
+    PanelModel,
+    TunedAlgorithm,
+    backtest,
+    block_estimate,
+    panel_algorithms,
+    rolling_folds,
+    simulate_backtest,
+)
 from tvbo.evaluation.batched_simulation import Replicates, ucb_sweep
 from tvbo.evaluation.dask_cluster import dask_executor
 from tvbo.evaluation.delays import (
@@ -13,23 +28,39 @@ from tvbo.evaluation.delays import (
     PoissonDelay,
     ResampledDelay,
 )
+from tvbo.evaluation.exploration import Exploration, tune_exploration
 from tvbo.evaluation.history import History, Round
 from tvbo.evaluation.synchronous import run
 
 __all__ = [
+    "BacktestResult",
+    "BanditAlgorithm",
     "ConstantDelay",
     "Delay",
     "DistributionDelay",
+    "DriftModel",
+    "Estimate",
+    "Exploration",
     "ExponentialDelay",
+    "FittedAlgorithm",
+    "Fold",
     "GeometricDelay",
     "History",
     "LossyDelay",
+    "PanelModel",
     "PoissonDelay",
     "Replicates",
     "ResampledDelay",
     "Round",
+    "TunedAlgorithm",
+    "backtest",
+    "block_estimate",
     "dask_executor",
+    "panel_algorithms",
+    "rolling_folds",
     "run",
     "run_async",
+    "simulate_backtest",
+    "tune_exploration",
     "ucb_sweep",
 ]

@@ -4,7 +4,15 @@ from tvbo.journal.recorded import Event, EventSink
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
+from tvbo.optimizers.constant_rules import FixedAction, LastBest
 from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
+from tvbo.optimizers.drift_bandits import (
+    DiscountedUCB,
+    DriftUCB,
+    SlidingWindowUCB,
+    d_ucb_discount,
+    sw_ucb_window,
+)
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import ModelFitter
@@ -28,13 +36,17 @@ __all__ = [
     "ConstantLiar",
     "ContextualModelFitter",
     "DenseState",
+    "DiscountedUCB",
+    "DriftUCB",
     "EstimatedDelay",
     "Event",
     "EventSink",
+    "FixedAction",
     "GPOptimizer",
     "Hallucinate",
     "IgnorePending",
     "IncrementalState",
+    "LastBest",
     "LostTrial",
     "ModelFitter",
     "NystromState",
@@ -51,9 +63,12 @@ __all__ = [
     "RejectedTrial",
     "RejectionLog",
     "SeparateContexts",
+    "SlidingWindowUCB",
     "StreamingState",
     "Trial",
     "TrialError",
     "TrialLog",
+    "d_ucb_discount",
     "rexp3_block_length",
+    "sw_ucb_window",
 ]

@@ -1,5 +1,6 @@
-"""Figures: regret, drift fits, tracking, policies, kernel parts, compression, journaled runs."""
+"""Figures: regret, backtests, drift fits, tracking, policies, kernel parts, compression, runs."""
 
+from tvbo.plotting.backtest import plot_backtest
 from tvbo.plotting.compression import plot_budget, plot_model_order
 from tvbo.plotting.drift_fit import plot_drift_fit
 from tvbo.plotting.figure import COLORS, LINES, new_figure, save_figure
@@ -13,6 +14,7 @@ __all__ = [
     "LINES",
     "new_figure",
     "plot_average_regret",
+    "plot_backtest",
     "plot_budget",
     "plot_drift_fit",
     "plot_kernel_parts",

@@ -1,0 +1,111 @@
+"""``tvbo backtest`` as a user meets it."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+import torch
+
+
+@pytest.fixture
+def panel(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(60, 3, dtype=torch.float64, generator=generator).cumsum(dim=0)
+    times = pd.date_range("2025-03-01", periods=60, freq="10min", name="time")
+    path = tmp_path / "panel.csv"
+    pd.DataFrame(values.numpy(), index=times, columns=["a", "b", "c"]).to_csv(path)
+    return path
+
+
+CHEAP = ["--algorithms", "always_best, last_best,random,sw_ucb"]
+
+
+def test_results_in_all_forms(tvbo, panel, tmp_path):
+    files = {name: tmp_path / f"result.{name}" for name in ("json", "csv", "png")}
+    options = ["--json", files["json"], "--csv", files["csv"], "--plot", files["png"]]
+    code, out, err = tvbo(
+        "backtest", panel, "--train", "0:40", "--unit", "°C", "--starts", 2, *CHEAP, *options
+    )
+    assert (code, err) == (0, "")
+    saved = json.loads(files["json"].read_text())
+    assert list(saved["results"]) == ["always_best", "last_best", "random", "sw_ucb"]
+    for each in saved["results"].values():
+        assert each["mean_regret"] >= 0
+        assert each["standard_error"] > 0
+    assert set(saved["differences"]["random"]) == {"always_best", "last_best", "sw_ucb"}
+    assert saved["verdict"] in out
+    assert saved["block_length"] == 6
+    assert len(pd.read_csv(files["csv"])) == 4 * 2 * 20
+    assert files["png"].read_bytes().startswith(b"\x89PNG")
+
+
+def test_all_algorithms_with_a_tuned_beta(tvbo, panel, tmp_path):
+    code, out, _ = tvbo(
+        "backtest", panel, "--train", "0:40", "--test", "40:52", "--starts", 1, "--tune", "beta",
+        "--folds", 2, "--block", "20min", "--seed", 3, "--json", tmp_path / "result.json",
+    )  # fmt: skip
+    assert code == 0
+    saved = json.loads((tmp_path / "result.json").read_text())
+    assert len(saved["results"]) == 9
+    assert saved["num_blocks"] == 6
+    assert "of the posterior standard deviation is the smallest whose" in out
+    assert out.count("│ fitted ") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--train", "0:40", "--algorithms", "randon"], "Got 'randon'. Did you mean 'random'?"),
+        (["--train", "0:2"], "training stretch of at least 3 times"),
+        (["--train", "0:60"], "Expected rows to play"),
+        (["--train", "0:40", "--test", "30:50"], "begins after its training stretch"),
+        (["--train", "0-40"], "Expected rows as a:b"),
+        (["--train", "0:40", "--folds", "21"], "from 1 to 20 folds"),
+        (["--train", "0:40", "--block", "soon"], "Expected --block like 10min"),
+        (["--train", "0:40", "--starts", "0"], "whole number"),
+        (["--train", "0:40", "--plot", "picture.xyz"], "a picture for --plot"),
+        ([], "Expected --train a:b"),
+        (["--train", "0:40", "--draws", "3"], "Expected no --draws with a panel. Got '3'"),
+        (["--time", "time", "--reward", "a"], "--action with column names"),
+        (
+            ["--time", "time", "--reward", "a", "--action", "b", "--tune", "beta"],
+            "Expected no --tune with a long log",
+        ),
+    ],
+)
+def test_bad_options_are_one_line(tvbo, panel, options, message):
+    code, out, err = tvbo("backtest", panel, *options)
+    assert (code, out) == (2, "")
+    assert err.startswith("tvbo: ")
+    assert err.count("\n") == 1
+    assert re.search(re.escape(message), err), err
+
+
+def test_a_time_without_a_reading_is_one_line(tvbo, panel):
+    lines = panel.read_text().splitlines()
+    lines[46] = lines[46].split(",")[0] + ",,,"
+    panel.write_text("\n".join(lines) + "\n")
+    code, _, err = tvbo("backtest", panel, "--train", "0:40")
+    assert code == 2
+    assert "at least one arm at each time. Got none at t=45, row 45." in err
+
+
+def test_a_long_log_is_simulated(tvbo, tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(4, (50,), generator=generator) / 4
+    y = torch.sin(6 * x + torch.arange(50) / 9) + 0.1 * torch.randn(50, generator=generator)
+    frame = pd.DataFrame({"t": range(50), "x": x.numpy(), "y": y.numpy()})
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    code, out, _ = tvbo(
+        "backtest", tmp_path / "log.csv", "--time", "t", "--reward", "y", "--action", "x",
+        "--horizon", 30, "--draws", 2, "--json", tmp_path / "result.json",
+        "--plot", tmp_path / "result.png",
+    )  # fmt: skip
+    assert code == 0
+    assert "In a simulation, on 2 functions drawn from the fitted model: " in out
+    saved = json.loads((tmp_path / "result.json").read_text())
+    assert saved["simulated"]
+    assert saved["num_times"] == 60
+    assert "fitted" not in saved["results"]
+    assert len(saved["results"]) == 8

@@ -1,0 +1,156 @@
+"""SW-UCB and D-UCB against the sums of the paper, and the rules that explore nothing."""
+
+import math
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+
+from tvbo import recipes
+from tvbo.optimizers import d_ucb_discount, sw_ucb_window
+
+K = 4
+ARMS = torch.arange(float(K)).unsqueeze(-1)
+BOUNDS = (-1.0, 3.0)
+B = BOUNDS[1] - BOUNDS[0]
+
+
+def bandit(name, seed=0, **options):
+    generator = torch.Generator().manual_seed(seed)
+    given = {"choices": ARMS, "reward_bounds": BOUNDS, "generator": generator}
+    return getattr(recipes, name)(**given | options)
+
+
+def paper_index(plays, t, weight, padding, xi):
+    """The index of each arm by the formulas of Section 3, or None of an arm without weight."""
+    index = []
+    weights = [weight(t - s) for s, _, _ in plays]
+    n = sum(weights)
+    for arm in range(K):
+        of_arm = [(w, y) for w, (_, i, y) in zip(weights, plays, strict=True) if i == arm]
+        count = sum(w for w, _ in of_arm)
+        if count == 0:
+            index.append(None)
+            continue
+        mean = sum(w * y for w, y in of_arm) / count
+        index.append(mean + padding * B * math.sqrt(xi * math.log(max(n, 1.0)) / count))
+    return index
+
+
+RULES = {
+    "sw_ucb": ({"window": 9, "exploration": 0.6}, lambda age: float(age <= 9), 1, 0.6),
+    "d_ucb": ({"discount": 0.8}, lambda age: 0.8**age, 2, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("seed", range(3))
+def test_plays_the_largest_index_of_the_paper(name, seed):
+    options, weight, padding, xi = RULES[name]
+    optimizer = bandit(name, seed, **options)
+    noise = torch.Generator().manual_seed(seed)
+    plays = []
+    # Steps of unequal length; the window empties of all arms once.
+    for t in [*range(1, 60), 75.5, 76, *range(78, 100, 2)]:
+        trial = optimizer.ask(t=float(t))
+        arm = int(trial.X.item())
+        index = paper_index(plays, t, weight, padding, xi)
+        if None in index:
+            assert index[arm] is None
+        else:
+            assert index[arm] >= max(index) - 1e-9
+        outcome = math.sin(0.1 * t + arm) + torch.randn(1, generator=noise).item()
+        optimizer.tell(trial, outcome)
+        plays.append((t, arm, outcome))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_outcomes_count_from_when_they_were_asked_whenever_they_come(name):
+    options, weight, _, _ = RULES[name]
+    in_order, late = bandit(name, **options), bandit(name, **options)
+    plays = [(float(t), t % K, 0.1 * t) for t in range(1, 12)]
+    for order, optimizer in ((plays, in_order), (plays[6:] + plays[:6], late)):
+        for t, arm, outcome in order:
+            optimizer.tell(optimizer.attach(ARMS[arm], t), outcome)
+        counts, totals = optimizer.weighted_sums(12.0)
+        for arm in range(K):
+            of_arm = [(weight(12 - t), y) for t, i, y in plays if i == arm]
+            assert counts[arm].item() == pytest.approx(sum(w for w, _ in of_arm))
+            scaled = sum(w * (y - BOUNDS[0]) / B for w, y in of_arm)
+            assert totals[arm].item() == pytest.approx(scaled)
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("seed", range(3))
+def test_follows_a_change_of_the_best_arm(name, seed):
+    options = {"sw_ucb": {"window": 60}, "d_ucb": {"discount": 0.97}}[name]
+    optimizer = bandit(name, seed, exploration=0.05, **options)
+    chosen = []
+    for t in range(1, 501):
+        best = 1 if t <= 250 else 3
+        trial = optimizer.ask()
+        chosen.append(int(trial.X.item()))
+        optimizer.tell(trial, 2.0 if trial.X.item() == best else 0.0)
+    assert chosen[150:250].count(1) > 60
+    assert chosen[400:].count(3) > 60
+
+
+def test_tuning_is_the_papers():
+    assert sw_ucb_window(1000, 3) == pytest.approx(2 * math.sqrt(1000 * math.log(1000) / 3))
+    assert d_ucb_discount(1000, 3) == pytest.approx(1 - math.sqrt(3 / 1000) / 4)
+    assert sw_ucb_window(1) == 1
+    assert bandit("sw_ucb", horizon=500).window == sw_ucb_window(500)
+    assert bandit("d_ucb", horizon=500).discount == d_ucb_discount(500)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("sw_ucb", {}, "either window or horizon. Got neither"),
+        ("d_ucb", {"discount": 0.9, "horizon": 9}, "either discount or horizon. Got both"),
+        ("sw_ucb", {"window": 0.0}, "finite window > 0"),
+        ("d_ucb", {"discount": 1.0}, r"discount in \(0, 1\)"),
+        ("d_ucb", {"discount": 0.9, "exploration": -1.0}, "exploration >= 0"),
+        ("sw_ucb", {"window": 9, "reward_bounds": (1.0, 1.0)}, "finite reward_bounds"),
+        ("d_ucb", {"horizon": 0}, "at most the horizon"),
+    ],
+)
+def test_bad_parameters(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        bandit(name, **options)
+
+
+def test_a_context_is_expected_and_ignored():
+    contexts = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    optimizer = bandit("sw_ucb", window=9, contexts=contexts)
+    trial = optimizer.ask(context=contexts[1])
+    optimizer.tell(trial, 1.0)
+    assert optimizer.weighted_sums(2.0)[0].sum() == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_last_best_takes_the_arm_whose_newest_outcome_is_the_largest(seed):
+    optimizer = recipes.last_best(choices=ARMS, generator=torch.Generator().manual_seed(seed))
+    tried = set()
+    for arm_number in range(K):
+        trial = optimizer.ask()
+        tried.add(int(trial.X.item()))
+        optimizer.tell(trial, float(trial.X.item()))
+        assert len(tried) == arm_number + 1
+    for outcome, following in [(3.5, 3), (1.5, 2), (0.5, 3), (0.2, 1)]:
+        trial = optimizer.ask()
+        optimizer.tell(trial, outcome)
+        assert optimizer.ask().X.item() == following
+    # An outcome of an earlier time than the newest one is no news.
+    optimizer.tell(optimizer.attach(ARMS[0], 0.5), 99.0)
+    assert optimizer.ask().X.item() == 1
+
+
+def test_fixed_action_is_always_the_same():
+    optimizer = recipes.fixed_action(choices=ARMS, X=[2.0])
+    for _ in range(3):
+        trial = optimizer.ask()
+        assert trial.X.tolist() == [[2.0]]
+        optimizer.tell(trial, -1.0)
+    with pytest.raises(InputDataError):
+        recipes.fixed_action(choices=ARMS, X=[2.5])

@@ -1,0 +1,240 @@
+"""``tvbo backtest``: what the algorithms would have cost on a recorded panel."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from tvbo.cli.output import (
+    check_outputs,
+    check_picture,
+    console,
+    note,
+    progress_console,
+    saving,
+    working,
+)
+from tvbo.evaluation.backtesting import (
+    BacktestResult,
+    DriftModel,
+    FittedAlgorithm,
+    PanelModel,
+    TunedAlgorithm,
+    backtest,
+    panel_algorithms,
+    simulate_backtest,
+)
+from tvbo.evaluation.backtesting.backtest import STARTS
+from tvbo.evaluation.backtesting.simulation import DRAWS, HORIZON
+from tvbo.fitting import fit_drift
+from tvbo.plotting import plot_backtest, save_figure
+from tvbo.tables import LogTable, TableError, read_log, read_panel
+from tvbo.tables.log import parse_timedelta, row_range
+
+
+class Tuned(StrEnum):
+    """What is chosen by a backtest within the training stretch."""
+
+    beta = "beta"
+
+
+def run_backtest(
+    log: Annotated[Path, typer.Argument(help="CSV file, plain or .gz: a panel, or a long log.")],
+    train: Annotated[
+        str | None, typer.Option(help="Training rows a:b, from 0, after resampling.")
+    ] = None,
+    test: Annotated[
+        str | None, typer.Option(help="Rows a:b that are played; default all after --train.")
+    ] = None,
+    algorithms: Annotated[
+        str | None, typer.Option(help="Names, separated by commas; default all.")
+    ] = None,
+    starts: Annotated[
+        int | None, typer.Option(help="Starts of each algorithm; default 5, on a long log 1.")
+    ] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Rolling folds: training moves along with what is played.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first start.")] = 0,
+    tune: Annotated[
+        Tuned | None,
+        typer.Option(help="Choose beta of the fitted recipe on the training rows."),
+    ] = None,
+    block: Annotated[
+        str | None, typer.Option(help="Block of times for standard errors; default 1h.")
+    ] = None,
+    resample: Annotated[
+        str | None, typer.Option(help="Average over steps such as 10min; needs timestamps.")
+    ] = None,
+    time_unit: Annotated[
+        str | None, typer.Option(help="Unit of time such as 1h. Default: the commonest gap.")
+    ] = None,
+    unit: Annotated[str, typer.Option(help="Unit of the values, for the verdict.")] = "",
+    time: Annotated[str | None, typer.Option(help="Column of times, in a long log.")] = None,
+    reward: Annotated[str | None, typer.Option(help="Column of rewards, in a long log.")] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Columns of the action, x1,x2, in a long log.")
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(help="Long log: number of times that are played; default 300.")
+    ] = None,
+    draws: Annotated[
+        int | None, typer.Option(help="Long log: number of functions drawn; default 10.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Save the results as JSON.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Save a row per algorithm, start and time.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Save a picture, FILE.png.")] = None,
+) -> None:
+    """Fit algorithms on the first rows of a panel, and play them on the rest.
+
+    A panel has one row per time and one column per arm; larger values are better. At each time an
+    algorithm takes one arm and is told its value. Regret is the best value of that time minus this
+    one. A long log, with --time, --reward and --action, has one action at a time: algorithms are
+    then played on functions drawn from the model that is fitted to it, which is a simulation.
+    """
+    check_outputs({"--json": json, "--csv": csv, "--plot": plot}, [log])
+    check_picture("--plot", plot)
+    names = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
+    shared = {"unit": unit, "seed": seed, "progress": progress_console.is_interactive}
+    if time is None and reward is None and action is None:
+        _reject_options("a panel", horizon=horizon, draws=draws)
+        if train is None:
+            raise TableError(
+                "Expected --train a:b, the training rows of a panel; or --time, --reward and "
+                "--action of a long log. Got none."
+            )
+        result = _of_panel(
+            log, train, test, names, starts, folds, tune, block, resample, time_unit, shared
+        )
+    else:
+        _reject_options("a long log", test=test, folds=folds, tune=tune, resample=resample)
+        if time is None or reward is None or action is None:
+            raise TableError(
+                "Expected --time, --reward and --action with column names for a long log. Got "
+                f"--time {time}, --reward {reward}, --action {action}."
+            )
+        columns = [name.strip() for name in action.split(",")]
+        table = read_log(log, time, reward, columns, None, train, time_unit)
+        result = _of_log(table, names, starts, horizon, draws, block, shared)
+    print_backtest(result)
+    if json is not None:
+        with saving(json) as file:
+            result.to_json(file)
+    if csv is not None:
+        with saving(csv) as file:
+            result.to_csv(file)
+    if plot is not None:
+        with saving(plot) as file:
+            save_figure(plot_backtest(result), file)
+
+
+def _of_panel(
+    panel: Path,
+    train: str,
+    test: str | None,
+    names: list[str] | None,
+    starts: int | None,
+    folds: int | None,
+    tune: Tuned | None,
+    block: str | None,
+    resample: str | None,
+    time_unit: str | None,
+    shared: dict[str, Any],
+) -> BacktestResult:
+    folds = 1 if folds is None else folds
+    table = read_panel(panel, resample, None, time_unit, allow_gaps=True)
+    length = len(table.values)
+    trained = row_range(train, length)
+    played = None if test is None else row_range(test, length)
+    fits = PanelModel(table.axis.unit)
+    fitted = FittedAlgorithm.of_panel(fits) if tune is None else TunedAlgorithm(fits)
+    horizon = len(range(length)[slice(trained.stop, None) if played is None else played])
+    return backtest(
+        table.values,
+        table.axis.times,
+        panel_algorithms(
+            names,
+            horizon=max(1, horizon // max(1, folds)),
+            model=DriftModel(time_unit=table.axis.unit),
+            fitted=fitted,
+        ),
+        train=trained,
+        test=played,
+        folds=folds,
+        starts=STARTS if starts is None else starts,
+        block_length=None if block is None else _in_units(block, table.axis.unit),
+        time_unit=table.axis.unit,
+        arms=table.arms,
+        **shared,
+    )
+
+
+def _of_log(
+    table: LogTable,
+    names: list[str] | None,
+    starts: int | None,
+    horizon: int | None,
+    draws: int | None,
+    block: str | None,
+    shared: dict[str, Any],
+) -> BacktestResult:
+    with working("fitting the log") as on_step:
+        fit = fit_drift(table.train_X, table.Y, time_unit=table.axis.unit, on_step=on_step)
+    return simulate_backtest(
+        fit,
+        table.train_X,
+        names,
+        horizon=HORIZON if horizon is None else horizon,
+        draws=DRAWS if draws is None else draws,
+        starts=1 if starts is None else starts,
+        block_length=None if block is None else _in_units(block, table.axis.unit),
+        **shared,
+    )
+
+
+def _reject_options(where: str, **options: object) -> None:
+    """Raise if an option was given that does not apply."""
+    for name, value in options.items():
+        if value is not None:
+            raise TableError(f"Expected no --{name} with {where}. Got '{value}'.")
+
+
+def print_backtest(result: BacktestResult) -> None:
+    """Print a backtest as a table, with its verdict and messages."""
+    subject = result.subject
+    unit = f", {result.unit}" if result.unit else ""
+    table = Table(
+        title=f"Mean regret{unit}: {len(result.times)} times, "
+        f"{len(result.regret[subject])} starts, {len(result.blocks.unique())} blocks"
+    )
+    table.add_column("algorithm")
+    for column in ("mean regret", "± standard error", f"{subject} is better by", "±"):
+        table.add_column(column, justify="right")
+    for name, (mean, error) in sorted(result.results.items(), key=lambda item: item[1].mean):
+        gap = ("", "")
+        if name != subject:
+            difference = result.difference(subject, name)
+            gap = (f"{difference.mean:.3g}", _number(difference.standard_error))
+        table.add_row(name, f"{mean:.3g}", _number(error), *gap)
+    console.print(table)
+    console.print(result.verdict, soft_wrap=True, highlight=False)
+    for message in result.messages:
+        note(message)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2g}"
+
+
+def _in_units(block: str, time_unit: str) -> float:
+    """Return a length of time in units of the panel; a plain number is in these units already."""
+    try:
+        return float(block)
+    except ValueError:
+        return float(parse_timedelta("--block", block) / parse_timedelta("time unit", time_unit))

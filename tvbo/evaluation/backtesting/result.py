@@ -1,0 +1,264 @@
+"""The result of a backtest: mean regret by algorithm, paired differences, a verdict."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tvbo.evaluation.backtesting.blocks import Estimate, block_estimate, block_means
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOTICEABLE = 0.2
+"""Correlation from one block to the next below which nothing is said of it."""
+
+
+@dataclass(frozen=True, repr=False)
+class BacktestResult:
+    """What each algorithm lost against the best arm at each time.
+
+    Args:
+        regret: By algorithm, the best value at a time minus that of the chosen arm, ``starts x S``
+            over all test stretches, one after another; NaN where the arm had no reading.
+        arms_chosen: By algorithm, the index of the chosen arm, ``starts x S``.
+        times: Times that were played, ``S``.
+        fold_of_time: Index of the fold of each time, ``S``.
+        labels: By algorithm, its name in the verdict.
+        arms: Names of the arms.
+        block_length: Length of a block of times, for standard errors, in units of time.
+        time_unit: Name of the unit of time.
+        unit: Name of the unit of the outcomes, or empty.
+        folds: Rows of each fold, ``(first of training, end, first played, end)``; empty for a
+            simulation.
+        simulated: Whether the values were drawn from a model.
+        messages: What a reader has to know of the numbers.
+    """
+
+    regret: Mapping[str, Tensor]
+    arms_chosen: Mapping[str, Tensor]
+    times: Tensor
+    fold_of_time: Tensor
+    labels: Mapping[str, str]
+    arms: Sequence[str]
+    block_length: float
+    time_unit: str = "1"
+    unit: str = ""
+    folds: Sequence[tuple[int, int, int, int]] = ()
+    simulated: bool = False
+    messages: Sequence[str] = field(default_factory=list)
+
+    @cached_property
+    def blocks(self) -> Tensor:
+        """Label of the block of each time, ``S``; blocks begin anew with each fold."""
+        labels, offset = torch.empty_like(self.fold_of_time), 0
+        for fold in self.fold_of_time.unique():
+            of_fold = self.fold_of_time == fold
+            times = self.times[of_fold]
+            # Sums such as 0.7 + 0.1 and 0.8 are one time, whichever way they are rounded.
+            place = ((times - times[0]) / self.block_length + 1e-9).floor().long()
+            labels[of_fold] = offset + place
+            offset += int(place[-1]) + 1
+        return labels
+
+    @cached_property
+    def results(self) -> dict[str, Estimate]:
+        """Mean regret of each algorithm, over times and starts, with its standard error."""
+        return {
+            name: block_estimate(rows.nanmean(dim=0), self.blocks)
+            for name, rows in self.regret.items()
+        }
+
+    def difference(self, name: str, other: str) -> Estimate:
+        """Return by how much the mean regret of ``name`` is below that of ``other``.
+
+        It is paired: the two are compared at the same times and starts, and the standard error is
+        that of the difference.
+
+        Raises:
+            KeyError: if there is no such algorithm.
+        """
+        return block_estimate(self._gap(name, other), self.blocks)
+
+    @property
+    def differences(self) -> dict[str, dict[str, Estimate]]:
+        """By algorithm and another one, :meth:`difference`."""
+        return {
+            name: {other: self.difference(name, other) for other in self.regret if other != name}
+            for name in self.regret
+        }
+
+    @property
+    def subject(self) -> str:
+        """The algorithm that the verdict is about: ``fitted``, or else the best of all."""
+        best = min(self.results, key=lambda name: self.results[name].mean)
+        return "fitted" if "fitted" in self.results else best
+
+    @property
+    def verdict(self) -> str:
+        """The result in a sentence: the subject, and by how much it is better or worse.
+
+        It is compared with always taking the best arm of training, and with the
+        best of the others that chose other arms.
+        """
+        subject = self.subject
+        mean = self.results[subject].mean
+        own = self.arms_chosen[subject]
+        # One that chose the same arms, such as the recipe that was fitted, says nothing.
+        others = [n for n in self.results if not torch.equal(self.arms_chosen[n], own)]
+        others.sort(key=lambda name: (name != "always_best", self.results[name].mean))
+        chosen = others[:2]
+        parts = [self._compared(subject, other) for other in chosen]
+        unit = f" {self.unit}" if self.unit else ""
+        sentence = "; ".join([f"{self.labels[subject]}, mean regret {mean:.3g}{unit}", *parts])
+        if not self.simulated:
+            return sentence + "."
+        draws = len(self.fold_of_time.unique())
+        return f"In a simulation, on {draws} functions drawn from the fitted model: {sentence}."
+
+    def _compared(self, name: str, other: str) -> str:
+        gap, error = self.difference(name, other)
+        label = self.labels[other]
+        if error is None:
+            return f"{abs(gap):.3g} {'better' if gap >= 0 else 'worse'} than {label}"
+        amount = _with_error(abs(gap), error)
+        if abs(gap) <= 2 * error:
+            return f"not told apart from {label} ({amount} {'better' if gap >= 0 else 'worse'})"
+        return f"{amount} {'better' if gap > 0 else 'worse'} than {label}"
+
+    def _gap(self, name: str, other: str) -> Tensor:
+        return (self.regret[other] - self.regret[name]).nanmean(dim=0)
+
+    def correlation_message(self) -> str | None:
+        """Return a warning if blocks are too short to be independent, otherwise None."""
+        largest, worst = 0.0, ""
+        for other in self.regret:
+            if other == self.subject:
+                continue
+            means, _ = block_means(self._gap(self.subject, other), self.blocks)
+            centered = means - means.mean()
+            scale = centered.square().sum().item()
+            if scale == 0:
+                continue
+            correlation = (centered[1:] * centered[:-1]).sum().item() / scale
+            if correlation > max(NOTICEABLE, 2 / math.sqrt(len(means)), largest):
+                largest, worst = correlation, other
+        if not worst:
+            return None
+        # Of a first-order autoregression.
+        factor = math.sqrt((1 + largest) / (1 - largest))
+        return (
+            f"Differences correlate from one block of {self._block_words} to the next, that to "
+            f"{self.labels[worst]} by {largest:.2f}: its standard error is about {factor:.1f} "
+            "times too small. Longer blocks give a better one."
+        )
+
+    @property
+    def _block_words(self) -> str:
+        if any(character.isdigit() for character in self.time_unit):
+            return f"{self.block_length:g} × {self.time_unit}"
+        return f"{self.block_length:g} {self.time_unit}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per algorithm, the best first.
+
+        ``difference`` is by how much the subject of the verdict is better, with its standard error.
+        """
+        import pandas as pd
+
+        rows = []
+        for name, (mean, error) in sorted(self.results.items(), key=lambda item: item[1].mean):
+            row = {"algorithm": name, "mean_regret": mean, "standard_error": error}
+            if name != self.subject:
+                gap = self.difference(self.subject, name)
+                row |= {"difference": gap.mean, "difference_standard_error": gap.standard_error}
+            rows.append(row)
+        return pd.DataFrame(rows).set_index("algorithm")
+
+    def rounds_frame(self) -> pd.DataFrame:
+        """Return a row per algorithm, start and time: fold, time, arm and regret."""
+        import pandas as pd
+
+        frames = []
+        for name, rows in self.regret.items():
+            for start, (regret, chosen) in enumerate(
+                zip(rows, self.arms_chosen[name], strict=True)
+            ):
+                columns = {
+                    "algorithm": name,
+                    "start": start,
+                    "fold": self.fold_of_time.tolist(),
+                    "t": self.times.tolist(),
+                    "arm": [self.arms[arm] for arm in chosen.tolist()],
+                    "regret": regret.tolist(),
+                }
+                frames.append(pd.DataFrame(columns))
+        return pd.concat(frames, ignore_index=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers by algorithm and what they rest on, in types of JSON."""
+        return {
+            "verdict": self.verdict,
+            "results": {
+                name: {
+                    "label": self.labels[name],
+                    "mean_regret": each.mean,
+                    "standard_error": each.standard_error,
+                    "mean_regret_by_fold": [
+                        self.regret[name][:, self.fold_of_time == fold].nanmean().item()
+                        for fold in self.fold_of_time.unique()
+                    ],
+                }
+                for name, each in self.results.items()
+            },
+            "differences": {
+                name: {
+                    other: {"better_by": each.mean, "standard_error": each.standard_error}
+                    for other, each in others.items()
+                }
+                for name, others in self.differences.items()
+            },
+            "simulated": self.simulated,
+            "unit": self.unit,
+            "time_unit": self.time_unit,
+            "num_times": len(self.times),
+            "num_starts": len(self.regret[self.subject]),
+            "block_length": self.block_length,
+            "num_blocks": len(self.blocks.unique()),
+            "folds": [
+                {"train": [first, end], "test": [test, stop]}
+                for first, end, test, stop in self.folds
+            ],
+            "messages": list(self.messages),
+        }
+
+    def to_json(self, path: str | Path) -> None:
+        """Write :meth:`to_dict` as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write :meth:`rounds_frame` as CSV."""
+        self.rounds_frame().to_csv(path, index=False)
+
+    def __repr__(self) -> str:
+        return "\n".join([self.to_frame().to_string(float_format="{:.4g}".format), self.verdict])
+
+
+def _with_error(value: float, error: float) -> str:
+    """Format a number and its standard error with one digit of the error, two if it begins with 1.
+
+    Both have as many decimals.
+    """
+    if error == 0 or not math.isfinite(error):
+        return f"{value:.3g} ± {error:.3g}"
+    magnitude = math.floor(math.log10(error))
+    decimals = max(0, -magnitude + (error / 10**magnitude < 2))
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}"

@@ -1,0 +1,89 @@
+"""Rules that need no model and explore nothing: one action always, or the last best one."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Generator, Tensor
+
+from tvbo.observations import Observations
+from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.trial import Trial
+from tvbo.search_space import ContextSpace, FiniteSpace, SearchSpace
+from tvbo.ties import any_largest
+
+
+class FixedAction(Optimizer):
+    """The same action in every round, such as the best one of a log; learns nothing.
+
+    Args:
+        search_space: The set of actions.
+        X: The action, ``d`` or ``1 x d``.
+        generator: Not drawn from; default a fresh one with seed 0.
+        contexts: The contexts to expect, which are ignored.
+
+    Raises:
+        InputDataError: if the action is not in the search space.
+        BotorchTensorDimensionError: if it is not one action.
+    """
+
+    def __init__(
+        self,
+        search_space: SearchSpace,
+        X: Tensor,
+        generator: Generator | None = None,
+        contexts: ContextSpace | None = None,
+    ):
+        super().__init__(search_space, generator=generator, contexts=contexts)
+        self.X = search_space.snap(torch.atleast_2d(torch.as_tensor(X, dtype=torch.float64)))
+
+    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
+        return self.X.clone()
+
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        pass
+
+
+class LastBest(Optimizer):
+    """The action whose newest outcome is the largest.
+
+    Each action is known by its newest outcome alone, however old that is. One without an outcome
+    comes first. It explores nothing: it stays with an action until an outcome of it falls below the
+    newest one of another. Outcomes of a log are given by ``attach`` and ``tell``. Among ties the
+    generator decides.
+
+    Args:
+        search_space: The actions.
+        generator: Source of the draws among ties; default a fresh one with seed 0.
+        contexts: The contexts to expect, which are ignored.
+    """
+
+    search_space: FiniteSpace
+
+    def __init__(
+        self,
+        search_space: FiniteSpace,
+        generator: Generator | None = None,
+        contexts: ContextSpace | None = None,
+    ):
+        super().__init__(search_space, generator=generator, contexts=contexts)
+        n = len(search_space.choices)
+        self._newest = torch.full((n,), math.inf, dtype=torch.float64)
+        self._times = torch.full((n,), -math.inf, dtype=torch.float64)
+
+    @property
+    def repeats_open_trials(self) -> bool:
+        """True: trials that are not told count for nothing."""
+        return True
+
+    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
+        # Outcomes are compared as they are, so that only equal ones are ties.
+        arm = any_largest(self._newest, self.generator, scale=0.0)
+        return self.search_space.choices[[arm]].clone()
+
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        arm = int(self.search_space.index(trial.X))
+        if trial.t >= self._times[arm]:
+            self._newest[arm] = observation.Y.item()
+            self._times[arm] = trial.t

@@ -1,0 +1,234 @@
+"""Bandits for arms that drift, without a model that relates them: D-UCB and SW-UCB."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+
+import torch
+from torch import Generator, Tensor
+
+from tvbo.observations import Observations
+from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.trial import Trial
+from tvbo.search_space import ContextSpace, FiniteSpace
+from tvbo.ties import any_largest
+
+
+class DriftUCB(Optimizer):
+    r"""Base class of UCB rules that forget (Garivier, Moulines, 2011).
+
+    At time ``t`` it plays the arm with the largest
+
+    .. math::
+        \frac{1}{N_i} \sum_{s : I_s = i} w_s X_s + c B \sqrt{\frac{\xi \log n}{N_i}}, \qquad
+        N_i = \sum_{s : I_s = i} w_s, \quad n = \sum_i N_i,
+
+    over the outcomes :math:`X_s` told so far, with weights :math:`w_s` that a subclass defines. An
+    arm whose :math:`N_i` is zero comes first. Among ties the generator decides.
+
+    Args:
+        search_space: The arms.
+        reward_bounds: Lowest and highest reward to expect; their difference is B. An outcome beyond
+            them is learned from as it is.
+        exploration: ξ, at least 0; the paper's theorems ask for more than 1/2.
+        generator: Source of the draws among ties; default a fresh one with seed 0.
+        contexts: The contexts to expect, which are ignored.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    search_space: FiniteSpace
+    padding: float
+    """Factor ``c`` of the second term."""
+
+    def __init__(
+        self,
+        search_space: FiniteSpace,
+        reward_bounds: tuple[float, float],
+        exploration: float = 0.5,
+        generator: Generator | None = None,
+        contexts: ContextSpace | None = None,
+    ):
+        super().__init__(search_space, generator=generator, contexts=contexts)
+        low, high = reward_bounds
+        if not -math.inf < low < high < math.inf:
+            raise ValueError(f"Expected finite reward_bounds (low, high). Got {reward_bounds}.")
+        if not 0 <= exploration < math.inf:
+            raise ValueError(f"Expected exploration >= 0. Got {exploration}.")
+        self.reward_bounds = (float(low), float(high))
+        self.exploration = exploration
+
+    @property
+    def repeats_open_trials(self) -> bool:
+        """True: trials that are not told count for nothing."""
+        return True
+
+    @abstractmethod
+    def weighted_sums(self, t: float) -> tuple[Tensor, Tensor]:
+        """Return the weights' sum and the weighted sum of the rewards of each arm at time ``t``.
+
+        Rewards are scaled so that ``reward_bounds`` are 0 and 1.
+        """
+
+    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
+        counts, totals = self.weighted_sums(t)
+        # Discounted counts sum to less than one after a single outcome.
+        log_n = math.log(max(1.0, counts.sum().item()))
+        width = self.padding * (self.exploration * log_n / counts).sqrt()
+        index = torch.where(counts > 0, totals / counts + width, math.inf)
+        return self.search_space.choices[[any_largest(index, self.generator)]].clone()
+
+    @property
+    def _unit(self) -> float:
+        low, high = self.reward_bounds
+        return high - low
+
+    def _arm_and_reward(self, trial: Trial, observation: Observations) -> tuple[int, float]:
+        reward = (observation.Y.item() - self.reward_bounds[0]) / self._unit
+        return int(self.search_space.index(trial.X)), reward
+
+
+class SlidingWindowUCB(DriftUCB):
+    r"""SW-UCB: the outcomes of the last τ units of time weigh 1, older ones nothing.
+
+    Algorithm of Garivier and Moulines (2011), Section 3.2, with ``c = 1``. Where ``t`` counts
+    rounds, n is :math:`\min(t - 1, \tau)` as there.
+
+    Args:
+        search_space: The arms.
+        window: τ, in units of time; see :func:`sw_ucb_window`.
+        reward_bounds: Lowest and highest reward to expect.
+        exploration: ξ.
+        generator: Source of the draws among ties; default a fresh one with seed 0.
+        contexts: The contexts to expect, which are ignored.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    padding = 1.0
+
+    def __init__(
+        self,
+        search_space: FiniteSpace,
+        window: float,
+        reward_bounds: tuple[float, float],
+        exploration: float = 0.5,
+        generator: Generator | None = None,
+        contexts: ContextSpace | None = None,
+    ):
+        super().__init__(search_space, reward_bounds, exploration, generator, contexts)
+        if not 0 < window < math.inf:
+            raise ValueError(f"Expected a finite window > 0. Got {window}.")
+        self.window = float(window)
+        # Times, arms and rewards.
+        self._outcomes: list[tuple[float, int, float]] = []
+
+    def weighted_sums(self, t: float) -> tuple[Tensor, Tensor]:
+        """Return the number and the sum of the rewards of each arm in the window before ``t``."""
+        n = len(self.search_space.choices)
+        recent = [(arm, reward) for s, arm, reward in self._outcomes if t - s <= self.window]
+        arms = torch.tensor([arm for arm, _ in recent], dtype=torch.long)
+        rewards = torch.tensor([reward for _, reward in recent], dtype=torch.float64)
+        counts = torch.bincount(arms, minlength=n).double()
+        return counts, torch.zeros(n, dtype=torch.float64).index_add(0, arms, rewards)
+
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        # No ask comes before the latest one, so that older outcomes are of no use any more.
+        kept = [row for row in self._outcomes if self._t - row[0] <= self.window]
+        self._outcomes = [*kept, (trial.t, *self._arm_and_reward(trial, observation))]
+
+
+class DiscountedUCB(DriftUCB):
+    r"""D-UCB: an outcome of age ``a`` weighs :math:`\gamma^a`.
+
+    Algorithm of Garivier and Moulines (2011), Section 3.1, with ``c = 2``. A log of n below one
+    counts as 0.
+
+    Args:
+        search_space: The arms.
+        discount: γ per unit of time, in (0, 1); see :func:`d_ucb_discount`.
+        reward_bounds: Lowest and highest reward to expect.
+        exploration: ξ.
+        generator: Source of the draws among ties; default a fresh one with seed 0.
+        contexts: The contexts to expect, which are ignored.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    padding = 2.0
+
+    def __init__(
+        self,
+        search_space: FiniteSpace,
+        discount: float,
+        reward_bounds: tuple[float, float],
+        exploration: float = 0.5,
+        generator: Generator | None = None,
+        contexts: ContextSpace | None = None,
+    ):
+        super().__init__(search_space, reward_bounds, exploration, generator, contexts)
+        if not 0 < discount < 1:
+            raise ValueError(f"Expected discount in (0, 1). Got {discount}.")
+        self.discount = float(discount)
+        # The sums of counts and of rewards as of the time of the newest outcome.
+        self._sums = torch.zeros(2, len(search_space.choices), dtype=torch.float64)
+        self._as_of = -math.inf
+
+    def weighted_sums(self, t: float) -> tuple[Tensor, Tensor]:
+        """Return the discounted number and sum of the rewards of each arm at ``t``."""
+        counts, totals = self._sums * self.discount ** (t - self._as_of)
+        return counts, totals
+
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        arm, reward = self._arm_and_reward(trial, observation)
+        if trial.t > self._as_of:
+            self._sums *= self.discount ** (trial.t - self._as_of)
+            self._as_of = trial.t
+        weight = self.discount ** (self._as_of - trial.t)
+        self._sums[:, arm] += self._sums.new_tensor([weight, weight * reward])
+
+
+def sw_ucb_window(horizon: int, num_changes: int = 1) -> float:
+    r"""Return the window of SW-UCB for a known number of changes.
+
+    :math:`\tau = 2 \sqrt{T \log T / \Upsilon_T}` (Garivier, Moulines, 2011, after Theorem 2, with
+    rewards scaled to [0, 1]), in rounds; at least 1.
+
+    Args:
+        horizon: T, in rounds.
+        num_changes: :math:`\Upsilon_T`, how many times the mean rewards change.
+
+    Raises:
+        ValueError: if an argument is not positive.
+    """
+    _check_positive(horizon, num_changes)
+    return max(1.0, 2 * math.sqrt(horizon * math.log(horizon) / num_changes))
+
+
+def d_ucb_discount(horizon: int, num_changes: int = 1) -> float:
+    r"""Return the discount of D-UCB for a known number of changes.
+
+    :math:`\gamma = 1 - \tfrac{1}{4} \sqrt{\Upsilon_T / T}` (Garivier, Moulines, 2011, after Theorem
+    1, with rewards scaled to [0, 1]), per round.
+
+    Args:
+        horizon: T, in rounds.
+        num_changes: :math:`\Upsilon_T`, how many times the mean rewards change, at most T.
+
+    Raises:
+        ValueError: if an argument is not positive, or there are more changes than rounds.
+    """
+    _check_positive(horizon, num_changes)
+    return 1 - math.sqrt(num_changes / horizon) / 4
+
+
+def _check_positive(horizon: int, num_changes: int) -> None:
+    if not 1 <= num_changes <= horizon:
+        raise ValueError(
+            "Expected num_changes >= 1 and at most the horizon. "
+            f"Got horizon={horizon}, num_changes={num_changes}."
+        )
