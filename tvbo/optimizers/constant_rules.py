@@ -9,9 +9,9 @@ from torch import Generator, Tensor
 
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.trial import Trial
 from tvbo.search_space import ContextSpace, FiniteSpace, SearchSpace
 from tvbo.ties import any_largest
+from tvbo.trial import Trial
 
 
 class FixedAction(Optimizer):

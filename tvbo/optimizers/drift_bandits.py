@@ -10,9 +10,9 @@ from torch import Generator, Tensor
 
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.trial import Trial
 from tvbo.search_space import ContextSpace, FiniteSpace
 from tvbo.ties import any_largest
+from tvbo.trial import Trial
 
 
 class DriftUCB(Optimizer):
