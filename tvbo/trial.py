@@ -1,4 +1,4 @@
-"""One question put to the world: an action, at a time, in a context."""
+"""A trial: one suggested evaluation of the objective, at a time and in a context."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Trial:
-    """What ``ask`` gives and ``tell`` takes.
+    """A suggested evaluation: returned by ``ask``, passed to ``tell``.
 
     Args:
         id: Number of the trial, from 1, unique within its optimizer.
