@@ -109,7 +109,7 @@ def kinds(log, tmp_path):
     frame = pd.read_csv(log)
     frame["load"] = frame.t % 7
     frame["machine"] = ["mill", "lathe"] * 30
-    frame.loc[10, "y"] += 100.0
+    frame.loc[10, "y"] += 1e5
     frame.loc[3, ["load", "x1"]] = float("nan")
     path = tmp_path / "kinds.csv"
     frame.to_csv(path, index=False)
@@ -129,6 +129,7 @@ def test_fit_with_contexts_categories_and_an_outlier(tvbo, kinds, tmp_path):
     fit = DriftFit.load(tmp_path / "fit.tvbo")
     assert [row for row, _ in fit.outliers] == [12]
     assert fit.n_observations == 34
+    assert not any("end of its range: outputscale" in message for message in fit.messages)
     # Of x1 and load, and of the machine.
     assert len(fit.lengthscales) == 3
     assert fit.to_dict() == json.loads(

@@ -28,6 +28,7 @@ from tvbo.fitting import (
     panel_rows,
 )
 from tvbo.fitting.action_kernels import scaled_kernel
+from tvbo.fitting.outliers import clipped
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.plotting import plot_drift_fit, save_figure
 from tvbo.tables import LogTable, TableError, read_log, read_panel
@@ -220,9 +221,11 @@ def _fit_log(
     level: float,
     outliers: bool,
 ) -> DriftFit | GroupedDriftFit:
+    # An outlier would make the initial scale too large.
+    Y = clipped(table.Y) if outliers else table.Y
     options: FitOptions = {
         "covar_module": scaled_kernel(
-            BASE_KERNELS[kernel], table.actions, table.Y, list(table.categories)
+            BASE_KERNELS[kernel], table.actions, Y, list(table.categories)
         ),
         "noise_variance": noise_variance,
         "time_unit": table.axis.unit,

@@ -218,8 +218,15 @@ class _Fit:
         )
         if not math.isfinite(profile.best.log_likelihood):
             raise _no_finite_start(profile.failed_starts)
-        parts_of_it = (parts.maximizer, parts.log, parts.kernel)
-        fit = report(profile, *parts_of_it, self.level, self.time_unit, parts.unit)
+        fit = report(
+            profile,
+            parts.maximizer,
+            parts.log,
+            parts.kernel,
+            self.level,
+            self.time_unit,
+            parts.unit,
+        )
         model = parts.model(parts.maximizer, profile.best)
         if self.covar_module is None:
             # The kernel of the result is in the unit of the user, that of the model is not.
