@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from tvbo.fitting.panel_data import PanelData, panel_data
 from tvbo.fitting.panel_mean import mode_forecast
 from tvbo.fitting.panel_search import FittedPanel, fit_first_model, fit_model
-from tvbo.fitting.panel_terms import Component, DriftTerms, Season, in_unit_of_time
+from tvbo.fitting.panel_terms import Component, DriftTerms, in_unit_of_time
+from tvbo.fitting.season import Season
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 
 Array = NDArray[np.float64]
@@ -38,7 +39,7 @@ class Candidate:
 
 def exponential(rate: float = 0.3) -> TemporalDecayKernel:
     """Return exponential decay with a start for ρ, and ε anywhere in [0, 1]."""
-    kernel = TemporalDecayKernel(
+    kernel: TemporalDecayKernel = TemporalDecayKernel(
         forgetting_rate_constraint=Interval(0.0, 1.0, transform=None, initial_value=0.5)
     ).double()
     kernel.forgetting_rate = -math.expm1(-rate)

@@ -23,7 +23,7 @@ from tvbo.fitting.panel_evidence import (
 )
 from tvbo.fitting.panel_report import PanelFit, build_panel_fit
 from tvbo.fitting.panel_season import seasons_of
-from tvbo.fitting.panel_terms import Season
+from tvbo.fitting.season import Season
 from tvbo.kernels import TemporalKernel
 
 Array = NDArray[np.float64]

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from tvbo.fitting.panel_coefficients import CoefficientModel, prior_variances
 from tvbo.fitting.panel_data import ArmCovariance, PanelData, SegmentGroup, regressors
 from tvbo.fitting.panel_em import improved_covariance
-from tvbo.fitting.panel_terms import Component, DriftTerms, Season, spectrum
+from tvbo.fitting.panel_terms import Component, DriftTerms, spectrum
+from tvbo.fitting.season import Season
 from tvbo.fitting.state_filter import log_likelihoods
 
 if TYPE_CHECKING:
@@ -204,14 +205,16 @@ def _search_drift(
     frequencies = np.zeros(1)
     if season is not None:
         frequencies = np.append(frequencies, season.frequencies * step)
-    squares = sum(
-        group.values.shape[2] * (regressors(season, group.times) ** 2).sum(0) for group in groups
-    )
+    counts = [group.values.shape[2] for group in groups]
+    columns = [regressors(season, group.times) for group in groups]
+    squares = np.sum([c * (B**2).sum(0) for c, B in zip(counts, columns, strict=True)], axis=0)
 
     def descent(point: Array) -> tuple[float, Array]:
         points = np.vstack([point, point + DIFFERENCE * np.eye(len(point))])
         spaces = terms.spaces(points)
-        values = sum(log_likelihoods(group.values, group.gaps, spaces) for group in groups)
+        values = np.sum(
+            [log_likelihoods(group.values, group.gaps, spaces) for group in groups], axis=0
+        )
         if variances is not None:
             information = squares / spectrum(spaces, frequencies)
             values = values - 0.5 * np.log1p(variances * information).sum((1, 2))
@@ -254,8 +257,8 @@ def _first_coefficients(data: PanelData, season: Season | None) -> Array:
     values, columns = data.stacked(season)
     ridge = np.full(columns.shape[1], START_RIDGE * len(columns))
     ridge[0] = 0.0
-    coefficients: Array = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
-    return coefficients
+    solved = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
+    return np.asarray(solved, dtype=np.float64)
 
 
 def _residuals(data: PanelData, season: Season | None, coefficients: Array) -> Array:
