@@ -102,7 +102,7 @@ class SegmentProfile(Season):
 
     def weights(self, lengthscale: float) -> Array:
         """Return the prior variances of the coefficients, ``J``."""
-        shares = np.exp(-0.5 * (math.pi * lengthscale * self.orders) ** 2)
+        shares: Array = np.exp(-0.5 * (math.pi * lengthscale * self.orders) ** 2)
         weights = np.asarray(shares / shares.sum(), dtype=np.float64)
         return weights
 
