@@ -276,6 +276,10 @@ class SeasonalKernel(PeriodicInTime):
         unit = torch.eye(self.num_harmonics).to(blocks)[:, None, :, None]
         return (unit * blocks.unsqueeze(-2)).flatten(-2).flatten(-3, -2)
 
+    def weight(self, lag: Tensor) -> Tensor:
+        """Return ones: nothing is forgotten."""
+        return torch.ones_like(lag).expand(self._shape(lag))
+
     def stationary_covariance(self) -> Tensor:
         """Return the weights on the diagonal, ``s x s``, after any ``batch_shape``."""
         return torch.diag_embed(self.weights.repeat_interleave(2, dim=-1))

@@ -11,7 +11,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
-from torch import Tensor
+from torch import Size, Tensor
 from torch.nn import Parameter
 
 from tvbo.kernels.column import part_of_batch
@@ -91,8 +91,18 @@ class TemporalKernel(Kernel):
 
     def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
-        # For type and device, which a kernel without parameters would not know.
+        # For type, device and batch, which a kernel without parameters would not know.
         self.register_buffer("_one", torch.ones(*self.batch_shape, 1), persistent=False)
+
+    @property
+    def batch_shape(self) -> Size:
+        """Shape of the batch of parameters."""
+        # What BoTorch sets when it takes a part of the outputs may be wrong.
+        return self._one.shape[:-1] if "_one" in self._buffers else self._batch_shape
+
+    @batch_shape.setter
+    def batch_shape(self, value: Size) -> None:
+        self._batch_shape = value
 
     @property
     @abstractmethod
@@ -120,6 +130,30 @@ class TemporalKernel(Kernel):
         Returns:
             The shape of ``correlation(lag)``, followed by ``s x s``.
         """
+
+    def weight(self, lag: Tensor) -> Tensor:
+        r"""Return the largest share of a prior variance that is still explained after a lag.
+
+        It is the squared norm of :math:`P^{-1/2} A P^{1/2}`, which never grows with the lag: the
+        squared correlation where the state is the process itself.
+
+        Args:
+            lag: Non-negative time differences, as in :meth:`correlation`.
+
+        Returns:
+            The shape of ``correlation(lag)``, without gradients.
+        """
+        with torch.no_grad():
+            values, vectors = torch.linalg.eigh(self.stationary_covariance())
+            root = (vectors * values.sqrt().unsqueeze(-2)).unsqueeze(-3)
+            A = torch.linalg.solve(root, self.transition(torch.atleast_1d(lag)) @ root)
+            norm: Tensor = torch.linalg.matrix_norm(A, ord=2)
+            return norm.square().reshape(self._shape(lag))
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all times are perfectly correlated, with the present parameters."""
+        return False
 
     @property
     def observation(self) -> Tensor:
@@ -156,10 +190,10 @@ class TemporalKernel(Kernel):
                     f"Got {x.shape[-1]} columns."
                 )
             check_finite("times", x)
-        if diag:
-            covar = self.correlation((x1 - x2).abs().squeeze(-1))
+        lag = (x1 - x2).abs().squeeze(-1) if diag else (x1 - x2.mT).abs()
+        if diag or not self.batch_shape:
+            covar = self.correlation(lag)
         else:
-            lag = (x1 - x2.mT).abs()
             covar = self.correlation(lag.flatten(-2)).unflatten(-1, lag.shape[-2:])
         return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar
 
@@ -183,6 +217,11 @@ class TemporalKernel(Kernel):
         value = torch.as_tensor(value).to(getattr(self, f"raw_{name}"))
         constraint = getattr(self, f"raw_{name}_constraint")
         self.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
+
+    def _shape(self, lag: Tensor) -> Size:
+        """Return the shape of the correlations at lags."""
+        own = (*self.batch_shape, 1) if self.batch_shape else ()
+        return Size(torch.broadcast_shapes(lag.shape, own))
 
     def _over_lags(self, value: Tensor) -> Tensor:
         """Return a parameter ``batch_shape x 1`` as a number where there is no batch."""
@@ -223,6 +262,11 @@ class ForgettingKernel(TemporalKernel):
     @forgetting_rate.setter
     def forgetting_rate(self, value: Tensor | float) -> None:
         self._set(check_forgetting_rate(value), "forgetting_rate")
+
+    def weight(self, lag: Tensor) -> Tensor:
+        r"""Return the share :math:`(1 - \varepsilon)^{\text{lag}}` of a prior variance."""
+        with torch.no_grad():
+            return self._decay(lag).square()
 
     def _decay(self, lag: Tensor) -> Tensor:
         return temporal_correlation(lag, self._over_lags(self.forgetting_rate))
@@ -268,6 +312,11 @@ class TemporalDecayKernel(ForgettingKernel):
         """Return the correlation as a ``1 x 1`` matrix."""
         return self._decay(lag)[..., None, None]
 
+    @property
+    def is_static(self) -> bool:
+        """Whether ε = 0."""
+        return not self.forgetting_rate.any()
+
 
 class ConstantTemporalKernel(TemporalKernel):
     """Correlation one between all times: a part of the function that does not drift.
@@ -286,9 +335,17 @@ class ConstantTemporalKernel(TemporalKernel):
 
     def correlation(self, lag: Tensor) -> Tensor:
         """Return ones in the shape of ``lag``."""
-        shape = (*self.batch_shape, 1) if self.batch_shape else ()
-        return torch.ones_like(lag).expand(torch.broadcast_shapes(lag.shape, shape))
+        return torch.ones_like(lag).expand(self._shape(lag))
 
     def transition(self, lag: Tensor) -> Tensor:
         """Return ones as ``1 x 1`` matrices."""
         return self.correlation(lag)[..., None, None]
+
+    def weight(self, lag: Tensor) -> Tensor:
+        """Return ones: nothing is forgotten."""
+        return self.correlation(lag)
+
+    @property
+    def is_static(self) -> bool:
+        """True."""
+        return True
