@@ -19,7 +19,14 @@ from torch import Size, Tensor
 
 from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.models.raw import RawMean, has_zero_mean, raw_noise_variance
-from tvbo.models.streaming import Draws, EvictionPolicy, FiniteCovariance, Innovations, Revisions
+from tvbo.models.streaming import (
+    DecayPrior,
+    Draws,
+    EvictionPolicy,
+    FiniteCovariance,
+    Innovations,
+    Revisions,
+)
 from tvbo.models.streaming.raw_action_kernel import RawActionKernel, supported_temporal_kernel
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.search_space import RowIndex
@@ -106,11 +113,11 @@ class StreamingGP(Revisions, Draws):
                 f"that broadcast. Got {', '.join(str(tuple(shape)) for shape in shapes)}."
             ) from error
         self.mean_module = deepcopy(mean_module)
-        self.register_buffer("_rate", rate.expand(self._batch_shape).reshape(-1).clone())
         self.register_buffer("_noise", noise.expand(self._batch_shape).reshape(-1).clone())
         covariance = FiniteCovariance(like, covar_module, self._batch_shape)
         self.eviction_policy = EvictionPolicy(tol, max_lateness, max_rows)
-        self.innovations = Innovations(covariance, self._rate, self.eviction_policy)
+        prior = DecayPrior(covariance, rate.expand(self._batch_shape).reshape(-1))
+        self.innovations = Innovations(prior, self._noise, self.eviction_policy)
 
     @classmethod
     def from_model(
@@ -156,7 +163,7 @@ class StreamingGP(Revisions, Draws):
         """Return the same model without observations, sharing the prior covariance."""
         new = copy(self)
         new._modules = dict(self._modules)
-        new.innovations = Innovations(self.innovations.covariance, self._rate, self.eviction_policy)
+        new.innovations = Innovations(self.innovations.prior, self._noise, self.eviction_policy)
         return new
 
     def get_extra_state(self) -> dict[str, float | None]:
@@ -204,7 +211,7 @@ class StreamingGP(Revisions, Draws):
             BotorchTensorDimensionError: if ``t`` has another shape.
             InputDataError: if ``t`` is not finite or lies before the newest observation.
         """
-        time = torch.as_tensor(t, dtype=torch.float64).to(self._rate)
+        time = torch.as_tensor(t, dtype=torch.float64).to(self._noise)
         if time.ndim > 0 and time.shape != self._batch_shape:
             raise BotorchTensorDimensionError(
                 f"Expected one time, or batch_shape={tuple(self._batch_shape)} times. "
@@ -212,14 +219,17 @@ class StreamingGP(Revisions, Draws):
             )
         time = time.expand(self._batch_shape)
         self._check_time(time, self.now)
-        fade = self.innovations.decay_since_newest(self._elements, time.reshape(-1, 1))
-        mean = (fade * self.innovations.mean).reshape(*self._batch_shape, -1)
+        innovations, prior = self.innovations, self.innovations.prior
+        lag = innovations.lag(time.reshape(-1))
+        mean = prior.read_all(innovations.mean, lag).reshape(*self._batch_shape, -1)
         if self.mean_module is not None:
             rows = self.choices.expand(*self._batch_shape, -1, -1)
             time = time[..., None, None].expand(*rows.shape[:-1], 1)
             mean = mean + self._prior_mean(torch.cat([rows, time], dim=-1))
-        reduction = fade.square() * self.innovations.reduction
-        variance = (self.innovations.covariance.diagonal - reduction).clamp_min(0.0)
+        every = torch.arange(len(self.choices), device=time.device).expand(len(lag), -1)
+        variance = prior.variances(self._elements, every)
+        variance = variance - prior.read_all_explained(innovations.reduction, lag)
+        variance = variance.clamp_min(0.0)
         return mean, variance.reshape(*self._batch_shape, -1)
 
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.

@@ -39,7 +39,6 @@ class StreamingPosterior(Model):
     mean_module: Mean | None
     eviction_policy: EvictionPolicy
     _batch_shape: Size
-    _rate: Tensor
     _noise: Tensor
 
     @property
@@ -68,9 +67,15 @@ class StreamingPosterior(Model):
         return self.innovations.now.reshape(self._batch_shape)
 
     @property
-    def forgetting_rate(self) -> Tensor:
-        """ε per unit of time, ``batch_shape``."""
-        return self._rate.reshape(self._batch_shape)
+    def forgetting_rate(self) -> Tensor | None:
+        """ε per unit of time, ``batch_shape``; None unless time is one exponential decay."""
+        rate = self.innovations.prior.forgetting_rate
+        return None if rate is None else rate.reshape(self._batch_shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether time makes no difference."""
+        return self.innovations.prior.is_static
 
     @property
     def earliest(self) -> float:
@@ -93,9 +98,7 @@ class StreamingPosterior(Model):
         Returns:
             ``batch_shape``, at most 1.
         """
-        evicted = self.innovations.evicted
-        neglected = evicted.neglected * evicted.decay_since(self.innovations.now).square()
-        return neglected.clamp_max(1.0).reshape(self._batch_shape)
+        return self.innovations.neglected.clamp_max(1.0).reshape(self._batch_shape)
 
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
         """Add observations.
@@ -130,14 +133,14 @@ class StreamingPosterior(Model):
                 f"{tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
             ) from error
         check_finite("Y", Y)
-        residual = Y.to(self._rate).squeeze(-1) - self._prior_mean(X)
+        residual = Y.to(self._noise).squeeze(-1) - self._prior_mean(X)
         residual = residual.reshape(-1, shape[-1])
         noise = self._noise.unsqueeze(-1)
         if Yvar is not None:
             check_finite("Yvar", Yvar)
             if (Yvar < 0).any():
                 raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item()}.")
-            noise = Yvar.to(self._rate).reshape(-1, shape[-1])
+            noise = Yvar.to(self._noise).reshape(-1, shape[-1])
         parts = [index, time, residual, noise.expand_as(time)]
         if shape[-1] > 1:
             order = time.argsort(dim=-1, stable=True)
@@ -189,7 +192,7 @@ class StreamingPosterior(Model):
                 time.expand(shape).reshape(-1, shape[-1]),
             )
         covar = covar.reshape(*shape, shape[-1])
-        prior = self.innovations.covariance.variances(element.reshape(-1), flat_index)
+        prior = self.innovations.prior.variances(element.reshape(-1), flat_index)
         floor_(covar, prior.reshape(shape))
         noise = None
         if observation_noise is True:
@@ -207,12 +210,12 @@ class StreamingPosterior(Model):
         model, with checks.
         """
         first, second = (self.row_index.index(X[:, :-1]).unsqueeze(0) for X in (X1, X2))
-        covar = self.innovations.covariance.between(first.new_zeros(1), first, second).squeeze(0)
-        return covar * self.innovations.evicted.decay((X1[:, -1:] - X2[:, -1]).abs())
+        lag = (X1[:, -1:] - X2[:, -1]).abs().unsqueeze(0)
+        return self.innovations.prior.between(first.new_zeros(1), first, second, lag).squeeze(0)
 
     @property
     def _elements(self) -> Tensor:
-        return torch.arange(self._rate.numel(), device=self._rate.device)
+        return torch.arange(self._noise.numel(), device=self._noise.device)
 
     def _split(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return the indices and the times of rows, ``... x q`` each."""
@@ -223,7 +226,7 @@ class StreamingPosterior(Model):
                 f"Got X.shape={tuple(X.shape)}."
             )
         check_finite("X", X)
-        return self.row_index.index(X[..., :-1]), X[..., -1].to(self._rate)
+        return self.row_index.index(X[..., :-1]), X[..., -1].to(self._noise)
 
     def _joint_shape(self, X: Tensor) -> Size:
         """Return the broadcast batch shape of rows and model, followed by ``q``."""
@@ -241,7 +244,7 @@ class StreamingPosterior(Model):
         if self.mean_module is None:
             return 0.0
         with torch.no_grad():
-            mean: Tensor = self.mean_module(X.to(self._rate))
+            mean: Tensor = self.mean_module(X.to(self._noise))
             return mean
 
     @staticmethod

@@ -10,8 +10,8 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from tvbo.kernels import decay_exponent
 from tvbo.models.resizable_module import BatchedModule
+from tvbo.models.streaming.prior import MarkovPrior
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Rows:
     r"""Innovations of ``b`` batch elements, oldest first.
 
     Args:
-        V: Covariances of the innovations with the choices, ``b x k x n``, each row as of its time
-            ``made_at``.
+        V: Covariances of the innovations with the states of the choices, ``b x k x N``, each row
+            as of its time ``made_at``.
         innovation: Values of the innovations :math:`a_j`, ``b x k``.
         made_at: Time :math:`r_j` of the newest observation when the row was made, ``b x k``.
         index: Index of the action observed, ``b x k``.
@@ -63,7 +63,7 @@ class RowStore(BatchedModule):
         num_evicted: Number of rows evicted since the last :meth:`clear`.
 
     Args:
-        like: ``b x n``, for shape, dtype and device.
+        like: ``b x N``, for shape, dtype and device.
         capacity: Number of rows that fit at first.
         with_root: Whether to keep ``root``, which only late observations need.
     """
@@ -170,108 +170,118 @@ class EvictedSummary(BatchedModule):
     r"""Mean and variance reduction due to evicted rows, as of a time :math:`t_0`.
 
     A row is evicted in one of two ways. If it is *merged*, its outer product is added to an
-    ``n x n`` matrix, and nothing is lost. If it is *dropped*, only its share of the mean is kept:
+    ``N x N`` matrix, and nothing is lost. If it is *dropped*, only its share of the mean is kept:
     the posterior covariance grows by what the row explained, at most the share ``neglected`` of the
     prior variance at that time, and later observations get that much more weight.
 
+    A row that is held may have been computed late, for an event before :math:`t_0`. A late event
+    needs its covariance with that outcome given the merged rows, which the matrix does not tell;
+    nor can it be computed backwards from the row, since what was forgotten does not come back. So
+    it is noted at the merge, as of :math:`t_0`.
+
     Attributes:
-        exponent: :math:`\tfrac12 \ln(1 - \varepsilon)`, ``b``.
         time: :math:`t_0`, ``b``; minus infinity before the first eviction.
-        mean: Mean due to evicted rows, ``b x n``, at :math:`t_0`.
-        reduction: Variance reduction due to merged rows, ``b x n``, at :math:`t_0`.
+        mean: Mean of the states due to evicted rows, ``b x N``, at :math:`t_0`.
+        reduction: What merged rows explain for each choice, ``b x R``, at :math:`t_0`.
         neglected: Share of the prior variance that dropped rows explained, ``b``, at :math:`t_0`.
-        merged: Covariance that merged rows explain, ``b x n x n``, at :math:`t_0`; None before the
+        merged: Covariance that merged rows explain, ``b x N x N``, at :math:`t_0`; None before the
             first merge.
+        early: Covariances of the states at :math:`t_0` with the outcomes of the first rows held
+            given the merged ones, ``b x p x N``, right for events before :math:`t_0`; None if there
+            are none.
 
     Args:
-        variance: Prior variances, ``b x n``.
-        forgetting_rate: ε, ``b``.
+        mean: ``b x N``, for shape, dtype and device.
+        reduction: ``b x R``.
+        time: Minus infinity, ``b``.
     """
 
-    optional_buffers = ("merged",)
+    optional_buffers = ("merged", "early")
 
-    _variance: Tensor
-    exponent: Tensor
     time: Tensor
     mean: Tensor
     reduction: Tensor
     neglected: Tensor
     merged: Tensor | None
+    early: Tensor | None
 
-    def __init__(self, variance: Tensor, forgetting_rate: Tensor):
+    def __init__(self, mean: Tensor, reduction: Tensor, time: Tensor):
         super().__init__()
-        self.register_buffer("_variance", variance, persistent=False)
-        self.register_buffer("exponent", decay_exponent(forgetting_rate))
-        self.register_buffer("time", torch.full_like(forgetting_rate, -torch.inf))
-        self.register_buffer("mean", torch.zeros_like(variance))
-        self.register_buffer("reduction", torch.zeros_like(variance))
-        self.register_buffer("neglected", torch.zeros_like(forgetting_rate))
+        self.register_buffer("time", torch.full_like(time, -torch.inf))
+        self.register_buffer("mean", torch.zeros_like(mean))
+        self.register_buffer("reduction", torch.zeros_like(reduction))
+        self.register_buffer("neglected", torch.zeros_like(time))
         self.register_buffer("merged", None)
+        self.register_buffer("early", None)
 
     def reset(self) -> None:
         """Forget all evicted rows."""
         self.time.fill_(-torch.inf)
         for total in (self.mean, self.reduction, self.neglected):
             total.zero_()
-        self.merged = None
+        self.merged = self.early = None
 
-    def decay(self, lag: Tensor) -> Tensor:
-        r"""Return :math:`(1 - \varepsilon)^{\text{lag} / 2}` for lags ``b x ...``."""
-        return self.decay_of(self.exponent, lag)
+    def lag(self, time: Tensor, element: Tensor | None = None) -> Tensor:
+        """Return lags from :math:`t_0` to times ``b x ...``; 0 before the first eviction."""
+        since = self.time if element is None else self.time[element]
+        return (time - since.reshape(-1, *[1] * (time.ndim - 1))).nan_to_num_(posinf=0.0)
 
-    @staticmethod
-    def decay_of(exponent: Tensor, lag: Tensor) -> Tensor:
-        """Return the decay for lags ``N x ...`` of ``N`` batch elements with given exponents."""
-        return (lag * _leading(exponent, lag)).exp_()
-
-    def decay_since(self, time: Tensor) -> Tensor:
-        """Return the decay from :math:`t_0` to times ``b x ...``; 0 before the first eviction."""
-        lag = time - _leading(self.time, time)
-        # With ε = 0 an infinite lag gives NaN.
-        return self.decay(lag).nan_to_num_(nan=0.0)
-
-    def absorb(self, V: Tensor, innovation: Tensor, made_at: Tensor, merge: bool) -> Tensor | None:
-        """Add the ``m`` oldest rows to the summary.
+    def absorb(self, prior: MarkovPrior, rows: Rows, count: int, merge: bool) -> Tensor | None:
+        """Add the oldest rows to the summary.
 
         Args:
-            V: Covariances with the choices, ``b x m x n``.
-            innovation: Values of the innovations, ``b x m``.
-            made_at: Times as of which the rows are stated, ``b x m``.
+            prior: The prior.
+            rows: All rows held.
+            count: How many of them to add, at least one.
             merge: Whether to merge the rows; otherwise they are dropped.
 
         Returns:
-            The variance reduction lost by dropping, as of the new time, ``b x n``; None if the rows
-            were merged.
+            What was explained and is lost by dropping, as of the new time, ``b x R``; None if the
+            rows were merged.
         """
         # A copy, because the memory of the rows is reused for later ones.
-        time = made_at[:, -1].clone()
-        fade = self.decay_since(time).unsqueeze(-1)
-        V = V * self.decay(time.unsqueeze(-1) - made_at).unsqueeze(-1)
-        reduction = V.square().sum(dim=1)
-        self.mean = fade * self.mean + (innovation.unsqueeze(1) @ V).squeeze(1)
-        self.neglected = fade.squeeze(-1).square() * self.neglected
-        self.reduction *= fade.square()
+        time = rows.made_at[:, count - 1].clone()
+        lag = self.lag(time)
+        early = self._early(prior, rows, count, time) if merge else None
+        V = prior.advance(rows.V[:, :count], time.unsqueeze(-1) - rows.made_at[:, :count])
+        explained = prior.explain(V)
+        mean = prior.advance(self.mean.unsqueeze(1), lag.unsqueeze(-1))
+        self.mean = (mean + rows.innovation[:, :count].unsqueeze(1) @ V).squeeze(1)
+        self.neglected = self.neglected * prior.weight(lag.unsqueeze(-1)).squeeze(-1)
+        self.reduction = prior.advance_explained(self.reduction, lag)
         self.time = time
         if self.merged is not None:
-            self.merged *= fade.unsqueeze(-1).square()
+            self.merged = prior.advance_merged_(self.merged, lag)
         if not merge:
-            share = reduction / self._variance.clamp_min(torch.finfo(V.dtype).tiny)
-            self.neglected += share.amax(dim=-1)
-            return reduction
+            self.neglected += prior.share(explained)
+            return explained
+        self.early = early
         if self.merged is None:
             self.merged = V.mT @ V
         else:
             # In place: a second matrix of this size costs more time than the product.
             self.merged.baddbmm_(V.mT, V)
-        self.reduction += reduction
+        self.reduction += explained
         return None
 
-
-def columns(V: Tensor, index: Tensor) -> Tensor:
-    """Return the entries of rows ``b x k x n`` at indices ``b x q``: ``b x k x q``."""
-    return V.gather(-1, index.unsqueeze(-2).expand(-1, V.shape[1], -1))
-
-
-def _leading(values: Tensor, like: Tensor) -> Tensor:
-    """Return ``b`` values in a shape that broadcasts with ``b x ...``."""
-    return values.reshape(-1, *[1] * (like.ndim - 1))
+    def _early(self, prior: MarkovPrior, rows: Rows, count: int, time: Tensor) -> Tensor | None:
+        """Return ``early`` as it will be once ``count`` rows are merged, ``b x p x N``."""
+        is_early = rows.time[:, count:] < time.unsqueeze(-1)
+        if rows.root is None or not is_early.any():
+            return None
+        last = count + int(is_early.any(dim=0).nonzero().max()) + 1
+        index, event = rows.index[:, count:last], rows.time[:, count:last]
+        covar = prior.rows(index, (time.unsqueeze(-1) - event).clamp_min(0.0))
+        if self.merged is not None:
+            since, later = self.lag(event), self.lag(time)
+            covar = covar - prior.merged_rows(self.merged, index, since.clamp_min(0.0), later)
+            if self.early is not None and self.early.shape[1] > count:
+                known = self.early[:, count:]
+                held = known.shape[1]
+                known = prior.advance(known, later.unsqueeze(-1).expand(-1, held))
+                was_early = (since[:, :held] < 0).unsqueeze(-1)
+                known = torch.where(was_early, known, covar[:, :held])
+                covar = torch.cat([known, covar[:, held:]], dim=1)
+        lag = time.unsqueeze(-1) - rows.made_at[:, :count]
+        weights = rows.root[:, count:last, :count]
+        return prior.combine(covar, weights, rows.V[:, :count], lag, alpha=-1)
