@@ -11,7 +11,7 @@ from gpytorch.means import Mean
 from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
-from tvbo.acquisition.beta import as_beta_schedule
+from tvbo.acquisition.analytic import as_beta_schedule
 from tvbo.kernels import Structure
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState

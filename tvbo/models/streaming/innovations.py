@@ -10,7 +10,7 @@ from tvbo.models.scale import innovation_root
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
 from tvbo.models.streaming.late import late_cross_covariance
 from tvbo.models.streaming.prior import MarkovPrior
-from tvbo.models.streaming.rows import EvictedSummary, Rows, RowStore
+from tvbo.models.streaming.rows import EvictedSummary, Rows, RowStore, log_density
 
 
 class Innovations(BatchedModule):
@@ -161,6 +161,11 @@ class Innovations(BatchedModule):
         """Share of the prior variance that dropped rows explained, as of now, ``b``."""
         lag = self.evicted.lag(self.now).unsqueeze(-1)
         return self.evicted.neglected * self.prior.weight(lag).squeeze(-1)
+
+    @property
+    def log_likelihood(self) -> Tensor:
+        """Log density of the outcomes observed, ``b``."""
+        return self.evicted.log_likelihood + log_density(self.store.held)
 
     @property
     def earliest(self) -> Tensor:

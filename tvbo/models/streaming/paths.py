@@ -93,7 +93,8 @@ def draw(
     innovation = torch.linalg.solve_triangular(rows.factor[0], outcomes.unsqueeze(-1), upper=False)
     now = innovations.now
     mean = innovations.mean.unsqueeze(-2)
-    mean = prior.combine(mean, innovation.mT, rows.V, now.unsqueeze(-1) - rows.made_at, alpha=-1)
+    weights, lag = innovation.mT.unsqueeze(0), now.unsqueeze(-1) - rows.made_at
+    mean = prior.combine(mean, weights, rows.V, lag, alpha=-1)
     drawn: Tensor = function + prior.read_all(mean.squeeze(-2), time - now).squeeze(0)
     return drawn
 

@@ -31,13 +31,11 @@ class StreamingPosterior(Model):
         row_index: The choices, and the index of each row among them.
         innovations: The observations and the posterior.
         mean_module: Prior mean over rows ``[action | time]``; None is zero.
-        eviction_policy: How many rows are held.
     """
 
     row_index: RowIndex
     innovations: Innovations
     mean_module: Mean | None
-    eviction_policy: EvictionPolicy
     _batch_shape: Size
     _noise: Tensor
 
@@ -100,6 +98,165 @@ class StreamingPosterior(Model):
         """
         return self.innovations.neglected.clamp_max(1.0).reshape(self._batch_shape)
 
+    @property
+    def log_likelihood(self) -> Tensor:
+        """Log density of the outcomes observed, given the hyperparameters, ``batch_shape``.
+
+        It is the sum over the innovations, which are independent: the log marginal likelihood of a
+        dense model of the same observations. Rows that ``max_rows`` has dropped make it inexact.
+
+        Raises:
+            InputDataError: if the Cholesky factor is not kept (``max_lateness=0``).
+        """
+        return self.innovations.log_likelihood.reshape(self._batch_shape)
+
+    def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
+        """Return posterior mean and variance of every choice at a time.
+
+        Args:
+            t: One time, or ``batch_shape`` times, none before the newest observation.
+
+        Returns:
+            ``batch_shape x n`` each.
+
+        Raises:
+            BotorchTensorDimensionError: if ``t`` has another shape.
+            InputDataError: if ``t`` is not finite or lies before the newest observation.
+        """
+        time = torch.as_tensor(t, dtype=torch.float64).to(self._noise)
+        if time.ndim > 0 and time.shape != self._batch_shape:
+            raise BotorchTensorDimensionError(
+                f"Expected one time, or batch_shape={tuple(self._batch_shape)} times. "
+                f"Got t.shape={tuple(time.shape)}."
+            )
+        time = time.expand(self._batch_shape)
+        self._check_time(time, self.now)
+        innovations, prior = self.innovations, self.innovations.prior
+        lag = innovations.lag(time.reshape(-1))
+        mean = prior.read_all(innovations.mean, lag).reshape(*self._batch_shape, -1)
+        if self.mean_module is not None:
+            rows = self.choices.expand(*self._batch_shape, -1, -1)
+            time = time[..., None, None].expand(*rows.shape[:-1], 1)
+            mean = mean + self._prior_mean(torch.cat([rows, time], dim=-1))
+        every = torch.arange(len(self.choices), device=lag.device).expand(len(lag), -1)
+        variance = prior.variances(self._elements, every)
+        variance = variance - prior.read_all_explained(innovations.reduction, lag)
+        variance = variance.clamp_min(0.0)
+        return mean, variance.reshape(*self._batch_shape, -1)
+
+    def posterior(
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> Posterior:
+        """Return the joint posterior of ``q`` rows.
+
+        Args:
+            X: Rows ``[action | time]``, ``... x q x (d + 1)``, the first dimensions broadcasting
+                with ``batch_shape``; no time before the newest observation.
+            output_indices: None or ``[0]``.
+            observation_noise: Whether to add ``noise_variance``, or noise variances to add,
+                ``... x q x 1``.
+            posterior_transform: Applied to the posterior, as in BoTorch.
+
+        Raises:
+            BotorchTensorDimensionError: if the shape does not fit.
+            InputDataError: if an action is none of the choices, or a time is not finite or lies
+                before the newest observation.
+        """
+        if output_indices not in (None, [0]):
+            raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
+        index, time = self._split(X)
+        shape = self._joint_shape(X)
+        element = self._elements.reshape(self._batch_shape).expand(shape[:-1])
+        self._check_time(time, self.now.unsqueeze(-1))
+        flat_index = index.expand(shape).reshape(-1, shape[-1])
+        with torch.no_grad():
+            mean, covar = self.innovations.predict(
+                element.reshape(-1),
+                flat_index,
+                time.expand(shape).reshape(-1, shape[-1]),
+            )
+        covar = covar.reshape(*shape, shape[-1])
+        prior = self.innovations.prior.variances(element.reshape(-1), flat_index)
+        floor_(covar, prior.reshape(shape))
+        noise = None
+        if observation_noise is True:
+            noise = self.noise_variance.unsqueeze(-1)
+        elif isinstance(observation_noise, Tensor):
+            noise = observation_noise.squeeze(-1)
+        mean = mean.reshape(shape) + self._prior_mean(X)
+        posterior = floored_posterior(mean, covar, noise)
+        return posterior if posterior_transform is None else posterior_transform(posterior)
+
+    def weight(self, age: Tensor) -> Tensor:
+        r"""Return what observations of some ages weigh, for one rate :math:`(1-\varepsilon)^{age}`.
+
+        For a model without a batch.
+        """
+        return self.innovations.prior.weight(age.unsqueeze(0)).squeeze(0)
+
+    def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Return prior covariances of rows ``n x (d + 1)`` and ``m x (d + 1)``, ``n x m``.
+
+        For a model without a batch. Use :func:`tvbo.models.covariance.prior_covariance` for any
+        model, with checks.
+        """
+        first, second = (self.row_index.index(X[:, :-1]).unsqueeze(0) for X in (X1, X2))
+        lag = (X1[:, -1:] - X2[:, -1]).abs().unsqueeze(0)
+        return self.innovations.prior.between(first.new_zeros(1), first, second, lag).squeeze(0)
+
+    @property
+    def _elements(self) -> Tensor:
+        return torch.arange(self._noise.numel(), device=self._noise.device)
+
+    def _split(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the indices and the times of rows, ``... x q`` each."""
+        check_last_dimension("X", X, self.row_index.dim + 1)
+        if X.ndim < 2:
+            raise BotorchTensorDimensionError(
+                f"Expected X of shape ... x q x {self.row_index.dim + 1}. "
+                f"Got X.shape={tuple(X.shape)}."
+            )
+        check_finite("X", X)
+        return self.row_index.index(X[..., :-1]), X[..., -1].to(self._noise)
+
+    def _joint_shape(self, X: Tensor) -> Size:
+        """Return the broadcast batch shape of rows and model, followed by ``q``."""
+        if len(self._batch_shape) == 0:
+            return X.shape[:-1]
+        try:
+            return Size((*torch.broadcast_shapes(X.shape[:-2], self._batch_shape), X.shape[-2]))
+        except RuntimeError as error:
+            raise BotorchTensorDimensionError(
+                f"Expected X of shape ... x q x {self.row_index.dim + 1} that broadcasts with "
+                f"batch_shape={tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
+            ) from error
+
+    def _prior_mean(self, X: Tensor) -> Tensor | float:
+        if self.mean_module is None:
+            return 0.0
+        with torch.no_grad():
+            mean: Tensor = self.mean_module(X.to(self._noise))
+            return mean
+
+    @staticmethod
+    def _check_time(time: Tensor, now: Tensor) -> None:
+        check_finite("time", time)
+        if (time < now).any():
+            raise InputDataError(
+                f"Expected times at or after the newest observation, t={now.max().item():g}. "
+                f"Got t={time.min().item():g}."
+            )
+
+
+class UpdatablePosterior(StreamingPosterior):
+    """A streaming posterior that takes in observations."""
+
+    eviction_policy: EvictionPolicy
+
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
         """Add observations.
 
@@ -155,103 +312,3 @@ class StreamingPosterior(Model):
         except InputDataError:
             self.innovations = before
             raise
-
-    def posterior(
-        self,
-        X: Tensor,
-        output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
-        posterior_transform: PosteriorTransform | None = None,
-    ) -> Posterior:
-        """Return the joint posterior of ``q`` rows.
-
-        Args:
-            X: Rows ``[action | time]``, ``... x q x (d + 1)``, the first dimensions broadcasting
-                with ``batch_shape``; no time before the newest observation.
-            output_indices: None or ``[0]``.
-            observation_noise: Whether to add ``noise_variance``, or noise variances to add,
-                ``... x q x 1``.
-            posterior_transform: Applied to the posterior, as in BoTorch.
-
-        Raises:
-            BotorchTensorDimensionError: if the shape does not fit.
-            InputDataError: if an action is none of the choices, or a time is not finite or lies
-                before the newest observation.
-        """
-        if output_indices not in (None, [0]):
-            raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
-        index, time = self._split(X)
-        shape = self._joint_shape(X)
-        element = self._elements.reshape(self._batch_shape).expand(shape[:-1])
-        self._check_time(time, self.now.unsqueeze(-1))
-        flat_index = index.expand(shape).reshape(-1, shape[-1])
-        with torch.no_grad():
-            mean, covar = self.innovations.predict(
-                element.reshape(-1),
-                flat_index,
-                time.expand(shape).reshape(-1, shape[-1]),
-            )
-        covar = covar.reshape(*shape, shape[-1])
-        prior = self.innovations.prior.variances(element.reshape(-1), flat_index)
-        floor_(covar, prior.reshape(shape))
-        noise = None
-        if observation_noise is True:
-            noise = self.noise_variance.unsqueeze(-1)
-        elif isinstance(observation_noise, Tensor):
-            noise = observation_noise.squeeze(-1)
-        mean = mean.reshape(shape) + self._prior_mean(X)
-        posterior = floored_posterior(mean, covar, noise)
-        return posterior if posterior_transform is None else posterior_transform(posterior)
-
-    def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Return prior covariances of rows ``n x (d + 1)`` and ``m x (d + 1)``, ``n x m``.
-
-        For a model without a batch. Use :func:`tvbo.models.covariance.prior_covariance` for any
-        model, with checks.
-        """
-        first, second = (self.row_index.index(X[:, :-1]).unsqueeze(0) for X in (X1, X2))
-        lag = (X1[:, -1:] - X2[:, -1]).abs().unsqueeze(0)
-        return self.innovations.prior.between(first.new_zeros(1), first, second, lag).squeeze(0)
-
-    @property
-    def _elements(self) -> Tensor:
-        return torch.arange(self._noise.numel(), device=self._noise.device)
-
-    def _split(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the indices and the times of rows, ``... x q`` each."""
-        check_last_dimension("X", X, self.row_index.dim + 1)
-        if X.ndim < 2:
-            raise BotorchTensorDimensionError(
-                f"Expected X of shape ... x q x {self.row_index.dim + 1}. "
-                f"Got X.shape={tuple(X.shape)}."
-            )
-        check_finite("X", X)
-        return self.row_index.index(X[..., :-1]), X[..., -1].to(self._noise)
-
-    def _joint_shape(self, X: Tensor) -> Size:
-        """Return the broadcast batch shape of rows and model, followed by ``q``."""
-        if len(self._batch_shape) == 0:
-            return X.shape[:-1]
-        try:
-            return Size((*torch.broadcast_shapes(X.shape[:-2], self._batch_shape), X.shape[-2]))
-        except RuntimeError as error:
-            raise BotorchTensorDimensionError(
-                f"Expected X of shape ... x q x {self.row_index.dim + 1} that broadcasts with "
-                f"batch_shape={tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
-            ) from error
-
-    def _prior_mean(self, X: Tensor) -> Tensor | float:
-        if self.mean_module is None:
-            return 0.0
-        with torch.no_grad():
-            mean: Tensor = self.mean_module(X.to(self._noise))
-            return mean
-
-    @staticmethod
-    def _check_time(time: Tensor, now: Tensor) -> None:
-        check_finite("time", time)
-        if (time < now).any():
-            raise InputDataError(
-                f"Expected times at or after the newest observation, t={now.max().item():g}. "
-                f"Got t={time.min().item():g}."
-            )

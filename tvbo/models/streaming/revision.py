@@ -7,11 +7,11 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Tensor
 
 from tvbo.models.streaming.innovations import Innovations
-from tvbo.models.streaming.posterior import StreamingPosterior
+from tvbo.models.streaming.posterior import UpdatablePosterior
 from tvbo.observations import check_finite
 
 
-class Revisions(StreamingPosterior):
+class Revisions(UpdatablePosterior):
     """A streaming posterior in which the outcomes of observations can be changed.
 
     Variances do not depend on outcomes. So an action may be observed when it is chosen, with a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -50,6 +51,17 @@ class Rows:
                 "Expected a model that holds what late outcomes need. Got max_lateness=0."
             )
         return self.root
+
+
+def log_density(rows: Rows, count: int | None = None) -> Tensor:
+    """Return the log density of the outcomes of the first rows given all earlier ones, ``b``.
+
+    Raises:
+        InputDataError: if the Cholesky factor is not kept.
+    """
+    scale = rows.factor.diagonal(dim1=-2, dim2=-1)[:, :count].log()
+    squared = rows.innovation[:, :count].square() + math.log(2 * math.pi)
+    return -(scale + squared / 2).sum(dim=-1)
 
 
 PER_ROW = tuple(field.name for field in fields(Rows) if field.name != "root")
@@ -184,6 +196,7 @@ class EvictedSummary(BatchedModule):
         mean: Mean of the states due to evicted rows, ``b x N``, at :math:`t_0`.
         reduction: What merged rows explain for each choice, ``b x R``, at :math:`t_0`.
         neglected: Share of the prior variance that dropped rows explained, ``b``, at :math:`t_0`.
+        log_likelihood: Log density of the outcomes of evicted rows, ``b``.
         merged: Covariance that merged rows explain, ``b x N x N``, at :math:`t_0`; None before the
             first merge.
         early: Covariances of the states at :math:`t_0` with the outcomes of the first rows held
@@ -202,6 +215,7 @@ class EvictedSummary(BatchedModule):
     mean: Tensor
     reduction: Tensor
     neglected: Tensor
+    log_likelihood: Tensor
     merged: Tensor | None
     early: Tensor | None
 
@@ -211,13 +225,14 @@ class EvictedSummary(BatchedModule):
         self.register_buffer("mean", torch.zeros_like(mean))
         self.register_buffer("reduction", torch.zeros_like(reduction))
         self.register_buffer("neglected", torch.zeros_like(time))
+        self.register_buffer("log_likelihood", torch.zeros_like(time))
         self.register_buffer("merged", None)
         self.register_buffer("early", None)
 
     def reset(self) -> None:
         """Forget all evicted rows."""
         self.time.fill_(-torch.inf)
-        for total in (self.mean, self.reduction, self.neglected):
+        for total in (self.mean, self.reduction, self.neglected, self.log_likelihood):
             total.zero_()
         self.merged = self.early = None
 
@@ -250,6 +265,8 @@ class EvictedSummary(BatchedModule):
         self.neglected = self.neglected * prior.weight(lag.unsqueeze(-1)).squeeze(-1)
         self.reduction = prior.advance_explained(self.reduction, lag)
         self.time = time
+        if rows.root is not None:
+            self.log_likelihood = self.log_likelihood + log_density(rows, count)
         if self.merged is not None:
             self.merged = prior.advance_merged_(self.merged, lag)
         if not merge:
