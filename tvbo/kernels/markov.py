@@ -10,7 +10,8 @@ from gpytorch.constraints import Interval, Positive
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from tvbo.kernels.temporal import ForgettingKernel, TemporalKernel
+from tvbo.kernels.temporal import ForgettingKernel
+from tvbo.kernels.temporal_base import TemporalKernel
 
 DEFAULT_LENGTHSCALE = 10.0
 """Lengthscale of smooth drift before it is learned, in units of time."""

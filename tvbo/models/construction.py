@@ -79,6 +79,37 @@ def make_temporal_kernel(
     return kernel
 
 
+def as_temporal_kernels(
+    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None,
+    forgetting_rate: float | Tensor | None = None,
+) -> list[TemporalKernel]:
+    """Return one or several temporal kernels as a list, empty for None.
+
+    Raises:
+        TypeError: if one is no temporal kernel.
+        ValueError: if a list is empty, one has ``active_dims``, or a rate is given as well.
+    """
+    if temporal_kernel is None:
+        return []
+    if forgetting_rate is not None:
+        raise ValueError(
+            "Expected either temporal_kernel or forgetting_rate, whose place it takes. "
+            f"Got both, with forgetting_rate={forgetting_rate}."
+        )
+    given = [temporal_kernel] if isinstance(temporal_kernel, Kernel) else list(temporal_kernel)
+    for kernel in given:
+        if not isinstance(kernel, TemporalKernel):
+            raise TypeError(f"Expected a TemporalKernel. Got {type(kernel).__name__}.")
+        if kernel.active_dims is not None:
+            raise ValueError(
+                "Expected a temporal kernel without active_dims, which the model sets. "
+                f"Got active_dims={kernel.active_dims.tolist()}."
+            )
+    if not given:
+        raise ValueError("Expected at least one temporal kernel. Got none.")
+    return given
+
+
 def make_drifting_kernel(
     covar_module: Kernel | Sequence[Kernel],
     temporal_kernel: TemporalKernel | Sequence[TemporalKernel],
@@ -102,17 +133,7 @@ def make_drifting_kernel(
             other columns as temporal kernels neither, nor one.
     """
     is_one = isinstance(temporal_kernel, Kernel)
-    given = [temporal_kernel] if isinstance(temporal_kernel, Kernel) else list(temporal_kernel)
-    for kernel in given:
-        if not isinstance(kernel, TemporalKernel):
-            raise TypeError(f"Expected a TemporalKernel. Got {type(kernel).__name__}.")
-        if kernel.active_dims is not None:
-            raise ValueError(
-                "Expected a temporal kernel without active_dims, which the model sets. "
-                f"Got active_dims={kernel.active_dims.tolist()}."
-            )
-    if not given:
-        raise ValueError("Expected at least one temporal kernel. Got none.")
+    given = as_temporal_kernels(temporal_kernel)
     in_time = [ColumnKernel(kernel, [time_column]) for kernel in given]
     if isinstance(covar_module, Kernel):
         over_columns = ColumnKernel(covar_module, columns)

@@ -167,6 +167,18 @@ class StreamingGP(Revisions, Draws):
             max_lateness=max_lateness,
         )
 
+    @property
+    def log_likelihood(self) -> Tensor:
+        """Log density of the outcomes observed, given the hyperparameters, ``batch_shape``.
+
+        It is the sum over the innovations, which are independent: the log marginal likelihood of a
+        dense model of the same observations. Rows that ``max_rows`` has dropped make it inexact.
+
+        Raises:
+            InputDataError: if the Cholesky factor is not kept (``max_lateness=0``).
+        """
+        return self.innovations.log_likelihood.reshape(self._batch_shape)
+
     def blank(self) -> StreamingGP:
         """Return the same model without observations, sharing the prior covariance."""
         new = copy(self)

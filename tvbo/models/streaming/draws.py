@@ -7,9 +7,9 @@ from botorch.exceptions.errors import UnsupportedError
 from torch import Generator, Tensor
 
 from tvbo.models.joint_draw import joint_draw
+from tvbo.models.streaming.finite_covariance import FiniteCovariance
 from tvbo.models.streaming.paths import covariance_modes, draw
 from tvbo.models.streaming.posterior import StreamingPosterior
-from tvbo.models.streaming.prior import FiniteCovariance
 
 
 class Draws(StreamingPosterior):

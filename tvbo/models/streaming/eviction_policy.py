@@ -8,8 +8,9 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
+from tvbo.models.streaming.evicted_summary import EvictedSummary
 from tvbo.models.streaming.prior import MarkovPrior
-from tvbo.models.streaming.rows import EvictedSummary, RowStore
+from tvbo.models.streaming.rows import RowStore
 
 INITIAL_CAPACITY = 64
 

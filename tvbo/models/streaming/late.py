@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tvbo.models.streaming.evicted_summary import EvictedSummary
 from tvbo.models.streaming.prior import MarkovPrior
-from tvbo.models.streaming.rows import EvictedSummary, Rows
+from tvbo.models.streaming.rows import Rows
 
 
 def late_cross_covariance(

@@ -11,8 +11,10 @@ from torch import Size, Tensor
 from torch.nn import Parameter
 
 from tvbo.kernels import ConstantTemporalKernel, TemporalDecayKernel, TemporalKernel
-from tvbo.models.streaming.prior import DecayPrior, FiniteCovariance, MarkovPrior
-from tvbo.models.streaming.states import Component, StatePrior
+from tvbo.models.streaming.decay_prior import DecayPrior
+from tvbo.models.streaming.finite_covariance import FiniteCovariance
+from tvbo.models.streaming.prior import MarkovPrior
+from tvbo.models.streaming.state_prior import Component, StatePrior
 
 
 def make_prior(
@@ -48,8 +50,8 @@ def make_prior(
     shapes = [
         batch_shape,
         *(kernel.batch_shape for kernel in kernels),
+        *(amplitude.shape for _, amplitude in parts if amplitude.ndim > 0),
         *(x.shape if isinstance(x, Tensor) else x.batch_shape for x, _ in parts),
-        *(amplitude.shape for _, amplitude in parts),
         noise_shape,
     ]
     try:

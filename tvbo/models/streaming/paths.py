@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Generator, Tensor
 
+from tvbo.models.streaming.finite_covariance import FiniteCovariance
 from tvbo.models.streaming.innovations import Innovations
-from tvbo.models.streaming.prior import FiniteCovariance, Part, symmetric_root
+from tvbo.models.streaming.prior import Part, symmetric_root
 from tvbo.ties import first_largest
 
 TRUNCATION = 1e-13

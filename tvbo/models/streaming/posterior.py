@@ -98,18 +98,6 @@ class StreamingPosterior(Model):
         """
         return self.innovations.neglected.clamp_max(1.0).reshape(self._batch_shape)
 
-    @property
-    def log_likelihood(self) -> Tensor:
-        """Log density of the outcomes observed, given the hyperparameters, ``batch_shape``.
-
-        It is the sum over the innovations, which are independent: the log marginal likelihood of a
-        dense model of the same observations. Rows that ``max_rows`` has dropped make it inexact.
-
-        Raises:
-            InputDataError: if the Cholesky factor is not kept (``max_lateness=0``).
-        """
-        return self.innovations.log_likelihood.reshape(self._batch_shape)
-
     def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
         """Return posterior mean and variance of every choice at a time.
 
@@ -192,17 +180,13 @@ class StreamingPosterior(Model):
         return posterior if posterior_transform is None else posterior_transform(posterior)
 
     def weight(self, age: Tensor) -> Tensor:
-        r"""Return what observations of some ages weigh, for one rate :math:`(1-\varepsilon)^{age}`.
-
-        For a model without a batch.
-        """
+        """Return what observations of some ages weigh, for a model without a batch."""
         return self.innovations.prior.weight(age.unsqueeze(0)).squeeze(0)
 
     def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances of rows ``n x (d + 1)`` and ``m x (d + 1)``, ``n x m``.
 
-        For a model without a batch. Use :func:`tvbo.models.covariance.prior_covariance` for any
-        model, with checks.
+        For a model without a batch; with checks, :func:`tvbo.models.covariance.prior_covariance`.
         """
         first, second = (self.row_index.index(X[:, :-1]).unsqueeze(0) for X in (X1, X2))
         lag = (X1[:, -1:] - X2[:, -1]).abs().unsqueeze(0)

@@ -12,7 +12,8 @@ from torch.nn import ModuleList
 
 from tvbo.kernels import TemporalKernel
 from tvbo.models.resizable_module import BatchedModule
-from tvbo.models.streaming.prior import FiniteCovariance, MarkovPrior, Part, symmetric_root
+from tvbo.models.streaming.finite_covariance import FiniteCovariance
+from tvbo.models.streaming.prior import MarkovPrior, Part, symmetric_root
 
 LARGE = 2**24
 """Entries of weights up to which they are computed at once (128 MB)."""
