@@ -44,6 +44,18 @@ class InputLayout:
         """Indices of the context columns."""
         return list(range(self.num_actions, self.time_feature))
 
+    def check_fits(self, num_actions: int, num_contexts: int) -> None:
+        """Raise unless it is for these columns, with or without columns of contexts.
+
+        Raises:
+            BotorchTensorDimensionError: if it is not.
+        """
+        if self.num_actions != num_actions or self.num_contexts not in (0, num_contexts):
+            raise BotorchTensorDimensionError(
+                f"Expected a layout for {num_actions} actions and 0 or {num_contexts} "
+                f"contexts, as declared. Got {self}."
+            )
+
     def rows(self, X: Tensor, t: float, context: Tensor | None = None) -> Tensor:
         """Append context and time to actions.
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from tvbo.acquisition import CompactBeta, FiniteBeta, RKHSBeta
-from tvbo.acquisition.beta import as_beta_schedule
+from tvbo.acquisition.analytic import as_beta_schedule
 from tvbo.theory import tail_constants
 
 NAN = math.nan

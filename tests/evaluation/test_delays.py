@@ -20,8 +20,8 @@ from tvbo.evaluation import (
     ResampledDelay,
 )
 from tvbo.optimizers import EstimatedDelay
-from tvbo.optimizers.trial import Trial
 from tvbo.problems import ExampleFunction
+from tvbo.trial import Trial
 
 NUM = 4000
 

@@ -9,8 +9,8 @@ import torch
 
 from tvbo.journal.database import EVENT_COLUMNS
 from tvbo.journal.record import Record, chained, generator_digest
+from tvbo.journal.recorded import Event
 from tvbo.optimizers import Trial
-from tvbo.optimizers.events import Event
 
 NUMBERS = (0.1, -0.0, 1e-308, 2**53 + 2.0, 1 / 3, -1e308)
 

@@ -208,7 +208,7 @@ def test_modules_of_a_state(make_streaming):
     found = State.of(make_streaming()).modules
     assert {
         "tvbo.optimizers.gp_optimizer",
-        "tvbo.acquisition.beta",
+        "tvbo.acquisition.analytic",
         "gpytorch.kernels.rbf_kernel",
     } <= found
 

@@ -13,9 +13,9 @@ from gpytorch.kernels import RBFKernel
 from tvbo import recipes
 from tvbo.optimizers import TrialError
 from tvbo.optimizers.pending import ConstantLiar
-from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import RECENT, LostTrial, TrialLog
 from tvbo.retention import EntropyThreshold
+from tvbo.trial import Trial
 
 CHOICES = torch.arange(5.0, dtype=torch.float64).unsqueeze(-1)
 CONTEXTS = torch.tensor([[0.0], [1.0]], dtype=torch.float64)

@@ -6,7 +6,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from tvbo.models import TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.search_space import AskContext, Box, FiniteSpace, InputLayout, make_search_space
-from tvbo.search_space.finite_space import EVALUATION_CHUNK
+from tvbo.search_space.base import EVALUATION_CHUNK
 
 
 @pytest.fixture

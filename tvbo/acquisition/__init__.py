@@ -1,6 +1,8 @@
 """Acquisitions, incumbents and β schedules."""
 
-from tvbo.acquisition.beta import (
+from tvbo.acquisition.analytic import (
+    UCB,
+    Acquisition,
     BetaSchedule,
     ConstantBeta,
     LogBeta,
@@ -12,7 +14,6 @@ from tvbo.acquisition.contextual_beta import CompactBeta, FiniteBeta, RKHSBeta
 from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, Incumbent, MaxMean
 from tvbo.acquisition.thompson import DrawnValues, ThompsonSampling
-from tvbo.acquisition.ucb import UCB, Acquisition
 
 __all__ = [
     "EI",

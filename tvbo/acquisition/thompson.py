@@ -10,7 +10,7 @@ from botorch.models.model import Model
 from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
-from tvbo.acquisition.beta import BetaSchedule, as_beta_schedule
+from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule
 from tvbo.models.draws import draw_function
 from tvbo.search_space import AskContext, FiniteSpace, RowIndex, SearchSpace
 from tvbo.ties import first_largest

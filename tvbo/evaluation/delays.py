@@ -13,9 +13,9 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Generator, Tensor
 from torch.distributions import Distribution
 
-from tvbo.optimizers.trial import Trial
 from tvbo.randomness import default_generator, seeded
 from tvbo.theory.arguments import check_not_negative, check_positive
+from tvbo.trial import Trial
 
 DELAY_SEED = 2_718_281
 """Not the seed of optimizers or problems, with whose actions and noise delays would correlate."""

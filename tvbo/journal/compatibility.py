@@ -8,7 +8,6 @@ from inspect import signature
 from math import isclose
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,10 +15,8 @@ from torch.nn import Module
 
 from tvbo.journal.database import JournalError
 from tvbo.journal.objects import class_of_library
+from tvbo.journal.recorded import Recorded
 from tvbo.journal.state import State, Value
-
-if TYPE_CHECKING:
-    from tvbo.optimizers.base import Optimizer
 
 PROBLEM = ("search_space", "contexts", "layout")
 """Attributes that are compared first, since they define the problem."""
@@ -31,7 +28,7 @@ Difference = tuple[str, str, str]
 """Where two states differ, and what each has there, in words."""
 
 
-def describe(optimizer: Optimizer) -> dict[str, str]:
+def describe(optimizer: Recorded) -> dict[str, str]:
     """Return what an optimizer is, in words for ``tvbo runs show``."""
     kind, space = type(optimizer), optimizer.search_space
     low, high = space.bounds.tolist()

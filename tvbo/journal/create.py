@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -27,14 +26,12 @@ from tvbo.journal.database import (
 from tvbo.journal.environment import Environment, current_environment
 from tvbo.journal.reader import start_checksum
 from tvbo.journal.record import open_trials_to_json
+from tvbo.journal.recorded import Recorded
 from tvbo.journal.state import State, StateError
 from tvbo.journal.writer import JournalWriter, Snapshots
 
-if TYPE_CHECKING:
-    from tvbo.optimizers.base import Optimizer
 
-
-def start_journal(optimizer: Optimizer, path: str | Path) -> None:
+def start_journal(optimizer: Recorded, path: str | Path) -> None:
     """Record an optimizer from its present state on; called by ``optimizer.record(path)``.
 
     Args:
@@ -77,7 +74,7 @@ def start_journal(optimizer: Optimizer, path: str | Path) -> None:
         )
 
 
-def state_of(optimizer: Optimizer) -> State:
+def state_of(optimizer: Recorded) -> State:
     """Return the state of an optimizer.
 
     Raises:
@@ -89,7 +86,7 @@ def state_of(optimizer: Optimizer) -> State:
         raise JournalError(f"Expected an optimizer that can be looked at. Got {error}.") from error
 
 
-def to_pickle(optimizer: Optimizer) -> bytes:
+def to_pickle(optimizer: Recorded) -> bytes:
     """Pickle an optimizer without its journal; tensors that share memory go on sharing it.
 
     Raises:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import pickle
 import warnings
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -24,20 +26,19 @@ from tvbo.journal.database import (
     lock_for_writing,
 )
 from tvbo.journal.environment import Environment, changes, current_environment, is_same
+from tvbo.journal.objects import MOVED
 from tvbo.journal.reader import JournalReader, Snapshot
+from tvbo.journal.recorded import Recorded
 from tvbo.journal.replay import replay
 from tvbo.journal.state import State, StateError
-
-if TYPE_CHECKING:
-    from tvbo.optimizers.base import Optimizer
 
 
 def open_journal(
     path: str | Path,
-    like: Optimizer | None = None,
+    like: Recorded | None = None,
     read_only: bool = False,
     progress: bool = True,
-) -> Optimizer:
+) -> Recorded:
     """Continue a journaled run; called by ``Optimizer.open(path)``.
 
     The recorded calls are made again, and each choice and the state of the random generator is
@@ -91,14 +92,14 @@ class _Run:
         num_replayed: Number of events that were replayed.
     """
 
-    optimizer: Optimizer
+    optimizer: Recorded
     environment: Environment
     classes: Iterable[str]
     num_replayed: int
 
 
 def _restore(
-    journal: JournalReader, like: Optimizer | None, progress: bool, allow_damage: bool
+    journal: JournalReader, like: Recorded | None, progress: bool, allow_damage: bool
 ) -> _Run:
     snapshot = journal.snapshot() if journal.version == VERSION else None
     if journal.damage is not None:
@@ -133,7 +134,7 @@ def _restore(
     return _Run(optimizer, environment, known.classes, num_replayed)
 
 
-def _first_optimizer(journal: JournalReader, like: Optimizer | None) -> tuple[Optimizer, State]:
+def _first_optimizer(journal: JournalReader, like: Recorded | None) -> tuple[Recorded, State]:
     """Return the optimizer when recording began, and a state with its classes."""
     pickled, plain = journal.start
     if like is None:
@@ -167,8 +168,8 @@ def _first_optimizer(journal: JournalReader, like: Optimizer | None) -> tuple[Op
 
 
 def _from_snapshot(
-    snapshot: Snapshot, journal: JournalReader, optimizer: Optimizer, known: State
-) -> Optimizer | None:
+    snapshot: Snapshot, journal: JournalReader, optimizer: Recorded, known: State
+) -> Recorded | None:
     """Return the optimizer at a snapshot; None if it cannot be used and all must be replayed."""
     if not 0 < snapshot.seq <= journal.num_good or journal.chain_at(snapshot.seq) != snapshot.chain:
         return None
@@ -181,14 +182,27 @@ def _from_snapshot(
         return None
 
 
-def from_pickle(data: bytes) -> Optimizer:
+class _Unpickler(pickle.Unpickler):
+    """Looks for classes in the modules in which they are now."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return super().find_class(MOVED.get(module, module), name)
+
+
+PRESENT_NAMES = SimpleNamespace(__name__=__name__, Unpickler=_Unpickler, load=pickle.load)
+"""The module ``pickle`` as ``torch.load`` takes it."""
+
+
+def from_pickle(data: bytes) -> Recorded:
     """Unpickle an optimizer, which can run any code.
 
     Raises:
         JournalError: if a class or function is gone or has changed.
     """
     try:
-        optimizer: Optimizer = torch.load(io.BytesIO(data), weights_only=False)
+        optimizer: Recorded = torch.load(
+            io.BytesIO(data), weights_only=False, pickle_module=PRESENT_NAMES
+        )
         return optimizer
     except (ImportError, AttributeError) as error:
         raise JournalError(

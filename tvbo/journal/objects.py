@@ -18,13 +18,27 @@ GPYTORCH = ("constraints", "kernels", "likelihoods", "means", "priors")
 CLASSES_FROM = (
     *(f"tvbo.{name}" for name in ("acquisition", "kernels", "models")),
     *(f"tvbo.{name}" for name in ("observations", "optimizers", "retention", "search_space")),
-    "tvbo.theory",
+    *("tvbo.theory", "tvbo.trial"),
     *(f"gpytorch.{name}" for name in GPYTORCH),
     "botorch.models.transforms",
     "torch.distributions",
     "torch.nn.modules",
 )
 """Packages whose classes hold numbers and settings only."""
+
+MOVED = {
+    "tvbo.acquisition.beta": "tvbo.acquisition.analytic",
+    "tvbo.acquisition.ucb": "tvbo.acquisition.analytic",
+    "tvbo.models.streaming.evicted_summary": "tvbo.models.streaming.rows",
+    "tvbo.models.streaming.finite_covariance": "tvbo.models.streaming.innovations",
+    "tvbo.optimizers.trial": "tvbo.trial",
+    "tvbo.retention.policies": "tvbo.retention.base",
+    "tvbo.search_space.finite_space": "tvbo.search_space.base",
+    "tvbo.search_space.input_layout": "tvbo.observations",
+    "tvbo.search_space.row_index": "tvbo.search_space.base",
+}
+"""Modules whose classes stand in journals under a name that they no longer have, and where these
+classes are now. A module that moves is added, so that its journals can still be opened."""
 
 FUNCTIONS_FROM = (
     *(f"gpytorch.{name}" for name in GPYTORCH),
@@ -75,6 +89,15 @@ def parts_of(thing: Any) -> tuple[str, list[Any]] | None:
 def full_name(thing: Any) -> str:
     """Return ``module.name`` of a class or function."""
     return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', thing)}"
+
+
+def update_names(nodes: Iterable[dict[str, Any]]) -> None:
+    """Replace names of classes and functions, as they are in a journal, by those they have now."""
+    for node in nodes:
+        for key in {"object", "class", "function", "method", "opaque"} & node.keys():
+            for module, now in MOVED.items():
+                if node[key].startswith(f"{module}."):
+                    node[key] = now + node[key].removeprefix(module)
 
 
 def plain_attributes(thing: object) -> dict[str, Any] | None:

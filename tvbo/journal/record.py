@@ -13,8 +13,8 @@ from typing import Any, get_args
 from torch import Generator, Tensor
 
 from tvbo.journal.database import EVENT_COLUMNS
-from tvbo.optimizers.events import Event, Kind
-from tvbo.optimizers.trial import Trial
+from tvbo.journal.recorded import Event, Kind
+from tvbo.trial import Trial
 
 LONGEST_WORDS = 1_000
 """Characters to which an event in words is cut."""

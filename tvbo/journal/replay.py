@@ -8,20 +8,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from math import isclose
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tvbo.journal.database import JournalError
 from tvbo.journal.record import Record
-from tvbo.optimizers.events import Event
+from tvbo.journal.recorded import Event, Recorded
 from tvbo.progress import patient_progress_bar
 from tvbo.search_space import FiniteSpace
-
-if TYPE_CHECKING:
-    from tvbo.optimizers.base import Optimizer
-
 
 TOLERANCE = 1e-6
 """Largest difference between a replayed and a recorded choice, since another processor rounds
@@ -33,7 +29,7 @@ LEAST_GAIN = 1e-12
 
 
 class Comparison:
-    """The :class:`tvbo.optimizers.events.EventSink` of a replay: compares instead of writing.
+    """The :class:`tvbo.journal.recorded.EventSink` of a replay: compares instead of writing.
 
     Where an action differs by rounding only, the optimizer goes on with the recorded one, which is
     the one that was evaluated.
@@ -47,7 +43,7 @@ class Comparison:
     def __init__(
         self,
         records: Iterable[tuple[int, Record]],
-        optimizer: Optimizer,
+        optimizer: Recorded,
         changed_since: Callable[[int], str],
     ):
         self._records = iter(records)
@@ -150,7 +146,7 @@ def _is_same_fit(recorded: str | None, came: str | None) -> bool:
 
 
 def replay(
-    optimizer: Optimizer,
+    optimizer: Recorded,
     records: Iterable[tuple[int, Record]],
     changed_since: Callable[[int], str],
     num_records: int,
@@ -179,7 +175,7 @@ def replay(
             del optimizer._event_sink
 
 
-def _repeat(optimizer: Optimizer, comparison: Comparison, seq: int, record: Record) -> None:
+def _repeat(optimizer: Recorded, comparison: Comparison, seq: int, record: Record) -> None:
     try:
         _call(optimizer, record)
         if comparison.next_action() == (seq, record):
@@ -193,7 +189,7 @@ def _repeat(optimizer: Optimizer, comparison: Comparison, seq: int, record: Reco
         raise comparison.error(seq, record, f"{type(error).__name__}: {error}") from error
 
 
-def _call(optimizer: Optimizer, record: Record) -> None:
+def _call(optimizer: Recorded, record: Record) -> None:
     # Which values a record of each kind has was checked by Record.from_row.
     given: Any = record
     match record.kind:

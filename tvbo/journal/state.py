@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,10 +30,9 @@ from tvbo.journal.objects import (
     plain_attributes,
     repr_without_address,
     set_attributes,
+    update_names,
 )
-
-if TYPE_CHECKING:
-    from tvbo.optimizers.base import Optimizer
+from tvbo.journal.recorded import Recorded
 
 Value = None | bool | int | float | str | list[int]
 """A scalar, or ``[i]`` for node ``i``."""
@@ -66,7 +65,7 @@ class State:
     modules: Iterable[str] = ()
 
     @classmethod
-    def of(cls, optimizer: Optimizer) -> State:
+    def of(cls, optimizer: Recorded) -> State:
         """Return the state of an optimizer, without its journal.
 
         Raises:
@@ -94,6 +93,7 @@ class State:
                 raise TypeError("a node is no object")
             if not all(isinstance(tensor, Tensor) for tensor in state.tensors):
                 raise TypeError("a tensor is none")
+            update_names(state.nodes)
         except Exception as error:  # Any error: the bytes may be forged.
             raise StateError(f"{type(error).__name__}: {error}") from error
         return state
@@ -119,7 +119,7 @@ class State:
         """Return the node of a value; None for a scalar."""
         return self.nodes[value[0]] if isinstance(value, list) else None
 
-    def restore(self, like: Optimizer, classes: Mapping[str, type]) -> Optimizer:
+    def restore(self, like: Recorded, classes: Mapping[str, type]) -> Recorded:
         """Make an optimizer in this state.
 
         Args:

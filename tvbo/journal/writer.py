@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from botorch.exceptions.errors import InputDataError
 from filelock import FileLock
@@ -19,11 +18,8 @@ from torch import Tensor
 from tvbo.journal.database import EVENT_COLUMNS, JournalError
 from tvbo.journal.environment import Environment
 from tvbo.journal.record import Record, chained, digest_of, generator_digest
+from tvbo.journal.recorded import Event, Recorded
 from tvbo.journal.state import State
-from tvbo.optimizers.events import Event
-
-if TYPE_CHECKING:
-    from tvbo.optimizers.base import Optimizer
 
 INSERT = (
     f"INSERT INTO events (seq, {EVENT_COLUMNS}, written_at, checksum) "
@@ -62,14 +58,14 @@ class Snapshots:
         self._is_possible = True
 
     def write_if_due(
-        self, connection: sqlite3.Connection, optimizer: Optimizer, seq: int, chain: str
+        self, connection: sqlite3.Connection, optimizer: Recorded, seq: int, chain: str
     ) -> None:
         """Store the state if enough has happened since the last one."""
         if seq - self._seq >= self._interval:
             self.write(connection, optimizer, seq, chain)
 
     def write(
-        self, connection: sqlite3.Connection, optimizer: Optimizer, seq: int, chain: str
+        self, connection: sqlite3.Connection, optimizer: Recorded, seq: int, chain: str
     ) -> None:
         """Store the state; where that is not possible, the run goes on without.
 
@@ -108,7 +104,7 @@ class Snapshots:
 
 
 class JournalWriter:
-    """The :class:`tvbo.optimizers.events.EventSink` of a journal.
+    """The :class:`tvbo.journal.recorded.EventSink` of a journal.
 
     Each change of the optimizer is one transaction: the events are inserted, take effect in memory,
     and are committed, which returns when they are on disk. So what has returned to the caller is
@@ -127,7 +123,7 @@ class JournalWriter:
 
     def __init__(
         self,
-        optimizer: Optimizer,
+        optimizer: Recorded,
         path: Path,
         connection: sqlite3.Connection,
         lock: FileLock,
@@ -216,7 +212,7 @@ class JournalWriter:
         self._end("that was closed")
 
     @property
-    def _optimizer(self) -> Optimizer:
+    def _optimizer(self) -> Recorded:
         """The optimizer, which is there while one of its methods runs."""
         optimizer = self._reference()
         assert optimizer is not None

@@ -1,10 +1,10 @@
 """Ask/tell loops."""
 
+from tvbo.journal.recorded import Event, EventSink
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
-from tvbo.optimizers.events import Event, EventSink
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import ModelFitter
@@ -19,8 +19,8 @@ from tvbo.optimizers.rejection_log import RejectedTrial, RejectionLog
 from tvbo.optimizers.rexp3 import RExp3, rexp3_block_length
 from tvbo.optimizers.separate import SeparateContexts
 from tvbo.optimizers.streaming_state import StreamingState
-from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import LostTrial, TrialLog
+from tvbo.trial import Trial
 
 __all__ = [
     "BKB",

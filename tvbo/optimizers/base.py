@@ -9,15 +9,15 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
+from tvbo.journal.recorded import Event, Kind
 from tvbo.observations import Observations, check_time
-from tvbo.optimizers.events import Event, Kind
 from tvbo.optimizers.journal_mixin import JournalMixin
-from tvbo.optimizers.refusals import as_scalar, check_outcome, find_open
-from tvbo.optimizers.trial import Trial
+from tvbo.optimizers.refusals import as_scalar, as_text, check_outcome, find_open
 from tvbo.optimizers.trial_log import Ending, LostTrial, TrialLog
 from tvbo.randomness import default_generator
 from tvbo.search_space import ContextSpace, InputLayout, SearchSpace
 from tvbo.search_space.context_space import context_table
+from tvbo.trial import Trial
 
 
 class Optimizer(JournalMixin, ABC):
@@ -36,7 +36,7 @@ class Optimizer(JournalMixin, ABC):
             have no place in ``layout``: then each trial has its context, and the model ignores it.
 
     Attributes:
-        closed: How many trials ended and how, and why the newest of them were lost.
+        trial_log: How many trials ended and how, and why the newest of them were lost.
 
     Raises:
         BotorchTensorDimensionError: if ``layout`` does not fit the search space or the contexts.
@@ -49,17 +49,11 @@ class Optimizer(JournalMixin, ABC):
         generator: Generator | None = None,
         contexts: ContextSpace | None = None,
     ):
-        num_contexts = 0 if contexts is None else contexts.dim
-        if layout is None:
-            layout = InputLayout(search_space.dim, num_contexts)
-        if layout.num_actions != search_space.dim or layout.num_contexts not in (0, num_contexts):
-            raise BotorchTensorDimensionError(
-                f"Expected a layout for {search_space.dim} actions and 0 or {num_contexts} "
-                f"contexts, as declared. Got {layout}."
-            )
         self.search_space = search_space
         self.contexts = contexts
-        self.layout = layout
+        num_contexts = 0 if contexts is None else contexts.dim
+        self.layout = layout or InputLayout(search_space.dim, num_contexts)
+        self.layout.check_fits(search_space.dim, num_contexts)
         self.generator = default_generator(generator)
         self.trial_log = TrialLog()
         self._open: dict[int, Trial] = {}
@@ -168,14 +162,13 @@ class Optimizer(JournalMixin, ABC):
             BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is more than one number.
         """
         trial = self._find(trial)
-        observation = Observations(
-            X=self.layout.rows(trial.X, trial.t, self._seen(trial.context)),
-            Y=as_scalar("Y", Y),
-            Yvar=None if Yvar is None else as_scalar("Yvar", Yvar),
-        )
+        row = self.layout.rows(trial.X, trial.t, self._seen(trial.context))
+        value = as_scalar("Y", Y)
+        noise = None if Yvar is None else as_scalar("Yvar", Yvar)
+        observation = Observations(row, value, noise)
         self._check_outcome(trial, observation)
-        noise = None if observation.Yvar is None else observation.Yvar.item()
-        with self._recorded(Event("tell", trial, observation.Y.item(), noise)):
+        told = Event("tell", trial, value.item(), None if noise is None else noise.item())
+        with self._recorded(told):
             self._learn(trial, observation)
             del self._open[trial.id]
             self._t = max(self._t, trial.t)
@@ -228,9 +221,8 @@ class Optimizer(JournalMixin, ABC):
             raise ValueError(f"Expected max_delay >= 0, in units of time. Got {max_delay}.")
         overdue = tuple(trial for trial in self.open_trials if t - trial.t > max_delay)
         for trial in overdue:
-            self.expire(
-                trial, f"no outcome by t={t:g}, more than {max_delay:g} after t={trial.t:g}"
-            )
+            late = f"no outcome by t={t:g}, more than {max_delay:g} after t={trial.t:g}"
+            self.expire(trial, late)
         return overdue
 
     @abstractmethod
@@ -248,8 +240,7 @@ class Optimizer(JournalMixin, ABC):
 
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:
         """Raise ``InputDataError`` for an outcome with which no later ask could compute."""
-        Yvar = None if observation.Yvar is None else observation.Yvar.item()
-        check_outcome(observation.Y.item(), Yvar, self._unit)
+        check_outcome(observation, self._unit)
 
     def _forget(self, lost: LostTrial) -> None:
         """Update the state for a trial whose outcome will not come."""
@@ -259,15 +250,9 @@ class Optimizer(JournalMixin, ABC):
         return []
 
     def _lose(self, trial: Trial, ending: Ending, reason: str) -> None:
-        if not isinstance(reason, str):
-            raise TypeError(
-                f"Expected a reason in words. Got {reason!r} of {type(reason).__name__}."
-            )
-        # Names of files may hold bytes that are no text, which could not be stored.
-        reason = reason.encode("utf-8", "backslashreplace").decode()
+        lost = LostTrial(trial, ending, as_text(reason))
         kind: Kind = "fail" if ending == "failed" else "expire"
-        with self._recorded(Event(kind, trial, reason=reason)):
-            lost = LostTrial(trial, ending, reason)
+        with self._recorded(Event(kind, trial, reason=lost.reason)):
             self._forget(lost)
             del self._open[trial.id]
             self.trial_log.lose(lost)
@@ -287,8 +272,7 @@ class Optimizer(JournalMixin, ABC):
 
     def _check_table(self, contexts: Tensor | None) -> list[Tensor]:
         """Return several contexts, each as declared; None stands for a whole declared list."""
-        table = context_table(self.contexts, contexts)
-        return [self._declared_context(context) for context in table]
+        return [self._declared_context(each) for each in context_table(self.contexts, contexts)]
 
     def _time_of(self, t: float | None) -> float:
         """Return a checked time; None stands for that of the latest ask or outcome."""

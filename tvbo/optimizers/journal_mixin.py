@@ -11,7 +11,8 @@ from typing import Any, Self, cast
 
 from torch import Tensor
 
-from tvbo.optimizers.events import Event, EventSink
+from tvbo.journal import JournalError, open_journal, start_journal
+from tvbo.journal.recorded import Event, EventSink
 
 ONE_AT_A_TIME = (
     "ask",
@@ -106,8 +107,6 @@ class JournalMixin:
             tvbo.journal.JournalError: if the file exists, this optimizer is recorded already, or
                 something in it cannot be pickled, such as a lambda.
         """
-        from tvbo.journal import start_journal
-
         # The journal records what the base of all optimizers has.
         start_journal(cast("Any", self), path)
 
@@ -140,9 +139,6 @@ class JournalMixin:
             tvbo.journal.JournalError: if the file is no journal, is damaged, is of another problem,
                 class or version, is in use, or a replayed choice differs from the recorded one.
         """
-        from tvbo.journal import JournalError, open_journal
-
-        # The base of all optimizers is not imported here, since it imports this module.
         optimizer = open_journal(path, cast("Any", like), read_only, progress)
         if not isinstance(optimizer, cls):
             optimizer.close()

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.trial import Trial
+from tvbo.trial import Trial
 
 
 class RandomSearch(Optimizer):

@@ -1,4 +1,4 @@
-"""What ``tell`` refuses: a trial that is not open, and an outcome out of range."""
+"""What is refused: a trial that is not open, an outcome out of range, a reason without words."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.optimizers.trial import Trial
+from tvbo.observations import Observations
 from tvbo.optimizers.trial_log import TrialLog
+from tvbo.trial import Trial
 
 LARGEST_OUTCOME = 1e50
 """Largest outcome, in prior standard deviations. A prediction may have 1e-5 of the prior standard
@@ -70,24 +71,24 @@ def _how_it_ended(trial_id: int, trial_log: TrialLog) -> str:
     return "told already or skipped"
 
 
-def check_outcome(Y: float, Yvar: float | None, unit: float) -> None:
+def check_outcome(observation: Observations, unit: float) -> None:
     """Raise unless models can compute with an outcome.
 
     Args:
-        Y: A finite outcome.
-        Yvar: Variance of its noise, finite and at least 0, or None.
+        observation: One outcome, with or without the variance of its noise.
         unit: Order of magnitude of the prior standard deviation, in outcome units.
 
     Raises:
         InputDataError: if ``Y`` or the root of ``Yvar`` is beyond :data:`LARGEST_OUTCOME` units.
     """
-    largest = LARGEST_OUTCOME * unit
+    largest, Y = LARGEST_OUTCOME * unit, observation.Y.item()
     if abs(Y) > largest:
         raise InputDataError(
             f"Expected Y between {-largest:.3g} and {largest:.3g}, the range in which predictions "
             f"can be computed. Got {Y}."
         )
-    if Yvar is not None and Yvar > largest**2:
+    Yvar = 0.0 if observation.Yvar is None else observation.Yvar.item()
+    if Yvar > largest**2:
         raise InputDataError(
             f"Expected Yvar between 0 and {largest**2:.3g}, the range in which predictions can be "
             f"computed. Got {Yvar}."
@@ -102,3 +103,11 @@ def as_scalar(name: str, value: Tensor | float) -> Tensor:
             f"Expected {name} to be one number. Got {name}.shape={tuple(value.shape)}."
         )
     return value.detach().reshape(1, 1)
+
+
+def as_text(reason: str) -> str:
+    """Return why a trial has no outcome as text that can be stored."""
+    if not isinstance(reason, str):
+        raise TypeError(f"Expected a reason in words. Got {reason!r} of {type(reason).__name__}.")
+    # Names of files may hold bytes that are no text.
+    return reason.encode("utf-8", "backslashreplace").decode()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tvbo.optimizers.trial import Trial
 from tvbo.retention import Rejection
+from tvbo.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd

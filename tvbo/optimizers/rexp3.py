@@ -10,9 +10,9 @@ from torch import Generator, Tensor
 
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.search_space import FiniteSpace
+from tvbo.trial import Trial
 
 
 class RExp3(Optimizer):

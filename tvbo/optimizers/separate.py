@@ -9,15 +9,15 @@ from typing import cast
 import torch
 from torch import Generator, Tensor
 
+from tvbo.journal.recorded import Event
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.events import Event
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recommendation import Policy, Recommendation
-from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.search_space import ContextBounds, ContextList, ContextSpace, InputLayout, SearchSpace
+from tvbo.trial import Trial
 
 
 class SeparateContexts(Optimizer):

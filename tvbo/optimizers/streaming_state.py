@@ -17,7 +17,8 @@ from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
 from tvbo.optimizers.pending import IgnorePending, Pending
 from tvbo.optimizers.pending_posterior import PendingPosterior
-from tvbo.optimizers.posterior_state import PosteriorState, least_noise, weights
+from tvbo.optimizers.posterior_state import PosteriorState, least_noise
+from tvbo.optimizers.refit import RefitNever
 from tvbo.ties import TIE_TOLERANCE
 
 
@@ -83,6 +84,10 @@ class StreamingState(PosteriorState):
         Raises:
             InputDataError: if the noise of the outcomes is neither known nor learned.
         """
+        noise_is_given = self.fitter.noise_variance is not None
+        if self._posterior and noise_is_given and isinstance(self.fitter.refit, RefitNever):
+            # All hyperparameters are given.
+            return
         self.fitter.check_noise(observations)
         if self._posterior is None or self.fitter.may_change(num_told):
             self._posterior = self._without_data(self.fitter.fit(observations, num_told, generator))
@@ -101,7 +106,7 @@ class StreamingState(PosteriorState):
         """
         if len(rows) > 0:
             now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
-            rows = rows[weights(rows, now, self.dense) > self.tol]
+            rows = rows[provided(self.last_model).weight(now - rows[:, -1]) > self.tol]
         if self._can_stream(observations, rows) and self._stream(observations, rows, pending):
             self._is_factored = False
             if len(rows) > 0:
@@ -167,7 +172,7 @@ class StreamingState(PosteriorState):
             self._factor.drop(observations, keep, t)
         gone = ~keep
         seen = int(gone[: self._num_seen].sum())
-        weight = weights(observations.X[gone], t, self.dense)
+        weight = provided(self.last_model).weight(t - observations.X[gone][:, -1])
         # A policy that drops at this very weight rounds it otherwise.
         if seen > 0 and (weight > self.tol * (1 + TIE_TOLERANCE)).any():
             self._reset()
@@ -178,12 +183,13 @@ class StreamingState(PosteriorState):
         """Return whether a stream might hold these pending trials."""
         if len(rows) == 0:
             return True
+        noise_is_given = self.fitter.noise_variance is not None
         return (
             observations.Yvar is None
             and self.max_rows is None
             and self.max_lateness != 0
             and rows[:, -1].min().item() > self._too_old
-            and self.fitter.outcome_noise(observations) is not None
+            and (noise_is_given or self.fitter.outcome_noise(observations) is not None)
         )
 
     def _stream(self, observations: Observations, rows: Tensor, pending: Pending) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tvbo.optimizers.trial import Trial
+from tvbo.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,9 +1,17 @@
 """Retention policies: which observations stay in the model, which outcomes are admitted to it."""
 
-from tvbo.retention.base import Admission, Chain, Retention
+from tvbo.retention.base import (
+    Admission,
+    Chain,
+    KeepAll,
+    Reset,
+    Retention,
+    SlidingWindow,
+    StaleCutoff,
+    StaleErrorBound,
+)
 from tvbo.retention.entropy import EntropyThreshold
 from tvbo.retention.event_reset import EventReset
-from tvbo.retention.policies import KeepAll, Reset, SlidingWindow, StaleCutoff, StaleErrorBound
 from tvbo.retention.prediction import Prediction, Rejection
 from tvbo.retention.size_limit import SizeLimit, marginal_information
 

@@ -10,9 +10,8 @@ from botorch.utils.sampling import boltzmann_sample, draw_sobol_samples
 from torch import Generator, Tensor
 
 from tvbo.randomness import seeded
-from tvbo.search_space.base import AskContext, check_action
+from tvbo.search_space.base import SINGLE_PRECISION, AskContext, FiniteSpace, check_action
 from tvbo.search_space.bounds import Bounds, as_bounds
-from tvbo.search_space.row_index import SINGLE_PRECISION
 from tvbo.ties import first_largest, tied_for_largest
 
 
@@ -106,3 +105,19 @@ class Box:
                 f"Got {X[outside][0].tolist()}."
             )
         return X.clamp(*self.bounds)
+
+
+def make_search_space(bounds: Bounds | None, choices: Tensor | None) -> Box | FiniteSpace:
+    """Return a box or a finite set, whichever of the two was given.
+
+    Raises:
+        ValueError: unless exactly one was given.
+    """
+    if bounds is not None and choices is None:
+        return Box(bounds)
+    if choices is not None and bounds is None:
+        return FiniteSpace(choices)
+    raise ValueError(
+        "Expected either bounds (2 x d) or choices (n x d). "
+        f"Got {'neither' if bounds is None else 'both'}."
+    )

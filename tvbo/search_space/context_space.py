@@ -9,8 +9,8 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Tensor
 
 from tvbo.observations import check_finite
+from tvbo.search_space.base import SINGLE_PRECISION, RowIndex
 from tvbo.search_space.bounds import Bounds, as_bounds
-from tvbo.search_space.row_index import SINGLE_PRECISION, RowIndex
 
 
 class ContextSpace(Protocol):

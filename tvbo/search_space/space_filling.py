@@ -7,9 +7,8 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
-from tvbo.search_space.base import SearchSpace
+from tvbo.search_space.base import FiniteSpace, SearchSpace
 from tvbo.search_space.box import Box
-from tvbo.search_space.finite_space import FiniteSpace
 
 
 class SpaceFilling:

@@ -31,15 +31,12 @@ class StreamingPosterior(Model):
         row_index: The choices, and the index of each row among them.
         innovations: The observations and the posterior.
         mean_module: Prior mean over rows ``[action | time]``; None is zero.
-        eviction_policy: How many rows are held.
     """
 
     row_index: RowIndex
     innovations: Innovations
     mean_module: Mean | None
-    eviction_policy: EvictionPolicy
     _batch_shape: Size
-    _rate: Tensor
     _noise: Tensor
 
     @property
@@ -68,9 +65,15 @@ class StreamingPosterior(Model):
         return self.innovations.now.reshape(self._batch_shape)
 
     @property
-    def forgetting_rate(self) -> Tensor:
-        """ε per unit of time, ``batch_shape``."""
-        return self._rate.reshape(self._batch_shape)
+    def forgetting_rate(self) -> Tensor | None:
+        """ε per unit of time, ``batch_shape``; None unless time is one exponential decay."""
+        rate = self.innovations.prior.forgetting_rate
+        return None if rate is None else rate.reshape(self._batch_shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether time makes no difference."""
+        return self.innovations.prior.is_static
 
     @property
     def earliest(self) -> float:
@@ -93,65 +96,41 @@ class StreamingPosterior(Model):
         Returns:
             ``batch_shape``, at most 1.
         """
-        evicted = self.innovations.evicted
-        neglected = evicted.neglected * evicted.decay_since(self.innovations.now).square()
-        return neglected.clamp_max(1.0).reshape(self._batch_shape)
+        return self.innovations.neglected.clamp_max(1.0).reshape(self._batch_shape)
 
-    def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
-        """Add observations.
+    def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
+        """Return posterior mean and variance of every choice at a time.
 
         Args:
-            X: Rows ``[action | time]``, ``batch_shape x q x (d + 1)``, or ``q x (d + 1)`` for the
-                same rows in every batch element; times in any order.
-            Y: Outcomes, ``batch_shape x q x 1``.
-            Yvar: Their noise variances, ``batch_shape x q x 1``; None for ``noise_variance``.
+            t: One time, or ``batch_shape`` times, none before the newest observation.
+
+        Returns:
+            ``batch_shape x n`` each.
 
         Raises:
-            BotorchTensorDimensionError: if shapes do not agree.
-            InputDataError: if a value is not finite, an action is none of the choices, ``Yvar`` is
-                negative, an observation is later than the rows held allow, or the predictive
-                variance of an outcome is numerically zero. Nothing is changed then.
+            BotorchTensorDimensionError: if ``t`` has another shape.
+            InputDataError: if ``t`` is not finite or lies before the newest observation.
         """
-        index, time = self._split(X)
-        shape = (*self._batch_shape, index.shape[-1])
-        for name, value in (("Y", Y), ("Yvar", Yvar)):
-            if value is not None and value.shape != (*shape, 1):
-                raise BotorchTensorDimensionError(
-                    f"Expected {name} of shape batch_shape x q x 1 = {(*shape, 1)}. "
-                    f"Got {name}.shape={tuple(value.shape)}."
-                )
-        if shape[-1] == 0:
-            return
-        try:
-            index, time = (x.expand(shape).reshape(-1, shape[-1]) for x in (index, time))
-        except RuntimeError as error:
+        time = torch.as_tensor(t, dtype=torch.float64).to(self._noise)
+        if time.ndim > 0 and time.shape != self._batch_shape:
             raise BotorchTensorDimensionError(
-                f"Expected X of shape batch_shape x q x {self.row_index.dim + 1} with batch_shape="
-                f"{tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
-            ) from error
-        check_finite("Y", Y)
-        residual = Y.to(self._rate).squeeze(-1) - self._prior_mean(X)
-        residual = residual.reshape(-1, shape[-1])
-        noise = self._noise.unsqueeze(-1)
-        if Yvar is not None:
-            check_finite("Yvar", Yvar)
-            if (Yvar < 0).any():
-                raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item()}.")
-            noise = Yvar.to(self._rate).reshape(-1, shape[-1])
-        parts = [index, time, residual, noise.expand_as(time)]
-        if shape[-1] > 1:
-            order = time.argsort(dim=-1, stable=True)
-            parts = [x.gather(-1, order) for x in parts]
-        block = min(BLOCK, self.eviction_policy.max_rows or BLOCK)
-        blocks = list(zip(*(x.split(block, dim=-1) for x in parts), strict=True))
-        before = self.innovations.take(self._elements) if len(blocks) > 1 else self.innovations
-        try:
-            with torch.no_grad():
-                for each in blocks:
-                    self.innovations.observe(*each)
-        except InputDataError:
-            self.innovations = before
-            raise
+                f"Expected one time, or batch_shape={tuple(self._batch_shape)} times. "
+                f"Got t.shape={tuple(time.shape)}."
+            )
+        time = time.expand(self._batch_shape)
+        self._check_time(time, self.now)
+        innovations, prior = self.innovations, self.innovations.prior
+        lag = innovations.lag(time.reshape(-1))
+        mean = prior.read_all(innovations.mean, lag).reshape(*self._batch_shape, -1)
+        if self.mean_module is not None:
+            rows = self.choices.expand(*self._batch_shape, -1, -1)
+            time = time[..., None, None].expand(*rows.shape[:-1], 1)
+            mean = mean + self._prior_mean(torch.cat([rows, time], dim=-1))
+        every = torch.arange(len(self.choices), device=lag.device).expand(len(lag), -1)
+        variance = prior.variances(self._elements, every)
+        variance = variance - prior.read_all_explained(innovations.reduction, lag)
+        variance = variance.clamp_min(0.0)
+        return mean, variance.reshape(*self._batch_shape, -1)
 
     def posterior(
         self,
@@ -189,7 +168,7 @@ class StreamingPosterior(Model):
                 time.expand(shape).reshape(-1, shape[-1]),
             )
         covar = covar.reshape(*shape, shape[-1])
-        prior = self.innovations.covariance.variances(element.reshape(-1), flat_index)
+        prior = self.innovations.prior.variances(element.reshape(-1), flat_index)
         floor_(covar, prior.reshape(shape))
         noise = None
         if observation_noise is True:
@@ -200,19 +179,22 @@ class StreamingPosterior(Model):
         posterior = floored_posterior(mean, covar, noise)
         return posterior if posterior_transform is None else posterior_transform(posterior)
 
+    def weight(self, age: Tensor) -> Tensor:
+        """Return what observations of some ages weigh, for a model without a batch."""
+        return self.innovations.prior.weight(age.unsqueeze(0)).squeeze(0)
+
     def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances of rows ``n x (d + 1)`` and ``m x (d + 1)``, ``n x m``.
 
-        For a model without a batch. Use :func:`tvbo.models.covariance.prior_covariance` for any
-        model, with checks.
+        For a model without a batch; with checks, :func:`tvbo.models.covariance.prior_covariance`.
         """
         first, second = (self.row_index.index(X[:, :-1]).unsqueeze(0) for X in (X1, X2))
-        covar = self.innovations.covariance.between(first.new_zeros(1), first, second).squeeze(0)
-        return covar * self.innovations.evicted.decay((X1[:, -1:] - X2[:, -1]).abs())
+        lag = (X1[:, -1:] - X2[:, -1]).abs().unsqueeze(0)
+        return self.innovations.prior.between(first.new_zeros(1), first, second, lag).squeeze(0)
 
     @property
     def _elements(self) -> Tensor:
-        return torch.arange(self._rate.numel(), device=self._rate.device)
+        return torch.arange(self._noise.numel(), device=self._noise.device)
 
     def _split(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return the indices and the times of rows, ``... x q`` each."""
@@ -223,7 +205,7 @@ class StreamingPosterior(Model):
                 f"Got X.shape={tuple(X.shape)}."
             )
         check_finite("X", X)
-        return self.row_index.index(X[..., :-1]), X[..., -1].to(self._rate)
+        return self.row_index.index(X[..., :-1]), X[..., -1].to(self._noise)
 
     def _joint_shape(self, X: Tensor) -> Size:
         """Return the broadcast batch shape of rows and model, followed by ``q``."""
@@ -241,7 +223,7 @@ class StreamingPosterior(Model):
         if self.mean_module is None:
             return 0.0
         with torch.no_grad():
-            mean: Tensor = self.mean_module(X.to(self._rate))
+            mean: Tensor = self.mean_module(X.to(self._noise))
             return mean
 
     @staticmethod
@@ -252,3 +234,65 @@ class StreamingPosterior(Model):
                 f"Expected times at or after the newest observation, t={now.max().item():g}. "
                 f"Got t={time.min().item():g}."
             )
+
+
+class UpdatablePosterior(StreamingPosterior):
+    """A streaming posterior that takes in observations."""
+
+    eviction_policy: EvictionPolicy
+
+    def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
+        """Add observations.
+
+        Args:
+            X: Rows ``[action | time]``, ``batch_shape x q x (d + 1)``, or ``q x (d + 1)`` for the
+                same rows in every batch element; times in any order.
+            Y: Outcomes, ``batch_shape x q x 1``.
+            Yvar: Their noise variances, ``batch_shape x q x 1``; None for ``noise_variance``.
+
+        Raises:
+            BotorchTensorDimensionError: if shapes do not agree.
+            InputDataError: if a value is not finite, an action is none of the choices, ``Yvar`` is
+                negative, an observation is later than the rows held allow, or the predictive
+                variance of an outcome is numerically zero. Nothing is changed then.
+        """
+        index, time = self._split(X)
+        shape = (*self._batch_shape, index.shape[-1])
+        for name, value in (("Y", Y), ("Yvar", Yvar)):
+            if value is not None and value.shape != (*shape, 1):
+                raise BotorchTensorDimensionError(
+                    f"Expected {name} of shape batch_shape x q x 1 = {(*shape, 1)}. "
+                    f"Got {name}.shape={tuple(value.shape)}."
+                )
+        if shape[-1] == 0:
+            return
+        try:
+            index, time = (x.expand(shape).reshape(-1, shape[-1]) for x in (index, time))
+        except RuntimeError as error:
+            raise BotorchTensorDimensionError(
+                f"Expected X of shape batch_shape x q x {self.row_index.dim + 1} with batch_shape="
+                f"{tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
+            ) from error
+        check_finite("Y", Y)
+        residual = Y.to(self._noise).squeeze(-1) - self._prior_mean(X)
+        residual = residual.reshape(-1, shape[-1])
+        noise = self._noise.unsqueeze(-1)
+        if Yvar is not None:
+            check_finite("Yvar", Yvar)
+            if (Yvar < 0).any():
+                raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item()}.")
+            noise = Yvar.to(self._noise).reshape(-1, shape[-1])
+        parts = [index, time, residual, noise.expand_as(time)]
+        if shape[-1] > 1:
+            order = time.argsort(dim=-1, stable=True)
+            parts = [x.gather(-1, order) for x in parts]
+        block = min(BLOCK, self.eviction_policy.max_rows or BLOCK)
+        blocks = list(zip(*(x.split(block, dim=-1) for x in parts), strict=True))
+        before = self.innovations.take(self._elements) if len(blocks) > 1 else self.innovations
+        try:
+            with torch.no_grad():
+                for each in blocks:
+                    self.innovations.observe(*each)
+        except InputDataError:
+            self.innovations = before
+            raise

@@ -7,11 +7,11 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Tensor
 
 from tvbo.models.streaming.innovations import Innovations
-from tvbo.models.streaming.posterior import StreamingPosterior
+from tvbo.models.streaming.posterior import UpdatablePosterior
 from tvbo.observations import check_finite
 
 
-class Revisions(StreamingPosterior):
+class Revisions(UpdatablePosterior):
     """A streaming posterior in which the outcomes of observations can be changed.
 
     Variances do not depend on outcomes. So an action may be observed when it is chosen, with a
@@ -53,7 +53,7 @@ class Revisions(StreamingPosterior):
         if len(number) == 0:
             return
         place = self._place(number)
-        _add_to_outcomes(self.innovations, place, change.to(self._rate).reshape(-1, len(number)))
+        _add_to_outcomes(self.innovations, place, change.to(self._noise).reshape(-1, len(number)))
 
     def leave_out_residual(self, number: Tensor) -> Tensor:
         """Return outcomes less their posterior means given all other observations.
@@ -70,7 +70,7 @@ class Revisions(StreamingPosterior):
         """
         place = self._place(number)
         if len(number) == 0:
-            return self._rate.new_empty(*self.batch_shape, 0)
+            return self._noise.new_empty(*self.batch_shape, 0)
         residual = _leave_out_residual(self.innovations, place)
         return residual.reshape(*self.batch_shape, len(number))
 
@@ -97,8 +97,10 @@ def _add_to_outcomes(innovations: Innovations, place: Tensor, change: Tensor) ->
         rows.factor[:, first:, first:], outcomes.unsqueeze(-1), upper=False
     ).squeeze(-1)
     rows.innovation[:, first:] += innovation
-    fade = innovations.evicted.decay(innovations.now.unsqueeze(-1) - rows.made_at[:, first:])
-    innovations.mean += ((innovation * fade).unsqueeze(-2) @ rows.V[:, first:]).squeeze(-2)
+    lag = innovations.now.unsqueeze(-1) - rows.made_at[:, first:]
+    mean, weights = innovations.mean.unsqueeze(-2), innovation.unsqueeze(-2)
+    mean = innovations.prior.combine(mean, weights, rows.V[:, first:], lag)
+    innovations.mean = mean.squeeze(-2)
 
 
 def _leave_out_residual(innovations: Innovations, place: Tensor) -> Tensor:

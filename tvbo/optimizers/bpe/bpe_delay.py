@@ -25,13 +25,13 @@ from tvbo.optimizers.bpe.rounds import (
 from tvbo.optimizers.bpe.surviving_region import SurvivingRegion
 from tvbo.optimizers.bpe.surviving_set import SurvivingSet
 from tvbo.optimizers.recommendation import Recommendation
-from tvbo.optimizers.trial import Trial
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.search_space import Box, FiniteSpace
 from tvbo.theory.arguments import check_count, check_positive, check_probability
 from tvbo.theory.confidence import Exploration, PriorDrawWidth, WidthRule
 from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
+from tvbo.trial import Trial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,9 +109,8 @@ class BPEDelay(Optimizer):
                 "Expected a kernel without a batch. "
                 f"Got batch_shape={tuple(covar_module.batch_shape)}."
             )
-        self.num_rounds = len(
-            exploration_rounds(self.horizon, self._waiting.shortest(self.horizon, delta))
-        )
+        shortest = self._waiting.shortest(self.horizon, delta)
+        self.num_rounds = len(exploration_rounds(self.horizon, shortest))
         if isinstance(search_space, FiniteSpace):
             self._region = SurvivingSet(search_space, self.covar_module, self.noise_variance)
         else:
@@ -277,22 +276,8 @@ class BPEDelay(Optimizer):
             threshold, deviation = region.remove(bounds, generator)
         else:
             region.start()
-        record = FinishedRound(
-            number=self.plan.number,
-            q=self.plan.q,
-            length=self.plan.length,
-            upper_bound=self._round.upper_bound,
-            first_trial=self._round.first_trial,
-            num_chosen=num_chosen,
-            num_arrived=len(self._round.arrived),
-            size_before=before,
-            size_after=region.size,
-            multiplier=None if bounds is None else bounds.width.multiplier,
-            offset=None if bounds is None else bounds.width.offset,
-            max_standard_deviation=deviation,
-            threshold=threshold,
-        )
-        return record, bounds
+        sizes = before, region.size
+        return self._round.finished(num_chosen, sizes, bounds, deviation, threshold), bounds
 
     def _from_outcomes(self) -> RoundBounds:
         outcomes = self._round.outcomes

@@ -53,6 +53,39 @@ class CurrentRound:
         """In the order of asking: that of arrival changes nothing, not even rounding."""
         return [self.arrived[number] for number in sorted(self.arrived)]
 
+    def finished(
+        self,
+        num_chosen: int,
+        sizes: tuple[float, float],
+        bounds: RoundBounds | None,
+        max_standard_deviation: float | None,
+        threshold: float | None,
+    ) -> FinishedRound:
+        """Return the record of this round, as :class:`FinishedRound` describes it.
+
+        Args:
+            num_chosen: Trials that were asked.
+            sizes: Actions left before and after.
+            bounds: Those of the outcomes that arrived; None if nothing arrived.
+            max_standard_deviation: The largest one of the actions left before, or None.
+            threshold: The largest lower bound, or None.
+        """
+        return FinishedRound(
+            number=self.plan.number,
+            q=self.plan.q,
+            length=self.plan.length,
+            upper_bound=self.upper_bound,
+            first_trial=self.first_trial,
+            num_chosen=num_chosen,
+            num_arrived=len(self.arrived),
+            size_before=sizes[0],
+            size_after=sizes[1],
+            multiplier=None if bounds is None else bounds.width.multiplier,
+            offset=None if bounds is None else bounds.width.offset,
+            max_standard_deviation=max_standard_deviation,
+            threshold=threshold,
+        )
+
 
 @dataclass(frozen=True)
 class FinishedRound:

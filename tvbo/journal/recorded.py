@@ -1,4 +1,4 @@
-"""The changes of an optimizer as events, and the interface of what receives them."""
+"""What can be recorded: an optimizer, whose changes are events, and what receives these."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from torch import Tensor
+from torch import Generator, Tensor
 
-from tvbo.optimizers.trial import Trial
+from tvbo.observations import InputLayout
+from tvbo.search_space import ContextSpace, SearchSpace
+from tvbo.trial import Trial
 
 Kind = Literal["ask", "attach", "tell", "fail", "expire", "refit"]
 
@@ -65,3 +67,44 @@ class EventSink(Protocol):
 
     def close(self) -> None:
         """Release the journal."""
+
+
+class Recorded(Protocol):
+    """An optimizer as a journal sees it: its calls can be made again, and its events received.
+
+    :class:`tvbo.optimizers.Optimizer` is one. Its other attributes are stored as they are.
+    """
+
+    search_space: SearchSpace
+    contexts: ContextSpace | None
+    layout: InputLayout
+    generator: Generator
+    _event_sink: EventSink | None
+
+    @property
+    def open_trials(self) -> tuple[Trial, ...]:
+        """Trials that were not told yet, and did not fail or expire; oldest first."""
+
+    @property
+    def num_trials(self) -> int:
+        """Number of trials so far."""
+
+    def ask(self, t: float | None = None, context: Tensor | None = None) -> Trial:
+        """Suggest the next action."""
+
+    def attach(self, X: Tensor, t: float, context: Tensor | None = None) -> Trial:
+        """Open a trial with an action of the caller's choice."""
+
+    def tell(
+        self, trial: Trial | int, Y: Tensor | float, Yvar: Tensor | float | None = None
+    ) -> None:
+        """Record the outcome of a trial."""
+
+    def fail(self, trial: Trial | int, reason: str) -> None:
+        """Record that a trial has no outcome."""
+
+    def expire(self, trial: Trial | int, reason: str = "past its deadline") -> None:
+        """Stop waiting for the outcome of a trial."""
+
+    def close(self) -> None:
+        """Close the journal, if there is one."""
