@@ -109,8 +109,7 @@ class SegmentProfile(Season):
     @property
     def frequencies(self) -> Array:
         """Angular frequencies, ``J``."""
-        frequencies: Array = math.pi * self.orders / self.length
-        return frequencies
+        return np.asarray(math.pi * self.orders / self.length, dtype=np.float64)
 
     def to_dict(self) -> dict[str, Any]:
         """Return class and arguments, in types of JSON."""
