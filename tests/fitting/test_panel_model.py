@@ -12,13 +12,8 @@ from tvbo.fitting.panel_em import improved_covariance
 from tvbo.fitting.panel_evidence import exponential
 from tvbo.fitting.panel_mean import mode_forecast
 from tvbo.fitting.panel_search import FittedPanel
-from tvbo.fitting.panel_terms import (
-    Component,
-    PeriodicSeason,
-    SegmentProfile,
-    in_unit_of_time,
-    spectrum,
-)
+from tvbo.fitting.panel_terms import Component, in_unit_of_time, spectrum
+from tvbo.fitting.season import PeriodicSeason, SegmentProfile
 from tvbo.fitting.state_filter import StateSpace, filter_modes
 from tvbo.kernels import (
     DampedOscillationKernel,

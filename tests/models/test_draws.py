@@ -219,7 +219,7 @@ def test_the_modes_lack_little(n):
     kernel = RBFKernel()
     kernel.lengthscale = 0.3
     model = StreamingGP(choices, kernel, 0.1, 0.1)
-    U, s = covariance_modes(model.innovations.covariance)
+    U, s = covariance_modes(model.innovations.prior.covariance)
     K = kernel(choices).to_dense().detach()
     assert (K - (U * s**2) @ U.T).abs().max() <= 2 * TRUNCATION
     assert U.shape[1] < 20

@@ -125,7 +125,7 @@ def test_reset_and_blank_count_from_zero(small):
     model.observe(X, Y)
     blank = model.blank()
     assert (model.num_observed, blank.num_observed) == (14, 0)
-    assert blank.innovations.covariance is model.innovations.covariance
+    assert blank.innovations.prior is model.innovations.prior
     before = model.posterior(small.rows(13)).mean
     blank.observe(X[:3], Y[:3])
     blank.revise(torch.tensor([0]), torch.tensor([5.0]))

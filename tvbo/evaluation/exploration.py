@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tvbo.evaluation.synchronous import run
 from tvbo.fitting import PanelFit, fit_panel
+from tvbo.kernels import TemporalKernel
 from tvbo.optimizers import recipes
 from tvbo.problems import PanelProblem
 
@@ -171,7 +172,7 @@ def _folds(
         yield torch.cat(units[:start]), stretches
 
 
-def _learnable(kernel: torch.nn.Module) -> torch.nn.Module:
+def _learnable(kernel: TemporalKernel) -> TemporalKernel:
     """Return a copy of a temporal kernel whose parameters are learned, but for a period."""
     kernel = deepcopy(kernel)
     for name, parameter in kernel.named_parameters():

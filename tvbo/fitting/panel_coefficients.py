@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tvbo.fitting.panel_data import SegmentGroup, regressors
-from tvbo.fitting.panel_terms import Season
+from tvbo.fitting.season import Season
 from tvbo.fitting.state_filter import StateSpace, filter_modes
 
 Array = NDArray[np.float64]

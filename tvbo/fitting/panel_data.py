@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tvbo.fitting.panel_terms import Season
+from tvbo.fitting.season import Season
 
 Array = NDArray[np.float64]
 
@@ -57,7 +57,7 @@ class PanelData:
     @property
     def num_values(self) -> int:
         """Number of values, of all arms at all times."""
-        return self.num_times * self.groups[0].values.shape[1]
+        return self.num_times * int(self.groups[0].values.shape[1])
 
     @property
     def span(self) -> float:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from tvbo.fitting.panel_data import PanelData, panel_data
 from tvbo.fitting.panel_mean import mode_forecast
 from tvbo.fitting.panel_search import FittedPanel, fit_first_model, fit_model
-from tvbo.fitting.panel_terms import Component, DriftTerms, Season, in_unit_of_time
+from tvbo.fitting.panel_terms import Component, DriftTerms, in_unit_of_time
+from tvbo.fitting.season import Season
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 
 Array = NDArray[np.float64]
@@ -38,7 +39,7 @@ class Candidate:
 
 def exponential(rate: float = 0.3) -> TemporalDecayKernel:
     """Return exponential decay with a start for ρ, and ε anywhere in [0, 1]."""
-    kernel = TemporalDecayKernel(
+    kernel: TemporalDecayKernel = TemporalDecayKernel(
         forgetting_rate_constraint=Interval(0.0, 1.0, transform=None, initial_value=0.5)
     ).double()
     kernel.forgetting_rate = -math.expm1(-rate)
@@ -83,6 +84,8 @@ class PanelCandidate:
         evidence: The same less ``k / 2 log N``, with ``N`` values.
         predictive_score: Mean log density of a value of the last part of the log, one step ahead,
             by the model fitted to the first; None if there was only one candidate.
+        penalized_prediction: The sum of these log densities less ``k / 2 log M``, with ``M`` values
+            in the last part.
         forecast_error: Root mean squared error of the forecast of the last part from the end of the
             first, without its observations; None if there was only one candidate.
     """
@@ -93,6 +96,7 @@ class PanelCandidate:
     log_likelihood: float
     evidence: float
     predictive_score: float | None
+    penalized_prediction: float | None
     forecast_error: float | None
 
 
@@ -137,8 +141,8 @@ class Comparison:
         """Return log marginal likelihood less the penalty of BIC."""
         return fit.log_likelihood - 0.5 * fit.num_parameters * math.log(self.data.num_values)
 
-    def scores(self) -> dict[Key, tuple[float, float]]:
-        """Return mean log density and forecast error of the last part, by fits to the first part.
+    def scores(self) -> dict[Key, tuple[float, float, float]]:
+        """Return the last three columns of the table, by fits to the first part of the log.
 
         The log density is a difference of log marginal likelihoods, which is the sum of those of
         the values at each time given all before.
@@ -162,7 +166,8 @@ class Comparison:
             forecast = mode_forecast(fit, part.data, 1.0, 1.0, is_segmented)
             errors = [values - forecast.means(times) for times, values in rest]
             squares = sum(float((error**2).sum()) for error in errors)
-            scores[key] = gained / count, math.sqrt(squares / count)
+            penalty = 0.5 * fit.num_parameters * math.log(count)
+            scores[key] = gained / count, gained - penalty, math.sqrt(squares / count)
         return scores
 
     def _first_part(self) -> Iterator[tuple[Array, Array]]:
@@ -177,48 +182,45 @@ class Comparison:
 def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
     """Return the chosen row of the table, and the reason in a sentence.
 
-    It is that of the largest evidence. A season must also forecast the last part of the log with a
-    smaller error than the same drift without one.
+    Without a season, and with one, the drift of the largest penalized prediction is taken. The
+    season is kept if it has the larger evidence, and forecasts the last part of the log with a
+    smaller error.
     """
-    best = max(rows, key=lambda row: row.evidence)
     if len(rows) == 1:
-        return best, f"{_name(best)}: the only candidate."
-    plain = [row for row in rows if not row.has_season]
-    dropped = ""
-    if best.has_season and plain:
-        same = next(row for row in plain if row.temporal_kernel == best.temporal_kernel)
-        errors = [row.forecast_error or 0.0 for row in (best, same)]
-        if errors[0] >= errors[1]:
-            dropped = (
-                " A season has the larger evidence, but forecasts the last part of the log from "
-                f"the first with an error of {errors[0]:.4g} (without it {errors[1]:.4g}), and is "
-                "dropped."
-            )
-            rows, best = plain, max(plain, key=lambda row: row.evidence)
-    second = max(
-        (row for row in rows if row is not best), key=lambda row: row.evidence, default=None
+        return rows[0], f"{_name(rows[0])}: the only candidate."
+    finalists = [
+        max(same, key=lambda row: _number(row.penalized_prediction))
+        for same in (
+            [row for row in rows if row.has_season is seasonal] for seasonal in (False, True)
+        )
+        if same
+    ]
+    best, about_season = finalists[0], ""
+    if len(finalists) == 2:
+        gained = finalists[1].evidence - finalists[0].evidence
+        errors = [_number(row.forecast_error) for row in finalists]
+        is_kept = gained > 0 and errors[1] < errors[0]
+        best = finalists[is_kept]
+        about_season = (
+            f" The season is {'kept' if is_kept else 'dropped'}: with it the evidence is "
+            f"{abs(gained):.1f} nats {'larger' if gained > 0 else 'smaller'}, and the error of a "
+            f"forecast of the last part of the log {errors[1]:.4g} instead of {errors[0]:.4g}."
+        )
+    others = [row for row in rows if row.has_season is best.has_season and row is not best]
+    if not others:
+        return best, f"{_name(best)}.{about_season}"
+    second = max(others, key=lambda row: _number(row.penalized_prediction))
+    lead = _number(best.penalized_prediction) - _number(second.penalized_prediction)
+    ahead = best.evidence - second.evidence
+    return best, (
+        f"{_name(best)}: it predicts the last part of the log, one step ahead, better than "
+        f"{second.temporal_kernel} by {lead:.1f} nats after the penalty for parameters; its "
+        f"evidence is {abs(ahead):.1f} nats {'larger' if ahead > 0 else 'smaller'}.{about_season}"
     )
-    reason = f"{_name(best)}:"
-    if second is not None:
-        reason += (
-            f" its evidence is {best.evidence - second.evidence:.1f} nats above that of "
-            f"{_name(second)}."
-        )
-    else:
-        reason += " the only candidate left."
-    ahead = max(rows, key=_score)
-    if ahead is best:
-        reason += " It also predicts the last part of the log best, one step ahead."
-    else:
-        reason += (
-            f" {_name(ahead)} predicts the last part of the log better, by "
-            f"{_score(ahead) - _score(best):.2g} nats per value."
-        )
-    return best, reason + dropped
 
 
-def _score(row: PanelCandidate) -> float:
-    return -math.inf if row.predictive_score is None else row.predictive_score
+def _number(value: float | None) -> float:
+    return -math.inf if value is None else value
 
 
 def _name(row: PanelCandidate) -> str:
@@ -234,9 +236,8 @@ def _fit(data: PanelData, candidate: Candidate, gap: float, base: FittedPanel) -
     terms = DriftTerms(components, base.covariance.eigenvalues, data.lags, data.span)
     starts = [terms.start()]
     if candidate is TWO_SCALES:
-        # From the base, with little of a component ten times as fast, and as slow.
+        # From the base, with little of a component ten times as slow.
         rate, amplitude, power, noise = base.theta
-        for factor in (10.0, 0.1):
-            other = [rate + math.log(factor), amplitude - 3.0, power]
-            starts.append(np.array([rate, amplitude, power, *other, noise]))
+        other = [rate - math.log(10.0), amplitude - 3.0, power]
+        starts.append(np.array([rate, amplitude, power, *other, noise]))
     return fit_model(data, components, base, starts)

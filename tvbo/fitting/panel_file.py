@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from gpytorch.constraints import Interval
 from tvbo.fitting.panel_coefficients import Posterior
 from tvbo.fitting.panel_evidence import PanelCandidate
 from tvbo.fitting.panel_mean import ModeForecast
-from tvbo.fitting.panel_terms import PeriodicSeason, Season, SegmentProfile
+from tvbo.fitting.season import PeriodicSeason, Season, SegmentProfile
 from tvbo.kernels import (
     ConstantTemporalKernel,
     DampedOscillationKernel,
@@ -23,9 +23,6 @@ from tvbo.kernels import (
     TemporalKernel,
     TemporalMaternKernel,
 )
-
-if TYPE_CHECKING:
-    from tvbo.fitting.panel_report import PanelFit
 
 FORMAT, VERSION = "tvbo panel fit", 1
 
@@ -51,16 +48,27 @@ KERNELS = (
 SEASONS = (PeriodicSeason, SegmentProfile)
 
 
-def write_panel_fit(fit: PanelFit, path: str | Path) -> None:
-    """Write a fit."""
-    forecast = fit.mode_forecast
+def write_panel_fit(
+    path: str | Path,
+    numbers: dict[str, Any],
+    evidence: list[PanelCandidate],
+    forecast: ModeForecast,
+) -> None:
+    """Write a fit.
+
+    Args:
+        path: The file.
+        numbers: The fields that :data:`PLAIN` names.
+        evidence: The table of candidates.
+        forecast: The distribution of the modes after the log.
+    """
     header = {
         "format": FORMAT,
         "version": VERSION,
-        **{name: getattr(fit, name) for name in PLAIN},
+        **numbers,
         "season": None if forecast.season is None else forecast.season.to_dict(),
-        "temporal_kernels": [describe(kernel) for kernel in fit.temporal_kernels],
-        "evidence": [vars(row) for row in fit.evidence],
+        "temporal_kernels": [describe(kernel) for kernel in forecast.kernels],
+        "evidence": [vars(row) for row in evidence],
     }
     with Path(path).open("wb") as file:
         np.savez_compressed(
@@ -134,7 +142,8 @@ def _make_kernel(words: dict[str, Any]) -> TemporalKernel:
     kernel: TemporalKernel = kind(**made).double()
     for name, value in values.items():
         setattr(kernel, name, torch.tensor(value, dtype=torch.float64))
-    return kernel.requires_grad_(False)
+    kernel.requires_grad_(False)
+    return kernel
 
 
 def _make_season(words: dict[str, Any]) -> Season:

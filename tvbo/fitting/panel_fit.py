@@ -23,7 +23,7 @@ from tvbo.fitting.panel_evidence import (
 )
 from tvbo.fitting.panel_report import PanelFit, build_panel_fit
 from tvbo.fitting.panel_season import seasons_of
-from tvbo.fitting.panel_terms import Season
+from tvbo.fitting.season import Season
 from tvbo.kernels import TemporalKernel
 
 Array = NDArray[np.float64]
@@ -55,9 +55,11 @@ def fit_panel(
     separates into modes, each with a Kalman filter: the likelihood is exact.
 
     Candidates are compared by ``log marginal likelihood - k / 2 log N``, with ``k`` parameters and
-    ``N`` values (BIC). A model fitted to the first three quarters of the log gives the mean log
-    density of the last quarter, one step ahead, and the error of a forecast of it. The candidate of
-    the largest evidence is chosen; a season only if it also makes the forecast better.
+    ``N`` values (BIC), the evidence; and by how a model that is fitted to the first three quarters
+    of the log predicts the last: by the log density one step ahead, with the same penalty, and by
+    the error of a forecast. The form of drift is that of the best prediction, since the evidence
+    takes the covariance of the arms as known, although it was estimated from the same values. A
+    season is kept if it has the larger evidence and makes the forecast better.
 
     Args:
         values: ``T x n``, without missing values.
@@ -113,8 +115,7 @@ def fit_panel(
             fit.num_parameters,
             fit.log_likelihood - shift,
             compared.evidence(fit) - shift,
-            scores[key][0] - math.log(unit) if scores else None,
-            scores[key][1] * unit if scores else None,
+            *(_in_unit(scores[key], unit) if scores else (None, None, None)),
         )
         for key, fit in compared.fits.items()
     ]
@@ -132,6 +133,11 @@ def fit_panel(
         reason,
         messages,
     )
+
+
+def _in_unit(scores: tuple[float, float, float], unit: float) -> tuple[float, float, float]:
+    """Return scores in the user's unit, but for the penalized sum, which is only compared."""
+    return scores[0] - math.log(unit), scores[1], scores[2] * unit
 
 
 def _candidates(

@@ -11,7 +11,8 @@ from torch import Tensor
 from tvbo.fitting.panel_coefficients import Posterior
 from tvbo.fitting.panel_data import PanelData, regressors
 from tvbo.fitting.panel_search import FittedPanel
-from tvbo.fitting.panel_terms import Season, in_unit_of_time
+from tvbo.fitting.panel_terms import in_unit_of_time
+from tvbo.fitting.season import Season
 from tvbo.kernels import TemporalKernel
 
 Array = NDArray[np.float64]

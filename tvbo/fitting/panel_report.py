@@ -19,7 +19,8 @@ from tvbo.fitting.panel_evidence import PanelCandidate
 from tvbo.fitting.panel_file import PLAIN, describe, read_panel_fit, write_panel_fit
 from tvbo.fitting.panel_mean import ModeForecast, PanelMean, mode_forecast
 from tvbo.fitting.panel_search import FittedPanel
-from tvbo.fitting.panel_terms import NOISE_RANGE, Season
+from tvbo.fitting.panel_terms import NOISE_RANGE
+from tvbo.fitting.season import Season
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel, TemporalKernel
 
 Array = NDArray[np.float64]
@@ -182,7 +183,8 @@ class PanelFit:
 
     def save(self, path: str | Path) -> None:
         """Write all of it as data, a NumPy archive without pickle, for :meth:`load`."""
-        write_panel_fit(self, path)
+        numbers = {name: getattr(self, name) for name in PLAIN}
+        write_panel_fit(path, numbers, self.evidence, self.mode_forecast)
 
     @staticmethod
     def load(path: str | Path) -> PanelFit:

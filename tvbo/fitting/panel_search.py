@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +12,20 @@ from numpy.typing import NDArray
 from tvbo.fitting.panel_coefficients import CoefficientModel, prior_variances
 from tvbo.fitting.panel_data import ArmCovariance, PanelData, SegmentGroup, regressors
 from tvbo.fitting.panel_em import improved_covariance
-from tvbo.fitting.panel_terms import Component, DriftTerms, Season, spectrum
+from tvbo.fitting.panel_terms import Component, DriftTerms, spectrum
+from tvbo.fitting.season import Season
 from tvbo.fitting.state_filter import log_likelihoods
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 Array = NDArray[np.float64]
 
-EM_STEPS = 8
-"""Largest number of steps that improve the covariance over arms."""
+EM_ROUNDS, EM_STEPS = 4, 2
+"""Largest number of rounds that improve the covariance over arms, and steps of EM in each."""
+
+SCOUT = 12
+"""Iterations from each of several starts, before the best is continued."""
 
 DIFFERENCE = 1e-5
 """Step of the differences that give gradients, in logarithms."""
@@ -98,11 +106,13 @@ def fit_first_model(
     fit = _one_round(data, season, components, covariance, coefficients, None, None)
     covariance = ArmCovariance.estimate(_residuals(data, season, fit.coefficients))
     fit = _next_round(data, fit, covariance)
-    for _ in range(EM_STEPS):
+    for _ in range(EM_ROUNDS):
         residuals = _residual_groups(data, season, fit.coefficients)
-        better = _next_round(
-            data, fit, improved_covariance(fit.covariance, fit.terms(data), fit.theta, residuals)
-        )
+        covariance, terms = fit.covariance, fit.terms(data)
+        for _ in range(EM_STEPS):
+            covariance = improved_covariance(covariance, terms, fit.theta, residuals)
+            terms = DriftTerms(components, covariance.eigenvalues, data.lags, data.span)
+        better = _next_round(data, fit, covariance)
         if better.log_likelihood <= fit.log_likelihood:
             break
         fit = better
@@ -120,20 +130,20 @@ def fit_model(
         base: A model whose covariance and season are taken, and whose means are the start.
         starts: Starts of the search for the parameters of the drift.
     """
-    fits = [
-        _one_round(
-            data,
-            base.season,
-            components,
-            base.covariance,
-            base.coefficients,
-            start,
-            base.phi,
-        )
-        for start in starts
-    ]
-    best = max(fits, key=lambda fit: fit.log_likelihood)
-    return _next_round(data, best, base.covariance)
+    terms = DriftTerms(components, base.covariance.eigenvalues, data.lags, data.span)
+    residuals = PanelData(_residual_groups(data, base.season, base.coefficients), data.lags)
+    turned = residuals.turned(base.covariance.modes)
+    variances = prior_variances(base.season, base.phi, terms.log_eigenvalues)
+    start = starts[0]
+    if len(starts) > 1:
+        scouts = [
+            _search_drift(terms, turned, start, base.season, variances, SCOUT) for start in starts
+        ]
+        start = min(scouts, key=lambda result: float(result.fun)).x
+    fit = _one_round(
+        data, base.season, components, base.covariance, base.coefficients, start, base.phi
+    )
+    return _next_round(data, fit, base.covariance)
 
 
 def _next_round(data: PanelData, fit: FittedPanel, covariance: ArmCovariance) -> FittedPanel:
@@ -160,13 +170,14 @@ def _one_round(
     terms = DriftTerms(components, covariance.eigenvalues, data.lags, data.span)
     residuals = PanelData(_residual_groups(data, season, coefficients), data.lags)
     variances = None if phi is None else prior_variances(season, phi, terms.log_eigenvalues)
-    theta, converged = _search_drift(
+    result = _search_drift(
         terms,
         residuals.turned(covariance.modes),
         terms.start() if theta is None else theta,
         season,
         variances,
     )
+    theta, converged = result.x, bool(result.success)
     model = CoefficientModel(
         data.turned(covariance.modes), season, terms.spaces(theta[None]), covariance.loadings
     )
@@ -185,37 +196,39 @@ def _search_drift(
     theta: Array,
     season: Season | None,
     variances: Array | None,
-) -> tuple[Array, bool]:
-    """Return the parameters of the drift at the maximum, and whether the search converged."""
+    max_iterations: int = 80,
+) -> OptimizeResult:
+    """Return the result of the search for the parameters of the drift, ``x``."""
     from scipy.optimize import minimize
 
     step = terms.lags[0]
     frequencies = np.zeros(1)
     if season is not None:
         frequencies = np.append(frequencies, season.frequencies * step)
-    squares = sum(
-        group.values.shape[2] * (regressors(season, group.times) ** 2).sum(0) for group in groups
-    )
+    counts = [group.values.shape[2] for group in groups]
+    columns = [regressors(season, group.times) for group in groups]
+    squares = np.sum([c * (B**2).sum(0) for c, B in zip(counts, columns, strict=True)], axis=0)
 
     def descent(point: Array) -> tuple[float, Array]:
         points = np.vstack([point, point + DIFFERENCE * np.eye(len(point))])
         spaces = terms.spaces(points)
-        values = sum(log_likelihoods(group.values, group.gaps, spaces) for group in groups)
+        values = np.sum(
+            [log_likelihoods(group.values, group.gaps, spaces) for group in groups], axis=0
+        )
         if variances is not None:
             information = squares / spectrum(spaces, frequencies)
             values = values - 0.5 * np.log1p(variances * information).sum((1, 2))
         return -values[0], (values[0] - values[1:]) / DIFFERENCE
 
     low, high = np.array(terms.bounds()).T
-    result = minimize(
+    return minimize(
         descent,
         np.clip(theta, low, high - DIFFERENCE),
         jac=True,
         method="L-BFGS-B",
         bounds=list(zip(low, high, strict=True)),
-        options={"maxiter": 80, "ftol": 1e-9, "gtol": 1e-2},
+        options={"maxiter": max_iterations, "ftol": 1e-9, "gtol": 1e-2},
     )
-    return result.x, bool(result.success)
 
 
 def _search_season(
@@ -244,8 +257,8 @@ def _first_coefficients(data: PanelData, season: Season | None) -> Array:
     values, columns = data.stacked(season)
     ridge = np.full(columns.shape[1], START_RIDGE * len(columns))
     ridge[0] = 0.0
-    coefficients: Array = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
-    return coefficients
+    solved = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
+    return np.asarray(solved, dtype=np.float64)
 
 
 def _residuals(data: PanelData, season: Season | None, coefficients: Array) -> Array:

@@ -12,13 +12,8 @@ from torch import Tensor
 
 from tvbo.fitting.panel_data import PanelData
 from tvbo.fitting.panel_search import FittedPanel
-from tvbo.fitting.panel_terms import (
-    MAX_HARMONICS,
-    PeriodicSeason,
-    Season,
-    SegmentProfile,
-    spectrum,
-)
+from tvbo.fitting.panel_terms import spectrum
+from tvbo.fitting.season import MAX_HARMONICS, PeriodicSeason, Season, SegmentProfile
 
 Array = NDArray[np.float64]
 

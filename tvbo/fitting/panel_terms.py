@@ -1,131 +1,23 @@
-"""Terms of the model of a panel: drifting components as state-space models, and a season."""
+"""Drifting components of the model of a panel as state-space models."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import ive
 
 from tvbo.fitting.state_filter import StateSpace
 from tvbo.kernels import TemporalKernel
 
 Array = NDArray[np.float64]
 
-MAX_HARMONICS = 24
-"""Largest number of harmonics of a season."""
-
 AMPLITUDE_BOUNDS, POWER_BOUNDS = (-14.0, 7.0), (0.0, 2.0)
 """Bounds of the logarithm of an amplitude and of the power of the eigenvalues that it follows."""
-
-
-class Season(ABC):
-    """A function of time that is the same in every period, as a sum of ``q`` smooth functions.
-
-    Args:
-        length: Length of the period, or of the segments, in units of time.
-        num_harmonics: Number ``J`` of harmonics.
-    """
-
-    def __init__(self, length: float, num_harmonics: int):
-        self.length, self.num_harmonics = length, num_harmonics
-        self.orders = np.arange(1, num_harmonics + 1)
-
-    @abstractmethod
-    def basis(self, times: Array) -> Array:
-        """Return the functions at some times, ``len(times) x q``."""
-
-    @abstractmethod
-    def weights(self, lengthscale: float) -> Array:
-        """Return the prior variances of the coefficients, ``q``, for a season of variance one.
-
-        Args:
-            lengthscale: The larger, the more of the variance is in the first harmonics.
-        """
-
-    @property
-    @abstractmethod
-    def frequencies(self) -> Array:
-        """Angular frequency of each function per unit of time, ``q``."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return class and arguments, in types of JSON."""
-        words = {"length": float(self.length), "num_harmonics": self.num_harmonics}
-        return {"class": type(self).__name__, **words}
-
-    def in_unit_of_time(self, unit: float) -> Season:
-        """Return the same season for times divided by ``unit``."""
-        return type(self)(self.length / unit, self.num_harmonics)
-
-
-class PeriodicSeason(Season):
-    r"""A strict season with a known period.
-
-    The prior is that of :class:`tvbo.kernels.SeasonalKernel`: harmonic ``j`` has the variance
-    :math:`w_j \propto I_j(\ell^{-2})` (Solin, Särkkä, 2014, equation (25)).
-    """
-
-    def basis(self, times: Array) -> Array:
-        """Return cosines and sines of all harmonics, ``len(times) x 2J``."""
-        angles = np.outer(times, self.frequencies[: self.num_harmonics])
-        return np.hstack([np.cos(angles), np.sin(angles)])
-
-    def weights(self, lengthscale: float) -> Array:
-        """Return the prior variances of the coefficients, ``2J``."""
-        shares = ive(self.orders, lengthscale**-2)
-        return np.tile(shares / shares.sum(), 2)
-
-    @property
-    def frequencies(self) -> Array:
-        """Angular frequencies, ``2J``."""
-        return np.tile(2 * math.pi * self.orders / self.length, 2)
-
-
-class SegmentProfile(Season):
-    r"""What is the same in all segments, as a smooth function of the time within a segment.
-
-    The functions are cosines over the length of a segment, with the spectral density of a squared
-    exponential kernel as prior (Solin, Särkkä, 2020, with reflecting ends). The lengthscale is a
-    share of the length.
-
-    Args:
-        length: Length of the segments.
-        num_harmonics: Number of cosines.
-        start: Time at which the segments begin.
-    """
-
-    def __init__(self, length: float, num_harmonics: int, start: float = 0.0):
-        super().__init__(length, num_harmonics)
-        self.start = start
-
-    def basis(self, times: Array) -> Array:
-        """Return the cosines, ``len(times) x J``."""
-        return math.sqrt(2) * np.cos(np.outer(times - self.start, self.frequencies))
-
-    def weights(self, lengthscale: float) -> Array:
-        """Return the prior variances of the coefficients, ``J``."""
-        shares = np.exp(-0.5 * (math.pi * lengthscale * self.orders) ** 2)
-        return shares / shares.sum()
-
-    @property
-    def frequencies(self) -> Array:
-        """Angular frequencies, ``J``."""
-        return math.pi * self.orders / self.length
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return class and arguments, in types of JSON."""
-        return {**super().to_dict(), "start": float(self.start)}
-
-    def in_unit_of_time(self, unit: float) -> SegmentProfile:
-        """Return the same profile for times divided by ``unit``."""
-        return SegmentProfile(self.length / unit, self.num_harmonics, self.start / unit)
 
 
 @dataclass(frozen=True)
@@ -262,7 +154,8 @@ class DriftTerms:
     def amplitudes(self, theta: Array) -> Array:
         """Return the variances of each component in each mode, ``c x n``."""
         scales = np.array([theta[part][-2:] for part in self.parts])
-        return np.exp(scales[:, :1] + scales[:, 1:] * self.log_eigenvalues)
+        amplitudes: Array = np.exp(scales[:, :1] + scales[:, 1:] * self.log_eigenvalues)
+        return amplitudes
 
     def spaces(self, thetas: Array) -> StateSpace:
         """Return the state-space models of several vectors, ``p x k``."""
@@ -301,8 +194,9 @@ def spectrum(model: StateSpace, frequencies: Array) -> Array:
         shifts - A[:, None], np.broadcast_to(np.eye(A.shape[-1]), shifts.shape)
     )
     gains = np.einsum("i,pwij->pwj", model.observation, filters)
-    density = np.einsum("pwi,pijn,pwj->pnw", gains, fresh, gains.conj(), optimize=True).real
-    return density + model.noise_variance[:, None, None]
+    density: Array = np.einsum("pwi,pijn,pwj->pnw", gains, fresh, gains.conj(), optimize=True).real
+    density += model.noise_variance[:, None, None]
+    return density
 
 
 def _to_log(name: str, value: float) -> float:

@@ -14,10 +14,10 @@ from tvbo.kernels.task import TaskKernel
 from tvbo.kernels.temporal import (
     ConstantTemporalKernel,
     TemporalDecayKernel,
-    TemporalKernel,
     decay_exponent,
     temporal_correlation,
 )
+from tvbo.kernels.temporal_base import TemporalKernel, memory_length
 
 __all__ = [
     "ColumnKernel",
@@ -34,5 +34,6 @@ __all__ = [
     "TemporalMaternKernel",
     "decay_exponent",
     "empirical_covariance",
+    "memory_length",
     "temporal_correlation",
 ]

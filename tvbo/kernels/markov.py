@@ -10,7 +10,8 @@ from gpytorch.constraints import Interval, Positive
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from tvbo.kernels.temporal import ForgettingKernel, TemporalKernel
+from tvbo.kernels.temporal import ForgettingKernel
+from tvbo.kernels.temporal_base import TemporalKernel
 
 DEFAULT_LENGTHSCALE = 10.0
 """Lengthscale of smooth drift before it is learned, in units of time."""
@@ -275,6 +276,10 @@ class SeasonalKernel(PeriodicInTime):
         blocks = _rotation(self._angle(lag).unsqueeze(-1) * harmonics)
         unit = torch.eye(self.num_harmonics).to(blocks)[:, None, :, None]
         return (unit * blocks.unsqueeze(-2)).flatten(-2).flatten(-3, -2)
+
+    def weight(self, lag: Tensor) -> Tensor:
+        """Return ones: nothing is forgotten."""
+        return torch.ones_like(lag).expand(self._shape(lag))
 
     def stationary_covariance(self) -> Tensor:
         """Return the weights on the diagonal, ``s x s``, after any ``batch_shape``."""

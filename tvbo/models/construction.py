@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.models import SingleTaskGP
-from gpytorch.constraints import Interval
-from gpytorch.kernels import Kernel
+from gpytorch.constraints import GreaterThan, Interval
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel
+from tvbo.kernels import (
+    ColumnKernel,
+    CovarianceMatrixKernel,
+    TemporalDecayKernel,
+    TemporalKernel,
+)
 from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.observations import check_finite
 
@@ -72,6 +79,100 @@ def make_temporal_kernel(
     return kernel
 
 
+def as_temporal_kernels(
+    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None,
+    forgetting_rate: float | Tensor | None = None,
+) -> list[TemporalKernel]:
+    """Return one or several temporal kernels as a list, empty for None.
+
+    Raises:
+        TypeError: if one is no temporal kernel.
+        ValueError: if a list is empty, one has ``active_dims``, or a rate is given as well.
+    """
+    if temporal_kernel is None:
+        return []
+    if forgetting_rate is not None:
+        raise ValueError(
+            "Expected either temporal_kernel or forgetting_rate, whose place it takes. "
+            f"Got both, with forgetting_rate={forgetting_rate}."
+        )
+    given = [temporal_kernel] if isinstance(temporal_kernel, Kernel) else list(temporal_kernel)
+    for kernel in given:
+        if not isinstance(kernel, TemporalKernel):
+            raise TypeError(f"Expected a TemporalKernel. Got {type(kernel).__name__}.")
+        if kernel.active_dims is not None:
+            raise ValueError(
+                "Expected a temporal kernel without active_dims, which the model sets. "
+                f"Got active_dims={kernel.active_dims.tolist()}."
+            )
+    if not given:
+        raise ValueError("Expected at least one temporal kernel. Got none.")
+    return given
+
+
+def make_drifting_kernel(
+    covar_module: Kernel | Sequence[Kernel],
+    temporal_kernel: TemporalKernel | Sequence[TemporalKernel],
+    columns: Sequence[int],
+    time_column: int,
+    batch_shape: torch.Size,
+) -> Kernel:
+    """Build the kernel of a function that drifts: a product, or a sum of products.
+
+    Args:
+        covar_module: Kernel over the other columns, or one for each temporal kernel.
+        temporal_kernel: Temporal kernel, or several. Several with one ``covar_module`` have a
+            learned amplitude each, which is the same for all to begin with and adds to one.
+        columns: The other columns.
+        time_column: The time column.
+        batch_shape: Batch shape of the amplitudes.
+
+    Raises:
+        TypeError: if a temporal kernel is none.
+        ValueError: if there is none, one has ``active_dims``, or there are as many kernels of the
+            other columns as temporal kernels neither, nor one.
+    """
+    is_one = isinstance(temporal_kernel, Kernel)
+    given = as_temporal_kernels(temporal_kernel)
+    in_time = [ColumnKernel(kernel, [time_column]) for kernel in given]
+    if isinstance(covar_module, Kernel):
+        over_columns = ColumnKernel(covar_module, columns)
+        if len(given) == 1:
+            return ProductKernel(over_columns, in_time[0])
+        scaled = [_with_amplitude(kernel, 1 / len(given), batch_shape) for kernel in in_time]
+        return ProductKernel(over_columns, AdditiveKernel(*scaled))
+    kernels = list(covar_module)
+    if is_one or len(kernels) != len(given):
+        raise ValueError(
+            "Expected one kernel in covar_module, or as many as temporal kernels in a list. Got "
+            f"{len(kernels)} kernels and {'one' if is_one else f'a list of {len(given)}'}."
+        )
+    products = [
+        ProductKernel(ColumnKernel(kernel, columns), each)
+        for kernel, each in zip(kernels, in_time, strict=True)
+    ]
+    return products[0] if len(products) == 1 else AdditiveKernel(*products)
+
+
+def _with_amplitude(kernel: Kernel, amplitude: float, batch_shape: torch.Size) -> ScaleKernel:
+    # A component that the data do not show ends at zero, which no transform reaches.
+    constraint = GreaterThan(0.0, transform=None, initial_value=amplitude)
+    return ScaleKernel(kernel, batch_shape=batch_shape, outputscale_constraint=constraint)
+
+
+def temporal_kernels_of(covar_module: Kernel) -> tuple[TemporalKernel, ...]:
+    """Return the temporal kernels of a kernel from :func:`make_drifting_kernel`, in their order."""
+    if isinstance(covar_module, TemporalKernel):
+        return (covar_module,)
+    if isinstance(covar_module, (ColumnKernel, ScaleKernel)):
+        return temporal_kernels_of(covar_module.base_kernel)
+    if isinstance(covar_module, ProductKernel):
+        return temporal_kernels_of(covar_module.kernels[1])
+    if isinstance(covar_module, AdditiveKernel):
+        return tuple(k for part in covar_module.kernels for k in temporal_kernels_of(part))
+    return ()
+
+
 def output_dimensions(model: SingleTaskGP, aug_batch_shape: torch.Size) -> dict[str, int]:
     """Return the dimension of each parameter that indexes the outputs, for ``subset_output``.
 
@@ -94,6 +195,8 @@ def output_dimensions(model: SingleTaskGP, aug_batch_shape: torch.Size) -> dict[
                 continue
             if isinstance(module, CovarianceMatrixKernel):
                 own["covar_matrix"] = module.covar_matrix
+            if isinstance(module, TemporalKernel):
+                own["_one"] = module._one
         for name, tensor in own.items():
             if tensor.shape[:depth] == aug_batch_shape:
                 dimensions[f"{prefix}.{name}"] = depth - 1 - tensor.ndim

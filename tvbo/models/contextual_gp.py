@@ -20,7 +20,7 @@ from gpytorch.means import Mean
 from gpytorch.priors import Prior
 from torch import Size, Tensor
 
-from tvbo.kernels import ContextActionKernel, Structure
+from tvbo.kernels import ContextActionKernel, Structure, TemporalKernel
 from tvbo.models.construction import check_training_data
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.observations import split_context
@@ -59,12 +59,17 @@ class ContextualGP(TimeVaryingGP):
         forgetting_rate: ε per unit of time, in [0, 1]; None learns it.
         forgetting_rate_prior: Prior over a learned ε.
         forgetting_rate_constraint: Constraint on a learned ε; default [1e-6, 1 - 1e-4].
+        temporal_kernel: Kernel over time in place of forgetting with ε, without ``active_dims``;
+            or a list of them, whose sum with learned amplitudes takes that place. For parts with
+            kernels of their own, give a :class:`tvbo.models.TimeVaryingGP` a list of
+            :class:`tvbo.kernels.ContextActionKernel`.
 
     Raises:
         InputDataError: if X or Y holds a NaN or an infinity, or a task does not exist.
         BotorchTensorDimensionError: if no column is left for actions, or shapes disagree.
         ValueError: if columns overlap, ε lies outside [0, 1], ``structure`` is unknown, or an
-            argument about forgetting is given without a ``time_feature``.
+            argument about forgetting or time is given without a ``time_feature``; and as in
+            :class:`tvbo.models.TimeVaryingGP`.
 
     Example:
         >>> train_X = torch.rand(40, 4, dtype=torch.float64)  # [s1, s2, z, t]
@@ -91,6 +96,7 @@ class ContextualGP(TimeVaryingGP):
         forgetting_rate: float | Tensor | None = None,
         forgetting_rate_prior: Prior | None = None,
         forgetting_rate_constraint: Interval | None = None,
+        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
     ):
         check_training_data(train_X, train_Y, train_Yvar)
         action, context, time = split_context(context_features, time_feature, train_X.shape[-1])
@@ -119,6 +125,7 @@ class ContextualGP(TimeVaryingGP):
             input_transform=input_transform,
             forgetting_rate_prior=forgetting_rate_prior,
             forgetting_rate_constraint=forgetting_rate_constraint,
+            temporal_kernel=temporal_kernel,
         )
         with torch.no_grad():
             # So that an unknown task raises here, not at the first prediction.
@@ -128,7 +135,7 @@ class ContextualGP(TimeVaryingGP):
     def context_action_kernel(self) -> ContextActionKernel:
         """The kernel over actions and contexts; its input are the columns other than time."""
         columns = self.covar_module
-        if self.temporal_kernel is not None:
+        if self.time_feature is not None:
             columns = columns.kernels[0]
         kernel: ContextActionKernel = columns.base_kernel
         return kernel
@@ -139,6 +146,7 @@ class ContextualGP(TimeVaryingGP):
         training_data: SupervisedDataset,
         time_feature: int | None = None,
         forgetting_rate: float | Tensor | None = None,
+        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
         *,
         context_features: Sequence[int] = (),
         structure: Structure = "product",
@@ -151,13 +159,16 @@ class ContextualGP(TimeVaryingGP):
             training_data: A :class:`SupervisedDataset` with contexts among the features.
             time_feature: Index of the time column, or None.
             forgetting_rate: A fixed ε, or None to learn it.
+            temporal_kernel: Kernel over time, or several, copied.
             context_features: Indices of the context columns.
             structure: ``"product"``, ``"additive"`` or ``"both"``.
             action_kernel: Kernel over the action columns, copied, since Ax builds several models.
             context_kernel: The same for the context columns.
         """
         return {
-            **super().construct_inputs(training_data, time_feature, forgetting_rate),
+            **super().construct_inputs(
+                training_data, time_feature, forgetting_rate, temporal_kernel
+            ),
             "context_features": context_features,
             "structure": structure,
             "action_kernel": deepcopy(action_kernel),

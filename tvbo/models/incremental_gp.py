@@ -93,9 +93,9 @@ class IncrementalGP(RowPosterior):
             mean_module=None if has_zero_mean(model) else RawMean(model),
         )
         new.factor = GrowingCholesky(model.train_inputs[0].shape[-1])
-        temporal = getattr(model, "temporal_kernel", None)
-        if temporal is not None and (temporal.forgetting_rate == 0).all():
-            new._inactive_column = int(temporal.active_dims)
+        time_column = getattr(model, "time_feature", None)
+        if time_column is not None and model.is_static:
+            new._inactive_column = time_column
         return new.to(model.train_inputs[0].device)
 
     @property

@@ -8,7 +8,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
-from botorch.models.transforms import Standardize
+from botorch.models.transforms import Normalize, Standardize
 from botorch.posteriors import GPyTorchPosterior, Posterior
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
@@ -248,3 +248,18 @@ def in_unit(covar_module: Kernel, unit: float) -> Kernel:
     scaled.outputscale = unit**-2
     scaled.raw_outputscale.requires_grad_(False)
     return scaled
+
+
+def unit_cube(columns: list[int], ranges: Tensor, num_columns: int) -> Normalize:
+    """Return a transform of some columns to the unit cube, which leaves the others raw.
+
+    Args:
+        columns: The columns.
+        ranges: Lower and upper bounds, ``2 x c`` with ``c`` above the largest of them.
+        num_columns: Number of all columns.
+    """
+    bounds = torch.zeros(2, num_columns, dtype=torch.float64)
+    bounds[1] = 1.0
+    lower, upper = ranges[:, columns]
+    bounds[:, columns] = torch.stack([lower, torch.where(upper > lower, upper, lower + 1)])
+    return Normalize(num_columns, indices=columns, bounds=bounds)

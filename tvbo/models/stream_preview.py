@@ -37,8 +37,9 @@ class Sums:
     """Sums over the rows of a streaming posterior of one trial.
 
     Args:
-        mean: Posterior mean less the prior mean as of ``now``, for ``n`` choices, ``1 x n``.
-        reduction: Prior less posterior variance as of ``now``, ``1 x n``.
+        mean: Posterior mean of the states less the prior mean as of ``now``, ``1 x N``, or of those
+            of some choices alone.
+        reduction: What is explained of their covariance for each choice as of ``now``, ``1 x R``.
         now: Time of the newest observation, 1.
     """
 
@@ -69,7 +70,7 @@ def amended(model: StreamingGP, amendments: Amendments, choices: Tensor | None =
     """
     innovations = model.innovations
     rows = innovations.store.held
-    at = slice(None) if choices is None else choices
+    prior = innovations.prior
     changed = torch.tensor([*amendments.changes], dtype=torch.long) - innovations.store.num_evicted
     left_out = (
         torch.tensor([*amendments.left_out], dtype=torch.long) - innovations.store.num_evicted
@@ -79,11 +80,12 @@ def amended(model: StreamingGP, amendments: Amendments, choices: Tensor | None =
     index, time = (part.unsqueeze(0) for part in model._split(amendments.new.X))
     now = torch.cat([innovations.now, time.flatten()]).max().unsqueeze(0)
 
-    fade = innovations.decay_since_newest(model._elements, now.unsqueeze(0))
-    mean = fade * innovations.mean[:, at]
-    reduction = fade.square() * innovations.reduction[:, at]
+    lag = innovations.lag(now)
+    mean = prior.select(innovations.mean, choices).unsqueeze(-2)
+    mean = prior.advance(mean, lag.unsqueeze(-1)).squeeze(-2)
+    reduction = prior.advance_explained(prior.select(innovations.reduction, choices), lag)
     age = now.unsqueeze(-1) - rows.made_at[:, first:]
-    V = rows.V[:, first:, at] * innovations.evicted.decay(age).unsqueeze(-1)
+    V = prior.advance(prior.select(rows.V[:, first:], choices), age)
     innovation = rows.innovation
     root = innovation.new_empty(1, 0, 0) if rows.root is None else rows.root[:, first:, first:]
     if len(changed) > 0:
@@ -95,15 +97,13 @@ def amended(model: StreamingGP, amendments: Amendments, choices: Tensor | None =
     if len(amendments.new) > 0:
         residual, noise = _outcomes(model, amendments.new)
         cross, own = innovations._factor(index, time, noise)
-        evicted = innovations.evicted
-        predicted = evicted.decay_since(time) * evicted.mean.gather(-1, index)
-        predicted = predicted + (cross @ innovation.unsqueeze(-1)).squeeze(-1)
+        predicted = innovations.predicted(index, time, cross, innovation)
         error = (residual - predicted).unsqueeze(-1)
         own_innovation = torch.linalg.solve_triangular(own, error, upper=False).squeeze(-1)
-        unexplained = innovations._unexplained(index, time, now, cross)[..., at]
+        unexplained = prior.select(innovations._unexplained(index, time, now, cross), choices)
         own_V = torch.linalg.solve_triangular(own, unexplained, upper=False)
         mean = mean + (own_innovation.unsqueeze(-2) @ own_V).squeeze(-2)
-        reduction = reduction + own_V.square().sum(dim=-2)
+        reduction = reduction + prior.explain(own_V)
         if len(left_out) > 0:
             V, innovation = (
                 torch.cat([V, own_V], dim=-2),
@@ -117,7 +117,7 @@ def amended(model: StreamingGP, amendments: Amendments, choices: Tensor | None =
         basis = torch.linalg.qr(torch.linalg.solve_triangular(root, unit, upper=False)).Q.mT
         told = basis @ V
         mean = mean - ((basis @ innovation[:, first:].unsqueeze(-1)).mT @ told).squeeze(-2)
-        reduction = reduction - told.square().sum(dim=-2)
+        reduction = reduction - prior.explain(told)
     return Sums(mean, reduction, now)
 
 
@@ -145,7 +145,6 @@ class StreamPreview(Predictions):
         self.row_index = model.row_index
         self.mean_module = model.mean_module
         self._batch_shape = model.batch_shape
-        self.register_buffer("_rate", model._rate)
         self.register_buffer("_noise", model._noise)
         self.innovations = model.blank().innovations
         self.innovations.mean, self.innovations.reduction = sums.mean, sums.reduction
@@ -200,9 +199,13 @@ def predict_without(model: StreamingGP, left_out: Sequence[int], X: Tensor) -> t
     none = Observations.empty(X.shape[-1])
     with torch.no_grad():
         sums = amended(model, Amendments({}, left_out, none), index)
-        fade = model.innovations.evicted.decay((time - sums.now).unsqueeze(0))
-        mean = fade * sums.mean + model._prior_mean(X)
-        prior = model.innovations.covariance.variances(model._elements, index.unsqueeze(0))
-        variance = (prior - fade.square() * sums.reduction).unsqueeze(-1)
-        floor_(variance, prior)
+        prior, element = model.innovations.prior, model._elements
+        # The sums are those of this choice alone.
+        alone, lag = torch.zeros_like(index).unsqueeze(0), (time - sums.now).unsqueeze(0)
+        mean = prior.read(sums.mean.unsqueeze(-2), alone, lag.unsqueeze(-1))
+        mean = mean + model._prior_mean(X)
+        before = prior.variances(element, index.unsqueeze(0))
+        variance = before - prior.read_explained(sums.reduction, alone, lag, element)
+        variance = variance.unsqueeze(-1)
+        floor_(variance, before)
     return mean.item(), variance.item()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import asdict
 from typing import Any
@@ -16,9 +16,11 @@ from torch import Size, Tensor
 
 from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.models.raw import RawMean, has_zero_mean, raw_noise_variance
-from tvbo.models.streaming import Draws, EvictionPolicy, FiniteCovariance, Innovations, Revisions
-from tvbo.models.streaming.raw_action_kernel import RawActionKernel, supported_temporal_kernel
+from tvbo.models.streaming import Draws, EvictionPolicy, Innovations, Revisions
+from tvbo.models.streaming.make_prior import make_prior
+from tvbo.models.streaming.raw_action_kernel import raw_kernels
 from tvbo.models.time_varying_gp import TimeVaryingGP
+from tvbo.observations import provided
 from tvbo.search_space import RowIndex
 
 
@@ -37,11 +39,19 @@ class StreamingGP(Revisions, Draws):
     ``n x n`` matrix, which is exact, or dropped beyond ``max_rows``, and :attr:`neglected` bounds
     the error.
 
+    All of this holds for other temporal kernels and their sums as well: with ``S`` numbers of
+    state in all, a row is ``S`` times as long, and such a matrix ``S n x S n``. The weight of a row
+    is that for the temporal kernel that forgets least, :meth:`tvbo.kernels.TemporalKernel.weight`.
+
     Args:
         choices: ``n x d``, the actions (or actions and contexts), without duplicates.
-        covar_module: Kernel over the choices, with its present parameters, which are not learned.
+        covar_module: Kernel over the choices, with its present parameters, which are not learned;
+            or one for each temporal kernel.
         forgetting_rate: ε per unit of time, in [0, 1]; a tensor gives each batch element its own.
         noise_variance: σ², at least 0; a tensor gives each batch element its own.
+        temporal_kernel: In place of ``forgetting_rate``, a :class:`tvbo.kernels.TemporalKernel`, or
+            a ``ScaleKernel`` of one, or a list of these, whose products with ``covar_module`` are
+            added. They have no ``active_dims``.
         mean_module: Prior mean over rows ``[action | time]``; None is zero.
         batch_shape: Shape of the batch of independent models, each with its own observations;
             broadcast with the batch shapes of kernel, ``forgetting_rate`` and ``noise_variance``.
@@ -59,7 +69,10 @@ class StreamingGP(Revisions, Draws):
     Raises:
         BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
         InputDataError: if a choice is not finite, or the choices contain duplicates.
-        ValueError: if a parameter is out of range, or batch shapes do not broadcast.
+        TypeError: if a temporal kernel is none.
+        ValueError: if a parameter is out of range, batch shapes do not broadcast, not exactly one
+            of ``forgetting_rate`` and ``temporal_kernel`` is given, or there are neither one nor as
+            many kernels in ``covar_module`` as temporal kernels.
 
     Example:
         >>> model = StreamingGP(choices, RBFKernel(), forgetting_rate=0.03, noise_variance=0.01)
@@ -70,10 +83,11 @@ class StreamingGP(Revisions, Draws):
     def __init__(
         self,
         choices: Tensor,
-        covar_module: Kernel,
-        forgetting_rate: float | Tensor,
-        noise_variance: float | Tensor,
+        covar_module: Kernel | Sequence[Kernel],
+        forgetting_rate: float | Tensor | None = None,
+        noise_variance: float | Tensor | None = None,
         *,
+        temporal_kernel: Kernel | Sequence[Kernel] | None = None,
         mean_module: Mean | None = None,
         batch_shape: Size | None = None,
         tol: float = 1e-12,
@@ -89,25 +103,28 @@ class StreamingGP(Revisions, Draws):
             raise ValueError(f"Expected max_lateness >= 0. Got {max_lateness}.")
         self.row_index = RowIndex(choices)
         like = self.row_index.choices
-        rate = check_forgetting_rate(forgetting_rate).to(like)
+        if (forgetting_rate is None) == (temporal_kernel is None):
+            raise ValueError(
+                "Expected exactly one of forgetting_rate and temporal_kernel. "
+                f"Got {'neither' if temporal_kernel is None else 'both'}."
+            )
+        time: Tensor | Kernel | Sequence[Kernel]
+        if forgetting_rate is not None:
+            time = check_forgetting_rate(forgetting_rate).to(like)
+        else:
+            time = provided(temporal_kernel)
+        if noise_variance is None:
+            raise ValueError("Expected noise_variance >= 0, finite. Got None.")
         noise = torch.as_tensor(noise_variance, dtype=torch.float64).to(like)
         if not ((noise >= 0) & (noise < math.inf)).all():
             raise ValueError(f"Expected noise_variance >= 0, finite. Got {noise_variance}.")
-        covar_module = deepcopy(covar_module).to(like).eval()
-        shapes = (batch_shape or Size(), covar_module.batch_shape, rate.shape, noise.shape)
-        try:
-            self._batch_shape = torch.broadcast_shapes(*shapes)
-        except RuntimeError as error:
-            raise ValueError(
-                "Expected batch_shape and batches of kernel, forgetting_rate and noise_variance "
-                f"that broadcast. Got {', '.join(str(tuple(shape)) for shape in shapes)}."
-            ) from error
         self.mean_module = deepcopy(mean_module)
-        self.register_buffer("_rate", rate.expand(self._batch_shape).reshape(-1).clone())
+        prior, self._batch_shape = make_prior(
+            like, covar_module, time, batch_shape or Size(), noise.shape
+        )
         self.register_buffer("_noise", noise.expand(self._batch_shape).reshape(-1).clone())
-        covariance = FiniteCovariance(like, covar_module, self._batch_shape)
         self.eviction_policy = EvictionPolicy(tol, max_lateness, max_rows)
-        self.innovations = Innovations(covariance, self._rate, self.eviction_policy)
+        self.innovations = Innovations(prior, self._noise, self.eviction_policy)
 
     @classmethod
     def from_model(
@@ -138,22 +155,35 @@ class StreamingGP(Revisions, Draws):
                 other than ``Standardize``, or an input transform that changes time.
         """
         model = deepcopy(model).eval()
+        covar_module, temporal_kernel = raw_kernels(model)
         return cls(
             choices,
-            RawActionKernel(model),
-            supported_temporal_kernel(model).forgetting_rate.detach().squeeze(-1),
-            raw_noise_variance(model) if noise_variance is None else noise_variance,
+            covar_module,
+            noise_variance=raw_noise_variance(model) if noise_variance is None else noise_variance,
+            temporal_kernel=temporal_kernel,
             mean_module=None if has_zero_mean(model) else RawMean(model),
             tol=tol,
             max_rows=max_rows,
             max_lateness=max_lateness,
         )
 
+    @property
+    def log_likelihood(self) -> Tensor:
+        """Log density of the outcomes observed, given the hyperparameters, ``batch_shape``.
+
+        It is the sum over the innovations, which are independent: the log marginal likelihood of a
+        dense model of the same observations. Rows that ``max_rows`` has dropped make it inexact.
+
+        Raises:
+            InputDataError: if the Cholesky factor is not kept (``max_lateness=0``).
+        """
+        return self.innovations.log_likelihood.reshape(self._batch_shape)
+
     def blank(self) -> StreamingGP:
         """Return the same model without observations, sharing the prior covariance."""
         new = copy(self)
         new._modules = dict(self._modules)
-        new.innovations = Innovations(self.innovations.covariance, self._rate, self.eviction_policy)
+        new.innovations = Innovations(self.innovations.prior, self._noise, self.eviction_policy)
         return new
 
     def get_extra_state(self) -> dict[str, float | None]:

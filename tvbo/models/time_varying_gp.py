@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 from botorch.models import SingleTaskGP
@@ -18,11 +20,13 @@ from gpytorch.means import Mean
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from tvbo.kernels import ColumnKernel, TemporalDecayKernel
+from tvbo.kernels import ColumnKernel, TemporalDecayKernel, TemporalKernel
 from tvbo.models.construction import (
     check_training_data,
+    make_drifting_kernel,
     make_temporal_kernel,
     output_dimensions,
+    temporal_kernels_of,
 )
 from tvbo.observations import split_time
 
@@ -36,7 +40,8 @@ class TimeVaryingGP(SingleTaskGP):
 
     so that the posterior is equations (7)-(8) of the paper, for any times: unequal steps, many
     observations at one time, and predictions before the newest observation as well as after it.
-    Without observations (``n = 0``) the model is its prior.
+    Without observations (``n = 0``) the model is its prior. Another ``temporal_kernel`` takes the
+    place of forgetting, and several make a sum of products, such as a slow and a fast part.
 
     Args:
         train_X: ``batch_shape x n x d`` rows, one column of them time.
@@ -46,8 +51,9 @@ class TimeVaryingGP(SingleTaskGP):
             ``input_transform`` must not change this column, or ε is per another unit of time.
         forgetting_rate: ε per unit of time, in [0, 1], a number or a tensor that broadcasts with
             ``batch_shape x 1``. None learns it with ``fit_gpytorch_mll``.
-        covar_module: Kernel over the other columns, which are its columns ``0, 1, ...``.
-            Default: BoTorch's RBF with dimension-scaled priors.
+        covar_module: Kernel over the other columns, which are its columns ``0, 1, ...``; with a
+            list of temporal kernels, also a list of as many. Default: BoTorch's RBF with
+            dimension-scaled priors.
         likelihood: As in :class:`SingleTaskGP`, whose default carries a prior for low noise. On
             noisy data that prior makes a learned ε too large, because drift then has to explain the
             scatter: give ``train_Yvar``, or a ``GaussianLikelihood()`` without a prior.
@@ -57,12 +63,19 @@ class TimeVaryingGP(SingleTaskGP):
         forgetting_rate_prior: Prior over a learned ε.
         forgetting_rate_constraint: Constraint on a learned ε; default [1e-6, 1 - 1e-4]. Where the
             drift is slower than that per unit, state time in a longer unit.
+        temporal_kernel: Kernel over time in place of forgetting with ε, such as
+            :class:`tvbo.kernels.TemporalMaternKernel`, without ``active_dims``; or a list of them,
+            whose products with ``covar_module`` are added: with one ``covar_module``, each has a
+            learned amplitude, and with a list of as many, each has its own.
 
     Raises:
         InputDataError: if X or Y holds a NaN or an infinity.
         BotorchTensorDimensionError: if there is no column besides time, or shapes disagree.
+        TypeError: if ``temporal_kernel`` holds another kernel.
         ValueError: if ``forgetting_rate`` lies outside [0, 1], is given with a prior or a
-            constraint, which only a learned rate can use, or any of these without a time column.
+            constraint, which only a learned rate can use, or any of these or a ``temporal_kernel``
+            without a time column; if ``temporal_kernel`` is given beside any of these, has
+            ``active_dims``, or does not go with ``covar_module``.
 
     Example:
         >>> train_X = torch.rand(20, 3, dtype=torch.float64)  # [x1, x2, t]
@@ -78,34 +91,51 @@ class TimeVaryingGP(SingleTaskGP):
         train_Yvar: Tensor | None = None,
         time_feature: int | None = -1,
         forgetting_rate: float | Tensor | None = None,
-        covar_module: Kernel | None = None,
+        covar_module: Kernel | Sequence[Kernel] | None = None,
         likelihood: Likelihood | None = None,
         mean_module: Mean | None = None,
         outcome_transform: OutcomeTransform | DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
         forgetting_rate_prior: Prior | None = None,
         forgetting_rate_constraint: Interval | None = None,
+        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
     ):
         check_training_data(train_X, train_Y, train_Yvar)
         time_column, other_columns = None, list(range(train_X.shape[-1]))
         if time_feature is not None:
             time_column, other_columns = split_time(time_feature, train_X.shape[-1])
         temporal = (forgetting_rate, forgetting_rate_prior, forgetting_rate_constraint)
-        if time_feature is None and any(given is not None for given in temporal):
+        given = any(each is not None for each in temporal)
+        if time_feature is None and (given or temporal_kernel is not None):
             raise ValueError(
-                "Expected a time_feature beside forgetting_rate, its prior or its constraint. "
-                f"Got time_feature=None, forgetting_rate={forgetting_rate}."
+                "Expected a time_feature beside forgetting_rate, its prior or its constraint, or a "
+                f"temporal_kernel. Got time_feature=None, forgetting_rate={forgetting_rate}."
+            )
+        if given and temporal_kernel is not None:
+            raise ValueError(
+                "Expected either temporal_kernel, or forgetting_rate, its prior or its constraint. "
+                f"Got both, with forgetting_rate={forgetting_rate}."
+            )
+        if temporal_kernel is None and not isinstance(covar_module, Kernel | None):
+            raise ValueError(
+                "Expected one kernel in covar_module without a list of temporal kernels. "
+                f"Got {len(covar_module)}."
             )
         _, batch_shape = self.get_batch_dimensions(train_X=train_X, train_Y=train_Y)
         if covar_module is None:
             covar_module = get_covar_module_with_dim_scaled_prior(
                 ard_num_dims=len(other_columns), batch_shape=batch_shape
             )
-        covar_module = ColumnKernel(covar_module, other_columns)
-        if time_column is not None:
-            covar_module = covar_module * make_temporal_kernel(
-                *temporal, batch_shape=batch_shape, active_dims=[time_column]
+        if time_column is not None and temporal_kernel is not None:
+            covar_module = make_drifting_kernel(
+                covar_module, temporal_kernel, other_columns, time_column, batch_shape
             )
+        else:
+            covar_module = ColumnKernel(covar_module, other_columns)
+            if time_column is not None:
+                covar_module = covar_module * make_temporal_kernel(
+                    *temporal, batch_shape=batch_shape, active_dims=[time_column]
+                )
         super().__init__(
             train_X=train_X,
             train_Y=train_Y,
@@ -116,24 +146,33 @@ class TimeVaryingGP(SingleTaskGP):
             outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
+        self.time_feature = time_column
         self._subset_batch_dict = output_dimensions(self, self._aug_batch_shape)
         self.to(train_X)
 
     @property
-    def temporal_kernel(self) -> TemporalDecayKernel | None:
-        """The temporal factor of the kernel; None without a time column."""
-        if isinstance(self.covar_module, ColumnKernel):
-            return None
-        kernel: TemporalDecayKernel = self.covar_module.kernels[1]
-        return kernel
+    def temporal_kernels(self) -> tuple[TemporalKernel, ...]:
+        """The temporal kernels, one for each product of the sum; none without a time column."""
+        return () if self.time_feature is None else temporal_kernels_of(self.covar_module)
+
+    @property
+    def temporal_kernel(self) -> TemporalKernel | None:
+        """The temporal kernel; None without a time column, or if there are several."""
+        return self.temporal_kernels[0] if len(self.temporal_kernels) == 1 else None
 
     @property
     def forgetting_rate(self) -> Tensor | None:
         """ε per unit of time, ``batch_shape x 1``, or ``batch_shape x m x 1`` for m > 1 outputs.
 
-        None without a time column.
+        None unless the temporal kernel is one :class:`tvbo.kernels.TemporalDecayKernel`.
         """
-        return None if self.temporal_kernel is None else self.temporal_kernel.forgetting_rate
+        kernel = self.temporal_kernel
+        return kernel.forgetting_rate if isinstance(kernel, TemporalDecayKernel) else None
+
+    @property
+    def is_static(self) -> bool:
+        """Whether time makes no difference, with the present parameters."""
+        return all(kernel.is_static for kernel in self.temporal_kernels)
 
     @classmethod
     def construct_inputs(
@@ -141,6 +180,7 @@ class TimeVaryingGP(SingleTaskGP):
         training_data: SupervisedDataset,
         time_feature: int | None = -1,
         forgetting_rate: float | Tensor | None = None,
+        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
     ) -> dict[str, Any]:
         """Return constructor arguments from a data set, as Ax needs them to build models.
 
@@ -148,9 +188,11 @@ class TimeVaryingGP(SingleTaskGP):
             training_data: A :class:`SupervisedDataset` with time among the features.
             time_feature: Index of the time column, or None.
             forgetting_rate: A fixed ε, or None to learn it.
+            temporal_kernel: Kernel over time, or several, copied, since Ax builds several models.
         """
         return {
             **super().construct_inputs(training_data=training_data),
             "time_feature": time_feature,
             "forgetting_rate": forgetting_rate,
+            "temporal_kernel": deepcopy(temporal_kernel),
         }

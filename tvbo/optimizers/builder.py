@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import TypedDict, TypeVar, Unpack
 
 from gpytorch.kernels import Kernel
@@ -12,7 +13,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
 from tvbo.acquisition.analytic import as_beta_schedule
-from tvbo.kernels import Structure
+from tvbo.kernels import Structure, TemporalKernel, memory_length
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import ModelFitter
@@ -20,7 +21,7 @@ from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import DenseState, PosteriorState
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.streaming_state import StreamingState
-from tvbo.retention import Retention, StaleCutoff
+from tvbo.retention import Retention, SlidingWindow, StaleCutoff
 from tvbo.search_space import (
     Bounds,
     ContextList,
@@ -60,7 +61,13 @@ class GPOptions(TypedDict, total=False):
         choices: Finite set of actions, ``n x d``.
         covar_module: Kernel over actions; in a recipe whose model has contexts, over
             ``[action | context]``. At a refit, those of its parameters that require gradients are
-            learned, on a copy. None learns BoTorch's default kernel.
+            learned, on a copy. None learns BoTorch's default kernel. With a list of temporal
+            kernels, also a list of as many.
+        temporal_kernel: In place of ``forgetting_rate``, which must be None then: a kernel over
+            time, such as :class:`tvbo.kernels.TemporalMaternKernel`, or a list of them, whose
+            products with ``covar_module`` are added, as in :class:`tvbo.models.TimeVaryingGP`. At a
+            refit, those of its parameters that require gradients are learned, on a copy. Several
+            with one ``covar_module`` have amplitudes to learn.
         noise_variance: Variance σ² of the noise, in squared units of the outcome, for outcomes told
             without a variance of their own. None learns it.
         mean_module: Prior mean, over rows ``[action | context | time]``. None is zero where nothing
@@ -74,14 +81,14 @@ class GPOptions(TypedDict, total=False):
             the posterior standard deviation is its square root. None is ``0.8 log(4 t)``, unless
             the recipe's documentation names another.
         retention: Which observations are kept. None keeps all, except where no hyperparameter is
-            ever learned and ε > 0: those whose weight has fallen to 1e-12 are discarded. The rules
-            of ``r_gp_ucb`` and ``compressed_gp`` are joined to it.
+            ever learned: those whose weight under the drift has fallen to 1e-12 are discarded. The
+            rules of ``r_gp_ucb`` and ``compressed_gp`` are joined to it.
         pending: What stands in for the outcomes of pending trials. None is
             :class:`tvbo.optimizers.Hallucinate`, their posterior means, so that asking again before
             an outcome is told gives another action. Papers that know no delay have
             :class:`tvbo.optimizers.IgnorePending`; without pending trials both choose alike.
         refit: When hyperparameters are learned, such as ``RefitEvery(10)``. None: never if kernel,
-            ε and noise are given, else in each round.
+            drift and noise are given, else in each round.
         generator: Source of randomness. None is a fresh one with seed 0.
 
     Raises:
@@ -93,7 +100,8 @@ class GPOptions(TypedDict, total=False):
 
     bounds: Bounds | None
     choices: Tensor | None
-    covar_module: Kernel | None
+    covar_module: Kernel | Sequence[Kernel] | None
+    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None
     noise_variance: float | None
     mean_module: Mean | None
     likelihood: Likelihood | None
@@ -165,6 +173,7 @@ def action_fitter(
         search_space.bounds,
         covar_module=options.get("covar_module"),
         forgetting_rate=forgetting_rate,
+        temporal_kernel=options.get("temporal_kernel"),
         noise_variance=options.get("noise_variance"),
         mean_module=options.get("mean_module"),
         likelihood=options.get("likelihood"),
@@ -234,8 +243,8 @@ def build(
         # Such a posterior evaluates all candidates together.
         search_space = FiniteSpace(search_space.choices, chunk=len(search_space.choices))
     retention = options.get("retention")
-    if retention is None and fitter.forgetting_rate and isinstance(fitter.refit, RefitNever):
-        retention = StaleCutoff(fitter.forgetting_rate, TOL)
+    if retention is None and isinstance(fitter.refit, RefitNever):
+        retention = _stale_cutoff(fitter)
     if admission is not None:
         retention = admission if retention is None else retention & admission
     return optimizer(
@@ -258,6 +267,14 @@ def context_space_of(options: ContextOptions) -> ContextSpace:
         ValueError: unless exactly one of ``context_bounds`` and ``contexts`` is given.
     """
     return make_context_space(options.get("context_bounds"), options.get("contexts"))
+
+
+def _stale_cutoff(fitter: ModelFitter) -> Retention | None:
+    """Return the rule that discards observations without weight; None where all keep theirs."""
+    if fitter.temporal_kernels:
+        length = memory_length(fitter.temporal_kernels, TOL)
+        return SlidingWindow(length) if math.isfinite(length) else None
+    return StaleCutoff(fitter.forgetting_rate, TOL) if fitter.forgetting_rate else None
 
 
 def _pairs(search_space: SearchSpace, contexts: ContextSpace | None) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, get_args
 
@@ -11,7 +12,7 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from tvbo.kernels import Structure
+from tvbo.kernels import Structure, TemporalKernel
 from tvbo.models import ContextualGP
 from tvbo.models.scale import in_unit
 from tvbo.optimizers.model_fitter import ModelFitter
@@ -36,6 +37,7 @@ class ContextualModelFitter(ModelFitter):
         action_kernel: Kernel over actions; None learns BoTorch's default.
         context_kernel: Kernel over contexts; None learns BoTorch's default.
         forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
+        temporal_kernel: One or several temporal kernels in place of ε.
         noise_variance: Variance of the noise of outcomes told without their own. None learns it.
         mean_module: Prior mean. None: zero where nothing is learned, else a learned constant.
         likelihood: Likelihood for a learned noise, as in :class:`tvbo.models.ContextualGP`.
@@ -57,6 +59,7 @@ class ContextualModelFitter(ModelFitter):
         action_kernel: Kernel | None = None,
         context_kernel: Kernel | None = None,
         forgetting_rate: float | None = None,
+        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
         noise_variance: float | None = None,
         mean_module: Mean | None = None,
         likelihood: Likelihood | None = None,
@@ -79,6 +82,7 @@ class ContextualModelFitter(ModelFitter):
             layout,
             action_bounds,
             forgetting_rate=forgetting_rate,
+            temporal_kernel=temporal_kernel,
             noise_variance=noise_variance,
             mean_module=mean_module,
             likelihood=likelihood,

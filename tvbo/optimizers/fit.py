@@ -21,6 +21,8 @@ from gpytorch.module import Module
 from gpytorch.settings import fast_computations
 from torch import Generator, Tensor
 
+from tvbo.kernels import TemporalDecayKernel
+from tvbo.models import TimeVaryingGP
 from tvbo.randomness import seeded
 
 logger = logging.getLogger(__name__)
@@ -201,14 +203,16 @@ class FitWatch:
         self._at_bound = at_bound
 
     def _see_rate(self, model: SingleTaskGP) -> None:
-        kernel = getattr(model, "temporal_kernel", None)
-        if kernel is None or not any(raw.requires_grad for raw in kernel.parameters()):
+        kernel = model.temporal_kernel if isinstance(model, TimeVaryingGP) else None
+        if not isinstance(kernel, TemporalDecayKernel):
+            return
+        if not kernel.raw_forgetting_rate.requires_grad:
             return
         rate = kernel.forgetting_rate.detach().max().item()
         before, self._rate = self._rate, rate
         if before is None:
             return
-        times = model.train_inputs[0][..., kernel.active_dims]
+        times = model.train_inputs[0][..., cast(int, model.time_feature)]
         # Rates too small to matter over the time of the data are alike.
         least = -math.expm1(math.log1p(-NO_DRIFT) / max((times.max() - times.min()).item(), 1e-300))
         one, two = max(before, least), max(rate, least)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from typing import Any, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models.transforms import Normalize
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean, ZeroMean
 from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
+from tvbo.kernels import TemporalKernel
 from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.models import ContextualGP, TimeVaryingGP
+from tvbo.models.construction import as_temporal_kernels
 from tvbo.models.raw import raw_noise_variance
 from tvbo.models.scale import (
     FixedScale,
@@ -25,6 +27,7 @@ from tvbo.models.scale import (
     outcome_scale,
     power_of_two,
     scale_from_noise,
+    unit_cube,
 )
 from tvbo.observations import Observations, provided
 from tvbo.optimizers.fit import FittedParameters, learned_values
@@ -57,9 +60,12 @@ class ModelFitter:
         layout: Layout of the rows.
         action_bounds: ``2 x d``, the range of the actions, for scaling them; with contexts in
             ``layout``, the range of all columns but time.
-        covar_module: Kernel over the columns other than time. At a refit, those of its parameters
-            that require gradients are learned, on a copy. None learns BoTorch's default.
+        covar_module: Kernel over the columns other than time, or one for each temporal kernel. At a
+            refit, those of its parameters that require gradients are learned, on a copy. None
+            learns BoTorch's default.
         forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
+        temporal_kernel: One or several temporal kernels in place of ε, of which those parameters
+            are learned that require gradients.
         noise_variance: Variance of the noise of outcomes told without their own. None learns it.
         mean_module: Prior mean. None: zero where nothing is learned, else a learned constant.
         likelihood: Likelihood for a learned noise, as in :class:`tvbo.models.TimeVaryingGP`.
@@ -77,8 +83,9 @@ class ModelFitter:
         self,
         layout: InputLayout,
         action_bounds: Tensor,
-        covar_module: Kernel | None = None,
+        covar_module: Kernel | Sequence[Kernel] | None = None,
         forgetting_rate: float | None = None,
+        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
         noise_variance: float | None = None,
         mean_module: Mean | None = None,
         likelihood: Likelihood | None = None,
@@ -92,6 +99,8 @@ class ModelFitter:
         self.action_bounds = action_bounds
         self.covar_module = covar_module
         self.forgetting_rate = forgetting_rate
+        self.temporal_kernel = temporal_kernel
+        self.temporal_kernels = as_temporal_kernels(temporal_kernel, forgetting_rate)
         self.noise_variance = noise_variance
         self.mean_module = mean_module
         self.likelihood = likelihood
@@ -201,11 +210,8 @@ class ModelFitter:
             The variance; None where it comes with the outcomes, and none has come yet.
         """
         if self.noise_variance is not None:
-            least: float = (
-                min_fixed_noise.value(torch.float64)
-                * outcome_scale(provided(self.last_model))[1] ** 2
-            )
-            return max(self.noise_variance, least)
+            scale = outcome_scale(provided(self.last_model))[1]
+            return max(self.noise_variance, float(min_fixed_noise.value(torch.float64)) * scale**2)
         if observations.Yvar is not None and len(observations) > 0:
             return observations.Yvar.mean().item()
         if isinstance(self.refit, RefitNever):
@@ -214,10 +220,17 @@ class ModelFitter:
 
     def _given(self) -> dict[str, object | None]:
         """Return what a model needs, by name; None for what must be learned."""
+        drift = {} if self.temporal_kernels else {"forgetting_rate": self.forgetting_rate}
+        if len(self.temporal_kernels) > 1 and not isinstance(self.covar_module, Sequence):
+            drift = {"amplitudes of temporal_kernel": None}
+        return {"covar_module": self.covar_module, **drift, "noise_variance": self.noise_variance}
+
+    def _drift(self) -> dict[str, Any]:
+        """Return the arguments of a model that concern time."""
         return {
-            "covar_module": self.covar_module,
+            "time_feature": self.layout.time_feature,
             "forgetting_rate": self.forgetting_rate,
-            "noise_variance": self.noise_variance,
+            "temporal_kernel": deepcopy(self.temporal_kernel),
         }
 
     def _bounds(self) -> Tensor:
@@ -231,7 +244,9 @@ class ModelFitter:
     def _make(self, unit: float, **shared: Any) -> DenseGP:
         """Return the model in a unit of the outcomes, from the arguments that every model takes."""
         covar_module = deepcopy(self.covar_module)
-        if covar_module is not None:
+        if isinstance(covar_module, Sequence):
+            covar_module = [in_unit(kernel, unit) for kernel in covar_module]
+        elif covar_module is not None:
             covar_module = in_unit(covar_module, unit)
         return TimeVaryingGP(covar_module=covar_module, **shared)
 
@@ -244,7 +259,9 @@ class ModelFitter:
         Yvar = observations.Yvar
         if Yvar is None and self.noise_variance is not None:
             Yvar = torch.full_like(observations.Y, self.noise_variance)
+        input_transform = None
         if scaled:
+            input_transform = unit_cube(scaled, self._bounds(), self.layout.num_columns)
             outcome_transform = RelativeStandardize(scale_from_noise(Yvar, self.noise_variance))
         elif self.unit != 1.0:
             outcome_transform = FixedScale(self.unit)
@@ -257,12 +274,11 @@ class ModelFitter:
             train_X=observations.X,
             train_Y=observations.Y,
             train_Yvar=Yvar,
-            time_feature=self.layout.time_feature,
-            forgetting_rate=self.forgetting_rate,
+            **self._drift(),
             mean_module=mean_module,
             likelihood=deepcopy(self.likelihood) if Yvar is None else None,
             outcome_transform=outcome_transform,
-            input_transform=_normalize(scaled, self._bounds(), self.layout) if scaled else None,
+            input_transform=input_transform,
         )
 
     def _find_unit(self) -> float:
@@ -272,28 +288,12 @@ class ModelFitter:
         So the model sees outcomes in this unit, a power of two, which rounds nothing.
         """
         bounds = self._bounds().to(torch.float64)
-        if self._scaled_columns() or bounds.shape[-1] != self.layout.time_feature:
-            return 1.0
-        if self.likelihood is not None and self.noise_variance is None:
-            # Its constraints and its prior are in the user's unit.
+        # The constraints and the prior of a likelihood are in the user's unit.
+        has_unit = self.likelihood is not None and self.noise_variance is None
+        if has_unit or self._scaled_columns() or bounds.shape[-1] != self.layout.time_feature:
             return 1.0
         rows = torch.cat([bounds, bounds.new_zeros(2, 1)], dim=-1)
-        model = self._make(
-            unit=1.0,
-            train_X=rows[:0],
-            train_Y=rows[:0, :1],
-            time_feature=self.layout.time_feature,
-            forgetting_rate=self.forgetting_rate,
-            outcome_transform=None,
-        )
+        none = {"train_X": rows[:0], "train_Y": rows[:0, :1], "outcome_transform": None}
+        model = self._make(unit=1.0, **none, **self._drift())
         with torch.no_grad():
             return power_of_two(model.covar_module(rows, diag=True).max().item())
-
-
-def _normalize(columns: list[int], ranges: Tensor, layout: InputLayout) -> Normalize:
-    """Return a transform of columns to the unit cube; time is left raw, as ε is per unit of it."""
-    bounds = torch.zeros(2, layout.num_columns, dtype=torch.float64)
-    bounds[1] = 1.0
-    lower, upper = ranges[:, columns]
-    bounds[:, columns] = torch.stack([lower, torch.where(upper > lower, upper, lower + 1)])
-    return Normalize(layout.num_columns, indices=columns, bounds=bounds)

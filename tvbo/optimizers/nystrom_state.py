@@ -181,9 +181,7 @@ class NystromState(RowPosteriorState):
         """Return each distinct row once, in order; without drift, times make no difference."""
         if len(rows) == 0:
             return rows
-        rate = self.dense.forgetting_rate
-        is_static = rate is None or not rate.any()
-        seen = rows[:, : self.fitter.layout.time_feature] if is_static else rows
+        seen = rows[:, : self.fitter.layout.time_feature] if self.dense.is_static else rows
         _, group = torch.unique(seen, dim=0, return_inverse=True)
         order = torch.arange(len(rows))
         first = order.new_full((int(group.max()) + 1,), len(rows))

@@ -38,7 +38,7 @@ class PendingPosterior:
     def __init__(self, model: StreamingGP, least_noise: float = 0.0):
         self.model = model
         self.least_noise = least_noise
-        self._is_static = bool((model.forgetting_rate == 0).all())
+        self._is_static = model.is_static
         self._shared_time: float | None = None
         # By pending row, the numbers of its observations in the model.
         self._pending: dict[Key, list[int]] = {}

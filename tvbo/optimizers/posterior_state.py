@@ -12,7 +12,6 @@ from linear_operator import to_dense
 from torch import Generator, Tensor
 
 from tvbo.acquisition.analytic import mean_of
-from tvbo.kernels import temporal_correlation
 from tvbo.models import IncrementalGP
 from tvbo.models.incremental import RowPosterior
 from tvbo.models.scale import CERTAIN, outcome_scale, scale_of, variance_of
@@ -275,17 +274,17 @@ def least_noise(dense: DenseGP, prior_variance: Tensor) -> Tensor:
 
 
 def weights(rows: Tensor, t: Tensor | float, dense: DenseGP) -> Tensor:
-    r"""Return what rows weigh at a time, :math:`(1-\varepsilon)^{\text{age}}`.
+    r"""Return what rows weigh at a time, for a drift with rate ε :math:`(1-\varepsilon)^{age}`.
 
     Args:
         rows: ``[action | context | time]``, ``n x d``.
         t: The time.
-        dense: Model that holds ε; without one, every row weighs 1.
+        dense: Model that holds the temporal kernels; without one, every row weighs 1, and of
+            several, the one that forgets least counts.
 
     Returns:
         ``n``.
     """
-    rate = dense.forgetting_rate
-    if rate is None:
-        return rows.new_ones(len(rows))
-    return temporal_correlation(t - rows[:, -1], rate.detach().squeeze()).square()
+    age = t - rows[:, -1]
+    each = [kernel.weight(age) for kernel in dense.temporal_kernels]
+    return torch.stack(each).amax(dim=0) if each else torch.ones_like(age)

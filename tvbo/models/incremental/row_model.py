@@ -15,7 +15,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from tvbo.kernels import TemporalDecayKernel
+from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.observations import check_finite, check_last_dimension
 
 
@@ -43,10 +43,10 @@ class RowModel(Model):
 
     @property
     def forgetting_rate(self) -> Tensor | None:
-        """ε per unit of time, ``1``; None if the kernel has no temporal factor."""
-        for part in self.covar_module.modules():
-            if isinstance(part, TemporalDecayKernel):
-                return part.forgetting_rate
+        """ε per unit of time, ``1``; None unless one decay in time is the temporal kernel."""
+        parts = [each for each in self.covar_module.modules() if isinstance(each, TemporalKernel)]
+        if len(parts) == 1 and isinstance(parts[0], TemporalDecayKernel):
+            return parts[0].forgetting_rate
         return None
 
     @property

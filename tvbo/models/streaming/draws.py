@@ -7,6 +7,7 @@ from botorch.exceptions.errors import UnsupportedError
 from torch import Generator, Tensor
 
 from tvbo.models.joint_draw import joint_draw
+from tvbo.models.streaming.finite_covariance import FiniteCovariance
 from tvbo.models.streaming.paths import covariance_modes, draw
 from tvbo.models.streaming.posterior import Predictions
 
@@ -14,7 +15,7 @@ from tvbo.models.streaming.posterior import Predictions
 class Draws(Predictions):
     """A streaming posterior from which functions can be drawn, jointly over all choices."""
 
-    _modes: tuple[Tensor, Tensor] | None = None
+    _modes: list[tuple[Tensor, Tensor]] | None = None
 
     def covers(self, rows: Tensor) -> bool:
         """Return whether rows ``n x (d + 1)`` are all choices, in their order, at one time."""
@@ -48,10 +49,14 @@ class Draws(Predictions):
                 f"Expected a model without a batch. Got batch_shape={tuple(self._batch_shape)}."
             )
         self._check_time(torch.as_tensor(t, dtype=torch.float64), self.now)
-        if self._modes is None or self._modes[0].device != self._rate.device:
-            self._modes = covariance_modes(self.innovations.covariance)
+        if self._modes is None or self._modes[0][0].device != self._noise.device:
+            found: dict[FiniteCovariance, tuple[Tensor, Tensor]] = {}
+            for part in self.innovations.prior.parts():
+                if part.covariance not in found:
+                    found[part.covariance] = covariance_modes(part.covariance)
+            self._modes = [found[p.covariance] for p in self.innovations.prior.parts()]
         rows = torch.cat([self.choices, self.choices.new_full((len(self.choices), 1), t)], dim=-1)
-        drawn = draw(self.innovations, *self._modes, t, generator)
+        drawn = draw(self.innovations, self._modes, t, generator)
         if drawn is None:
             return joint_draw(self.posterior(rows), generator)[0]
         return drawn + self._prior_mean(rows)

@@ -8,7 +8,9 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from tvbo.models.streaming.rows import EvictedSummary, RowStore
+from tvbo.models.streaming.evicted_summary import EvictedSummary
+from tvbo.models.streaming.prior import MarkovPrior
+from tvbo.models.streaming.rows import RowStore
 
 INITIAL_CAPACITY = 64
 
@@ -29,13 +31,14 @@ class EvictionPolicy:
     """Decides, when the buffer is full, whether old rows are evicted or the buffer grows.
 
     A row whose weight is below ``tol`` is dropped. Where more rows have weight than there are
-    choices, it is cheaper to merge old ones into an ``n x n`` matrix, which loses nothing.
+    choices, it is cheaper to merge old ones into a matrix of all states, which loses nothing.
 
     Args:
-        tol: A row as of time ``r`` is dropped once ``(1 - ε)^(t - r) <= tol``.
+        tol: A row as of time ``r`` is dropped once its weight, ``(1 - ε)^(t - r)`` where the drift
+            has a rate, is at most this.
         max_lateness: Lateness, in units of time, that the rows held must allow for; None allows for
             observations later than at most some hundreds of others.
-        max_rows: Maximum number of rows held, without an ``n x n`` matrix; None for no limit.
+        max_rows: Maximum number of rows held, without such a matrix; None for no limit.
     """
 
     tol: float
@@ -82,40 +85,44 @@ class EvictionPolicy:
             )
 
     def make_room(
-        self, store: RowStore, evicted: EvictedSummary, now: Tensor, new_times: Tensor
+        self,
+        prior: MarkovPrior,
+        store: RowStore,
+        evicted: EvictedSummary,
+        now: Tensor,
+        new_times: Tensor,
     ) -> Tensor | None:
         """Evict rows or enlarge the buffer, so that new observations fit.
 
         Args:
+            prior: The prior, which decides what a row weighs.
             store: The rows held.
             evicted: The summary that takes over evicted rows.
             now: Time of the newest observation, ``b``.
             new_times: Times of the next observations, ``b x q``.
 
         Returns:
-            The variance reduction lost with dropped rows, as of the new time of ``evicted``,
-            ``b x n``; None if none was dropped.
+            What dropped rows explained, as of the new time of ``evicted``, ``b x R``; None if none
+            was dropped.
         """
         unneeded = self._num_unneeded(store, now, new_times)
         merging = evicted.merged is not None
         count = unneeded
         if not merging:
-            count = min(unneeded, self._num_negligible(store, evicted, now))
+            count = min(unneeded, self._num_negligible(prior, store, now))
         capacity = store.capacity
         forced = self.num_to_evict(store, new_times.shape[1])
         count = max(count, forced)
-        many = self.max_rows is None and store.count >= store.V.shape[-1]
+        many = self.max_rows is None and store.count >= prior.num_choices
         if many and not merging and unneeded > count:
             merging, count = True, unneeded
         if forced or count * MIN_EVICTION >= capacity:
-            rows = store.held
-            oldest = (rows.V[:, :count], rows.innovation[:, :count], rows.made_at[:, :count])
-            lost = evicted.absorb(*oldest, merge=merging)
+            lost = evicted.absorb(prior, store.held, count, merge=merging)
         else:
             count, lost = 0, None
         kept = store.count - count
         if merging:
-            capacity = kept + merge_block_rows(store.V.shape[-1])
+            capacity = kept + merge_block_rows(prior.num_choices)
         if kept + new_times.shape[1] > capacity:
             capacity = max(capacity + capacity // 2, kept + new_times.shape[1])
         if self.max_rows is not None:
@@ -133,11 +140,11 @@ class EvictionPolicy:
             earliest = torch.minimum(earliest, now - self.max_lateness)
         return min(count, _num_leading(store.held.made_at <= earliest.unsqueeze(-1)))
 
-    def _num_negligible(self, store: RowStore, evicted: EvictedSummary, now: Tensor) -> int:
+    def _num_negligible(self, prior: MarkovPrior, store: RowStore, now: Tensor) -> int:
         """Return how many of the oldest rows have a weight of at most ``tol``."""
         now = now - (self.max_lateness or 0.0)
         age = (now.unsqueeze(-1) - store.held.made_at).clamp_min(0.0)
-        return _num_leading(evicted.decay(age).square() <= self.tol)
+        return _num_leading(prior.weight(age) <= self.tol)
 
 
 def reserve_rows(batch_size: int, num_choices: int) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Generator, Tensor
 
-from tvbo.models.streaming.innovations import FiniteCovariance, Innovations
+from tvbo.models.streaming.finite_covariance import FiniteCovariance
+from tvbo.models.streaming.innovations import Innovations
+from tvbo.models.streaming.prior import Part, symmetric_root
 from tvbo.ties import first_largest
 
 TRUNCATION = 1e-13
@@ -47,8 +51,7 @@ def covariance_modes(covariance: FiniteCovariance, element: int = 0) -> tuple[Te
 
 def draw(
     innovations: Innovations,
-    modes: Tensor,
-    deviations: Tensor,
+    modes: Sequence[tuple[Tensor, Tensor]],
     time: float,
     generator: Generator,
 ) -> Tensor | None:
@@ -61,8 +64,7 @@ def draw(
 
     Args:
         innovations: The posterior, of one batch element.
-        modes: ``U`` of :func:`covariance_modes`, ``n x r``.
-        deviations: ``s`` of :func:`covariance_modes`, ``r``.
+        modes: ``U`` and ``s`` of :func:`covariance_modes` for each part of the prior.
         time: Time of the draw, not before the newest event.
         generator: Source of randomness.
 
@@ -70,40 +72,68 @@ def draw(
         The draw, ``n``; None if rows with weight were merged or dropped, because then their events
         are no longer known.
     """
-    rows = innovations.store.held
-    evicted = innovations.evicted
-    lost = (evicted.neglected * evicted.decay_since(innovations.now).square()).max() > TRUNCATION
-    if rows.root is None or evicted.merged is not None or lost:
+    rows, prior = innovations.store.held, innovations.prior
+    lost = innovations.neglected.max() > TRUNCATION
+    if rows.root is None or innovations.evicted.merged is not None or lost:
         return None
-
-    factor = modes * deviations
-
-    def normal(size: int) -> Tensor:
-        return torch.randn(size, dtype=factor.dtype, generator=generator).to(factor)
-
-    def new_path() -> Tensor:
-        # Drawn over the choices, since signs and order of the modes are arbitrary.
-        return modes.mT @ normal(len(modes))
-
-    path = new_path()
-    function = factor @ path
+    paths = [_Path(part, *each, generator) for part, each in zip(prior.parts(), modes, strict=True)]
+    function = _total([path.values() for path in paths])
     k = innovations.store.count
     if k == 0:
         return function
     times, event = rows.time[0].unique(return_inverse=True)
-    outcomes = normal(k) * rows.noise[0].sqrt()
-    later = time
+    noise = torch.randn(k, dtype=function.dtype, generator=generator).to(function)
+    outcomes = noise * rows.noise[0].sqrt()
+    lags = torch.cat([times[1:], times.new_tensor([time])]) - times
+    steps = [path.part.backwards(lags) for path in paths]
     for i in range(len(times) - 1, -1, -1):
-        lag = torch.as_tensor(later, dtype=factor.dtype) - times[i]
-        decay = evicted.decay(lag.reshape(1, 1)).item()
-        if decay < 1:
-            path = decay * path + (1 - decay**2) ** 0.5 * new_path()
         here = (event == i).nonzero().squeeze(-1)
-        outcomes[here] += factor[rows.index[0, here]] @ path
-        later = times[i].item()
+        for path, (transition, root) in zip(paths, steps, strict=True):
+            path.step(transition[i], root[i])
+            outcomes[here] += path.values(rows.index[0, here])
     innovation = torch.linalg.solve_triangular(rows.factor[0], outcomes.unsqueeze(-1), upper=False)
-    age = torch.as_tensor(time, dtype=factor.dtype) - rows.made_at
-    weights = innovation.squeeze(-1) * evicted.decay(age)[0]
-    newest = innovations.decay_since_newest(torch.tensor([0]), age.new_full((1, 1), time))
-    drawn: Tensor = function + newest.squeeze() * innovations.mean[0] - weights @ rows.V[0]
+    now = innovations.now
+    mean = innovations.mean.unsqueeze(-2)
+    weights, lag = innovation.mT.unsqueeze(0), now.unsqueeze(-1) - rows.made_at
+    mean = prior.combine(mean, weights, rows.V, lag, alpha=-1)
+    drawn: Tensor = function + prior.read_all(mean.squeeze(-2), time - now).squeeze(0)
     return drawn
+
+
+class _Path:
+    """A path of one part of the prior, drawn backwards.
+
+    Args:
+        part: The part.
+        modes: ``U`` of :func:`covariance_modes`, ``n x r``.
+        deviations: ``s`` of :func:`covariance_modes`, ``r``.
+        generator: Source of randomness.
+    """
+
+    def __init__(self, part: Part, modes: Tensor, deviations: Tensor, generator: Generator):
+        self.part = part
+        self._modes = modes
+        self._factor = modes * deviations
+        self._generator = generator
+        self._state = self._normal() @ symmetric_root(part.stationary_covariance)
+
+    def values(self, index: Tensor | None = None) -> Tensor:
+        """Return the values of choices; of all for None."""
+        factor = self._factor if index is None else self._factor[index]
+        return factor @ (self._state @ self.part.observation)
+
+    def step(self, transition: Tensor, root: Tensor) -> None:
+        """Go to an earlier time."""
+        self._state = self._state @ transition.mT
+        if root.any():
+            self._state = self._state + self._normal() @ root.mT
+
+    def _normal(self) -> Tensor:
+        # Drawn over the choices, since signs and order of the modes are arbitrary.
+        n, s = len(self._modes), len(self.part.observation)
+        normal = torch.randn(n * s, dtype=self._modes.dtype, generator=self._generator)
+        return self._modes.mT @ normal.to(self._modes).view(n, s)
+
+
+def _total(parts: list[Tensor]) -> Tensor:
+    return torch.stack(parts).sum(dim=0) if len(parts) > 1 else parts[0]

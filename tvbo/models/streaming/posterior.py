@@ -37,7 +37,6 @@ class Predictions(Model):
     innovations: Innovations
     mean_module: Mean | None
     _batch_shape: Size
-    _rate: Tensor
     _noise: Tensor
 
     @property
@@ -66,9 +65,15 @@ class Predictions(Model):
         return self.innovations.now.reshape(self._batch_shape)
 
     @property
-    def forgetting_rate(self) -> Tensor:
-        """ε per unit of time, ``batch_shape``."""
-        return self._rate.reshape(self._batch_shape)
+    def forgetting_rate(self) -> Tensor | None:
+        """ε per unit of time, ``batch_shape``; None unless time is one exponential decay."""
+        rate = self.innovations.prior.forgetting_rate
+        return None if rate is None else rate.reshape(self._batch_shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether time makes no difference."""
+        return self.innovations.prior.is_static
 
     @property
     def earliest(self) -> float:
@@ -91,9 +96,7 @@ class Predictions(Model):
         Returns:
             ``batch_shape``, at most 1.
         """
-        evicted = self.innovations.evicted
-        neglected = evicted.neglected * evicted.decay_since(self.innovations.now).square()
-        return neglected.clamp_max(1.0).reshape(self._batch_shape)
+        return self.innovations.neglected.clamp_max(1.0).reshape(self._batch_shape)
 
     def marginals(self, t: float | Tensor) -> tuple[Tensor, Tensor]:
         """Return posterior mean and variance of every choice at a time.
@@ -108,7 +111,7 @@ class Predictions(Model):
             BotorchTensorDimensionError: if ``t`` has another shape.
             InputDataError: if ``t`` is not finite or lies before the newest observation.
         """
-        time = torch.as_tensor(t, dtype=torch.float64).to(self._rate)
+        time = torch.as_tensor(t, dtype=torch.float64).to(self._noise)
         if time.ndim > 0 and time.shape != self._batch_shape:
             raise BotorchTensorDimensionError(
                 f"Expected one time, or batch_shape={tuple(self._batch_shape)} times. "
@@ -116,14 +119,17 @@ class Predictions(Model):
             )
         time = time.expand(self._batch_shape)
         self._check_time(time, self.now)
-        fade = self.innovations.decay_since_newest(self._elements, time.reshape(-1, 1))
-        mean = (fade * self.innovations.mean).reshape(*self._batch_shape, -1)
+        innovations, prior = self.innovations, self.innovations.prior
+        lag = innovations.lag(time.reshape(-1))
+        mean = prior.read_all(innovations.mean, lag).reshape(*self._batch_shape, -1)
         if self.mean_module is not None:
             rows = self.choices.expand(*self._batch_shape, -1, -1)
             time = time[..., None, None].expand(*rows.shape[:-1], 1)
             mean = mean + self._prior_mean(torch.cat([rows, time], dim=-1))
-        reduction = fade.square() * self.innovations.reduction
-        variance = (self.innovations.covariance.diagonal - reduction).clamp_min(0.0)
+        every = torch.arange(len(self.choices), device=lag.device).expand(len(lag), -1)
+        variance = prior.variances(self._elements, every)
+        variance = variance - prior.read_all_explained(innovations.reduction, lag)
+        variance = variance.clamp_min(0.0)
         return mean, variance.reshape(*self._batch_shape, -1)
 
     def posterior(
@@ -162,7 +168,7 @@ class Predictions(Model):
                 time.expand(shape).reshape(-1, shape[-1]),
             )
         covar = covar.reshape(*shape, shape[-1])
-        prior = self.innovations.covariance.variances(element.reshape(-1), flat_index)
+        prior = self.innovations.prior.variances(element.reshape(-1), flat_index)
         floor_(covar, prior.reshape(shape))
         noise = None
         if observation_noise is True:
@@ -174,25 +180,21 @@ class Predictions(Model):
         return posterior if posterior_transform is None else posterior_transform(posterior)
 
     def weight(self, age: Tensor) -> Tensor:
-        r"""Return what observations of some ages weigh, :math:`(1-\varepsilon)^{\text{age}}`.
-
-        For a model without a batch.
-        """
-        return self.innovations.evicted.decay(age).square()
+        """Return what observations of some ages weigh, for a model without a batch."""
+        return self.innovations.prior.weight(age.unsqueeze(0)).squeeze(0)
 
     def prior_covariance(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances of rows ``n x (d + 1)`` and ``m x (d + 1)``, ``n x m``.
 
-        For a model without a batch. Use :func:`tvbo.models.covariance.prior_covariance` for any
-        model, with checks.
+        For a model without a batch; with checks, :func:`tvbo.models.covariance.prior_covariance`.
         """
         first, second = (self.row_index.index(X[:, :-1]).unsqueeze(0) for X in (X1, X2))
-        covar = self.innovations.covariance.between(first.new_zeros(1), first, second).squeeze(0)
-        return covar * self.innovations.evicted.decay((X1[:, -1:] - X2[:, -1]).abs())
+        lag = (X1[:, -1:] - X2[:, -1]).abs().unsqueeze(0)
+        return self.innovations.prior.between(first.new_zeros(1), first, second, lag).squeeze(0)
 
     @property
     def _elements(self) -> Tensor:
-        return torch.arange(self._rate.numel(), device=self._rate.device)
+        return torch.arange(self._noise.numel(), device=self._noise.device)
 
     def _split(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return the indices and the times of rows, ``... x q`` each."""
@@ -203,7 +205,7 @@ class Predictions(Model):
                 f"Got X.shape={tuple(X.shape)}."
             )
         check_finite("X", X)
-        return self.row_index.index(X[..., :-1]), X[..., -1].to(self._rate)
+        return self.row_index.index(X[..., :-1]), X[..., -1].to(self._noise)
 
     def _joint_shape(self, X: Tensor) -> Size:
         """Return the broadcast batch shape of rows and model, followed by ``q``."""
@@ -221,7 +223,7 @@ class Predictions(Model):
         if self.mean_module is None:
             return 0.0
         with torch.no_grad():
-            mean: Tensor = self.mean_module(X.to(self._rate))
+            mean: Tensor = self.mean_module(X.to(self._noise))
             return mean
 
     @staticmethod
@@ -272,14 +274,14 @@ class UpdatablePosterior(Predictions):
                 f"{tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
             ) from error
         check_finite("Y", Y)
-        residual = Y.to(self._rate).squeeze(-1) - self._prior_mean(X)
+        residual = Y.to(self._noise).squeeze(-1) - self._prior_mean(X)
         residual = residual.reshape(-1, shape[-1])
         noise = self._noise.unsqueeze(-1)
         if Yvar is not None:
             check_finite("Yvar", Yvar)
             if (Yvar < 0).any():
                 raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item()}.")
-            noise = Yvar.to(self._rate).reshape(-1, shape[-1])
+            noise = Yvar.to(self._noise).reshape(-1, shape[-1])
         parts = [index, time, residual, noise.expand_as(time)]
         if shape[-1] > 1:
             order = time.argsort(dim=-1, stable=True)

@@ -53,7 +53,7 @@ class Revisions(UpdatablePosterior):
         if len(number) == 0:
             return
         place = self._place(number)
-        _add_to_outcomes(self.innovations, place, change.to(self._rate).reshape(-1, len(number)))
+        _add_to_outcomes(self.innovations, place, change.to(self._noise).reshape(-1, len(number)))
 
     def leave_out_residual(self, number: Tensor) -> Tensor:
         """Return outcomes less their posterior means given all other observations.
@@ -70,7 +70,7 @@ class Revisions(UpdatablePosterior):
         """
         place = self._place(number)
         if len(number) == 0:
-            return self._rate.new_empty(*self.batch_shape, 0)
+            return self._noise.new_empty(*self.batch_shape, 0)
         residual = _leave_out_residual(self.innovations, place)
         return residual.reshape(*self.batch_shape, len(number))
 
@@ -97,8 +97,10 @@ def _add_to_outcomes(innovations: Innovations, place: Tensor, change: Tensor) ->
         rows.factor[:, first:, first:], outcomes.unsqueeze(-1), upper=False
     ).squeeze(-1)
     rows.innovation[:, first:] += innovation
-    fade = innovations.evicted.decay(innovations.now.unsqueeze(-1) - rows.made_at[:, first:])
-    innovations.mean += ((innovation * fade).unsqueeze(-2) @ rows.V[:, first:]).squeeze(-2)
+    lag = innovations.now.unsqueeze(-1) - rows.made_at[:, first:]
+    mean, weights = innovations.mean.unsqueeze(-2), innovation.unsqueeze(-2)
+    mean = innovations.prior.combine(mean, weights, rows.V[:, first:], lag)
+    innovations.mean = mean.squeeze(-2)
 
 
 def _leave_out_residual(innovations: Innovations, place: Tensor) -> Tensor:

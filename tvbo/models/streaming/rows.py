@@ -1,7 +1,8 @@
-"""Rows of the observations' innovations in buffers that grow, and what is left of evicted ones."""
+"""Rows of the observations' innovations in buffers that grow."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -10,7 +11,6 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from tvbo.kernels import decay_exponent
 from tvbo.models.resizable_module import BatchedModule
 
 
@@ -19,8 +19,8 @@ class Rows:
     r"""Innovations of ``b`` batch elements, oldest first.
 
     Args:
-        V: Covariances of the innovations with the choices, ``b x k x n``, each row as of its time
-            ``made_at``.
+        V: Covariances of the innovations with the states of the choices, ``b x k x N``, each row
+            as of its time ``made_at``.
         innovation: Values of the innovations :math:`a_j`, ``b x k``.
         made_at: Time :math:`r_j` of the newest observation when the row was made, ``b x k``.
         index: Index of the action observed, ``b x k``.
@@ -52,6 +52,17 @@ class Rows:
         return self.root
 
 
+def log_density(rows: Rows, count: int | None = None) -> Tensor:
+    """Return the log density of the outcomes of the first rows given all earlier ones, ``b``.
+
+    Raises:
+        InputDataError: if the Cholesky factor is not kept.
+    """
+    scale = rows.factor.diagonal(dim1=-2, dim2=-1)[:, :count].log()
+    squared = rows.innovation[:, :count].square() + math.log(2 * math.pi)
+    return -(scale + squared / 2).sum(dim=-1)
+
+
 PER_ROW = tuple(field.name for field in fields(Rows) if field.name != "root")
 
 
@@ -63,7 +74,7 @@ class RowStore(BatchedModule):
         num_evicted: Number of rows evicted since the last :meth:`clear`.
 
     Args:
-        like: ``b x n``, for shape, dtype and device.
+        like: ``b x N``, for shape, dtype and device.
         capacity: Number of rows that fit at first.
         with_root: Whether to keep ``root``, which only late observations need.
     """
@@ -164,114 +175,3 @@ class RowStore(BatchedModule):
         self.count, num_evicted = state["count"], state["num_evicted"]
         self.resize(0, state["capacity"])
         self.num_evicted = num_evicted
-
-
-class EvictedSummary(BatchedModule):
-    r"""Mean and variance reduction due to evicted rows, as of a time :math:`t_0`.
-
-    A row is evicted in one of two ways. If it is *merged*, its outer product is added to an
-    ``n x n`` matrix, and nothing is lost. If it is *dropped*, only its share of the mean is kept:
-    the posterior covariance grows by what the row explained, at most the share ``neglected`` of the
-    prior variance at that time, and later observations get that much more weight.
-
-    Attributes:
-        exponent: :math:`\tfrac12 \ln(1 - \varepsilon)`, ``b``.
-        time: :math:`t_0`, ``b``; minus infinity before the first eviction.
-        mean: Mean due to evicted rows, ``b x n``, at :math:`t_0`.
-        reduction: Variance reduction due to merged rows, ``b x n``, at :math:`t_0`.
-        neglected: Share of the prior variance that dropped rows explained, ``b``, at :math:`t_0`.
-        merged: Covariance that merged rows explain, ``b x n x n``, at :math:`t_0`; None before the
-            first merge.
-
-    Args:
-        variance: Prior variances, ``b x n``.
-        forgetting_rate: ε, ``b``.
-    """
-
-    optional_buffers = ("merged",)
-
-    _variance: Tensor
-    exponent: Tensor
-    time: Tensor
-    mean: Tensor
-    reduction: Tensor
-    neglected: Tensor
-    merged: Tensor | None
-
-    def __init__(self, variance: Tensor, forgetting_rate: Tensor):
-        super().__init__()
-        self.register_buffer("_variance", variance, persistent=False)
-        self.register_buffer("exponent", decay_exponent(forgetting_rate))
-        self.register_buffer("time", torch.full_like(forgetting_rate, -torch.inf))
-        self.register_buffer("mean", torch.zeros_like(variance))
-        self.register_buffer("reduction", torch.zeros_like(variance))
-        self.register_buffer("neglected", torch.zeros_like(forgetting_rate))
-        self.register_buffer("merged", None)
-
-    def reset(self) -> None:
-        """Forget all evicted rows."""
-        self.time.fill_(-torch.inf)
-        for total in (self.mean, self.reduction, self.neglected):
-            total.zero_()
-        self.merged = None
-
-    def decay(self, lag: Tensor) -> Tensor:
-        r"""Return :math:`(1 - \varepsilon)^{\text{lag} / 2}` for lags ``b x ...``."""
-        return self.decay_of(self.exponent, lag)
-
-    @staticmethod
-    def decay_of(exponent: Tensor, lag: Tensor) -> Tensor:
-        """Return the decay for lags ``N x ...`` of ``N`` batch elements with given exponents."""
-        return (lag * _leading(exponent, lag)).exp_()
-
-    def decay_since(self, time: Tensor) -> Tensor:
-        """Return the decay from :math:`t_0` to times ``b x ...``; 0 before the first eviction."""
-        lag = time - _leading(self.time, time)
-        # With ε = 0 an infinite lag gives NaN.
-        return self.decay(lag).nan_to_num_(nan=0.0)
-
-    def absorb(self, V: Tensor, innovation: Tensor, made_at: Tensor, merge: bool) -> Tensor | None:
-        """Add the ``m`` oldest rows to the summary.
-
-        Args:
-            V: Covariances with the choices, ``b x m x n``.
-            innovation: Values of the innovations, ``b x m``.
-            made_at: Times as of which the rows are stated, ``b x m``.
-            merge: Whether to merge the rows; otherwise they are dropped.
-
-        Returns:
-            The variance reduction lost by dropping, as of the new time, ``b x n``; None if the rows
-            were merged.
-        """
-        # A copy, because the memory of the rows is reused for later ones.
-        time = made_at[:, -1].clone()
-        fade = self.decay_since(time).unsqueeze(-1)
-        V = V * self.decay(time.unsqueeze(-1) - made_at).unsqueeze(-1)
-        reduction = V.square().sum(dim=1)
-        self.mean = fade * self.mean + (innovation.unsqueeze(1) @ V).squeeze(1)
-        self.neglected = fade.squeeze(-1).square() * self.neglected
-        self.reduction *= fade.square()
-        self.time = time
-        if self.merged is not None:
-            self.merged *= fade.unsqueeze(-1).square()
-        if not merge:
-            share = reduction / self._variance.clamp_min(torch.finfo(V.dtype).tiny)
-            self.neglected += share.amax(dim=-1)
-            return reduction
-        if self.merged is None:
-            self.merged = V.mT @ V
-        else:
-            # In place: a second matrix of this size costs more time than the product.
-            self.merged.baddbmm_(V.mT, V)
-        self.reduction += reduction
-        return None
-
-
-def columns(V: Tensor, index: Tensor) -> Tensor:
-    """Return the entries of rows ``b x k x n`` at indices ``b x q``: ``b x k x q``."""
-    return V.gather(-1, index.unsqueeze(-2).expand(-1, V.shape[1], -1))
-
-
-def _leading(values: Tensor, like: Tensor) -> Tensor:
-    """Return ``b`` values in a shape that broadcasts with ``b x ...``."""
-    return values.reshape(-1, *[1] * (like.ndim - 1))

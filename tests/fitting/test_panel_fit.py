@@ -1,0 +1,182 @@
+"""The fit of a panel, its forecasts, files and settings."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+
+from tvbo.fitting import PanelFit, fit_panel
+from tvbo.fitting.panel_evidence import exponential
+from tvbo.fitting.season import PeriodicSeason, SegmentProfile
+from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
+
+RATE, NOISE = 0.15, 0.05
+MEANS = np.array([0.0, 1.0, 2.0, 3.0, -1.0])
+
+
+def panel(steps=240, period=None, seed=0, rate=RATE):
+    """A panel of five arms with means of their own, drift, noise, and a season for each arm."""
+    rng = np.random.default_rng(seed)
+    root = np.linalg.cholesky(0.3 * np.eye(5) + 0.2)
+    state = root @ rng.normal(size=5)
+    values = []
+    for _ in range(steps):
+        values.append(MEANS + state + NOISE**0.5 * rng.normal(size=5))
+        state = (1 - rate) ** 0.5 * state + rate**0.5 * root @ rng.normal(size=5)
+    values = np.array(values)
+    times = np.arange(float(steps))
+    if period is not None:
+        values += 1.5 * np.sin(2 * np.pi * times[:, None] / period + np.arange(5))
+    return torch.as_tensor(values), torch.as_tensor(times)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    values, times = panel()
+    return fit_panel(values, times, season=None)
+
+
+def test_rate_means_and_noise_are_found(fit):
+    assert fit.settings()["forgetting_rate"] == pytest.approx(RATE, rel=0.35)
+    assert fit.noise_variance == pytest.approx(NOISE, rel=0.4)
+    np.testing.assert_allclose(fit.arm_means, MEANS, atol=0.5)
+    assert fit.season is None
+    assert "only candidate" in fit.reason
+
+
+def test_outcomes_and_times_in_other_units_give_the_same_model():
+    values, times = panel(120)
+    one = fit_panel(values, times, season=None, temporal_kernel=TemporalMaternKernel())
+    # Powers of two, by which products are exact.
+    other = fit_panel(1024 * values, 4 * times, season=None, temporal_kernel=TemporalMaternKernel())
+    assert other.mean == pytest.approx(1024 * one.mean, rel=1e-4)
+    assert other.noise_variance == pytest.approx(1024**2 * one.noise_variance, rel=1e-2)
+    (kernel,), (scaled,) = one.temporal_kernels, other.temporal_kernels
+    assert scaled.lengthscale.item() == pytest.approx(4 * kernel.lengthscale.item(), rel=1e-2)
+    ahead = one.forecast(times[-1] + torch.arange(1.0, 4.0)).mean
+    later = other.forecast(4 * (times[-1] + torch.arange(1.0, 4.0))).mean
+    torch.testing.assert_close(later, 1024 * ahead, rtol=1e-3, atol=1.0)
+
+
+def test_a_season_is_found_in_the_log_and_kept():
+    values, times = panel(240, period=24)
+    fit = fit_panel(values, times)
+    assert fit.season_length == pytest.approx(24, rel=0.02)
+    assert "The season is kept" in fit.reason
+    truth = panel(264, period=24, rate=0.0)[0][-24:] - panel(264, rate=0.0)[0][-24:]
+    found = torch.as_tensor(
+        fit.season.basis(np.arange(240.0, 264.0))
+        @ (fit.mode_forecast.arm_coefficients()[:, 1 : 1 + len(fit.season.frequencies)].T)
+    )
+    assert (found - truth).square().mean() < 0.1 * truth.square().mean()
+
+
+def test_a_log_without_a_season_has_none():
+    values, times = panel(seed=3)
+    fit = fit_panel(values, times)
+    assert fit.season is None
+    assert "The season is dropped" in fit.reason
+    assert len(fit.evidence) == 2
+    assert all(row.predictive_score is not None for row in fit.evidence)
+
+
+def test_days_that_are_too_few_are_said():
+    values, times = panel(40)
+    fit = fit_panel(values, times, time_unit="1h")
+    assert any("does not span two days" in message for message in fit.messages)
+
+
+def test_segments_have_a_profile_in_common():
+    parts = [panel(40, seed=seed) for seed in range(6)]
+    bump = torch.sin(torch.arange(40.0) / 39 * torch.pi)[:, None] * torch.tensor([3.0, 0, 0, 0, -3])
+    values = torch.cat([values + bump for values, _ in parts])
+    times = torch.cat([times for _, times in parts])
+    segments = torch.arange(6).repeat_interleave(40)
+    fit = fit_panel(values, times, segments=segments)
+    assert isinstance(fit.season, SegmentProfile)
+    assert fit.last_time is None
+    middle, start = fit.forecast(torch.tensor([20.0, 0.0])).mean
+    assert (middle - start)[0] == pytest.approx(3.0, abs=1.0)
+    assert (middle - start)[4] == pytest.approx(-3.0, abs=1.0)
+
+
+def test_forecast_begins_at_the_newest_values_and_returns_to_the_means(fit):
+    values, times = panel()
+    near, far = fit.forecast(torch.tensor([times[-1].item(), 1e4])).mean
+    assert (near - values[-1]).abs().max() < 4 * NOISE**0.5
+    torch.testing.assert_close(far, fit.arm_means, rtol=1e-6, atol=1e-6)
+    band = fit.forecast(times[-1] + torch.tensor([1.0, 5.0, 50.0]), level=0.9)
+    assert (band.standard_deviation.diff(dim=0) > 0).all()
+    assert ((band.lower < band.mean) & (band.mean < band.upper)).all()
+
+
+def test_mean_module_is_the_forecast(fit):
+    later = torch.tensor([240.0, 243.5])
+    rows = torch.cartesian_prod(torch.arange(5.0), later).double()
+    expected = fit.forecast(later).mean.T.flatten()
+    torch.testing.assert_close(fit.mean_module(rows), expected)
+    torch.testing.assert_close(
+        fit.mean_module(rows.reshape(5, 2, 2)), expected.reshape(5, 2), rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        [TemporalMaternKernel(), TemporalDecayKernel()],
+        [exponential(0.5), exponential(0.05)],
+    ],
+    ids=["sum", "scales"],
+)
+def test_a_file_holds_all_of_a_fit(kernels, tmp_path):
+    values, times = panel(80)
+    fit = fit_panel(values, times, season=PeriodicSeason(20.0, 2), temporal_kernel=kernels)
+    fit.save(tmp_path / "fit.npz")
+    loaded = PanelFit.load(tmp_path / "fit.npz")
+    assert loaded.to_dict() == fit.to_dict()
+    json.dumps(loaded.to_dict(), allow_nan=False)
+    later = times[-1] + torch.arange(1.0, 9.0)
+    for name in ("mean", "lower", "upper"):
+        one, other = (getattr(f.forecast(later), name) for f in (fit, loaded))
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=0)
+    assert str(loaded) == str(fit)
+    assert set(loaded.settings()) == set(fit.settings())
+
+
+def test_a_file_of_a_newer_version_or_of_something_else_is_refused(fit, tmp_path, monkeypatch):
+    monkeypatch.setattr("tvbo.fitting.panel_file.VERSION", 7)
+    fit.save(tmp_path / "newer.npz")
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"version 7 in .*newer\.npz"):
+        PanelFit.load(tmp_path / "newer.npz")
+    np.savez(tmp_path / "other.npz", a=np.zeros(2))
+    (tmp_path / "text.npz").write_text("no archive")
+    for name in ("other.npz", "text.npz"):
+        with pytest.raises(ValueError, match="written by PanelFit.save"):
+            PanelFit.load(tmp_path / name)
+
+
+def test_bad_input_is_refused():
+    values, times = panel(20)
+    with pytest.raises(InputDataError, match="at least 8 times and 2 arms"):
+        fit_panel(values[:5], times[:5])
+    holed = values.clone()
+    holed[3, 2] = float("nan")
+    with pytest.raises(InputDataError, match="of arm 2 in row 3"):
+        fit_panel(holed, times)
+    with pytest.raises(InputDataError, match="not increasing"):
+        fit_panel(values, times.flip(0))
+    with pytest.raises(InputDataError, match="constant"):
+        fit_panel(torch.ones(20, 3), times)
+    with pytest.raises(InputDataError, match="at most half the log"):
+        fit_panel(values, times, season=11.0)
+    with pytest.raises(ValueError, match="'auto' or None"):
+        fit_panel(values, times, season="daily")
+    with pytest.raises(ValueError, match="Got 'rbf'"):
+        fit_panel(values, times, temporal_kernel="rbf")
+    with pytest.raises(BotorchTensorDimensionError, match="T times"):
+        fit_panel(values, times[:-1])
+    with pytest.raises(InputDataError, match="end of the log"):
+        fit_panel(values, times, season=None).forecast(3.0)

@@ -1,0 +1,222 @@
+"""Dense models with other temporal kernels than one decay, beside kernels made by hand."""
+
+import pytest
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.test_utils.mock import mock_optimize
+from botorch.utils.datasets import SupervisedDataset
+from gpytorch.kernels import AdditiveKernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+
+from tvbo.kernels import (
+    ConstantTemporalKernel,
+    DampedOscillationKernel,
+    SeasonalKernel,
+    TemporalDecayKernel,
+    TemporalMaternKernel,
+)
+from tvbo.models import ContextualGP, TimeVaryingGP
+
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
+
+@pytest.fixture
+def data(generator):
+    X = torch.rand(12, 3, generator=generator)
+    X[:, 2] = 20 * X[:, 2].sort().values
+    Y = torch.sin(4 * X[:, :1]) + torch.randn(12, 1, generator=generator) / 5
+    return X, Y
+
+
+def by_hand(data, covar_module):
+    return SingleTaskGP(*data, torch.full_like(data[1], 0.04), covar_module=covar_module)
+
+
+def same(model, reference, data, generator):
+    X = torch.rand(5, data[0].shape[-1], generator=generator) * 2
+    one, two = model.posterior(X), reference.posterior(X)
+    torch.testing.assert_close(one.mean, two.mean, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(one.covariance_matrix, two.covariance_matrix, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        TemporalMaternKernel,
+        lambda **kwargs: DampedOscillationKernel(period=6.0, **kwargs),
+        lambda **kwargs: SeasonalKernel(period=6.0, **kwargs),
+        ConstantTemporalKernel,
+    ],
+)
+def test_one_temporal_kernel_is_a_factor(data, generator, make):
+    covar_module = RBFKernel()
+    model = TimeVaryingGP(
+        *data, torch.full_like(data[1], 0.04), covar_module=covar_module, temporal_kernel=make()
+    )
+    reference = by_hand(data, RBFKernel(active_dims=[0, 1]) * make(active_dims=[2]))
+    same(model, reference, data, generator)
+    assert isinstance(model.temporal_kernel, type(make()))
+    assert model.forgetting_rate is None
+    assert model.is_static == isinstance(model.temporal_kernel, ConstantTemporalKernel)
+
+
+def test_a_decay_given_as_a_kernel_is_the_default(data, generator):
+    kernel = TemporalDecayKernel()
+    kernel.forgetting_rate = 0.2
+    Yvar = torch.full_like(data[1], 0.04)
+    model = TimeVaryingGP(*data, Yvar, temporal_kernel=kernel)
+    same(model, TimeVaryingGP(*data, Yvar, forgetting_rate=0.2), data, generator)
+    assert model.forgetting_rate.item() == pytest.approx(0.2)
+    assert model.temporal_kernel is kernel
+    # Alone in a list it needs no amplitude.
+    listed = TimeVaryingGP(*data, Yvar, temporal_kernel=[kernel])
+    assert {*dict(listed.named_parameters())} == {*dict(model.named_parameters())}
+
+
+def test_several_temporal_kernels_share_one_kernel_with_amplitudes(data, generator):
+    Yvar = torch.full_like(data[1], 0.04)
+    temporal = [TemporalDecayKernel(), TemporalMaternKernel(nu=2.5)]
+    model = TimeVaryingGP(*data, Yvar, covar_module=RBFKernel(), temporal_kernel=temporal)
+    amplitudes = [part.outputscale.item() for part in model.covar_module.kernels[1].kernels]
+    assert amplitudes == [0.5, 0.5]
+    model.covar_module.kernels[1].kernels[0].outputscale = 0.3
+    model.covar_module.kernels[1].kernels[1].outputscale = 0.9
+    parts = [
+        ScaleKernel(RBFKernel(active_dims=[0, 1]) * TemporalDecayKernel(active_dims=[2])),
+        ScaleKernel(RBFKernel(active_dims=[0, 1]) * TemporalMaternKernel(nu=2.5, active_dims=[2])),
+    ]
+    parts[0].outputscale, parts[1].outputscale = 0.3, 0.9
+    same(model, by_hand(data, AdditiveKernel(*parts)), data, generator)
+    assert model.temporal_kernels == tuple(temporal)
+    assert model.temporal_kernel is None
+    assert model.forgetting_rate is None
+
+
+def test_several_temporal_kernels_with_a_kernel_each(data, generator):
+    Yvar = torch.full_like(data[1], 0.04)
+    temporal = [TemporalDecayKernel(), SeasonalKernel(period=6.0), ConstantTemporalKernel()]
+    kernels = [RBFKernel(), ScaleKernel(MaternKernel()), MaternKernel(nu=1.5)]
+    model = TimeVaryingGP(*data, Yvar, covar_module=kernels, temporal_kernel=temporal)
+    reference = AdditiveKernel(
+        ProductKernel(RBFKernel(active_dims=[0, 1]), TemporalDecayKernel(active_dims=[2])),
+        ProductKernel(
+            ScaleKernel(MaternKernel(active_dims=[0, 1])),
+            SeasonalKernel(period=6.0, active_dims=[2]),
+        ),
+        MaternKernel(nu=1.5, active_dims=[0, 1]),
+    )
+    same(model, by_hand(data, reference), data, generator)
+    assert model.temporal_kernels == tuple(temporal)
+
+
+def test_time_may_be_any_column(data, generator):
+    X, Y = data
+    model = TimeVaryingGP(X, Y, temporal_kernel=TemporalMaternKernel())
+    swapped = TimeVaryingGP(
+        X[:, [2, 0, 1]], Y, time_feature=0, temporal_kernel=TemporalMaternKernel()
+    )
+    new = torch.rand(4, 3, generator=generator)
+    torch.testing.assert_close(model.posterior(new).mean, swapped.posterior(new[:, [2, 0, 1]]).mean)
+    assert swapped.time_feature == 0
+
+
+def test_fit_learns_all_that_requires_gradients(data):
+    model = TimeVaryingGP(
+        *data,
+        covar_module=RBFKernel(),
+        temporal_kernel=[
+            TemporalMaternKernel(),
+            SeasonalKernel(period=6.0),
+            DampedOscillationKernel(period=6.0),
+        ],
+    )
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    fit_gpytorch_mll(
+        ExactMarginalLogLikelihood(model.likelihood, model),
+        optimizer_kwargs={"options": {"maxiter": 5}},
+        max_attempts=1,
+        warning_handler=lambda warning: True,
+    )
+    changed = {name for name, value in model.named_parameters() if not value.equal(before[name])}
+    fixed = {name for name in before if "raw_period" in name}
+    assert len(fixed) == 2
+    assert changed == {*before} - fixed
+
+
+@mock_optimize
+@pytest.mark.parametrize(("batch", "several"), [((), True), ((2,), False)])
+def test_batches_and_outputs(data, batch, several):
+    X, Y = data
+    X, Y = X.expand(*batch, -1, -1), torch.cat([Y, Y**2], dim=-1).expand(*batch, -1, -1)
+    temporal = TemporalMaternKernel(batch_shape=torch.Size([*batch, 2]))
+    model = TimeVaryingGP(
+        X, Y, temporal_kernel=[temporal, ConstantTemporalKernel()] if several else temporal
+    )
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    posterior = model.posterior(X[..., :3, :])
+    assert posterior.mean.shape == (*batch, 3, 2)
+    part = model.subset_output([1]).posterior(X[..., :3, :])
+    torch.testing.assert_close(part.mean.squeeze(-1), posterior.mean[..., 1])
+
+
+def test_contextual_model(data, generator):
+    Yvar = torch.full_like(data[1], 0.04)
+    temporal = [TemporalDecayKernel(), ConstantTemporalKernel()]
+    model = ContextualGP(
+        *data,
+        Yvar,
+        context_features=[1],
+        time_feature=2,
+        action_kernel=RBFKernel(),
+        context_kernel=MaternKernel(),
+        temporal_kernel=temporal,
+    )
+    columns = RBFKernel(active_dims=[0]) * MaternKernel(active_dims=[1])
+    half = (
+        ScaleKernel(TemporalDecayKernel(active_dims=[2])),
+        ScaleKernel(ConstantTemporalKernel(active_dims=[2])),
+    )
+    for each in half:
+        each.outputscale = 0.5
+    same(model, by_hand(data, columns * (half[0] + half[1])), data, generator)
+    assert model.context_action_kernel.structure == "product"
+    with pytest.raises(ValueError, match="Expected a time_feature beside"):
+        ContextualGP(*data, context_features=[1], temporal_kernel=TemporalDecayKernel())
+
+
+def test_construct_inputs_copies_the_kernel(data):
+    training_data = SupervisedDataset(*data, feature_names=["a", "b", "t"], outcome_names=["y"])
+    kernel = TemporalMaternKernel()
+    inputs = TimeVaryingGP.construct_inputs(training_data, temporal_kernel=kernel)
+    assert inputs["temporal_kernel"] is not kernel
+    assert TimeVaryingGP(**inputs).temporal_kernel.nu == 1.5
+    inputs = ContextualGP.construct_inputs(
+        training_data, 2, temporal_kernel=[kernel, kernel], context_features=[1]
+    )
+    assert len(ContextualGP(**inputs).temporal_kernels) == 2
+
+
+def test_errors(data):
+    matern = TemporalMaternKernel()
+
+    def refuses(message, error=ValueError, **kwargs):
+        with pytest.raises(error, match=message):
+            TimeVaryingGP(*data, **kwargs)
+
+    refuses("Expected a TemporalKernel. Got RBFKernel", TypeError, temporal_kernel=[RBFKernel()])
+    refuses("Expected at least one temporal kernel. Got none", temporal_kernel=[])
+    refuses(
+        r"without active_dims.*Got active_dims=\[2\]",
+        temporal_kernel=TemporalMaternKernel(active_dims=[2]),
+    )
+    refuses(
+        "Expected either temporal_kernel.*Got both", temporal_kernel=matern, forgetting_rate=0.1
+    )
+    refuses("Expected a time_feature beside", temporal_kernel=matern, time_feature=None)
+    refuses("Expected one kernel in covar_module without", covar_module=[RBFKernel()])
+    two = [RBFKernel(), RBFKernel()]
+    refuses("or as many.*Got 2 kernels and one", covar_module=two, temporal_kernel=matern)
+    refuses(
+        "or as many.*Got 2 kernels and a list of 3", covar_module=two, temporal_kernel=[matern] * 3
+    )
