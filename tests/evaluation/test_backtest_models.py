@@ -43,8 +43,8 @@ def fitted():
 
 def test_beta_is_chosen_within_the_training_stretch():
     generator = torch.Generator().manual_seed(5)
-    steps = torch.randn(56, N, dtype=torch.float64, generator=generator)
-    values = 0.3 * steps.cumsum(dim=0) + torch.arange(N)
+    steps = torch.randn(56, 3, dtype=torch.float64, generator=generator)
+    values = 0.3 * steps.cumsum(dim=0) + torch.arange(3)
     times = torch.arange(56, dtype=torch.float64)
     train = values[:44], times[:44]
     # What is played later has no part in the choice.
