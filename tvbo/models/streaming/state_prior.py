@@ -10,64 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import ModuleList
 
-from tvbo.kernels import TemporalKernel
-from tvbo.models.resizable_module import BatchedModule
-from tvbo.models.streaming.finite_covariance import FiniteCovariance
-from tvbo.models.streaming.prior import MarkovPrior, Part, symmetric_root
+from tvbo.models.streaming.component import Component
+from tvbo.models.streaming.prior import MarkovPrior, Part
+
+MANY_SUMS = 16
+"""Number of sums of rows from which on they are one product of matrices."""
+
+CACHED = 2**16
+"""Entries of rows that fit into the cache of a processor (512 kB)."""
 
 LARGE = 2**24
 """Entries of weights up to which they are computed at once (128 MB)."""
-
-
-class Component(BatchedModule):
-    """One product of the sum: a kernel over the choices times a temporal kernel.
-
-    Args:
-        covariance: The kernel over the choices.
-        kernel: The temporal kernel, without a batch or with ``b`` elements.
-        amplitude: Variance by which the product is multiplied, of each batch element, ``b``.
-    """
-
-    amplitude: Tensor
-    stationary_covariance: Tensor
-    observation: Tensor
-
-    def __init__(self, covariance: FiniteCovariance, kernel: TemporalKernel, amplitude: Tensor):
-        super().__init__()
-        self.covariance = covariance
-        self.kernel = kernel
-        P = kernel.stationary_covariance().detach().to(amplitude)
-        lead = (len(amplitude), 1)
-        self.register_buffer("amplitude", amplitude)
-        self.register_buffer("stationary_covariance", amplitude[:, None, None] * P)
-        self.register_buffer("observation", kernel.observation.detach().to(amplitude).repeat(*lead))
-
-    def take(self, element: Tensor) -> Component:
-        """Return the component of some batch elements."""
-        new = super().take(element)
-        new.kernel = self.kernel[element]
-        return new
-
-    def transition(self, lag: Tensor, element: Tensor | None = None) -> Tensor:
-        """Return the matrices that lead over lags ``b x ...`` or ``M x ...``: ``... x s x s``."""
-        kernel = self.kernel if element is None else self.kernel[element]
-        A = kernel.transition(lag.reshape(len(lag), lag.shape[1:].numel()))
-        return A.reshape(*lag.shape, *A.shape[-2:])
-
-    def correlation(self, lag: Tensor, element: Tensor) -> Tensor:
-        """Return correlations after lags ``M x ...``, times the amplitude."""
-        covar = self.kernel[element].correlation(lag.flatten(1)).view_as(lag)
-        return covar * self.amplitude[element].reshape(-1, *[1] * (lag.ndim - 1))
-
-    def backwards(self, lag: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Return matrices to earlier states after lags ``m``, and roots of the noise's covariance.
-
-        By Bayes' rule, a stationary process goes back with :math:`P A^\\top P^{-1}`.
-        """
-        P = self.stationary_covariance[0]
-        A = self.kernel[torch.tensor([0])].transition(lag.unsqueeze(0)).squeeze(0)
-        back = torch.linalg.solve(P, A @ P).mT
-        return back, symmetric_root(P - back @ P @ back.mT)
 
 
 class StatePrior(MarkovPrior):
@@ -158,6 +111,28 @@ class StatePrior(MarkovPrior):
         self, base: Tensor, weights: Tensor, V: Tensor, lag: Tensor, alpha: float = 1.0
     ) -> Tensor:
         """Return ``base`` plus ``alpha`` times weighted sums of rows as of a later time."""
+        if weights.shape[1] * self.num_states >= MANY_SUMS:
+            return self._combine_many(base, weights, V, lag, alpha)
+        start, rows, first, sums = self._by_state(base), self._by_state(V), 0, []
+        for c in self.products:
+            last = first + c.kernel.num_states
+            A = c.transition(lag).transpose(1, 2).unsqueeze(1)
+            each = (weights[:, :, None, :, None] * A).flatten(1, 2)
+            total = start[:, :, first:last].flatten(1, 2)
+            # A product with so few rows is fast only on parts that fit into the cache.
+            step = max(1, CACHED // max(1, rows[:, :1, first:last].numel()))
+            step = step if last - first > 1 else rows.shape[1] + 1
+            for i in range(0, rows.shape[1], step):
+                part = rows[:, i : i + step, first:last].flatten(1, 2)
+                total = torch.baddbmm(total, each[:, :, i : i + step].flatten(2), part, alpha=alpha)
+            sums.append(total.unflatten(1, (-1, last - first)))
+            first = last
+        return torch.cat(sums, dim=2).flatten(2)
+
+    def _combine_many(
+        self, base: Tensor, weights: Tensor, V: Tensor, lag: Tensor, alpha: float
+    ) -> Tensor:
+        """Return many sums, as one product of matrices."""
         A = self._transition(lag).transpose(1, 2).unsqueeze(1)
         rows = self._by_state(V).flatten(1, 2)
         most = max(1, LARGE // max(1, A.numel()))

@@ -1,0 +1,138 @@
+"""Seconds of a round with other temporal kernels and their sums, against one exponential decay.
+
+python benchmarks/temporal_round.py --json docs/results/temporal_round.json
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from copy import deepcopy
+
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from report import parser, show
+from torch import Generator
+
+from tvbo import recipes
+from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel, memory_length
+from tvbo.optimizers import GPOptimizer
+from tvbo.optimizers.builder import TOL
+from tvbo.problems.drifting_gp import unit_grid
+
+RATE, NOISE, POINTS = 0.03, 0.01, 50
+EARLY, LATE, WINDOW = 5_000, 50_000, 300
+"""Rounds at which loops are timed, and number of rounds over which the median is taken."""
+MOST = 1.3
+"""Largest ratio to one exponential decay, for each number of state."""
+
+
+def kernel(lengthscale: float, scale: float) -> ScaleKernel:
+    """Return a kernel over actions."""
+    made = ScaleKernel(RBFKernel()).double()
+    made.base_kernel.lengthscale, made.outputscale = lengthscale, scale
+    return made
+
+
+def decay(rate: float) -> TemporalDecayKernel:
+    """Return exponential decay."""
+    made = TemporalDecayKernel().double()
+    made.forgetting_rate = rate
+    return made
+
+
+def matern() -> TemporalMaternKernel:
+    """Return Matérn-3/2 that remembers for as long as the exponential decay."""
+    made = TemporalMaternKernel().double()
+    made.lengthscale = 1.0
+    made.lengthscale = memory_length([decay(RATE)], TOL) / memory_length([made], TOL)
+    return made
+
+
+def loops() -> dict[str, tuple[int, GPOptimizer]]:
+    """Return loops by the name of their drift, with the number of states."""
+    choices = unit_grid(POINTS)
+    whole = kernel(0.2, 1.0)
+    thirds = [kernel(lengthscale, 1 / 3) for lengthscale in (0.1, 0.2, 0.5)]
+    drifts: dict[str, tuple[object, TemporalKernel | list[TemporalKernel]]] = {
+        "exponential": (whole, decay(RATE)),
+        "Matérn-3/2": (whole, matern()),
+        "three exponentials": (thirds, [decay(10 * RATE), decay(3 * RATE), decay(RATE)]),
+    }
+    made = {}
+    for name, (covar_module, temporal_kernel) in drifts.items():
+        each = temporal_kernel if isinstance(temporal_kernel, list) else [temporal_kernel]
+        made[name] = (
+            sum(kernel.num_states for kernel in each),
+            recipes.tv_gp_ucb(
+                choices=choices,
+                covar_module=covar_module,
+                temporal_kernel=temporal_kernel,
+                noise_variance=NOISE,
+            ),
+        )
+    return made
+
+
+def measure(late: int, generator: Generator) -> dict:
+    """Run all loops, and time those kept at two times alternately, so that load affects all.
+
+    Outcomes are noise, which does not affect the cost.
+    """
+    outcomes = torch.randn(late + WINDOW + 1, dtype=torch.float64, generator=generator)
+    running, states = {}, {}
+    for name, (num_states, loop) in loops().items():
+        states[name] = num_states
+        for t in range(1, late + 1):
+            loop.tell(loop.ask(float(t)), outcomes[t].item())
+            if t == EARLY:
+                running[name, EARLY] = deepcopy(loop)
+        running[name, late] = loop
+    times: dict[tuple[str, int], list[float]] = {key: [] for key in running}
+    for i in range(1, WINDOW + 1):
+        for (name, start), loop in running.items():
+            began = time.perf_counter()
+            loop.tell(loop.ask(float(start + i)), outcomes[start + i].item())
+            times[name, start].append(time.perf_counter() - began)
+    median = {key: statistics.median(taken) for key, taken in times.items()}
+    return {
+        name: {
+            "num_states": num_states,
+            "num_rows": running[name, late].model.num_rows,
+            "early_seconds": median[name, EARLY],
+            "late_seconds": median[name, late],
+            "late_to_early": median[name, late] / median[name, EARLY],
+            "to_exponential": median[name, EARLY] / median["exponential", EARLY],
+            "most": MOST * num_states,
+        }
+        for name, num_states in states.items()
+    }
+
+
+def main() -> None:
+    """Measure, print a table, and save the figures if a path is given."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--late", type=int, default=LATE, help="the later round")
+    given = arguments.parse_args()
+    figures = measure(given.late, torch.Generator().manual_seed(0))
+    rows = [
+        [
+            name,
+            str(each["num_states"]),
+            str(each["num_rows"]),
+            f"{1e3 * each['early_seconds']:.2f}",
+            f"{1e3 * each['late_seconds']:.2f}",
+            f"{each['late_to_early']:.2f}",
+            f"{each['to_exponential']:.2f}",
+            f"{each['most']:.1f}",
+        ]
+        for name, each in figures.items()
+    ]
+    columns = ["drift", "states", "rows", f"ms at t = {EARLY:,}", f"ms at t = {given.late:,}"]
+    columns += ["ratio", "to exponential", "at most"]
+    title = f"Seconds of a round, {POINTS**2:,} choices"
+    show(title, columns, rows, {"early": EARLY, "late": given.late, **figures}, given.json)
+
+
+if __name__ == "__main__":
+    main()
