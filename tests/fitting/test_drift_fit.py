@@ -472,7 +472,7 @@ def test_what_a_long_log_of_many_actions_neglects_is_said(monkeypatch):
     monkeypatch.setattr("tvbo.fitting.drift_fit.MAX_DENSE", 500)
     X, Y = draw_log(0.005, n=760)
     fit = fit_drift(X, Y, covar_module=known_kernel(), noise_variance=0.05, mean=0.0, num_starts=1)
-    [message] = fit.messages
+    message = fit.messages[0]
     assert "on the 500 before it" in message
     # Of four blocks of 190 the last has rows left out, the nearest of them 501 steps before it.
     assert f"at most {(1 - fit.forgetting_rate) ** 501:.2g}" in message
