@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tvbo.cli.output import check_outputs, check_picture, print_drift_fit, progress_console, saving
+from tvbo.cli.panel import TemporalName, fit_panel_file, print_panel_fit
 from tvbo.fitting import DriftFit, fit_drift, outcome_unit, panel_rows, steps
 from tvbo.fitting.drift_fit import scaled_kernel
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
@@ -65,6 +67,20 @@ def fit(
         float | None, typer.Option(help="Fix the noise variance; default: learn it.")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence of the interval.")] = 0.95,
+    temporal: Annotated[
+        TemporalName | None,
+        typer.Option(
+            help="Fit the model of a panel, with means, season and this form of drift; auto "
+            "compares them."
+        ),
+    ] = None,
+    season: Annotated[
+        str | None,
+        typer.Option(help="Period of the season: 1D, a number of units, auto (default) or none."),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Save the model of a panel, FILE.npz, for PanelFit.load.")
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Save the fit as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Save a picture, FILE.png.")] = None,
 ) -> None:
@@ -74,8 +90,15 @@ def fit(
     A panel has one row per time and one column per arm: tvbo fit PANEL.csv --panel. Cells of a
     panel may be empty, those of a long log may not.
     """
-    check_outputs({"--json": json, "--plot": plot}, [log])
+    check_outputs({"--json": json, "--plot": plot, "--save": save}, [log])
     check_picture("--plot", plot)
+    model = None
+    if not panel:
+        _reject_options("a long log", temporal=temporal, season=season, save=save)
+    elif temporal is not None or season is not None or save is not None:
+        model = fit_panel_file(
+            log, resample, rows, time_unit, temporal or TemporalName.auto, season or "auto"
+        )
     with _fitting() as on_step:
         if panel:
             _reject_options(
@@ -107,9 +130,18 @@ def fit(
             )
             result = _fit_log(table, kernel or KernelName.rbf, noise_variance, level, on_step)
     print_drift_fit(result)
+    if model is not None:
+        print_panel_fit(model)
     if json is not None:
         with saving(json) as file:
-            result.to_json(file)
+            if model is None:
+                result.to_json(file)
+            else:
+                both = {**result.to_dict(), "panel": model.to_dict()}
+                file.write_text(dumps(both, indent=2, allow_nan=False) + "\n")
+    if model is not None and save is not None:
+        with saving(save) as file:
+            model.save(file)
     if plot is not None:
         with saving(plot) as file:
             save_figure(plot_drift_fit(result), file)
@@ -196,7 +228,7 @@ def _fit_log(
     )
 
 
-def _reject_options(where: str, **options: str | None) -> None:
+def _reject_options(where: str, **options: str | Path | None) -> None:
     """Raise if an option was given that does not apply."""
     for name, value in options.items():
         if value is not None:
