@@ -22,6 +22,7 @@ from experiments.data.mhc import mhc
 from experiments.data.traffic import traffic
 from experiments.krause.fig2 import krause_fig2
 from experiments.krause.fig3 import krause_fig3
+from experiments.panels import panel_data, panels, plot_panels
 from experiments.plots.bedi import plot_tables
 from experiments.plots.bogunovic import (
     plot_matched_case,
@@ -113,6 +114,14 @@ EXPERIMENTS = {
         plot=plot_traffic,
         trials=20,
         data=traffic,
+    ),
+    "panels": Experiment(
+        what="Three recorded panels: the model fitted to each, against its best arm of training "
+        "(needs TVBO_DATA)",
+        figure=panels,
+        plot=plot_panels,
+        trials=20,
+        data=panel_data,
     ),
     "krause-fig2": Experiment(
         what="Peptides for 7 HLA-A molecules: CGP-UCB, merged, separate (needs TVBO_DATA)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import StrEnum
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +19,12 @@ from tvbo.cli.output import (
     print_grouped_fit,
     saving,
 )
+from tvbo.cli.panel import TemporalName, fit_panel_file, print_panel_fit
 from tvbo.fitting import (
     DriftFit,
     FitOptions,
     GroupedDriftFit,
+    PanelFit,
     fit_drift,
     fit_drift_by,
     outcome_unit,
@@ -92,11 +95,23 @@ def fit(
         float | None, typer.Option(help="Fix the noise variance; default: learn it.")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence of the interval.")] = 0.95,
+    temporal: Annotated[
+        TemporalName | None,
+        typer.Option(
+            help="Fit the model of a panel, with means, season and this form of drift; auto "
+            "compares them."
+        ),
+    ] = None,
+    season: Annotated[
+        str | None,
+        typer.Option(help="Period of the season: 1D, a number of units, auto (default) or none."),
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Save the fit as JSON.")] = None,
     save: Annotated[
         Path | None,
         typer.Option(
-            help="Save the fit with its kernel, for DriftFit.load; with --by, that of all."
+            help="Save the fit with its kernel, for DriftFit.load; with --by, that of all. With "
+            "--panel, the model of the panel, FILE.npz, for PanelFit.load."
         ),
     ] = None,
     plot: Annotated[
@@ -112,6 +127,7 @@ def fit(
     check_outputs({"--json": json, "--save": save, "--plot": plot}, [log])
     check_picture("--plot", plot)
     result: DriftFit | GroupedDriftFit
+    model: PanelFit | None = None
     if panel:
         _reject_options(
             "--panel",
@@ -125,9 +141,13 @@ def fit(
             reward_variance=reward_variance,
             kernel=kernel,
         )
+        if temporal is not None or season is not None or save is not None:
+            model = fit_panel_file(
+                log, resample, rows, time_unit, temporal or TemporalName.auto, season or "auto"
+            )
         result = _fit_panel(log, resample, rows, time_unit, noise_variance, level)
     else:
-        _reject_options("a long log", resample=resample)
+        _reject_options("a long log", resample=resample, temporal=temporal, season=season)
         if time is None or reward is None or action is None:
             columns = {"--time": time, "--reward": reward, "--action": action}
             missing = [name for name, column in columns.items() if column is None]
@@ -156,12 +176,18 @@ def fit(
     else:
         whole = result
     print_drift_fit(whole)
+    if model is not None:
+        print_panel_fit(model)
     if json is not None:
         with saving(json) as file:
-            result.to_json(file)
+            if model is None:
+                result.to_json(file)
+            else:
+                both = {**result.to_dict(), "panel": model.to_dict()}
+                file.write_text(dumps(both, indent=2, allow_nan=False) + "\n")
     if save is not None:
         with saving(save) as file:
-            whole.save(file)
+            (model or whole).save(file)
     if plot is not None:
         with saving(plot) as file:
             save_figure(plot_drift_fit(whole), file)

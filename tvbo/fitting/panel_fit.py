@@ -38,7 +38,7 @@ def fit_panel(
     *,
     segments: Tensor | None = None,
     season: float | Season | Literal["auto"] | None = "auto",
-    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | Literal["auto"] | None = None,
+    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None = None,
     time_unit: str = "1",
     on_step: Callable[[str], None] = lambda step: None,
 ) -> PanelFit:
@@ -73,7 +73,8 @@ def fit_panel(
             leading modes have most more power than drift explains.
         temporal_kernel: A temporal kernel, or several for a sum of components: their parameters
             that require gradients are learned, on copies. ``"auto"`` compares exponential decay,
-            Matérn-3/2 and two exponential decays. None: exponential decay.
+            Matérn-3/2 and two exponential decays, each of which can be named alone:
+            ``"exponential"``, ``"matern32"``, ``"two-scales"``. None: exponential decay.
         time_unit: Name of the unit of time.
         on_step: Called with the name of each step, for a progress bar.
 

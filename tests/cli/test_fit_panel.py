@@ -1,0 +1,55 @@
+"""``tvbo fit --panel`` with a model of the panel."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tvbo.cli import main
+from tvbo.fitting import PanelFit
+
+
+@pytest.fixture
+def panel(tmp_path):
+    rng = np.random.default_rng(0)
+    steps = 60
+    walk = np.cumsum(0.3 * rng.normal(size=(steps, 3)), axis=0) + np.arange(3)
+    frame = pd.DataFrame(walk + 0.1 * rng.normal(size=(steps, 3)), columns=["a", "b", "c"])
+    frame.insert(0, "time", pd.date_range("2024-01-01", periods=steps, freq="1h"))
+    path = tmp_path / "panel.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(["fit", *map(str, arguments)])
+    return ended.value.code
+
+
+def test_the_model_is_printed_and_saved(panel, tmp_path, capsys):
+    saved, numbers = tmp_path / "model.npz", tmp_path / "fit.json"
+    options = ["--temporal", "exponential", "--season", "none"]
+    assert not run(panel, "--panel", *options, "--save", saved, "--json", numbers)
+    out = capsys.readouterr().out
+    assert "Drift of the log" in out
+    assert "Model of the panel" in out
+    fit = PanelFit.load(saved)
+    assert fit.time_unit == "1h"
+    assert fit.num_arms == 3
+    assert json.loads(numbers.read_text())["panel"]["mean"] == fit.mean
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--panel", "--season", "fortnight"], "Expected season like 10min or 1h"),
+        (["--panel", "--season", "2D"], "at most half the log"),
+        (["--temporal", "auto"], "Expected no --temporal with a long log"),
+        (["--save", "x.npz"], "Expected no --save with a long log"),
+    ],
+)
+def test_bad_options_are_refused(panel, options, message, capsys):
+    assert run(panel, *options) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
