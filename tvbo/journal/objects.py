@@ -29,8 +29,6 @@ CLASSES_FROM = (
 MOVED = {
     "tvbo.acquisition.beta": "tvbo.acquisition.analytic",
     "tvbo.acquisition.ucb": "tvbo.acquisition.analytic",
-    "tvbo.models.streaming.evicted_summary": "tvbo.models.streaming.rows",
-    "tvbo.models.streaming.finite_covariance": "tvbo.models.streaming.innovations",
     "tvbo.optimizers.trial": "tvbo.trial",
     "tvbo.retention.policies": "tvbo.retention.base",
     "tvbo.search_space.finite_space": "tvbo.search_space.base",

@@ -37,11 +37,11 @@ class ContextualModelFitter(ModelFitter):
         action_kernel: Kernel over actions; None learns BoTorch's default.
         context_kernel: Kernel over contexts; None learns BoTorch's default.
         forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
-        temporal_kernel: One or several temporal kernels in place of ε.
         noise_variance: Variance of the noise of outcomes told without their own. None learns it.
         mean_module: Prior mean. None: zero where nothing is learned, else a learned constant.
         likelihood: Likelihood for a learned noise, as in :class:`tvbo.models.ContextualGP`.
         refit: When to learn. None: never if both kernels, rate and noise are given, else always.
+        temporal_kernel: One or several temporal kernels in place of ε.
 
     Raises:
         ValueError: if a kernel or the rate must be learned but ``refit`` is never, or a rate or a
@@ -59,11 +59,11 @@ class ContextualModelFitter(ModelFitter):
         action_kernel: Kernel | None = None,
         context_kernel: Kernel | None = None,
         forgetting_rate: float | None = None,
-        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
         noise_variance: float | None = None,
         mean_module: Mean | None = None,
         likelihood: Likelihood | None = None,
         refit: Refit | None = None,
+        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
     ):
         if structure not in get_args(Structure):
             raise ValueError(

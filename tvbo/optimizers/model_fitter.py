@@ -64,12 +64,12 @@ class ModelFitter:
             refit, those of its parameters that require gradients are learned, on a copy. None
             learns BoTorch's default.
         forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
-        temporal_kernel: One or several temporal kernels in place of ε, of which those parameters
-            are learned that require gradients.
         noise_variance: Variance of the noise of outcomes told without their own. None learns it.
         mean_module: Prior mean. None: zero where nothing is learned, else a learned constant.
         likelihood: Likelihood for a learned noise, as in :class:`tvbo.models.TimeVaryingGP`.
         refit: When to learn. None: never if kernel, rate and noise are all given, else always.
+        temporal_kernel: One or several temporal kernels in place of ε, of which those parameters
+            are learned that require gradients.
 
     Attributes:
         last_model: The newest model that :meth:`fit` returned, None before the first.
@@ -85,11 +85,11 @@ class ModelFitter:
         action_bounds: Tensor,
         covar_module: Kernel | Sequence[Kernel] | None = None,
         forgetting_rate: float | None = None,
-        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
         noise_variance: float | None = None,
         mean_module: Mean | None = None,
         likelihood: Likelihood | None = None,
         refit: Refit | None = None,
+        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
     ):
         if forgetting_rate is not None:
             check_forgetting_rate(forgetting_rate)
