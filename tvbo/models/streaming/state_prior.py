@@ -16,8 +16,8 @@ from tvbo.models.streaming.prior import MarkovPrior, Part
 MANY_SUMS = 16
 """Number of sums of rows from which on they are one product of matrices."""
 
-CACHED = 2**16
-"""Entries of rows that fit into the cache of a processor (512 kB)."""
+CACHED = 2**18
+"""Entries of rows that fit into the caches of a processor (2 MB)."""
 
 LARGE = 2**24
 """Entries of weights up to which they are computed at once (128 MB)."""
