@@ -1,6 +1,7 @@
 """The model of a panel by modes against dense Gaussian processes."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tvbo.fitting.panel_mean import mode_forecast
 from tvbo.fitting.panel_search import FittedPanel
 from tvbo.fitting.panel_terms import Component, in_unit_of_time, spectrum
 from tvbo.fitting.season import PeriodicSeason, SegmentProfile
-from tvbo.fitting.state_filter import StateSpace, filter_modes
+from tvbo.fitting.state_filter import StateSpace, filter_modes, log_likelihoods
 from tvbo.kernels import (
     DampedOscillationKernel,
     SeasonalKernel,
@@ -216,6 +217,8 @@ def test_a_step_of_em_equals_that_of_a_dense_gp():
     data = panel_data(blocks)
     model = fitted([exponential(0.4)], None)
     terms = model.terms(data)
+    # A single component equal to the covariance itself.
+    model.theta[1:3] = 0.0, 1.0
     improved = improved_covariance(model.covariance, terms, model.theta, data.groups)
     U, noise = model.covariance.modes, math.exp(model.theta[-1])
     K = (U * terms.amplitudes(model.theta)[0]) @ U.T
@@ -231,3 +234,30 @@ def test_a_step_of_em_equals_that_of_a_dense_gp():
         expected += np.einsum("st,satb->ab", np.linalg.inv(tau), moments) / 18
     found = (improved.modes * improved.eigenvalues) @ improved.modes.T
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_a_step_for_several_components_follows_the_gradient():
+    rng = np.random.default_rng(6)
+    times = np.arange(12.0)
+    data = panel_data([(times, rng.normal(size=(12, ARMS)))])
+    model = fitted([exponential(0.9), TemporalMaternKernel().double()], None)
+    covar = model.covariance
+
+    def log_likelihood(K):
+        eigenvalues, modes = np.linalg.eigh(K)
+        moved = replace(model, covariance=ArmCovariance(eigenvalues, modes))
+        space = moved.terms(data).spaces(moved.theta[None])
+        (group,) = data.turned(modes)
+        return log_likelihoods(group.values, group.gaps, space)[0]
+
+    K = (covar.modes * covar.eigenvalues) @ covar.modes.T
+    gradient = np.zeros((ARMS, ARMS))
+    for i in range(ARMS):
+        for j in range(ARMS):
+            change = np.zeros((ARMS, ARMS))
+            change[i, j] += 5e-6
+            change[j, i] += 5e-6
+            gradient[i, j] = (log_likelihood(K + change) - log_likelihood(K - change)) / 2e-5
+    improved = improved_covariance(covar, model.terms(data), model.theta, data.groups)
+    found = (improved.modes * improved.eigenvalues) @ improved.modes.T
+    np.testing.assert_allclose(found, K + 2 / 12 * K @ gradient @ K, rtol=1e-4, atol=1e-6)

@@ -19,16 +19,22 @@ DIFFERENCE = 1e-6
 """Relative change of the variances whose effect on the likelihood of each mode is taken."""
 
 
+CLOSE = 1e-6
+"""Relative difference of eigenvalues below which a divided difference is a derivative."""
+
+
 def improved_covariance(
     covariance: ArmCovariance, terms: DriftTerms, theta: Array, residuals: Sequence[SegmentGroup]
 ) -> ArmCovariance:
-    r"""Return the covariance over arms after a step of EM; for several components, of their sum.
+    r"""Return the covariance over arms after a step of EM; for several components, one like it.
 
     The step is :math:`K + \frac{2}{T} K G K`, with :math:`G` the derivative of the log likelihood
-    with respect to :math:`K`. In the modes its entries are
+    with respect to :math:`K`: that of EM for a single component :math:`K`. The derivative with
+    respect to the covariance of a component has in the modes the entries
     :math:`\frac12 \alpha_i^\top D \alpha_j`, with :math:`\alpha = \Sigma^{-1} y` by mode and ``D``
-    the correlations in time; on the diagonal it is the derivative with respect to the variance of
-    a mode.
+    the correlations in time; on the diagonal it is that with respect to the variance of a mode. The
+    covariance :math:`e^a K^b` of a component depends on :math:`K` by the divided differences of
+    its eigenvalues (Daleckii, Krein, 1965).
 
     Args:
         covariance: The covariance before.
@@ -46,6 +52,9 @@ def improved_covariance(
     alphas = [precision_times(group.values, group.gaps, space) for group in groups]
     now = _by_mode(groups, space)
     total = np.zeros_like(modes)
+    eigenvalues = covariance.eigenvalues
+    differences = eigenvalues[:, None] - eigenvalues
+    is_close = np.abs(differences) < CLOSE * (eigenvalues[:, None] + eigenvalues)
     for c, (component, part) in enumerate(zip(terms.components, terms.parts, strict=True)):
         component.set(theta[part][:-2])
         gradient = np.zeros_like(modes)
@@ -61,8 +70,11 @@ def improved_covariance(
         moved = _by_mode(groups, replace(space, stationary=stationary))
         variances = amplitudes[c]
         np.fill_diagonal(gradient, (moved - now) / (DIFFERENCE * variances))
-        total += np.diag(variances) + 2 / num_times * variances[:, None] * gradient * variances
-    eigenvalues, turned = np.linalg.eigh(total)
+        slope = theta[part][-1] * variances / eigenvalues
+        quotients = (variances[:, None] - variances) / np.where(is_close, 1.0, differences)
+        total += gradient * np.where(is_close, 0.5 * (slope[:, None] + slope), quotients)
+    step = 2 / num_times * eigenvalues[:, None] * total * eigenvalues
+    eigenvalues, turned = np.linalg.eigh(np.diag(eigenvalues) + step)
     return ArmCovariance(eigenvalues.clip(min=SMALLEST * eigenvalues.mean()), modes @ turned)
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 EM_ROUNDS, EM_STEPS = 4, 2
-"""Largest number of rounds that improve the covariance over arms, and steps of EM in each."""
+"""Largest number of rounds that improve the covariance over arms, half as many where it has been
+improved with another form of drift; and steps of EM in each."""
 
 SCOUT = 12
 """Iterations from each of several starts, before the best is continued."""
@@ -106,28 +107,18 @@ def fit_first_model(
     fit = _one_round(data, season, components, covariance, coefficients, None, None)
     covariance = ArmCovariance.estimate(_residuals(data, season, fit.coefficients))
     fit = _next_round(data, fit, covariance)
-    for _ in range(EM_ROUNDS):
-        residuals = _residual_groups(data, season, fit.coefficients)
-        covariance, terms = fit.covariance, fit.terms(data)
-        for _ in range(EM_STEPS):
-            covariance = improved_covariance(covariance, terms, fit.theta, residuals)
-            terms = DriftTerms(components, covariance.eigenvalues, data.lags, data.span)
-        better = _next_round(data, fit, covariance)
-        if better.log_likelihood <= fit.log_likelihood:
-            break
-        fit = better
-    return fit
+    return _improved(data, fit, EM_ROUNDS)
 
 
 def fit_model(
     data: PanelData, components: list[Component], base: FittedPanel, starts: Sequence[Array]
 ) -> FittedPanel:
-    """Maximize the marginal likelihood of other components, with the covariance of a base.
+    """Maximize the marginal likelihood of other components, from the covariance of a base.
 
     Args:
         data: The panel.
         components: The drifting components.
-        base: A model whose covariance and season are taken, and whose means are the start.
+        base: A model whose season is taken, and whose covariance and means are the start.
         starts: Starts of the search for the parameters of the drift.
     """
     terms = DriftTerms(components, base.covariance.eigenvalues, data.lags, data.span)
@@ -143,7 +134,22 @@ def fit_model(
     fit = _one_round(
         data, base.season, components, base.covariance, base.coefficients, start, base.phi
     )
-    return _next_round(data, fit, base.covariance)
+    return _improved(data, fit, EM_ROUNDS // 2)
+
+
+def _improved(data: PanelData, fit: FittedPanel, rounds: int) -> FittedPanel:
+    """Return a model with a better covariance, as long as the likelihood increases."""
+    for _ in range(rounds):
+        residuals = _residual_groups(data, fit.season, fit.coefficients)
+        covariance, terms = fit.covariance, fit.terms(data)
+        for _ in range(EM_STEPS):
+            covariance = improved_covariance(covariance, terms, fit.theta, residuals)
+            terms = DriftTerms(fit.components, covariance.eigenvalues, data.lags, data.span)
+        better = _next_round(data, fit, covariance)
+        if better.log_likelihood <= fit.log_likelihood:
+            break
+        fit = better
+    return fit
 
 
 def _next_round(data: PanelData, fit: FittedPanel, covariance: ArmCovariance) -> FittedPanel:
