@@ -104,6 +104,7 @@ reproduce: $(VENV)/.dev
 bench: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/streaming.py --json docs/results/streaming.json
+	$(BIN)/python benchmarks/temporal_round.py --json docs/results/temporal_round.json
 	$(BIN)/python benchmarks/scaling.py --json docs/results/scaling.json
 	$(BIN)/python benchmarks/context_round.py --json docs/results/context_round.json
 	PYTHONPATH=. $(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json
