@@ -91,7 +91,7 @@ validate: $(VENV)/.dev
 
 # The papers' figures and tables, experiments/, with their claims; hours.
 FIGURES := bogunovic-fig2a bogunovic-fig2b bogunovic-fig2c bogunovic-fig2d bogunovic-fig3a \
-	bogunovic-fig3cf krause-fig2 krause-fig3 bedi-table2 bedi-table3 bedi-table4 \
+	bogunovic-fig3cf panels krause-fig2 krause-fig3 bedi-table2 bedi-table3 bedi-table4 \
 	vakili-fig2 vakili-fig3 vakili-fig4 vakili-fig5
 reproduce: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
@@ -104,6 +104,7 @@ reproduce: $(VENV)/.dev
 bench: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/streaming.py --json docs/results/streaming.json
+	$(BIN)/python benchmarks/temporal_round.py --json docs/results/temporal_round.json
 	$(BIN)/python benchmarks/scaling.py --json docs/results/scaling.json
 	$(BIN)/python benchmarks/context_round.py --json docs/results/context_round.json
 	PYTHONPATH=. $(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json

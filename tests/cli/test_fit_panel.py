@@ -47,7 +47,6 @@ def test_the_model_is_printed_and_saved(panel, tmp_path, capsys):
         (["--panel", "--season", "fortnight"], "Expected season like 10min or 1h"),
         (["--panel", "--season", "2D"], "at most half the log"),
         (["--temporal", "auto"], "Expected no --temporal with a long log"),
-        (["--save", "x.npz"], "Expected no --save with a long log"),
     ],
 )
 def test_bad_options_are_refused(panel, options, message, capsys):
