@@ -86,6 +86,8 @@ validate: $(VENV)/.dev
 	$(BIN)/python benchmarks/event_reset.py --json docs/results/event_reset.json
 	$(BIN)/python benchmarks/compression_drift.py --json docs/results/compression_drift.json
 	$(BIN)/python benchmarks/bpe_guarantee.py --runs 200 --json docs/results/bpe_guarantee.json
+	PYTHONPATH=. $(BIN)/python benchmarks/outliers.py --json docs/results/outliers.json
+	PYTHONPATH=. $(BIN)/python benchmarks/evidence.py --json docs/results/evidence.json
 	$(BIN)/python benchmarks/kill_journal.py --kills 100 --json docs/results/kill_journal.json
 	$(MAKE) reproduce
 
