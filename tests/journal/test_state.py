@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
-from gpytorch.priors import GammaPrior
+from gpytorch.priors import GammaPrior, UniformPrior
 
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
 from tvbo.journal import JournalError, JournalReader
 from tvbo.journal.compatibility import differences, settings_of
 from tvbo.journal.state import State, StateError
+from tvbo.kernels import DampedOscillationKernel, TemporalMaternKernel
 from tvbo.optimizers import Hallucinate, Optimizer, RefitEvery
 from tvbo.retention import EventReset, SizeLimit, SlidingWindow
 
@@ -167,6 +168,20 @@ MORE = {
             MaternKernel(lengthscale_prior=GammaPrior(2.0, 1.0)),
             outputscale_prior=GammaPrior(2.0, 1.0),
         ).double(),
+        noise_variance=0.01,
+        refit=RefitEvery(4),
+    ),
+    "temporal kernels": lambda: recipes.tv_gp_ucb(
+        choices=ARMS,
+        covar_module=[MaternKernel().double(), ScaleKernel(MaternKernel()).double()],
+        temporal_kernel=[
+            TemporalMaternKernel(lengthscale_prior=GammaPrior(2.0, 1.0)).double(),
+            DampedOscillationKernel(
+                period=5.0,
+                forgetting_rate_prior=UniformPrior(0.0, 1.0),
+                period_prior=GammaPrior(2.0, 1.0),
+            ).double(),
+        ],
         noise_variance=0.01,
         refit=RefitEvery(4),
     ),
