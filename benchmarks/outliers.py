@@ -70,6 +70,7 @@ def main() -> None:
                 alike += fit.to_dict() == fit_drift(X, Y, outliers=False).to_dict()
         figures.append(
             {
+                "logs": chosen.logs,
                 "outliers": f"{size:g} σ" if size else "none",
                 "covered": covered / chosen.logs,
                 "planted_named": named / planted if planted else None,
@@ -77,6 +78,8 @@ def main() -> None:
                 "same_as_without_search": None if size else alike / chosen.logs,
             }
         )
+        # Printed as it goes, since a run takes half an hour.
+        print(figures[-1], flush=True)
     rows = [
         (
             f["outliers"],
