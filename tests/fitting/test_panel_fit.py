@@ -9,8 +9,15 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 
 from tvbo.fitting import PanelFit, fit_panel
 from tvbo.fitting.panel_evidence import exponential
+from tvbo.fitting.panel_file import describe, make_kernel
 from tvbo.fitting.season import PeriodicSeason, SegmentProfile
-from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
+from tvbo.kernels import (
+    ConstantTemporalKernel,
+    DampedOscillationKernel,
+    SeasonalKernel,
+    TemporalDecayKernel,
+    TemporalMaternKernel,
+)
 
 RATE, NOISE = 0.15, 0.05
 MEANS = np.array([0.0, 1.0, 2.0, 3.0, -1.0])
@@ -143,6 +150,26 @@ def test_a_file_holds_all_of_a_fit(kernels, tmp_path):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=0)
     assert str(loaded) == str(fit)
     assert set(loaded.settings()) == set(fit.settings())
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        ConstantTemporalKernel(),
+        DampedOscillationKernel(period=24.0),
+        SeasonalKernel(period=24.0, num_harmonics=2),
+        TemporalDecayKernel(),
+        TemporalMaternKernel(nu=2.5),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_parameters_of_kernels_are_read_back_to_the_bit(kernel, generator):
+    kernel = kernel.double()
+    for _ in range(20):
+        for parameter in kernel.parameters():
+            parameter.data.uniform_(1e-3, 0.9, generator=generator)
+        words = describe(kernel)
+        assert describe(make_kernel(json.loads(json.dumps(words)))) == words
 
 
 def test_a_file_of_a_newer_version_or_of_something_else_is_refused(fit, tmp_path, monkeypatch):

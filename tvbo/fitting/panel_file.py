@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.constraints import Interval
+from gpytorch.constraints import Interval, Positive
 
 from tvbo.fitting.panel_coefficients import Posterior
 from tvbo.fitting.panel_evidence import PanelCandidate
@@ -38,7 +38,7 @@ PLAIN = (
     "messages",
 )
 
-KERNELS = (
+KERNELS: tuple[type[TemporalKernel], ...] = (
     ConstantTemporalKernel,
     DampedOscillationKernel,
     SeasonalKernel,
@@ -101,7 +101,7 @@ def read_panel_fit(path: str | Path) -> dict[str, Any]:
             f"Expected a panel fit of version {VERSION} at most. Got version {header['version']} "
             f"in {path}, which a newer tvbo wrote."
         )
-    kernels = [_make_kernel(words) for words in header["temporal_kernels"]]
+    kernels = [make_kernel(words) for words in header["temporal_kernels"]]
     amplitudes, modes = arrays["amplitudes"], arrays["modes"]
     posterior = Posterior(arrays["posterior_mean"], arrays["posterior_covariance"])
     season = header["season"] and _make_season(header["season"])
@@ -127,18 +127,23 @@ def describe(kernel: TemporalKernel) -> dict[str, Any]:
     return {"class": type(kernel).__name__, **given, **values}
 
 
-def _make_kernel(words: dict[str, Any]) -> TemporalKernel:
-    """Return the kernel that :func:`describe` described."""
+def make_kernel(words: dict[str, Any]) -> TemporalKernel:
+    """Return the kernel that :func:`describe` described, with parameters equal to the bit."""
     values = dict(words)
     kinds = {kind.__name__: kind for kind in KERNELS}
-    kind: type[TemporalKernel] = kinds[values.pop("class")]
+    kind = kinds[values.pop("class")]
     made: dict[str, Any] = {
         name: values.pop(name) for name in ("nu", "num_harmonics") if name in values
     }
     if "period" in values:
         made["period"] = values["period"]
-    if "forgetting_rate" in values:
-        made["forgetting_rate_constraint"] = Interval(0.0, 1.0, transform=None, initial_value=0.5)
+    for name in values:
+        # Without a transform, whose inverse would round.
+        made[f"{name}_constraint"] = (
+            Interval(0.0, 1.0, transform=None, initial_value=0.5)
+            if name == "forgetting_rate"
+            else Positive(transform=None)
+        )
     kernel: TemporalKernel = kind(**made).double()
     for name, value in values.items():
         setattr(kernel, name, torch.tensor(value, dtype=torch.float64))
