@@ -152,7 +152,7 @@ def _of_panel(
     length = len(table.values)
     trained = row_range(train, length)
     played = None if test is None else row_range(test, length)
-    fits = PanelModel(table.axis.unit)
+    fits = PanelModel(table.axis.unit, {"origin": table.axis.origin})
     fitted = FittedAlgorithm.of_panel(fits) if tune is None else TunedAlgorithm(fits)
     horizon = len(range(length)[slice(trained.stop, None) if played is None else played])
     return backtest(

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tvbo.cli.output import console, note, working
 from tvbo.fitting import PanelFit, fit_panel
-from tvbo.fitting.panel_report import in_words
+from tvbo.fitting.panel_report import in_words, season_in_words
 from tvbo.tables import read_panel
 from tvbo.tables.log import parse_timedelta
 
@@ -54,6 +54,7 @@ def fit_panel_file(
             season=_season(season, table.axis.unit),
             temporal_kernel=temporal.value,
             time_unit=table.axis.unit,
+            origin=table.axis.origin,
             on_step=on_step,
         )
 
@@ -67,8 +68,7 @@ def print_panel_fit(fit: PanelFit) -> None:
     table.add_row("common mean", f"{fit.mean:.4g}")
     best = int(fit.arm_means.argmax())
     table.add_row("largest mean", f"{fit.arm_means[best]:.4g}, arm {best}")
-    length = fit.season_length
-    table.add_row("season", "none" if length is None else f"{length:.6g} × {fit.time_unit}")
+    table.add_row("season", season_in_words(fit))
     for kernel, covar in zip(fit.temporal_kernels, fit.covariances, strict=True):
         table.add_row("drift", in_words(kernel, fit.time_unit))
         table.add_row("  its deviation", f"{covar.diagonal().mean().sqrt():.4g}")

@@ -35,15 +35,15 @@ def prior_variances(season: Season | None, phi: Array, log_eigenvalues: Array) -
     Args:
         season: The season; None if there is none.
         phi: Logarithm of the variance of the arms' means about the common one, and, with a season,
-            the logarithm of its amplitude, the power of the eigenvalues that it follows, and the
-            logarithm of its lengthscale.
+            the logarithm of its amplitude, the power of the eigenvalues that it follows, and its
+            shape, as :attr:`Season.shape`.
         log_eigenvalues: ``n``.
     """
     level = np.full((len(log_eigenvalues), 1), math.exp(phi[0]))
     if season is None:
         return level
     amplitudes = np.exp(phi[1] + phi[2] * log_eigenvalues)
-    return np.hstack([level, np.outer(amplitudes, season.weights(math.exp(phi[3])))])
+    return np.hstack([level, np.outer(amplitudes, season.weights(phi[3:]))])
 
 
 class CoefficientModel:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tvbo.fitting.panel_data import PanelData, panel_data
 from tvbo.fitting.panel_mean import mode_forecast
-from tvbo.fitting.panel_search import FittedPanel, fit_first_model, fit_model
+from tvbo.fitting.panel_search import FittedPanel, fit_first_model, fit_model, fit_season
 from tvbo.fitting.panel_terms import Component, DriftTerms, in_unit_of_time
 from tvbo.fitting.season import Season
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
@@ -121,10 +121,13 @@ class Comparison:
         self.data = panel_data(blocks)
         self.fits: dict[Key, FittedPanel] = {}
 
-    def fit_base(self, season: Season | None) -> FittedPanel:
-        """Fit exponential decay; its covariance is that of all with, or without, a season."""
-        components = [Component(kernel) for kernel in CANDIDATES[0].kernels()]
-        return fit_first_model(self.data, season, components)
+    def fit_flat(self) -> FittedPanel:
+        """Fit exponential decay without a season, from which all other fits start."""
+        return fit_first_model(self.data, [Component(k) for k in CANDIDATES[0].kernels()])
+
+    def fit_season(self, season: Season, flat: FittedPanel) -> FittedPanel:
+        """Fit exponential decay with a season."""
+        return fit_season(self.data, season, flat)
 
     def fit_all(self, bases: Sequence[FittedPanel]) -> None:
         """Fit all forms of drift, given exponential decay without a season, with one, or both."""
@@ -155,10 +158,11 @@ class Comparison:
         if not is_segmented:
             times, values = self.blocks[0]
             rest = [(times[len(cut[0][0]) :], values[len(cut[0][0]) :])]
+        self.on_step("first part: covariance and drift")
+        flat = part.fit_flat()
         bases = []
         for season in {key.has_season: fit.season for key, fit in self.fits.items()}.values():
-            self.on_step(f"first part: {Key(CANDIDATES[0].name, season is not None)}")
-            bases.append(part.fit_base(season))
+            bases.append(flat if season is None else part.fit_season(season, flat))
         part.fit_all(bases)
         scores = {}
         for key, fit in part.fits.items():
@@ -182,39 +186,39 @@ class Comparison:
 def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
     """Return the chosen row of the table, and the reason in a sentence.
 
-    Without a season, and with one, the drift of the largest penalized prediction is taken. The
-    season is kept if it has the larger evidence, and forecasts the last part of the log with a
-    smaller error.
+    The season is kept if the largest evidence with it is larger than the largest without. Of the
+    forms of drift with it, or without, that of the largest penalized prediction is taken.
     """
     if len(rows) == 1:
         return rows[0], f"{_name(rows[0])}: the only candidate."
-    finalists = [
-        max(same, key=lambda row: _number(row.penalized_prediction))
-        for same in (
-            [row for row in rows if row.has_season is seasonal] for seasonal in (False, True)
+    flat, seasonal = (
+        max(
+            (row for row in rows if row.has_season is has_season),
+            key=lambda row: row.evidence,
+            default=None,
         )
-        if same
-    ]
-    best, about_season = finalists[0], ""
-    if len(finalists) == 2:
-        gained = finalists[1].evidence - finalists[0].evidence
-        errors = [_number(row.forecast_error) for row in finalists]
-        is_kept = gained > 0 and errors[1] < errors[0]
-        best = finalists[is_kept]
+        for has_season in (False, True)
+    )
+    about_season, has_season = "", seasonal is not None
+    if flat is not None and seasonal is not None:
+        gained = seasonal.evidence - flat.evidence
+        has_season = gained > 0
         about_season = (
-            f" The season is {'kept' if is_kept else 'dropped'}: with it the evidence is "
-            f"{abs(gained):.1f} nats {'larger' if gained > 0 else 'smaller'}, and the error of a "
-            f"forecast of the last part of the log {errors[1]:.4g} instead of {errors[0]:.4g}."
+            f" The season is {'kept' if has_season else 'dropped'}: with it the largest evidence "
+            f"is {abs(gained):.1f} nats {'larger' if has_season else 'smaller'}; the error of a "
+            f"forecast of the last part of the log is {_number(seasonal.forecast_error):.4g} "
+            f"instead of {_number(flat.forecast_error):.4g}."
         )
-    others = [row for row in rows if row.has_season is best.has_season and row is not best]
-    if not others:
+    same = [row for row in rows if row.has_season is has_season]
+    same.sort(key=lambda row: _number(row.penalized_prediction), reverse=True)
+    best = same[0]
+    if len(same) == 1:
         return best, f"{_name(best)}.{about_season}"
-    second = max(others, key=lambda row: _number(row.penalized_prediction))
-    lead = _number(best.penalized_prediction) - _number(second.penalized_prediction)
-    ahead = best.evidence - second.evidence
+    lead = _number(best.penalized_prediction) - _number(same[1].penalized_prediction)
+    ahead = best.evidence - same[1].evidence
     return best, (
         f"{_name(best)}: it predicts the last part of the log, one step ahead, better than "
-        f"{second.temporal_kernel} by {lead:.1f} nats after the penalty for parameters; its "
+        f"{same[1].temporal_kernel} by {lead:.1f} nats after the penalty for parameters; its "
         f"evidence is {abs(ahead):.1f} nats {'larger' if ahead > 0 else 'smaller'}.{about_season}"
     )
 

@@ -14,7 +14,7 @@ from gpytorch.constraints import Interval, Positive
 from tvbo.fitting.panel_coefficients import Posterior
 from tvbo.fitting.panel_evidence import PanelCandidate
 from tvbo.fitting.panel_mean import ModeForecast
-from tvbo.fitting.season import PeriodicSeason, Season, SegmentProfile
+from tvbo.fitting.season import PeriodicSeason, Season, SegmentProfile, WorkweekSeason
 from tvbo.kernels import (
     ConstantTemporalKernel,
     DampedOscillationKernel,
@@ -45,7 +45,7 @@ KERNELS: tuple[type[TemporalKernel], ...] = (
     TemporalDecayKernel,
     TemporalMaternKernel,
 )
-SEASONS = (PeriodicSeason, SegmentProfile)
+SEASONS = (PeriodicSeason, SegmentProfile, WorkweekSeason)
 
 
 def write_panel_fit(

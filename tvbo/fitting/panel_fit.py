@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -26,6 +26,11 @@ from tvbo.fitting.panel_season import seasons_of
 from tvbo.fitting.season import Season
 from tvbo.kernels import TemporalKernel
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import pandas as pd
+
 Array = NDArray[np.float64]
 
 SHORTEST = 8
@@ -40,6 +45,7 @@ def fit_panel(
     season: float | Season | Literal["auto"] | None = "auto",
     temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None = None,
     time_unit: str = "1",
+    origin: datetime | str | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> PanelFit:
     r"""Fit a model of a panel, every arm at every time, by maximum marginal likelihood.
@@ -58,8 +64,8 @@ def fit_panel(
     ``N`` values (BIC), the evidence; and by how a model that is fitted to the first three quarters
     of the log predicts the last: by the log density one step ahead, with the same penalty, and by
     the error of a forecast. The form of drift is that of the best prediction, since the evidence
-    takes the covariance of the arms as known, although it was estimated from the same values. A
-    season is kept if it has the larger evidence and makes the forecast better.
+    takes the covariance of the arms as known, although it was estimated from the same values. The
+    season is chosen by the evidence: with a season and without one that covariance is the same.
 
     Args:
         values: ``T x n``, without missing values.
@@ -69,13 +75,17 @@ def fit_panel(
             range of times.
         season: Period of the season, in units of ``time_unit``, or the season of another fit; None:
             no season. ``"auto"`` compares none with a day and a week, where ``time_unit`` is a
-            duration such as "5min" and the log spans two of them, else with the period at which the
-            leading modes have most more power than drift explains.
+            duration such as "5min" and the log spans two of them, and with a day whose profile
+            differs between working days and weekends, where ``origin`` is given too and the log has
+            both; else with the period at which the leading modes have most more power than drift
+            explains.
         temporal_kernel: A temporal kernel, or several for a sum of components: their parameters
             that require gradients are learned, on copies. ``"auto"`` compares exponential decay,
             Matérn-3/2 and two exponential decays, each of which can be named alone:
             ``"exponential"``, ``"matern32"``, ``"two-scales"``. None: exponential decay.
         time_unit: Name of the unit of time.
+        origin: Timestamp of time zero in local time, such as ``"2012-03-01 00:00"``; None if the
+            times are of no calendar.
         on_step: Called with the name of each step, for a progress bar.
 
     Returns:
@@ -86,7 +96,7 @@ def fit_panel(
         InputDataError: if a value is missing or not finite, times do not increase within a segment,
             there are fewer than 8 times or 2 arms, the values are constant, or the period is longer
             than half the log, or shorter than two gaps.
-        ValueError: if ``temporal_kernel`` or ``season`` is none of the above.
+        ValueError: if ``temporal_kernel``, ``season`` or ``origin`` is none of the above.
 
     Example:
         >>> fit = fit_panel(values, times, temporal_kernel="auto", time_unit="5min")
@@ -99,13 +109,15 @@ def fit_panel(
     scaled = [(t / gap, y / unit) for t, y in blocks]
     compared = Comparison(scaled, candidates, gap, on_step)
     on_step("covariance and drift")
-    flat = compared.fit_base(None)
+    flat = compared.fit_flat()
     messages: list[str] = []
-    seasons = seasons_of(season, flat, compared.data, gap, time_unit, segments, messages)
+    zero = None if origin is None else _local_timestamp(origin)
+    seasons = seasons_of(season, flat, compared.data, gap, time_unit, zero, segments, messages)
     bases = [] if seasons and season != "auto" else [flat]
     if seasons:
         on_step("season")
-        bases.append(max(map(compared.fit_base, seasons), key=compared.evidence))
+        fits = [compared.fit_season(season, flat) for season in seasons]
+        bases.append(max(fits, key=compared.evidence))
     compared.fit_all(bases)
     scores = compared.scores() if len(compared.fits) > 1 else {}
     shift = compared.data.num_values * math.log(unit)
@@ -134,6 +146,19 @@ def fit_panel(
         reason,
         messages,
     )
+
+
+def _local_timestamp(origin: datetime | str) -> pd.Timestamp:
+    """Return a timestamp without its zone, as clocks there show it."""
+    import pandas as pd
+
+    try:
+        zero = pd.Timestamp(origin)
+    except ValueError as error:
+        raise ValueError(f"Expected a timestamp as origin. Got {origin!r}.") from error
+    if zero is pd.NaT:
+        raise ValueError(f"Expected a timestamp as origin. Got {origin!r}.")
+    return zero.tz_localize(None)
 
 
 def _in_unit(scores: tuple[float, float, float], unit: float) -> tuple[float, float, float]:

@@ -200,7 +200,7 @@ class PanelFit:
         """Return a summary in several lines."""
         lines = [
             f"Panel of {self.num_arms} arms at {self.num_times} times, common mean {self.mean:.4g}",
-            f"season: {_season_in_words(self)}",
+            f"season: {season_in_words(self)}",
         ]
         for kernel, covar in zip(self.temporal_kernels, self.covariances, strict=True):
             deviation = covar.diagonal().mean().sqrt().item()
@@ -209,11 +209,11 @@ class PanelFit:
         return "\n".join([*lines, self.reason, *self.messages])
 
 
-def _season_in_words(fit: PanelFit) -> str:
-    if fit.season_length is None:
+def season_in_words(fit: PanelFit) -> str:
+    """Return what repeats, and its length, in words."""
+    if fit.season is None:
         return "none"
-    what = "period" if fit.last_time is not None else "profile of segments of length"
-    return f"{what} {fit.season_length:.6g} × {fit.time_unit}"
+    return f"{fit.season.in_words} {fit.season.length:.6g} × {fit.time_unit}"
 
 
 def in_words(kernel: TemporalKernel, time_unit: str) -> str:

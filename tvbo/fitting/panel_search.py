@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-EM_ROUNDS, EM_STEPS = 4, 2
+EM_ROUNDS, EM_STEPS = 12, 2
 """Largest number of rounds that improve the covariance over arms, half as many where it has been
 improved with another form of drift; and steps of EM in each."""
+
+EM_GAIN = 1.0
+"""Smallest gain in log likelihood of a round that another one follows, in nats."""
 
 SCOUT = 12
 """Iterations from each of several starts, before the best is continued."""
 
 DIFFERENCE = 1e-5
 """Step of the differences that give gradients, in logarithms."""
-
-START_RIDGE = 5e-4
-"""Ridge of the first estimate of a season, as a share of the number of times."""
 
 
 @dataclass(frozen=True)
@@ -87,26 +87,43 @@ class FittedPanel:
         return model.solve(variances)[0]
 
 
-def fit_first_model(
-    data: PanelData, season: Season | None, components: list[Component]
-) -> FittedPanel:
-    """Maximize the marginal likelihood, also over the covariance of the arms.
+def fit_first_model(data: PanelData, components: list[Component]) -> FittedPanel:
+    """Maximize the marginal likelihood without a season, also over the covariance of the arms.
 
-    The covariance begins as that about means and season by least squares, with the shrinkage of
-    Ledoit and Wolf (2004), which takes the times as independent. Where the drift is slow they are
-    not, and it is improved by steps of EM, as long as the likelihood increases; few of them, since
-    it has many more parameters than the drift.
+    The covariance begins as that about the means, with the shrinkage of Ledoit and Wolf (2004),
+    which takes the times as independent. Where the drift is slow they are not, and it is improved
+    by steps of EM, as long as the likelihood increases; few of them, since it has many more
+    parameters than the drift.
 
     Args:
         data: The panel.
-        season: The season; None if there is none.
         components: The drifting components, from which the search starts.
     """
-    coefficients = _first_coefficients(data, season)
-    covariance = ArmCovariance.estimate(_residuals(data, season, coefficients))
-    fit = _one_round(data, season, components, covariance, coefficients, None, None)
-    covariance = ArmCovariance.estimate(_residuals(data, season, fit.coefficients))
+    values, _ = data.stacked(None)
+    coefficients = values.mean(0, keepdims=True)
+    covariance = ArmCovariance.estimate(values - coefficients)
+    fit = _one_round(data, None, components, covariance, coefficients, None, None)
+    covariance = ArmCovariance.estimate(values - fit.coefficients)
     fit = _next_round(data, fit, covariance)
+    return _improved(data, fit, EM_ROUNDS)
+
+
+def fit_season(data: PanelData, season: Season, base: FittedPanel) -> FittedPanel:
+    """Maximize the marginal likelihood with a season, from the covariance of a base without one.
+
+    The base is the case of a season without amplitude, and its covariance is the start, so that the
+    difference of likelihoods is what the season explains.
+
+    Args:
+        data: The panel.
+        season: The season.
+        base: A model without a season.
+    """
+    means = np.vstack(
+        [base.coefficients, np.zeros((len(season.frequencies), base.coefficients.shape[1]))]
+    )
+    fit = _one_round(data, season, base.components, base.covariance, means, base.theta, None)
+    fit = _next_round(data, fit, fit.covariance)
     return _improved(data, fit, EM_ROUNDS)
 
 
@@ -146,9 +163,11 @@ def _improved(data: PanelData, fit: FittedPanel, rounds: int) -> FittedPanel:
             covariance = improved_covariance(covariance, terms, fit.theta, residuals)
             terms = DriftTerms(fit.components, covariance.eigenvalues, data.lags, data.span)
         better = _next_round(data, fit, covariance)
-        if better.log_likelihood <= fit.log_likelihood:
+        gained = better.log_likelihood - fit.log_likelihood
+        if gained > 0:
+            fit = better
+        if gained < EM_GAIN:
             break
-        fit = better
     return fit
 
 
@@ -245,8 +264,12 @@ def _search_season(
 
     scale = float(np.log(np.exp(log_eigenvalues).mean()))
     if phi is None:
-        phi = np.array([scale, np.log(0.3), 1.0, np.log(0.3)])[: 1 if season is None else 4]
-    bounds = [(scale - 12, scale + 12), (-14.0, 7.0), (0.0, 2.0), (np.log(0.02), np.log(3.0))]
+        phi = np.array([scale])
+        if season is not None:
+            phi = np.concatenate([phi, [np.log(0.3), 1.0], season.shape])
+    bounds = [(scale - 12, scale + 12), (-14.0, 7.0), (0.0, 2.0)]
+    if season is not None:
+        bounds += season.shape_bounds
     result = minimize(
         lambda point: -model.solve(prior_variances(season, point, log_eigenvalues))[0],
         phi,
@@ -256,21 +279,6 @@ def _search_season(
     )
     found: Array = result.x
     return found
-
-
-def _first_coefficients(data: PanelData, season: Season | None) -> Array:
-    """Return coefficients of the arms by least squares, ``q x n``, with a ridge on the season."""
-    values, columns = data.stacked(season)
-    ridge = np.full(columns.shape[1], START_RIDGE * len(columns))
-    ridge[0] = 0.0
-    solved = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
-    return np.asarray(solved, dtype=np.float64)
-
-
-def _residuals(data: PanelData, season: Season | None, coefficients: Array) -> Array:
-    """Return all values less means and season, ``N x n``."""
-    values, columns = data.stacked(season)
-    return values - columns @ coefficients
 
 
 def _residual_groups(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from botorch.exceptions.errors import InputDataError
@@ -13,7 +13,16 @@ from torch import Tensor
 from tvbo.fitting.panel_data import PanelData
 from tvbo.fitting.panel_search import FittedPanel
 from tvbo.fitting.panel_terms import spectrum
-from tvbo.fitting.season import MAX_HARMONICS, PeriodicSeason, Season, SegmentProfile
+from tvbo.fitting.season import (
+    MAX_HARMONICS,
+    PeriodicSeason,
+    Season,
+    SegmentProfile,
+    WorkweekSeason,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array = NDArray[np.float64]
 
@@ -27,6 +36,9 @@ HARMONIC_WEIGHTS = (1.0, 0.9, 0.8)
 """Weights of the first harmonics in the search for a period, so that of a period and its multiples
 the shortest is found."""
 
+WORKWEEK_HARMONICS = 12
+"""Largest number of harmonics of each of the two profiles of working days and weekends."""
+
 PERIODS = 2.0
 """Number of periods that a log must span."""
 
@@ -37,6 +49,7 @@ def seasons_of(
     data: PanelData,
     gap: float,
     time_unit: str,
+    origin: pd.Timestamp | None,
     segments: Tensor | None,
     messages: list[str],
 ) -> list[Season]:
@@ -48,6 +61,7 @@ def seasons_of(
         data: The panel.
         gap: Unit of the times of ``data``, in the user's.
         time_unit: Name of the user's unit.
+        origin: Time zero by the calendar, in local time; None if it is not known.
         segments: Labels of segments; None if there is one.
         messages: Remarks are appended.
 
@@ -58,7 +72,14 @@ def seasons_of(
     if season is None:
         return []
     if isinstance(season, Season):
-        return [season.in_unit_of_time(gap)]
+        given = season.in_unit_of_time(gap)
+        if isinstance(given, WorkweekSeason) and not _has_both(given, data):
+            messages.append(
+                "The log has only working days, or only weekends: a season of one profile is "
+                "fitted."
+            )
+            given = _periodic(given.length)
+        return [given]
     if season != "auto":
         return [_given(season, data, gap, segments)]
     if segments is not None:
@@ -80,7 +101,11 @@ def seasons_of(
                 f"No season was looked for, since the log, {data.span * gap:.4g} × {time_unit} "
                 "long, does not span two days."
             )
-        return [_periodic(period) for period in fitting if period >= 4]
+        seasons: list[Season] = [_periodic(period) for period in fitting if period >= 4]
+        if origin is not None and seasons:
+            week = _workweek(seasons[0].length, origin, gap * _duration(time_unit))
+            seasons += [week] if _has_both(week, data) else []
+        return seasons
     if len(data.lags) > 2:
         messages.append(
             "No season was looked for, since the times have unequal gaps and are no timestamps; "
@@ -140,15 +165,37 @@ def _periodic(period: float) -> PeriodicSeason:
     return PeriodicSeason(period, min(MAX_HARMONICS, int(period / 2)))
 
 
+def _workweek(day: float, origin: pd.Timestamp, gap: pd.Timedelta) -> WorkweekSeason:
+    """Return the season of a calendar, in units of time of one gap."""
+    midnight = origin.normalize()
+    monday = (midnight - origin) / gap - midnight.dayofweek * day
+    return WorkweekSeason(day, min(WORKWEEK_HARMONICS, int(day / 2)), monday)
+
+
+def _has_both(season: WorkweekSeason, data: PanelData) -> bool:
+    """Return whether a panel has times on working days and on weekends."""
+    weekend = np.concatenate([season.is_weekend(group.times) for group in data.groups])
+    return bool(weekend.any() and not weekend.all())
+
+
 def _known_periods(time_unit: str) -> list[float]:
     """Return a day and a week in a unit of time; none if it is no duration."""
+    unit = _duration(time_unit)
+    if unit is None:
+        return []
     import pandas as pd
 
-    try:
-        unit = pd.Timedelta(time_unit)
-    except ValueError:
-        return []
+    return [pd.Timedelta(name) / unit for name in ("1D", "7D")]
+
+
+def _duration(time_unit: str) -> pd.Timedelta | None:
+    """Return a unit of time by its name; None if it is no duration."""
+    import pandas as pd
+
     if not any(character.isalpha() for character in time_unit):
         # pandas would read a number without a unit as nanoseconds.
-        return []
-    return [pd.Timedelta(name) / unit for name in ("1D", "7D")]
+        return None
+    try:
+        return pd.Timedelta(time_unit)
+    except ValueError:
+        return None

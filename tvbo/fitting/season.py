@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ive
+from scipy.special import expit, ive
 
 Array = NDArray[np.float64]
 
@@ -28,22 +28,32 @@ class Season(ABC):
         self.length, self.num_harmonics = length, num_harmonics
         self.orders = np.arange(1, num_harmonics + 1)
 
+    shape: tuple[float, ...] = (math.log(0.3),)
+    """Start of the parameters that :meth:`weights` takes: the logarithm of a lengthscale."""
+
+    shape_bounds: tuple[tuple[float, float], ...] = ((math.log(0.02), math.log(3.0)),)
+    """Bounds of these parameters."""
+
     @abstractmethod
     def basis(self, times: Array) -> Array:
         """Return the functions at some times, ``len(times) x q``."""
 
     @abstractmethod
-    def weights(self, lengthscale: float) -> Array:
+    def weights(self, shape: Array) -> Array:
         """Return the prior variances of the coefficients, ``q``, for a season of variance one.
 
         Args:
-            lengthscale: The larger, the more of the variance is in the first harmonics.
+            shape: The parameters. The larger the lengthscale, the more of the variance is in the
+                first harmonics.
         """
 
     @property
     @abstractmethod
     def frequencies(self) -> Array:
         """Angular frequency of each function per unit of time, ``q``."""
+
+    in_words = "period"
+    """What repeats, for a phrase that goes on with its length."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return class and arguments, in types of JSON."""
@@ -67,9 +77,9 @@ class PeriodicSeason(Season):
         angles = np.outer(times, self.frequencies[: self.num_harmonics])
         return np.hstack([np.cos(angles), np.sin(angles)])
 
-    def weights(self, lengthscale: float) -> Array:
+    def weights(self, shape: Array) -> Array:
         """Return the prior variances of the coefficients, ``2J``."""
-        shares = ive(self.orders, lengthscale**-2)
+        shares = ive(self.orders, math.exp(-2 * shape[0]))
         return np.tile(shares / shares.sum(), 2)
 
     @property
@@ -77,6 +87,61 @@ class PeriodicSeason(Season):
         """Angular frequencies, ``2J``."""
         frequencies: Array = np.tile(2 * math.pi * self.orders / self.length, 2)
         return frequencies
+
+
+class WorkweekSeason(PeriodicSeason):
+    r"""A day's profile, which differs between working days and weekends.
+
+    On working days it is :math:`s + d`, on Saturdays and Sundays :math:`s - d`, with a level in
+    ``d``. Both have the prior of :class:`PeriodicSeason`; the second parameter of the shape is the
+    logit of the share of ``d`` in the variance.
+
+    Args:
+        length: Length of a day, in units of time.
+        num_harmonics: Number ``J`` of harmonics.
+        monday: Time at which a Monday begins.
+    """
+
+    in_words = "working days apart from weekends, period"
+    shape = (*PeriodicSeason.shape, -0.7)
+    shape_bounds = (*PeriodicSeason.shape_bounds, (-7.0, 7.0))
+
+    def __init__(self, length: float, num_harmonics: int, monday: float):
+        super().__init__(length, num_harmonics)
+        self.monday = monday
+
+    def is_weekend(self, times: Array) -> NDArray[np.bool_]:
+        """Return whether each time lies on a Saturday or Sunday."""
+        # A time that rounding puts just before midnight is one of the next day.
+        day = np.floor((times - self.monday) / self.length + 1e-9) % 7
+        weekend: NDArray[np.bool_] = day >= 5
+        return weekend
+
+    def basis(self, times: Array) -> Array:
+        """Return the functions of ``s``, one and the functions of ``d``, ``T x (4J + 1)``."""
+        profile = super().basis(times)
+        sign = np.where(self.is_weekend(times), -1.0, 1.0)[:, None]
+        return np.hstack([profile, sign, sign * profile])
+
+    def weights(self, shape: Array) -> Array:
+        """Return the prior variances of the coefficients, ``4J + 1``."""
+        weights, share = super().weights(shape), expit(shape[1])
+        return np.concatenate([(1 - share) * weights, [share / 2], share * weights])
+
+    @property
+    def frequencies(self) -> Array:
+        """Angular frequencies, ``4J + 1``; that of the level is two periods in a week."""
+        profile = super().frequencies
+        level = 4 * math.pi / (7 * self.length)
+        return np.concatenate([profile, [level], profile])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return class and arguments, in types of JSON."""
+        return {**super().to_dict(), "monday": float(self.monday)}
+
+    def in_unit_of_time(self, unit: float) -> WorkweekSeason:
+        """Return the same season for times divided by ``unit``."""
+        return WorkweekSeason(self.length / unit, self.num_harmonics, self.monday / unit)
 
 
 class SegmentProfile(Season):
@@ -92,6 +157,8 @@ class SegmentProfile(Season):
         start: Time at which the segments begin.
     """
 
+    in_words = "profile of segments of length"
+
     def __init__(self, length: float, num_harmonics: int, start: float = 0.0):
         super().__init__(length, num_harmonics)
         self.start = start
@@ -100,9 +167,9 @@ class SegmentProfile(Season):
         """Return the cosines, ``len(times) x J``."""
         return math.sqrt(2) * np.cos(np.outer(times - self.start, self.frequencies))
 
-    def weights(self, lengthscale: float) -> Array:
+    def weights(self, shape: Array) -> Array:
         """Return the prior variances of the coefficients, ``J``."""
-        shares: Array = np.exp(-0.5 * (math.pi * lengthscale * self.orders) ** 2)
+        shares: Array = np.exp(-0.5 * (math.pi * math.exp(shape[0]) * self.orders) ** 2)
         weights = np.asarray(shares / shares.sum(), dtype=np.float64)
         return weights
 

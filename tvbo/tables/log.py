@@ -89,10 +89,12 @@ class TimeAxis:
     Args:
         times: One per row, float64.
         unit: Name of the unit, such as ``10min``.
+        origin: Timestamp of time zero; None if the times were numbers.
     """
 
     times: Tensor
     unit: str
+    origin: pd.Timestamp | None = None
 
 
 @dataclass(frozen=True)
@@ -252,8 +254,9 @@ def time_axis(times: pd.Series, unit: str | None) -> TimeAxis:
         if gaps.empty:
             raise TableError(f"Expected at least two times. Got {times.nunique()}.")
         unit = _short(gaps.mode().iloc[0])
-    numbers = ((times - times.min()) / parse_timedelta("time unit", unit)).to_numpy(dtype=float)
-    return TimeAxis(torch.tensor(numbers), unit)
+    origin = times.min()
+    numbers = ((times - origin) / parse_timedelta("time unit", unit)).to_numpy(dtype=float)
+    return TimeAxis(torch.tensor(numbers), unit, origin)
 
 
 def _short(gap: pd.Timedelta) -> str:

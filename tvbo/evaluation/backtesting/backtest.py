@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.evaluation.backtesting.algorithms import panel_algorithms
-from tvbo.evaluation.backtesting.models import DriftModel
+from tvbo.evaluation.backtesting.algorithms import FittedAlgorithm, panel_algorithms
+from tvbo.evaluation.backtesting.models import DriftModel, PanelModel
 from tvbo.evaluation.backtesting.play import (
     Algorithm,
     Fold,
@@ -27,6 +28,9 @@ from tvbo.evaluation.backtesting.result import BacktestResult
 from tvbo.observations import check_finite
 from tvbo.optimizers import FixedAction, Optimizer
 from tvbo.theory.arguments import check_count
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 STARTS = 5
 BLOCK = "1h"
@@ -45,6 +49,7 @@ def backtest(
     seed: int = 0,
     block_length: float | None = None,
     time_unit: str = "1",
+    origin: datetime | str | None = None,
     unit: str = "",
     arms: Sequence[str] | None = None,
     progress: bool = True,
@@ -72,6 +77,7 @@ def backtest(
             taken as independent. None is an hour, or the root of the number of times where the
             times have no unit of pandas.
         time_unit: Name of the unit of time, such as ``"5min"``.
+        origin: Timestamp of time zero, as of :func:`tvbo.fitting.fit_panel`.
         unit: Name of the unit of the values, for the verdict.
         arms: Names of the arms; None counts from 0.
         progress: Show progress bars on stderr.
@@ -93,8 +99,12 @@ def backtest(
     for fold in parts:
         check_readings(values, fold, times, arms)
     if algorithms is None or not isinstance(algorithms, Mapping):
-        model = DriftModel(time_unit=time_unit)
-        algorithms = panel_algorithms(algorithms, horizon=len(parts[0].test), model=model)
+        algorithms = panel_algorithms(
+            algorithms,
+            horizon=len(parts[0].test),
+            model=DriftModel(time_unit=time_unit),
+            fitted=FittedAlgorithm.of_panel(PanelModel(time_unit, {"origin": origin})),
+        )
     stretches = [
         Stretch(*(each[list(rows)] for rows in (fold.train, fold.test) for each in (values, times)))
         for fold in parts

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tvbo.fitting import DriftFit, PanelFit, fit_drift, fit_panel, outcome_unit, panel_rows
+from tvbo.fitting.panel_report import season_in_words
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.optimizers import Optimizer, recipes
 
@@ -94,7 +95,8 @@ class PanelModel:
 
     Args:
         time_unit: Name of the unit of time.
-        options: Further arguments of :func:`tvbo.fitting.fit_panel`.
+        options: Further arguments of :func:`tvbo.fitting.fit_panel`, such as ``origin``; by default
+            drift and season are chosen among its candidates.
 
     Attributes:
         messages: How many times the last fit left out.
@@ -109,7 +111,8 @@ class PanelModel:
         """Return the fit of a stretch; of the same tensor again, the same one."""
         if self._latest is None or self._latest[0] is not values:
             full = ~values.isnan().any(dim=1)
-            fit = fit_panel(values[full], times[full], time_unit=self.time_unit, **self.options)
+            options = {"temporal_kernel": "auto", **self.options}
+            fit = fit_panel(values[full], times[full], time_unit=self.time_unit, **options)
             self._latest = values, fit
             left_out = int((~full).sum())
             self.messages = []
@@ -131,8 +134,8 @@ class PanelModel:
             return "TV-GP-UCB as fitted"
         fit = self._latest[1]
         words = "TV-GP-UCB with a mean for each arm"
-        if fit.season_length is not None:
-            words += f", a season of {fit.season_length:g} × {self.time_unit}"
+        if fit.season is not None:
+            words += f", a season ({season_in_words(fit)})"
         if len(fit.temporal_kernels) > 1:
             words += f", {len(fit.temporal_kernels)} time scales"
         return words
