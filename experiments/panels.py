@@ -156,7 +156,12 @@ def _job(
             newest, start = values[-1:], start + len(values)
     values = panel.train.flatten(0, -2)
     fit = fit_panel(
-        values, times, segments=segments, temporal_kernel="auto", time_unit=panel.time_unit
+        values,
+        times,
+        segments=segments,
+        temporal_kernel="auto",
+        time_unit=panel.time_unit,
+        origin=panel.origin,
     )
     exploration = tune_exploration(fit, values, times, segments=segments)
     regret = {}

@@ -45,6 +45,7 @@ def intel_lab(folder: str | Path | None = None) -> EmpiricalPanel:
         test=panel.values[TRAIN_STEPS:],
         arms=panel.arms,
         time_unit="10min",
+        origin=panel.axis.origin,
     )
 
 

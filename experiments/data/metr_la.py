@@ -32,4 +32,6 @@ def metr_la(folder: str | Path | None = None, later: bool = False) -> EmpiricalP
             f"Expected {end + LATER_STEPS} rows at least in {path}. Got {len(panel.values)}."
         )
     test = panel.values[end : end + LATER_STEPS] if later else panel.values[TRAIN_STEPS:end]
-    return EmpiricalPanel(panel.values[:TRAIN_STEPS], test, panel.arms, panel.axis.unit)
+    axis = panel.axis
+    train = panel.values[:TRAIN_STEPS]
+    return EmpiricalPanel(train, test, panel.arms, axis.unit, origin=axis.origin)

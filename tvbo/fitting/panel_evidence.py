@@ -186,8 +186,10 @@ class Comparison:
 def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
     """Return the chosen row of the table, and the reason in a sentence.
 
-    The season is kept if the largest evidence with it is larger than the largest without. Of the
-    forms of drift with it, or without, that of the largest penalized prediction is taken.
+    Of the rows with a season, and of those without, the one of the largest evidence is looked at:
+    the season is kept if that evidence is larger, and the last part of the log is forecast with a
+    smaller error. Of the forms of drift with it, or without, that of the largest penalized
+    prediction is taken.
     """
     if len(rows) == 1:
         return rows[0], f"{_name(rows[0])}: the only candidate."
@@ -202,12 +204,12 @@ def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
     about_season, has_season = "", seasonal is not None
     if flat is not None and seasonal is not None:
         gained = seasonal.evidence - flat.evidence
-        has_season = gained > 0
+        errors = [_number(row.forecast_error) for row in (flat, seasonal)]
+        has_season = gained > 0 and errors[1] < errors[0]
         about_season = (
             f" The season is {'kept' if has_season else 'dropped'}: with it the largest evidence "
-            f"is {abs(gained):.1f} nats {'larger' if has_season else 'smaller'}; the error of a "
-            f"forecast of the last part of the log is {_number(seasonal.forecast_error):.4g} "
-            f"instead of {_number(flat.forecast_error):.4g}."
+            f"is {abs(gained):.1f} nats {'larger' if gained > 0 else 'smaller'}, and the error of "
+            f"a forecast of the last part of the log {errors[1]:.4g} instead of {errors[0]:.4g}."
         )
     same = [row for row in rows if row.has_season is has_season]
     same.sort(key=lambda row: _number(row.penalized_prediction), reverse=True)

@@ -65,7 +65,7 @@ def fit_panel(
     of the log predicts the last: by the log density one step ahead, with the same penalty, and by
     the error of a forecast. The form of drift is that of the best prediction, since the evidence
     takes the covariance of the arms as known, although it was estimated from the same values. The
-    season is chosen by the evidence: with a season and without one that covariance is the same.
+    season is kept if it has the larger evidence and makes the forecast better.
 
     Args:
         values: ``T x n``, without missing values.

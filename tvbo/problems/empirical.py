@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -19,12 +23,14 @@ class EmpiricalPanel:
         test: Test values, ``... x T x n``.
         arms: Names of the arms.
         time_unit: Unit of a time step.
+        origin: Timestamp of the first training step; None if the times are of no calendar.
     """
 
     train: Tensor
     test: Tensor
     arms: list[str]
     time_unit: str
+    origin: pd.Timestamp | None = field(default=None, kw_only=True)
 
     @property
     def mean(self) -> float:
