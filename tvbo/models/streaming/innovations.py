@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from tvbo.models.resizable_module import BatchedModule
-from tvbo.models.scale import innovation_root
 from tvbo.models.streaming.evicted_summary import EvictedSummary
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
 from tvbo.models.streaming.late import late_cross_covariance
 from tvbo.models.streaming.prior import MarkovPrior
 from tvbo.models.streaming.rows import Rows, RowStore, lag_since, log_density
+from tvbo.rounding import innovation_root
 
 
 class Innovations(BatchedModule):

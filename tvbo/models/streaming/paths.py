@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from tvbo.models.streaming.innovations import Innovations
 from tvbo.models.streaming.prior import ChoiceCovariance, Part, symmetric_root
-from tvbo.ties import first_largest
+from tvbo.rounding import first_largest
 
 TRUNCATION = 1e-13
 """Largest variance that a draw may lack, as a share of the largest prior variance."""
