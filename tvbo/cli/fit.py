@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
 
-from tvbo.cli.output import (
+from tvbo.cli.app import (
     check_outputs,
     check_picture,
     note,

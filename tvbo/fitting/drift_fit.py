@@ -22,7 +22,7 @@ from tvbo.fitting.outliers import LogModel, OutlierSearch, clipped, find_outlier
 from tvbo.fitting.panel import PanelLikelihood
 from tvbo.fitting.profile import OUTLIERS, explore_starts, profile_rate, steps
 from tvbo.fitting.vecchia import VecchiaLikelihood
-from tvbo.progress import patient_steps
+from tvbo.terminal import patient_steps
 
 MAX_DENSE = 3000
 """Observations up to which the dense likelihood is used; 3,000 take some seconds per evaluation."""
