@@ -15,7 +15,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from tvbo.fitting.drift_fit import fit_drift
-from tvbo.fitting.drift_report import DriftFit
+from tvbo.fitting.drift_result import DriftFit
 from tvbo.fitting.outliers import OutlierSearch
 from tvbo.terminal import patient_steps
 
