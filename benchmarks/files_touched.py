@@ -1,6 +1,6 @@
 """Files of the package that one ask, or one fit of a log, runs through.
 
-python benchmarks/files_touched.py --json docs/results/files_touched.json
+python benchmarks/files_touched.py --json files_touched.json
 """
 
 from __future__ import annotations
