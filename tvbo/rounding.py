@@ -22,8 +22,8 @@ from linear_operator import to_linear_operator
 from torch import Generator, Tensor
 
 TIE_TOLERANCE = 1e-8
-"""Relative tolerance. Rounding errors of a posterior in float64 are below 1e-11 of its values; the
-loss by choosing another of several ties is at most this share of the value."""
+"""Relative tolerance of ties. Rounding errors of a posterior in float64 are below 1e-11 of its
+values; the loss by choosing another of several ties is at most this share of the value."""
 
 LEAST_VARIANCE = 1e-10
 """Least variance of a prediction, as a share of its prior variance. GPyTorch uses the same number
@@ -116,7 +116,7 @@ def power_of_two(variance: float) -> float:
 
 
 def scale_of(model: Model) -> float:
-    """Return the number by which a dense model divides outcomes; 1 for any other model."""
+    """Return the scale of :func:`variance_of`: what a dense model divides outcomes by, else 1."""
     if isinstance(model, SingleTaskGP) and model.num_outputs == 1 and len(model.batch_shape) == 0:
         transform = getattr(model, "outcome_transform", None)
         return transform.stdvs.item() if isinstance(transform, Standardize) else 1.0
