@@ -30,7 +30,7 @@ ROUNDING ?= 0
 test-rounding: $(VENV)/.dev
 	TVBO_TEST_ROUNDING=$(ROUNDING) $(BIN)/python -m pytest $(TEST_OPTIONS) tests/test_same_choices.py
 	TVBO_TEST_ROUNDING=$(ROUNDING) $(BIN)/python -m pytest $(TEST_OPTIONS) -m 'not slow' \
-		tests/test_ties.py tests/acquisition tests/optimizers
+		tests/test_rounding.py tests/acquisition tests/optimizers
 
 # The tests with the lowest versions that pyproject.toml allows, which uv installs.
 test-lowest:

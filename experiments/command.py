@@ -16,8 +16,7 @@ from experiments.data.recorded import VARIABLE
 from experiments.registry import EXPERIMENTS, Experiment
 from experiments.report import print_reproduction
 from experiments.spread import worker_processes
-from tvbo.cli.app import run_app
-from tvbo.cli.output import check_outputs, check_picture, console, saving
+from tvbo.cli.app import check_outputs, check_picture, console, run_app, saving
 from tvbo.evaluation.dask_cluster import dask_executor
 from tvbo.plotting import save_figure
 from tvbo.tables import TableError

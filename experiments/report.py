@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.claims import Reproduction
-from tvbo.cli.output import console
+from tvbo.cli.app import console
 
 MEASURES_ABREAST = 4
 """Number of columns that fit a terminal of 80 characters."""

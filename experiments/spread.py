@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import torch
 
-from tvbo.progress import progress_bar
+from tvbo.terminal import progress_bar
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

@@ -1,8 +1,20 @@
-"""Text from files, journals and workers, made safe to print on a terminal.
+"""What is shown on a terminal: text made safe to print, and progress bars on stderr.
 
 A header of a CSV file, the reason in a journal or the message of a worker's exception may contain
 escape sequences, which a terminal would interpret. All text that the commands print is escaped.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Timer
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PATIENCE = 2.0
+"""Seconds after which :func:`patient_progress_bar` shows its bar."""
 
 
 def visible(text: str) -> str:
@@ -15,3 +27,174 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def progress_bar(steps: Sequence[T], label: str, shown: bool) -> Iterable[T]:
+    """Return the steps, with a progress bar on stderr, where it does not mix with results.
+
+    Args:
+        steps: The steps.
+        label: Description in front of the bar.
+        shown: Whether to show a bar.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import track
+
+    label = escape(visible(label))
+    return track(steps, description=label, console=Console(stderr=True), disable=not shown)
+
+
+def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool) -> Generator[T]:
+    """Yield the steps, with a progress bar on stderr that appears after :data:`PATIENCE` seconds.
+
+    Args:
+        steps: The steps.
+        total: Number of steps.
+        label: Description in front of the bar.
+        shown: Whether to show a bar.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress
+
+    bar = Progress(console=Console(stderr=True), disable=not shown)
+    task = bar.add_task(escape(visible(label)), total=total)
+    is_slow = False
+    try:
+        for step in steps:
+            yield step
+            bar.advance(task)
+            if not is_slow and (bar.tasks[0].elapsed or 0.0) > PATIENCE:
+                is_slow = True
+                bar.start()
+    finally:
+        if is_slow:
+            bar.stop()
+
+
+@contextmanager
+def patient_steps(
+    steps: Sequence[str], label: str, shown: bool
+) -> Generator[Callable[[str], None]]:
+    """Yield a function that is told each step, which a bar on stderr shows after :data:`PATIENCE`.
+
+    The bar appears also in the midst of a long step. It is shown on a terminal or in a notebook
+    only, and removed at the end.
+
+    Args:
+        steps: Names of all steps, in order; one may be told several times.
+        label: Description in front of the step.
+        shown: Whether to show a bar.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("step {task.fields[number]} of {task.total}", markup=False),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not (shown and (console.is_terminal or console.is_jupyter)),
+    )
+    task = bar.add_task(visible(label), total=len(steps), number=1)
+    # In a thread, so that it appears although the first step may take minutes.
+    timer = Timer(PATIENCE, bar.start)
+    timer.daemon = True
+
+    def on_step(step: str) -> None:
+        done = steps.index(step)
+        words = visible(f"{label}: {step}")
+        bar.update(task, description=words, completed=done, number=done + 1)
+
+    if not bar.disable:
+        timer.start()
+    try:
+        yield on_step
+    finally:
+        timer.cancel()
+        if timer.is_alive():
+            # It was about to show the bar.
+            timer.join()
+        bar.stop()
+
+
+class TrialProgress:
+    """Progress bar of a run, with the number of trials that are open, failed or expired.
+
+    Args:
+        total: Number of trials of the run.
+        label: What the bar says.
+        shown: Whether to show it.
+    """
+
+    def __init__(self, total: int, label: str, shown: bool):
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        self._shown = shown
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            disable=not shown,
+        )
+        self._task = self._bar.add_task(visible(label), total=total, counts="")
+
+    def __enter__(self) -> TrialProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show(self, ended: int, counts: Mapping[str, int]) -> None:
+        """Show how many trials of the run have ended, and how many there are by status."""
+        if self._shown:
+            words = [f"{counts.get('open', 0)} open"]
+            words += [f"{counts[end]} {end}" for end in ("failed", "expired") if counts.get(end)]
+            self._bar.update(self._task, completed=ended, counts=", ".join(words))
+
+
+@contextmanager
+def named_steps(label: str, total: int, shown: bool) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar on stderr, and yield a function that names each step as it begins.
+
+    Args:
+        label: Description in front of the bar.
+        total: Number of steps.
+        shown: Whether to show a bar.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
+        task = bar.add_task(visible(label), total=total)
+        begun = 0
+
+        def begin(name: str) -> None:
+            nonlocal begun
+            bar.update(task, completed=begun, description=visible(f"{label} {name}"))
+            begun += 1
+
+        yield begin
+        bar.update(task, completed=total, description=visible(label))

@@ -14,9 +14,9 @@ from experiments.data.digits import ClassificationData
 from tvbo.observations import check_finite, check_last_dimension
 from tvbo.problems.base import DriftingProblem
 from tvbo.problems.drifting_gp import unit_grid
-from tvbo.progress import progress_bar
 from tvbo.randomness import PROBLEM_SEED, default_generator
 from tvbo.search_space import FiniteSpace, InputLayout
+from tvbo.terminal import progress_bar
 
 LEARNING_RATE = (-3.0, 1.0)
 """Range of its ``log10``."""

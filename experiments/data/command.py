@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from experiments.data.intel_lab import FILE, build_intel_lab
-from tvbo.cli.app import run_app
-from tvbo.cli.output import check_outputs, saving, working
+from tvbo.cli.app import check_outputs, run_app, saving, working
 
 app = typer.Typer(help="Build recorded data from the original public downloads.")
 

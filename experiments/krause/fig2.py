@@ -21,7 +21,7 @@ from experiments.krause.fig2_model import (
 )
 from experiments.spread import spread
 from tvbo.acquisition import BetaSchedule, LogBeta
-from tvbo.ties import first_largest
+from tvbo.rounding import first_largest
 
 NAME = "krause-fig2"
 NUM_EXAMPLES = 1000

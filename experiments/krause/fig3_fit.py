@@ -163,7 +163,7 @@ def fit_prior(
     if drifts:
         optima = [maximizer.explore(math.log(rate), nuisance.start) for rate in RATE_STARTS]
     else:
-        optima = [maximizer.explore_at(-math.inf, nuisance.start)]
+        optima = [maximizer.maximize_at(-math.inf, nuisance.start)]
     best = max(optima, key=lambda optimum: optimum.log_likelihood)
     noise_variance, mean = maximizer.assign(best)
     return Prior(

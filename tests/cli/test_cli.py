@@ -12,7 +12,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo.cli.output import OutputError, check_outputs, saving
+from tvbo.cli.app import OutputError, check_outputs, saving
 from tvbo.fitting import DriftFit
 from tvbo.problems import drifting_gp_log
 

@@ -9,7 +9,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from scipy.stats import chi2
 
 from tvbo.fitting import DenseLikelihood, DriftLog, fit_drift, panel_rows
-from tvbo.fitting.action_kernels import scaled_kernel
+from tvbo.fitting.parameters import scaled_kernel
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.problems import drifting_gp, drifting_gp_log, unit_grid
 from tvbo.tables import read_panel

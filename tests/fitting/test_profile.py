@@ -51,7 +51,7 @@ def test_ends_lie_on_the_threshold_to_the_tolerance(noise, learns_scale, seed):
     profile = profile_rate(maximizer, 3, 0.95, lambda step: None)
 
     def excess(log_rate):
-        rough = maximizer.explore_at(log_rate, profile.best.nuisance)
+        rough = maximizer.maximize_at(log_rate, profile.best.nuisance)
         point = maximizer.refine_at(rough)
         return point.log_likelihood - profile.best.log_likelihood + DROP
 

@@ -305,7 +305,7 @@ def test_a_gain_of_information_may_differ_by_rounding(recorded, monkeypatch, mak
 @pytest.mark.parametrize("shown", [True, False])
 def test_a_long_replay_shows_its_progress(recorded, make_random, monkeypatch, capsys, shown):
     run = recorded(30)
-    monkeypatch.setattr("tvbo.progress.PATIENCE", 0.0)
+    monkeypatch.setattr("tvbo.terminal.PATIENCE", 0.0)
     Optimizer.open(run, like=make_random(), progress=shown)
     assert ("Replaying" in capsys.readouterr().err) == shown
 

@@ -64,7 +64,7 @@ def test_each_model_gives_the_formula(small, pair, name, scale):
 
 
 def test_a_set_too_large_to_keep_all_its_covariances(small, pair, monkeypatch):
-    monkeypatch.setattr("tvbo.models.streaming.finite_covariance.MAX_CACHED", 1)
+    monkeypatch.setattr("tvbo.models.streaming.finite_prior.MAX_CACHED", 1)
     covar = prior_covariance(small.streaming(RATE), *pair)
     torch.testing.assert_close(covar, by_hand(*pair), rtol=0, atol=1e-12)
 

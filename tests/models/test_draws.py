@@ -11,8 +11,8 @@ from gpytorch.means import ConstantMean
 
 from tvbo.models import IncrementalGP, StreamingGP
 from tvbo.models.draws import draw_function
-from tvbo.models.scale import floored_posterior
 from tvbo.models.streaming.paths import TRUNCATION, covariance_modes
+from tvbo.rounding import floored_posterior
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -12,7 +12,8 @@ from gpytorch.means import ConstantMean, ZeroMean
 
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
-from tvbo.models.scale import RelativeStandardize, in_unit, power_of_two
+from tvbo.models.scale import RelativeStandardize, in_unit
+from tvbo.rounding import power_of_two
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from tvbo.models.covariance import prior_covariance
 from tvbo.models.incremental import RowPosterior
-from tvbo.models.scale import power_of_two, scale_of, variance_of
 from tvbo.models.streaming_gp import StreamingGP
+from tvbo.rounding import power_of_two, scale_of, variance_of
 from tvbo.search_space import AskContext, FiniteSpace
 
 Acquisition = Callable[[Model, AskContext], AcquisitionFunction]

@@ -12,8 +12,8 @@ from torch.quasirandom import SobolEngine
 
 from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule
 from tvbo.models.draws import draw_function
+from tvbo.rounding import first_largest
 from tvbo.search_space import AskContext, FiniteSpace, RowIndex, SearchSpace
-from tvbo.ties import first_largest
 
 
 class DrawnValues(AcquisitionFunction):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from tvbo.cli.output import (
+from tvbo.cli.app import (
     check_outputs,
     check_picture,
     console,

@@ -13,7 +13,7 @@ from rich.table import Table
 from torch import Generator, Tensor
 
 from tvbo.acquisition import LogBeta
-from tvbo.cli.output import check_outputs, console, saving, working
+from tvbo.cli.app import check_outputs, console, saving, working
 from tvbo.evaluation import History, run
 from tvbo.fitting import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
 
-from tvbo.cli.output import (
+from tvbo.cli.app import (
     check_outputs,
     check_picture,
     note,
@@ -30,8 +30,8 @@ from tvbo.fitting import (
     outcome_unit,
     panel_rows,
 )
-from tvbo.fitting.action_kernels import scaled_kernel
 from tvbo.fitting.outliers import clipped
+from tvbo.fitting.parameters import scaled_kernel
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.plotting import plot_drift_fit, save_figure
 from tvbo.tables import LogTable, TableError, read_log, read_panel

@@ -9,7 +9,7 @@ from typing import Literal
 
 from rich.table import Table
 
-from tvbo.cli.output import console, note, working
+from tvbo.cli.app import console, note, working
 from tvbo.fitting import PanelFit, fit_panel
 from tvbo.fitting.panel_report import in_words, season_in_words
 from tvbo.tables import read_panel
@@ -62,8 +62,6 @@ def fit_panel_file(
 def print_panel_fit(fit: PanelFit) -> None:
     """Print a fit of a panel as tables: the model, and the candidates."""
     table = Table(title="Model of the panel", show_header=False)
-    table.add_column(justify="left")
-    table.add_column(justify="left")
     table.add_row("panel", f"{fit.num_arms} arms, {fit.num_times} times")
     table.add_row("common mean", f"{fit.mean:.4g}")
     best = int(fit.arm_means.argmax())
@@ -95,9 +93,7 @@ def print_panel_fit(fit: PanelFit) -> None:
             "density of the last quarter of the log, one step ahead; forecast: root mean squared "
             "error of a forecast of it; both by a model of the first three quarters."
         )
-    note(fit.reason)
-    for message in fit.messages:
-        note(message)
+    note(fit.reason, *fit.messages)
 
 
 def _season(text: str, unit: str) -> float | Literal["auto"] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from tvbo.cli.output import check_outputs, check_picture, console, note, saving
+from tvbo.cli.app import check_outputs, check_picture, console, note, saving
 from tvbo.journal import JournalReader, trials_of
 from tvbo.plotting import save_figure
 from tvbo.plotting.runs import plot_run

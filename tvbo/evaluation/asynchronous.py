@@ -13,7 +13,7 @@ from tvbo.evaluation.loop import Loop
 from tvbo.evaluation.objective import Objective, TrialFunction, as_function
 from tvbo.evaluation.workers import WorkerExecutor
 from tvbo.optimizers import Optimizer
-from tvbo.progress import TrialProgress
+from tvbo.terminal import TrialProgress
 from tvbo.theory.arguments import check_count
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from tvbo.acquisition import BetaSchedule
 from tvbo.models import StreamingGP
 from tvbo.problems.drifting_gp import drifting_values
-from tvbo.ties import first_largest
+from tvbo.rounding import first_largest
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def ucb_sweep(
 ) -> Tensor:
     r"""Play :math:`\arg\max \mu(x) + \sqrt{\beta_t}\,\sigma(x)` in every replicate.
 
-    Of actions that are tied (:mod:`tvbo.ties`), the first is taken.
+    Of actions that are tied (:mod:`tvbo.rounding`), the first is taken.
 
     TV-GP-UCB, or with ε = 0 in the model GP-UCB, or with resets R-GP-UCB (Bogunovic et al., 2016,
     Algorithms 1 and 2).

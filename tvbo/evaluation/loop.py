@@ -17,8 +17,7 @@ from tvbo.evaluation.history import History, Round
 from tvbo.evaluation.interrupt import uninterrupted
 from tvbo.evaluation.objective import EvaluationError, ProblemFunction, TrialFunction, collect
 from tvbo.optimizers import Optimizer, Trial
-from tvbo.progress import TrialProgress
-from tvbo.terminal import visible
+from tvbo.terminal import TrialProgress, visible
 
 Present = Callable[[], tuple[float | None, Tensor | None]]
 """Returns the time and the context of the ask that comes next."""

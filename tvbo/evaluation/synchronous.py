@@ -16,7 +16,7 @@ from tvbo.evaluation.objective import Objective, as_function
 from tvbo.observations import check_finite
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.problems.base import DriftingProblem
-from tvbo.progress import TrialProgress
+from tvbo.terminal import TrialProgress
 
 SAME_TIME = 1e-12
 """Difference of two times, relative to the largest, up to which they are one time."""

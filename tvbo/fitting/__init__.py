@@ -4,14 +4,15 @@ from tvbo.fitting.blocks import BlockLikelihood
 from tvbo.fitting.dataset import DriftLog, Panel, outcome_unit
 from tvbo.fitting.dense import DenseLikelihood
 from tvbo.fitting.drift_fit import DriftFitError, fit_drift, make_likelihood
-from tvbo.fitting.drift_report import DriftFit
+from tvbo.fitting.drift_result import DriftFit
 from tvbo.fitting.groups import FitOptions, GroupedDriftFit, fit_drift_by
-from tvbo.fitting.maximize import LikelihoodMaximizer, NuisanceParameters, Optimum
+from tvbo.fitting.maximize import LikelihoodMaximizer
 from tvbo.fitting.outliers import OutlierSearch
 from tvbo.fitting.panel import PanelLikelihood, panel_rows, panel_segments
 from tvbo.fitting.panel_evidence import PanelCandidate
 from tvbo.fitting.panel_fit import fit_panel
 from tvbo.fitting.panel_report import PanelFit, PanelForecast
+from tvbo.fitting.parameters import NuisanceParameters, Optimum
 from tvbo.fitting.profile import Profile, profile_rate, rates_at_noise, steps
 from tvbo.fitting.saved import SavedFitError
 from tvbo.fitting.vecchia import VecchiaLikelihood

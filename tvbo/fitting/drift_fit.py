@@ -12,17 +12,18 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
 
-from tvbo.fitting.action_kernels import scaled_kernel, times_factor
 from tvbo.fitting.blocks import BLOCK, BlockLikelihood
 from tvbo.fitting.dataset import DriftLog, Panel, outcome_unit
 from tvbo.fitting.dense import DenseLikelihood
-from tvbo.fitting.drift_report import DriftFit, report
-from tvbo.fitting.maximize import LikelihoodMaximizer, NuisanceParameters, Optimum
+from tvbo.fitting.drift_report import report
+from tvbo.fitting.drift_result import DriftFit
+from tvbo.fitting.maximize import LikelihoodMaximizer
 from tvbo.fitting.outliers import LogModel, OutlierSearch, clipped, find_outliers
 from tvbo.fitting.panel import PanelLikelihood
+from tvbo.fitting.parameters import NuisanceParameters, Optimum, scaled_kernel, times_factor
 from tvbo.fitting.profile import OUTLIERS, explore_starts, profile_rate, steps
 from tvbo.fitting.vecchia import VecchiaLikelihood
-from tvbo.progress import patient_steps
+from tvbo.terminal import patient_steps
 
 MAX_DENSE = 3000
 """Observations up to which the dense likelihood is used; 3,000 take some seconds per evaluation."""

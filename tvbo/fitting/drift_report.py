@@ -1,166 +1,29 @@
-"""The result of a fit of the drift rate, in numbers and in messages."""
+"""The report of a fit of the drift rate: its numbers, and messages on their reliability."""
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypedDict
 
-import torch
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
-from gpytorch.means import ConstantMean
 
 from tvbo.fitting.dataset import DriftLog
+from tvbo.fitting.drift_result import DriftFit
 from tvbo.fitting.maximize import LikelihoodMaximizer
-from tvbo.fitting.messages import fit_messages
 from tvbo.fitting.profile import Profile, rates_at_noise
-from tvbo.fitting.saved import (
-    SavedFitError,
-    kernel_from_data,
-    kernel_to_data,
-    read_saved,
-    write_saved,
-)
+from tvbo.fitting.vecchia import VecchiaLikelihood
 from tvbo.theory import block_length
 
 NOISE_FACTORS = (2.0, 10.0)
 """Factors of the noise variance, and of its inverse, for which ε is reported as well."""
 
+LONG = 10.0
+"""Half-life, as a multiple of the longest segment, above which ε is an extrapolation."""
 
-SAVED, SAVED_VERSION = "tvbo.DriftFit", 1
-"""Name and version of the form in which fits are saved."""
+NEGLIGIBLE = 1e-6
+"""Share of variance that omitted observations explain below which no message is given."""
 
-
-class RecipeSettings(TypedDict):
-    """Options of a recipe that a fit gives."""
-
-    covar_module: Kernel
-    mean_module: ConstantMean
-    forgetting_rate: float
-    noise_variance: float | None
-
-
-@dataclass(frozen=True)
-class DriftFit:
-    r"""The drift rate of a log, with its uncertainty and the other parameters.
-
-    Args:
-        forgetting_rate: Maximum likelihood ε, per ``time_unit``.
-        forgetting_rate_interval: Profile-likelihood interval of ε; an open end is 0 or 1.
-        level: Confidence of the interval.
-        time_unit: Name of the unit of time.
-        half_life: Lag at which the correlation is one half, :math:`2 \ln 2 / \rho` with
-            :math:`\rho = -\ln(1 - \varepsilon)`, in ``time_unit``; infinite at ε = 0.
-        noise_variance: σ², learned or given; None if each outcome had a known one.
-        mean: The prior mean.
-        lengthscales: Lengthscales of all parts of the kernel in order, action before context, in
-            units of their columns; empty if it has none.
-        outputscale: The first scale in the kernel; None if it has none. Those of a
-            :class:`tvbo.kernels.ContextActionKernel` are ``covar_module.outputscales``.
-        log_likelihood: Log likelihood at the maximum.
-        lr_statistic: Twice the log likelihood ratio against ε = 0.
-        lr_pvalue: Its p-value, half the tail of a χ² with one degree of freedom, since ε = 0 is on
-            the boundary.
-        round_length: The median gap between times, in ``time_unit``: the length of a round.
-        block_length: N of R-GP-UCB by the paper's rule, in rounds; ``Reset`` takes
-            ``block_length * round_length``.
-        n_observations: Number of observations, without outliers.
-        messages: Warnings on the reliability of the numbers; empty if there are none.
-        profile: ``(ε, log likelihood)`` of the points of the profile, by ε.
-        covar_module: The kernel over actions, at the maximum.
-        forgetting_rate_by_noise: Pairs ``(σ², ε)``, by σ²: the maximum likelihood ε for a σ² fixed
-            at a tenth, half, once, twice and ten times ``noise_variance``, with the kernel's
-            parameters learned each time. Without those at which the likelihood is not finite; empty
-            if each outcome had a known noise variance.
-        outliers: Rows left out as outliers, ``(row, residual)``: the row of ``train_X``, from 0
-            or by ``row_numbers``, and the distance of its outcome from what the other rows predict,
-            in standard deviations.
-    """
-
-    forgetting_rate: float
-    forgetting_rate_interval: tuple[float, float]
-    level: float
-    time_unit: str
-    half_life: float
-    noise_variance: float | None
-    mean: float
-    lengthscales: list[float]
-    outputscale: float | None
-    log_likelihood: float
-    lr_statistic: float
-    lr_pvalue: float
-    round_length: float
-    block_length: int
-    n_observations: int
-    messages: list[str]
-    profile: list[tuple[float, float]] = field(repr=False)
-    covar_module: Kernel = field(repr=False)
-    forgetting_rate_by_noise: list[tuple[float, float]] = field(default_factory=list, repr=False)
-    outliers: list[tuple[int, float]] = field(default_factory=list)
-
-    @property
-    def mean_module(self) -> ConstantMean:
-        """The prior mean as a fixed module, for a recipe that takes ``covar_module`` as well."""
-        mean_module = ConstantMean().double()
-        mean_module.constant = torch.tensor(self.mean, dtype=torch.float64)
-        return mean_module.requires_grad_(False)
-
-    def settings(self) -> RecipeSettings:
-        """Return the fit as options of :func:`tvbo.recipes.tv_gp_ucb`.
-
-        The noise variance is None, which learns it, if each outcome of the log had a known one.
-
-        Example:
-            >>> optimizer = recipes.tv_gp_ucb(choices=choices, **fit.settings())
-        """
-        return {
-            "covar_module": self.covar_module,
-            "mean_module": self.mean_module,
-            "forgetting_rate": self.forgetting_rate,
-            "noise_variance": self.noise_variance,
-        }
-
-    def save(self, path: str | Path) -> None:
-        """Write the fit and its kernel to a file of JSON, for :meth:`load`.
-
-        Raises:
-            SavedFitError: if the kernel has a part of a class that tvbo does not know.
-        """
-        kernel = kernel_to_data(self.covar_module)
-        write_saved(path, SAVED, SAVED_VERSION, {"fit": self.to_dict(), "covar_module": kernel})
-
-    @classmethod
-    def load(cls, path: str | Path) -> DriftFit:
-        """Return the fit that :meth:`save` wrote; the file is data, and no code of it is run.
-
-        Raises:
-            SavedFitError: if the file is no saved fit, or one of a later version.
-            OSError: if it cannot be read.
-        """
-        content = read_saved(path, SAVED, SAVED_VERSION)
-        try:
-            values = dict(content["fit"])
-            for name in ("profile", "forgetting_rate_by_noise", "outliers"):
-                values[name] = [tuple(pair) for pair in values[name]]
-            values["forgetting_rate_interval"] = tuple(values["forgetting_rate_interval"])
-            values["half_life"] = math.inf if values["half_life"] is None else values["half_life"]
-            return cls(**values, covar_module=kernel_from_data(content["covar_module"]))
-        except (KeyError, TypeError) as error:
-            raise SavedFitError(f"Expected a whole {SAVED} in {path}. Got {error!r}.") from error
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields but the kernel, in types of JSON; an infinite half-life is None."""
-        names = [name for name in self.__dataclass_fields__ if name != "covar_module"]
-        values = {name: getattr(self, name) for name in names}
-        if math.isinf(self.half_life):
-            values["half_life"] = None
-        return values
-
-    def to_json(self, path: str | Path) -> None:
-        """Write :meth:`to_dict` as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+FLAT = 0.1
+"""Range of the profile, in nats, below which the likelihood counts as flat."""
 
 
 def report(
@@ -218,9 +81,7 @@ def report(
             -math.expm1(-rate * round_length), horizon, dim=log.actions.shape[-1], nu=nu
         ),
         n_observations=len(log),
-        messages=fit_messages(
-            profile, maximizer, log, by_noise, sigma2 * unit**2, level, time_unit
-        ),
+        messages=_messages(profile, maximizer, log, by_noise, sigma2 * unit**2, level, time_unit),
         profile=[(-math.expm1(-profile.rate(x)), y + offset) for x, y in profile.points],
         covar_module=kernel,
         forgetting_rate_by_noise=by_noise,
@@ -238,3 +99,84 @@ def _by_noise(
         rates = rates_at_noise(maximizer, profile.best, fixed)
         pairs += [(v, -math.expm1(-rate)) for v, rate in zip(fixed, rates, strict=False)]
     return sorted((v * unit**2, rate) for v, rate in pairs)
+
+
+def _messages(
+    profile: Profile,
+    maximizer: LikelihoodMaximizer,
+    log: DriftLog,
+    by_noise: list[tuple[float, float]],
+    sigma2: float,
+    level: float,
+    time_unit: str,
+) -> list[str]:
+    """Return warnings on the reliability of the numbers, with σ² in the unit of the user."""
+    messages = []
+    best = profile.best
+    low, high = profile.interval
+    values = [y for _, y in profile.points]
+    change = max(values) - min(values)
+    half_life = 2 * math.log(2) / math.exp(best.log_rate)
+    if change < FLAT:
+        messages.append(
+            f"The likelihood is flat: from no drift to no memory it changes by {change:.2g} nats, "
+            "so this log says nothing about ε."
+        )
+    elif low == 0 and high == math.inf:
+        messages.append(
+            f"The {level:.0%} interval is all of [0, 1]: the log is too short, or too sparse in "
+            "time, to tell the drift."
+        )
+    elif best.log_rate <= maximizer.rate_bounds[0] and low == 0:
+        messages.append("ε is at its lower bound: the log shows no drift.")
+    elif best.log_rate >= maximizer.rate_bounds[1]:
+        messages.append(
+            "ε is at its upper bound: the function shares nothing between times, or the times are "
+            "too far apart to see what it shares."
+        )
+    elif half_life > LONG * log.span and low > 0:
+        messages.append(
+            f"The half-life is more than {LONG:g} times the length of the log: the function "
+            "drifts, but so slowly for its variance that ε and the signal variance cannot be told "
+            "apart. Trust neither alone; a fixed kernel, or a longer log, tells ε."
+        )
+    if low > 40:
+        messages.append(
+            f"ε rounds to 1 per {time_unit}: state time in a shorter unit to tell it from 1."
+        )
+    likelihood = maximizer.likelihood
+    if isinstance(likelihood, VecchiaLikelihood):
+        weight = likelihood.neglected_weight(profile.rate(best.log_rate))
+        if weight > NEGLIGIBLE:
+            messages.append(
+                "The log is too long for the exact likelihood: each block of observations was "
+                f"conditioned on the {likelihood.conditioning_size} before it. Of the variance of "
+                f"the function at a block, a share of at most {weight:.2g} was there already at "
+                "the time of the nearest observation left out."
+            )
+    for name in maximizer.nuisance.at_bounds(best.nuisance):
+        if name == "noise variance":
+            messages.append(
+                f"At an end of its range: noise variance, {sigma2:.3g}."
+                + _rests_on(by_noise, sigma2)
+            )
+        else:
+            messages.append(f"At an end of its range: {name}.")
+    if log.Yvar is None and maximizer.nuisance.noise_variance is not None:
+        messages.append(
+            f"The noise variance {sigma2:.3g} was given, not learned." + _rests_on(by_noise, sigma2)
+        )
+    if not best.converged:
+        messages.append(f"The maximization did not converge: {best.message}.")
+    return messages
+
+
+def _rests_on(by_noise: list[tuple[float, float]], sigma2: float) -> str:
+    """Return ε at half and twice the noise variance in words, as far as it could be fitted."""
+    words = [
+        f"{rate:.3g} with {name}"
+        for name, factor in (("half of it", 0.5), ("twice as much", 2.0))
+        for variance, rate in by_noise
+        if math.isclose(variance, factor * sigma2, rel_tol=1e-9)
+    ]
+    return f" ε rests on it: {', '.join(words)}." if words else " ε rests on it."

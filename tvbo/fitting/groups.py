@@ -15,9 +15,9 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from tvbo.fitting.drift_fit import fit_drift
-from tvbo.fitting.drift_report import DriftFit
+from tvbo.fitting.drift_result import DriftFit
 from tvbo.fitting.outliers import OutlierSearch
-from tvbo.progress import patient_steps
+from tvbo.terminal import patient_steps
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,100 +1,19 @@
-"""Maximum likelihood estimates of the drift rate, the noise variance and the kernel."""
+"""Maximum likelihood: L-BFGS-B from any start, Newton's method near a maximum."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from copy import copy
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NotPSDError
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
-from torch.nn import Parameter
 
-from tvbo.fitting.quadratic import Array, Function, QuadraticModel
-
-RAW_RANGE = 8.0
-"""Range of a raw kernel parameter on both sides of its start: a factor of 3,000 for a logarithm.
-Beyond it the likelihood is flat and the covariance numerically singular."""
-
-AT_BOUND = 1e-3
-"""Distance from a bound, as a share of the range, at which a parameter is reported to be there."""
-
-NOISE_SHARES = (1e-6, 0.1, 10.0)
-"""Smallest, initial and largest σ², as shares of the variance of the outcomes."""
-
-
-class NuisanceParameters:
-    """log σ² if it is learned, then the raw kernel parameters that require gradients.
-
-    Args:
-        covar_module: The kernel, whose parameters are modified; their present values are the start.
-        noise_variance: A fixed σ², or None to learn it.
-        outcome_variance: Variance of the outcomes. A learned σ² starts at a tenth of it, and is
-            bounded by 1e-6 and 10 times it.
-    """
-
-    def __init__(self, covar_module: Kernel, noise_variance: float | None, outcome_variance: float):
-        self.noise_variance = noise_variance
-        self.kernel_parameters: list[Parameter] = []
-        self.names: list[str] = []
-        self.bounds: list[tuple[float, float]] = []
-        start = []
-        if noise_variance is None:
-            low, first, high = (math.log(share * outcome_variance) for share in NOISE_SHARES)
-            self.names.append("noise variance")
-            start.append(np.array([first]))
-            self.bounds.append((low, high))
-        for name, parameter, constraint in covar_module.named_parameters_and_constraints():
-            if not parameter.requires_grad:
-                continue
-            raw = parameter.detach().flatten().numpy().copy()
-            start.append(raw)
-            if constraint is None or constraint.enforced:
-                self.bounds += [(x - RAW_RANGE, x + RAW_RANGE) for x in raw]
-            else:
-                box = (float(constraint.lower_bound), float(constraint.upper_bound))
-                self.bounds += [box] * len(raw)
-            self.kernel_parameters.append(parameter)
-            self.names += [name.replace("raw_", "")] * len(raw)
-        self.start = np.concatenate(start) if start else np.empty(0)
-
-    def with_fixed_noise(self, noise_variance: float) -> NuisanceParameters:
-        """Return the same parameters with the same bounds, but a fixed noise variance."""
-        held = copy(self)
-        held.noise_variance = noise_variance
-        if self.noise_variance is None:
-            held.names, held.start, held.bounds = self.names[1:], self.start[1:], self.bounds[1:]
-        return held
-
-    def assign(self, values: Array) -> Tensor:
-        """Set the parameters of the kernel; return σ², with a gradient if it is learned."""
-        rest = torch.as_tensor(values, dtype=torch.float64)
-        if self.noise_variance is None:
-            noise, rest = rest[0].exp().requires_grad_(), rest[1:]
-        else:
-            noise = torch.tensor(self.noise_variance, dtype=torch.float64)
-        with torch.no_grad():
-            for parameter in self.kernel_parameters:
-                part, rest = rest[: parameter.numel()], rest[parameter.numel() :]
-                parameter.copy_(part.reshape(parameter.shape))
-        return noise
-
-    def at_bounds(self, values: Array) -> list[str]:
-        """Return the names of parameters at a bound, without duplicates."""
-        names = [
-            name
-            for name, x, (low, high) in zip(self.names, values, self.bounds, strict=True)
-            # An unbounded range has no length; there the distance itself counts.
-            if min(x - low, high - x) <= AT_BOUND * (high - low if high - low < math.inf else 1.0)
-        ]
-        return list(dict.fromkeys(names))
-
+from tvbo.fitting.parameters import Array, NuisanceParameters, Optimum
 
 Likelihood = Callable[[Tensor, Tensor], tuple[Tensor, float]]
 """A function of the rate ρ and the noise variance that returns the log likelihood and the mean."""
@@ -107,26 +26,25 @@ PROFILE = 1e-5
 """Error of a point of the profile, in nats, that is accepted: it moves an end of the interval by
 less than a ten-thousandth of its distance from the maximum."""
 
+Function = Callable[[Array], tuple[float, Array]]
+"""A function that returns its value and its gradient."""
 
-@dataclass(frozen=True)
-class Optimum:
-    """A maximum of the likelihood over all parameters, or over all but the rate.
+STEP = 1e-3
+"""Step of the differences that give a Hessian; parameters are logarithms or of the order of one."""
 
-    Args:
-        log_rate: Logarithm of ρ.
-        nuisance: The other parameters, as a flat vector.
-        log_likelihood: Log likelihood at the maximum.
-        slope: Derivative with respect to log ρ, which is also that of the profile.
-        converged: False if the optimizer stopped for another reason than a small gradient.
-        message: The message of the optimizer.
-    """
+CLOSE = 1e-8
+"""Gain, in nats, that the quadratic model must expect less than at a minimum."""
 
-    log_rate: float
-    nuisance: Array
-    log_likelihood: float
-    slope: float
-    converged: bool
-    message: str
+SHORT = 1e-2
+"""Length of a step, in every parameter, below which a minimum is reached: where a function is flat,
+as in the logarithm of a very small noise variance, a long step may gain more than expected."""
+
+FLATTEST = 1e-8
+"""Smallest curvature of a model, as a share of the largest."""
+
+MAX_STEPS, HALVINGS = 20, 5
+"""Maximum number of steps, each at most one in every parameter, and of halvings of a step that
+increases the function. If they are exceeded, the start was not near a minimum."""
 
 
 class LikelihoodMaximizer:
@@ -157,20 +75,14 @@ class LikelihoodMaximizer:
         """Return the local maximum over all parameters by L-BFGS-B from a start."""
         return self._search(None, np.concatenate([[log_rate], nuisance]))
 
-    def explore_at(self, log_rate: float, nuisance: Array) -> Optimum:
-        """Return the local maximum over all parameters but the rate by L-BFGS-B from a start."""
-        return self._search(log_rate, nuisance)
-
     def refine(self, rough: Optimum) -> tuple[Optimum, QuadraticModel | None]:
         """Return the maximum over all parameters next to an approximate one, and a quadratic model.
 
         The model is in the whole vector; None if the Hessian is not finite there, or zero.
         """
-        theta = np.concatenate([[rough.log_rate], rough.nuisance])
-        optimum, model = self._refine(None, theta)
+        optimum, model = self._refine(None, rough.vector)
         if model is None:
-            theta = np.concatenate([[optimum.log_rate], optimum.nuisance])
-            model = QuadraticModel.by_differences(*self._function(None), theta)
+            model = QuadraticModel.by_differences(*self._function(None), optimum.vector)
         return optimum, model
 
     def refine_at(self, rough: Optimum) -> Optimum:
@@ -178,7 +90,7 @@ class LikelihoodMaximizer:
         return self._refine(rough.log_rate, rough.nuisance)[0]
 
     def maximize_at(
-        self, log_rate: float, nuisance: Array, model: QuadraticModel | None
+        self, log_rate: float, nuisance: Array, model: QuadraticModel | None = None
     ) -> Optimum:
         """Return the maximum over all parameters but the rate: one point of the profile.
 
@@ -186,7 +98,7 @@ class LikelihoodMaximizer:
             log_rate: Logarithm of ρ.
             nuisance: The start.
             model: A quadratic model in the nuisance parameters near the start, which is updated;
-                None if there is none.
+                None searches from any start by L-BFGS-B.
         """
         if model is not None:
             function, bounds = self._function(log_rate)
@@ -281,3 +193,107 @@ class LikelihoodMaximizer:
         return Optimum(
             log_rate, theta, -value, -gradient[0], converged and math.isfinite(value), message
         )
+
+
+class QuadraticModel:
+    """The Hessian of a function, updated by BFGS with every step.
+
+    Args:
+        hessian: ``p x p``.
+        held: Which of the ``p`` parameters were at a bound that a descent would cross; the model
+            has no information on them.
+    """
+
+    def __init__(self, hessian: Array, held: NDArray[np.bool_]):
+        self.hessian = hessian
+        self.held = held
+
+    @classmethod
+    def by_differences(
+        cls, function: Function, bounds: Sequence[tuple[float, float]], x: Array
+    ) -> QuadraticModel | None:
+        """Build a model at ``x`` from ``p + 1`` gradients; None if it is not finite, or zero.
+
+        Negative curvatures are replaced by their absolute values, so that steps still decrease the
+        function. A parameter at a bound has no second derivatives with the others.
+
+        Args:
+            function: The function to be minimized.
+            bounds: Lower and upper bound of each parameter.
+            x: The point.
+        """
+        low, high = np.array(bounds, dtype=float).reshape(-1, 2).T
+        _, gradient = function(x)
+        hessian = np.empty((len(x), len(x)))
+        for i in range(len(x)):
+            step = STEP if x[i] + STEP <= high[i] else -STEP
+            moved = x.copy()
+            moved[i] += step
+            hessian[i] = (function(moved)[1] - gradient) / step
+        hessian = 0.5 * (hessian + hessian.T)
+        held = _held(x, gradient, low, high)
+        hessian[held] = hessian[:, held] = 0.0
+        hessian[held, held] = 1.0
+        if not np.isfinite(hessian).all() or (len(x) > 0 and not hessian.any()):
+            return None
+        curvatures, directions = np.linalg.eigh(hessian)
+        curvatures = np.abs(curvatures)
+        curvatures = np.maximum(curvatures, FLATTEST * curvatures.max(initial=0.0))
+        return cls((directions * curvatures) @ directions.T, held)
+
+    def minimize(
+        self,
+        function: Function,
+        bounds: Sequence[tuple[float, float]],
+        x: Array,
+        close: float = CLOSE,
+    ) -> Array | None:
+        """Return the minimum next to ``x``; None if Newton's steps do not reach it.
+
+        Args:
+            function: The function to be minimized.
+            bounds: Lower and upper bound of each parameter.
+            x: The start.
+            close: Expected gain below which to stop.
+        """
+        low, high = np.array(bounds, dtype=float).reshape(-1, 2).T
+        x = np.clip(x, low, high)
+        value, gradient = function(x)
+        for _ in range(MAX_STEPS):
+            if not np.isfinite(value):
+                return None
+            free = ~_held(x, gradient, low, high)
+            if (free & self.held).any():
+                return None
+            newton = np.zeros_like(x)
+            newton[free] = -np.linalg.solve(self.hessian[np.ix_(free, free)], gradient[free])
+            if -0.5 * (gradient @ newton) < close and np.abs(newton).max(initial=0.0) < SHORT:
+                return x
+            newton /= max(1.0, np.abs(newton).max())
+            for _ in range(HALVINGS):
+                new = np.clip(x + newton, low, high)
+                new_value, new_gradient = function(new)
+                if new_value < value:
+                    break
+                newton *= 0.5
+            else:
+                return None
+            self._update(new - x, new_gradient - gradient)
+            x, value, gradient = new, new_value, new_gradient
+        return None
+
+    def _update(self, step: Array, change: Array) -> None:
+        """Update the Hessian by BFGS, unless the function is not convex along the step."""
+        along = step @ change
+        if along > 0:
+            turned = self.hessian @ step
+            self.hessian = (
+                self.hessian
+                + np.outer(change, change) / along
+                - np.outer(turned, turned) / (step @ turned)
+            )
+
+
+def _held(x: Array, gradient: Array, low: Array, high: Array) -> NDArray[np.bool_]:
+    """Return which parameters are at a bound that a descent would cross."""
+    return ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaincinv
 
-from tvbo.fitting.maximize import LikelihoodMaximizer, Optimum
-from tvbo.fitting.quadratic import Array, QuadraticModel
+from tvbo.fitting.maximize import LikelihoodMaximizer, QuadraticModel
+from tvbo.fitting.parameters import Array, Optimum
 
 IMPROVEMENT = 1e-3
 """Excess of a point of the profile over the maximum, in nats, that counts as a better maximum."""
@@ -102,7 +102,7 @@ def profile_rate(
     on_step(LIMITS[1])
     # Not refined, because it is only compared with a threshold.
     rough = _best_of(subsample, high + BEYOND, optima)
-    at_infinity = maximizer.explore_at(rough.log_rate, rough.nuisance)
+    at_infinity = maximizer.maximize_at(rough.log_rate, rough.nuisance)
     on_step(MAXIMUM)
     top = max(optima, key=lambda optimum: maximizer.value(optimum.log_rate, optimum.nuisance))
     best, model = maximizer.refine(top)
@@ -128,7 +128,7 @@ def profile_rate(
         if best.log_likelihood < higher.log_likelihood:
             best, model = higher, None
         points[best.log_rate] = best
-        again = maximizer.maximize_at(at_zero.log_rate, best.nuisance, None)
+        again = maximizer.maximize_at(at_zero.log_rate, best.nuisance)
         at_zero = max(at_zero, again, key=lambda optimum: optimum.log_likelihood)
         points[at_zero.log_rate] = at_zero
     return Profile(
@@ -197,7 +197,7 @@ def _best_of(maximizer: LikelihoodMaximizer, log_rate: float, optima: list[Optim
     if len(starts[0]) > 0:
         starts.append(maximizer.nuisance.start)
     return max(
-        (maximizer.explore_at(log_rate, start) for start in starts),
+        (maximizer.maximize_at(log_rate, start) for start in starts),
         key=lambda optimum: optimum.log_likelihood,
     )
 
@@ -237,7 +237,7 @@ class ProfileSearch:
         self.on_point = on_point
         self.model, self.slope, self.curvature = None, None, None
         if model is not None:
-            self.model = model.without_first()
+            self.model = QuadraticModel(model.hessian[1:, 1:], model.held[1:])
             self.slope = -np.linalg.solve(self.model.hessian, model.hessian[1:, 0])
             self.curvature = model.hessian[0, 0] + model.hessian[0, 1:] @ self.slope
 

@@ -29,6 +29,8 @@ CLASSES_FROM = (
 MOVED = {
     "tvbo.acquisition.beta": "tvbo.acquisition.analytic",
     "tvbo.acquisition.ucb": "tvbo.acquisition.analytic",
+    "tvbo.models.streaming.decay_prior": "tvbo.models.streaming.finite_prior",
+    "tvbo.models.streaming.finite_covariance": "tvbo.models.streaming.finite_prior",
     "tvbo.optimizers.trial": "tvbo.trial",
     "tvbo.retention.policies": "tvbo.retention.base",
     "tvbo.search_space.finite_space": "tvbo.search_space.base",

@@ -16,8 +16,8 @@ from torch import Tensor
 from tvbo.journal.database import JournalError
 from tvbo.journal.record import Record
 from tvbo.journal.recorded import Event, Recorded
-from tvbo.progress import patient_progress_bar
 from tvbo.search_space import FiniteSpace
+from tvbo.terminal import patient_progress_bar
 
 TOLERANCE = 1e-6
 """Largest difference between a replayed and a recorded choice, since another processor rounds

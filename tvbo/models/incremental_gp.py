@@ -21,7 +21,7 @@ from torch import Size, Tensor
 
 from tvbo.models.incremental import CandidateCache, GrowingCholesky, RowPosterior, Whitened
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
-from tvbo.models.scale import innovation_root
+from tvbo.rounding import innovation_root
 
 
 class IncrementalGP(RowPosterior):

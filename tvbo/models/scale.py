@@ -1,28 +1,18 @@
-"""The scale of a model's outcomes, and what is floored or refused relative to it."""
+"""The scale of a model's outcomes and inputs, and changes of it."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.models import SingleTaskGP
-from botorch.models.model import Model
 from botorch.models.transforms import Normalize, Standardize
-from botorch.posteriors import GPyTorchPosterior, Posterior
 from gpytorch.constraints import GreaterThan
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
-from linear_operator import to_linear_operator
 from torch import Tensor
 
-LEAST_VARIANCE = 1e-10
-"""Least variance of a prediction, as a share of its prior variance. GPyTorch uses the same number
-as an absolute variance."""
-
-CERTAIN = 1e-13
-"""Share of its prior variance below which the variance of an outcome is numerically zero."""
+from tvbo.rounding import power_of_two
 
 CONSTANT = 1e-13
 """Standard deviation of outcomes, as a share of the largest outcome, that is rounding error."""
@@ -34,19 +24,6 @@ be computed with."""
 SIGNAL_TO_NOISE = math.exp(4.0)
 """Assumed ratio of the variance of outcomes to that of their noise while nothing is known of it:
 the median of BoTorch's prior over noise."""
-
-
-def power_of_two(variance: float) -> float:
-    """Return the power of two next to a standard deviation, by which scaling is exact.
-
-    Args:
-        variance: The square of the standard deviation. Those in [0.6, 2.4) give 1, so that a kernel
-            of variance one, the sum of two of these, and GPyTorch's initial scale ln 2 do. So do 0
-            and infinity, which have no order of magnitude.
-    """
-    if not 0 < variance < math.inf:
-        return 1.0
-    return math.ldexp(1.0, (math.frexp(variance / 0.6)[1] - 1) // 2)
 
 
 def scale_from_noise(Yvar: Tensor | None, noise_variance: float | None) -> float | None:
@@ -64,102 +41,10 @@ def scale_from_noise(Yvar: Tensor | None, noise_variance: float | None) -> float
     return None if noise_variance is None else power_of_two(SIGNAL_TO_NOISE * noise_variance)
 
 
-class FlooredNormal(MultivariateNormal):
-    """A normal distribution whose variances were already floored relative to the prior.
-
-    GPyTorch's class raises them to 1e-10, in any unit of the outcomes.
-    """
-
-    @property
-    def variance(self) -> Tensor:
-        """The diagonal of the covariance matrix."""
-        return diagonal(self)
-
-
-def floored_posterior(mean: Tensor, covar: Tensor, noise: Tensor | None) -> GPyTorchPosterior:
-    """Build a posterior from its mean and its covariance, whose variances were floored.
-
-    Args:
-        mean: Means, ``... x q``.
-        covar: Covariances, ``... x q x q``, with the diagonal that :func:`floor_` set.
-        noise: Noise variances to add, or None.
-    """
-    if noise is not None:
-        covar = covar + torch.diag_embed(noise.expand_as(mean))
-    return GPyTorchPosterior(FlooredNormal(mean, to_linear_operator(covar)))
-
-
-def floor_(covar: Tensor, prior: Tensor) -> None:
-    """Raise variances to at least :data:`LEAST_VARIANCE` of the prior variances, in place.
-
-    Args:
-        covar: Posterior covariances, ``... x q x q``.
-        prior: Prior variances, ``... x q``.
-    """
-    # Above zero, so that the square root has a gradient also where the prior variance is zero.
-    least = (LEAST_VARIANCE * prior.detach()).clamp_min(torch.finfo(prior.dtype).tiny)
-    diag = covar.diagonal(dim1=-2, dim2=-1)
-    diag.copy_(torch.where(diag > least, diag, least))
-
-
-def diagonal(distribution: MultivariateNormal) -> Tensor:
-    """Return the variances of a normal distribution, not floored."""
-    variance: Tensor = distribution.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1)
-    return variance.expand(distribution.mean.shape)
-
-
-def variance_of(posterior: Posterior, scale: float = 1.0) -> Tensor:
-    """Return the variances of a posterior, ``... x q x 1``, floored relative to ``scale²``.
-
-    Args:
-        posterior: A posterior of one output, which has a variance.
-        scale: Order of magnitude of the prior standard deviation, in the unit of the outcomes.
-    """
-    distribution = getattr(posterior, "distribution", None)
-    if type(distribution) is MultivariateNormal:
-        return diagonal(distribution).unsqueeze(-1).clamp_min(LEAST_VARIANCE * scale**2)
-    # BoTorch declares no variance for the base class, since not every posterior has one.
-    variance: Tensor = posterior.variance  # type: ignore[attr-defined]
-    return variance
-
-
-def innovation_root(covar: Tensor, noise: Tensor, prior_variance: Tensor) -> Tensor:
-    """Return the Cholesky factor of the covariance of new outcomes given all earlier ones.
-
-    Args:
-        covar: Posterior covariances of the function, ``... x q x q``.
-        noise: Noise variances of the new outcomes, ``... x q``.
-        prior_variance: Prior variances of the function, ``... x q``.
-
-    Returns:
-        ``... x q x q``, lower triangular.
-
-    Raises:
-        InputDataError: if the predictive variance of an outcome is numerically zero.
-    """
-    root, info = torch.linalg.cholesky_ex(covar + torch.diag_embed(noise))
-    certain = root.diagonal(dim1=-2, dim2=-1).square() <= CERTAIN * prior_variance
-    if (info > 0).any() or certain.any():
-        raise InputDataError(
-            "Expected outcomes that are not certain already. Got one whose variance is zero to "
-            "rounding: a repeat without noise, or a covariance that is not positive semi-definite."
-        )
-    factor: Tensor = root
-    return factor
-
-
 def outcome_scale(model: SingleTaskGP) -> tuple[float, float]:
     """Return mean and standard deviation by which outcomes were standardized, else 0 and 1."""
     transform = getattr(model, "outcome_transform", None)
     return (0.0, 1.0) if transform is None else (transform.means.item(), transform.stdvs.item())
-
-
-def scale_of(model: Model) -> float:
-    """Return the number by which a dense model divides outcomes; 1 for any other model."""
-    if isinstance(model, SingleTaskGP) and model.num_outputs == 1 and len(model.batch_shape) == 0:
-        transform = getattr(model, "outcome_transform", None)
-        return transform.stdvs.item() if isinstance(transform, Standardize) else 1.0
-    return 1.0
 
 
 class RelativeStandardize(Standardize):

@@ -10,10 +10,10 @@ from botorch.acquisition.objective import PosteriorTransform
 from botorch.posteriors import Posterior
 from torch import Tensor
 
-from tvbo.models.scale import floor_
 from tvbo.models.streaming.posterior import Predictions
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.observations import Observations
+from tvbo.rounding import floor_
 
 
 @dataclass(frozen=True)

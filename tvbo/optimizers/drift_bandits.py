@@ -10,8 +10,8 @@ from torch import Generator, Tensor
 
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
+from tvbo.rounding import any_largest
 from tvbo.search_space import ContextSpace, FiniteSpace
-from tvbo.ties import any_largest
 from tvbo.trial import Trial
 
 

@@ -12,7 +12,7 @@ from tvbo.models import IncrementalGP
 from tvbo.observations import Observations, provided
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
 from tvbo.optimizers.posterior_state import RowPosteriorState, weights
-from tvbo.ties import TIE_TOLERANCE
+from tvbo.rounding import TIE_TOLERANCE
 
 
 class IncrementalState(RowPosteriorState):

@@ -25,13 +25,13 @@ from tvbo.models.scale import (
     ScaledMean,
     in_unit,
     outcome_scale,
-    power_of_two,
     scale_from_noise,
     unit_cube,
 )
 from tvbo.observations import Observations, provided
 from tvbo.optimizers.fit import FittedParameters, learned_values
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
+from tvbo.rounding import power_of_two
 from tvbo.search_space import InputLayout
 
 OBSERVATIONS_PER_PARAMETER = 2

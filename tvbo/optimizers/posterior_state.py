@@ -14,10 +14,11 @@ from torch import Generator, Tensor
 from tvbo.acquisition.analytic import mean_of
 from tvbo.models import IncrementalGP
 from tvbo.models.incremental import RowPosterior
-from tvbo.models.scale import CERTAIN, outcome_scale, scale_of, variance_of
+from tvbo.models.scale import outcome_scale
 from tvbo.observations import Observations, provided
 from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
 from tvbo.optimizers.pending import Pending
+from tvbo.rounding import CERTAIN, scale_of, variance_of
 
 
 class PosteriorState(ABC):

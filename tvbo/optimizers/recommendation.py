@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from tvbo.ties import first_largest
+from tvbo.rounding import first_largest
 
 if TYPE_CHECKING:
     import pandas as pd

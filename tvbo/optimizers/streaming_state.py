@@ -19,7 +19,7 @@ from tvbo.optimizers.pending import IgnorePending, Pending
 from tvbo.optimizers.pending_posterior import PendingPosterior
 from tvbo.optimizers.posterior_state import PosteriorState, least_noise
 from tvbo.optimizers.refit import RefitNever
-from tvbo.ties import TIE_TOLERANCE
+from tvbo.rounding import TIE_TOLERANCE
 
 
 class StreamingState(PosteriorState):

@@ -11,8 +11,8 @@ from torch import Generator, Tensor
 
 from tvbo.problems.base import DriftingProblem
 from tvbo.problems.drifting_gp import unit_grid
+from tvbo.rounding import first_largest
 from tvbo.search_space import FiniteSpace, InputLayout
-from tvbo.ties import first_largest
 
 
 class StaticFunction(DriftingProblem):

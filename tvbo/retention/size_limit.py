@@ -13,7 +13,7 @@ from torch import Tensor
 from tvbo.models.covariance import noise_variance, prior_covariance
 from tvbo.observations import Observations
 from tvbo.retention.base import Retention
-from tvbo.ties import first_largest
+from tvbo.rounding import first_largest
 
 NOISE_FLOOR = 1e-8
 """Floor of the noise variances as a share of the largest prior variance. Without noise the

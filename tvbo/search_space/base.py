@@ -18,7 +18,7 @@ from tvbo.observations import (
     check_finite,
     check_last_dimension,
 )
-from tvbo.ties import any_largest
+from tvbo.rounding import any_largest
 
 SINGLE_PRECISION = 1e-6
 """Relative difference up to which two numbers are equal: torch's default dtype is float32."""
@@ -224,7 +224,7 @@ class FiniteSpace:
     def maximize(
         self, acq_function: AcquisitionFunction, ask_context: AskContext, generator: Generator
     ) -> Tensor:
-        """Return the best of all actions; the generator breaks ties (:mod:`tvbo.ties`)."""
+        """Return the best of all actions; the generator breaks ties (:mod:`tvbo.rounding`)."""
         rows = ask_context.rows(self.choices).unsqueeze(-2)
         with torch.no_grad():
             values = torch.cat([acq_function(part) for part in rows.split(self.chunk)])

@@ -10,9 +10,9 @@ from botorch.utils.sampling import boltzmann_sample, draw_sobol_samples
 from torch import Generator, Tensor
 
 from tvbo.randomness import seeded
+from tvbo.rounding import first_largest, tied_for_largest
 from tvbo.search_space.base import SINGLE_PRECISION, AskContext, FiniteSpace, check_action
 from tvbo.search_space.bounds import Bounds, as_bounds
-from tvbo.ties import first_largest, tied_for_largest
 
 
 class Box:
@@ -41,7 +41,7 @@ class Box:
     ) -> Tensor:
         """Return the maximizer found by BoTorch's ``optimize_acqf`` at fixed time and context.
 
-        Of the restarts whose values are tied (:mod:`tvbo.ties`), the first one is taken.
+        Of the restarts whose values are tied (:mod:`tvbo.rounding`), the first one is taken.
         """
         fixed = ask_context.layout.fixed_features(ask_context.t, ask_context.context)
         fixed_values = torch.tensor(list(fixed.values()), dtype=torch.float64)

@@ -19,7 +19,7 @@ from tvbo.evaluation.backtesting.models import (
 from tvbo.evaluation.backtesting.play import Algorithm
 from tvbo.evaluation.exploration import Exploration, tune_exploration
 from tvbo.optimizers import Optimizer, d_ucb_discount, recipes, sw_ucb_window
-from tvbo.ties import first_largest
+from tvbo.rounding import first_largest
 
 
 @dataclass

@@ -16,8 +16,8 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Generator, Tensor
 
 from tvbo.optimizers import Optimizer
-from tvbo.progress import named_steps
 from tvbo.search_space import FiniteSpace
+from tvbo.terminal import named_steps
 
 Algorithm = Callable[[Tensor, Tensor, Generator], Optimizer]
 """Makes an optimizer of a training stretch: its values, ``T x n`` with NaN where there is none, its

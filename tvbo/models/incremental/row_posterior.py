@@ -18,7 +18,7 @@ from torch import Size, Tensor
 
 from tvbo.models.incremental.row_model import RowModel
 from tvbo.models.incremental.whitened import Whitened
-from tvbo.models.scale import floor_, floored_posterior, innovation_root
+from tvbo.rounding import floor_, floored_posterior, innovation_root
 
 
 class RowPosterior(RowModel):

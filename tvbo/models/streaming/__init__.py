@@ -1,10 +1,9 @@
 """Parts of :class:`tvbo.models.StreamingGP`."""
 
 from tvbo.models.streaming.cost import StreamingCost, streaming_cost, streaming_rows
-from tvbo.models.streaming.decay_prior import DecayPrior
 from tvbo.models.streaming.draws import Draws
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
-from tvbo.models.streaming.finite_covariance import FiniteCovariance
+from tvbo.models.streaming.finite_prior import DecayPrior, FiniteCovariance
 from tvbo.models.streaming.innovations import Innovations
 from tvbo.models.streaming.posterior import Predictions, UpdatablePosterior
 from tvbo.models.streaming.prior import MarkovPrior

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, decay_exponent
 from tvbo.models.resizable_module import BatchedModule
-from tvbo.models.streaming.finite_covariance import FiniteCovariance
+from tvbo.models.streaming.finite_prior import FiniteCovariance
 from tvbo.models.streaming.prior import symmetric_root
 
 

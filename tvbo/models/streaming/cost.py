@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.models.streaming.eviction_policy import merge_block_rows, reserve_rows
-from tvbo.models.streaming.finite_covariance import MAX_CACHED
+from tvbo.models.streaming.finite_prior import MAX_CACHED
 
 NUMBER = 8
 """Bytes of one float64."""

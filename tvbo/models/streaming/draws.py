@@ -7,9 +7,9 @@ from botorch.exceptions.errors import UnsupportedError
 from torch import Generator, Tensor
 
 from tvbo.models.joint_draw import joint_draw
-from tvbo.models.streaming.finite_covariance import FiniteCovariance
 from tvbo.models.streaming.paths import covariance_modes, draw
 from tvbo.models.streaming.posterior import Predictions
+from tvbo.models.streaming.prior import ChoiceCovariance
 
 
 class Draws(Predictions):
@@ -50,7 +50,7 @@ class Draws(Predictions):
             )
         self._check_time(torch.as_tensor(t, dtype=torch.float64), self.now)
         if self._modes is None or self._modes[0][0].device != self._noise.device:
-            found: dict[FiniteCovariance, tuple[Tensor, Tensor]] = {}
+            found: dict[ChoiceCovariance, tuple[Tensor, Tensor]] = {}
             for part in self.innovations.prior.parts():
                 if part.covariance not in found:
                     found[part.covariance] = covariance_modes(part.covariance)

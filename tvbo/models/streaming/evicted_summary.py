@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tvbo.models.resizable_module import BatchedModule
 from tvbo.models.streaming.prior import MarkovPrior
-from tvbo.models.streaming.rows import Rows, log_density
+from tvbo.models.streaming.rows import Rows, lag_since, log_density
 
 
 class EvictedSummary(BatchedModule):
@@ -68,11 +68,6 @@ class EvictedSummary(BatchedModule):
             total.zero_()
         self.merged = self.early = None
 
-    def lag(self, time: Tensor, element: Tensor | None = None) -> Tensor:
-        """Return lags from :math:`t_0` to times ``b x ...``; 0 before the first eviction."""
-        since = self.time if element is None else self.time[element]
-        return (time - since.reshape(-1, *[1] * (time.ndim - 1))).nan_to_num_(posinf=0.0)
-
     def absorb(self, prior: MarkovPrior, rows: Rows, count: int, merge: bool) -> Tensor | None:
         """Add the oldest rows to the summary.
 
@@ -88,7 +83,7 @@ class EvictedSummary(BatchedModule):
         """
         # A copy, because the memory of the rows is reused for later ones.
         time = rows.made_at[:, count - 1].clone()
-        lag = self.lag(time)
+        lag = lag_since(self.time, time)
         early = self._early(prior, rows, count, time) if merge else None
         V = prior.advance(rows.V[:, :count], time.unsqueeze(-1) - rows.made_at[:, :count])
         explained = prior.explain(V)
@@ -122,7 +117,7 @@ class EvictedSummary(BatchedModule):
         index, event = rows.index[:, count:last], rows.time[:, count:last]
         covar = prior.rows(index, (time.unsqueeze(-1) - event).clamp_min(0.0))
         if self.merged is not None:
-            since, later = self.lag(event), self.lag(time)
+            since, later = lag_since(self.time, event), lag_since(self.time, time)
             covar = covar - prior.merged_rows(self.merged, index, since.clamp_min(0.0), later)
             if self.early is not None and self.early.shape[1] > count:
                 known = self.early[:, count:]

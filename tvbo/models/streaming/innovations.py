@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from tvbo.models.resizable_module import BatchedModule
-from tvbo.models.scale import innovation_root
 from tvbo.models.streaming.evicted_summary import EvictedSummary
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
 from tvbo.models.streaming.late import late_cross_covariance
 from tvbo.models.streaming.prior import MarkovPrior
-from tvbo.models.streaming.rows import Rows, RowStore, log_density
+from tvbo.models.streaming.rows import Rows, RowStore, lag_since, log_density
+from tvbo.rounding import innovation_root
 
 
 class Innovations(BatchedModule):
@@ -93,7 +93,7 @@ class Innovations(BatchedModule):
             )
             if lost is not None:
                 # The variance must be explained by what is held, or later outcomes would not agree.
-                lag = self.evicted.lag(self.now)
+                lag = lag_since(self.evicted.time, self.now)
                 self.reduction -= self.prior.advance_explained(lost, lag)
             cross, root = self._factor(index, time, noise)
         predicted = self.predicted(index, time, cross, self.store.held.innovation)
@@ -112,8 +112,7 @@ class Innovations(BatchedModule):
 
     def lag(self, time: Tensor, element: Tensor | None = None) -> Tensor:
         """Return lags from the newest observation to times ``b x ...``; 0 if there is none."""
-        now = self.now if element is None else self.now[element]
-        return (time - now.reshape(-1, *[1] * (time.ndim - 1))).nan_to_num_(posinf=0.0)
+        return lag_since(self.now if element is None else self.now[element], time)
 
     def predict(self, element: Tensor, index: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """Return the joint posterior, less the prior mean, of ``q`` choices at later times.
@@ -146,7 +145,7 @@ class Innovations(BatchedModule):
         V = self.prior.read(rows.V, index, lag, element)
         explained = V @ V.mT
         if self.evicted.merged is not None:
-            lag = self.evicted.lag(time, element)
+            lag = lag_since(self.evicted.time[element], time)
             explained = explained + self.prior.merged_between(
                 self.evicted.merged, index, lag, index, lag, element
             )
@@ -160,7 +159,7 @@ class Innovations(BatchedModule):
     @property
     def neglected(self) -> Tensor:
         """Share of the prior variance that dropped rows explained, as of now, ``b``."""
-        lag = self.evicted.lag(self.now).unsqueeze(-1)
+        lag = lag_since(self.evicted.time, self.now).unsqueeze(-1)
         return self.evicted.neglected * self.prior.weight(lag).squeeze(-1)
 
     @property
@@ -187,7 +186,7 @@ class Innovations(BatchedModule):
             cross: Their covariances with the innovations held, ``b x q x k``.
             innovation: Values of the innovations, ``b x k``.
         """
-        lag = self.evicted.lag(time).unsqueeze(-1)
+        lag = lag_since(self.evicted.time, time).unsqueeze(-1)
         known = self.prior.read(self.evicted.mean.unsqueeze(-2), index, lag)
         return (known + cross @ innovation.unsqueeze(-1)).squeeze(-1)
 
@@ -210,7 +209,7 @@ class Innovations(BatchedModule):
         if self.evicted.merged is None:
             return covar
         # Events before the time of the summary are left to the caller.
-        lags = (self.evicted.lag(t).clamp_min(0.0) for t in (time, other_time))
+        lags = (lag_since(self.evicted.time, t).clamp_min(0.0) for t in (time, other_time))
         return covar - self.prior.merged_between(
             self.evicted.merged, index, next(lags), other, next(lags), self.elements
         )
@@ -227,6 +226,6 @@ class Innovations(BatchedModule):
         rows = self.store.held
         V = self.prior.rows(index, newest.unsqueeze(-1) - time)
         if self.evicted.merged is not None:
-            lag, later = self.evicted.lag(time), self.evicted.lag(newest)
+            lag, later = lag_since(self.evicted.time, time), lag_since(self.evicted.time, newest)
             V = V - self.prior.merged_rows(self.evicted.merged, index, lag, later)
         return self.prior.combine(V, cross, rows.V, newest.unsqueeze(-1) - rows.made_at, alpha=-1)

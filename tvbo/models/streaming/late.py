@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tvbo.models.streaming.evicted_summary import EvictedSummary
 from tvbo.models.streaming.prior import MarkovPrior
-from tvbo.models.streaming.rows import Rows
+from tvbo.models.streaming.rows import Rows, lag_since
 
 
 def late_cross_covariance(
@@ -38,7 +38,9 @@ def late_cross_covariance(
     if evicted.early is not None and evicted.early.shape[1] > first:
         early = evicted.early[:, first:]
         count = early.shape[1]
-        known = prior.read(early, index, evicted.lag(time).unsqueeze(-1).expand(-1, -1, count))
+        known = prior.read(
+            early, index, lag_since(evicted.time, time).unsqueeze(-1).expand(-1, -1, count)
+        )
         is_early = rows.time[:, None, first : first + count] < evicted.time[:, None, None]
         known = torch.where(is_early, known, covar[..., :count])
         covar = torch.cat([known, covar[..., count:]], dim=-1)

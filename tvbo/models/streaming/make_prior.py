@@ -12,8 +12,7 @@ from torch.nn import Parameter
 
 from tvbo.kernels import ConstantTemporalKernel, TemporalDecayKernel, TemporalKernel
 from tvbo.models.streaming.component import Component
-from tvbo.models.streaming.decay_prior import DecayPrior
-from tvbo.models.streaming.finite_covariance import FiniteCovariance
+from tvbo.models.streaming.finite_prior import DecayPrior, FiniteCovariance
 from tvbo.models.streaming.prior import MarkovPrior
 from tvbo.models.streaming.state_prior import StatePrior
 

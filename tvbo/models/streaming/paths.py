@@ -7,16 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Generator, Tensor
 
-from tvbo.models.streaming.finite_covariance import FiniteCovariance
 from tvbo.models.streaming.innovations import Innovations
-from tvbo.models.streaming.prior import Part, symmetric_root
-from tvbo.ties import first_largest
+from tvbo.models.streaming.prior import ChoiceCovariance, Part, symmetric_root
+from tvbo.rounding import first_largest
 
 TRUNCATION = 1e-13
 """Largest variance that a draw may lack, as a share of the largest prior variance."""
 
 
-def covariance_modes(covariance: FiniteCovariance, element: int = 0) -> tuple[Tensor, Tensor]:
+def covariance_modes(covariance: ChoiceCovariance, element: int = 0) -> tuple[Tensor, Tensor]:
     r"""Return ``U``, ``n x r``, and ``s``, ``r``, with :math:`K = U \,\mathrm{diag}(s^2)\, U^\top`.
 
     No variance lacks more than the share :data:`TRUNCATION` of the largest. The modes are those of

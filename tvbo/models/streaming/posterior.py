@@ -14,10 +14,10 @@ from botorch.posteriors import Posterior
 from gpytorch.means import Mean
 from torch import Size, Tensor
 
-from tvbo.models.scale import floor_, floored_posterior
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
 from tvbo.models.streaming.innovations import Innovations
 from tvbo.observations import check_finite, check_last_dimension
+from tvbo.rounding import floor_, floored_posterior
 from tvbo.search_space import RowIndex
 
 BLOCK = 256

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tvbo.models.resizable_module import BatchedModule
-from tvbo.models.streaming.finite_covariance import FiniteCovariance
 
 
 def symmetric_root(matrix: Tensor) -> Tensor:
@@ -20,6 +20,15 @@ def symmetric_root(matrix: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(matrix)
     root: Tensor = (vectors * values.clamp_min(0.0).sqrt().unsqueeze(-2)) @ vectors.mT
     return root
+
+
+class ChoiceCovariance(Protocol):
+    """Covariances of choices by their indices, as a draw needs them."""
+
+    diagonal: Tensor
+
+    def rows(self, element: Tensor, index: Tensor) -> Tensor:
+        """Return covariances of choices ``N x q`` of batch elements ``N`` with all choices."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class Part:
             and roots of the covariance of the noise that is added, ``m x s x s`` each.
     """
 
-    covariance: FiniteCovariance
+    covariance: ChoiceCovariance
     observation: Tensor
     stationary_covariance: Tensor
     backwards: Callable[[Tensor], tuple[Tensor, Tensor]]

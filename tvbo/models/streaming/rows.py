@@ -63,6 +63,11 @@ def log_density(rows: Rows, count: int | None = None) -> Tensor:
     return -(scale + squared / 2).sum(dim=-1)
 
 
+def lag_since(start: Tensor, time: Tensor) -> Tensor:
+    """Return lags from times ``b`` to times ``b x ...``; 0 where the start is minus infinity."""
+    return (time - start.reshape(-1, *[1] * (time.ndim - 1))).nan_to_num_(posinf=0.0)
+
+
 PER_ROW = tuple(field.name for field in fields(Rows) if field.name != "root")
 
 

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
-from tvbo.models.scale import CERTAIN
+from tvbo.rounding import CERTAIN
 from tvbo.theory.confidence import Width
 
 LEAST_NOISE = 10 * CERTAIN

@@ -10,7 +10,6 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
-from tvbo.models.scale import power_of_two
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bpe.bounds import RoundBounds, check_noise
@@ -27,6 +26,7 @@ from tvbo.optimizers.bpe.surviving_set import SurvivingSet
 from tvbo.optimizers.recommendation import Recommendation
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
+from tvbo.rounding import power_of_two
 from tvbo.search_space import Box, FiniteSpace
 from tvbo.theory.arguments import check_count, check_positive, check_probability
 from tvbo.theory.confidence import Exploration, PriorDrawWidth, WidthRule

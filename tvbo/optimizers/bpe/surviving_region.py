@@ -11,12 +11,11 @@ from linear_operator import to_dense
 from torch import Generator, Tensor
 
 from tvbo.models.incremental.growing_cholesky import grown_capacity
-from tvbo.models.scale import power_of_two
 from tvbo.optimizers.bpe.bounds import RoundBounds
 from tvbo.optimizers.bpe.search import Smooth, climb
 from tvbo.optimizers.bpe.surviving_set import TIE
+from tvbo.rounding import TIE_TOLERANCE, any_largest, first_largest, power_of_two
 from tvbo.search_space import Box
-from tvbo.ties import TIE_TOLERANCE, any_largest, first_largest
 
 SOBOL_POINTS = 4096
 """Number of Sobol points in the box, of which the share left measures the region."""

@@ -5,8 +5,8 @@ import time
 import pytest
 from rich.console import Console
 
-from tvbo import progress
-from tvbo.progress import patient_steps
+import tvbo.terminal
+from tvbo.terminal import patient_steps
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def terminal(monkeypatch):
 
 
 def test_a_long_step_is_shown_and_removed(terminal, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "PATIENCE", 0.02)
+    monkeypatch.setattr(tvbo.terminal, "PATIENCE", 0.02)
     with patient_steps(["first", "second"], "fit\x1b", True) as on_step:
         on_step("second")
         time.sleep(0.3)
@@ -34,7 +34,7 @@ def test_short_steps_are_not_shown(terminal, capsys):
 
 
 def test_nothing_is_shown_without_a_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(tvbo.terminal, "PATIENCE", 0.0)
     with patient_steps(["first"], "fit", True) as on_step:
         on_step("first")
         time.sleep(0.05)

@@ -3,7 +3,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo.models import StreamingGP
-from tvbo.models.streaming import FiniteCovariance, finite_covariance
+from tvbo.models.streaming import FiniteCovariance, finite_prior
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -18,7 +18,7 @@ def case(request, small, monkeypatch):
     own = request.param == "own"
     kernel = small.rbf(torch.tensor([0.2, 0.6]), (2,)) if own else small.rbf()
     if request.param == "computed":
-        monkeypatch.setattr(finite_covariance, "MAX_CACHED", 80)
+        monkeypatch.setattr(finite_prior, "MAX_CACHED", 80)
     covariance = FiniteCovariance(small.choices, kernel, torch.Size([2]))
     assert (covariance.matrix is None) == (request.param == "computed")
     return covariance, kernel(small.choices).to_dense().detach().expand(2, 9, 9)
@@ -51,7 +51,7 @@ def test_of_some_batch_elements(case):
 def test_a_set_too_large_for_a_matrix(small, monkeypatch, rate):
     X, Y = small.data([*range(100), 97.5])
     dense = small.dense(X, Y, rate)
-    monkeypatch.setattr(finite_covariance, "MAX_CACHED", 80)
+    monkeypatch.setattr(finite_prior, "MAX_CACHED", 80)
     model = small.streaming(rate, max_lateness=3.0)
     for part in torch.arange(101).split(3):
         model.observe(X[part], Y[part])
@@ -64,7 +64,7 @@ def test_a_set_too_large_for_a_matrix(small, monkeypatch, rate):
 
 
 def test_own_kernels_on_a_set_too_large(small, monkeypatch):
-    monkeypatch.setattr(finite_covariance, "MAX_CACHED", 100)
+    monkeypatch.setattr(finite_prior, "MAX_CACHED", 100)
     small.streaming(0.1, batch_shape=torch.Size([2]))  # one kernel for all: it fits
     with pytest.raises(ValueError, match="at most 100 covariances .* Got 2 batch elements"):
         StreamingGP(small.choices, RBFKernel(batch_shape=torch.Size([2])), 0.1, 0.1)

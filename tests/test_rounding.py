@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tvbo.ties import TIE_TOLERANCE, any_largest, first_largest, tied_for_largest
+from tvbo.rounding import TIE_TOLERANCE, any_largest, first_largest, tied_for_largest
 
 
 def as_values(*values):

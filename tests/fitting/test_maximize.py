@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tvbo.fitting.quadratic import QuadraticModel
+from tvbo.fitting.maximize import QuadraticModel
 
 WIDE = [(-9.0, 9.0)] * 2
 
