@@ -40,6 +40,7 @@ def test_results_in_all_forms(tvbo, panel, tmp_path):
     assert files["png"].read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_all_algorithms_with_a_tuned_beta(tvbo, panel, tmp_path):
     code, out, _ = tvbo(
         "backtest", panel, "--train", "0:40", "--test", "40:52", "--starts", 1, "--tune", "beta",

@@ -272,6 +272,7 @@ def test_fit_of_arms_that_were_never_read_together(tvbo, tmp_path):
     check_one_line(code, err, "two arms to be read at one time .* Got arms 0 and 1")
 
 
+@pytest.mark.slow
 def test_fit_of_a_long_log_over_few_arms(tvbo, tmp_path):
     """Longer than the dense likelihood would take, at irregular times, with known noise."""
     generator = torch.Generator().manual_seed(0)

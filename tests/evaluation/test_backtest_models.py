@@ -41,6 +41,7 @@ def fitted():
     return model()
 
 
+@pytest.mark.slow
 def test_beta_is_chosen_within_the_training_stretch():
     generator = torch.Generator().manual_seed(5)
     steps = torch.randn(56, 3, dtype=torch.float64, generator=generator)
@@ -49,7 +50,7 @@ def test_beta_is_chosen_within_the_training_stretch():
     train = values[:44], times[:44]
     # What is played later has no part in the choice.
     values[44:, 0] += 50
-    tuned = TunedAlgorithm(PanelModel(options={"season": None}))
+    tuned = TunedAlgorithm(PanelModel(options={"season": None, "temporal_kernel": "exponential"}))
     given = {"train": slice(0, 44), "starts": 1, "progress": False, "time_unit": "1min"}
     result = backtest(values, times, {"fitted": tuned}, **given)
     fit = fit_panel(*train, season=None)
@@ -131,7 +132,7 @@ def test_fitted_is_the_panel_model_of_full_training_times():
     values = 0.3 * steps.cumsum(dim=0) + torch.arange(N)
     values[7, 2] = values[9, 1] = math.nan
     times = 5 * torch.arange(70, dtype=torch.float64)
-    model = PanelModel(options={"season": None})
+    model = PanelModel(options={"season": None, "temporal_kernel": "exponential"})
     algorithms = {"fitted": FittedAlgorithm.of_panel(model)}
     given = {"train": slice(0, 50), "starts": 1, "progress": False, "time_unit": "1min"}
     result = backtest(values, times, algorithms, **given)

@@ -73,6 +73,7 @@ def test_a_killed_worker_loses_no_trial(cluster, evaluations, tmp_path):
             assert r.reward == r.trial.X.item() ** 2
 
 
+@pytest.mark.slow
 def test_jobs_of_a_reproduction(cluster, evaluations):
     with dask_executor(cluster.scheduler_address) as executor:
         done = spread(evaluations.double_unless_negative, range(20), executor, "", progress=False)

@@ -122,6 +122,7 @@ def test_table4_on_processes_as_here_but_for_clock_times(pool):
 # Spreading itself.
 
 
+@pytest.mark.slow
 def test_results_stand_in_the_order_of_the_jobs(pool, jobs, capsys):
     numbers = list(range(40))
     assert spread(jobs.double_unless_negative, numbers, pool, "here", True) == [

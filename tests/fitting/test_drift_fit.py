@@ -420,6 +420,7 @@ def test_a_thinned_log_for_the_starts_changes_nothing(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_panel_with_gaps_gives_nearly_the_same_fit():
     problem = drifting_gp(unit_grid(3), known_kernel(), 0.1, horizon=200, noise_variance=0.05)
     kernel = CovarianceMatrixKernel(known_kernel()(problem.choices).to_dense())

@@ -10,7 +10,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from tvbo.fitting import PanelFit, fit_panel
 from tvbo.fitting.panel_evidence import exponential
 from tvbo.fitting.panel_file import describe, make_kernel
-from tvbo.fitting.season import PeriodicSeason, SegmentProfile
+from tvbo.fitting.season import PeriodicSeason, SegmentProfile, WorkweekSeason
 from tvbo.kernels import (
     ConstantTemporalKernel,
     DampedOscillationKernel,
@@ -53,6 +53,7 @@ def test_rate_means_and_noise_are_found(fit):
     assert "only candidate" in fit.reason
 
 
+@pytest.mark.slow
 def test_outcomes_and_times_in_other_units_give_the_same_model():
     values, times = panel(120)
     one = fit_panel(values, times, season=None, temporal_kernel=TemporalMaternKernel())
@@ -87,6 +88,39 @@ def test_a_log_without_a_season_has_none():
     assert "The season is dropped" in fit.reason
     assert len(fit.evidence) == 2
     assert all(row.predictive_score is not None for row in fit.evidence)
+
+
+def weeks(steps):
+    """A panel from a Thursday on, in steps of 3 hours: a daily profile on working days only."""
+    values, times = panel(steps, rate=0.5)
+    working = (3 + np.arange(steps) // 8) % 7 < 5
+    profile = 2 * np.sin(2 * np.pi * np.arange(steps) / 8)[:, None] * np.array([1, 0, 0, 0, -1])
+    return values + torch.as_tensor(working[:, None] * profile), times
+
+
+def test_working_days_are_told_from_weekends(tmp_path):
+    values, times = weeks(136)
+    fit = fit_panel(values, times, time_unit="3h", origin="2026-01-01 00:00+01:00")
+    assert isinstance(fit.season, WorkweekSeason)
+    assert "working days apart from weekends, period 8 × 3h" in str(fit)
+    # The log ends on a Saturday; the peak is the third step of a day, the trough the seventh.
+    sunday, monday = (136 + 8.0 * day + torch.tensor([2.0, 6.0]) for day in (0, 1))
+    peak, trough = fit.forecast(monday).mean
+    assert (peak - trough)[[0, 4]].tolist() == pytest.approx([4.0, -4.0], abs=1.2)
+    peak, trough = fit.forecast(sunday).mean
+    assert (peak - trough)[[0, 4]].tolist() == pytest.approx([0.0, 0.0], abs=1.2)
+    fit.save(tmp_path / "fit.npz")
+    loaded = PanelFit.load(tmp_path / "fit.npz")
+    torch.testing.assert_close(loaded.forecast(monday).mean, fit.forecast(monday).mean)
+
+
+def test_a_log_without_a_weekend_has_one_profile():
+    values, times = weeks(136)
+    season = WorkweekSeason(8.0, 4, monday=-24.0)
+    # From the Monday on.
+    fit = fit_panel(values[32:64], times[32:64], season=season)
+    assert type(fit.season) is PeriodicSeason
+    assert any("only working days" in message for message in fit.messages)
 
 
 def test_days_that_are_too_few_are_said():
@@ -199,6 +233,8 @@ def test_bad_input_is_refused():
         fit_panel(torch.ones(20, 3), times)
     with pytest.raises(InputDataError, match="at most half the log"):
         fit_panel(values, times, season=11.0)
+    with pytest.raises(ValueError, match="a timestamp as origin. Got 'yesterdays'"):
+        fit_panel(values, times, origin="yesterdays")
     with pytest.raises(ValueError, match="'auto' or None"):
         fit_panel(values, times, season="daily")
     with pytest.raises(ValueError, match="Got 'rbf'"):

@@ -14,7 +14,7 @@ from tvbo.fitting.panel_evidence import exponential
 from tvbo.fitting.panel_mean import mode_forecast
 from tvbo.fitting.panel_search import FittedPanel
 from tvbo.fitting.panel_terms import Component, in_unit_of_time, spectrum
-from tvbo.fitting.season import PeriodicSeason, SegmentProfile
+from tvbo.fitting.season import PeriodicSeason, SegmentProfile, WorkweekSeason
 from tvbo.fitting.state_filter import StateSpace, filter_modes, log_likelihoods
 from tvbo.kernels import (
     DampedOscillationKernel,
@@ -148,6 +148,24 @@ def test_season_has_the_prior_of_the_seasonal_kernel():
     np.testing.assert_allclose(
         covar, kernel.correlation(lags).detach().numpy(), rtol=1e-9, atol=1e-12
     )
+
+
+def test_working_days_and_weekends_have_the_prior_of_two_profiles():
+    # A Monday begins at time 2; a day has 4 steps.
+    season, shape = WorkweekSeason(4.0, 2, monday=2.0), np.array([-0.5, 0.8])
+    times = np.arange(2.0, 58.0)
+    weekend = (np.arange(56) // 4) % 7 >= 5
+    np.testing.assert_array_equal(season.is_weekend(times), weekend)
+    np.testing.assert_array_equal(season.is_weekend(times - 28 * 1e5 + 1e-7), weekend)
+    covar = (season.basis(times) * season.weights(shape)) @ season.basis(times).T
+    day = PeriodicSeason(4.0, 2)
+    profile = (day.basis(times) * day.weights(shape[:1])) @ day.basis(times).T
+    share = 1 / (1 + np.exp(-0.8))
+    sign = np.where(weekend[:, None] == weekend, 1.0, -1.0)
+    expected = (1 - share) * profile + sign * share * (profile + 0.5)
+    np.testing.assert_allclose(covar, expected, rtol=1e-12, atol=1e-12)
+    slower = season.in_unit_of_time(0.5)
+    np.testing.assert_array_equal(slower.is_weekend(2 * times), weekend)
 
 
 def test_spectrum_is_the_transform_of_the_covariances():

@@ -307,6 +307,7 @@ def test_a_policy_of_the_users_comes_from_like(
     assert play(whole, 9) == play(second, 9)
 
 
+@pytest.mark.slow
 def test_what_has_no_plain_form_is_replayed(run, make_streaming, play, monkeypatch):
     """Its object is that of ``like``; no state is stored, since it may change."""
 

@@ -146,6 +146,7 @@ def test_code_that_is_gone(recorded, with_my_code, write, tmp_path, text):
         Optimizer.open(run)
 
 
+@pytest.mark.slow
 def test_in_a_fresh_process(recorded, with_my_code, write, tmp_path):
     run = recorded(20, with_my_code, close=True)
     write("helper_of_mine", HELPER.format("900.0 if t > 3 else 0.5 * t"))

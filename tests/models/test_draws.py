@@ -93,6 +93,7 @@ def test_where_rows_were_merged_or_dropped(small, rate, monkeypatch):
     assert_drawn_from(model, rows, *posterior(X, Y, rate, small.noise, rows))
 
 
+@pytest.mark.slow
 def test_where_rows_without_weight_were_dropped(monkeypatch):
     """A set too large to merge for; what weighed 1e-12 is not seen in a draw."""
     monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)

@@ -172,6 +172,7 @@ def in_order(count, seed=1):
     return times - torch.where(torch.arange(count) % 3 == 2, late, 0.0)
 
 
+@pytest.mark.slow
 def test_evicted_rows_are_dropped_or_merged_without_error(small, case):
     """Many late events, some before the time of the summary of merged rows."""
     count = 160
@@ -317,6 +318,7 @@ def test_revisions_previews_and_observations_left_out(small, case):
     assert_same(preview, dense, small.rows(15.0))
 
 
+@pytest.mark.slow
 def test_draws_have_the_posterior_distribution(small, case, monkeypatch):
     """A draw is linear in its normal numbers: their images add to the posterior covariance."""
     X, Y = small.data([0, 0, 1.5, 9, 8, 13])

@@ -113,6 +113,7 @@ def test_observations_are_drawn_as_often_as_their_probability_says(drawn):
     assert (counts[p == 1] == REDRAWS).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.8, 1.2])
 def test_the_test_finds_probabilities_off_by_a_fifth(drawn, factor):
     counts, _, p = drawn

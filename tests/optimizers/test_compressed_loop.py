@@ -150,6 +150,7 @@ def test_budget_0_changes_nothing_in_a_box(kind, rate, contexts, acquisition):
     assert_no_change(kind, 3, rate=rate, contexts=contexts, acquisition=acquisition, box=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("box", [False, True])
 def test_budget_0_changes_nothing_where_all_is_learned_anew(box):
     assert_no_change("refit", 5 if box else 7, rate=0.05, box=box, acquisition=LogEI())

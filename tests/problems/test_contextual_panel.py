@@ -169,6 +169,7 @@ def test_pairs_have_all_contexts_of_an_action_together():
     assert rows.tolist() == [[1, 5, 6], [1, 7, 8], [2, 5, 6], [2, 7, 8]]
 
 
+@pytest.mark.slow
 def test_draws_have_the_covariance_of_the_model():
     """Over many draws: the product of the kernel over pairs and (1 - ε)^(lag / 2)."""
     choices, contexts, T = tensor([0.0], [0.5], [0.7]), tensor([1.0], [4.0]), 3

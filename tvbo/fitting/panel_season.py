@@ -102,8 +102,9 @@ def seasons_of(
                 "long, does not span two days."
             )
         seasons: list[Season] = [_periodic(period) for period in fitting if period >= 4]
-        if origin is not None and seasons:
-            week = _workweek(seasons[0].length, origin, gap * _duration(time_unit))
+        unit = _duration(time_unit)
+        if origin is not None and unit is not None and seasons:
+            week = _workweek(seasons[0].length, origin, gap * unit)
             seasons += [week] if _has_both(week, data) else []
         return seasons
     if len(data.lags) > 2:

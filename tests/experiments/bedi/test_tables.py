@@ -196,6 +196,7 @@ def test_picture(short):
     assert figure.axes[3].get_ylabel() == "clock time (s)"
 
 
+@pytest.mark.slow
 def test_table3_short():
     result = bedi_table3(trials=1, horizon=12, progress=False)
     assert result.settings["num_choices"] == 900

@@ -35,6 +35,7 @@ def wrong_length():
     return bogunovic_fig2d(TRIALS, progress=False, setting=SMALL)
 
 
+@pytest.mark.slow
 def test_forgetting_beats_starting_afresh_where_the_drift_is_fast(matched):
     """Differences of 0.45 and 0.31, each seven standard errors of the twelve trials."""
     mean = {name: row["mean_regret"] for name, row in matched.results.items()}

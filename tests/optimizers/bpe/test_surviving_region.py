@@ -58,6 +58,7 @@ def finished():
     return optimizer, [(np.array(X), np.array(Y)) for X, Y in data], grid, left[1:], inside, pools
 
 
+@pytest.mark.slow
 def test_points_lie_in_the_region(finished):
     _, _, _, _, inside, pools = finished
     assert all(inside)
