@@ -469,19 +469,22 @@ def command_line():
         subprocess.run([*command, path], cwd=folder, check=True, capture_output=True)
 
 
-def backtests():
-    """Nine algorithms on the panel of backtests.md."""
-    page = (DOCS / "backtests.md").read_text()
+def from_log_to_tuner():
+    """Nine algorithms on the panel of from_log_to_tuner.md."""
+    page = (DOCS / "from_log_to_tuner.md").read_text()
+    blocks = [block.split("```")[0] for block in page.split("```python\n")[1:]]
+    panel = next(block for block in blocks if "values =" in block).split("\nfit = ")[0]
     names = {}
     with redirect_stdout(None):
-        exec(page.split("```python\n")[1].split("```")[0], names)
+        exec(panel, names)
+        exec(next(block for block in blocks if "backtest(" in block), names)
     return plot_backtest(names["result"])
 
 
 PICTURES = (
     which_algorithm,
+    from_log_to_tuner,
     drift_rate,
-    backtests,
     contexts,
     compression,
     delay,
