@@ -123,11 +123,28 @@ class Comparison:
 
     def fit_flat(self) -> FittedPanel:
         """Fit exponential decay without a season, from which all other fits start."""
-        return fit_first_model(self.data, [Component(k) for k in CANDIDATES[0].kernels()])
+        return self._fit_base(None)
 
     def fit_season(self, season: Season, flat: FittedPanel) -> FittedPanel:
-        """Fit exponential decay with a season."""
+        """Fit exponential decay with a season, and the covariance of the fit without one."""
         return fit_season(self.data, season, flat)
+
+    def fit_final(self, key: Key) -> FittedPanel:
+        """Return the fit of a row of the table; with a season, with the covariance about it."""
+        season = self.fits[key].season
+        if season is None:
+            return self.fits[key]
+        self.on_step("covariance about the season")
+        (candidate,) = (each for each in self.candidates if each.name == key.drift)
+        base = self._fit_base(season)
+        return base if candidate is CANDIDATES[0] else self._fit(candidate, base)
+
+    def _fit_base(self, season: Season | None) -> FittedPanel:
+        components = [Component(kernel) for kernel in CANDIDATES[0].kernels()]
+        return fit_first_model(self.data, season, components)
+
+    def _fit(self, candidate: Candidate, base: FittedPanel) -> FittedPanel:
+        return _fit(self.data, candidate, self.gap, base)
 
     def fit_all(self, bases: Sequence[FittedPanel]) -> None:
         """Fit all forms of drift, given exponential decay without a season, with one, or both."""
@@ -138,7 +155,7 @@ class Comparison:
                     self.fits[key] = base
                 else:
                     self.on_step(str(key))
-                    self.fits[key] = _fit(self.data, candidate, self.gap, base)
+                    self.fits[key] = self._fit(candidate, base)
 
     def evidence(self, fit: FittedPanel) -> float:
         """Return log marginal likelihood less the penalty of BIC."""

@@ -65,7 +65,8 @@ def fit_panel(
     of the log predicts the last: by the log density one step ahead, with the same penalty, and by
     the error of a forecast. The form of drift is that of the best prediction, since the evidence
     takes the covariance of the arms as known, although it was estimated from the same values. The
-    season is kept if it has the larger evidence and makes the forecast better.
+    season is kept if it has the larger evidence and makes the forecast better; candidates with and
+    without a season are compared with the same covariance, and the chosen one has that about it.
 
     Args:
         values: ``T x n``, without missing values.
@@ -133,7 +134,7 @@ def fit_panel(
         for key, fit in compared.fits.items()
     ]
     chosen, reason = choose(rows)
-    fit = compared.fits[Key(chosen.temporal_kernel, chosen.has_season)]
+    fit = compared.fit_final(Key(chosen.temporal_kernel, chosen.has_season))
     return build_panel_fit(
         fit,
         compared.data,

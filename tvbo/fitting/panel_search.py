@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-EM_ROUNDS, EM_STEPS = 12, 2
+EM_ROUNDS, EM_STEPS = 4, 2
 """Largest number of rounds that improve the covariance over arms, half as many where it has been
 improved with another form of drift; and steps of EM in each."""
+
+START_RIDGE = 5e-4
+"""Ridge of the first estimate of a season, as a share of the number of times."""
 
 EM_GAIN = 1.0
 """Smallest gain in log likelihood of a round that another one follows, in nats."""
@@ -87,32 +90,36 @@ class FittedPanel:
         return model.solve(variances)[0]
 
 
-def fit_first_model(data: PanelData, components: list[Component]) -> FittedPanel:
-    """Maximize the marginal likelihood without a season, also over the covariance of the arms.
+def fit_first_model(
+    data: PanelData, season: Season | None, components: list[Component]
+) -> FittedPanel:
+    """Maximize the marginal likelihood, also over the covariance of the arms.
 
-    The covariance begins as that about the means, with the shrinkage of Ledoit and Wolf (2004),
-    which takes the times as independent. Where the drift is slow they are not, and it is improved
-    by steps of EM, as long as the likelihood increases; few of them, since it has many more
-    parameters than the drift.
+    The covariance begins as that about means and season by least squares, with the shrinkage of
+    Ledoit and Wolf (2004), which takes the times as independent. Where the drift is slow they are
+    not, and it is improved by steps of EM, as long as the likelihood increases; few of them, since
+    it has many more parameters than the drift.
 
     Args:
         data: The panel.
+        season: The season; None if there is none.
         components: The drifting components, from which the search starts.
     """
-    values, _ = data.stacked(None)
-    coefficients = values.mean(0, keepdims=True)
-    covariance = ArmCovariance.estimate(values - coefficients)
-    fit = _one_round(data, None, components, covariance, coefficients, None, None)
-    covariance = ArmCovariance.estimate(values - fit.coefficients)
+    values, columns = data.stacked(season)
+    ridge = np.full(columns.shape[1], START_RIDGE * len(columns))
+    ridge[0] = 0.0
+    coefficients = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
+    covariance = ArmCovariance.estimate(values - columns @ coefficients)
+    fit = _one_round(data, season, components, covariance, coefficients, None, None)
+    covariance = ArmCovariance.estimate(values - columns @ fit.coefficients)
     fit = _next_round(data, fit, covariance)
     return _improved(data, fit, EM_ROUNDS)
 
 
 def fit_season(data: PanelData, season: Season, base: FittedPanel) -> FittedPanel:
-    """Maximize the marginal likelihood with a season, from the covariance of a base without one.
+    """Maximize the marginal likelihood with a season, with the covariance of a base without one.
 
-    The base is the case of a season without amplitude, and its covariance is the start, so that the
-    difference of likelihoods is what the season explains.
+    The base is the case of a season without amplitude: the likelihoods differ by what it explains.
 
     Args:
         data: The panel.
@@ -123,8 +130,7 @@ def fit_season(data: PanelData, season: Season, base: FittedPanel) -> FittedPane
         [base.coefficients, np.zeros((len(season.frequencies), base.coefficients.shape[1]))]
     )
     fit = _one_round(data, season, base.components, base.covariance, means, base.theta, None)
-    fit = _next_round(data, fit, fit.covariance)
-    return _improved(data, fit, EM_ROUNDS)
+    return _next_round(data, fit, fit.covariance)
 
 
 def fit_model(
