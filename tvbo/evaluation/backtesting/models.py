@@ -36,6 +36,7 @@ def fit_panel_drift(values: Tensor, times: Tensor, time_unit: str = "1") -> Drif
         covar_module=CovarianceMatrixKernel(empirical_covariance(scaled) * unit**2),
         mean=scaled.nanmean().item() * unit,
         time_unit=time_unit,
+        progress=False,
     )
 
 
