@@ -108,7 +108,8 @@ def fit_first_model(
     values, columns = data.stacked(season)
     ridge = np.full(columns.shape[1], START_RIDGE * len(columns))
     ridge[0] = 0.0
-    coefficients = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
+    solved = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
+    coefficients = np.asarray(solved, dtype=np.float64)
     covariance = ArmCovariance.estimate(values - columns @ coefficients)
     fit = _one_round(data, season, components, covariance, coefficients, None, None)
     covariance = ArmCovariance.estimate(values - columns @ fit.coefficients)
@@ -117,9 +118,9 @@ def fit_first_model(
 
 
 def fit_season(data: PanelData, season: Season, base: FittedPanel) -> FittedPanel:
-    """Maximize the marginal likelihood with a season, with the covariance of a base without one.
+    """Maximize the marginal likelihood with a season, and the covariance of a base without one.
 
-    The base is the case of a season without amplitude: the likelihoods differ by what it explains.
+    Their likelihoods differ by what the season explains.
 
     Args:
         data: The panel.
