@@ -28,9 +28,6 @@ improved with another form of drift; and steps of EM in each."""
 START_RIDGE = 5e-4
 """Ridge of the first estimate of a season, as a share of the number of times."""
 
-EM_GAIN = 1.0
-"""Smallest gain in log likelihood of a round that another one follows, in nats."""
-
 SCOUT = 12
 """Iterations from each of several starts, before the best is continued."""
 
@@ -170,11 +167,9 @@ def _improved(data: PanelData, fit: FittedPanel, rounds: int) -> FittedPanel:
             covariance = improved_covariance(covariance, terms, fit.theta, residuals)
             terms = DriftTerms(fit.components, covariance.eigenvalues, data.lags, data.span)
         better = _next_round(data, fit, covariance)
-        gained = better.log_likelihood - fit.log_likelihood
-        if gained > 0:
-            fit = better
-        if gained < EM_GAIN:
+        if better.log_likelihood <= fit.log_likelihood:
             break
+        fit = better
     return fit
 
 
