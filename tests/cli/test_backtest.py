@@ -92,6 +92,7 @@ def test_a_time_without_a_reading_is_one_line(tvbo, panel):
     assert "at least one arm at each time. Got none at t=45, row 45." in err
 
 
+@pytest.mark.slow
 def test_a_long_log_is_simulated(tvbo, tmp_path):
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(4, (50,), generator=generator) / 4

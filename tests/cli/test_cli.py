@@ -52,6 +52,7 @@ def unworkable(monkeypatch):
         monkeypatch.setattr(f"tvbo.cli.{name}", begin)
 
 
+@pytest.mark.slow
 def test_fit_of_a_long_log(tvbo, log, tmp_path):
     code, out, _ = tvbo(
         "fit",
@@ -579,6 +580,7 @@ def test_logs_beyond_double_precision_are_refused(tvbo, tmp_path, factors, messa
         check_one_line(code, err, message)
 
 
+@pytest.mark.slow
 def test_a_panel_may_be_of_any_scale(tvbo, gappy_panel, tmp_path):
     path, _ = gappy_panel
     found = []

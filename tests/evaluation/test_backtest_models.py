@@ -65,6 +65,7 @@ def test_beta_is_chosen_within_the_training_stretch():
         optimizer.tell(trial, values[t, arm].item())
 
 
+@pytest.mark.slow
 def test_a_simulation_says_so_and_scores_the_drawn_function(fitted):
     fit, train_X = fitted
     names = ["always_best", "last_best", "random", "tv_gp_ucb"]

@@ -118,6 +118,7 @@ class Releasing(Watched):
         return measure
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_hangs_keeps_its_slot():
     class Counting(Threads):
         def submit(self, function, *args):

@@ -30,6 +30,7 @@ def loop_likelihood(X, Y, rate, noise, kernel, mean, segments=None):
     return (value - 0.5 * torch.logdet(covar) - n / 2 * math.log(2 * math.pi)).item(), mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", [None, 0.3])
 @pytest.mark.parametrize("rate", [0.0, 0.05, 2.0, 1e9])
 @pytest.mark.combinations

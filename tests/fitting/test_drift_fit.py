@@ -152,6 +152,7 @@ def test_interval_covers_the_truth(rate):
     assert covered >= 9
 
 
+@pytest.mark.slow
 def test_a_static_function_is_said_to_show_no_drift():
     fits = [fit_drift(*draw_log(0.0, seed=seed), covar_module=known_kernel()) for seed in range(4)]
     assert all(fit.forgetting_rate_interval[0] == 0 for fit in fits)

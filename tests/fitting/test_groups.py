@@ -81,6 +81,7 @@ def test_the_table_has_a_row_for_each_group_and_one_for_all(fit, tmp_path):
     assert saved["together"]["n_observations"] == fit.together.n_observations
 
 
+@pytest.mark.slow
 def test_segments_of_groups_stay_apart(log):
     X, Y, groups = log
     days = (X[:, 1] >= 25).double()

@@ -129,6 +129,7 @@ def test_days_that_are_too_few_are_said():
     assert any("does not span two days" in message for message in fit.messages)
 
 
+@pytest.mark.slow
 def test_segments_have_a_profile_in_common():
     parts = [panel(40, seed=seed) for seed in range(6)]
     bump = torch.sin(torch.arange(40.0) / 39 * torch.pi)[:, None] * torch.tensor([3.0, 0, 0, 0, -3])

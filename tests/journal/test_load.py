@@ -18,6 +18,7 @@ def state(optimizer):
     return trials, optimizer.generator.get_state().tolist()
 
 
+@pytest.mark.slow
 def test_continues_bit_for_bit_by_replay(make, steps, run, play, leave):
     whole, first = make(), make()
     first.record(run)

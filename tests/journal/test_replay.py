@@ -196,6 +196,7 @@ def make_on_a_box(request, make_square):
     }[request.param]
 
 
+@pytest.mark.slow
 def test_rounding_of_another_processor_is_no_difference(recorded, make_on_a_box, monkeypatch, play):
     """The recorded actions are those that were tried: later choices follow from them."""
     run = recorded(9, make_on_a_box)
@@ -311,6 +312,7 @@ def test_a_long_replay_shows_its_progress(recorded, make_random, monkeypatch, ca
     assert ("Replaying" in capsys.readouterr().err) == shown
 
 
+@pytest.mark.slow
 def test_a_replay_of_seconds_shows_its_progress_unasked(recorded, make_random, monkeypatch, capsys):
     """One choice takes as long as thousands would."""
     run, like = recorded(30), make_random()

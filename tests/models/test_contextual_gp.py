@@ -675,6 +675,7 @@ def test_recovers_rate_and_lengthscales(drawn):
         assert truth / factor < estimate.item() < truth * factor
 
 
+@pytest.mark.slow
 def test_a_log_with_contexts_tells_the_rate(drawn):
     X, Y = drawn
     kernel = ContextActionKernel(

@@ -197,6 +197,7 @@ def test_hyperparameters_are_learned_on_a_box(covar_module):
         assert covar_module.outputscale.item() == pytest.approx(math.log(2))
 
 
+@pytest.mark.slow
 def test_an_optimizer_with_learning_repeats_with_its_seed():
     problem = MovingPeak(period=60, noise_variance=0.0)
 

@@ -177,6 +177,7 @@ def test_dropping_what_the_model_never_saw(generator):
     assert_same(model, exact(fitter(), told()[keep]), 11.0)
 
 
+@pytest.mark.slow
 def test_refit_follows_the_fitter():
     learner = fitter(
         None, covar_module=ScaleKernel(kernel()), noise_variance=None, refit=RefitEvery(20)

@@ -119,6 +119,7 @@ def test_stale_observations_go_without_building_anew(monkeypatch):
     assert rows == list(range(100))
 
 
+@pytest.mark.slow
 def test_refit_builds_anew():
     optimizer = make(
         None, covar_module=ScaleKernel(rbf()), noise_variance=None, refit=RefitEvery(10)

@@ -109,6 +109,7 @@ def test_picture(short):
     assert labels == [fitted, "GP-UCB", AT_PAPER_RATE, BEST_OF_TRAINING]
 
 
+@pytest.mark.slow
 def test_claims_of_one_trial(drawn):
     single = bogunovic_fig3cf(drawn, trials=1, num_sensors=9, progress=False)
     assert single.claims[3].standard_error is None

@@ -218,6 +218,7 @@ def test_bad_arguments(drawn):
         krause_fig2(few, trials=1)
 
 
+@pytest.mark.slow
 def test_short_on_the_recorded_data(data_folder):
     short = krause_fig2(
         mhc(folder=data_folder),

@@ -326,6 +326,7 @@ def test_a_single_day_is_not_enough(days):
         krause_fig3(cut)
 
 
+@pytest.mark.slow
 def test_short_on_the_recorded_days(data_folder):
     """Every fourth step, to the second hour of the run."""
     data = intel_lab_days(data_folder)
