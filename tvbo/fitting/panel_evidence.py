@@ -11,7 +11,7 @@ import numpy as np
 from gpytorch.constraints import Interval
 from numpy.typing import NDArray
 
-from tvbo.fitting.panel_data import PanelData, panel_data
+from tvbo.fitting.panel_data import panel_data
 from tvbo.fitting.panel_mean import mode_forecast
 from tvbo.fitting.panel_search import FittedPanel, fit_first_model, fit_model, fit_season
 from tvbo.fitting.panel_terms import Component, DriftTerms, in_unit_of_time
@@ -144,7 +144,20 @@ class Comparison:
         return fit_first_model(self.data, season, components)
 
     def _fit(self, candidate: Candidate, base: FittedPanel) -> FittedPanel:
-        return _fit(self.data, candidate, self.gap, base)
+        """Fit a form of drift, with covariance and season of a base."""
+        kernels = candidate.kernels()
+        if candidate not in CANDIDATES:
+            kernels = [in_unit_of_time(kernel, self.gap) for kernel in kernels]
+        components = [Component(kernel) for kernel in kernels]
+        eigenvalues = base.covariance.eigenvalues
+        terms = DriftTerms(components, eigenvalues, self.data.lags, self.data.span)
+        starts = [terms.start()]
+        if candidate is TWO_SCALES:
+            # From the base, with little of a component ten times as slow.
+            rate, amplitude, power, noise = base.theta
+            other = [rate - math.log(10.0), amplitude - 3.0, power]
+            starts.append(np.array([rate, amplitude, power, *other, noise]))
+        return fit_model(self.data, components, base, starts)
 
     def fit_all(self, bases: Sequence[FittedPanel]) -> None:
         """Fit all forms of drift, given exponential decay without a season, with one, or both."""
@@ -248,19 +261,3 @@ def _number(value: float | None) -> float:
 
 def _name(row: PanelCandidate) -> str:
     return str(Key(row.temporal_kernel, row.has_season))
-
-
-def _fit(data: PanelData, candidate: Candidate, gap: float, base: FittedPanel) -> FittedPanel:
-    """Fit a form of drift, with covariance and season of a base."""
-    kernels = candidate.kernels()
-    if candidate not in CANDIDATES:
-        kernels = [in_unit_of_time(kernel, gap) for kernel in kernels]
-    components = [Component(kernel) for kernel in kernels]
-    terms = DriftTerms(components, base.covariance.eigenvalues, data.lags, data.span)
-    starts = [terms.start()]
-    if candidate is TWO_SCALES:
-        # From the base, with little of a component ten times as slow.
-        rate, amplitude, power, noise = base.theta
-        other = [rate - math.log(10.0), amplitude - 3.0, power]
-        starts.append(np.array([rate, amplitude, power, *other, noise]))
-    return fit_model(data, components, base, starts)

@@ -115,9 +115,9 @@ def fit_first_model(
 
 
 def fit_season(data: PanelData, season: Season, base: FittedPanel) -> FittedPanel:
-    """Maximize the marginal likelihood with a season, and the covariance of a base without one.
+    """Maximize the marginal likelihood with a season, at the covariance of a model without one.
 
-    Their likelihoods differ by what the season explains.
+    With equal covariances over arms, the likelihoods differ by what the season explains.
 
     Args:
         data: The panel.

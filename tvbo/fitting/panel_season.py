@@ -93,17 +93,17 @@ def seasons_of(
         (start, stop) = ends.pop()
         count = min(MAX_HARMONICS, len(data.groups[0].times) - 1)
         return [SegmentProfile(stop - start, count, start)]
-    known = [period / gap for period in _known_periods(time_unit)]
-    if known:
-        fitting = [period for period in known if PERIODS * period <= data.span + 1]
+    unit = duration(time_unit)
+    if unit is not None:
+        periods = [period / unit / gap for period in _known_periods()]
+        fitting = [period for period in periods if PERIODS * period <= data.span + 1]
         if not fitting:
             messages.append(
                 f"No season was looked for, since the log, {data.span * gap:.4g} × {time_unit} "
                 "long, does not span two days."
             )
         seasons: list[Season] = [_periodic(period) for period in fitting if period >= 4]
-        unit = _duration(time_unit)
-        if origin is not None and unit is not None and seasons:
+        if origin is not None and seasons:
             week = _workweek(seasons[0].length, origin, gap * unit)
             seasons += [week] if _has_both(week, data) else []
         return seasons
@@ -179,18 +179,19 @@ def _has_both(season: WorkweekSeason, data: PanelData) -> bool:
     return bool(weekend.any() and not weekend.all())
 
 
-def _known_periods(time_unit: str) -> list[float]:
-    """Return a day and a week in a unit of time; none if it is no duration."""
-    unit = _duration(time_unit)
-    if unit is None:
-        return []
+def _known_periods() -> list[pd.Timedelta]:
+    """Return a day and a week."""
     import pandas as pd
 
-    return [pd.Timedelta(name) / unit for name in ("1D", "7D")]
+    return [pd.Timedelta(days=1), pd.Timedelta(days=7)]
 
 
-def _duration(time_unit: str) -> pd.Timedelta | None:
-    """Return a unit of time by its name; None if it is no duration."""
+def duration(time_unit: str) -> pd.Timedelta | None:
+    """Return the length of a unit of time such as ``"5min"``; None if its name is of no duration.
+
+    Args:
+        time_unit: Name of the unit. A number alone is no duration.
+    """
     import pandas as pd
 
     if not any(character.isalpha() for character in time_unit):

@@ -24,15 +24,18 @@ class Season(ABC):
         num_harmonics: Number ``J`` of harmonics.
     """
 
-    def __init__(self, length: float, num_harmonics: int):
-        self.length, self.num_harmonics = length, num_harmonics
-        self.orders = np.arange(1, num_harmonics + 1)
-
     shape: tuple[float, ...] = (math.log(0.3),)
     """Start of the parameters that :meth:`weights` takes: the logarithm of a lengthscale."""
 
     shape_bounds: tuple[tuple[float, float], ...] = ((math.log(0.02), math.log(3.0)),)
     """Bounds of these parameters."""
+
+    in_words = "period"
+    """What repeats, for a phrase that goes on with its length."""
+
+    def __init__(self, length: float, num_harmonics: int):
+        self.length, self.num_harmonics = length, num_harmonics
+        self.orders = np.arange(1, num_harmonics + 1)
 
     @abstractmethod
     def basis(self, times: Array) -> Array:
@@ -51,9 +54,6 @@ class Season(ABC):
     @abstractmethod
     def frequencies(self) -> Array:
         """Angular frequency of each function per unit of time, ``q``."""
-
-    in_words = "period"
-    """What repeats, for a phrase that goes on with its length."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return class and arguments, in types of JSON."""

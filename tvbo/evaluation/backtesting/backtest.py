@@ -25,6 +25,7 @@ from tvbo.evaluation.backtesting.play import (
     rolling_folds,
 )
 from tvbo.evaluation.backtesting.result import BacktestResult
+from tvbo.fitting.panel_season import duration
 from tvbo.observations import check_finite
 from tvbo.optimizers import FixedAction, Optimizer
 from tvbo.theory.arguments import check_count
@@ -218,11 +219,7 @@ def _default_block(times: Tensor, time_unit: str) -> tuple[float, list[str]]:
     """Return an hour in the unit of time; where it has none, some rounds, and a message."""
     import pandas as pd
 
-    try:
-        # pandas would read a number without a unit as nanoseconds.
-        step = pd.Timedelta(time_unit) if any(map(str.isalpha, time_unit)) else None
-    except ValueError:
-        step = None
+    step = duration(time_unit)
     gap = times.diff().median().item() if len(times) > 1 else 1.0
     if step is not None:
         hour = pd.Timedelta(BLOCK) / step
