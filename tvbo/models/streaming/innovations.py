@@ -85,7 +85,8 @@ class Innovations(BatchedModule):
         if (time < self.now.unsqueeze(-1)).any():
             self.eviction_policy.check_earliest(self.store, self.earliest, time)
         newest = torch.maximum(self.now, time.amax(dim=-1))
-        cross, root = self._factor(index, time, noise)
+        rows = self.store.held
+        cross, root = self.factor(rows, index, time, noise)
         if self.store.count + time.shape[1] > self.store.capacity:
             # Only after all checks, since an eviction cannot be undone.
             lost = self.eviction_policy.make_room(
@@ -95,11 +96,12 @@ class Innovations(BatchedModule):
                 # The variance must be explained by what is held, or later outcomes would not agree.
                 lag = lag_since(self.evicted.time, self.now)
                 self.reduction -= self.prior.advance_explained(lost, lag)
-            cross, root = self._factor(index, time, noise)
-        predicted = self.predicted(index, time, cross, self.store.held.innovation)
+            rows = self.store.held
+            cross, root = self.factor(rows, index, time, noise)
+        predicted = self.predicted(index, time, cross, rows.innovation)
         news = (residual - predicted).unsqueeze(-1)
         innovation = torch.linalg.solve_triangular(root, news, upper=False).squeeze(-1)
-        V = self._unexplained(index, time, newest, cross)
+        V = self.unexplained(rows, index, time, newest, cross)
         V = torch.linalg.solve_triangular(root, V, upper=False)
         lag = self.lag(newest)
         mean = self.prior.advance(self.mean.unsqueeze(-2), lag.unsqueeze(-1))
@@ -190,9 +192,8 @@ class Innovations(BatchedModule):
         known = self.prior.read(self.evicted.mean.unsqueeze(-2), index, lag)
         return (known + cross @ innovation.unsqueeze(-1)).squeeze(-1)
 
-    def _cross_covariance(self, index: Tensor, time: Tensor) -> Tensor:
+    def _cross_covariance(self, rows: Rows, index: Tensor, time: Tensor) -> Tensor:
         r"""Return :math:`c`, the covariances with the innovations held, ``b x q x k``."""
-        rows = self.store.held
         lag = time.unsqueeze(-1) - rows.made_at.unsqueeze(-2)
         cross = self.prior.read(rows.V, index, lag.clamp_min(0.0))
         late = (lag < 0).flatten(0, 1).any(dim=0)
@@ -214,16 +215,29 @@ class Innovations(BatchedModule):
             self.evicted.merged, index, next(lags), other, next(lags), self.elements
         )
 
-    def _factor(self, index: Tensor, time: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return :math:`c`, and the Cholesky factor of the outcomes given all earlier ones."""
-        cross = self._cross_covariance(index, time)
+    def factor(
+        self, rows: Rows, index: Tensor, time: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return :math:`c`, and the Cholesky factor of new outcomes given those of ``rows``.
+
+        Args:
+            rows: All rows held.
+            index: Indices of the actions, ``b x q``.
+            time: Event times, ``b x q``.
+            noise: Noise variances, ``b x q``.
+
+        Returns:
+            Covariances with the innovations held, ``b x q x k``, and the factor, ``b x q x q``.
+        """
+        cross = self._cross_covariance(rows, index, time)
         covar = self._prior(index, time, index, time) - cross @ cross.mT
         prior_variance = self.prior.variances(self.elements, index)
         return cross, innovation_root(covar, noise, prior_variance)
 
-    def _unexplained(self, index: Tensor, time: Tensor, newest: Tensor, cross: Tensor) -> Tensor:
-        """Return the outcomes' covariances with the states at ``newest`` given the earlier."""
-        rows = self.store.held
+    def unexplained(
+        self, rows: Rows, index: Tensor, time: Tensor, newest: Tensor, cross: Tensor
+    ) -> Tensor:
+        """Return the outcomes' covariances with the states at ``newest`` given ``rows``."""
         V = self.prior.rows(index, newest.unsqueeze(-1) - time)
         if self.evicted.merged is not None:
             lag, later = lag_since(self.evicted.time, time), lag_since(self.evicted.time, newest)
