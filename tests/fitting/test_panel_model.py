@@ -34,11 +34,12 @@ def fitted(kernels: list[TemporalKernel], season, seed: int = 0) -> FittedPanel:
     components = [Component(kernel) for kernel in kernels]
     theta = []
     for component in components:
-        theta += [*component.get(), rng.normal(), rng.uniform(0.5, 1.5)]
+        theta += [*component.get(), rng.normal()]
+    theta += [rng.uniform(0.5, 1.5), -1.2]
     phi = np.array([0.4, -0.3, 0.8, -0.5])[: 1 if season is None else 4]
     covariance = ArmCovariance(eigenvalues, modes)
     return FittedPanel(
-        season, components, covariance, np.array([*theta, -1.2]), phi, 0.0, 0.0, np.zeros((1, ARMS))
+        season, components, covariance, np.array(theta), phi, 0.0, 0.0, np.zeros((1, ARMS))
     )
 
 
@@ -51,7 +52,7 @@ def dense(model: FittedPanel, data, ages: np.ndarray, later: np.ndarray):
     for component, part, amplitude in zip(
         model.components, model.terms(data).parts, amplitudes, strict=True
     ):
-        component.set(model.theta[part][:-2])
+        component.set(model.theta[part][:-1])
         K = (covar.modes * amplitude) @ covar.modes.T
         total = total + np.kron(component.kernel.correlation(lags).detach().numpy(), K)
     priors = prior_variances(model.season, model.phi, np.log(covar.eigenvalues))
@@ -236,7 +237,7 @@ def test_a_step_of_em_equals_that_of_a_dense_gp():
     model = fitted([exponential(0.4)], None)
     terms = model.terms(data)
     # A single component equal to the covariance itself.
-    model.theta[1:3] = 0.0, 1.0
+    model.theta[1:-1] = 0.0, 1.0
     improved = improved_covariance(model.covariance, terms, model.theta, data.groups)
     U, noise = model.covariance.modes, math.exp(model.theta[-1])
     K = (U * terms.amplitudes(model.theta)[0]) @ U.T
@@ -259,7 +260,11 @@ def test_a_step_for_several_components_follows_the_gradient():
     times = np.arange(12.0)
     data = panel_data([(times, rng.normal(size=(12, ARMS)))])
     model = fitted([exponential(0.9), TemporalMaternKernel().double()], None)
-    covar = model.covariance
+    power = model.theta[-2]
+    steps = improved_covariance(model.covariance, model.terms(data), model.theta, data.groups)
+    # The power of the covariance as a covariance of its own.
+    covar = ArmCovariance(model.covariance.eigenvalues**power, model.covariance.modes)
+    model.theta[-2] = 1.0
 
     def log_likelihood(K):
         eigenvalues, modes = np.linalg.eigh(K)
@@ -276,6 +281,23 @@ def test_a_step_for_several_components_follows_the_gradient():
             change[i, j] += 5e-6
             change[j, i] += 5e-6
             gradient[i, j] = (log_likelihood(K + change) - log_likelihood(K - change)) / 2e-5
-    improved = improved_covariance(covar, model.terms(data), model.theta, data.groups)
-    found = (improved.modes * improved.eigenvalues) @ improved.modes.T
-    np.testing.assert_allclose(found, K + 2 / 12 * K @ gradient @ K, rtol=1e-4, atol=1e-6)
+    expected = K + 2 / 12 * K @ gradient @ K
+    found = (steps.modes * steps.eigenvalues**power) @ steps.modes.T
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_spectrum_over_a_length_is_that_of_the_best_estimate_of_a_constant():
+    rates = np.array([1e-9, 1e-4, 0.02])
+    T = 2000
+    space = StateSpace(
+        np.exp(-rates)[:, None, None, None], np.full((3, 1, 1, 1), 2.0), np.ones(1), np.zeros(3)
+    )
+    density = spectrum(space, np.zeros(1), T)[:, 0, 0]
+    lags = np.abs(np.arange(T)[:, None] - np.arange(T))
+    for rate, found in zip(rates, density, strict=True):
+        if rate * T < 1e-3:
+            variance = 2.0  # of a constant, which no series tells from its mean
+        else:
+            precision = np.linalg.solve(2.0 * np.exp(-rate * lags), np.ones(T))
+            variance = 1 / precision.sum()
+        np.testing.assert_allclose(found / T, variance, rtol=2e-3)

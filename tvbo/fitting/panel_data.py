@@ -16,6 +16,10 @@ SMALLEST = 1e-6
 """Smallest eigenvalue of the covariance over arms, as a share of the mean one."""
 
 
+SMALLEST_SIGNAL = 0.1
+"""Smallest eigenvalue of a covariance less noise, as a share of the noise variance."""
+
+
 @dataclass(frozen=True)
 class SegmentGroup:
     """Segments of a panel with the same times.
@@ -100,8 +104,18 @@ class ArmCovariance:
         # Imported here since importing scikit-learn takes a second.
         from sklearn.covariance import LedoitWolf
 
-        eigenvalues, modes = np.linalg.eigh(LedoitWolf().fit(residuals).covariance_)
+        return cls.of_modes(*np.linalg.eigh(LedoitWolf().fit(residuals).covariance_))
+
+    @classmethod
+    def of_modes(cls, eigenvalues: Array, modes: Array) -> ArmCovariance:
+        """Return it with eigenvalues that are not below :data:`SMALLEST` of the mean one."""
         return cls(eigenvalues.clip(min=SMALLEST * eigenvalues.mean()), modes)
+
+    def without_noise(self, variance: float) -> ArmCovariance:
+        """Return it less independent noise, each eigenvalue at least a tenth of the noise."""
+        return ArmCovariance(
+            np.maximum(self.eigenvalues - variance, SMALLEST_SIGNAL * variance), self.modes
+        )
 
     @property
     def loadings(self) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -121,27 +122,28 @@ class Comparison:
         self.data = panel_data(blocks)
         self.fits: dict[Key, FittedPanel] = {}
 
-    def fit_flat(self) -> FittedPanel:
-        """Fit exponential decay without a season, from which all other fits start."""
-        return self._fit_base(None)
+    @cached_property
+    def flat(self) -> FittedPanel:
+        """The fit of exponential decay without a season."""
+        return self.fit_base(None)
 
-    def fit_season(self, season: Season, flat: FittedPanel) -> FittedPanel:
+    def fit_base(self, season: Season | None) -> FittedPanel:
+        """Fit exponential decay with a season or without, from which the other forms start."""
+        components = [Component(kernel) for kernel in CANDIDATES[0].kernels()]
+        return fit_first_model(self.data, season, components)
+
+    def fit_season(self, season: Season) -> FittedPanel:
         """Fit exponential decay with a season, and the covariance of the fit without one."""
-        return fit_season(self.data, season, flat)
+        return fit_season(self.data, season, self.flat)
 
     def fit_final(self, key: Key) -> FittedPanel:
         """Return the fit of a row of the table; with a season, with the covariance about it."""
         season = self.fits[key].season
-        if season is None:
+        if season is None or len(self.fits) == 1:
             return self.fits[key]
         self.on_step("covariance about the season")
         (candidate,) = (each for each in self.candidates if each.name == key.drift)
-        base = self._fit_base(season)
-        return base if candidate is CANDIDATES[0] else self._fit(candidate, base)
-
-    def _fit_base(self, season: Season | None) -> FittedPanel:
-        components = [Component(kernel) for kernel in CANDIDATES[0].kernels()]
-        return fit_first_model(self.data, season, components)
+        return self._fit(candidate, self.fit_base(season))
 
     def _fit(self, candidate: Candidate, base: FittedPanel) -> FittedPanel:
         """Fit a form of drift, with covariance and season of a base."""
@@ -151,12 +153,12 @@ class Comparison:
         components = [Component(kernel) for kernel in kernels]
         eigenvalues = base.covariance.eigenvalues
         terms = DriftTerms(components, eigenvalues, self.data.lags, self.data.span)
-        starts = [terms.start()]
+        starts = [base.theta if candidate is CANDIDATES[0] else terms.start()]
         if candidate is TWO_SCALES:
             # From the base, with little of a component ten times as slow.
             rate, amplitude, power, noise = base.theta
-            other = [rate - math.log(10.0), amplitude - 3.0, power]
-            starts.append(np.array([rate, amplitude, power, *other, noise]))
+            other = [rate - math.log(10.0), amplitude - 3.0]
+            starts.append(np.array([rate, amplitude, *other, power, noise]))
         return fit_model(self.data, components, base, starts)
 
     def fit_all(self, bases: Sequence[FittedPanel]) -> None:
@@ -164,11 +166,8 @@ class Comparison:
         for candidate in self.candidates:
             for base in bases:
                 key = Key(candidate.name, base.season is not None)
-                if candidate is CANDIDATES[0]:
-                    self.fits[key] = base
-                else:
-                    self.on_step(str(key))
-                    self.fits[key] = self._fit(candidate, base)
+                self.on_step(str(key))
+                self.fits[key] = self._fit(candidate, base)
 
     def evidence(self, fit: FittedPanel) -> float:
         """Return log marginal likelihood less the penalty of BIC."""
@@ -189,10 +188,9 @@ class Comparison:
             times, values = self.blocks[0]
             rest = [(times[len(cut[0][0]) :], values[len(cut[0][0]) :])]
         self.on_step("first part: covariance and drift")
-        flat = part.fit_flat()
         bases = []
         for season in {key.has_season: fit.season for key, fit in self.fits.items()}.values():
-            bases.append(flat if season is None else part.fit_season(season, flat))
+            bases.append(part.flat if season is None else part.fit_season(season))
         part.fit_all(bases)
         scores = {}
         for key, fit in part.fits.items():
@@ -216,10 +214,9 @@ class Comparison:
 def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
     """Return the chosen row of the table, and the reason in a sentence.
 
-    Of the rows with a season, and of those without, the one of the largest evidence is looked at:
-    the season is kept if that evidence is larger, and the last part of the log is forecast with a
-    smaller error. Of the forms of drift with it, or without, that of the largest penalized
-    prediction is taken.
+    The row of the largest evidence is taken; one with a season only if it also forecasts the last
+    part of the log with a smaller error than the best row without. Where the prediction of the
+    last part is better by another form of drift, the reason says so.
     """
     if len(rows) == 1:
         return rows[0], f"{_name(rows[0])}: the only candidate."
@@ -242,16 +239,21 @@ def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
             f"a forecast of the last part of the log {errors[1]:.4g} instead of {errors[0]:.4g}."
         )
     same = [row for row in rows if row.has_season is has_season]
-    same.sort(key=lambda row: _number(row.penalized_prediction), reverse=True)
+    same.sort(key=lambda row: row.evidence, reverse=True)
     best = same[0]
     if len(same) == 1:
         return best, f"{_name(best)}.{about_season}"
-    lead = _number(best.penalized_prediction) - _number(same[1].penalized_prediction)
-    ahead = best.evidence - same[1].evidence
+    predicted = max(same, key=lambda row: _number(row.penalized_prediction))
+    lead = _number(predicted.penalized_prediction) - _number(best.penalized_prediction)
+    prediction = "and predicts the last part of the log best, one step ahead"
+    if predicted is not best:
+        prediction = (
+            f"although {predicted.temporal_kernel} predicts the last part of the log, one step "
+            f"ahead, better by {lead:.1f} nats after the penalty for parameters"
+        )
     return best, (
-        f"{_name(best)}: it predicts the last part of the log, one step ahead, better than "
-        f"{same[1].temporal_kernel} by {lead:.1f} nats after the penalty for parameters; its "
-        f"evidence is {abs(ahead):.1f} nats {'larger' if ahead > 0 else 'smaller'}.{about_season}"
+        f"{_name(best)}: its evidence is {best.evidence - same[1].evidence:.1f} nats larger than "
+        f"that of {same[1].temporal_kernel}, {prediction}.{about_season}"
     )
 
 

@@ -63,10 +63,9 @@ def fit_panel(
     Candidates are compared by ``log marginal likelihood - k / 2 log N``, with ``k`` parameters and
     ``N`` values (BIC), the evidence; and by how a model that is fitted to the first three quarters
     of the log predicts the last: by the log density one step ahead, with the same penalty, and by
-    the error of a forecast. The form of drift is that of the best prediction, since the evidence
-    takes the covariance of the arms as known, although it was estimated from the same values. The
-    season is kept if it has the larger evidence and makes the forecast better; candidates with and
-    without a season are compared with the same covariance, and the chosen one has that about it.
+    the error of a forecast. That of the largest evidence is chosen, and one with a season only if
+    the season makes the forecast better too. All are fitted alike, from the covariance of
+    exponential decay without a season; the chosen one has that about its season.
 
     Args:
         values: ``T x n``, without missing values.
@@ -109,16 +108,20 @@ def fit_panel(
     gap = float(np.median(np.concatenate([np.diff(t) for t, _ in blocks])))
     scaled = [(t / gap, y / unit) for t, y in blocks]
     compared = Comparison(scaled, candidates, gap, on_step)
-    on_step("covariance and drift")
-    flat = compared.fit_flat()
     messages: list[str] = []
     zero = None if origin is None else _local_timestamp(origin)
-    seasons = seasons_of(season, flat, compared.data, gap, time_unit, zero, segments, messages)
-    bases = [] if seasons and season != "auto" else [flat]
-    if seasons:
-        on_step("season")
-        fits = [compared.fit_season(season, flat) for season in seasons]
-        bases.append(max(fits, key=compared.evidence))
+    on_step("covariance and drift")
+    seasons = seasons_of(
+        season, lambda: compared.flat, compared.data, gap, time_unit, zero, segments, messages
+    )
+    if seasons and season != "auto" and len(candidates) == 1:
+        # Nothing is compared, so that the covariance can be that about the season at once.
+        bases = [compared.fit_base(seasons[0])]
+    else:
+        bases = [] if seasons and season != "auto" else [compared.flat]
+        if seasons:
+            on_step("season")
+            bases.append(max(map(compared.fit_season, seasons), key=compared.evidence))
     compared.fit_all(bases)
     scores = compared.scores() if len(compared.fits) > 1 else {}
     shift = compared.data.num_values * math.log(unit)

@@ -101,7 +101,7 @@ def mode_forecast(
     terms = fit.terms(data)
     model, variances = fit.coefficient_model(data)
     for component, part in zip(fit.components, terms.parts, strict=True):
-        component.set(fit.theta[part][:-2])
+        component.set(fit.theta[part][:-1])
     kernels = [in_unit_of_time(component.kernel, 1 / gap) for component in fit.components]
     if is_segmented:
         coefficients, covariance = model.coefficients(variances)

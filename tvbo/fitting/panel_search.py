@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -93,9 +94,10 @@ def fit_first_model(
     """Maximize the marginal likelihood, also over the covariance of the arms.
 
     The covariance begins as that about means and season by least squares, with the shrinkage of
-    Ledoit and Wolf (2004), which takes the times as independent. Where the drift is slow they are
-    not, and it is improved by steps of EM, as long as the likelihood increases; few of them, since
-    it has many more parameters than the drift.
+    Ledoit and Wolf (2004), less the noise that the first search finds; with the noise in it, a
+    component without memory would seem to explain the series better. This takes the times as
+    independent. Where the drift is slow they are not, and it is improved by steps of EM, as long as
+    the likelihood increases; few of them, since it has many more parameters than the drift.
 
     Args:
         data: The panel.
@@ -110,6 +112,7 @@ def fit_first_model(
     covariance = ArmCovariance.estimate(values - columns @ coefficients)
     fit = _one_round(data, season, components, covariance, coefficients, None, None)
     covariance = ArmCovariance.estimate(values - columns @ fit.coefficients)
+    covariance = covariance.without_noise(math.exp(fit.theta[-1]))
     fit = _next_round(data, fit, covariance)
     return _improved(data, fit, EM_ROUNDS)
 
@@ -243,7 +246,7 @@ def _search_drift(
             [log_likelihoods(group.values, group.gaps, spaces) for group in groups], axis=0
         )
         if variances is not None:
-            information = squares / spectrum(spaces, frequencies)
+            information = squares / spectrum(spaces, frequencies, terms.span / step)
             values = values - 0.5 * np.log1p(variances * information).sum((1, 2))
         return -values[0], (values[0] - values[1:]) / DIFFERENCE
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -45,7 +46,7 @@ PERIODS = 2.0
 
 def seasons_of(
     season: float | Season | Literal["auto"] | None,
-    flat: FittedPanel,
+    fit_flat: Callable[[], FittedPanel],
     data: PanelData,
     gap: float,
     time_unit: str,
@@ -57,7 +58,7 @@ def seasons_of(
 
     Args:
         season: A period or a season in the user's unit of time, ``"auto"``, or None.
-        flat: A fit without a season.
+        fit_flat: Fits a model without a season, where a period must be looked for in the log.
         data: The panel.
         gap: Unit of the times of ``data``, in the user's.
         time_unit: Name of the user's unit.
@@ -113,7 +114,7 @@ def seasons_of(
             "give `season`."
         )
         return []
-    period = find_period(flat, data)
+    period = find_period(fit_flat(), data)
     return [] if period is None else [_periodic(period)]
 
 

@@ -112,10 +112,10 @@ def in_unit_of_time(kernel: TemporalKernel, unit: float) -> TemporalKernel:
 class DriftTerms:
     r"""The drifting components of ``n`` modes and the noise, by one vector of parameters.
 
-    Component ``c`` has in mode ``i`` the variance :math:`e^{a_c} \lambda_i^{b_c}`: its covariance
-    over the arms is a power of the estimated one. The vector holds for each component the
-    logarithms of its kernel's parameters, :math:`a_c` and :math:`b_c`, and at the end the logarithm
-    of the noise variance.
+    Component ``c`` has in mode ``i`` the variance :math:`e^{a_c} \lambda_i^b`: their covariances
+    over the arms are multiples of one power of the estimated covariance. The vector holds for each
+    component the logarithms of its kernel's parameters and :math:`a_c`, and at the end :math:`b`
+    and the logarithm of the noise variance.
 
     Args:
         components: The components.
@@ -133,29 +133,40 @@ class DriftTerms:
         self.ends = np.cumsum([0, *sizes])
         readings = [component.kernel.observation.detach().numpy() for component in components]
         self.observation = np.concatenate(readings).astype(float)
-        counts = [len(component.names) + 2 for component in components]
+        counts = [len(component.names) + 1 for component in components]
         self.parts = [slice(b - k, b) for b, k in zip(np.cumsum(counts), counts, strict=True)]
 
     def start(self) -> Array:
         """Return a start: the kernels as they are, equal shares of 0.9, noise of a tenth."""
         share = math.log(0.9 / len(self.components))
-        parts = [[*component.get(), share, 1.0] for component in self.components]
+        parts = [[*component.get(), share] for component in self.components]
         noise = math.log(0.1) + np.log(np.exp(self.log_eigenvalues).mean())
-        return np.concatenate([*parts, [noise]])
+        return np.concatenate([*parts, [1.0, noise]])
 
     def bounds(self) -> list[tuple[float, float]]:
         """Return bounds of all parameters."""
         largest = float(np.log(np.exp(self.log_eigenvalues).mean()))
         bounds: list[tuple[float, float]] = []
         for component in self.components:
-            bounds += [*component.bounds(self.span), AMPLITUDE_BOUNDS, POWER_BOUNDS]
-        return [*bounds, (largest + math.log(NOISE_RANGE[0]), largest + math.log(NOISE_RANGE[1]))]
+            bounds += [*component.bounds(self.span), AMPLITUDE_BOUNDS]
+        noise = largest + math.log(NOISE_RANGE[0]), largest + math.log(NOISE_RANGE[1])
+        return [*bounds, POWER_BOUNDS, noise]
 
     def amplitudes(self, theta: Array) -> Array:
         """Return the variances of each component in each mode, ``c x n``."""
-        scales = np.array([theta[part][-2:] for part in self.parts])
-        amplitudes: Array = np.exp(scales[:, :1] + scales[:, 1:] * self.log_eigenvalues)
+        logs = np.array([theta[part][-1] for part in self.parts])
+        amplitudes: Array = np.exp(logs[:, None] + theta[-2] * self.log_eigenvalues)
         return amplitudes
+
+    @torch.no_grad()
+    def covariance_in_time(self, theta: Array, times: Array) -> Array:
+        """Return the covariance of the components together over times, where ``K`` is one."""
+        lags = torch.as_tensor(np.abs(times[:, None] - times))
+        total = np.zeros((len(times), len(times)))
+        for component, part in zip(self.components, self.parts, strict=True):
+            component.set(theta[part][:-1])
+            total += math.exp(theta[part][-1]) * component.kernel.correlation(lags).numpy()
+        return total
 
     def spaces(self, thetas: Array) -> StateSpace:
         """Return the state-space models of several vectors, ``p x k``."""
@@ -167,7 +178,7 @@ class DriftTerms:
             states = slice(self.ends[c], self.ends[c + 1])
             known: dict[bytes, tuple[Array, Array]] = {}
             for i, theta in enumerate(thetas):
-                logs = theta[part][:-2]
+                logs = theta[part][:-1]
                 if logs.tobytes() not in known:
                     component.set(logs)
                     known[logs.tobytes()] = component.matrices(self.lags)
@@ -180,14 +191,18 @@ NOISE_RANGE = (1e-6, 1.0)
 """Range of the noise variance, as a multiple of the mean variance of the modes."""
 
 
-def spectrum(model: StateSpace, frequencies: Array) -> Array:
+def spectrum(model: StateSpace, frequencies: Array, length: float = math.inf) -> Array:
     """Return the spectral density of the observations at equal gaps, ``p x n x len(frequencies)``.
 
     Args:
         model: The models; the first of their gaps is the one.
         frequencies: Angular, per gap.
+        length: Length of a series, in gaps: correlations are damped by ``exp(-2 / length)`` a gap.
+            At frequency zero, the density over the length is then the variance of the best
+            estimate of a constant under exponential decay however slow, which without damping is
+            that of a series without end.
     """
-    A = model.transitions[:, 0]
+    A = model.transitions[:, 0] * math.exp(-2 / length)
     fresh = model.stationary - np.einsum("pij,pjkn,plk->piln", A, model.stationary, A)
     shifts = np.exp(1j * frequencies)[:, None, None] * np.eye(A.shape[-1])
     filters = np.linalg.solve(
