@@ -1,6 +1,7 @@
 """The fit of a panel, its forecasts, files and settings."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
 from tvbo.fitting import PanelFit, fit_panel
-from tvbo.fitting.panel_evidence import exponential
+from tvbo.fitting.panel_evidence import PanelCandidate, choose, exponential
 from tvbo.fitting.panel_file import describe, make_kernel
 from tvbo.fitting.season import PeriodicSeason, SegmentProfile, WorkweekSeason
 from tvbo.kernels import (
@@ -72,7 +73,7 @@ def test_a_season_is_found_in_the_log_and_kept():
     values, times = panel(240, period=24)
     fit = fit_panel(values, times)
     assert fit.season_length == pytest.approx(24, rel=0.02)
-    assert "The season is kept" in fit.reason
+    assert fit.reason.startswith("exponential, season: it has the largest evidence")
     truth = panel(264, period=24, rate=0.0)[0][-24:] - panel(264, rate=0.0)[0][-24:]
     found = torch.as_tensor(
         fit.season.basis(np.arange(240.0, 264.0))
@@ -85,9 +86,47 @@ def test_a_log_without_a_season_has_none():
     values, times = panel(seed=3)
     fit = fit_panel(values, times)
     assert fit.season is None
-    assert "The season is dropped" in fit.reason
+    assert fit.reason.startswith("exponential, no season: it has the largest evidence")
     assert len(fit.evidence) == 2
     assert all(row.predictive_score is not None for row in fit.evidence)
+
+
+def test_the_largest_evidence_is_chosen_and_a_better_prediction_said():
+    rows = [
+        PanelCandidate("exponential", False, 6, -100.0, -110.0, -1.0, -20.0, 2.0),
+        PanelCandidate("two-scales", False, 8, -90.0, -104.0, -1.1, -25.5, 2.1),
+    ]
+    best, reason = choose(rows)
+    assert best is rows[1]
+    assert "6.0 nats more than exponential, no season" in reason
+    assert "exponential, no season predicts the last part of the log better" in reason
+    assert "5.5 nats" in reason
+    best, reason = choose([replace(row, penalized_prediction=-row.evidence) for row in rows[::-1]])
+    assert best is not rows[0]
+    assert "by 6.0 nats" in reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rates", "name"), [([0.2], "exponential"), ([0.7, 0.02], "two-scales")])
+def test_noise_is_not_taken_for_a_time_scale(rates, name):
+    rng = np.random.default_rng(4)
+    arms, steps = 30, 300
+    places = rng.uniform(size=(arms, 2))
+    squares = ((places[:, None] - places) ** 2).sum(-1)
+    root = np.linalg.cholesky(np.exp(-0.5 * squares / 0.3**2) + 1e-9 * np.eye(arms))
+    values = rng.normal(size=arms) + 0.3 * rng.normal(size=(steps, arms))
+    for rate in rates:
+        state = rng.normal(size=arms)
+        for t in range(steps):
+            values[t] += len(rates) ** -0.5 * root @ state
+            state = (1 - rate) ** 0.5 * state + rate**0.5 * rng.normal(size=arms)
+    fit = fit_panel(
+        torch.as_tensor(values), torch.arange(float(steps)), season=None, temporal_kernel="auto"
+    )
+    assert fit.evidence[fit.chosen].temporal_kernel == name
+    found = [kernel.forgetting_rate.item() for kernel in fit.temporal_kernels]
+    np.testing.assert_allclose(sorted(found), sorted(rates), rtol=0.5)
+    assert fit.noise_variance == pytest.approx(0.09, rel=0.3)
 
 
 def weeks(steps):

@@ -212,48 +212,28 @@ class Comparison:
 
 
 def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
-    """Return the chosen row of the table, and the reason in a sentence.
+    """Return the row of the largest evidence, and the reason in a sentence.
 
-    The row of the largest evidence is taken; one with a season only if it also forecasts the last
-    part of the log with a smaller error than the best row without. Where the prediction of the
-    last part is better by another form of drift, the reason says so.
+    Where another row predicts the last part of the log better, the reason says so.
     """
+    best = max(rows, key=lambda row: row.evidence)
     if len(rows) == 1:
-        return rows[0], f"{_name(rows[0])}: the only candidate."
-    flat, seasonal = (
-        max(
-            (row for row in rows if row.has_season is has_season),
-            key=lambda row: row.evidence,
-            default=None,
-        )
-        for has_season in (False, True)
-    )
-    about_season, has_season = "", seasonal is not None
-    if flat is not None and seasonal is not None:
-        gained = seasonal.evidence - flat.evidence
-        errors = [_number(row.forecast_error) for row in (flat, seasonal)]
-        has_season = gained > 0 and errors[1] < errors[0]
-        about_season = (
-            f" The season is {'kept' if has_season else 'dropped'}: with it the largest evidence "
-            f"is {abs(gained):.1f} nats {'larger' if gained > 0 else 'smaller'}, and the error of "
-            f"a forecast of the last part of the log {errors[1]:.4g} instead of {errors[0]:.4g}."
-        )
-    same = [row for row in rows if row.has_season is has_season]
-    same.sort(key=lambda row: row.evidence, reverse=True)
-    best = same[0]
-    if len(same) == 1:
-        return best, f"{_name(best)}.{about_season}"
-    predicted = max(same, key=lambda row: _number(row.penalized_prediction))
+        return best, f"{_name(best)}: the only candidate."
+    reason = f"{_name(best)}: it has the largest evidence"
+    for others in (
+        [row for row in rows if row.temporal_kernel != best.temporal_kernel],
+        [row for row in rows if row.has_season != best.has_season],
+    ):
+        if others:
+            other = max(others, key=lambda row: row.evidence)
+            reason += f", {best.evidence - other.evidence:.1f} nats more than {_name(other)}"
+    predicted = max(rows, key=lambda row: _number(row.penalized_prediction))
+    if predicted is best:
+        return best, f"{reason}, and predicts the last part of the log best, one step ahead."
     lead = _number(predicted.penalized_prediction) - _number(best.penalized_prediction)
-    prediction = "and predicts the last part of the log best, one step ahead"
-    if predicted is not best:
-        prediction = (
-            f"although {predicted.temporal_kernel} predicts the last part of the log, one step "
-            f"ahead, better by {lead:.1f} nats after the penalty for parameters"
-        )
     return best, (
-        f"{_name(best)}: its evidence is {best.evidence - same[1].evidence:.1f} nats larger than "
-        f"that of {same[1].temporal_kernel}, {prediction}.{about_season}"
+        f"{reason}, although {_name(predicted)} predicts the last part of the log better, one step "
+        f"ahead, by {lead:.1f} nats after the penalty for parameters."
     )
 
 

@@ -61,11 +61,11 @@ def fit_panel(
     separates into modes, each with a Kalman filter: the likelihood is exact.
 
     Candidates are compared by ``log marginal likelihood - k / 2 log N``, with ``k`` parameters and
-    ``N`` values (BIC), the evidence; and by how a model that is fitted to the first three quarters
-    of the log predicts the last: by the log density one step ahead, with the same penalty, and by
-    the error of a forecast. That of the largest evidence is chosen, and one with a season only if
-    the season makes the forecast better too. All are fitted alike, from the covariance of
-    exponential decay without a season; the chosen one has that about its season.
+    ``N`` values (BIC), the evidence; that of the largest is chosen. All are fitted alike, from the
+    covariance of exponential decay without a season; the chosen one has that about its season.
+    Beside it the table shows how a model that is fitted to the first three quarters of the log
+    predicts the last: by the log density one step ahead, with the same penalty, and by the error of
+    a forecast.
 
     Args:
         values: ``T x n``, without missing values.
