@@ -1,10 +1,11 @@
-"""Which form of drift the evidence of a panel picks, on panels drawn from each form.
+r"""Which form of drift the evidence of a panel picks, on panels drawn from each form.
 
 Panels of 50 arms at 500 times, drawn from exponential decay, Matérn-3/2, two exponential decays and
 a strict season with exponential decay, with parameters that differ from panel to panel. A choice is
 right if it names both the drift and whether there is a season.
 
-    python benchmarks/evidence.py --repeats 100 --workers 2 --json docs/results/evidence.json
+    OMP_NUM_THREADS=1 python benchmarks/evidence.py --first 100 --workers 2 \
+        --json docs/results/evidence.json
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ def main() -> None:
         result = {
             "arms": ARMS,
             "times": TIMES,
+            "first_seed": options.first,
             "repeats": options.repeats,
             "picked": {form: dict(counts) for form, counts in picked.items()},
             "right": {form: picked[form][right[form]] for form in FORMS},

@@ -58,8 +58,10 @@ class Component:
     def bounds(self, span: float) -> list[tuple[float, float]]:
         """Return bounds of the logarithms, in a unit of time of about one gap.
 
-        Rates from a correlation of 1 - 1e-6 over the whole log to 1e-7 over a gap; lengthscales
-        and periods alike; and within the constraints of the kernel.
+        Rates from a correlation of 0.6 over the longest segment to 1e-7 over a gap, lengthscales
+        and periods of at most that segment, and within the constraints of the kernel. What is
+        slower cannot be told from a random walk by the likelihood, but its variance, without a
+        limit, would be that of every forecast.
 
         Args:
             span: Length of the longest segment.
@@ -67,7 +69,7 @@ class Component:
         bounds = []
         for name in self.names:
             is_rate = name == "forgetting_rate"
-            low, high = (2e-6 / span, 32.0) if is_rate else (0.1, 1e3 * span)
+            low, high = (1 / span, 32.0) if is_rate else (0.1, span)
             constraint = getattr(self.kernel, f"raw_{name}_constraint")
             least, most = constraint.lower_bound.item(), constraint.upper_bound.item()
             bounds.append(
