@@ -58,20 +58,20 @@ FORMS: dict[str, Callable[[Generator], list[tuple[float, TemporalKernel]]]] = {
 """Variance and temporal kernel of the parts of each form."""
 
 
-def draw(form: str, seed: int) -> torch.Tensor:
-    """Return a panel ``T x n`` drawn from a form."""
+def draw(form: str, seed: int, arms: int = ARMS, times: int = TIMES) -> torch.Tensor:
+    """Return a panel ``times x arms`` drawn from a form."""
     rng = np.random.default_rng([seed, list(FORMS).index(form)])
-    places = rng.uniform(size=(ARMS, 2))
+    places = rng.uniform(size=(arms, 2))
     squares = ((places[:, None] - places) ** 2).sum(-1)
-    root = np.linalg.cholesky(np.exp(-0.5 * squares / 0.3**2) + 1e-9 * np.eye(ARMS))
-    lags = torch.arange(TIMES, dtype=torch.float64)
+    root = np.linalg.cholesky(np.exp(-0.5 * squares / 0.3**2) + 1e-9 * np.eye(arms))
+    lags = torch.arange(times, dtype=torch.float64)
     lags = (lags[:, None] - lags).abs()
-    values = rng.normal(size=ARMS) * MEAN_VARIANCE**0.5
-    values = values + rng.normal(size=(TIMES, ARMS)) * NOISE_VARIANCE**0.5
+    values = rng.normal(size=arms) * MEAN_VARIANCE**0.5
+    values = values + rng.normal(size=(times, arms)) * NOISE_VARIANCE**0.5
     for variance, kernel in FORMS[form](rng):
         covar = kernel.correlation(lags).detach().numpy()
-        in_time = np.linalg.cholesky(covar + 1e-9 * np.eye(TIMES))
-        values += variance**0.5 * in_time @ rng.normal(size=(TIMES, ARMS)) @ root.T
+        in_time = np.linalg.cholesky(covar + 1e-9 * np.eye(times))
+        values += variance**0.5 * in_time @ rng.normal(size=(times, arms)) @ root.T
     return torch.as_tensor(values)
 
 

@@ -16,8 +16,8 @@ SMALLEST = 1e-6
 """Smallest eigenvalue of the covariance over arms, as a share of the mean one."""
 
 
-SMALLEST_SIGNAL = 0.1
-"""Smallest eigenvalue of a covariance less noise, as a share of the noise variance."""
+SMALLEST_START = 1e-3
+"""Smallest eigenvalue of the first estimate of that covariance, as a share of the largest."""
 
 
 @dataclass(frozen=True)
@@ -99,23 +99,31 @@ class ArmCovariance:
     modes: Array
 
     @classmethod
-    def estimate(cls, residuals: Array) -> ArmCovariance:
-        """Estimate it with the shrinkage of Ledoit and Wolf (2004), from ``N x n`` residuals."""
+    def estimate(cls, segments: Sequence[Array]) -> ArmCovariance:
+        """Estimate it up to scale from residuals at successive times, which noise does not enter.
+
+        The covariance of the sums of successive residuals less that of their differences is twice
+        their symmetric covariance, which has independent noise in neither. Each has the shrinkage
+        of Ledoit and Wolf (2004). The result is scaled to the variance of the residuals.
+
+        Args:
+            segments: Residuals of each segment, ``T x n``.
+        """
         # Imported here since importing scikit-learn takes a second.
         from sklearn.covariance import LedoitWolf
 
-        return cls.of_modes(*np.linalg.eigh(LedoitWolf().fit(residuals).covariance_))
+        sums = np.vstack([rows[1:] + rows[:-1] for rows in segments])
+        differences = np.vstack([rows[1:] - rows[:-1] for rows in segments])
+        lagged = LedoitWolf().fit(sums).covariance_ - LedoitWolf().fit(differences).covariance_
+        eigenvalues, modes = np.linalg.eigh(lagged)
+        eigenvalues = eigenvalues.clip(min=SMALLEST_START * eigenvalues.max())
+        variance = np.vstack(segments).var()
+        return cls(eigenvalues * variance / eigenvalues.mean(), modes)
 
     @classmethod
     def of_modes(cls, eigenvalues: Array, modes: Array) -> ArmCovariance:
         """Return it with eigenvalues that are not below :data:`SMALLEST` of the mean one."""
         return cls(eigenvalues.clip(min=SMALLEST * eigenvalues.mean()), modes)
-
-    def without_noise(self, variance: float) -> ArmCovariance:
-        """Return it less independent noise, each eigenvalue at least a tenth of the noise."""
-        return ArmCovariance(
-            np.maximum(self.eigenvalues - variance, SMALLEST_SIGNAL * variance), self.modes
-        )
 
     @property
     def loadings(self) -> Array:

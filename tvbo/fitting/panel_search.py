@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -93,11 +92,11 @@ def fit_first_model(
 ) -> FittedPanel:
     """Maximize the marginal likelihood, also over the covariance of the arms.
 
-    The covariance begins as that about means and season by least squares, with the shrinkage of
-    Ledoit and Wolf (2004), less the noise that the first search finds; with the noise in it, a
-    component without memory would seem to explain the series better. This takes the times as
-    independent. Where the drift is slow they are not, and it is improved by steps of EM, as long as
-    the likelihood increases; few of them, since it has many more parameters than the drift.
+    The covariance begins as that of successive residuals about means and season by least squares
+    (:meth:`ArmCovariance.estimate`). With the noise in it, a component without memory would seem to
+    explain the series better. It takes the times as independent; where the drift is slow they are
+    not, and it is improved by steps of EM, as long as the likelihood increases; few of them, since
+    it has many more parameters than the drift.
 
     Args:
         data: The panel.
@@ -109,11 +108,9 @@ def fit_first_model(
     ridge[0] = 0.0
     solved = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
     coefficients = np.asarray(solved, dtype=np.float64)
-    covariance = ArmCovariance.estimate(values - columns @ coefficients)
+    covariance = _estimated_covariance(data, season, coefficients)
     fit = _one_round(data, season, components, covariance, coefficients, None, None)
-    covariance = ArmCovariance.estimate(values - columns @ fit.coefficients)
-    covariance = covariance.without_noise(math.exp(fit.theta[-1]))
-    fit = _next_round(data, fit, covariance)
+    fit = _next_round(data, fit, _estimated_covariance(data, season, fit.coefficients))
     return _improved(data, fit, EM_ROUNDS)
 
 
@@ -159,6 +156,15 @@ def fit_model(
         data, base.season, components, base.covariance, base.coefficients, start, base.phi
     )
     return _improved(data, fit, EM_ROUNDS // 2)
+
+
+def _estimated_covariance(
+    data: PanelData, season: Season | None, coefficients: Array
+) -> ArmCovariance:
+    groups = _residual_groups(data, season, coefficients)
+    return ArmCovariance.estimate(
+        [group.values[:, :, k] for group in groups for k in range(group.values.shape[2])]
+    )
 
 
 def _improved(data: PanelData, fit: FittedPanel, rounds: int) -> FittedPanel:
