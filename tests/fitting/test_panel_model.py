@@ -301,3 +301,25 @@ def test_spectrum_over_a_length_is_that_of_the_best_estimate_of_a_constant():
             precision = np.linalg.solve(2.0 * np.exp(-rate * lags), np.ones(T))
             variance = 1 / precision.sum()
         np.testing.assert_allclose(found / T, variance, rtol=2e-3)
+
+
+def test_noise_does_not_enter_the_first_estimate_of_the_covariance():
+    rng = np.random.default_rng(8)
+    root = np.array([[2.0, 0, 0], [1, 1, 0], [0, 0.5, 0.5]])
+    expected = root @ root.T
+    noise = np.array([3.0, 0.5, 1.0])
+    state, segments = rng.normal(size=3), [[], []]
+    for t in range(40_000):
+        state = 0.9 * state + (1 - 0.9**2) ** 0.5 * rng.normal(size=3)
+        segments[t // 20_000].append(root @ state + noise * rng.normal(size=3))
+    covar = ArmCovariance.estimate([np.array(rows) for rows in segments])
+    found = (covar.modes * covar.eigenvalues) @ covar.modes.T
+    np.testing.assert_allclose(found / np.trace(found), expected / np.trace(expected), atol=0.03)
+
+
+def test_residuals_without_memory_give_their_own_covariance():
+    rng = np.random.default_rng(9)
+    root = np.array([[2.0, 0, 0], [1, 1, 0], [0, 0.5, 0.5]])
+    covar = ArmCovariance.estimate([rng.normal(size=(20_000, 3)) @ root.T])
+    found = (covar.modes * covar.eigenvalues) @ covar.modes.T
+    np.testing.assert_allclose(found, root @ root.T, atol=0.1)

@@ -20,6 +20,11 @@ SMALLEST_START = 1e-3
 """Smallest eigenvalue of the first estimate of that covariance, as a share of the largest."""
 
 
+LEAST_CORRELATION = 0.2
+"""Mean correlation of successive residuals from which the covariance is estimated by them; with
+less, the error of that estimate exceeds what the noise adds."""
+
+
 @dataclass(frozen=True)
 class SegmentGroup:
     """Segments of a panel with the same times.
@@ -104,7 +109,8 @@ class ArmCovariance:
 
         The covariance of the sums of successive residuals less that of their differences is twice
         their symmetric covariance, which has independent noise in neither. Each has the shrinkage
-        of Ledoit and Wolf (2004). The result is scaled to the variance of the residuals.
+        of Ledoit and Wolf (2004). The result is scaled to the variance of the residuals. Where
+        successive residuals hardly depend on one another, it is the covariance of the residuals.
 
         Args:
             segments: Residuals of each segment, ``T x n``.
@@ -112,12 +118,15 @@ class ArmCovariance:
         # Imported here since importing scikit-learn takes a second.
         from sklearn.covariance import LedoitWolf
 
-        sums = np.vstack([rows[1:] + rows[:-1] for rows in segments])
-        differences = np.vstack([rows[1:] - rows[:-1] for rows in segments])
+        rows = np.vstack(segments)
+        sums = np.vstack([segment[1:] + segment[:-1] for segment in segments])
+        differences = np.vstack([segment[1:] - segment[:-1] for segment in segments])
         lagged = LedoitWolf().fit(sums).covariance_ - LedoitWolf().fit(differences).covariance_
+        variance = rows.var(axis=0).mean()
+        if np.trace(lagged) < 2 * LEAST_CORRELATION * variance * len(lagged):
+            return cls.of_modes(*np.linalg.eigh(LedoitWolf().fit(rows).covariance_))
         eigenvalues, modes = np.linalg.eigh(lagged)
         eigenvalues = eigenvalues.clip(min=SMALLEST_START * eigenvalues.max())
-        variance = np.vstack(segments).var()
         return cls(eigenvalues * variance / eigenvalues.mean(), modes)
 
     @classmethod

@@ -16,7 +16,7 @@ from tvbo.kernels import TemporalKernel
 
 Array = NDArray[np.float64]
 
-AMPLITUDE_BOUNDS, POWER_BOUNDS = (-14.0, 7.0), (0.0, 2.0)
+AMPLITUDE_BOUNDS, POWER_BOUNDS = (-14.0, 7.0), (0.25, 2.0)
 """Bounds of the logarithm of an amplitude and of the power of the eigenvalues that it follows."""
 
 
