@@ -138,6 +138,23 @@ def test_fit_with_contexts_categories_and_an_outlier(tvbo, kinds, tmp_path):
     )
 
 
+def test_fit_compares_forms_of_drift_without_outliers(tvbo, kinds, tmp_path):
+    code, out, err = tvbo(
+        *("fit", kinds, *LONG[:-1], "x1", "--drop-missing", "--temporal", "auto"),
+        *("--rows", "0:36", "--noise-variance", "0.01", "--save", tmp_path / "fit.tvbo"),
+    )
+    assert (code, err) == (0, "")
+    assert "Candidates" in out
+    assert "it has the largest evidence" in out
+    chosen = DriftFit.load(tmp_path / "fit.tvbo").comparison
+    assert [row.temporal_kernel for row in chosen.evidence] == [
+        "exponential", "matern32", "two-scales",
+    ]  # fmt: skip
+    # The outlier of 1e5 would make it unlikely.
+    assert chosen.evidence[0].log_likelihood > -100
+    assert chosen.noise_variance == pytest.approx(0.01)
+
+
 def _with_pairs(pairs):
     """The fit as :meth:`to_dict` gives it, which has pairs where JSON has lists."""
     values = dict(pairs)

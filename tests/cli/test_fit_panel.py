@@ -46,7 +46,7 @@ def test_the_model_is_printed_and_saved(panel, tmp_path, capsys):
     [
         (["--panel", "--season", "fortnight"], "Expected season like 10min or 1h"),
         (["--panel", "--season", "2D"], "at most half the log"),
-        (["--temporal", "auto"], "Expected no --temporal with a long log"),
+        (["--temporal", "auto", "--by", "x"], "Expected no --temporal with --by"),
     ],
 )
 def test_bad_options_are_refused(panel, options, message, capsys):

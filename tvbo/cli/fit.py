@@ -19,7 +19,7 @@ from tvbo.cli.app import (
     print_grouped_fit,
     saving,
 )
-from tvbo.cli.panel import TemporalName, fit_panel_file, print_panel_fit
+from tvbo.cli.panel import TemporalName, fit_panel_file, print_comparison, print_panel_fit
 from tvbo.fitting import (
     DriftFit,
     FitOptions,
@@ -98,8 +98,8 @@ def fit(
     temporal: Annotated[
         TemporalName | None,
         typer.Option(
-            help="Fit the model of a panel, with means, season and this form of drift; auto "
-            "compares them."
+            help="Form of drift to fit as well, for a panel with means and season; auto compares "
+            "them."
         ),
     ] = None,
     season: Annotated[
@@ -147,7 +147,9 @@ def fit(
             )
         result = _fit_panel(log, resample, rows, time_unit, noise_variance, level)
     else:
-        _reject_options("a long log", resample=resample, temporal=temporal, season=season)
+        _reject_options("a long log", resample=resample, season=season)
+        if by is not None:
+            _reject_options("--by", temporal=temporal)
         if time is None or reward is None or action is None:
             columns = {"--time": time, "--reward": reward, "--action": action}
             missing = [name for name, column in columns.items() if column is None]
@@ -168,7 +170,7 @@ def fit(
             drop_missing,
         )
         kernel = kernel or KernelName.rbf
-        result = _fit_log(table, kernel, noise_variance, level, not keep_outliers)
+        result = _fit_log(table, kernel, noise_variance, level, not keep_outliers, temporal)
         _note_on_rows(table, [*_names(action), *_names(context)])
     if isinstance(result, GroupedDriftFit):
         print_grouped_fit(result)
@@ -178,6 +180,8 @@ def fit(
     print_drift_fit(whole)
     if model is not None:
         print_panel_fit(model)
+    if whole.comparison is not None:
+        print_comparison(whole.comparison, whole.time_unit)
     if json is not None:
         with saving(json) as file:
             if model is None:
@@ -246,6 +250,7 @@ def _fit_log(
     noise_variance: float | None,
     level: float,
     outliers: bool,
+    temporal: TemporalName | None,
 ) -> DriftFit | GroupedDriftFit:
     # An outlier would make the initial scale too large.
     Y = clipped(table.Y) if outliers else table.Y
@@ -260,7 +265,9 @@ def _fit_log(
     }
     log = (table.train_X, table.Y)
     if table.groups is None:
-        return fit_drift(*log, table.Yvar, row_numbers=table.lines, **options)
+        return fit_drift(
+            *log, table.Yvar, row_numbers=table.lines, temporal_kernel=temporal, **options
+        )
     return fit_drift_by(*log, table.groups, table.Yvar, row_numbers=table.lines, **options)
 
 

@@ -1,4 +1,4 @@
-"""``tvbo fit --panel --temporal ...``: fit the model of a panel, and print it."""
+"""``tvbo fit --temporal ...``: fit the model of a panel, and print it, or the forms of a log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Literal
 from rich.table import Table
 
 from tvbo.cli.app import console, note, working
-from tvbo.fitting import PanelFit, fit_panel
+from tvbo.fitting import PanelCandidate, PanelFit, fit_panel
+from tvbo.fitting.drift_comparison import DriftComparison
 from tvbo.fitting.panel_report import in_words, season_in_words
 from tvbo.tables import read_panel
 from tvbo.tables.log import parse_timedelta
 
 
 class TemporalName(StrEnum):
-    """Forms of drift of a panel."""
+    """Forms of drift."""
 
     auto = "auto"
     exponential = "exponential"
@@ -72,28 +73,47 @@ def print_panel_fit(fit: PanelFit) -> None:
         table.add_row("  its deviation", f"{covar.diagonal().mean().sqrt():.4g}")
     table.add_row("deviation of noise", f"{math.sqrt(fit.noise_variance):.4g}")
     console.print(table)
-    if len(fit.evidence) > 1:
-        shown = Table(title="Candidates")
-        shown.add_column("drift")
-        shown.add_column("season")
-        for name in ("parameters", "evidence", "next step", "forecast"):
-            shown.add_column(name, justify="right")
-        for number, row in enumerate(fit.evidence):
-            shown.add_row(
-                row.temporal_kernel + (" *" if number == fit.chosen else ""),
-                "yes" if row.has_season else "no",
-                str(row.num_parameters),
-                f"{row.evidence:.1f}",
-                f"{row.predictive_score:.4f}",
-                f"{row.forecast_error:.4g}",
-            )
-        console.print(shown)
-        note(
-            "evidence: log marginal likelihood with the penalty of BIC. Next step: mean log "
-            "density of the last quarter of the log, one step ahead; forecast: root mean squared "
-            "error of a forecast of it; both by a model of the first three quarters."
-        )
+    print_candidates(fit.evidence, fit.chosen)
     note(fit.reason, *fit.messages)
+
+
+def print_comparison(comparison: DriftComparison, time_unit: str) -> None:
+    """Print the forms of drift of a long log as tables: the chosen model, and the candidates."""
+    table = Table(title="Form of drift", show_header=False)
+    for kernel in comparison.temporal_kernels:
+        table.add_row("drift", in_words(kernel, time_unit))
+    if comparison.noise_variance is not None:
+        table.add_row("deviation of noise", f"{math.sqrt(comparison.noise_variance):.4g}")
+    console.print(table)
+    print_candidates(comparison.evidence, comparison.chosen)
+    note(comparison.reason, *comparison.messages)
+
+
+def print_candidates(rows: list[PanelCandidate], chosen: int) -> None:
+    """Print a table of evidence, unless there was a single candidate."""
+    if len(rows) == 1:
+        return
+    is_panel = rows[0].forecast_error is not None
+    shown = Table(title="Candidates")
+    shown.add_column("drift")
+    for name in ("season",) * is_panel + ("parameters", "evidence", "next step"):
+        shown.add_column(name, justify="right")
+    if is_panel:
+        shown.add_column("forecast", justify="right")
+    for number, row in enumerate(rows):
+        cells = [row.temporal_kernel + (" *" if number == chosen else "")]
+        cells += ["yes" if row.has_season else "no"] * is_panel
+        score = "" if row.predictive_score is None else f"{row.predictive_score:.4f}"
+        cells += [str(row.num_parameters), f"{row.evidence:.1f}", score]
+        cells += [f"{row.forecast_error:.4g}"] * is_panel
+        shown.add_row(*cells)
+    console.print(shown)
+    forecast = "; forecast: root mean squared error of a forecast of it; both" if is_panel else ","
+    note(
+        "evidence: log marginal likelihood with the penalty of BIC. Next step: mean log density of "
+        f"the last quarter of the log, one step ahead{forecast} by a model of the first three "
+        "quarters."
+    )
 
 
 def _season(text: str, unit: str) -> float | Literal["auto"] | None:

@@ -18,11 +18,18 @@ from tvbo.fitting.dense import DenseLikelihood
 from tvbo.fitting.drift_report import report
 from tvbo.fitting.drift_result import DriftFit
 from tvbo.fitting.maximize import LikelihoodMaximizer
-from tvbo.fitting.outliers import LogModel, OutlierSearch, clipped, find_outliers
+from tvbo.fitting.outliers import (
+    LogModel,
+    OutlierSearch,
+    clipped,
+    find_outliers,
+    outlier_search,
+)
 from tvbo.fitting.panel import PanelLikelihood
 from tvbo.fitting.parameters import NuisanceParameters, Optimum, scaled_kernel, times_factor
 from tvbo.fitting.profile import OUTLIERS, explore_starts, profile_rate, steps
 from tvbo.fitting.vecchia import VecchiaLikelihood
+from tvbo.kernels import TemporalKernel
 from tvbo.terminal import patient_steps
 
 MAX_DENSE = 3000
@@ -60,12 +67,8 @@ def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> 
     return VecchiaLikelihood(log, covar_module, mean)
 
 
-SUBSAMPLE_SIZE = 1000
-"""Observations of the subsample from which the starts of a long log are maximized."""
-
-SUBSAMPLE_FACTOR = 2
-"""A log is long if it has more than this many times as many observations and is not a panel, whose
-likelihood is fast at any length."""
+SUBSAMPLE_SIZE, LONG = 1000, 2000
+"""Observations from which the starts of a long log are maximized, and those above which it is."""
 
 
 class DriftFitError(RuntimeError):
@@ -87,6 +90,7 @@ def fit_drift(
     num_starts: int = 4,
     outliers: bool | OutlierSearch = True,
     row_numbers: Sequence[int] | None = None,
+    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None = None,
     on_step: Callable[[str], None] = lambda step: None,
     progress: bool = True,
 ) -> DriftFit:
@@ -98,9 +102,8 @@ def fit_drift(
     dense. Only a log of more than 3,000 rows over more than 1,000 actions is approximated: each
     block is conditioned on the rows just before it, and ``messages`` states the error.
 
-    Outcomes may be of any size between 1e-150 and 1e150: they are divided by a power of two next
-    to their standard deviation, so that outcomes times a power of two give the same ε, bit for bit,
-    with the default kernel.
+    Outcomes may be of any size between 1e-150 and 1e150; times a power of two, they give the same
+    ε, bit for bit, with the default kernel.
 
     For a log of more than 2,000 rows that is not a full panel, the starts are maximized on 1,000 of
     them, in runs spread over the log; maximum, test and interval use all rows.
@@ -124,6 +127,8 @@ def fit_drift(
             search full panels of more than 3,000 rows, whose fit without some cells is slower.
         row_numbers: ``n`` numbers by which outliers are named, such as lines of a file; None counts
             from 0.
+        temporal_kernel: Forms of drift to fit too, as in :func:`fit_panel`: ``"auto"`` compares
+            three. ``DriftFit.comparison`` says which was chosen, ``settings()`` has its model.
         on_step: Called with the name of each step, of :func:`~tvbo.fitting.steps`.
         progress: Show a progress bar, if the fit takes longer than two seconds.
 
@@ -154,30 +159,32 @@ def fit_drift(
         raise ValueError(
             f"Expected level in (0, 1) and num_starts >= 1. Got {level}, {num_starts}."
         )
+    forms = []
+    if temporal_kernel is not None:
+        from tvbo.fitting.drift_forms import candidates_of, compare_drift
+
+        forms = candidates_of(temporal_kernel)
     log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, segments)
     numbers = range(len(log)) if row_numbers is None else row_numbers
     if len(numbers) != len(log):
         raise BotorchTensorDimensionError(
             f"Expected a number for each of {len(log)} rows. Got {len(numbers)} row_numbers."
         )
-    search = _outlier_search(outliers, log)
-    with patient_steps(steps(num_starts), "fit_drift", progress) as show:
+    search = outlier_search(outliers, log)
+    names = [*steps(num_starts), *(form.name for form in forms)]
+    with patient_steps(names, "fit_drift", progress) as show:
 
         def told(step: str) -> None:
             show(step)
             on_step(step)
 
         task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, told)
-        return task.whole(log)[0] if search is None else task.robust(log, search, numbers)
-
-
-def _outlier_search(outliers: bool | OutlierSearch, log: DriftLog) -> OutlierSearch | None:
-    """Return how outliers of a log are searched; None if they are not."""
-    if not isinstance(outliers, bool):
-        return outliers
-    if not outliers or (len(log) > MAX_DENSE and Panel.from_log(log) is not None):
-        return None
-    return OutlierSearch()
+        fit = task.whole(log)[0] if search is None else task.robust(log, search, numbers)
+        if forms:
+            kept = torch.tensor([number not in dict(fit.outliers) for number in numbers])
+            compared = compare_drift(log.rows(kept), forms, fit, noise_variance is not None, told)
+            fit = replace(fit, comparison=compared)
+        return fit
 
 
 @dataclass(frozen=True)
@@ -256,10 +263,10 @@ class _Fit:
         else:
             kernel = deepcopy(self.covar_module).double()
             in_unit = times_factor(kernel, unit**-2)
-        # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its smallest gap.
+        # From a correlation of 1 - 1e-6 over the log to one of 1e-7 over its smallest gap.
         rate_bounds = (2e-6 / log.span, 32 / log.gaps.min().item())
-        fixed = self.noise_variance
-        noise = 1.0 if log.Yvar is not None else fixed and fixed / unit**2
+        noise = self.noise_variance and self.noise_variance / unit**2
+        noise = noise if log.Yvar is None else 1.0
         nuisance = NuisanceParameters(kernel, noise, log.Y.var().item())
 
         def maximizer_of(part: DriftLog) -> LikelihoodMaximizer:
@@ -267,9 +274,7 @@ class _Fit:
             return LikelihoodMaximizer(make_likelihood(part, in_unit, mean), nuisance, rate_bounds)
 
         maximizer = subsample = maximizer_of(log)
-        if len(log) > SUBSAMPLE_FACTOR * SUBSAMPLE_SIZE and not isinstance(
-            maximizer.likelihood, PanelLikelihood
-        ):
+        if len(log) > LONG and not isinstance(maximizer.likelihood, PanelLikelihood):
             subsample = maximizer_of(log.subsample(SUBSAMPLE_SIZE))
         return _Parts(log, unit, kernel, in_unit, maximizer, subsample)
 
@@ -287,8 +292,8 @@ class _Parts:
 
     def model(self, maximizer: LikelihoodMaximizer, optimum: Optimum) -> LogModel:
         """Return the model of the log at an optimum, to which the kernel is set."""
-        sigma2, mean = maximizer.assign(optimum)
-        return LogModel(self.in_unit, math.exp(optimum.log_rate), sigma2, mean, self.unit)
+        assigned = maximizer.assign(optimum)
+        return LogModel(self.in_unit, math.exp(optimum.log_rate), *assigned, self.unit)
 
 
 def _no_finite_start(failures: list[str]) -> DriftFitError:

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from gpytorch.kernels import Kernel
@@ -20,16 +20,21 @@ from tvbo.fitting.saved import (
     write_saved,
 )
 
+if TYPE_CHECKING:
+    from tvbo.fitting.drift_comparison import DriftComparison
+    from tvbo.kernels import TemporalKernel
+
 SAVED, SAVED_VERSION = "tvbo.DriftFit", 1
 """Name and version of the form in which fits are saved."""
 
 
-class RecipeSettings(TypedDict):
-    """Options of a recipe that a fit gives."""
+class RecipeSettings(TypedDict, total=False):
+    """Options of a recipe that a fit gives, with a forgetting rate or temporal kernels."""
 
-    covar_module: Kernel
+    covar_module: Kernel | list[Kernel]
     mean_module: ConstantMean
     forgetting_rate: float
+    temporal_kernel: TemporalKernel | list[TemporalKernel]
     noise_variance: float | None
 
 
@@ -68,6 +73,8 @@ class DriftFit:
         outliers: Rows left out as outliers, ``(row, residual)``: the row of ``train_X``, from 0
             or by ``row_numbers``, and the distance of its outcome from what the other rows predict,
             in standard deviations.
+        comparison: Forms of drift that were compared, and the model of the chosen one; None if
+            there was no comparison.
     """
 
     forgetting_rate: float
@@ -90,22 +97,31 @@ class DriftFit:
     covar_module: Kernel = field(repr=False)
     forgetting_rate_by_noise: list[tuple[float, float]] = field(default_factory=list, repr=False)
     outliers: list[tuple[int, float]] = field(default_factory=list)
+    comparison: DriftComparison | None = None
 
     @property
     def mean_module(self) -> ConstantMean:
         """The prior mean as a fixed module, for a recipe that takes ``covar_module`` as well."""
-        mean_module = ConstantMean().double()
-        mean_module.constant = torch.tensor(self.mean, dtype=torch.float64)
-        return mean_module.requires_grad_(False)
+        return _constant_mean(self.mean)
 
     def settings(self) -> RecipeSettings:
         """Return the fit as options of :func:`tvbo.recipes.tv_gp_ucb`.
 
         The noise variance is None, which learns it, if each outcome of the log had a known one.
+        Where forms of drift were compared, they are those of the chosen one.
 
         Example:
             >>> optimizer = recipes.tv_gp_ucb(choices=choices, **fit.settings())
         """
+        chosen = self.comparison
+        if chosen is not None and not chosen.is_exponential:
+            kernels, modules = chosen.temporal_kernels, chosen.covar_modules
+            return {
+                "covar_module": modules if len(modules) > 1 else modules[0],
+                "mean_module": _constant_mean(chosen.mean),
+                "temporal_kernel": kernels if len(kernels) > 1 else kernels[0],
+                "noise_variance": chosen.noise_variance,
+            }
         return {
             "covar_module": self.covar_module,
             "mean_module": self.mean_module,
@@ -137,6 +153,11 @@ class DriftFit:
                 values[name] = [tuple(pair) for pair in values[name]]
             values["forgetting_rate_interval"] = tuple(values["forgetting_rate_interval"])
             values["half_life"] = math.inf if values["half_life"] is None else values["half_life"]
+            if values.get("comparison") is not None:
+                # Imported here, as most fits compare nothing.
+                from tvbo.fitting.drift_comparison import DriftComparison
+
+                values["comparison"] = DriftComparison.from_dict(values["comparison"])
             return cls(**values, covar_module=kernel_from_data(content["covar_module"]))
         except (KeyError, TypeError) as error:
             raise SavedFitError(f"Expected a whole {SAVED} in {path}. Got {error!r}.") from error
@@ -147,8 +168,16 @@ class DriftFit:
         values = {name: getattr(self, name) for name in names}
         if math.isinf(self.half_life):
             values["half_life"] = None
+        if self.comparison is not None:
+            values["comparison"] = self.comparison.to_dict()
         return values
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON."""
         Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+
+def _constant_mean(value: float) -> ConstantMean:
+    mean_module = ConstantMean().double()
+    mean_module.constant = torch.tensor(value, dtype=torch.float64)
+    return mean_module.requires_grad_(False)

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from scipy.special import ndtri
 from torch import Tensor
 
-from tvbo.fitting.dataset import DriftLog
+from tvbo.fitting.dataset import DriftLog, Panel
 from tvbo.fitting.dense import DenseLikelihood, whiten
 
 NORMAL_MAD = 1.4826
@@ -23,6 +23,10 @@ first fit. Hardly any outcome of a log without outliers is further out."""
 WINDOW, MARGIN = 1000, 250
 """Most rows that predict each other together, and rows at each end of such a window that only
 predict. A prediction from part of a log is exact for that part, so the rate of false alarms is."""
+
+MAX_PANEL = 3000
+"""Rows of a full panel up to which outliers are searched unasked; without some cells a fit of it is
+slower."""
 
 SHARE = 0.05
 """Share of outliers above which they are said to look like heavy tails."""
@@ -79,6 +83,20 @@ class OutlierSearch:
         """
         spread = max(1.0, NORMAL_MAD * residuals[kept].abs().median().item())
         return residuals.abs() > spread * self.threshold(len(residuals))
+
+
+def outlier_search(outliers: bool | OutlierSearch, log: DriftLog) -> OutlierSearch | None:
+    """Return how outliers of a log are searched; None if they are not.
+
+    Args:
+        outliers: Whether they are searched, where that is fast; or how.
+        log: The observations.
+    """
+    if not isinstance(outliers, bool):
+        return outliers
+    if not outliers or (len(log) > MAX_PANEL and Panel.from_log(log) is not None):
+        return None
+    return OutlierSearch()
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,37 @@ CANDIDATES = (
 """The forms of drift that ``temporal_kernel="auto"`` compares."""
 
 
+def candidates_of(
+    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None,
+) -> list[Candidate]:
+    """Return the forms of drift to compare.
+
+    Raises:
+        ValueError: if it is none of these.
+    """
+    if temporal_kernel is None:
+        return [CANDIDATES[0]]
+    if isinstance(temporal_kernel, str):
+        named = {candidate.name: candidate for candidate in CANDIDATES}
+        if temporal_kernel == "auto":
+            return list(CANDIDATES)
+        if temporal_kernel in named:
+            return [named[temporal_kernel]]
+        raise ValueError(
+            "Expected a temporal kernel, a list of them, None, 'auto', or one of "
+            f"{', '.join(named)}. Got {temporal_kernel!r}."
+        )
+    kernels = [temporal_kernel] if isinstance(temporal_kernel, TemporalKernel) else temporal_kernel
+    kernels = list(kernels)
+    if not kernels or not all(isinstance(kernel, TemporalKernel) for kernel in kernels):
+        raise ValueError(
+            "Expected a temporal kernel, or a list of them. Got "
+            f"{', '.join(type(kernel).__name__ for kernel in kernels) or 'none'}."
+        )
+    given = kernels
+    return [Candidate(" + ".join(type(kernel).__name__ for kernel in given), lambda: given)]
+
+
 class Key(NamedTuple):
     """A row of the table: the form of drift, and whether there is a season."""
 
@@ -216,30 +247,31 @@ def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
 
     Where another row predicts the last part of the log better, the reason says so.
     """
+    has_seasons = any(row.has_season for row in rows)
+
+    def name(row: PanelCandidate) -> str:
+        return str(Key(row.temporal_kernel, row.has_season)) if has_seasons else row.temporal_kernel
+
     best = max(rows, key=lambda row: row.evidence)
     if len(rows) == 1:
-        return best, f"{_name(best)}: the only candidate."
-    reason = f"{_name(best)}: it has the largest evidence"
+        return best, f"{name(best)}: the only candidate."
+    reason = f"{name(best)}: it has the largest evidence"
     for others in (
         [row for row in rows if row.temporal_kernel != best.temporal_kernel],
         [row for row in rows if row.has_season != best.has_season],
     ):
         if others:
             other = max(others, key=lambda row: row.evidence)
-            reason += f", {best.evidence - other.evidence:.1f} nats more than {_name(other)}"
+            reason += f", {best.evidence - other.evidence:.1f} nats more than {name(other)}"
     predicted = max(rows, key=lambda row: _number(row.penalized_prediction))
     if predicted is best:
         return best, f"{reason}, and predicts the last part of the log best, one step ahead."
     lead = _number(predicted.penalized_prediction) - _number(best.penalized_prediction)
     return best, (
-        f"{reason}, although {_name(predicted)} predicts the last part of the log better, one step "
+        f"{reason}, although {name(predicted)} predicts the last part of the log better, one step "
         f"ahead, by {lead:.1f} nats after the penalty for parameters."
     )
 
 
 def _number(value: float | None) -> float:
     return -math.inf if value is None else value
-
-
-def _name(row: PanelCandidate) -> str:
-    return str(Key(row.temporal_kernel, row.has_season))

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from tvbo.fitting.dataset import outcome_unit
 from tvbo.fitting.panel_evidence import (
-    CANDIDATES,
-    Candidate,
     Comparison,
     Key,
     PanelCandidate,
+    candidates_of,
     choose,
 )
 from tvbo.fitting.panel_report import PanelFit, build_panel_fit
@@ -102,7 +101,7 @@ def fit_panel(
         >>> fit = fit_panel(values, times, temporal_kernel="auto", time_unit="5min")
         >>> tuner = recipes.tv_gp_ucb(**fit.settings(), beta=0.04)
     """
-    candidates = _candidates(temporal_kernel)
+    candidates = candidates_of(temporal_kernel)
     blocks = _checked_segments(values, times, segments)
     unit = outcome_unit(values.flatten().double())
     gap = float(np.median(np.concatenate([np.diff(t) for t, _ in blocks])))
@@ -168,33 +167,6 @@ def _local_timestamp(origin: datetime | str) -> pd.Timestamp:
 def _in_unit(scores: tuple[float, float, float], unit: float) -> tuple[float, float, float]:
     """Return scores in the user's unit, but for the penalized sum, which is only compared."""
     return scores[0] - math.log(unit), scores[1], scores[2] * unit
-
-
-def _candidates(
-    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None,
-) -> list[Candidate]:
-    """Return the forms of drift to compare."""
-    if temporal_kernel is None:
-        return [CANDIDATES[0]]
-    if isinstance(temporal_kernel, str):
-        named = {candidate.name: candidate for candidate in CANDIDATES}
-        if temporal_kernel == "auto":
-            return list(CANDIDATES)
-        if temporal_kernel in named:
-            return [named[temporal_kernel]]
-        raise ValueError(
-            "Expected a temporal kernel, a list of them, None, 'auto', or one of "
-            f"{', '.join(named)}. Got {temporal_kernel!r}."
-        )
-    kernels = [temporal_kernel] if isinstance(temporal_kernel, TemporalKernel) else temporal_kernel
-    kernels = list(kernels)
-    if not kernels or not all(isinstance(kernel, TemporalKernel) for kernel in kernels):
-        raise ValueError(
-            "Expected a temporal kernel, or a list of them. Got "
-            f"{', '.join(type(kernel).__name__ for kernel in kernels) or 'none'}."
-        )
-    given = kernels
-    return [Candidate(" + ".join(type(kernel).__name__ for kernel in given), lambda: given)]
 
 
 def _checked_segments(

@@ -37,6 +37,9 @@ HARMONIC_WEIGHTS = (1.0, 0.9, 0.8)
 """Weights of the first harmonics in the search for a period, so that of a period and its multiples
 the shortest is found."""
 
+PEAKS = 3
+"""Number of periods that are tried."""
+
 WORKWEEK_HARMONICS = 12
 """Largest number of harmonics of each of the two profiles of working days and weekends."""
 
@@ -114,23 +117,22 @@ def seasons_of(
             "give `season`."
         )
         return []
-    period = find_period(fit_flat(), data)
-    return [] if period is None else [_periodic(period)]
+    return [_periodic(period) for period in find_periods(fit_flat(), data)]
 
 
-def find_period(flat: FittedPanel, data: PanelData) -> float | None:
-    """Return the period at which the leading modes have most more power than drift explains.
+def find_periods(flat: FittedPanel, data: PanelData) -> list[float]:
+    """Return the periods at which the leading modes have most more power than drift explains.
 
     The periodogram of each mode is divided by the spectral density of its drift and noise, and
-    summed over modes and the first three harmonics. Whether the log has a season of that period is
-    for its evidence to say.
+    summed over modes and the first three harmonics. Which is the period, and whether the log has a
+    season, is for the evidence to say.
 
     Args:
         flat: A fit without a season.
         data: A panel of one segment with equal gaps.
 
     Returns:
-        The period in units of one gap; None if the log is too short for any.
+        The largest :data:`PEAKS` peaks, in units of one gap; none if the log is too short for any.
     """
     modes = flat.covariance.modes[:, -MODES:]
     values, columns = data.stacked(None)
@@ -139,7 +141,7 @@ def find_period(flat: FittedPanel, data: PanelData) -> float | None:
     # From two periods in the log to four gaps in a period.
     places = np.arange(PERIODS * OVERSAMPLING, OVERSAMPLING * T // 4 + 1).astype(int)
     if len(places) == 0:
-        return None
+        return []
     power = np.abs(np.fft.rfft(series, n=OVERSAMPLING * T, axis=0)) ** 2 / T
     frequencies = 2 * math.pi * np.arange(len(power)) / (OVERSAMPLING * T)
     density = spectrum(flat.terms(data).spaces(flat.theta[None]), frequencies)[0, -MODES:]
@@ -148,7 +150,10 @@ def find_period(flat: FittedPanel, data: PanelData) -> float | None:
     for j, weight in enumerate(HARMONIC_WEIGHTS, start=1):
         inside = j * places < len(ratio)
         total[inside] += weight * ratio[j * places[inside]]
-    return float(OVERSAMPLING * T / places[total.argmax()])
+    around = np.pad(total, 1, constant_values=-np.inf)
+    is_peak = (total >= around[:-2]) & (total >= around[2:])
+    peaks = places[is_peak][np.argsort(-total[is_peak])]
+    return [float(OVERSAMPLING * T / place) for place in peaks[:PEAKS]]
 
 
 def _given(season: float | str, data: PanelData, gap: float, segments: Tensor | None) -> Season:
