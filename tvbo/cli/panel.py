@@ -105,7 +105,8 @@ def print_candidates(rows: list[PanelCandidate], chosen: int) -> None:
         cells += ["yes" if row.has_season else "no"] * is_panel
         score = "" if row.predictive_score is None else f"{row.predictive_score:.4f}"
         cells += [str(row.num_parameters), f"{row.evidence:.1f}", score]
-        cells += [f"{row.forecast_error:.4g}"] * is_panel
+        if row.forecast_error is not None:
+            cells.append(f"{row.forecast_error:.4g}")
         shown.add_row(*cells)
     console.print(shown)
     forecast = "; forecast: root mean squared error of a forecast of it; both" if is_panel else ","

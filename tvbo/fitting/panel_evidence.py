@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from tvbo.fitting.panel_data import panel_data
 from tvbo.fitting.panel_mean import mode_forecast
-from tvbo.fitting.panel_search import FittedPanel, fit_first_model, fit_model, fit_season
+from tvbo.fitting.panel_search import (
+    FittedPanel,
+    fit_first_model,
+    fit_model,
+    fit_season,
+    improved_fit,
+)
 from tvbo.fitting.panel_terms import Component, DriftTerms, in_unit_of_time
 from tvbo.fitting.season import Season
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
@@ -174,7 +180,7 @@ class Comparison:
             return self.fits[key]
         self.on_step("covariance about the season")
         (candidate,) = (each for each in self.candidates if each.name == key.drift)
-        return self._fit(candidate, self.fit_base(season))
+        return improved_fit(self.data, self._fit(candidate, self.fit_base(season)))
 
     def _fit(self, candidate: Candidate, base: FittedPanel) -> FittedPanel:
         """Fit a form of drift, with covariance and season of a base."""
@@ -198,7 +204,7 @@ class Comparison:
             for base in bases:
                 key = Key(candidate.name, base.season is not None)
                 self.on_step(str(key))
-                self.fits[key] = self._fit(candidate, base)
+                self.fits[key] = improved_fit(self.data, self._fit(candidate, base))
 
     def evidence(self, fit: FittedPanel) -> float:
         """Return log marginal likelihood less the penalty of BIC."""

@@ -60,11 +60,11 @@ def fit_panel(
     separates into modes, each with a Kalman filter: the likelihood is exact.
 
     Candidates are compared by ``log marginal likelihood - k / 2 log N``, with ``k`` parameters and
-    ``N`` values (BIC), the evidence; that of the largest is chosen. All are fitted alike, from the
-    covariance of exponential decay without a season; the chosen one has that about its season.
-    Beside it the table shows how a model that is fitted to the first three quarters of the log
-    predicts the last: by the log density one step ahead, with the same penalty, and by the error of
-    a forecast.
+    ``N`` values (BIC), the evidence; that of the largest is chosen. All are fitted alike: from one
+    estimate of the covariance of the arms, which each improves by as many steps of EM. That of the
+    chosen one begins as the estimate about its season. Beside it the table shows how a model that
+    is fitted to the first three quarters of the log predicts the last: by the log density one step
+    ahead, with the same penalty, and by the error of a forecast.
 
     Args:
         values: ``T x n``, without missing values.

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 EM_ROUNDS, EM_STEPS = 4, 2
-"""Largest number of rounds that improve the covariance over arms, half as many where it has been
-improved with another form of drift; and steps of EM in each."""
+"""Largest number of rounds that improve the covariance over arms, and steps of EM in each."""
 
 START_RIDGE = 5e-4
 """Ridge of the first estimate of a season, as a share of the number of times."""
@@ -90,13 +89,11 @@ class FittedPanel:
 def fit_first_model(
     data: PanelData, season: Season | None, components: list[Component]
 ) -> FittedPanel:
-    """Maximize the marginal likelihood, also over the covariance of the arms.
+    """Maximize the marginal likelihood, with an estimate of the covariance of the arms.
 
-    The covariance begins as that of successive residuals about means and season by least squares
-    (:meth:`ArmCovariance.estimate`). With the noise in it, a component without memory would seem to
-    explain the series better. It takes the times as independent; where the drift is slow they are
-    not, and it is improved by steps of EM, as long as the likelihood increases; few of them, since
-    it has many more parameters than the drift.
+    It is that of successive residuals about means and season (:meth:`ArmCovariance.estimate`),
+    first by least squares, then of this model. With the noise in it, a component without memory
+    would seem to explain the series better.
 
     Args:
         data: The panel.
@@ -110,8 +107,7 @@ def fit_first_model(
     coefficients = np.asarray(solved, dtype=np.float64)
     covariance = _estimated_covariance(data, season, coefficients)
     fit = _one_round(data, season, components, covariance, coefficients, None, None)
-    fit = _next_round(data, fit, _estimated_covariance(data, season, fit.coefficients))
-    return _improved(data, fit, EM_ROUNDS)
+    return _next_round(data, fit, _estimated_covariance(data, season, fit.coefficients))
 
 
 def fit_season(data: PanelData, season: Season, base: FittedPanel) -> FittedPanel:
@@ -152,10 +148,9 @@ def fit_model(
             _search_drift(terms, turned, start, base.season, variances, SCOUT) for start in starts
         ]
         start = min(scouts, key=lambda result: float(result.fun)).x
-    fit = _one_round(
+    return _one_round(
         data, base.season, components, base.covariance, base.coefficients, start, base.phi
     )
-    return _improved(data, fit, EM_ROUNDS // 2)
 
 
 def _estimated_covariance(
@@ -167,9 +162,18 @@ def _estimated_covariance(
     )
 
 
-def _improved(data: PanelData, fit: FittedPanel, rounds: int) -> FittedPanel:
-    """Return a model with a better covariance, as long as the likelihood increases."""
-    for _ in range(rounds):
+def improved_fit(data: PanelData, fit: FittedPanel) -> FittedPanel:
+    """Return a model with a covariance of the arms that is improved by steps of EM.
+
+    The estimate by successive residuals takes the times as independent; where the drift is slow
+    they are not. There are steps as long as the likelihood increases; few of them, since the
+    covariance has many more parameters than the drift.
+
+    Args:
+        data: The panel.
+        fit: The model.
+    """
+    for _ in range(EM_ROUNDS):
         residuals = _residual_groups(data, fit.season, fit.coefficients)
         covariance, terms = fit.covariance, fit.terms(data)
         for _ in range(EM_STEPS):
