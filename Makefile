@@ -87,7 +87,8 @@ validate: $(VENV)/.dev
 	$(BIN)/python benchmarks/compression_drift.py --json docs/results/compression_drift.json
 	$(BIN)/python benchmarks/bpe_guarantee.py --runs 200 --json docs/results/bpe_guarantee.json
 	PYTHONPATH=. $(BIN)/python benchmarks/outliers.py --json docs/results/outliers.json
-	PYTHONPATH=. $(BIN)/python benchmarks/evidence.py --json docs/results/evidence.json
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evidence.py --first 100 --workers 2 \
+		--json docs/results/evidence.json
 	$(BIN)/python benchmarks/kill_journal.py --kills 100 --json docs/results/kill_journal.json
 	$(MAKE) reproduce
 
@@ -115,6 +116,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/context_round.py --json docs/results/context_round.json
 	PYTHONPATH=. $(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json
 	$(BIN)/python benchmarks/panel_likelihood.py --json docs/results/panel_likelihood.json
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/panel_fit.py --json docs/results/panel_fit.json
 	PYTHONPATH=. $(BIN)/python benchmarks/delayed_round.py --json docs/results/delayed_round.json
 	$(BIN)/python benchmarks/async_throughput.py --json docs/results/async_throughput.json
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json

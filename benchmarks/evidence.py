@@ -104,18 +104,19 @@ def main() -> None:
             if done % len(FORMS) == 0:
                 rows = [f"{f} {picked[f][right[f]]}/{sum(picked[f].values())}" for f in FORMS]
                 print("; ".join(rows), flush=True)
+                if options.json is not None:
+                    # After each panel of every form, since a run takes an hour.
+                    result = {
+                        "arms": ARMS,
+                        "times": TIMES,
+                        "first_seed": options.first,
+                        "repeats": done // len(FORMS),
+                        "picked": {form: dict(counts) for form, counts in picked.items()},
+                        "right": {form: picked[form][right[form]] for form in FORMS},
+                    }
+                    options.json.write_text(json.dumps(result, indent=2) + "\n")
     for form in FORMS:
         print(form, dict(picked[form]))
-    if options.json is not None:
-        result = {
-            "arms": ARMS,
-            "times": TIMES,
-            "first_seed": options.first,
-            "repeats": options.repeats,
-            "picked": {form: dict(counts) for form, counts in picked.items()},
-            "right": {form: picked[form][right[form]] for form in FORMS},
-        }
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from tvbo.fitting.blocks import BlockLikelihood
 from tvbo.fitting.dataset import DriftLog, Panel, outcome_unit
 from tvbo.fitting.dense import DenseLikelihood
+from tvbo.fitting.drift_comparison import DriftComparison
 from tvbo.fitting.drift_fit import DriftFitError, fit_drift, make_likelihood
 from tvbo.fitting.drift_result import DriftFit
 from tvbo.fitting.groups import FitOptions, GroupedDriftFit, fit_drift_by
@@ -20,6 +21,7 @@ from tvbo.fitting.vecchia import VecchiaLikelihood
 __all__ = [
     "BlockLikelihood",
     "DenseLikelihood",
+    "DriftComparison",
     "DriftFit",
     "DriftFitError",
     "DriftLog",
