@@ -83,6 +83,18 @@ class PanelData:
                 columns.append(B)
         return np.vstack(values), np.vstack(columns)
 
+    def residuals(self, season: Season | None, coefficients: Array) -> PanelData:
+        """Return the panel less means and season, of coefficients ``q x n``."""
+        groups = []
+        for group in self.groups:
+            explained = regressors(season, group.times) @ coefficients
+            groups.append(replace(group, values=group.values - explained[:, :, None]))
+        return PanelData(groups, self.lags)
+
+    def segments(self) -> list[Array]:
+        """Return the values of each segment, ``T x n``."""
+        return [g.values[:, :, k] for g in self.groups for k in range(g.values.shape[2])]
+
     def turned(self, modes: Array) -> list[SegmentGroup]:
         """Return the segments of the modes, ``values @ modes``."""
         return [

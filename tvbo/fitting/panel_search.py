@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,9 +105,10 @@ def fit_first_model(
     ridge[0] = 0.0
     solved = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
     coefficients = np.asarray(solved, dtype=np.float64)
-    covariance = _estimated_covariance(data, season, coefficients)
+    covariance = ArmCovariance.estimate(data.residuals(season, coefficients).segments())
     fit = _one_round(data, season, components, covariance, coefficients, None, None)
-    return _next_round(data, fit, _estimated_covariance(data, season, fit.coefficients))
+    residuals = data.residuals(season, fit.coefficients)
+    return _next_round(data, fit, ArmCovariance.estimate(residuals.segments()))
 
 
 def fit_season(data: PanelData, season: Season, base: FittedPanel) -> FittedPanel:
@@ -139,7 +140,7 @@ def fit_model(
         starts: Starts of the search for the parameters of the drift.
     """
     terms = DriftTerms(components, base.covariance.eigenvalues, data.lags, data.span)
-    residuals = PanelData(_residual_groups(data, base.season, base.coefficients), data.lags)
+    residuals = data.residuals(base.season, base.coefficients)
     turned = residuals.turned(base.covariance.modes)
     variances = prior_variances(base.season, base.phi, terms.log_eigenvalues)
     start = starts[0]
@@ -150,15 +151,6 @@ def fit_model(
         start = min(scouts, key=lambda result: float(result.fun)).x
     return _one_round(
         data, base.season, components, base.covariance, base.coefficients, start, base.phi
-    )
-
-
-def _estimated_covariance(
-    data: PanelData, season: Season | None, coefficients: Array
-) -> ArmCovariance:
-    groups = _residual_groups(data, season, coefficients)
-    return ArmCovariance.estimate(
-        [group.values[:, :, k] for group in groups for k in range(group.values.shape[2])]
     )
 
 
@@ -174,7 +166,7 @@ def improved_fit(data: PanelData, fit: FittedPanel) -> FittedPanel:
         fit: The model.
     """
     for _ in range(EM_ROUNDS):
-        residuals = _residual_groups(data, fit.season, fit.coefficients)
+        residuals = data.residuals(fit.season, fit.coefficients).groups
         covariance, terms = fit.covariance, fit.terms(data)
         for _ in range(EM_STEPS):
             covariance = improved_covariance(covariance, terms, fit.theta, residuals)
@@ -208,7 +200,7 @@ def _one_round(
     mode (Whittle, 1953); the likelihood of the result is exact.
     """
     terms = DriftTerms(components, covariance.eigenvalues, data.lags, data.span)
-    residuals = PanelData(_residual_groups(data, season, coefficients), data.lags)
+    residuals = data.residuals(season, coefficients)
     variances = None if phi is None else prior_variances(season, phi, terms.log_eigenvalues)
     result = _search_drift(
         terms,
@@ -294,16 +286,3 @@ def _search_season(
     )
     found: Array = result.x
     return found
-
-
-def _residual_groups(
-    data: PanelData, season: Season | None, coefficients: Array
-) -> list[SegmentGroup]:
-    """Return the segments less means and season."""
-    return [
-        replace(
-            group,
-            values=group.values - (regressors(season, group.times) @ coefficients)[:, :, None],
-        )
-        for group in data.groups
-    ]
