@@ -76,8 +76,8 @@ def fit_panel(
             no season. ``"auto"`` compares none with a day and a week, where ``time_unit`` is a
             duration such as "5min" and the log spans two of them, and with a day whose profile
             differs between working days and weekends, where ``origin`` is given too and the log has
-            both; else with the period at which the leading modes have most more power than drift
-            explains.
+            both; else with the three periods at which the leading modes have most more power than
+            drift explains, of at most a quarter of the log.
         temporal_kernel: A temporal kernel, or several for a sum of components: their parameters
             that require gradients are learned, on copies. ``"auto"`` compares exponential decay,
             Matérn-3/2 and two exponential decays, each of which can be named alone:

@@ -43,8 +43,9 @@ PEAKS = 3
 WORKWEEK_HARMONICS = 12
 """Largest number of harmonics of each of the two profiles of working days and weekends."""
 
-PERIODS = 2.0
-"""Number of periods that a log must span."""
+PERIODS, FOUND_PERIODS = 2.0, 4.0
+"""Numbers of periods that a log must span, of a period that is known and of one found in it: what
+comes twice may be slow drift."""
 
 
 def seasons_of(
@@ -138,8 +139,8 @@ def find_periods(flat: FittedPanel, data: PanelData) -> list[float]:
     values, columns = data.stacked(None)
     series = (values - columns @ flat.coefficients) @ modes
     T = len(series)
-    # From two periods in the log to four gaps in a period.
-    places = np.arange(PERIODS * OVERSAMPLING, OVERSAMPLING * T // 4 + 1).astype(int)
+    # From four periods in the log to four gaps in a period.
+    places = np.arange(FOUND_PERIODS * OVERSAMPLING, OVERSAMPLING * T // 4 + 1).astype(int)
     if len(places) == 0:
         return []
     power = np.abs(np.fft.rfft(series, n=OVERSAMPLING * T, axis=0)) ** 2 / T
