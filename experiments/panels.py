@@ -123,8 +123,14 @@ def panels(
 
 
 def plot_panels(result: Reproduction) -> Figure:
-    """Plot the average regret on each panel."""
-    return plot_regret_panels(result.curves, unit="mph or °C", time_label="round")
+    """Plot the average regret on each panel, without random arms, many times all others."""
+    curves = {
+        panel: {name: rows for name, rows in rules.items() if name != RANDOM}
+        for panel, rules in result.curves.items()
+    }
+    return plot_regret_panels(
+        curves, unit="mph or °C", time_label="round", columns=2, shared_axes=False
+    )
 
 
 def _job(

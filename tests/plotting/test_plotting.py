@@ -54,6 +54,16 @@ def test_average_regret_is_what_is_drawn():
     assert ax.get_ylim()[0] == 0
 
 
+def test_panels_may_have_axes_of_their_own():
+    panels = {"mph": {"a": 100 * torch.ones(3, 50)}, "°C": {"a": torch.ones(3, 5)}}
+    figure = plot_regret_panels(panels, shared_axes=False)
+    large, small = figure.axes
+    assert large.get_ylim()[0] == small.get_ylim()[0] == 0
+    assert large.get_ylim()[1] >= 100
+    assert 1 <= small.get_ylim()[1] < 2
+    assert small.get_xlim()[1] < 10
+
+
 def test_panels_share_their_axes(tmp_path):
     small, large = torch.ones(3, 5), 100 * torch.ones(3, 5)
     panels = {f"day {i}": {"a": small * i, "b": small} for i in range(4)}

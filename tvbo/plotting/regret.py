@@ -48,8 +48,9 @@ def plot_regret_panels(
     time_label: str = "round",
     columns: int = 3,
     panel_height: float = PANEL_HEIGHT,
+    shared_axes: bool = True,
 ) -> Figure:
-    """Plot the average regret of the same algorithms in several panels with shared axes.
+    """Plot the average regret of the same algorithms in several panels.
 
     Args:
         panels: For each title, the regret of each algorithm, ``T`` or ``replicates x T``.
@@ -57,11 +58,14 @@ def plot_regret_panels(
         time_label: Label of the horizontal axes.
         columns: Number of panels side by side.
         panel_height: Height of a panel in inches.
+        shared_axes: Whether all panels have the same axes, to be compared.
     """
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(PANEL_WIDTH * columns, panel_height * rows)
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
+    axes = figure.subplots(
+        rows, columns, sharex=shared_axes, sharey=shared_axes, squeeze=False
+    ).flatten()
     for index, (title, regret) in enumerate(panels.items()):
         _draw_average_regret(axes[index], regret)
         axes[index].set_title(title, fontsize=10)
@@ -69,7 +73,8 @@ def plot_regret_panels(
             axes[index].set_xlabel(time_label)
             axes[index].tick_params(labelbottom=True)
     # Limits are set at the end, since setting one limit of shared axes fixes the other.
-    start_axes(axes[0])
+    for ax in axes[:1] if shared_axes else axes[: len(panels)]:
+        start_axes(ax)
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
     figure.supylabel(_with_unit("average regret", unit), fontsize=10)
