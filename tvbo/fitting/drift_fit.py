@@ -182,8 +182,8 @@ def fit_drift(
         fit = task.whole(log)[0] if search is None else task.robust(log, search, numbers)
         if forms:
             kept = torch.tensor([number not in dict(fit.outliers) for number in numbers])
-            compared = compare_drift(log.rows(kept), forms, fit, noise_variance is not None, told)
-            fit = replace(fit, comparison=compared)
+            fixed = noise_variance is not None, mean is not None
+            fit = replace(fit, comparison=compare_drift(log.rows(kept), forms, fit, *fixed, told))
         return fit
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from botorch.exceptions.errors import ModelFittingError
@@ -55,6 +55,7 @@ def compare_drift(
     candidates: Sequence[Candidate],
     fit: DriftFit,
     noise_is_fixed: bool,
+    mean_is_fixed: bool,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> DriftComparison:
     """Compare forms of drift, each learned with the kernel over actions, from a fit of ε.
@@ -69,6 +70,7 @@ def compare_drift(
         candidates: The forms of drift.
         fit: The fit of ε to them.
         noise_is_fixed: Whether σ² is not learned.
+        mean_is_fixed: Whether the prior mean is not learned.
         on_step: Called with the name of each step.
 
     Raises:
@@ -93,6 +95,8 @@ def compare_drift(
         times_factor(fit.covar_module, unit**-2),
         fit.noise_variance and fit.noise_variance / unit**2,
         noise_is_fixed,
+        fit.mean / unit,
+        mean_is_fixed,
     )
     rows, models = [], []
     for candidate in candidates:
@@ -117,13 +121,17 @@ def compare_drift(
     best, reason = choose(rows)
     chosen = rows.index(best)
     model = models[chosen]
+    noise_variance = fit.noise_variance
+    if log.Yvar is None and not noise_is_fixed:
+        noise_variance = model.likelihood.noise.item() * unit**2
+    messages += [f"The search for {name} did not converge." for name in dict.fromkeys(start.failed)]
     return DriftComparison(
         rows,
         chosen,
         reason,
         messages,
         *_in_units(model, unit, gap),
-        None if log.Yvar is not None else model.likelihood.noise.item() * unit**2,
+        noise_variance,
         model.mean_module.constant.item() * unit,
     )
 
@@ -139,6 +147,11 @@ class _Start:
         covar_module: Kernel over actions, in units.
         noise_variance: σ² in units; None if each outcome has a known one.
         noise_is_fixed: Whether σ² is not learned.
+        mean: The prior mean, in units.
+        mean_is_fixed: Whether it is not learned.
+
+    Attributes:
+        failed: Names of the candidates whose search did not converge.
     """
 
     log: DriftLog
@@ -147,6 +160,9 @@ class _Start:
     covar_module: Kernel
     noise_variance: float | None
     noise_is_fixed: bool
+    mean: float
+    mean_is_fixed: bool
+    failed: list[str] = field(default_factory=list, init=False)
 
     def fit(self, candidate: Candidate, rows: Tensor | None = None) -> SingleTaskGP:
         """Return a model of some rows at its maximum, or where the search ended."""
@@ -154,8 +170,8 @@ class _Start:
         try:
             fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
         except ModelFittingError:
-            # The start is a model too; its likelihood is compared as it is.
-            model.eval()
+            # Where the search ended is a model too; its likelihood is compared as it is.
+            self.failed.append(candidate.name)
         return model
 
     def prediction(self, candidate: Candidate, k: int) -> tuple[float | None, float | None]:
@@ -205,6 +221,9 @@ class _Start:
             likelihood = GaussianLikelihood(noise_constraint=constraint).double()
             likelihood.noise = max(self.noise_variance or 0.0, 2 * least)
             likelihood.raw_noise.requires_grad_(not self.noise_is_fixed)
+        mean_module = ConstantMean().double()
+        mean_module.constant = torch.tensor(self.mean, dtype=torch.float64)
+        mean_module.raw_constant.requires_grad_(not self.mean_is_fixed)
         # Outcomes and times are in units; actions are as the user has them.
         with validate_input_scaling(False):
             return SingleTaskGP(
@@ -216,7 +235,7 @@ class _Start:
                     in_time[0] if len(in_time) == 1 else AdditiveKernel(*in_time),
                 ),
                 likelihood=likelihood,
-                mean_module=ConstantMean().double(),
+                mean_module=mean_module,
                 outcome_transform=None,
             )
 
