@@ -157,7 +157,7 @@ def test_long_panels_are_searched_only_if_asked(monkeypatch):
     values[5, 2] += 1000.0
     X, Y = panel_rows(values, torch.arange(12.0))
     options = {"covar_module": RBFKernel().requires_grad_(False), "num_starts": 1}
-    monkeypatch.setattr("tvbo.fitting.drift_fit.MAX_DENSE", 40)
+    monkeypatch.setattr("tvbo.fitting.outliers.MAX_PANEL", 40)
     assert fit_drift(X, Y, **options).outliers == []
     [(row, _)] = fit_drift(X, Y, outliers=OutlierSearch(), **options).outliers
     assert row == 22
