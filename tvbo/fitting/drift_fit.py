@@ -18,13 +18,7 @@ from tvbo.fitting.dense import DenseLikelihood
 from tvbo.fitting.drift_report import report
 from tvbo.fitting.drift_result import DriftFit
 from tvbo.fitting.maximize import LikelihoodMaximizer
-from tvbo.fitting.outliers import (
-    LogModel,
-    OutlierSearch,
-    clipped,
-    find_outliers,
-    outlier_search,
-)
+from tvbo.fitting.outliers import LogModel, OutlierSearch, clipped, find_outliers
 from tvbo.fitting.panel import PanelLikelihood
 from tvbo.fitting.parameters import NuisanceParameters, Optimum, scaled_kernel, times_factor
 from tvbo.fitting.profile import OUTLIERS, explore_starts, profile_rate, steps
@@ -68,7 +62,8 @@ def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> 
 
 
 SUBSAMPLE_SIZE, LONG = 1000, 2000
-"""Observations from which the starts of a long log are maximized, and those above which it is."""
+"""Observations of the subsample from which the starts of a long log are maximized, and those above
+which a log is long, unless it is a panel, whose likelihood is fast at any length."""
 
 
 class DriftFitError(RuntimeError):
@@ -161,7 +156,9 @@ def fit_drift(
         )
     forms = []
     if temporal_kernel is not None:
-        from tvbo.fitting.drift_forms import candidates_of, compare_drift
+        # Imported here, since few logs are compared.
+        from tvbo.fitting.drift_forms import compare_drift
+        from tvbo.fitting.panel_evidence import candidates_of
 
         forms = candidates_of(temporal_kernel)
     log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, segments)
@@ -170,7 +167,7 @@ def fit_drift(
         raise BotorchTensorDimensionError(
             f"Expected a number for each of {len(log)} rows. Got {len(numbers)} row_numbers."
         )
-    search = outlier_search(outliers, log)
+    search = OutlierSearch.asked(outliers, log)
     names = [*steps(num_starts), *(form.name for form in forms)]
     with patient_steps(names, "fit_drift", progress) as show:
 
@@ -181,7 +178,8 @@ def fit_drift(
         task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, told)
         fit = task.whole(log)[0] if search is None else task.robust(log, search, numbers)
         if forms:
-            kept = torch.tensor([number not in dict(fit.outliers) for number in numbers])
+            left_out = dict(fit.outliers)
+            kept = torch.tensor([number not in left_out for number in numbers])
             fixed = noise_variance is not None, mean is not None
             fit = replace(fit, comparison=compare_drift(log.rows(kept), forms, fit, *fixed, told))
         return fit
@@ -263,10 +261,10 @@ class _Fit:
         else:
             kernel = deepcopy(self.covar_module).double()
             in_unit = times_factor(kernel, unit**-2)
-        # From a correlation of 1 - 1e-6 over the log to one of 1e-7 over its smallest gap.
+        # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its smallest gap.
         rate_bounds = (2e-6 / log.span, 32 / log.gaps.min().item())
-        noise = self.noise_variance and self.noise_variance / unit**2
-        noise = noise if log.Yvar is None else 1.0
+        fixed = self.noise_variance
+        noise = 1.0 if log.Yvar is not None else fixed and fixed / unit**2
         nuisance = NuisanceParameters(kernel, noise, log.Y.var().item())
 
         def maximizer_of(part: DriftLog) -> LikelihoodMaximizer:
@@ -292,8 +290,8 @@ class _Parts:
 
     def model(self, maximizer: LikelihoodMaximizer, optimum: Optimum) -> LogModel:
         """Return the model of the log at an optimum, to which the kernel is set."""
-        assigned = maximizer.assign(optimum)
-        return LogModel(self.in_unit, math.exp(optimum.log_rate), *assigned, self.unit)
+        sigma2, mean = maximizer.assign(optimum)
+        return LogModel(self.in_unit, math.exp(optimum.log_rate), sigma2, mean, self.unit)
 
 
 def _no_finite_start(failures: list[str]) -> DriftFitError:

@@ -27,15 +27,12 @@ from tvbo.fitting.panel_evidence import (
     LAST_PART,
     Candidate,
     PanelCandidate,
-    candidates_of,
     choose,
     exponential,
 )
 from tvbo.fitting.panel_terms import in_unit_of_time
 from tvbo.fitting.parameters import times_factor
 from tvbo.kernels import ColumnKernel, TemporalKernel, TemporalMaternKernel
-
-__all__ = ["candidates_of", "compare_drift"]
 
 MOST = 1000
 """Newest rows of a log on which forms of drift are compared; a fit of 1,000 takes some seconds."""
@@ -130,7 +127,7 @@ def compare_drift(
         chosen,
         reason,
         messages,
-        *_in_units(model, unit, gap),
+        *_in_units(model, gap),
         noise_variance,
         model.mean_module.constant.item() * unit,
     )
@@ -192,7 +189,7 @@ class _Start:
 
     def kernels(self, candidate: Candidate) -> list[TemporalKernel]:
         """Return the temporal kernels of a candidate, starting from ε where they are its own."""
-        kernels = [in_unit_of_time(kernel, 1.0) for kernel in candidate.kernels()]
+        kernels = candidate.kernels()
         if candidate not in CANDIDATES:
             return [in_unit_of_time(kernel, self.gap) for kernel in kernels]
         rate = -math.log1p(-min(self.forgetting_rate, 1 - 1e-9)) * self.gap
@@ -272,12 +269,11 @@ def _num_parameters(model: SingleTaskGP) -> int:
     return count - int(is_scaled and len(_amplitudes(model)) > 0)
 
 
-def _in_units(
-    model: SingleTaskGP, unit: float, gap: float
-) -> tuple[list[TemporalKernel], list[Kernel]]:
+def _in_units(model: SingleTaskGP, gap: float) -> tuple[list[TemporalKernel], list[Kernel]]:
     """Return temporal kernels, and the kernel over actions of each, in the units of the user."""
     temporal = [in_unit_of_time(each, 1 / gap) for each in _temporal_kernels(model)]
-    kernel = model.covar_module.kernels[0].base_kernel
+    # Within the factor that brought it into units.
+    kernel = model.covar_module.kernels[0].base_kernel.base_kernel
     amplitudes = [scaled.outputscale.item() for scaled in _amplitudes(model)] or [1.0]
-    modules = [times_factor(deepcopy(kernel), amplitude * unit**2) for amplitude in amplitudes]
+    modules = [times_factor(deepcopy(kernel), amplitude) for amplitude in amplitudes]
     return [each.requires_grad_(False) for each in temporal], modules

@@ -66,6 +66,20 @@ class OutlierSearch:
                 f"Got {self.false_alarm_rate}, {self.max_refits}."
             )
 
+    @classmethod
+    def asked(cls, outliers: bool | OutlierSearch, log: DriftLog) -> OutlierSearch | None:
+        """Return how outliers of a log are searched; None if they are not.
+
+        Args:
+            outliers: Whether they are searched, where that is fast; or how.
+            log: The observations.
+        """
+        if not isinstance(outliers, bool):
+            return outliers
+        if not outliers or (len(log) > MAX_PANEL and Panel.from_log(log) is not None):
+            return None
+        return cls()
+
     def threshold(self, n: int) -> float:
         """Return the standardized residual above which one of ``n`` rows is an outlier.
 
@@ -83,20 +97,6 @@ class OutlierSearch:
         """
         spread = max(1.0, NORMAL_MAD * residuals[kept].abs().median().item())
         return residuals.abs() > spread * self.threshold(len(residuals))
-
-
-def outlier_search(outliers: bool | OutlierSearch, log: DriftLog) -> OutlierSearch | None:
-    """Return how outliers of a log are searched; None if they are not.
-
-    Args:
-        outliers: Whether they are searched, where that is fast; or how.
-        log: The observations.
-    """
-    if not isinstance(outliers, bool):
-        return outliers
-    if not outliers or (len(log) > MAX_PANEL and Panel.from_log(log) is not None):
-        return None
-    return OutlierSearch()
 
 
 @dataclass(frozen=True)

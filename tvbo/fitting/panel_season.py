@@ -136,8 +136,8 @@ def find_periods(flat: FittedPanel, data: PanelData) -> list[float]:
         The largest :data:`PEAKS` peaks, in units of one gap; none if the log is too short for any.
     """
     modes = flat.covariance.modes[:, -MODES:]
-    values, columns = data.stacked(None)
-    series = (values - columns @ flat.coefficients) @ modes
+    (residuals,) = data.residuals(None, flat.coefficients).segments()
+    series = residuals @ modes
     T = len(series)
     # From four periods in the log to four gaps in a period.
     places = np.arange(FOUND_PERIODS * OVERSAMPLING, OVERSAMPLING * T // 4 + 1).astype(int)
