@@ -49,12 +49,13 @@ def main() -> None:
     """Run the benchmark, print a table, save JSON."""
     options = parser(__doc__)
     options.add_argument("--logs", type=int, default=100)
+    options.add_argument("--first", type=int, default=0, help="first seed")
     chosen = options.parse_args()
     torch.set_num_threads(1)
     figures = []
     for size in (0.0, *SIZES):
         covered = named = wrong = alike = planted = 0
-        for seed in range(chosen.logs):
+        for seed in range(chosen.first, chosen.first + chosen.logs):
             X, Y, places, signs = draw(seed)
             if size:
                 Y[places] += signs * size * NOISE**0.5
@@ -70,6 +71,7 @@ def main() -> None:
                 alike += fit.to_dict() == fit_drift(X, Y, outliers=False).to_dict()
         figures.append(
             {
+                "first_seed": chosen.first,
                 "logs": chosen.logs,
                 "outliers": f"{size:g} σ" if size else "none",
                 "covered": covered / chosen.logs,

@@ -40,6 +40,14 @@ def test_results_in_all_forms(tvbo, panel, tmp_path):
     assert files["png"].read_bytes().startswith(b"\x89PNG")
 
 
+def test_drift_and_season_of_the_fitted_recipe_may_be_named(tvbo, panel):
+    options = ["--algorithms", "fitted,always_best", "--temporal", "two-scales", "--season", "2h"]
+    code, out, _ = tvbo("backtest", panel, "--train", "0:40", "--starts", 1, *options)
+    assert code == 0
+    words = "a mean for each arm, a season (period 12 × 10min), 2 time scales"
+    assert words in " ".join(out.split())
+
+
 @pytest.mark.slow
 def test_all_algorithms_with_a_tuned_beta(tvbo, panel, tmp_path):
     code, out, _ = tvbo(
@@ -65,6 +73,7 @@ def test_all_algorithms_with_a_tuned_beta(tvbo, panel, tmp_path):
         (["--train", "0:40", "--folds", "21"], "from 1 to 20 folds"),
         (["--train", "0:40", "--block", "soon"], "Expected --block like 10min"),
         (["--train", "0:40", "--starts", "0"], "whole number"),
+        (["--train", "0:40", "--season", "soon"], "Expected season like 10min"),
         (["--train", "0:40", "--plot", "picture.xyz"], "a picture for --plot"),
         ([], "Expected --train a:b"),
         (["--train", "0:40", "--draws", "3"], "Expected no --draws with a panel. Got '3'"),
@@ -72,6 +81,10 @@ def test_all_algorithms_with_a_tuned_beta(tvbo, panel, tmp_path):
         (
             ["--time", "time", "--reward", "a", "--action", "b", "--tune", "beta"],
             "Expected no --tune with a long log",
+        ),
+        (
+            ["--time", "time", "--reward", "a", "--action", "b", "--season", "none"],
+            "Expected no --season with a long log",
         ),
     ],
 )

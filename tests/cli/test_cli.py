@@ -198,10 +198,13 @@ def test_groups_and_contexts_that_cannot_be_fitted(tvbo, kinds, options, message
     check_one_line(code, err, message)
 
 
-@pytest.mark.parametrize("option", ["--drop-missing", "--keep-outliers"])
-def test_a_panel_has_no_rows_to_leave_out(tvbo, kinds, option):
+@pytest.mark.parametrize(
+    ("option", "where"),
+    [("--drop-missing", "the rate of a panel, which uses all"), ("--keep-outliers", "--panel")],
+)
+def test_a_panel_has_no_rows_to_leave_out(tvbo, kinds, option, where):
     code, _, err = tvbo("fit", kinds, "--panel", option)
-    check_one_line(code, err, f"Expected no {option} with --panel")
+    check_one_line(code, err, f"Expected no {option} with {where}")
 
 
 def test_fit_of_the_temperatures(tvbo, data_folder, tmp_path):

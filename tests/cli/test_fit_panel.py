@@ -41,6 +41,19 @@ def test_the_model_is_printed_and_saved(panel, tmp_path, capsys):
     assert json.loads(numbers.read_text())["panel"]["mean"] == fit.mean
 
 
+def test_times_with_an_empty_cell_are_left_out_on_request(panel, tmp_path, capsys):
+    lines = panel.read_text().splitlines()
+    lines[5] = lines[5].rpartition(",")[0] + ","
+    panel.write_text("\n".join(lines) + "\n")
+    options = ["--temporal", "exponential", "--season", "none"]
+    assert run(panel, "--panel", *options) == 2
+    assert "Got an empty cell in line 6" in capsys.readouterr().err
+    saved = tmp_path / "model.npz"
+    assert not run(panel, "--panel", *options, "--drop-missing", "--save", saved)
+    assert "1 of 60 times have an arm without a value" in " ".join(capsys.readouterr().out.split())
+    assert PanelFit.load(saved).num_times == 59
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

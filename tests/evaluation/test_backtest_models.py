@@ -145,5 +145,5 @@ def test_fitted_is_the_panel_model_of_full_training_times():
         arm = int(trial.X.item())
         assert arm == result.arms_chosen["fitted"][0, t - 50]
         optimizer.tell(trial, values[t, arm].item())
-    assert any("2 of 50 training times have an arm without" in m for m in result.messages)
+    assert any("2 of 50 times have an arm without" in m for m in result.messages)
     assert result.verdict.startswith("TV-GP-UCB with a mean for each arm, mean regret ")

@@ -54,6 +54,23 @@ def test_rate_means_and_noise_are_found(fit):
     assert "only candidate" in fit.reason
 
 
+def test_times_with_missing_values_are_left_out_on_request():
+    values, times = panel(60)
+    segments = torch.arange(60) // 30
+    full = torch.ones(60, dtype=torch.bool)
+    full[[3, 4, 40]] = False
+    holed = values.clone()
+    holed[3:5, 2] = holed[40] = float("nan")
+    given = {"season": None, "drop_missing": True}
+    fit = fit_panel(holed, times, segments=segments, **given)
+    expected = fit_panel(values[full], times[full], segments=segments[full], season=None)
+    assert fit.log_likelihood == expected.log_likelihood
+    assert fit.messages[0] == (
+        "3 of 60 times have an arm without a value, and are left out of the fit."
+    )
+    assert fit.messages[1:] == expected.messages
+
+
 @pytest.mark.slow
 def test_outcomes_and_times_in_other_units_give_the_same_model():
     values, times = panel(120)
@@ -267,6 +284,9 @@ def test_bad_input_is_refused():
     holed[3, 2] = float("nan")
     with pytest.raises(InputDataError, match="of arm 2 in row 3"):
         fit_panel(holed, times)
+    holed[4, 0] = float("inf")
+    with pytest.raises(InputDataError, match="1 cells without, the first of arm 0 in row 3"):
+        fit_panel(holed, times, drop_missing=True)
     with pytest.raises(InputDataError, match="not increasing"):
         fit_panel(values, times.flip(0))
     with pytest.raises(InputDataError, match="constant"):

@@ -18,6 +18,7 @@ from tvbo.cli.app import (
     saving,
     working,
 )
+from tvbo.cli.panel import TemporalName, parse_season
 from tvbo.evaluation.backtesting import (
     BacktestResult,
     DriftModel,
@@ -63,6 +64,17 @@ def run_backtest(
     tune: Annotated[
         Tuned | None,
         typer.Option(help="Choose beta of the fitted recipe on the training rows."),
+    ] = None,
+    temporal: Annotated[
+        TemporalName | None,
+        typer.Option(help="Form of drift of the fitted recipe; default auto, which compares them."),
+    ] = None,
+    season: Annotated[
+        str | None,
+        typer.Option(
+            help="Season of the fitted recipe: a period such as 1D, a number of units, none, or "
+            "auto, the default."
+        ),
     ] = None,
     block: Annotated[
         str | None, typer.Option(help="Block of times for standard errors; default 1h.")
@@ -110,10 +122,30 @@ def run_backtest(
                 "--action of a long log. Got none."
             )
         result = _of_panel(
-            log, train, test, names, starts, folds, tune, block, resample, time_unit, shared
+            log,
+            train,
+            test,
+            names,
+            starts,
+            folds,
+            tune,
+            temporal or TemporalName.auto,
+            season or "auto",
+            block,
+            resample,
+            time_unit,
+            shared,
         )
     else:
-        _reject_options("a long log", test=test, folds=folds, tune=tune, resample=resample)
+        _reject_options(
+            "a long log",
+            test=test,
+            folds=folds,
+            tune=tune,
+            temporal=temporal,
+            season=season,
+            resample=resample,
+        )
         if time is None or reward is None or action is None:
             raise TableError(
                 "Expected --time, --reward and --action with column names for a long log. Got "
@@ -142,6 +174,8 @@ def _of_panel(
     starts: int | None,
     folds: int | None,
     tune: Tuned | None,
+    temporal: TemporalName,
+    season: str,
     block: str | None,
     resample: str | None,
     time_unit: str | None,
@@ -152,7 +186,14 @@ def _of_panel(
     length = len(table.values)
     trained = row_range(train, length)
     played = None if test is None else row_range(test, length)
-    fits = PanelModel(table.axis.unit, {"origin": table.axis.origin})
+    fits = PanelModel(
+        table.axis.unit,
+        {
+            "origin": table.axis.origin,
+            "temporal_kernel": temporal.value,
+            "season": parse_season(season, table.axis.unit),
+        },
+    )
     fitted = FittedAlgorithm.of_panel(fits) if tune is None else TunedAlgorithm(fits)
     horizon = len(range(length)[slice(trained.stop, None) if played is None else played])
     return backtest(

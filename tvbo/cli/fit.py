@@ -71,7 +71,11 @@ def fit(
         typer.Option(help="Column of groups in a long log: a rate for each, and one for all."),
     ] = None,
     drop_missing: Annotated[
-        bool, typer.Option("--drop-missing", help="Leave out rows of a long log with empty cells.")
+        bool,
+        typer.Option(
+            "--drop-missing",
+            help="Leave out rows with empty cells: of a long log, or for the model of a panel.",
+        ),
     ] = False,
     keep_outliers: Annotated[
         bool, typer.Option("--keep-outliers", help="Fit a long log with its outliers.")
@@ -136,15 +140,22 @@ def fit(
             action=action,
             context=context,
             by=by,
-            drop_missing=drop_missing,
             keep_outliers=keep_outliers,
             reward_variance=reward_variance,
             kernel=kernel,
         )
         if temporal is not None or season is not None or save is not None:
             model = fit_panel_file(
-                log, resample, rows, time_unit, temporal or TemporalName.auto, season or "auto"
+                log,
+                resample,
+                rows,
+                time_unit,
+                temporal or TemporalName.auto,
+                season or "auto",
+                drop_missing,
             )
+        else:
+            _reject_options("the rate of a panel, which uses all", drop_missing=drop_missing)
         result = _fit_panel(log, resample, rows, time_unit, noise_variance, level)
     else:
         _reject_options("a long log", resample=resample, season=season)

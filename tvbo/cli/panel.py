@@ -33,6 +33,7 @@ def fit_panel_file(
     time_unit: str | None,
     temporal: TemporalName,
     season: str,
+    drop_missing: bool,
 ) -> PanelFit:
     """Fit the model of a panel in a file.
 
@@ -42,20 +43,22 @@ def fit_panel_file(
         rows: As there.
         time_unit: As there.
         temporal: Form of the drift.
-        season: ``auto``, ``none``, or a period: a duration such as 1D, or units of time.
+        season: As of :func:`parse_season`.
+        drop_missing: Whether to leave out times with an empty cell.
 
     Raises:
         TableError: if the file or the season is not as expected.
     """
-    table = read_panel(log, resample, rows, time_unit)
+    table = read_panel(log, resample, rows, time_unit, allow_gaps=drop_missing)
     with working("fitting the panel") as on_step:
         return fit_panel(
             table.values,
             table.axis.times,
-            season=_season(season, table.axis.unit),
+            season=parse_season(season, table.axis.unit),
             temporal_kernel=temporal.value,
             time_unit=table.axis.unit,
             origin=table.axis.origin,
+            drop_missing=drop_missing,
             on_step=on_step,
         )
 
@@ -117,8 +120,16 @@ def print_candidates(rows: list[PanelCandidate], chosen: int) -> None:
     )
 
 
-def _season(text: str, unit: str) -> float | Literal["auto"] | None:
-    """Return the season that an option says, in units of time."""
+def parse_season(text: str, unit: str) -> float | Literal["auto"] | None:
+    """Return the season of an option: ``auto``, ``none``, a duration such as 1D, or a number.
+
+    Args:
+        text: The option.
+        unit: Unit of time of the panel, in which the period is returned.
+
+    Raises:
+        TableError: if it is none of these.
+    """
     if text == "auto":
         return "auto"
     if text == "none":

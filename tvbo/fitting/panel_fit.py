@@ -45,6 +45,7 @@ def fit_panel(
     temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None = None,
     time_unit: str = "1",
     origin: datetime | str | None = None,
+    drop_missing: bool = False,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> PanelFit:
     r"""Fit a model of a panel, every arm at every time, by maximum marginal likelihood.
@@ -67,7 +68,7 @@ def fit_panel(
     ahead, with the same penalty, and by the error of a forecast.
 
     Args:
-        values: ``T x n``, without missing values.
+        values: ``T x n``; NaN where there is no value, with ``drop_missing``.
         times: ``T``, increasing in each segment, in units of ``time_unit``.
         segments: ``T`` labels of independent segments, such as days; None: one segment. The season
             is then what the segments have in common as a function of time, if they have the same
@@ -85,6 +86,8 @@ def fit_panel(
         time_unit: Name of the unit of time.
         origin: Timestamp of time zero in local time, such as ``"2012-03-01 00:00"``; None if the
             times are of no calendar.
+        drop_missing: Whether times at which an arm has no value are left out, which ``messages``
+            then says.
         on_step: Called with the name of each step, for a progress bar.
 
     Returns:
@@ -92,9 +95,9 @@ def fit_panel(
 
     Raises:
         BotorchTensorDimensionError: if shapes do not agree.
-        InputDataError: if a value is missing or not finite, times do not increase within a segment,
-            there are fewer than 8 times or 2 arms, the values are constant, or the period is longer
-            than half the log, or shorter than two gaps.
+        InputDataError: if a value is infinite, or missing without ``drop_missing``, times do not
+            increase within a segment, there are fewer than 8 times or 2 arms, the values are
+            constant, or the period is longer than half the log, or shorter than two gaps.
         ValueError: if ``temporal_kernel``, ``season`` or ``origin`` is none of the above.
 
     Example:
@@ -102,12 +105,20 @@ def fit_panel(
         >>> tuner = recipes.tv_gp_ucb(**fit.settings(), beta=0.04)
     """
     candidates = candidates_of(temporal_kernel)
+    _check_shapes(values, times, segments)
+    messages: list[str] = []
+    if drop_missing:
+        full = ~values.isnan().any(dim=1)
+        if not full.all():
+            left_out = f"{int((~full).sum())} of {len(full)} times"
+            messages.append(f"{left_out} have an arm without a value, and are left out of the fit.")
+            values, times = values[full], times[full]
+            segments = None if segments is None else segments[full]
     blocks = _checked_segments(values, times, segments)
     unit = outcome_unit(values.flatten().double())
     gap = float(np.median(np.concatenate([np.diff(t) for t, _ in blocks])))
     scaled = [(t / gap, y / unit) for t, y in blocks]
     compared = Comparison(scaled, candidates, gap, on_step)
-    messages: list[str] = []
     zero = None if origin is None else _local_timestamp(origin)
     on_step("covariance and drift")
     seasons = seasons_of(
@@ -169,10 +180,8 @@ def _in_unit(scores: tuple[float, float, float], unit: float) -> tuple[float, fl
     return scores[0] - math.log(unit), scores[1], scores[2] * unit
 
 
-def _checked_segments(
-    values: Tensor, times: Tensor, segments: Tensor | None
-) -> list[tuple[Array, Array]]:
-    """Return times and values of each segment; raise unless they are a panel."""
+def _check_shapes(values: Tensor, times: Tensor, segments: Tensor | None) -> None:
+    """Raise unless there is a time, and a segment, for each row of values."""
     if values.ndim != 2 or times.shape != values.shape[:1]:
         raise BotorchTensorDimensionError(
             f"Expected values T x n and T times. Got values.shape={tuple(values.shape)}, "
@@ -183,6 +192,12 @@ def _checked_segments(
             f"Expected one label of a segment for each of {len(times)} times. Got "
             f"segments.shape={tuple(segments.shape)}."
         )
+
+
+def _checked_segments(
+    values: Tensor, times: Tensor, segments: Tensor | None
+) -> list[tuple[Array, Array]]:
+    """Return times and values of each segment; raise unless they can be fitted."""
     T, n = values.shape
     if T < SHORTEST or n < 2:
         raise InputDataError(
@@ -194,7 +209,7 @@ def _checked_segments(
         row, arm = (~torch.isfinite(values)).nonzero()[0].tolist()
         raise InputDataError(
             f"Expected a finite value of every arm at every time. Got {missing} cells without, the "
-            f"first of arm {arm} in row {row}; drop these rows or arms."
+            f"first of arm {arm} in row {row}; drop these arms, or, by drop_missing, these times."
         )
     if not torch.isfinite(times).all():
         raise InputDataError("Expected finite times. Got one that is not.")

@@ -100,7 +100,7 @@ class PanelModel:
             drift and season are chosen among its candidates.
 
     Attributes:
-        messages: How many times the last fit left out.
+        messages: Remarks of the last fit, such as how many times it left out.
     """
 
     time_unit: str = "1"
@@ -111,17 +111,9 @@ class PanelModel:
     def fit(self, values: Tensor, times: Tensor) -> PanelFit:
         """Return the fit of a stretch; of the same tensor again, the same one."""
         if self._latest is None or self._latest[0] is not values:
-            full = ~values.isnan().any(dim=1)
-            options = {"temporal_kernel": "auto", **self.options}
-            fit = fit_panel(values[full], times[full], time_unit=self.time_unit, **options)
-            self._latest = values, fit
-            left_out = int((~full).sum())
-            self.messages = []
-            if left_out:
-                self.messages = [
-                    f"{left_out} of {len(full)} training times have an arm without a reading; the "
-                    "fitted recipe leaves them out."
-                ]
+            options = {"temporal_kernel": "auto", "drop_missing": True, **self.options}
+            fit = fit_panel(values, times, time_unit=self.time_unit, **options)
+            self._latest, self.messages = (values, fit), fit.messages
         return self._latest[1]
 
     def tv_gp_ucb(self, values: Tensor, times: Tensor, **options: Any) -> Optimizer:
