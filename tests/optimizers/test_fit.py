@@ -11,6 +11,7 @@ from botorch.models.transforms import Standardize
 from gpytorch.kernels import RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
+from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.optimizers import ModelFitter
@@ -44,7 +45,8 @@ def misleading() -> Observations:
 
 
 def fitter() -> ModelFitter:
-    return ModelFitter(InputLayout(2), BOUNDS)
+    """By maximum likelihood of ε, without the prior that it has by default."""
+    return ModelFitter(InputLayout(2), BOUNDS, temporal_kernel=TemporalDecayKernel().double())
 
 
 def log_posterior(model: TimeVaryingGP) -> float:

@@ -12,7 +12,7 @@ from reference import rbf
 
 from tvbo import recipes, run
 from tvbo.acquisition import ConstantBeta, LogBeta
-from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel
 from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter, RefitEvery, RefitNever
 from tvbo.problems import MovingPeak, drifting_gp, unit_grid
 from tvbo.retention import Reset, SlidingWindow
@@ -180,7 +180,10 @@ def test_box_with_known_hyperparameters_tracks_the_peak(seeds, share):
 def test_hyperparameters_are_learned_on_a_box(covar_module):
     problem = MovingPeak(period=60, noise_variance=1e-4)
     optimizer = recipes.tv_gp_ucb(
-        bounds=problem.bounds, covar_module=covar_module, refit=RefitEvery(4)
+        bounds=problem.bounds,
+        covar_module=covar_module,
+        temporal_kernel=TemporalDecayKernel().double(),
+        refit=RefitEvery(4),
     )
     rates = []
     for _ in range(22):

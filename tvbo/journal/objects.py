@@ -44,8 +44,9 @@ FUNCTIONS_FROM = (
     *(f"gpytorch.{name}" for name in GPYTORCH),
     "gpytorch.module",
     "gpytorch.utils.transforms",
+    "tvbo.kernels.temporal_base",
 )
-"""Packages of functions that GPyTorch keeps in kernels, likelihoods and constraints."""
+"""Packages of functions that are kept in kernels, likelihoods and constraints."""
 
 LIBRARIES = ("tvbo", "torch", "gpytorch", "botorch", "linear_operator")
 """Packages whose ``__getstate__`` and ``__setstate__`` are called."""

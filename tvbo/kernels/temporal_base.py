@@ -161,12 +161,24 @@ class TemporalKernel(Kernel):
         """Register a parameter ``raw_<name>`` of shape ``batch_shape x 1``."""
         self.register_parameter(f"raw_{name}", Parameter(torch.zeros(*self.batch_shape, 1)))
         if prior is not None:
-            if not isinstance(prior, Prior):
-                raise TypeError(f"Expected gpytorch.priors.Prior. Got {type(prior).__name__}.")
-            # Not lambdas, which cannot be pickled.
-            get, put = (partial(f, name=name) for f in (TemporalKernel._get, TemporalKernel._set))
-            self.register_prior(f"{name}_prior", prior, get, put)
+            self.set_prior(name, prior)
         self.register_constraint(f"raw_{name}", constraint)
+
+    def set_prior(self, name: str, prior: Prior) -> None:
+        """Give a parameter a prior.
+
+        Args:
+            name: Name of the parameter, such as ``"lengthscale"``.
+            prior: The prior.
+
+        Raises:
+            TypeError: if it is no prior.
+        """
+        if not isinstance(prior, Prior):
+            raise TypeError(f"Expected gpytorch.priors.Prior. Got {type(prior).__name__}.")
+        # Not lambdas, which cannot be pickled.
+        get, put = (partial(f, name=name) for f in (TemporalKernel._get, TemporalKernel._set))
+        self.register_prior(f"{name}_prior", prior, get, put)
 
     def _get(self, name: str) -> Tensor:
         constraint = getattr(self, f"raw_{name}_constraint")

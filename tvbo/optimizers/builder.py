@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypedDict, TypeVar, Unpack
+from typing import Literal, TypedDict, TypeVar, Unpack
 
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -13,7 +13,8 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
 from tvbo.acquisition.analytic import as_beta_schedule
-from tvbo.kernels import Structure, TemporalKernel, memory_length
+from tvbo.kernels import Structure, memory_length
+from tvbo.optimizers.drift import Form
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import ModelFitter
@@ -67,7 +68,10 @@ class GPOptions(TypedDict, total=False):
             time, such as :class:`tvbo.kernels.TemporalMaternKernel`, or a list of them, whose
             products with ``covar_module`` are added, as in :class:`tvbo.models.TimeVaryingGP`. At a
             refit, those of its parameters that require gradients are learned, on a copy. Several
-            with one ``covar_module`` have amplitudes to learn.
+            with one ``covar_module`` have amplitudes to learn. ``"auto"``: each refit learns
+            exponential decay and Matérn-5/2, and takes the one with the larger posterior density.
+            None, without a rate, learns ε of exponential decay. Both have priors in rounds
+            (:mod:`tvbo.optimizers.drift`).
         noise_variance: Variance σ² of the noise, in squared units of the outcome, for outcomes told
             without a variance of their own. None learns it.
         mean_module: Prior mean, over rows ``[action | context | time]``. None is zero where nothing
@@ -101,7 +105,7 @@ class GPOptions(TypedDict, total=False):
     bounds: Bounds | None
     choices: Tensor | None
     covar_module: Kernel | Sequence[Kernel] | None
-    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None
+    temporal_kernel: Form | Literal["auto"]
     noise_variance: float | None
     mean_module: Mean | None
     likelihood: Likelihood | None
@@ -271,10 +275,11 @@ def context_space_of(options: ContextOptions) -> ContextSpace:
 
 def _stale_cutoff(fitter: ModelFitter) -> Retention | None:
     """Return the rule that discards observations without weight; None where all keep theirs."""
-    if fitter.temporal_kernels:
-        length = memory_length(fitter.temporal_kernels, TOL)
+    kernels, rate = fitter.drift.temporal_kernels, fitter.forgetting_rate
+    if kernels:
+        length = memory_length(kernels, TOL)
         return SlidingWindow(length) if math.isfinite(length) else None
-    return StaleCutoff(fitter.forgetting_rate, TOL) if fitter.forgetting_rate else None
+    return StaleCutoff(rate, TOL) if rate else None
 
 
 def _pairs(search_space: SearchSpace, contexts: ContextSpace | None) -> Tensor | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, get_args
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import torch
 from gpytorch.kernels import Kernel
@@ -12,9 +12,10 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from tvbo.kernels import Structure, TemporalKernel
+from tvbo.kernels import Structure
 from tvbo.models import ContextualGP
 from tvbo.models.scale import in_unit
+from tvbo.optimizers.drift import Form
 from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.refit import Refit, RefitNever
 from tvbo.search_space import InputLayout
@@ -41,7 +42,7 @@ class ContextualModelFitter(ModelFitter):
         mean_module: Prior mean. None: zero where nothing is learned, else a learned constant.
         likelihood: Likelihood for a learned noise, as in :class:`tvbo.models.ContextualGP`.
         refit: When to learn. None: never if both kernels, rate and noise are given, else always.
-        temporal_kernel: One or several temporal kernels in place of ε.
+        temporal_kernel: One or several temporal kernels in place of ε, or ``"auto"``.
 
     Raises:
         ValueError: if a kernel or the rate must be learned but ``refit`` is never, or a rate or a
@@ -63,7 +64,7 @@ class ContextualModelFitter(ModelFitter):
         mean_module: Mean | None = None,
         likelihood: Likelihood | None = None,
         refit: Refit | None = None,
-        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
+        temporal_kernel: Form | Literal["auto"] = None,
     ):
         if structure not in get_args(Structure):
             raise ValueError(
@@ -103,9 +104,14 @@ class ContextualModelFitter(ModelFitter):
             *(self.layout.context_features if self.context_kernel is None else ()),
         ]
 
-    def _find_unit(self) -> float:
-        # The scales that are learned are in the user's unit.
-        return 1.0 if self.structure == "both" else super()._find_unit()
+    @property
+    def _is_default(self) -> bool:
+        return False
+
+    @cached_property
+    def unit(self) -> float:
+        """As of :class:`ModelFitter`; 1 where scales are learned, which are in the user's unit."""
+        return 1.0 if self.structure == "both" else super().unit
 
     def _make(self, unit: float, **shared: Any) -> ContextualGP:
         action_kernel, context_kernel = deepcopy((self.action_kernel, self.context_kernel))

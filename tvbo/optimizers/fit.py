@@ -23,6 +23,8 @@ from torch import Generator, Tensor
 
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import TimeVaryingGP
+from tvbo.optimizers.drift import DenseGP
+from tvbo.optimizers.log_posterior import OPTIONS, LogPosterior
 from tvbo.randomness import seeded
 
 logger = logging.getLogger(__name__)
@@ -30,9 +32,9 @@ logger = logging.getLogger(__name__)
 Values = dict[str, Tensor]
 """Values of the learned parameters by name, as the model holds them."""
 
-OPTIONS = {"ftol": 1e-13, "gtol": 1e-8}
-"""Of L-BFGS-B. With SciPy's own tolerances a fit may stop well before its optimum, at a place that
-depends on where it began; with these, errors of rounding move it by less than 1e-6."""
+LONG, PART = 500, 250
+"""Observations above which the search from the defaults begins with the newest ones, and how many
+these are."""
 
 SAME_OPTIMUM = 1e-6
 """Relative difference of two log posteriors up to which their fits are taken for the same."""
@@ -74,7 +76,14 @@ def learned_values(model: SingleTaskGP) -> Values:
     }
 
 
-def fit_from(model: SingleTaskGP, starts: Sequence[Values]) -> None:
+def larger(value: float, other: float) -> bool:
+    """Return whether a log posterior is larger than another one by more than rounding."""
+    return value > other + SAME_OPTIMUM * max(1.0, abs(other))
+
+
+def fit_from(
+    model: SingleTaskGP, starts: Sequence[Values], posterior: LogPosterior | None = None
+) -> float:
     """Fit a model by L-BFGS-B from each of several starts, and keep the best.
 
     Where two starts end in the same optimum, to a relative difference of 1e-6 in the log
@@ -84,6 +93,10 @@ def fit_from(model: SingleTaskGP, starts: Sequence[Values]) -> None:
     Args:
         model: Of one output and no batch; holds the fitted parameters afterwards.
         starts: One or more, in order of preference.
+        posterior: That of the model in closed form; None takes GPyTorch's.
+
+    Returns:
+        The log posterior density there, up to a constant.
 
     Raises:
         botorch.exceptions.errors.ModelFittingError: if all starts fail, and all restarts that
@@ -94,17 +107,18 @@ def fit_from(model: SingleTaskGP, starts: Sequence[Values]) -> None:
     with fast_computations(log_prob=False):
         for start in starts:
             _set(model, start)
-            value = _climb(mll)
+            value = _climb(mll) if posterior is None else posterior.climb()
             if not math.isfinite(value):
                 continue
-            if best is None or value > best[0] + SAME_OPTIMUM * max(1.0, abs(best[0])):
+            if best is None or larger(value, best[0]):
                 best = (value, learned_values(model))
         if best is None:
             _set(model, starts[0])
             fit_gpytorch_mll(mll, optimizer_kwargs={"options": OPTIONS})
-        else:
-            _set(model, best[1])
+            best = (_climb(mll), learned_values(model))
+        _set(model, best[1])
     mll.eval()
+    return best[0]
 
 
 class FittedParameters:
@@ -117,7 +131,6 @@ class FittedParameters:
     def __init__(self) -> None:
         self.newest: dict[str, list[float]] | None = None
         self._state: dict[str, Mapping[str, Tensor]] = {}
-        self._watch = FitWatch()
 
     def load_into(self, model: SingleTaskGP) -> None:
         """Give a model what was learned so far."""
@@ -125,21 +138,32 @@ class FittedParameters:
             if part in self._state:
                 getattr(model, part).load_state_dict(self._state[part])
 
-    def fit(self, model: SingleTaskGP, defaults: Values, generator: Generator) -> None:
+    def fit(
+        self, model: DenseGP, defaults: Values, generator: Generator, is_default: bool = False
+    ) -> float:
         """Fit a model from its present values and from the defaults, and remember the result.
 
         Args:
             model: Model whose parameters are those of the last fit; holds the new ones afterwards.
             defaults: Its values before anything was learned, the only start of the first fit.
             generator: Seeds the restarts of a fit that failed from all its starts.
+            is_default: Whether the model is one that :class:`LogPosterior` takes.
+
+        Returns:
+            The log posterior density there, up to a constant.
 
         Raises:
             botorch.exceptions.errors.ModelFittingError: if the fit fails in every restart.
         """
-        starts = [learned_values(model), defaults] if self._state else [defaults]
+        present = learned_values(model)
+        posterior = LogPosterior(model) if is_default else None
+        if is_default and len(model.train_targets) > LONG:
+            _set(model, defaults)
+            LogPosterior(model, newest=PART).climb()
+            defaults = learned_values(model)
+        starts = [present, defaults] if self._state else [defaults]
         with seeded(generator):
-            fit_from(model, starts)
-        self._watch.see(model)
+            density = fit_from(model, starts, posterior)
         for part in _learned_parts(model):
             self._state[part] = deepcopy(getattr(model, part).state_dict())
         self.newest = {
@@ -147,16 +171,17 @@ class FittedParameters:
             for name, value in model.named_parameters()
             if value.requires_grad
         }
+        return density
 
     def copy(self) -> FittedParameters:
         """Return a copy whose further fits change nothing here."""
         new = copy(self)
-        new._state, new._watch = dict(self._state), copy(self._watch)
+        new._state = dict(self._state)
         return new
 
 
 class FitWatch:
-    """Logs fits that deserve a look: a parameter at a bound, a jump of ε.
+    """Logs fits that deserve a look: a parameter at a bound, another form of drift, a jump of ε.
 
     Each is logged once, and again only after a fit without it. A bound at which no sound fit ends
     is logged at level WARNING; that of no drift and that of no noise, and jumps, at level INFO.
@@ -164,11 +189,13 @@ class FitWatch:
 
     def __init__(self) -> None:
         self._at_bound: set[tuple[str, int, str]] = set()
+        self._form: str | None = None
         self._rate: float | None = None
 
     def see(self, model: SingleTaskGP) -> None:
         """Look at a fitted model."""
         self._see_bounds(model)
+        self._see_form(model)
         self._see_rate(model)
 
     def _see_bounds(self, model: SingleTaskGP) -> None:
@@ -201,6 +228,18 @@ class FitWatch:
                         MEANING.get((name, side), "the data would take it further"),
                     )
         self._at_bound = at_bound
+
+    def _see_form(self, model: SingleTaskGP) -> None:
+        kernels = model.temporal_kernels if isinstance(model, TimeVaryingGP) else ()
+        form = " + ".join(type(kernel).__name__ for kernel in kernels)
+        before, self._form = self._form, form
+        if before is not None and form != before:
+            logger.info(
+                "Fit of %d observations: the form of drift changed from %s to %s.",
+                len(model.train_targets),
+                before,
+                form,
+            )
 
     def _see_rate(self, model: SingleTaskGP) -> None:
         kernel = model.temporal_kernel if isinstance(model, TimeVaryingGP) else None

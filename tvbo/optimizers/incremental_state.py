@@ -10,7 +10,8 @@ from torch import Generator, Tensor
 
 from tvbo.models import IncrementalGP
 from tvbo.observations import Observations, provided
-from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
+from tvbo.optimizers.drift import DenseGP
+from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.posterior_state import RowPosteriorState, weights
 from tvbo.rounding import TIE_TOLERANCE
 

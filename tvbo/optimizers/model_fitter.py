@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy, deepcopy
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, Literal, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -14,10 +16,7 @@ from gpytorch.means import Mean, ZeroMean
 from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
-from tvbo.kernels import TemporalKernel
-from tvbo.kernels.temporal import check_forgetting_rate
-from tvbo.models import ContextualGP, TimeVaryingGP
-from tvbo.models.construction import as_temporal_kernels
+from tvbo.models import TimeVaryingGP
 from tvbo.models.raw import raw_noise_variance
 from tvbo.models.scale import (
     FixedScale,
@@ -29,7 +28,8 @@ from tvbo.models.scale import (
     unit_cube,
 )
 from tvbo.observations import Observations, provided
-from tvbo.optimizers.fit import FittedParameters, learned_values
+from tvbo.optimizers.drift import DenseGP, Drift, Form
+from tvbo.optimizers.fit import FittedParameters, FitWatch, larger, learned_values
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.rounding import power_of_two
 from tvbo.search_space import InputLayout
@@ -38,23 +38,20 @@ OBSERVATIONS_PER_PARAMETER = 2
 """A fit waits for this many observations for each number it learns. From fewer, the likelihood
 picks an ε at one of its bounds more often than not."""
 
-DenseGP = TimeVaryingGP | ContextualGP
-"""A model that is built anew of all its observations."""
-
 
 class ModelFitter:
     """Build a :class:`tvbo.models.TimeVaryingGP` of observations and fit its hyperparameters.
 
     Whatever is given is used in the user's own units. Where ``covar_module`` is left out, outcomes
     are standardized and actions scaled to the unit cube, as BoTorch's default priors expect. Where
-    it is given, the model works in a unit of the outcomes in which the kernel's variance is of
-    order one, so that the constraints and priors of GPyTorch and BoTorch mean the same for outcomes
-    of any size.
+    it is given, the model works in a :attr:`unit` of the outcomes, so that the constraints and
+    priors of GPyTorch and BoTorch mean the same for outcomes of any size.
 
     Parameters stay at their defaults until there are two observations for each number to learn.
     Each fit starts from the values of the last one and from the defaults, and keeps the result with
-    the larger posterior density. A fit that ends at a bound of a constraint, and a jump of ε, are
-    logged to ``logging.getLogger("tvbo.optimizers.fit")``.
+    the larger posterior density. A learned ε has a prior in rounds
+    (:func:`tvbo.optimizers.drift.set_prior`). A fit that ends at a bound of a constraint, and a
+    jump of ε, are logged to ``logging.getLogger("tvbo.optimizers.fit")``.
 
     Args:
         layout: Layout of the rows.
@@ -69,7 +66,8 @@ class ModelFitter:
         likelihood: Likelihood for a learned noise, as in :class:`tvbo.models.TimeVaryingGP`.
         refit: When to learn. None: never if kernel, rate and noise are all given, else always.
         temporal_kernel: One or several temporal kernels in place of ε, of which those parameters
-            are learned that require gradients.
+            are learned that require gradients; or ``"auto"``: of exponential decay and Matérn-5/2,
+            each refit takes that with the larger posterior density.
 
     Attributes:
         last_model: The newest model that :meth:`fit` returned, None before the first.
@@ -89,45 +87,54 @@ class ModelFitter:
         mean_module: Mean | None = None,
         likelihood: Likelihood | None = None,
         refit: Refit | None = None,
-        temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | None = None,
+        temporal_kernel: Form | Literal["auto"] = None,
     ):
-        if forgetting_rate is not None:
-            check_forgetting_rate(forgetting_rate)
+        self.forgetting_rate, self.temporal_kernel = forgetting_rate, temporal_kernel
+        self.drift = Drift(forgetting_rate, temporal_kernel)
         if noise_variance is not None and not 0 < noise_variance < float("inf"):
             raise ValueError(f"Expected noise_variance > 0. Got {noise_variance}.")
         self.layout = layout
         self.action_bounds = action_bounds
         self.covar_module = covar_module
-        self.forgetting_rate = forgetting_rate
-        self.temporal_kernel = temporal_kernel
-        self.temporal_kernels = as_temporal_kernels(temporal_kernel, forgetting_rate)
         self.noise_variance = noise_variance
         self.mean_module = mean_module
         self.likelihood = likelihood
         missing = [name for name, value in self._given().items() if value is None]
         if refit is None:
             refit = RefitEvery(1) if missing else RefitNever()
-        # The noise may come with the outcomes instead.
-        needed = [name for name in missing if name != "noise_variance"]
+        needed = [name for name in missing if name != "noise_variance"]  # Outcomes may bring it.
         if needed and isinstance(refit, RefitNever):
             raise ValueError(f"Expected {', '.join(needed)}, since refit is never. Got None.")
         self.refit = refit
         self.last_model: DenseGP | None = None
-        self._fitted = FittedParameters()
+        self._fitted = [FittedParameters() for _ in self.drift.forms]
+        self._chosen = 0
+        self._watch = FitWatch()
         self._num_told_at_fit = 0
-        self._unit: float | None = None
 
     @property
     def newest_fit(self) -> dict[str, list[float]] | None:
         """Values that the newest fit learned, by name of the parameter; None before the first."""
-        return self._fitted.newest
+        return self._fitted[self._chosen].newest
 
-    @property
+    @cached_property
     def unit(self) -> float:
-        """Unit of the outcomes in which the model works where nothing standardizes them."""
-        if self._unit is None:
-            self._unit = self._find_unit()
-        return self._unit
+        """Unit of the outcomes in which the model works where nothing standardizes them.
+
+        GPyTorch has limits on variances, and a prior over noise, which suit outcomes of order one.
+        So the unit is of the order of the prior standard deviation: a power of two, which rounds
+        nothing.
+        """
+        bounds = self._bounds().to(torch.float64)
+        # The constraints and the prior of a likelihood are in the user's unit.
+        has_unit = self.likelihood is not None and self.noise_variance is None
+        if has_unit or self._scaled_columns() or bounds.shape[-1] != self.layout.time_feature:
+            return 1.0
+        rows = torch.cat([bounds, bounds.new_zeros(2, 1)], dim=-1)
+        none = {"train_X": rows[:0], "train_Y": rows[:0, :1], "outcome_transform": None}
+        model = self._make(unit=1.0, **none, **self._in_time(self.drift.forms[0]))
+        with torch.no_grad():
+            return power_of_two(model.covar_module(rows, diag=True).max().item())
 
     def fit(self, observations: Observations, num_told: int, generator: Generator) -> DenseGP:
         """Return the model of some observations, with its hyperparameters fitted if that is due.
@@ -145,26 +152,33 @@ class ModelFitter:
             botorch.exceptions.errors.ModelFittingError: if a fit fails in every restart.
         """
         self.check_noise(observations)
-        model = self._with_defaults(observations)
-        defaults = learned_values(model)
-        num_learned = sum(value.numel() for value in defaults.values())
+        models = [self._with_defaults(observations, form) for form in self.drift.forms]
+        defaults = [learned_values(model) for model in models]
+        num_learned = sum(value.numel() for value in defaults[0].values())
         if num_learned == 0 and not isinstance(self.refit, RefitNever):
             raise ValueError(
                 "Expected a parameter to learn, since a refit was asked for. Got none: give "
                 "refit=RefitNever(), or a kernel whose parameters require gradients."
             )
-        self._fitted.load_into(model)
+        for fitted, model in zip(self._fitted, models, strict=True):
+            fitted.load_into(model)
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
-            self._fitted.fit(model, defaults, generator)
+            densities = []
+            for fitted, model, values in zip(self._fitted, models, defaults, strict=True):
+                densities.append(fitted.fit(model, values, generator, self._is_default))
+                if larger(densities[-1], max(densities[:-1], default=-math.inf)):
+                    self._chosen = len(densities) - 1
+            self._watch.see(models[self._chosen])
             self._num_told_at_fit = num_told
-        self.last_model = model.eval()
-        return model
+        self.last_model = models[self._chosen].eval()
+        return self.last_model
 
     def copy(self) -> Self:
         """Return a fitter that begins with what was learned here; its fits change nothing here."""
         new = copy(self)
-        new._fitted = self._fitted.copy()
+        new._fitted = [fitted.copy() for fitted in self._fitted]
+        new._watch = copy(self._watch)
         return new
 
     def may_change(self, num_told: int) -> bool:
@@ -184,7 +198,8 @@ class ModelFitter:
         """
         if isinstance(self.refit, RefitNever):
             return 0
-        values = learned_values(self._with_defaults(Observations.empty(self.layout.num_columns)))
+        none = Observations.empty(self.layout.num_columns)
+        values = learned_values(self._with_defaults(none, self.drift.forms[0]))
         return OBSERVATIONS_PER_PARAMETER * sum(value.numel() for value in values.values())
 
     def check_noise(self, observations: Observations) -> None:
@@ -220,18 +235,17 @@ class ModelFitter:
 
     def _given(self) -> dict[str, object | None]:
         """Return what a model needs, by name; None for what must be learned."""
-        drift = {} if self.temporal_kernels else {"forgetting_rate": self.forgetting_rate}
-        if len(self.temporal_kernels) > 1 and not isinstance(self.covar_module, Sequence):
+        kernels = self.drift.temporal_kernels
+        drift = {} if kernels else {"forgetting_rate": self.forgetting_rate}
+        if len(kernels) > 1 and not isinstance(self.covar_module, Sequence):
             drift = {"amplitudes of temporal_kernel": None}
         return {"covar_module": self.covar_module, **drift, "noise_variance": self.noise_variance}
 
-    def _drift(self) -> dict[str, Any]:
-        """Return the arguments of a model that concern time."""
-        return {
-            "time_feature": self.layout.time_feature,
-            "forgetting_rate": self.forgetting_rate,
-            "temporal_kernel": deepcopy(self.temporal_kernel),
-        }
+    @property
+    def _is_default(self) -> bool:
+        """Whether the kernel, the mean, and all priors are the defaults."""
+        own = (self.covar_module, self.mean_module, self.likelihood, *self.drift.temporal_kernels)
+        return all(part is None for part in own)
 
     def _bounds(self) -> Tensor:
         """Return the declared range of the columns other than time."""
@@ -250,7 +264,11 @@ class ModelFitter:
             covar_module = in_unit(covar_module, unit)
         return TimeVaryingGP(covar_module=covar_module, **shared)
 
-    def _with_defaults(self, observations: Observations) -> DenseGP:
+    def _in_time(self, form: Form) -> dict[str, Any]:
+        """Return the arguments of a model that concern time."""
+        return {"time_feature": self.layout.time_feature, **self.drift.arguments(form)}
+
+    def _with_defaults(self, observations: Observations, form: Form) -> DenseGP:
         """Return the model of some observations, with the defaults of what is learned."""
         scaled = self._scaled_columns()
         mean_module = deepcopy(self.mean_module)
@@ -259,7 +277,7 @@ class ModelFitter:
         Yvar = observations.Yvar
         if Yvar is None and self.noise_variance is not None:
             Yvar = torch.full_like(observations.Y, self.noise_variance)
-        input_transform = None
+        input_transform = outcome_transform = None
         if scaled:
             input_transform = unit_cube(scaled, self._bounds(), self.layout.num_columns)
             outcome_transform = RelativeStandardize(scale_from_noise(Yvar, self.noise_variance))
@@ -267,33 +285,16 @@ class ModelFitter:
             outcome_transform = FixedScale(self.unit)
             if self.mean_module is not None:
                 mean_module = ScaledMean(mean_module, self.unit)
-        else:
-            outcome_transform = None
-        return self._make(
+        model = self._make(
             unit=self.unit,
             train_X=observations.X,
             train_Y=observations.Y,
             train_Yvar=Yvar,
-            **self._drift(),
+            **self._in_time(form),
             mean_module=mean_module,
             likelihood=deepcopy(self.likelihood) if Yvar is None else None,
             outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
-
-    def _find_unit(self) -> float:
-        """Return a unit of the order of the prior standard deviation where nothing standardizes.
-
-        GPyTorch has limits on variances, and a prior over noise, which suit outcomes of order one.
-        So the model sees outcomes in this unit, a power of two, which rounds nothing.
-        """
-        bounds = self._bounds().to(torch.float64)
-        # The constraints and the prior of a likelihood are in the user's unit.
-        has_unit = self.likelihood is not None and self.noise_variance is None
-        if has_unit or self._scaled_columns() or bounds.shape[-1] != self.layout.time_feature:
-            return 1.0
-        rows = torch.cat([bounds, bounds.new_zeros(2, 1)], dim=-1)
-        none = {"train_X": rows[:0], "train_Y": rows[:0, :1], "outcome_transform": None}
-        model = self._make(unit=1.0, **none, **self._drift())
-        with torch.no_grad():
-            return power_of_two(model.covar_module(rows, diag=True).max().item())
+        self.drift.set_prior(model, observations.X[:, self.layout.time_feature])
+        return model

@@ -16,7 +16,8 @@ from tvbo.models import IncrementalGP
 from tvbo.models.incremental import RowPosterior
 from tvbo.models.scale import outcome_scale
 from tvbo.observations import Observations, provided
-from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
+from tvbo.optimizers.drift import DenseGP
+from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.pending import Pending
 from tvbo.rounding import CERTAIN, scale_of, variance_of
 

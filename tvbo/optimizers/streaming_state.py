@@ -13,8 +13,9 @@ from tvbo.models.raw import RawRowKernel
 from tvbo.models.stream_preview import StreamPreview
 from tvbo.models.streaming.raw_action_kernel import with_time
 from tvbo.observations import Observations, provided
+from tvbo.optimizers.drift import DenseGP
 from tvbo.optimizers.incremental_state import IncrementalState
-from tvbo.optimizers.model_fitter import DenseGP, ModelFitter
+from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.pending import IgnorePending, Pending
 from tvbo.optimizers.pending_posterior import PendingPosterior
 from tvbo.optimizers.posterior_state import PosteriorState, least_noise

@@ -9,16 +9,29 @@ from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.retention import Reset
 
+DEFAULT_BETA = 1.0
+"""β of :func:`tv_gp_ucb` on a box where kernel and drift are learned; larger ones explore more than
+pays, as measured on problems that drift."""
+
 
 @recipe()
 def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptions]) -> GPOptimizer:
     """Build TV-GP-UCB: old data are forgotten smoothly (Bogunovic et al., 2016, Algorithm 2).
+
+    On a box, with neither kernel nor drift given, it is what did best in :doc:`benchmarks
+    </benchmarks>`, not the paper's algorithm: ``temporal_kernel="auto"``, and β = 1 unless it is
+    given. ``temporal_kernel=TemporalDecayKernel()`` learns ε by maximum likelihood.
 
     Args:
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
         **options: Options of every recipe with a GP,
             :class:`tvbo.optimizers.builder.GPOptions`.
     """
+    drift = (forgetting_rate, options.get("temporal_kernel"), options.get("covar_module"))
+    if options.get("bounds") is not None and all(given is None for given in drift):
+        options["temporal_kernel"] = "auto"
+        if options.get("beta") is None and options.get("acquisition") is None:
+            options["beta"] = DEFAULT_BETA
     return build(GPOptimizer, forgetting_rate=forgetting_rate, **options)
 
 

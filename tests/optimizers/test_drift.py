@@ -1,0 +1,159 @@
+"""The drift that a loop learns: its prior, and the form that the observations favour."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from scipy.stats import norm
+
+from tvbo import recipes
+from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
+from tvbo.models import TimeVaryingGP
+from tvbo.observations import Observations
+from tvbo.optimizers import ModelFitter
+from tvbo.optimizers.drift import Drift, mean_gap
+from tvbo.search_space import InputLayout
+
+BOUNDS = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+
+
+def drawn(kernel, n=60, seed=0, gap=1.0) -> Observations:
+    """Outcomes of a function that drifts by a temporal kernel, at random actions."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 1, dtype=torch.float64, generator=generator)
+    over_actions = RBFKernel().double()
+    over_actions.lengthscale = 0.3
+    times = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
+    with torch.no_grad():
+        covar = over_actions(X).to_dense() * kernel.double()(times).to_dense()
+        root = torch.linalg.cholesky(covar + 1e-8 * torch.eye(n))
+    normal = torch.randn(2, n, dtype=torch.float64, generator=generator)
+    Y = root @ normal[0] + 0.1 * normal[1]
+    return Observations(torch.cat([X, gap * times], dim=-1), Y.unsqueeze(-1))
+
+
+def fitted(observations: Observations, **options) -> TimeVaryingGP:
+    fitter = ModelFitter(InputLayout(1), BOUNDS, **options)
+    return fitter.fit(observations, len(observations), torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("observations", "expected"),
+    [
+        (drawn(TemporalMaternKernel(2.5)), TemporalMaternKernel),
+        (drawn(TemporalDecayKernel()), TemporalDecayKernel),
+    ],
+)
+def test_auto_takes_the_form_that_the_outcomes_have(observations, expected):
+    model = fitted(observations, temporal_kernel="auto")
+    assert isinstance(model.temporal_kernel, expected)
+
+
+@pytest.mark.parametrize("form", [None, "auto"])
+def test_the_unit_of_time_makes_no_difference(form):
+    """Drift is fitted, and forms are compared, per round."""
+    kernel = TemporalMaternKernel(2.5)
+    one, other = (
+        fitted(drawn(kernel, n=30, gap=gap), temporal_kernel=form) for gap in (1.0, 900.0)
+    )
+    assert type(one.temporal_kernel) is type(other.temporal_kernel)
+    if form == "auto":
+        expected = one.temporal_kernel.lengthscale.item() * 900
+        assert other.temporal_kernel.lengthscale.item() == pytest.approx(expected, rel=1e-4)
+    else:
+        rate, slow = (-math.log1p(-m.forgetting_rate.item()) for m in (one, other))
+        assert slow * 900 == pytest.approx(rate, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("form", "median", "spread"), [(0, math.log(-math.log1p(-0.05)), 1.0), (1, math.log(30), 1.5)]
+)
+def test_the_prior_is_normal_in_the_logarithm(form, median, spread):
+    """Against the log posterior with and without it."""
+    observations = drawn(TemporalDecayKernel(), n=20, gap=7.0)
+    drift = Drift(None, "auto")
+    values = {}
+    for with_prior in (False, True):
+        model = TimeVaryingGP(
+            observations.X,
+            observations.Y,
+            outcome_transform=None,
+            **drift.arguments(drift.forms[form]),
+        )
+        if with_prior:
+            drift.set_prior(model, observations.X[:, -1])
+        kernel = model.temporal_kernel
+        if form == 0:
+            kernel.forgetting_rate = 0.02
+            place = math.log(-math.log1p(-0.02) * 7)
+        else:
+            kernel.lengthscale = 50.0
+            place = math.log(50 / 7)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+        with torch.no_grad():
+            value = mll(model(*model.train_inputs), model.train_targets).item()
+        values[with_prior] = value * 20
+    assert values[True] - values[False] == pytest.approx(norm(median, spread).logpdf(place))
+
+
+def test_restarts_may_draw_from_the_prior():
+    """BoTorch does if a fit fails from all starts."""
+    observations = drawn(TemporalDecayKernel(), n=20)
+    drift = Drift(None, "auto")
+    for form in drift.forms:
+        model = TimeVaryingGP(observations.X, observations.Y, **drift.arguments(form))
+        drift.set_prior(model, observations.X[:, -1])
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            for _, module, prior, _, setting in model.named_priors():
+                setting(
+                    module,
+                    prior.sample(module.raw_noise.shape if hasattr(module, "raw_noise") else ()),
+                )
+        assert model(observations.X).variance.isfinite().all()
+
+
+def test_the_round_is_the_mean_gap_of_distinct_times():
+    assert mean_gap(torch.tensor([3.0, 1.0, 1.0, 8.0])) == 3.5
+    assert mean_gap(torch.tensor([4.0, 4.0])) == mean_gap(torch.tensor([])) == 1.0
+
+
+def test_few_outcomes_do_not_make_a_function_without_memory():
+    """New at each time, alike at all actions: ε = 0.9999 is most likely without a prior."""
+    X = torch.rand(12, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    X[:, 1] = torch.arange(12) // 2
+    Y = torch.tensor([1.0, 1.0, -1.0, -1.0] * 3, dtype=torch.float64).unsqueeze(-1)
+    free = fitted(Observations(X, Y), temporal_kernel=TemporalDecayKernel().double())
+    assert free.forgetting_rate.item() > 0.9
+    assert fitted(Observations(X, Y)).forgetting_rate.item() < 0.6
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"temporal_kernel": "matern"}, {"temporal_kernel": "auto", "forgetting_rate": 0.1}],
+)
+def test_another_string_or_a_rate_beside_auto_is_refused(options):
+    with pytest.raises(
+        ValueError, match="or 'auto' without a forgetting_rate. Got '(matern|auto)'"
+    ):
+        recipes.tv_gp_ucb(bounds=BOUNDS, **options)
+
+
+def test_a_change_of_form_is_logged(caplog):
+    fitter = ModelFitter(InputLayout(1), BOUNDS, temporal_kernel="auto")
+    rough, smooth = drawn(TemporalDecayKernel()), drawn(TemporalMaternKernel(2.5))
+    with caplog.at_level(logging.INFO, "tvbo"):
+        fitter.fit(rough, 60, torch.Generator())
+        assert fitter.newest_fit is not None
+        assert not any("form of drift" in r.getMessage() for r in caplog.records)
+        fitter.fit(smooth, 120, torch.Generator())
+    said = [r.getMessage() for r in caplog.records if "form of drift" in r.getMessage()]
+    assert said == [
+        "Fit of 60 observations: the form of drift changed from TemporalDecayKernel to "
+        "TemporalMaternKernel."
+    ]

@@ -1,0 +1,151 @@
+"""The drift of a model, its forms that are compared, and priors over how fast it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, Literal
+
+import torch
+from gpytorch.priors import NormalPrior
+from torch import Size, Tensor
+
+from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
+from tvbo.kernels.temporal import (
+    MAX_FORGETTING_RATE,
+    MIN_FORGETTING_RATE,
+    check_forgetting_rate,
+)
+from tvbo.models import ContextualGP, TimeVaryingGP
+from tvbo.models.construction import as_temporal_kernels
+
+DenseGP = TimeVaryingGP | ContextualGP
+"""A model that is built anew of all its observations."""
+
+RATE, RATE_SPREAD = -math.log1p(-0.05), 1.0
+r"""Median of :math:`\rho = -\ln(1 - \varepsilon)` per round, that of ε = 0.05, and standard
+deviation of its logarithm: nine of ten half-lives are between 5 and 140 rounds."""
+
+LENGTHSCALE, LENGTHSCALE_SPREAD = 30.0, 1.5
+"""Median of the lengthscale of smooth drift in rounds, and standard deviation of its logarithm."""
+
+Form = TemporalKernel | Sequence[TemporalKernel] | None
+"""A form of drift: one or several temporal kernels, or None for exponential decay with ε."""
+
+
+class Drift:
+    """The drift of a model: known, learned, or of the form that the observations favour.
+
+    Args:
+        forgetting_rate: ε per unit of time; None learns it.
+        temporal_kernel: One or several temporal kernels in place of ε; or ``"auto"``, for
+            exponential decay and Matérn-5/2, which are compared.
+
+    Attributes:
+        forms: The forms that are compared, one unless ``temporal_kernel`` is ``"auto"``.
+        temporal_kernels: The temporal kernels that were given, with their parameters.
+
+    Raises:
+        ValueError: if ε lies outside [0, 1], is given beside a temporal kernel, or
+            ``temporal_kernel`` is another string.
+    """
+
+    forms: list[Form]
+
+    def __init__(
+        self, forgetting_rate: float | None, temporal_kernel: Form | Literal["auto"] = None
+    ):
+        if forgetting_rate is not None:
+            check_forgetting_rate(forgetting_rate)
+        self.forgetting_rate = forgetting_rate
+        if not isinstance(temporal_kernel, str):
+            self.forms = [temporal_kernel]
+            self.temporal_kernels = as_temporal_kernels(temporal_kernel, forgetting_rate)
+            return
+        if temporal_kernel != "auto" or forgetting_rate is not None:
+            raise ValueError(
+                "Expected temporal_kernel to be a kernel, several, None, or 'auto' without a "
+                f"forgetting_rate. Got {temporal_kernel!r}, forgetting_rate={forgetting_rate}."
+            )
+        self.forms = [None, TemporalMaternKernel(nu=2.5).double()]
+        self.temporal_kernels = []
+
+    def arguments(self, form: Form) -> dict[str, Any]:
+        """Return the arguments of a model that say how it drifts."""
+        return {"forgetting_rate": self.forgetting_rate, "temporal_kernel": deepcopy(form)}
+
+    def set_prior(self, model: DenseGP, times: Tensor) -> None:
+        """Give a model that learns how fast it drifts a prior over that, in rounds.
+
+        Args:
+            model: The model, with one of the forms.
+            times: ``n``, the times of its observations.
+        """
+        kernel = model.temporal_kernel
+        if self.forgetting_rate is None and not self.temporal_kernels:
+            assert isinstance(kernel, TemporalDecayKernel | TemporalMaternKernel)
+            set_prior(kernel, mean_gap(times))
+
+
+def mean_gap(times: Tensor) -> float:
+    """Return the mean gap between distinct times, the length of a round; 1 for fewer than two."""
+    distinct = torch.unique(times)
+    return 1.0 if len(distinct) < 2 else ((distinct[-1] - distinct[0]) / (len(distinct) - 1)).item()
+
+
+class LogarithmPrior(NormalPrior):
+    """Normal prior over the logarithm of a positive parameter, as a density of that logarithm.
+
+    So it does not depend on the unit, nor does the place of its maximum.
+
+    Args:
+        median: Median of the parameter.
+        spread: Standard deviation of its logarithm.
+    """
+
+    def __init__(self, median: float, spread: float):
+        super().__init__(torch.tensor(math.log(median)).double(), torch.tensor(spread).double())
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log density of the logarithm."""
+        log_prob: Tensor = super().log_prob(value.log())
+        return log_prob
+
+    def rsample(self, sample_shape: Size = Size()) -> Tensor:  # noqa: B008
+        """Return draws of the parameter."""
+        return torch.exp(super().rsample(sample_shape))
+
+
+class RatePrior(LogarithmPrior):
+    r"""The same of :math:`\rho = -\ln(1 - \varepsilon)`, for the parameter ε."""
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log density of the logarithm of ρ."""
+        return super().log_prob(-torch.log1p(-value))
+
+    def rsample(self, sample_shape: Size = Size()) -> Tensor:  # noqa: B008
+        """Return draws of ε."""
+        rate = -torch.expm1(-super().rsample(sample_shape))
+        return rate.clamp(MIN_FORGETTING_RATE, MAX_FORGETTING_RATE)
+
+
+def set_prior(kernel: TemporalDecayKernel | TemporalMaternKernel, round_length: float) -> None:
+    """Give a temporal kernel a prior in rounds, and the median of that prior as its value.
+
+    From few observations the likelihood alone often picks a function without memory, which explains
+    any scatter.
+
+    Args:
+        kernel: The kernel, without a prior.
+        round_length: Length of a round, in units of time.
+    """
+    if isinstance(kernel, TemporalDecayKernel):
+        rate = -math.expm1(-RATE / round_length)
+        kernel.forgetting_rate = min(max(rate, MIN_FORGETTING_RATE), MAX_FORGETTING_RATE)
+        prior = RatePrior(RATE / round_length, RATE_SPREAD)
+        kernel.set_prior("forgetting_rate", prior)
+    else:
+        kernel.lengthscale = LENGTHSCALE * round_length
+        prior = LogarithmPrior(LENGTHSCALE * round_length, LENGTHSCALE_SPREAD)
+        kernel.set_prior("lengthscale", prior)
