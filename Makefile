@@ -86,7 +86,7 @@ validate: $(VENV)/.dev
 	$(BIN)/python benchmarks/event_reset.py --json docs/results/event_reset.json
 	$(BIN)/python benchmarks/compression_drift.py --json docs/results/compression_drift.json
 	$(BIN)/python benchmarks/bpe_guarantee.py --runs 200 --json docs/results/bpe_guarantee.json
-	PYTHONPATH=. $(BIN)/python benchmarks/outliers.py --json docs/results/outliers.json
+	PYTHONPATH=. $(BIN)/python benchmarks/outliers.py --first 100 --logs 200 --json docs/results/outliers.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evidence.py --first 100 --workers 2 \
 		--json docs/results/evidence.json
 	$(BIN)/python benchmarks/kill_journal.py --kills 100 --json docs/results/kill_journal.json
@@ -120,6 +120,7 @@ bench: $(VENV)/.dev
 	PYTHONPATH=. $(BIN)/python benchmarks/delayed_round.py --json docs/results/delayed_round.json
 	$(BIN)/python benchmarks/async_throughput.py --json docs/results/async_throughput.json
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
+	$(BIN)/python benchmarks/box_fit.py --json docs/results/box_fit.json
 	$(BIN)/python benchmarks/regret_bounds.py --json docs/results/regret_bounds.json \
 		--plot docs/results/regret_bounds.png
 

@@ -1,6 +1,6 @@
 """Intervals of ε from logs with outliers, and which rows are named.
 
-PYTHONPATH=. python benchmarks/outliers.py --json docs/results/outliers.json
+PYTHONPATH=. python benchmarks/outliers.py --first 100 --logs 200 --json docs/results/outliers.json
 
 Each log has 300 rows, one a unit of time, of a function drawn with ε = 0.05, a variance of 1 and an
 RBF kernel of lengthscale 0.3 over one action, with a noise variance of 0.05. One row in a hundred

@@ -92,6 +92,21 @@ def test_a_climb_ends_where_botorchs_does(kind):
         torch.testing.assert_close(found, expected[name], rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.parametrize("kind", ["decay", "Matérn"])
+def test_newtons_method_on_many_outcomes_ends_where_the_search_does(kind):
+    by_newton, by_search = make(kind, 520), make(kind, 520)
+    posterior, other = LogPosterior(by_newton), LogPosterior(by_search)
+    assert posterior.part is not None
+    posterior.part.climb()
+    start = posterior.present()
+    found = posterior._newton(posterior.part, start, posterior.bounds)
+    assert found is not None
+    other.part = None
+    other.assign(start, 0.0)
+    assert other.climb() == pytest.approx(posterior(found)[0], abs=1e-6)
+    assert other.present() == pytest.approx(found, abs=1e-4)
+
+
 def test_the_newest_outcomes_alone():
     model = make("decay")
     newest = model.train_inputs[0][:, -1].argsort()[-10:]

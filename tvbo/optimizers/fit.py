@@ -32,10 +32,6 @@ logger = logging.getLogger(__name__)
 Values = dict[str, Tensor]
 """Values of the learned parameters by name, as the model holds them."""
 
-LONG, PART = 500, 250
-"""Observations above which the search from the defaults begins with the newest ones, and how many
-these are."""
-
 SAME_OPTIMUM = 1e-6
 """Relative difference of two log posteriors up to which their fits are taken for the same."""
 
@@ -157,9 +153,9 @@ class FittedParameters:
         """
         present = learned_values(model)
         posterior = LogPosterior(model) if is_default else None
-        if is_default and len(model.train_targets) > LONG:
+        if posterior is not None and posterior.part is not None:
             _set(model, defaults)
-            LogPosterior(model, newest=PART).climb()
+            posterior.part.climb()
             defaults = learned_values(model)
         starts = [present, defaults] if self._state else [defaults]
         with seeded(generator):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
 
+from tvbo.fitting.maximize import QuadraticModel
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.observations import provided
@@ -26,6 +27,9 @@ Array = NDArray[np.float64]
 OPTIONS = {"ftol": 1e-13, "gtol": 1e-8}
 """Of L-BFGS-B. With SciPy's own tolerances a fit may stop well before its optimum, at a place that
 depends on where it began; with these, errors of rounding move it by less than 1e-6."""
+
+LONG, PART = 500, 250
+"""Observations above which a search begins with the newest ones, and how many these are."""
 
 LARGEST = 1e13
 """Largest value of a parameter without an upper bound, and inverse of the smallest."""
@@ -109,6 +113,9 @@ class LogPosterior:
     Args:
         model: The model.
         newest: Number of newest observations to use; None is all of them.
+
+    Attributes:
+        part: That of the newest 250 observations, if there are more than 500; None otherwise.
     """
 
     def __init__(self, model: TimeVaryingGP, newest: int | None = None):
@@ -120,6 +127,8 @@ class LogPosterior:
         self.squares = (others[:, :, None] - others[:, None, :]) ** 2
         self.lags = np.abs(X[:, time, None] - X[:, time])
         self.y = model.train_targets[rows].numpy()
+        self._latest: tuple[Array, tuple[float, Array, float]] | None = None
+        self.part = LogPosterior(model, newest=PART) if len(rows) > LONG else None
         self.mean_module = model.mean_module
         base, temporal = model.covar_module.kernels[0].base_kernel, provided(model.temporal_kernel)
         self.parameters = [Parameter(base, "lengthscale", base.lengthscale_prior)]
@@ -146,6 +155,12 @@ class LogPosterior:
 
         The density is minus infinity where the covariance is singular to rounding.
         """
+        if self._latest is None or not np.array_equal(self._latest[0], theta):
+            # Kept, since a search ends with a value that it has computed before.
+            self._latest = theta.copy(), self._evaluate(theta)
+        return self._latest[1]
+
+    def _evaluate(self, theta: Array) -> tuple[float, Array, float]:
         n, d = len(self.y), len(self.squares)
         inverse_squares = np.exp(-2 * theta[:d])
         in_time, slope = self._in_time(math.exp(theta[d]) if self.learns_pace else self.pace)
@@ -193,21 +208,14 @@ class LogPosterior:
         if not np.isfinite(start).all():
             return -math.inf
 
-        def negative(theta: Array) -> tuple[float, Array]:
-            value, gradient, _ = self(theta)
-            # A number from which a line search turns back.
-            return (-value, -gradient) if math.isfinite(value) else (1e100, gradient)
-
-        found = minimize(
-            negative,
-            start.clip(*bounds.T),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options=OPTIONS,
-        )
-        value, _, mean = self(found.x)
-        self.assign(found.x, mean)
+        start = start.clip(*bounds.T)
+        found = None if self.part is None else self._newton(self.part, start, bounds)
+        if found is None:
+            found = minimize(
+                self._negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS
+            ).x
+        value, _, mean = self(found)
+        self.assign(found, mean)
         return value
 
     @property
@@ -224,6 +232,23 @@ class LogPosterior:
         for parameter, place in zip(self.parameters, self._places(len(self.squares)), strict=True):
             parameter.assign(theta[place])
         self.mean_module.initialize(constant=torch.tensor(mean, dtype=torch.float64))
+
+    def _negative(self, theta: Array) -> tuple[float, Array]:
+        value, gradient, _ = self(theta)
+        # A number from which a line search turns back.
+        return (-value, -gradient) if math.isfinite(value) else (1e100, gradient)
+
+    def _newton(self, part: LogPosterior, start: Array, bounds: Array) -> Array | None:
+        """Return the maximum near a start by a few steps; None if they do not lead there.
+
+        The Hessian is that of the newest observations, times how many more there are.
+        """
+        ends = bounds.tolist()
+        model = QuadraticModel.by_differences(part._negative, ends, start)
+        if model is None:
+            return None
+        model.hessian *= len(self.y) / len(part.y)
+        return model.minimize(self._negative, ends, start)
 
     def _in_time(self, pace: float) -> tuple[Array, Array]:
         """Return correlations in time, and the derivatives of their logarithms by that of pace."""
