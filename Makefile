@@ -120,7 +120,7 @@ bench: $(VENV)/.dev
 	PYTHONPATH=. $(BIN)/python benchmarks/delayed_round.py --json docs/results/delayed_round.json
 	$(BIN)/python benchmarks/async_throughput.py --json docs/results/async_throughput.json
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
-	$(BIN)/python benchmarks/box_fit.py --json docs/results/box_fit.json
+	$(BIN)/python benchmarks/box_fit.py --repeats 3 --json docs/results/box_fit.json
 	$(BIN)/python benchmarks/regret_bounds.py --json docs/results/regret_bounds.json \
 		--plot docs/results/regret_bounds.png
 

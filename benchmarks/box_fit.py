@@ -1,6 +1,6 @@
 """The first fit of `tv_gp_ucb` on a box, against BoTorch's fit of a SingleTaskGP to the same rows.
 
-    python benchmarks/box_fit.py --json docs/results/box_fit.json
+    python benchmarks/box_fit.py --repeats 3 --json docs/results/box_fit.json
 
 Noisy values of the moving peak at random actions, one a round. Ours learns two forms of drift and
 takes the likelier; BoTorch's model has time as one more input, normalized. CPU seconds, one thread,

@@ -18,6 +18,7 @@ KINDS = {
     "Matérn": (None, 1, False),
     "given rate": (0.1, 0, False),
     "no drift": (0.0, 0, False),
+    "no memory": (1.0, 0, False),
     "known noise": (None, 0, True),
 }
 
@@ -99,7 +100,7 @@ def test_newtons_method_on_many_outcomes_ends_where_the_search_does(kind):
     assert posterior.part is not None
     posterior.part.climb()
     start = posterior.present()
-    found = posterior._newton(posterior.part, start, posterior.bounds)
+    found = posterior._newton(posterior.part, start)
     assert found is not None
     other.part = None
     other.assign(start, 0.0)

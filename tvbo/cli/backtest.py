@@ -18,7 +18,7 @@ from tvbo.cli.app import (
     saving,
     working,
 )
-from tvbo.cli.panel import TemporalName, parse_season
+from tvbo.cli.panel import TemporalName, parse_season, reject_options
 from tvbo.evaluation.backtesting import (
     BacktestResult,
     DriftModel,
@@ -115,7 +115,7 @@ def run_backtest(
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
     shared = {"unit": unit, "seed": seed, "progress": progress_console.is_interactive}
     if time is None and reward is None and action is None:
-        _reject_options("a panel", horizon=horizon, draws=draws)
+        reject_options("a panel", horizon=horizon, draws=draws)
         if train is None:
             raise TableError(
                 "Expected --train a:b, the training rows of a panel; or --time, --reward and "
@@ -137,7 +137,7 @@ def run_backtest(
             shared,
         )
     else:
-        _reject_options(
+        reject_options(
             "a long log",
             test=test,
             folds=folds,
@@ -237,13 +237,6 @@ def _of_log(
         block_length=None if block is None else _in_units(block, table.axis.unit),
         **shared,
     )
-
-
-def _reject_options(where: str, **options: object) -> None:
-    """Raise if an option was given that does not apply."""
-    for name, value in options.items():
-        if value is not None:
-            raise TableError(f"Expected no --{name} with {where}. Got '{value}'.")
 
 
 def print_backtest(result: BacktestResult) -> None:

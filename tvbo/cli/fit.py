@@ -19,7 +19,13 @@ from tvbo.cli.app import (
     print_grouped_fit,
     saving,
 )
-from tvbo.cli.panel import TemporalName, fit_panel_file, print_comparison, print_panel_fit
+from tvbo.cli.panel import (
+    TemporalName,
+    fit_panel_file,
+    print_comparison,
+    print_panel_fit,
+    reject_options,
+)
 from tvbo.fitting import (
     DriftFit,
     FitOptions,
@@ -133,7 +139,7 @@ def fit(
     result: DriftFit | GroupedDriftFit
     model: PanelFit | None = None
     if panel:
-        _reject_options(
+        reject_options(
             "--panel",
             time=time,
             reward=reward,
@@ -155,12 +161,12 @@ def fit(
                 drop_missing,
             )
         else:
-            _reject_options("the rate of a panel, which uses all", drop_missing=drop_missing)
+            reject_options("the rate of a panel, which uses all", drop_missing=drop_missing)
         result = _fit_panel(log, resample, rows, time_unit, noise_variance, level)
     else:
-        _reject_options("a long log", resample=resample, season=season)
+        reject_options("a long log", resample=resample, season=season)
         if by is not None:
-            _reject_options("--by", temporal=temporal)
+            reject_options("--by", temporal=temporal)
         if time is None or reward is None or action is None:
             columns = {"--time": time, "--reward": reward, "--action": action}
             missing = [name for name, column in columns.items() if column is None]
@@ -280,12 +286,3 @@ def _fit_log(
             *log, table.Yvar, row_numbers=table.lines, temporal_kernel=temporal, **options
         )
     return fit_drift_by(*log, table.groups, table.Yvar, row_numbers=table.lines, **options)
-
-
-def _reject_options(where: str, **options: str | bool | None) -> None:
-    """Raise if an option was given that does not apply."""
-    for name, value in options.items():
-        if value is not None and value is not False:
-            given = f"--{name.replace('_', '-')}"
-            what = given if value is True else f"'{value}'"
-            raise TableError(f"Expected no {given} with {where}. Got {what}.")

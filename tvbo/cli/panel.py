@@ -1,4 +1,4 @@
-"""``tvbo fit --temporal ...``: fit the model of a panel, and print it, or the forms of a log."""
+"""The model of a panel on the command line, and what ``tvbo fit`` and ``backtest`` share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvbo.cli.app import console, note, working
 from tvbo.fitting import PanelCandidate, PanelFit, fit_panel
 from tvbo.fitting.drift_comparison import DriftComparison
 from tvbo.fitting.panel_report import in_words, season_in_words
-from tvbo.tables import read_panel
+from tvbo.tables import TableError, read_panel
 from tvbo.tables.log import parse_timedelta
 
 
@@ -139,3 +139,20 @@ def parse_season(text: str, unit: str) -> float | Literal["auto"] | None:
     except ValueError:
         pass
     return float(parse_timedelta("season", text) / parse_timedelta("time unit", unit))
+
+
+def reject_options(where: str, **options: object) -> None:
+    """Raise if an option was given that does not apply.
+
+    Args:
+        where: What it does not go with, in words.
+        **options: Values by name; None and False are not given.
+
+    Raises:
+        TableError: naming the first one.
+    """
+    for name, value in options.items():
+        if value is not None and value is not False:
+            given = f"--{name.replace('_', '-')}"
+            what = given if value is True else f"'{value}'"
+            raise TableError(f"Expected no {given} with {where}. Got {what}.")

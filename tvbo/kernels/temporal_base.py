@@ -172,7 +172,7 @@ class TemporalKernel(Kernel):
             prior: The prior.
 
         Raises:
-            TypeError: if it is no prior.
+            TypeError: if ``prior`` is not a :class:`gpytorch.priors.Prior`.
         """
         if not isinstance(prior, Prior):
             raise TypeError(f"Expected gpytorch.priors.Prior. Got {type(prior).__name__}.")

@@ -18,6 +18,7 @@ from scipy.optimize import minimize
 
 from tvbo.fitting.maximize import QuadraticModel
 from tvbo.kernels import TemporalDecayKernel
+from tvbo.kernels.temporal import decay_exponent
 from tvbo.models import TimeVaryingGP
 from tvbo.observations import provided
 from tvbo.optimizers.drift import LogarithmPrior
@@ -57,7 +58,7 @@ class Parameter:
         return isinstance(self.prior, LogarithmPrior)
 
     @property
-    def place_and_spread(self) -> tuple[float, float]:
+    def location_and_spread(self) -> tuple[float, float]:
         """Mean and standard deviation of the logarithm under the prior."""
         normal: Any = self.prior if self.is_of_logarithm else self.prior.base_dist
         return normal.loc.item(), normal.scale.item()
@@ -116,6 +117,7 @@ class LogPosterior:
 
     Attributes:
         part: That of the newest 250 observations, if there are more than 500; None otherwise.
+        bounds: Lower and upper bounds of the parameters, ``p x 2``.
     """
 
     def __init__(self, model: TimeVaryingGP, newest: int | None = None):
@@ -134,7 +136,7 @@ class LogPosterior:
         self.parameters = [Parameter(base, "lengthscale", base.lengthscale_prior)]
         self.is_decay = isinstance(temporal, TemporalDecayKernel)
         if self.is_decay:
-            self.pace = -math.log1p(-temporal.forgetting_rate.item())
+            self.pace = -2 * decay_exponent(temporal.forgetting_rate.detach()).item()
             self.learns_pace = bool(temporal.raw_forgetting_rate.requires_grad)
             if self.learns_pace:
                 prior = temporal.forgetting_rate_prior
@@ -149,6 +151,11 @@ class LogPosterior:
         else:
             noise = model.likelihood.noise_covar
             self.parameters.append(Parameter(noise, "noise", noise.noise_prior))
+        # For each entry of the vector; the lengthscales come first, and the others have one each.
+        each = [parameter for parameter in self.parameters for _ in parameter.logarithms]
+        self.bounds = np.array([parameter.bounds for parameter in each])
+        self._location, self._spread = np.array([p.location_and_spread for p in each]).T
+        self._is_of_logarithm = np.array([parameter.is_of_logarithm for parameter in each])
 
     def __call__(self, theta: Array) -> tuple[float, Array, float]:
         """Return the log density, its gradient, and the prior mean.
@@ -188,15 +195,13 @@ class LogPosterior:
             gradient[d] = (by_covar * slope).sum()
         if self.noise is None:
             gradient[-1] = noise * weights.trace()
-        for parameter, place in zip(self.parameters, self._places(d), strict=True):
-            location, spread = parameter.place_and_spread
-            z = (theta[place] - location) / spread
-            gradient[place] -= z / spread
-            value -= (0.5 * z * z + math.log(spread * math.sqrt(2 * math.pi))).sum()
-            if not parameter.is_of_logarithm:
-                # The density of the parameter itself.
-                gradient[place] -= 1
-                value -= theta[place].sum()
+        z = (theta - self._location) / self._spread
+        value -= (0.5 * z * z + np.log(self._spread * math.sqrt(2 * math.pi))).sum()
+        gradient -= z / self._spread
+        # Other priors are densities of the parameter itself.
+        of_parameter = ~self._is_of_logarithm
+        value -= theta[of_parameter].sum()
+        gradient[of_parameter] -= 1
         return float(value), gradient, float(mean)
 
     def climb(self) -> float:
@@ -204,24 +209,23 @@ class LogPosterior:
 
         It is not finite if the search failed.
         """
-        start, bounds = self.present(), self.bounds
+        start = self.present()
         if not np.isfinite(start).all():
             return -math.inf
-
-        start = start.clip(*bounds.T)
-        found = None if self.part is None else self._newton(self.part, start, bounds)
+        start = start.clip(*self.bounds.T)
+        found = None if self.part is None else self._newton(self.part, start)
         if found is None:
             found = minimize(
-                self._negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=OPTIONS
+                self._negative,
+                start,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=self.bounds,
+                options=OPTIONS,
             ).x
         value, _, mean = self(found)
         self.assign(found, mean)
         return value
-
-    @property
-    def bounds(self) -> Array:
-        """Lower and upper bounds of the parameters, ``p x 2``."""
-        return np.array([p.bounds for p in self.parameters for _ in p.logarithms])
 
     def present(self) -> Array:
         """Return the parameters that the model has, ``p``."""
@@ -229,8 +233,11 @@ class LogPosterior:
 
     def assign(self, theta: Array, mean: float) -> None:
         """Give the model parameters, ``p``, and a prior mean."""
-        for parameter, place in zip(self.parameters, self._places(len(self.squares)), strict=True):
-            parameter.assign(theta[place])
+        first, *others = self.parameters
+        d = len(self.squares)
+        first.assign(theta[:d])
+        for parameter, value in zip(others, theta[d:], strict=True):
+            parameter.assign(value)
         self.mean_module.initialize(constant=torch.tensor(mean, dtype=torch.float64))
 
     def _negative(self, theta: Array) -> tuple[float, Array]:
@@ -238,12 +245,12 @@ class LogPosterior:
         # A number from which a line search turns back.
         return (-value, -gradient) if math.isfinite(value) else (1e100, gradient)
 
-    def _newton(self, part: LogPosterior, start: Array, bounds: Array) -> Array | None:
+    def _newton(self, part: LogPosterior, start: Array) -> Array | None:
         """Return the maximum near a start by a few steps; None if they do not lead there.
 
         The Hessian is that of the newest observations, times how many more there are.
         """
-        ends = bounds.tolist()
+        ends = self.bounds.tolist()
         model = QuadraticModel.by_differences(part._negative, ends, start)
         if model is None:
             return None
@@ -258,8 +265,3 @@ class LogPosterior:
         x = math.sqrt(5) / pace * self.lags
         series = 1 + x + x * x / 3
         return series * np.exp(-x), x * x * (1 + x) / (3 * series)
-
-    def _places(self, d: int) -> list[slice]:
-        """Return where each parameter stands in the vector; the lengthscales come first."""
-        singles = range(d, d + len(self.parameters) - 1)
-        return [slice(d), *(slice(i, i + 1) for i in singles)]

@@ -89,6 +89,7 @@ class ModelFitter:
         refit: Refit | None = None,
         temporal_kernel: Form | Literal["auto"] = None,
     ):
+        # By these names, by which the settings of a journal are compared.
         self.forgetting_rate, self.temporal_kernel = forgetting_rate, temporal_kernel
         self.drift = Drift(forgetting_rate, temporal_kernel)
         if noise_variance is not None and not 0 < noise_variance < float("inf"):
@@ -141,8 +142,7 @@ class ModelFitter:
 
         Args:
             observations: Observations that the retention policy kept.
-            num_told: Number of outcomes that entered so far, kept since or not; decides whether a
-                fit is due.
+            num_told: Number of outcomes that entered so far; decides whether a fit is due.
             generator: Seeds the restarts of a fit that failed from all its starts.
 
         Raises:

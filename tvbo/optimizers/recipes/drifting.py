@@ -18,8 +18,8 @@ pays, as measured on problems that drift."""
 def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptions]) -> GPOptimizer:
     """Build TV-GP-UCB: old data are forgotten smoothly (Bogunovic et al., 2016, Algorithm 2).
 
-    On a box, with neither kernel nor drift given, it is what did best in :doc:`benchmarks
-    </benchmarks>`, not the paper's algorithm: ``temporal_kernel="auto"``, and β = 1 unless it is
+    On a box, with neither kernel nor drift given, it is what :doc:`did best </validation>` where
+    all is learned, not the paper's algorithm: ``temporal_kernel="auto"``, and β = 1 unless it is
     given. ``temporal_kernel=TemporalDecayKernel()`` learns ε by maximum likelihood.
 
     Args:
