@@ -31,7 +31,7 @@ from tvbo.fitting import fit_drift
 from tvbo.journal import JournalReader, trials_of
 from tvbo.models import TimeVaryingGP
 from tvbo.optimizers import Hallucinate, IgnorePending, Optimizer
-from tvbo.plotting import COLORS, new_figure, plot_backtest, save_figure
+from tvbo.plotting import COLORS, new_figure, plot_backtest, plot_diagnosis, save_figure
 from tvbo.problems import ExampleFunction, drifting_gp, drifting_gp_log, unit_grid
 
 DOCS = Path(__file__).resolve().parent
@@ -481,6 +481,16 @@ def from_log_to_tuner():
     return plot_backtest(names["result"])
 
 
+def diagnosis():
+    """Draw the diagnosis of durable_runs.md."""
+    page = (DOCS / "durable_runs.md").read_text()
+    blocks = [block.split("```")[0] for block in page.split("```python\n")[1:]]
+    names = {"torch": torch, "recipes": recipes, "kernel": rbf(0.2)}
+    with redirect_stdout(None):
+        exec(next(block for block in blocks if "diagnose(history" in block), names)
+    return plot_diagnosis(names["diagnosis"])
+
+
 PICTURES = (
     which_algorithm,
     from_log_to_tuner,
@@ -489,6 +499,7 @@ PICTURES = (
     compression,
     delay,
     durable_runs,
+    diagnosis,
     loop,
     models,
     costs,

@@ -53,7 +53,7 @@ def export(
     csv: Annotated[Path, typer.Option("--csv", help="File to write.")],
 ) -> None:
     """Save the trials as CSV, one row each; of a damaged journal, the readable ones."""
-    check_outputs({"--csv": csv}, _files_of(run))
+    check_outputs({"--csv": csv}, files_of(run))
     with JournalReader(run) as journal:
         trials = trials_of(journal)
         _warn_of_damage(journal)
@@ -67,7 +67,7 @@ def plot(
     out: Annotated[Path, typer.Option("--out", help="File to write, FILE.png.")],
 ) -> None:
     """Plot the outcomes over time, and the trials without one."""
-    check_outputs({"--out": out}, _files_of(run))
+    check_outputs({"--out": out}, files_of(run))
     check_picture("--out", out)
     with JournalReader(run) as journal:
         title = f"{run.name}: {_class_name(journal)}"
@@ -77,7 +77,7 @@ def plot(
         save_figure(plot_run(trials, title), file)
 
 
-def _files_of(run: Path) -> list[Path]:
+def files_of(run: Path) -> list[Path]:
     """Return the paths of a journal and of its side files, existing or not."""
     return [run, *(run.with_name(run.name + end) for end in ("-wal", "-shm", "-lock"))]
 

@@ -1,4 +1,4 @@
-"""Runs of an optimizer, simulated delays, batched simulation, backtests, history."""
+"""Runs of an optimizer, simulated delays, batched simulation, backtests, history, diagnosis."""
 
 from tvbo.evaluation.asynchronous import run_async
 from tvbo.evaluation.backtesting import (
@@ -28,6 +28,13 @@ from tvbo.evaluation.delays import (
     PoissonDelay,
     ResampledDelay,
 )
+from tvbo.evaluation.diagnosis import (
+    Calibration,
+    Diagnosis,
+    DiagnosisError,
+    PredictedTrial,
+    diagnose,
+)
 from tvbo.evaluation.exploration import Exploration, tune_exploration
 from tvbo.evaluation.history import History, Round
 from tvbo.evaluation.synchronous import run
@@ -35,8 +42,11 @@ from tvbo.evaluation.synchronous import run
 __all__ = [
     "BacktestResult",
     "BanditAlgorithm",
+    "Calibration",
     "ConstantDelay",
     "Delay",
+    "Diagnosis",
+    "DiagnosisError",
     "DistributionDelay",
     "DriftModel",
     "Estimate",
@@ -49,6 +59,7 @@ __all__ = [
     "LossyDelay",
     "PanelModel",
     "PoissonDelay",
+    "PredictedTrial",
     "Replicates",
     "ResampledDelay",
     "Round",
@@ -56,6 +67,7 @@ __all__ = [
     "backtest",
     "block_estimate",
     "dask_executor",
+    "diagnose",
     "panel_algorithms",
     "rolling_folds",
     "run",

@@ -40,8 +40,8 @@ class Round:
         ask_seconds: Time that asking took; 0 for a trial that was open before the run.
         seconds: Time that asking took, and closing the trials that ended since the ask before.
         evaluation_seconds: Time that the evaluation took; 0 for a skipped trial. With an executor,
-            the time from submitting to the result, or to giving it up: waiting for a worker is part
-            of it.
+            from submitting to the result, or to giving it up, waiting for a worker included.
+        ended_after: Number of rounds asked when the trial ended; 0 while it is open.
     """
 
     trial: Trial
@@ -56,6 +56,7 @@ class Round:
     ask_seconds: float = 0.0
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
+    ended_after: int = 0
 
 
 @dataclass
@@ -151,6 +152,7 @@ class History:
             variance=variance,
             reason=reason,
             evaluation_seconds=seconds,
+            ended_after=0 if status == "open" else len(self.rounds),
         )
         self.busy_seconds += seconds
 

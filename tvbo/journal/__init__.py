@@ -2,7 +2,7 @@
 
 from tvbo.journal.create import start_journal
 from tvbo.journal.database import DamagedJournalWarning, JournalError
-from tvbo.journal.load import open_journal
+from tvbo.journal.load import open_journal, restore_start
 from tvbo.journal.reader import JournalReader
 from tvbo.journal.trials import trials_of
 
@@ -11,6 +11,7 @@ __all__ = [
     "JournalError",
     "JournalReader",
     "open_journal",
+    "restore_start",
     "start_journal",
     "trials_of",
 ]

@@ -112,12 +112,7 @@ def _restore(
         if not allow_damage:
             raise JournalError(message)
         warnings.warn(message, DamagedJournalWarning, stacklevel=4)
-    if journal.version != VERSION:
-        raise JournalError(
-            f"Expected a journal with tables of version {VERSION}. Got {journal.path}, of version "
-            f"{journal.version}, written by tvbo {_writer_of(journal)}. Journals are not migrated: "
-            "open it with that one, or save its trials by `tvbo runs export`."
-        )
+    _check_version(journal)
     optimizer, known = _first_optimizer(journal, like)
     environment = current_environment(known.modules)
     first = 0
@@ -132,6 +127,30 @@ def _restore(
     num_replayed = journal.num_good - first
     replay(optimizer, journal.records(first), changed_since, num_replayed, progress)
     return _Run(optimizer, environment, known.classes, num_replayed)
+
+
+def restore_start(journal: JournalReader, like: Recorded | None = None) -> Recorded:
+    """Return the optimizer when recording began; nothing is unpickled.
+
+    Args:
+        journal: Open for reading.
+        like: As of :func:`open_journal`. Without it, objects are made of classes of tvbo, GPyTorch
+            and BoTorch only.
+
+    Raises:
+        JournalError: if the journal is of another version, its start is damaged or of other
+            classes, or it is one of another problem than ``like``.
+    """
+    _check_version(journal)
+    if like is not None:
+        return _first_optimizer(journal, like)[0]
+    try:
+        return State.from_bytes(journal.start[1]).restore(None, {})
+    except StateError as error:
+        raise JournalError(
+            f"Expected a run without code of the caller's. Got {error} in {journal.path}: give an "
+            "optimizer with the run's settings, like=."
+        ) from error
 
 
 def _first_optimizer(journal: JournalReader, like: Recorded | None) -> tuple[Recorded, State]:
@@ -220,6 +239,15 @@ def _unreadable(journal: JournalReader, error: StateError) -> JournalError:
     return JournalError(
         f"Expected an optimizer that {journal.path} starts with, stored as plain data. Got {error}."
     )
+
+
+def _check_version(journal: JournalReader) -> None:
+    if journal.version != VERSION:
+        raise JournalError(
+            f"Expected a journal with tables of version {VERSION}. Got {journal.path}, of version "
+            f"{journal.version}, written by tvbo {_writer_of(journal)}. Journals are not migrated: "
+            "open it with that one, or save its trials by `tvbo runs export`."
+        )
 
 
 def _writer_of(journal: JournalReader) -> str:

@@ -119,12 +119,12 @@ class State:
         """Return the node of a value; None for a scalar."""
         return self.nodes[value[0]] if isinstance(value, list) else None
 
-    def restore(self, like: Recorded, classes: Mapping[str, type]) -> Recorded:
+    def restore(self, like: Recorded | None, classes: Mapping[str, type]) -> Recorded:
         """Make an optimizer in this state.
 
         Args:
             like: Provides functions, and objects that cannot be stored, each in its own place.
-                They are not copied.
+                They are not copied. None provides none.
             classes: Classes of the objects of ``like``, by full name.
 
         Raises:
@@ -132,12 +132,13 @@ class State:
                 wrong form.
         """
         try:
-            optimizer = _Decoder(self, classes).value(self.root, like)
+            beside = MISSING if like is None else like
+            optimizer: Recorded = _Decoder(self, classes).value(self.root, beside)
         except StateError:
             raise
         except Exception as error:  # Any error: the state may be forged.
             raise StateError(f"{type(error).__name__}: {error}") from error
-        if type(optimizer) is not type(like):
+        if like is not None and type(optimizer) is not type(like):
             raise StateError(f"a {type(optimizer).__name__} instead of a {type(like).__name__}")
         return optimizer
 

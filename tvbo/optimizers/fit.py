@@ -17,12 +17,12 @@ from botorch.optim.core import OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.module import Module
 from gpytorch.settings import fast_computations
 from torch import Generator, Tensor
 
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import TimeVaryingGP
+from tvbo.optimizers.bounds_reached import EXPECTED, parameters_at_bounds
 from tvbo.optimizers.drift import DenseGP
 from tvbo.optimizers.log_posterior import OPTIONS, LogPosterior
 from tvbo.randomness import seeded
@@ -35,9 +35,6 @@ Values = dict[str, Tensor]
 SAME_OPTIMUM = 1e-6
 """Relative difference of two log posteriors up to which their fits are taken for the same."""
 
-AT_BOUND = 1e-6
-"""Relative distance from a bound of its constraint up to which a parameter is at that bound."""
-
 LARGE_JUMP = 10.0
 """Factor by which ε changes from one fit to the next in a jump."""
 
@@ -47,20 +44,6 @@ NO_DRIFT = 0.01
 PARTS = ("covar_module", "mean_module", "likelihood")
 """Parts of a model whose state is carried from fit to fit. The state of the whole model would
 include its transforms, which belong to older data."""
-
-MEANING = {
-    ("forgetting_rate", "upper"): "an observation says nothing one unit of time later; either "
-    "time is in too long a unit, or there are too few observations to tell drift from noise",
-    ("forgetting_rate", "lower"): "the observations show no drift; if there is a slower one, "
-    "state time in a longer unit",
-    ("noise", "lower"): "the observations show no noise",
-    ("lengthscale", "lower"): "the function looks rougher than the constraint allows, or noise "
-    "is taken for shape",
-}
-"""What a parameter at a bound of its constraint says, by name and bound."""
-
-EXPECTED = {("forgetting_rate", "lower"), ("noise", "lower")}
-"""Bounds at which a sound fit ends where there is no drift, or no noise."""
 
 
 def learned_values(model: SingleTaskGP) -> Values:
@@ -196,33 +179,22 @@ class FitWatch:
 
     def _see_bounds(self, model: SingleTaskGP) -> None:
         at_bound = set()
-        # GPyTorch has no types: type checkers look for its methods in torch's Module.
-        for path, raw, constraint in cast(Module, model).named_parameters_and_constraints():
-            if constraint is None or not raw.requires_grad:
+        for reached in parameters_at_bounds(model):
+            at_bound.add(reached[:3])
+            if reached[:3] in self._at_bound:
                 continue
-            name = path.rpartition(".")[-1].removeprefix("raw_")
-            values = constraint.transform(raw.detach())
-            for side in ("lower", "upper"):
-                bound = getattr(constraint, f"{side}_bound").to(values).expand_as(values)
-                reached = (values - bound).abs() <= AT_BOUND * bound.abs()
-                # Zero and infinity cannot be reached, only approached.
-                reached &= bound.isfinite() & (bound != 0)
-                for i in reached.flatten().nonzero().flatten().tolist():
-                    at_bound.add((path, i, side))
-                    if (path, i, side) in self._at_bound:
-                        continue
-                    logger.log(
-                        logging.INFO if (name, side) in EXPECTED else logging.WARNING,
-                        "Fit of %d observations: %s (%s, entry %d) = %.4g is at the %s bound of "
-                        "its constraint: %s.",
-                        len(model.train_targets),
-                        name,
-                        path,
-                        i,
-                        values.flatten()[i].item(),
-                        side,
-                        MEANING.get((name, side), "the data would take it further"),
-                    )
+            logger.log(
+                logging.INFO if (reached.name, reached.side) in EXPECTED else logging.WARNING,
+                "Fit of %d observations: %s (%s, entry %d) = %.4g is at the %s bound of its "
+                "constraint: %s.",
+                len(model.train_targets),
+                reached.name,
+                reached.path,
+                reached.entry,
+                reached.value,
+                reached.side,
+                reached.meaning,
+            )
         self._at_bound = at_bound
 
     def _see_form(self, model: SingleTaskGP) -> None:

@@ -1,7 +1,8 @@
-"""Figures: regret, backtests, drift fits, tracking, policies, kernel parts, compression, runs."""
+"""Figures: regret, backtests, fits, diagnoses, tracking, policies, kernel parts, compression."""
 
 from tvbo.plotting.backtest import plot_backtest
 from tvbo.plotting.compression import plot_budget, plot_model_order
+from tvbo.plotting.diagnosis import plot_diagnosis
 from tvbo.plotting.drift_fit import plot_drift_fit
 from tvbo.plotting.figure import COLORS, LINES, new_figure, save_figure
 from tvbo.plotting.kernel_parts import plot_kernel_parts, plot_part
@@ -16,6 +17,7 @@ __all__ = [
     "plot_average_regret",
     "plot_backtest",
     "plot_budget",
+    "plot_diagnosis",
     "plot_drift_fit",
     "plot_kernel_parts",
     "plot_model_order",

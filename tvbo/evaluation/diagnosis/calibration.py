@@ -1,0 +1,150 @@
+"""How outcomes compare with the predictions made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from scipy.special import betaincinv, gammaincinv, ndtri
+from torch import Tensor
+
+from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial
+
+BAND = 0.95
+"""Probability of the central band of a prediction, and of the interval for its coverage."""
+
+RARE = 0.01
+"""Probability that a right model has an outlier among all outcomes, at most."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    r"""Standardized errors of one-step-ahead predictions.
+
+    While the model is right, the errors :math:`z = (y - m) / s`, with ``m`` and ``s`` from the
+    outcomes told before the ask and ``s`` including the noise, are standard normal. Two of them are
+    independent if the later trial was asked after the earlier one was told. Where outcomes come
+    late, :attr:`independent` are those that begin with the first outcome and go on each time with
+    the first trial asked after the last of them was told.
+
+    Args:
+        trials: The trials that were judged, in the order of asking.
+    """
+
+    trials: Sequence[PredictedTrial]
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    @cached_property
+    def z(self) -> Tensor:
+        """Standardized errors, ``n``."""
+        return torch.tensor([trial.z for trial in self.trials], dtype=torch.float64)
+
+    @property
+    def pit(self) -> Tensor:
+        """Probability integral transform Φ(z), ``n``, uniform if the model is right."""
+        probability: Tensor = torch.special.ndtr(self.z)
+        return probability
+
+    @cached_property
+    def independent(self) -> Tensor:
+        """Mask, ``n``, of the outcomes whose errors are independent if the model is right."""
+        mask, told_as = [], 0
+        for trial in self.trials:
+            mask.append(trial.told_before >= told_as)
+            if mask[-1]:
+                told_as = trial.told_as or 0
+        return torch.tensor(mask, dtype=torch.bool)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the outcomes within the central 95 % band of their prediction."""
+        return self._share(self._is_covered)
+
+    @property
+    def coverage_interval(self) -> tuple[float, float]:
+        """95 % interval for it (Clopper, Pearson, 1934), as of so many outcomes as are independent.
+
+        (0, 1) without outcomes.
+        """
+        return binomial_interval(self.coverage, int(self.independent.sum()))
+
+    @property
+    def coverage_without_outliers(self) -> tuple[float, tuple[float, float]]:
+        """The coverage of the other outcomes, and its interval."""
+        usual = ~self.is_outlier
+        covered = self._share(self._is_covered[usual])
+        return covered, binomial_interval(covered, int(self.independent[usual].sum()))
+
+    @property
+    def mean(self) -> float:
+        """Mean of the independent errors; NaN without any."""
+        return self.z[self.independent].mean().item()
+
+    @property
+    def deviation(self) -> float:
+        """Root mean square of the errors, 1 if the model is right."""
+        return self.z.square().mean().sqrt().item()
+
+    @property
+    def deviation_limits(self) -> tuple[float, float]:
+        """Range that :attr:`deviation` leaves with probability 0.01 if the model is right.
+
+        From the distribution of χ², with as many degrees of freedom as errors are independent.
+        """
+        n = max(1, int(self.independent.sum()))
+        low, high = (
+            math.sqrt(2 * float(gammaincinv(n / 2, tail)) / n) for tail in (RARE / 2, 1 - RARE / 2)
+        )
+        return low, high
+
+    @property
+    def lag_correlation(self) -> float:
+        """Correlation of successive independent errors; NaN for fewer than three."""
+        z = self.z[self.independent]
+        if len(z) < 3:
+            return math.nan
+        z = z - z.mean()
+        return ((z[1:] * z[:-1]).sum() / z.square().sum()).item()
+
+    @property
+    def outlier_limit(self) -> float:
+        """Error beyond which a right model has an outcome with probability 0.01 at most."""
+        return -float(ndtri(RARE / (2 * max(1, len(self)))))
+
+    @property
+    def is_outlier(self) -> Tensor:
+        """Mask, ``n``, of the outcomes beyond :attr:`outlier_limit`."""
+        return self.z.abs() > self.outlier_limit
+
+    @property
+    def outliers(self) -> list[PredictedTrial]:
+        """The trials beyond :attr:`outlier_limit`."""
+        return [trial for trial in self.trials if abs(trial.z) > self.outlier_limit]
+
+    @property
+    def _is_covered(self) -> Tensor:
+        return self.z.abs() <= float(ndtri(0.5 + BAND / 2))
+
+    @staticmethod
+    def _share(mask: Tensor) -> float:
+        return mask.double().mean().item()
+
+
+def binomial_interval(share: float, n: int) -> tuple[float, float]:
+    """Return the 95 % interval for a probability (Clopper, Pearson, 1934).
+
+    Args:
+        share: Share of successes.
+        n: Number of independent trials.
+    """
+    if n == 0 or math.isnan(share):
+        return 0.0, 1.0
+    k, tail = share * n, (1 - BAND) / 2
+    low = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
+    high = 1.0 if share == 1 else float(betaincinv(k + 1, n - k, 1 - tail))
+    return low, high

@@ -1,0 +1,167 @@
+"""The result of a diagnosis: what the model predicted in each round, and what came."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tvbo.evaluation.diagnosis.calibration import Calibration
+from tvbo.evaluation.diagnosis.findings import facts, findings, verdict
+from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Whether the model of a run is to be trusted, by its predictions of outcomes not yet told.
+
+    Args:
+        optimizer: Name of its class.
+        trials: The trials that were asked, in order, with the predictions made then.
+        counts: Number of trials that are told, open, failed, expired, skipped, and discarded by
+            retention.
+        ask_seconds: Seconds that each ask took, ``n``; None where that was not recorded.
+        messages: What is to be known of the figures.
+    """
+
+    optimizer: str
+    trials: list[PredictedTrial]
+    counts: dict[str, int]
+    ask_seconds: Tensor | None = None
+    messages: list[str] = field(default_factory=list)
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """The errors of the predictions, of those made by a fitted model."""
+        return Calibration([trial for trial in self.trials if trial.is_judged])
+
+    @property
+    def model_size(self) -> Tensor:
+        """Number of observations behind each prediction, ``n``."""
+        return torch.tensor([trial.model_size for trial in self.trials])
+
+    @property
+    def forms(self) -> list[str]:
+        """The form of drift in each round."""
+        return [trial.form for trial in self.trials]
+
+    @cached_property
+    def parameters(self) -> dict[str, Tensor]:
+        """Hyperparameters by name in the user's units, ``n`` each.
+
+        NaN where the model had none of that name, as the rate of another form of drift, and before
+        the first fit.
+        """
+        names = dict.fromkeys(name for trial in self.trials for name in trial.parameters)
+        return {
+            name: torch.tensor(
+                [
+                    trial.parameters.get(name, math.nan) if trial.is_fitted else math.nan
+                    for trial in self.trials
+                ],
+                dtype=torch.float64,
+            )
+            for name in names
+        }
+
+    @cached_property
+    def findings(self) -> list[str]:
+        """What casts doubt on the model, one sentence each."""
+        return findings(self.trials, self.calibration, self.counts)
+
+    def sentences(self) -> list[str]:
+        """Return what the figures say: the findings, or that there are none, then facts.
+
+        Each test of a finding errs in some 5 % of the runs of a right model.
+        """
+        seconds = [] if self.ask_seconds is None else self.ask_seconds.tolist()
+        return [
+            *self.findings,
+            *verdict(self.calibration, self.findings),
+            *facts(self.trials, self.calibration, self.counts, seconds),
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per trial: prediction, outcome, error, model size, hyperparameters."""
+        import pandas as pd
+
+        rows = []
+        for trial in self.trials:
+            known = trial.prediction
+            z = trial.z
+            rows.append(
+                {
+                    "trial": known.trial_id,
+                    "t": known.t,
+                    "mean": known.mean,
+                    "deviation": math.sqrt(known.variance + known.noise_variance),
+                    "outcome": trial.outcome,
+                    "z": z,
+                    "pit": torch.special.ndtr(torch.tensor(z, dtype=torch.float64)).item(),
+                    "judged": trial.is_judged,
+                    "model_size": trial.model_size,
+                    "form": trial.form,
+                    "half_life": trial.half_life,
+                    "fitted": trial.is_fitted,
+                }
+            )
+        frame = pd.DataFrame(rows)
+        frame = frame.assign(**{name: values.tolist() for name, values in self.parameters.items()})
+        if self.ask_seconds is not None:
+            frame["ask_seconds"] = self.ask_seconds.tolist()
+        return frame
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write :meth:`to_frame` as CSV."""
+        self.to_frame().to_csv(path, index=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures and sentences, in types of JSON; None for what is not finite."""
+        calibration = self.calibration
+        low, high = calibration.coverage_interval
+        numbers = {
+            "coverage": calibration.coverage,
+            "coverage_interval": [low, high],
+            "mean": calibration.mean,
+            "deviation": calibration.deviation,
+            "lag_correlation": calibration.lag_correlation,
+            "outlier_limit": calibration.outlier_limit,
+        }
+        rows = self.to_frame().to_dict("records")
+        return {
+            "optimizer": self.optimizer,
+            "findings": self.findings,
+            "sentences": self.sentences(),
+            "messages": list(self.messages),
+            "counts": dict(self.counts),
+            "num_outcomes": len(calibration),
+            "num_independent": int(calibration.independent.sum()),
+            "calibration": {name: _finite(value) for name, value in numbers.items()},
+            "outliers": [
+                {"trial": trial.prediction.trial_id, "z": trial.z} for trial in calibration.outliers
+            ],
+            "trials": [{name: _finite(value) for name, value in row.items()} for row in rows],
+        }
+
+    def to_json(self, path: str | Path) -> None:
+        """Write :meth:`to_dict` as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+    def __str__(self) -> str:
+        """Return the sentences, a line each."""
+        return "\n".join([*self.sentences(), *self.messages])
+
+    __repr__ = __str__
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,222 @@
+"""What a run recorded: an optimizer as it was before, and the calls made of it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from tvbo.evaluation.history import History
+from tvbo.journal import JournalReader, restore_start
+from tvbo.journal.record import Record
+from tvbo.journal.recorded import Recorded
+from tvbo.journal.writer import JournalWriter
+from tvbo.optimizers import GPOptimizer, ModelFitter, Optimizer, PosteriorState, SeparateContexts
+from tvbo.retention import Retention
+from tvbo.retention.base import Chain
+
+Source = History | Optimizer | str | Path
+"""What a run can be diagnosed from."""
+
+ENDINGS = {"tell": "told", "fail": "failed", "expire": "expired"}
+
+
+class DiagnosisError(ValueError):
+    """A run that cannot be diagnosed."""
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run that can be repeated.
+
+    Args:
+        optimizer: In the state before the first of the records; to be modified freely.
+        records: The calls, in order.
+        seconds: Seconds that each ask took, by trial; empty where that was not recorded.
+        model_sizes: Number of observations behind each ask, by trial; likewise.
+        messages: What is to be known of the figures.
+    """
+
+    optimizer: Optimizer
+    records: list[Record]
+    seconds: dict[int, float] = field(default_factory=dict)
+    model_sizes: dict[int, int] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of trials by state: told, open, failed, expired, skipped, discarded.
+
+        Discarded are trials, told or not, whose outcome does not enter the model.
+        """
+        opened = {r.trial_id: r for r in self.records if r.kind in ("ask", "attach")}
+        ended = [ENDINGS[r.kind] for r in self.records if r.kind in ENDINGS]
+        counts = {state: ended.count(state) for state in ENDINGS.values()}
+        counts["skipped"] = sum(r.skipped for r in opened.values())
+        counts["discarded"] = sum(not r.informative and not r.skipped for r in opened.values())
+        before = {r.trial_id for r in self.records if r.kind in ENDINGS} - opened.keys()
+        counts["open"] = len(opened) + len(before) - counts["skipped"] - len(ended)
+        return counts
+
+
+def recorded_run(source: Source, optimizer: Optimizer | None) -> RecordedRun:
+    """Return what a source recorded.
+
+    Args:
+        source: As of :func:`tvbo.evaluation.diagnose`.
+        optimizer: Likewise.
+
+    Raises:
+        DiagnosisError: if a history comes without an optimizer, or the optimizer cannot be made
+            anew.
+        tvbo.journal.JournalError: if the source is no journal that can be read.
+    """
+    if isinstance(source, History):
+        if optimizer is None:
+            raise DiagnosisError(
+                "Expected the optimizer of the run, or one with its settings, beside a history. "
+                "Got none."
+            )
+        return _of_history(source, unused(optimizer))
+    if not isinstance(source, Optimizer):
+        return _of_journal(Path(source), optimizer)
+    sink = source._event_sink
+    if isinstance(sink, JournalWriter):
+        return _of_journal(sink.path, source)
+    return _of_observations(source)
+
+
+def _of_journal(path: Path, like: Optimizer | None) -> RecordedRun:
+    with JournalReader(path) as journal:
+        start = restore_start(journal, cast("Recorded | None", like))
+        records = [record for _, record in journal.records()]
+        messages = []
+        if journal.damage is not None:
+            messages.append(
+                f"The journal is damaged: {journal.damage}. Its first {journal.num_good} records "
+                "are good, and what is said here is of these."
+            )
+    if not isinstance(start, Optimizer):
+        raise DiagnosisError(f"Expected a journal of an optimizer. Got {type(start).__name__}.")
+    return RecordedRun(start, records, messages=messages)
+
+
+def _of_history(history: History, optimizer: Optimizer) -> RecordedRun:
+    """Return the calls of a history: the ends of trials are placed by the asks before them."""
+    records: list[Record] = []
+    ended = sorted(
+        (r for r in history.rounds if r.status in ENDINGS.values()), key=lambda r: r.ended_after
+    )
+    kinds = {status: kind for kind, status in ENDINGS.items()}
+    for number, opened in enumerate([*history.rounds, None]):
+        while ended and (opened is None or ended[0].ended_after <= number):
+            r = ended.pop(0)
+            Y = r.reward if r.status == "told" else None
+            reason = r.reason or r.status
+            kind: Any = kinds[r.status]
+            records.append(
+                Record(kind, r.trial.id, Y=Y, Yvar=r.variance, reason="" if Y else reason)
+            )
+        if opened is not None:
+            trial = opened.trial
+            # One that was open before the run was asked by another model than is known here.
+            was_open = opened.model_size == 0 and opened.ask_seconds == 0
+            context = trial.context
+            records.append(
+                Record(
+                    "attach" if was_open else "ask",
+                    trial.id,
+                    X=tuple(trial.X[0].tolist()),
+                    t=trial.t,
+                    context=None if context is None else tuple(context.tolist()),
+                    informative=trial.informative,
+                    skipped=trial.skipped,
+                )
+            )
+    return RecordedRun(
+        optimizer,
+        records,
+        {r.trial.id: r.ask_seconds for r in history.rounds},
+        {r.trial.id: r.model_size for r in history.rounds},
+    )
+
+
+def _of_observations(optimizer: Optimizer) -> RecordedRun:
+    """Return one ask and one outcome for each observation that an optimizer holds."""
+    held = optimizer.observations if isinstance(optimizer, GPOptimizer) else None
+    if held is None or (optimizer.contexts is not None) != (optimizer.layout.num_contexts > 0):
+        raise DiagnosisError(
+            "Expected a history or a journal of the run, since this optimizer does not hold all "
+            f"that it was told. Got {type(optimizer).__name__} alone."
+        )
+    d = optimizer.layout.num_actions
+    records: list[Record] = []
+    newest = -math.inf
+    for i, row in enumerate(held.X.tolist(), start=1):
+        # An ask never lies before an earlier one.
+        kind: Any = "ask" if row[-1] >= newest else "attach"
+        newest = max(newest, row[-1])
+        context = tuple(row[d:-1]) or None
+        Yvar = None if held.Yvar is None else held.Yvar[i - 1].item()
+        records.append(Record(kind, i, X=tuple(row[:d]), t=row[-1], context=context))
+        records.append(Record("tell", i, Y=held.Y[i - 1].item(), Yvar=Yvar))
+    messages = [
+        "Trials are numbered by the order of the outcomes held, and each counts as told before the "
+        "next ask: a history or a journal would say when outcomes came, and what else was asked."
+    ]
+    if (dropped := optimizer.trial_log.num_told - len(held)) > 0:
+        messages.append(f"{dropped} outcomes are no longer held, and are not seen here.")
+    return RecordedRun(unused(optimizer), records, messages=messages)
+
+
+def unused(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer with the same settings that was neither asked nor told anything.
+
+    Raises:
+        DiagnosisError: if its class does not keep the arguments of its constructor.
+    """
+    if not isinstance(optimizer, GPOptimizer | SeparateContexts):
+        raise no_model(optimizer)
+    if optimizer.num_trials == 0:
+        return deepcopy(optimizer)
+    made: Optimizer = _made_again(optimizer)
+    return made
+
+
+def no_model(optimizer: Optimizer) -> DiagnosisError:
+    """Return the error for an optimizer that predicts no outcomes."""
+    return DiagnosisError(
+        "Expected an optimizer with a Gaussian process, which predicts the outcomes. Got "
+        f"{type(optimizer).__name__}."
+    )
+
+
+def _made_again(thing: Any) -> Any:
+    """Call the constructor with the arguments that an object was made with, as it keeps them."""
+    if isinstance(thing, Chain):
+        return Chain(*map(_made_again, thing.policies))
+    parameters = list(inspect.signature(type(thing)).parameters)
+    if missing := [name for name in parameters if not hasattr(thing, name)]:
+        raise DiagnosisError(
+            f"Expected a class that keeps the arguments of its constructor as attributes. Got "
+            f"{type(thing).__name__}, without {', '.join(missing)}: give an optimizer that was "
+            "neither asked nor told anything, or a journal."
+        )
+    arguments = {name: getattr(thing, name) for name in parameters}
+    parts = (ModelFitter, PosteriorState, Retention)
+    return type(thing)(
+        **{
+            name: _made_again(value) if isinstance(value, parts) else deepcopy(value)
+            for name, value in arguments.items()
+        }
+    )
+
+
+def as_tensor(values: tuple[float, ...] | None) -> Tensor | None:
+    """Return numbers of a record as a tensor."""
+    return None if values is None else torch.tensor(values, dtype=torch.float64)

@@ -1,0 +1,187 @@
+"""Repeating a run, and looking at each prediction before its outcome is told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import torch
+from botorch.models.model import Model
+from torch import Tensor
+
+from tvbo.acquisition import DrawnValues
+from tvbo.evaluation.diagnosis.predicted_trial import (
+    PredictedTrial,
+    form_in_words,
+    half_life,
+    read_parameters,
+)
+from tvbo.evaluation.diagnosis.recorded_run import RecordedRun, as_tensor, no_model
+from tvbo.journal.record import Record
+from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, SeparateContexts, Trial
+from tvbo.optimizers.bounds_reached import parameters_at_bounds
+from tvbo.retention.prediction import Prediction
+from tvbo.terminal import patient_progress_bar
+
+
+class Script:
+    """Chooses the recorded action, in place of an acquisition and of the actions that fill space.
+
+    Attributes:
+        X: The action to choose next, ``1 x d``.
+    """
+
+    X: Tensor
+
+    def __call__(self, model: Model, *_: object) -> DrawnValues:
+        """Return an acquisition function whose best action is the recorded one."""
+        return DrawnValues(model, self.X, self.X.new_zeros(1))
+
+    def next(self, *_: object) -> Tensor:
+        """Return the recorded action."""
+        return self.X
+
+
+class Replay:
+    """Repeats the calls of a run on an optimizer, without choosing actions anew.
+
+    Its fits, its retention and its stand-ins for pending trials are made again. What the
+    acquisition drew from the generator is not drawn.
+
+    Args:
+        optimizer: In the state before the first call; it is modified.
+
+    Attributes:
+        trials: The trials that were asked so far, by the number recorded.
+        num_differing: Number of trials that retention judged otherwise than was recorded.
+
+    Raises:
+        DiagnosisError: if the optimizer has no Gaussian process.
+    """
+
+    def __init__(self, optimizer: Optimizer):
+        self.trials: dict[int, PredictedTrial] = {}
+        self.num_differing = 0
+        self._optimizer = optimizer
+        self._script = Script()
+        self._opened: dict[int, Trial] = {}
+        self._num_told = 0
+        self._follow(optimizer)
+
+    def repeat(self, record: Record) -> None:
+        """Make a recorded call again."""
+        given: Any = record
+        match record.kind:
+            case "ask":
+                self._ask(record)
+            case "attach":
+                self._opened[given.trial_id] = self._attach(record)
+            case "tell":
+                self._num_told += 1
+                self._optimizer.tell(self._trial(record), given.Y, given.Yvar)
+                self._compare(record)
+            case "fail":
+                self._optimizer.fail(self._trial(record), given.reason)
+            case "expire":
+                self._optimizer.expire(self._trial(record), given.reason)
+
+    def _follow(self, optimizer: Optimizer) -> None:
+        """Have an optimizer choose by the script."""
+        if isinstance(optimizer, SeparateContexts):
+            make: Callable[..., GPOptimizer] = optimizer.make
+
+            def followed(**given: Any) -> GPOptimizer:
+                made = make(**given)
+                self._follow(made)
+                return made
+
+            optimizer.make = followed
+            for loop in optimizer.loops.values():
+                self._follow(loop)
+        elif isinstance(optimizer, GPOptimizer):
+            optimizer.acquisition = self._script
+            optimizer._space_filling = self._script  # type: ignore[assignment]
+        else:
+            raise no_model(optimizer)
+
+    def _trial(self, record: Record) -> Trial | int:
+        number: Any = record.trial_id
+        # One that was open before the records begin has its number.
+        trial: Trial | int = self._opened.get(number, number)
+        return trial
+
+    def _ask(self, record: Record) -> None:
+        given: Any = record
+        self._script.X = torch.tensor([given.X], dtype=torch.float64)
+        trial = self._optimizer.ask(given.t, as_tensor(given.context))
+        self.trials[given.trial_id] = self._look(given.trial_id, trial)
+        if (trial.informative, trial.skipped) != (given.informative, given.skipped):
+            self.num_differing += 1
+        if given.skipped and not trial.skipped:
+            self._optimizer.expire(trial)
+        elif trial.skipped and not given.skipped:
+            trial = self._attach(record)
+        self._opened[given.trial_id] = trial
+
+    def _attach(self, record: Record) -> Trial:
+        given: Any = record
+        X = torch.tensor([given.X], dtype=torch.float64)
+        return self._optimizer.attach(X, given.t, as_tensor(given.context))
+
+    def _look(self, number: int, trial: Trial) -> PredictedTrial:
+        """Return the prediction for a trial that was just asked."""
+        optimizer: Any = self._optimizer
+        if isinstance(optimizer, SeparateContexts):
+            optimizer = optimizer.loop(trial.context)
+        context = trial.context if optimizer.layout.num_contexts else None
+        row = optimizer.layout.rows(trial.X, trial.t, context)
+        state = optimizer.posterior_state
+        fitter, dense = state.fitter, state.dense
+        mean, variance = state.predict(row)
+        noise = fitter.outcome_noise(optimizer.observations)
+        parameters = read_parameters(dense, optimizer.layout, row)
+        if noise is not None:
+            parameters["noise_deviation"] = math.sqrt(noise)
+        return PredictedTrial(
+            Prediction(trial.t, mean, variance, math.nan if noise is None else noise, number),
+            is_fitted=isinstance(fitter.refit, RefitNever) or fitter.newest_fit is not None,
+            model_size=self._optimizer.model_size,
+            parameters=parameters,
+            form=form_in_words(dense),
+            half_life=half_life(dense),
+            at_bounds=tuple(parameters_at_bounds(dense)) if fitter.newest_fit else (),
+            told_before=self._num_told,
+        )
+
+    def _compare(self, record: Record) -> None:
+        """Note the outcome of a trial beside its prediction."""
+        given: Any = record
+        if (known := self.trials.get(given.trial_id)) is None:
+            return
+        prediction = known.prediction
+        if given.Yvar is not None:
+            prediction = replace(prediction, noise_variance=given.Yvar)
+        self.trials[given.trial_id] = replace(
+            known, prediction=prediction, outcome=given.Y, told_as=self._num_told
+        )
+
+
+def replayed(run: RecordedRun, progress: bool) -> Replay:
+    """Repeat a run.
+
+    Args:
+        run: The run.
+        progress: Show a progress bar on stderr, if it takes longer than some seconds.
+
+    Raises:
+        DiagnosisError: if the optimizer has no Gaussian process.
+    """
+    replay = Replay(run.optimizer)
+    steps = patient_progress_bar(run.records, len(run.records), "Replaying", shown=progress)
+    with closing(steps):
+        for record in steps:
+            replay.repeat(record)
+    return replay
