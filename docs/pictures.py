@@ -32,7 +32,13 @@ from tvbo.journal import JournalReader, trials_of
 from tvbo.models import TimeVaryingGP
 from tvbo.optimizers import Hallucinate, IgnorePending, Optimizer
 from tvbo.plotting import COLORS, new_figure, plot_backtest, plot_diagnosis, save_figure
-from tvbo.problems import ExampleFunction, drifting_gp, drifting_gp_log, unit_grid
+from tvbo.problems import (
+    ExampleFunction,
+    drifting_gp,
+    drifting_gp_log,
+    dynamic_problems,
+    unit_grid,
+)
 
 DOCS = Path(__file__).resolve().parent
 BLUE, ORANGE, GREEN, _, GRAY, SKY, _ = COLORS
@@ -491,7 +497,45 @@ def diagnosis():
     return plot_diagnosis(names["diagnosis"])
 
 
+def problems():
+    """Draw the regret of one coordinate over time, of every problem of dynamic_problems."""
+    generator = torch.Generator().manual_seed(0)
+    figure = new_figure(7.0, 9.2)
+    panels = figure.subplots(5, 3, sharex=True)
+    for ax, (name, problem) in zip(
+        panels.flat, dynamic_problems(80, generator=generator).items(), strict=True
+    ):
+        low, high = problem.bounds[:, 0]
+        side = torch.linspace(low, high, 201, dtype=torch.float64)
+        regret, path = torch.empty(201, 81), []
+        for t in range(81):
+            best = problem.optimal_action(t)
+            path.append(best[0].item())
+            actions = best.repeat(201, 1)
+            actions[:, 0] = side
+            values = problem.evaluate_true(problem.layout.rows(actions, t))
+            regret[:, t] = problem.optimal_value(t) - values
+        extent = (-0.5, 80.5, low, high)
+        shown = {"cmap": "Blues_r", "vmin": 0, "vmax": 4, "aspect": "auto", "origin": "lower"}
+        image = ax.imshow(regret, extent=extent, interpolation="nearest", **shown)
+        ax.plot(path, ".", color=ORANGE, markersize=3, clip_on=False)
+        ax.set_title(name, loc="left", fontsize=10)
+        ax.set_yticks([low, high], [f"{low:g}", f"{high:g}"])
+        ax.set_xticks([0, 40, 80])
+    for ax in panels[-1]:
+        ax.set_xlabel("time")
+    for ax in panels[:, 0]:
+        ax.set_ylabel("first coordinate", fontsize=9)
+    bar = figure.colorbar(image, ax=panels, location="bottom", shrink=0.6, aspect=40, pad=0.01)
+    bar.set_ticks(range(5), labels=["0", "1", "2", "3", "4 or more"])
+    bar.set_label("loss against the best value at that time (standard deviations)")
+    title = "Orange: the best first coordinate. Blue: what others lose, all else at its best"
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
 PICTURES = (
+    problems,
     which_algorithm,
     from_log_to_tuner,
     drift_rate,
