@@ -12,20 +12,13 @@ and all other random choices.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 import torch
-from botorch.acquisition import UpperConfidenceBound
-from botorch.fit import fit_gpytorch_mll
-from botorch.models import SingleTaskGP
-from botorch.models.transforms import Normalize
-from botorch.optim import optimize_acqf
-from botorch.utils.sampling import draw_sobol_samples
-from gpytorch.mlls import ExactMarginalLogLikelihood
+from peers.botorch_loop import PlainBoTorch
 from report import parser, show
 from rich.progress import track
 from torch import Generator, Tensor
@@ -62,42 +55,6 @@ class ScaledPeak:
         """Return the value with noise."""
         noise = torch.randn((), dtype=torch.float64, generator=self.generator)
         return self.value(X, t) + NOISE * noise.item()
-
-
-class PlainBoTorch:
-    """The loop of BoTorch's tutorial with time as one more input."""
-
-    def __init__(self, bounds: Tensor, seed: int, initial: int = 10):
-        self.bounds = bounds
-        self.seed = seed
-        self.start = draw_sobol_samples(bounds, n=initial, q=1, seed=seed).squeeze(-2)
-        self.X = torch.empty(0, bounds.shape[-1] + 1, dtype=torch.float64)
-        self.Y = torch.empty(0, 1, dtype=torch.float64)
-
-    def ask(self, t: int) -> Tensor:
-        """Return the action ``1 x d``."""
-        n, d = len(self.X), self.bounds.shape[-1]
-        if n < len(self.start):
-            return self.start[n : n + 1]
-        with torch.random.fork_rng():
-            torch.manual_seed(1_000 * self.seed + n)
-            model = SingleTaskGP(self.X, self.Y, input_transform=Normalize(d + 1))
-            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-            rows, _ = optimize_acqf(
-                UpperConfidenceBound(model, beta=0.8 * math.log(4 * t)),
-                bounds=torch.cat([self.bounds, torch.full((2, 1), float(t))], dim=-1).double(),
-                q=1,
-                num_restarts=4,
-                raw_samples=64,
-                fixed_features={d: float(t)},
-            )
-        return rows[:, :d].clamp(*self.bounds)
-
-    def tell(self, X: Tensor, t: int, Y: float) -> None:
-        """Add an outcome."""
-        row = torch.cat([X, torch.full((1, 1), float(t), dtype=torch.float64)], dim=-1)
-        self.X = torch.cat([self.X, row])
-        self.Y = torch.cat([self.Y, torch.tensor([[Y]], dtype=torch.float64)])
 
 
 def with_recipe(make: Callable[..., object]) -> Callable[[int], list[tuple[float, float]]]:
