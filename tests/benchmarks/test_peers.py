@@ -150,10 +150,10 @@ def test_ours_asks_its_model_after_the_initial_points(peers):
     assert method.optimizer.model is None
     X = method.ask(16.0)
     model = method.optimizer.model
-    assert model.train_targets.shape == (15,)
+    assert method.optimizer.posterior_state.last_model.train_targets.shape == (15,)
     # The best of UCB with the β = 1 of the recipe, up to the resolution of a grid.
     grid = torch.cartesian_prod(*[torch.linspace(0, 1, 41, dtype=torch.float64)] * 2)
     rows = torch.cat([torch.cat([X, grid]), torch.full((1682, 1), 16.0).double()], dim=-1)
-    posterior = model.posterior(rows)
-    values = (posterior.mean + posterior.variance.sqrt()).squeeze(-1)
+    posterior = model.posterior(rows.unsqueeze(-2))
+    values = (posterior.mean + posterior.variance.sqrt()).flatten()
     assert values[0] >= values[1:].max() - 1e-3

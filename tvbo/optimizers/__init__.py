@@ -6,6 +6,7 @@ from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.constant_rules import FixedAction, LastBest
 from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
+from tvbo.optimizers.dense_state import DenseState
 from tvbo.optimizers.drift_bandits import (
     DiscountedUCB,
     DriftUCB,
@@ -18,7 +19,7 @@ from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.nystrom_state import NystromState
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending, Pending
-from tvbo.optimizers.posterior_state import DenseState, PosteriorState
+from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever

@@ -14,12 +14,13 @@ from torch import Generator, Tensor
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
 from tvbo.acquisition.analytic import as_beta_schedule
 from tvbo.kernels import Structure, memory_length
+from tvbo.optimizers.dense_state import DenseState
 from tvbo.optimizers.drift import Form
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.pending import Pending
-from tvbo.optimizers.posterior_state import DenseState, PosteriorState
+from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.retention import Retention, SlidingWindow, StaleCutoff

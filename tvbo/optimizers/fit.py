@@ -1,13 +1,11 @@
-"""Maximize the marginal posterior from several starts, carry what was learned, log odd fits."""
+"""Maximize the marginal posterior from several starts, and carry what was learned."""
 
 from __future__ import annotations
 
-import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
-from typing import cast
 
 import torch
 from botorch.exceptions.warnings import OptimizationWarning
@@ -20,26 +18,18 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import fast_computations
 from torch import Generator, Tensor
 
-from tvbo.kernels import TemporalDecayKernel
-from tvbo.models import TimeVaryingGP
-from tvbo.optimizers.bounds_reached import EXPECTED, parameters_at_bounds
+from tvbo.models.averaged_gp import HyperparameterSets
 from tvbo.optimizers.drift import DenseGP
+from tvbo.optimizers.fit_watch import FitWatch
 from tvbo.optimizers.log_posterior import OPTIONS, LogPosterior
+from tvbo.optimizers.quadrature import quadrature
 from tvbo.randomness import seeded
-
-logger = logging.getLogger(__name__)
 
 Values = dict[str, Tensor]
 """Values of the learned parameters by name, as the model holds them."""
 
 SAME_OPTIMUM = 1e-6
 """Relative difference of two log posteriors up to which their fits are taken for the same."""
-
-LARGE_JUMP = 10.0
-"""Factor by which ε changes from one fit to the next in a jump."""
-
-NO_DRIFT = 0.01
-"""An ε that forgets no more than this over the whole time of the data is none."""
 
 PARTS = ("covar_module", "mean_module", "likelihood")
 """Parts of a model whose state is carried from fit to fit. The state of the whole model would
@@ -105,10 +95,14 @@ class FittedParameters:
 
     Attributes:
         newest: Values that the newest fit learned, by name of the parameter; None before the first.
+        density: The log posterior density there, up to a constant.
+        sets: Sets of hyperparameters around those of the newest fit; None unless asked for.
     """
 
     def __init__(self) -> None:
         self.newest: dict[str, list[float]] | None = None
+        self.density = -math.inf
+        self.sets: HyperparameterSets | None = None
         self._state: dict[str, Mapping[str, Tensor]] = {}
 
     def load_into(self, model: SingleTaskGP) -> None:
@@ -118,31 +112,39 @@ class FittedParameters:
                 getattr(model, part).load_state_dict(self._state[part])
 
     def fit(
-        self, model: DenseGP, defaults: Values, generator: Generator, is_default: bool = False
-    ) -> float:
+        self,
+        model: DenseGP,
+        defaults: Values | None,
+        generator: Generator,
+        is_default: bool = False,
+        averages: bool = False,
+    ) -> None:
         """Fit a model from its present values and from the defaults, and remember the result.
 
         Args:
             model: Model whose parameters are those of the last fit; holds the new ones afterwards.
-            defaults: Its values before anything was learned, the only start of the first fit.
+            defaults: Its values before anything was learned, the only start of the first fit; None
+                begins a later one at the present values alone.
             generator: Seeds the restarts of a fit that failed from all its starts.
             is_default: Whether the model is one that :class:`LogPosterior` takes.
-
-        Returns:
-            The log posterior density there, up to a constant.
+            averages: Whether such a model is to have ``sets``.
 
         Raises:
             botorch.exceptions.errors.ModelFittingError: if the fit fails in every restart.
         """
         present = learned_values(model)
         posterior = LogPosterior(model) if is_default else None
-        if posterior is not None and posterior.part is not None:
+        if posterior is not None and posterior.part is not None and defaults is not None:
             _set(model, defaults)
             posterior.part.climb()
             defaults = learned_values(model)
-        starts = [present, defaults] if self._state else [defaults]
+        starts = [present] if self._state else []
+        if defaults is not None:
+            starts.append(defaults)
         with seeded(generator):
-            density = fit_from(model, starts, posterior)
+            self.density = fit_from(model, starts, posterior)
+        if posterior is not None and averages:
+            self.sets = quadrature(posterior)
         for part in _learned_parts(model):
             self._state[part] = deepcopy(getattr(model, part).state_dict())
         self.newest = {
@@ -150,7 +152,6 @@ class FittedParameters:
             for name, value in model.named_parameters()
             if value.requires_grad
         }
-        return density
 
     def copy(self) -> FittedParameters:
         """Return a copy whose further fits change nothing here."""
@@ -159,79 +160,56 @@ class FittedParameters:
         return new
 
 
-class FitWatch:
-    """Logs fits that deserve a look: a parameter at a bound, another form of drift, a jump of ε.
+class FittedForms:
+    """Carry the hyperparameters of each form of drift, and which of the forms is chosen.
 
-    Each is logged once, and again only after a fit without it. A bound at which no sound fit ends
-    is logged at level WARNING; that of no drift and that of no noise, and jumps, at level INFO.
+    Args:
+        num_forms: Number of forms.
     """
 
-    def __init__(self) -> None:
-        self._at_bound: set[tuple[str, int, str]] = set()
-        self._form: str | None = None
-        self._rate: float | None = None
+    def __init__(self, num_forms: int):
+        self._forms = [FittedParameters() for _ in range(num_forms)]
+        self._watch = FitWatch()
+        self.chosen = 0
+        """Index of the form with the largest posterior density in the newest fit."""
 
-    def see(self, model: SingleTaskGP) -> None:
-        """Look at a fitted model."""
-        self._see_bounds(model)
-        self._see_form(model)
-        self._see_rate(model)
+    @property
+    def newest(self) -> dict[str, list[float]] | None:
+        """Values that the newest fit of the chosen form learned; None before the first."""
+        return self._forms[self.chosen].newest
 
-    def _see_bounds(self, model: SingleTaskGP) -> None:
-        at_bound = set()
-        for reached in parameters_at_bounds(model):
-            at_bound.add(reached[:3])
-            if reached[:3] in self._at_bound:
-                continue
-            logger.log(
-                logging.INFO if (reached.name, reached.side) in EXPECTED else logging.WARNING,
-                "Fit of %d observations: %s (%s, entry %d) = %.4g is at the %s bound of its "
-                "constraint: %s.",
-                len(model.train_targets),
-                reached.name,
-                reached.path,
-                reached.entry,
-                reached.value,
-                reached.side,
-                reached.meaning,
-            )
-        self._at_bound = at_bound
+    @property
+    def sets(self) -> list[HyperparameterSets]:
+        """Sets of hyperparameters to average over, of each form; none if there is but one."""
+        return [fitted.sets for fitted in self._forms if fitted.sets is not None]
 
-    def _see_form(self, model: SingleTaskGP) -> None:
-        kernels = model.temporal_kernels if isinstance(model, TimeVaryingGP) else ()
-        form = " + ".join(type(kernel).__name__ for kernel in kernels)
-        before, self._form = self._form, form
-        if before is not None and form != before:
-            logger.info(
-                "Fit of %d observations: the form of drift changed from %s to %s.",
-                len(model.train_targets),
-                before,
-                form,
-            )
+    def load_into(self, models: Sequence[DenseGP]) -> None:
+        """Give models what was learned so far."""
+        for fitted, model in zip(self._forms, models, strict=True):
+            fitted.load_into(model)
 
-    def _see_rate(self, model: SingleTaskGP) -> None:
-        kernel = model.temporal_kernel if isinstance(model, TimeVaryingGP) else None
-        if not isinstance(kernel, TemporalDecayKernel):
-            return
-        if not kernel.raw_forgetting_rate.requires_grad:
-            return
-        rate = kernel.forgetting_rate.detach().max().item()
-        before, self._rate = self._rate, rate
-        if before is None:
-            return
-        times = model.train_inputs[0][..., cast(int, model.time_feature)]
-        # Rates too small to matter over the time of the data are alike.
-        least = -math.expm1(math.log1p(-NO_DRIFT) / max((times.max() - times.min()).item(), 1e-300))
-        one, two = max(before, least), max(rate, least)
-        if max(one, two) >= LARGE_JUMP * min(one, two):
-            logger.info(
-                "Fit of %d observations: the forgetting rate ε jumped from %.4g to %.4g per unit "
-                "of time: the observations are too few to tell drift from noise or shape, or the "
-                "drift has changed. A known forgetting_rate or noise_variance settles it.",
-                len(model.train_targets),
-                before,
-                rate,
-            )
+    def fit(
+        self,
+        models: Sequence[DenseGP],
+        defaults: Sequence[Values] | None,
+        generator: Generator,
+        is_default: bool,
+    ) -> None:
+        """Fit each model, as :meth:`FittedParameters.fit` does, and choose one."""
+        largest = -math.inf
+        for i, (fitted, model) in enumerate(zip(self._forms, models, strict=True)):
+            values = None if defaults is None else defaults[i]
+            fitted.fit(model, values, generator, is_default, averages=len(models) > 1)
+            if i == 0 or larger(fitted.density, largest):
+                largest, self.chosen = fitted.density, i
+        self._watch.see(models[self.chosen])
+
+    def copy(self) -> FittedForms:
+        """Return a copy whose further fits change nothing here."""
+        new = copy(self)
+        new._forms = [fitted.copy() for fitted in self._forms]
+        new._watch = copy(self._watch)
+        return new
 
 
 def _climb(mll: ExactMarginalLogLikelihood) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from functools import cached_property
@@ -17,6 +16,7 @@ from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
 from tvbo.models import TimeVaryingGP
+from tvbo.models.averaged_gp import HyperparameterSets
 from tvbo.models.raw import raw_noise_variance
 from tvbo.models.scale import (
     FixedScale,
@@ -29,7 +29,7 @@ from tvbo.models.scale import (
 )
 from tvbo.observations import Observations, provided
 from tvbo.optimizers.drift import DenseGP, Drift, Form
-from tvbo.optimizers.fit import FittedParameters, FitWatch, larger, learned_values
+from tvbo.optimizers.fit import FittedForms, learned_values
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.rounding import power_of_two
 from tvbo.search_space import InputLayout
@@ -37,6 +37,10 @@ from tvbo.search_space import InputLayout
 OBSERVATIONS_PER_PARAMETER = 2
 """A fit waits for this many observations for each number it learns. From fewer, the likelihood
 picks an ε at one of its bounds more often than not."""
+
+
+SHARE = 0.1
+"""Share of new outcomes above which a fit also begins at the defaults, to find other optima."""
 
 
 class ModelFitter:
@@ -48,10 +52,10 @@ class ModelFitter:
     priors of GPyTorch and BoTorch mean the same for outcomes of any size.
 
     Parameters stay at their defaults until there are two observations for each number to learn.
-    Each fit starts from the values of the last one and from the defaults, and keeps the result with
-    the larger posterior density. A learned ε has a prior in rounds
-    (:func:`tvbo.optimizers.drift.set_prior`). A fit that ends at a bound of a constraint, and a
-    jump of ε, are logged to ``logging.getLogger("tvbo.optimizers.fit")``.
+    Each fit starts from the values of the last one, and whenever a tenth of the outcomes are new
+    from the defaults as well, and keeps the result with the larger posterior density. A learned ε
+    has a prior in rounds (:func:`tvbo.optimizers.drift.set_prior`). A fit that ends at a bound of a
+    constraint, and a jump of ε, are logged to ``logging.getLogger("tvbo.optimizers.fit")``.
 
     Args:
         layout: Layout of the rows.
@@ -108,15 +112,18 @@ class ModelFitter:
             raise ValueError(f"Expected {', '.join(needed)}, since refit is never. Got None.")
         self.refit = refit
         self.last_model: DenseGP | None = None
-        self._fitted = [FittedParameters() for _ in self.drift.forms]
-        self._chosen = 0
-        self._watch = FitWatch()
-        self._num_told_at_fit = 0
+        self._fitted = FittedForms(len(self.drift.forms))
+        self._num_told_at_fit = self._num_told_at_restart = 0
 
     @property
     def newest_fit(self) -> dict[str, list[float]] | None:
         """Values that the newest fit learned, by name of the parameter; None before the first."""
-        return self._fitted[self._chosen].newest
+        return self._fitted.newest
+
+    @property
+    def hyperparameter_sets(self) -> list[HyperparameterSets]:
+        """Sets of hyperparameters to average over, of each form of drift; none if but one is."""
+        return self._fitted.sets
 
     @cached_property
     def unit(self) -> float:
@@ -160,25 +167,22 @@ class ModelFitter:
                 "Expected a parameter to learn, since a refit was asked for. Got none: give "
                 "refit=RefitNever(), or a kernel whose parameters require gradients."
             )
-        for fitted, model in zip(self._fitted, models, strict=True):
-            fitted.load_into(model)
+        self._fitted.load_into(models)
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
-            densities = []
-            for fitted, model, values in zip(self._fitted, models, defaults, strict=True):
-                densities.append(fitted.fit(model, values, generator, self._is_default))
-                if larger(densities[-1], max(densities[:-1], default=-math.inf)):
-                    self._chosen = len(densities) - 1
-            self._watch.see(models[self._chosen])
+            anew = num_told - self._num_told_at_restart > SHARE * len(observations)
+            starts = defaults if anew else None
+            self._fitted.fit(models, starts, generator, self._is_default)
             self._num_told_at_fit = num_told
-        self.last_model = models[self._chosen].eval()
+            if anew:
+                self._num_told_at_restart = num_told
+        self.last_model = models[self._fitted.chosen].eval()
         return self.last_model
 
     def copy(self) -> Self:
         """Return a fitter that begins with what was learned here; its fits change nothing here."""
         new = copy(self)
-        new._fitted = [fitted.copy() for fitted in self._fitted]
-        new._watch = copy(self._watch)
+        new._fitted = self._fitted.copy()
         return new
 
     def may_change(self, num_told: int) -> bool:

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition.analytic import mean_of
 from tvbo.models import IncrementalGP
+from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.incremental import RowPosterior
 from tvbo.models.scale import outcome_scale
 from tvbo.observations import Observations, provided
@@ -143,7 +144,11 @@ class PosteriorState(ABC):
         return model
 
     def _conditioned(
-        self, model: RowPosterior, observations: Observations, rows: Tensor, pending: Pending
+        self,
+        model: RowPosterior | AveragedGP,
+        observations: Observations,
+        rows: Tensor,
+        pending: Pending,
     ) -> Model:
         """Return the posterior of a model after pending trials.
 
@@ -167,66 +172,6 @@ class PosteriorState(ABC):
                 noise = noise.clamp_min(noise_variance)
             stand_ins = pending.outcomes(rows, expected)
             return model.condition_on_observations(rows, stand_ins, noise.unsqueeze(-1))
-
-
-class DenseState(PosteriorState):
-    """Build the model of all observations anew in each round.
-
-    The choice where hyperparameters are learned in each round.
-
-    Args:
-        fitter: Holds or learns the hyperparameters, and builds the model.
-    """
-
-    last_model: DenseGP | None
-
-    def update(self, observations: Observations, num_told: int, generator: Generator) -> None:
-        """Build the model, with its hyperparameters fitted if that is due.
-
-        Args:
-            observations: All that count.
-            num_told: Number of outcomes that entered so far; decides whether a fit is due.
-            generator: Seeds the restarts of a fit.
-
-        Raises:
-            InputDataError: if the noise of the outcomes is neither known nor learned.
-        """
-        self.last_model = self.fitter.fit(observations, num_told, generator)
-
-    def condition(self, observations: Observations, rows: Tensor, pending: Pending) -> Model:
-        """Return the dense model, or with pending trials the same posterior in raw units.
-
-        Args:
-            observations: Those of the last :meth:`update`.
-            rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
-            pending: What stands in for their outcomes.
-        """
-        if len(rows) == 0:
-            return self.dense
-        raw = self._in_raw_units(self.dense, observations)
-        return self._conditioned(raw, observations, rows, pending)
-
-    def preview(
-        self, observations: Observations, keep: Tensor, num_told: int, generator: Generator
-    ) -> DenseGP:
-        """Return the model that the next round would have without pending trials.
-
-        Args:
-            observations: All that are held.
-            keep: Mask of the observations that count, ``n``.
-            num_told: Number of outcomes that entered so far.
-            generator: Seeds the restarts of a fit.
-        """
-        return self.fitter.copy().fit(observations[keep], num_told, generator)
-
-    def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
-        """Do nothing, since the model is built anew from the observations that are left.
-
-        Args:
-            observations: All that are held.
-            keep: Mask of the observations that stay, ``n``.
-            t: The present time.
-        """
 
 
 class RowPosteriorState(PosteriorState):

@@ -13,8 +13,8 @@ from torch import Tensor
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 from tvbo.models.raw import RawRowKernel
 from tvbo.observations import InputLayout
-from tvbo.optimizers.bounds_reached import AtBound
 from tvbo.optimizers.drift import DenseGP
+from tvbo.optimizers.fit_watch import AtBound
 from tvbo.retention.prediction import Prediction
 
 

@@ -22,7 +22,7 @@ from tvbo.evaluation.diagnosis.predicted_trial import (
 from tvbo.evaluation.diagnosis.recorded_run import RecordedRun, as_tensor, no_model
 from tvbo.journal.record import Record
 from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, SeparateContexts, Trial
-from tvbo.optimizers.bounds_reached import parameters_at_bounds
+from tvbo.optimizers.fit_watch import parameters_at_bounds
 from tvbo.retention.prediction import Prediction
 from tvbo.terminal import patient_progress_bar
 

@@ -1,0 +1,225 @@
+"""The posterior averaged over several sets of hyperparameters, in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.exceptions.errors import UnsupportedError
+from botorch.posteriors import Posterior
+from torch import Size, Tensor
+
+from tvbo.kernels import TemporalKernel
+from tvbo.models.incremental import RowModel
+from tvbo.models.raw import RawRowKernel, transformed
+from tvbo.models.scale import outcome_scale
+from tvbo.models.time_varying_gp import TimeVaryingGP
+from tvbo.rounding import floor_, floored_posterior
+
+
+@dataclass(frozen=True, eq=False)
+class HyperparameterSets:
+    """``s`` sets of hyperparameters of a model with one form of drift, in the model's units.
+
+    Args:
+        lengthscales: Of its RBF kernel over the columns other than time, ``s x d``.
+        temporal_kernel: Its temporal kernel, with ``batch_shape`` ``s``.
+        mean: Prior mean, ``s``.
+        noise: Variance of the noise, ``s``; None where it is known for each observation.
+        log_weights: Logarithms of what each counts, up to a constant, ``s``.
+    """
+
+    lengthscales: Tensor
+    temporal_kernel: TemporalKernel
+    mean: Tensor
+    noise: Tensor | None
+    log_weights: Tensor
+
+
+class AveragedGP(RowModel):
+    r"""Gaussian processes with several sets of hyperparameters, as one with the same moments.
+
+    With weights :math:`w_s`, and :math:`\mu_s` and :math:`\Sigma_s` the posterior by the s-th set,
+
+    .. math:: \mu = \sum_s w_s \mu_s, \quad
+        \Sigma = \sum_s w_s \big(\Sigma_s + (\mu_s - \mu)(\mu_s - \mu)^\top\big)
+
+    are those of their mixture, which :class:`botorch.posteriors.GaussianMixturePosterior` has for
+    equal weights. The posterior here is a Gaussian with these moments, so that any acquisition
+    takes it. All sets are evaluated together, without GPyTorch's kernels, whose overhead is most of
+    the time of a search for up to some hundred observations.
+
+    Args:
+        model: The model with the most probable hyperparameters: BoTorch's default RBF kernel over
+            the columns other than time, which come first, times a temporal kernel.
+        train_X: Rows ``[action | time]``, ``n x (d + 1)``.
+        train_Y: Outcomes, ``n x 1``.
+        sets: The sets, for each form of drift.
+
+    Attributes:
+        weights: Weights of all sets, ``s``, which sum to one.
+    """
+
+    weights: Tensor
+    _inverse_squares: Tensor
+    _prior_variance: Tensor
+    _mean: Tensor
+    _X: Tensor
+    _Y: Tensor
+    _inverse_root: Tensor
+    _innovations: Tensor
+
+    def __init__(
+        self,
+        model: TimeVaryingGP,
+        train_X: Tensor,
+        train_Y: Tensor,
+        sets: Sequence[HyperparameterSets],
+    ):
+        super().__init__()
+        # In a tuple, so that it is no submodule: BoTorch would move all of them at each evaluation.
+        self._parts = (model, tuple(sets))
+        shift, scale = outcome_scale(model)
+        # One unit of each raw column in units of the model, whose transform is linear.
+        zero_and_one = train_X.new_zeros(2, train_X.shape[-1])
+        zero_and_one[1] = 1
+        units = transformed(getattr(model, "input_transform", None), zero_and_one).diff(dim=0)
+        lengthscales = torch.cat([each.lengthscales for each in sets]) / units[:, :-1]
+        log_weights = torch.cat([each.log_weights for each in sets])
+        self.register_buffer("weights", log_weights.softmax(dim=0))
+        self.register_buffer("_inverse_squares", lengthscales.square().reciprocal().mT)
+        self.register_buffer("_prior_variance", torch.tensor(scale**2, dtype=torch.float64))
+        self.register_buffer("_mean", shift + scale * torch.cat([each.mean for each in sets]))
+        noises = [each.noise for each in sets if each.noise is not None]
+        noise = torch.cat(noises).unsqueeze(-1) if noises else model.likelihood.noise.detach()
+        noise = (scale**2 * noise).expand(len(log_weights), len(train_X))
+        self._condition(train_X, train_Y.squeeze(-1), noise)
+
+    @property
+    def model(self) -> TimeVaryingGP:
+        """The model with the most probable hyperparameters."""
+        return self._parts[0]
+
+    @property
+    def covar_module(self) -> RawRowKernel:
+        """The kernel with the most probable hyperparameters, in raw units."""
+        return RawRowKernel(self.model)
+
+    @property
+    def forgetting_rate(self) -> Tensor | None:
+        """The most probable ε per unit of time, ``1``; None where the drift is smooth."""
+        return self.model.forgetting_rate
+
+    @property
+    def noise_variance(self) -> Tensor:
+        """σ², the averaged noise variance; where it is known for each observation, their mean."""
+        return self.weights @ self._noise.mean(dim=-1)
+
+    @property
+    def batch_shape(self) -> Size:
+        """Empty."""
+        return Size()
+
+    @property
+    def width(self) -> int:
+        """Number of columns of a row."""
+        return self._X.shape[-1]
+
+    def posterior(
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> Posterior:
+        """Return the joint posterior of ``q`` rows, differentiable in ``X``.
+
+        Args:
+            X: Rows, ``... x q x d``.
+            output_indices: None or ``[0]``.
+            observation_noise: Whether to add ``noise_variance``, or noise variances to add,
+                ``... x q x 1``.
+            posterior_transform: Applied to the posterior, as in BoTorch.
+
+        Raises:
+            BotorchTensorDimensionError: if the shape does not fit.
+            InputDataError: if a value is not finite.
+            UnsupportedError: if another output is asked for.
+        """
+        if output_indices not in (None, [0]):
+            raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
+        X = self._checked(X)
+        V = self._covar(X, self._X) @ self._inverse_root.mT
+        means = self._mean.unsqueeze(-1) + (V @ self._innovations).squeeze(-1)
+        # Sets come last, where a product with the weights sums over them.
+        mean = means.mT @ self.weights
+        deviations = (means.mT - mean.unsqueeze(-1)) * self.weights.sqrt()
+        if X.shape[-2] == 1:
+            variances = self._prior_variance - V.square().sum(dim=-1)
+            covar = (variances.mT @ self.weights + deviations.square().sum(dim=-1)).unsqueeze(-1)
+        else:
+            covars = self._covar(X, X) - V @ V.mT
+            covar = (covars.movedim(-3, -1) @ self.weights) + deviations @ deviations.mT
+        floor_(covar, self._prior_variance.expand_as(mean))
+        noise = None
+        if isinstance(observation_noise, Tensor):
+            noise = observation_noise.to(mean).squeeze(-1)
+        elif observation_noise:
+            noise = self.noise_variance
+        posterior = floored_posterior(mean, covar, noise)
+        return posterior if posterior_transform is None else posterior_transform(posterior)
+
+    # BoTorch's method takes any keyword; this one refuses those that it would ignore.
+    def condition_on_observations(  # type: ignore[override]
+        self, X: Tensor, Y: Tensor, noise: Tensor | None = None
+    ) -> AveragedGP:
+        """Return a model with additional observations and the same weights.
+
+        Args:
+            X: Rows, ``q x d``.
+            Y: Outcomes, ``q x 1``.
+            noise: Noise variances that broadcast with ``Y``; None for that of each set.
+
+        Raises:
+            InputDataError: if a value is not finite, or a noise variance negative.
+            BotorchTensorDimensionError: if the shape does not fit.
+        """
+        X = self._checked(X)
+        new = AveragedGP.__new__(AveragedGP)
+        RowModel.__init__(new)
+        new._parts = self._parts
+        for name in ("weights", "_inverse_squares", "_prior_variance", "_mean"):
+            new.register_buffer(name, getattr(self, name))
+        _, checked = self._residuals(X, Y, noise)
+        added = self._noise.mean(dim=-1, keepdim=True) if noise is None else checked
+        noise = torch.cat([self._noise, added.expand(len(self._noise), len(X))], dim=-1)
+        new._condition(torch.cat([self._X, X]), torch.cat([self._Y, Y.squeeze(-1)]), noise)
+        return new
+
+    def _condition(self, X: Tensor, Y: Tensor, noise: Tensor) -> None:
+        """Take in all observations: rows, outcomes ``n`` and noise variances ``s x n``."""
+        self.register_buffer("_X", X)
+        self.register_buffer("_Y", Y)
+        self.register_buffer("_noise", noise)
+        with torch.no_grad():
+            root = torch.linalg.cholesky(self._covar(X, X) + torch.diag_embed(noise))
+            eye = torch.eye(len(X)).to(root).expand_as(root)
+            inverse_root = torch.linalg.solve_triangular(root, eye, upper=False)
+            residuals = Y - self._mean.unsqueeze(-1)
+            self.register_buffer("_inverse_root", inverse_root)
+            self.register_buffer("_innovations", inverse_root @ residuals.unsqueeze(-1))
+
+    def _covar(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Return prior covariances by each set, ``... x s x q x p``."""
+        X1, X2 = X1.unsqueeze(-2), X2.unsqueeze(-3)
+        squares = (X1[..., :-1] - X2[..., :-1]).square() @ self._inverse_squares
+        lags = (X1[..., -1] - X2[..., -1]).abs()
+        flat = lags.flatten(-2).unsqueeze(-2)
+        in_time = [each.temporal_kernel.correlation(flat) for each in self._parts[1]]
+        correlations: Tensor = torch.cat(in_time, dim=-2).unflatten(-1, lags.shape[-2:])
+        return self._prior_variance * torch.exp(-0.5 * squares.movedim(-1, -3)) * correlations
+
+    def _prior_mean(self, X: Tensor) -> Tensor:
+        return (self.weights @ self._mean).expand(X.shape[:-1])

@@ -1,0 +1,103 @@
+"""The posterior where hyperparameters are learned in each round: a model that is built anew."""
+
+from __future__ import annotations
+
+from botorch.models.model import Model
+from torch import Generator, Tensor
+
+from tvbo.models import TimeVaryingGP
+from tvbo.models.averaged_gp import AveragedGP
+from tvbo.observations import Observations, provided
+from tvbo.optimizers.drift import DenseGP
+from tvbo.optimizers.model_fitter import ModelFitter
+from tvbo.optimizers.pending import Pending
+from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
+
+
+class DenseState(PosteriorState):
+    """Build the model of all observations anew in each round.
+
+    The choice where hyperparameters are learned in each round.
+
+    Args:
+        fitter: Holds or learns the hyperparameters, and builds the model.
+    """
+
+    last_model: DenseGP | None
+    _posterior: DenseGP | AveragedGP
+
+    def update(self, observations: Observations, num_told: int, generator: Generator) -> None:
+        """Build the model, with its hyperparameters fitted if that is due.
+
+        Args:
+            observations: All that count.
+            num_told: Number of outcomes that entered so far; decides whether a fit is due.
+            generator: Seeds the restarts of a fit.
+
+        Raises:
+            InputDataError: if the noise of the outcomes is neither known nor learned.
+        """
+        self.last_model = self.fitter.fit(observations, num_told, generator)
+        self._posterior = averaged(self.fitter, observations)
+
+    def condition(self, observations: Observations, rows: Tensor, pending: Pending) -> Model:
+        """Return the model, or with pending trials the same posterior in raw units.
+
+        Args:
+            observations: Those of the last :meth:`update`.
+            rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
+            pending: What stands in for their outcomes.
+        """
+        model = self._posterior
+        if len(rows) == 0:
+            return model
+        if not isinstance(model, AveragedGP):
+            raw = self._in_raw_units(self.dense, observations)
+            return self._conditioned(raw, observations, rows, pending)
+        return self._conditioned(model, observations, rows, pending)
+
+    def predict(self, row: Tensor) -> tuple[float, float]:
+        """Return mean and variance at a row by the outcomes alone, whatever is pending.
+
+        Args:
+            row: ``1 x d``.
+        """
+        return mean_and_variance(self._posterior, row)
+
+    def preview(
+        self, observations: Observations, keep: Tensor, num_told: int, generator: Generator
+    ) -> Model:
+        """Return the model that the next round would have without pending trials.
+
+        Args:
+            observations: All that are held.
+            keep: Mask of the observations that count, ``n``.
+            num_told: Number of outcomes that entered so far.
+            generator: Seeds the restarts of a fit.
+        """
+        fitter, kept = self.fitter.copy(), observations[keep]
+        fitter.fit(kept, num_told, generator)
+        return averaged(fitter, kept)
+
+    def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
+        """Do nothing, since the model is built anew from the observations that are left.
+
+        Args:
+            observations: All that are held.
+            keep: Mask of the observations that stay, ``n``.
+            t: The present time.
+        """
+
+
+def averaged(fitter: ModelFitter, observations: Observations) -> DenseGP | AveragedGP:
+    """Return the newest model of a fitter, averaged over the hyperparameters where it has sets.
+
+    Args:
+        fitter: Has fitted these observations.
+        observations: The observations of the model.
+    """
+    model, sets = provided(fitter.last_model), fitter.hyperparameter_sets
+    if not sets or len(observations) == 0:
+        return model
+    assert isinstance(model, TimeVaryingGP)
+    return AveragedGP(model, observations.X, observations.Y, sets)
