@@ -68,7 +68,7 @@ class AveragedGP(RowModel):
     _mean: Tensor
     _X: Tensor
     _Y: Tensor
-    _inverse_root: Tensor
+    _whitening: Tensor
     _innovations: Tensor
 
     def __init__(
@@ -151,17 +151,19 @@ class AveragedGP(RowModel):
         if output_indices not in (None, [0]):
             raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
         X = self._checked(X)
-        V = self._covar(X, self._X) @ self._inverse_root.mT
-        means = self._mean.unsqueeze(-1) + (V @ self._innovations).squeeze(-1)
-        # Sets come last, where a product with the weights sums over them.
-        mean = means.mT @ self.weights
-        deviations = (means.mT - mean.unsqueeze(-1)) * self.weights.sqrt()
+        covar = self._covar(X, self._X)
+        # One product for each set, whatever the batch of X.
+        V = (covar.flatten(1, -2) @ self._whitening).view(covar.shape)
+        means = (V.flatten(1, -2) @ self._innovations).view(covar.shape[:-1])
+        means = means + self._mean.view(-1, *[1] * (X.ndim - 1))
+        mean = self._average(means)
+        deviations = means - mean
         if X.shape[-2] == 1:
-            variances = self._prior_variance - V.square().sum(dim=-1)
-            covar = (variances.mT @ self.weights + deviations.square().sum(dim=-1)).unsqueeze(-1)
+            variances = self._prior_variance - V.square().sum(dim=-1) + deviations.square()
+            covar = self._average(variances).unsqueeze(-1)
         else:
             covars = self._covar(X, X) - V @ V.mT
-            covar = (covars.movedim(-3, -1) @ self.weights) + deviations @ deviations.mT
+            covar = self._average(covars + deviations.unsqueeze(-1) * deviations.unsqueeze(-2))
         floor_(covar, self._prior_variance.expand_as(mean))
         noise = None
         if isinstance(observation_noise, Tensor):
@@ -208,18 +210,24 @@ class AveragedGP(RowModel):
             eye = torch.eye(len(X)).to(root).expand_as(root)
             inverse_root = torch.linalg.solve_triangular(root, eye, upper=False)
             residuals = Y - self._mean.unsqueeze(-1)
-            self.register_buffer("_inverse_root", inverse_root)
+            self.register_buffer("_whitening", inverse_root.mT.contiguous())
             self.register_buffer("_innovations", inverse_root @ residuals.unsqueeze(-1))
 
     def _covar(self, X1: Tensor, X2: Tensor) -> Tensor:
-        """Return prior covariances by each set, ``... x s x q x p``."""
+        """Return prior covariances by each set, ``s x ... x q x p``."""
         X1, X2 = X1.unsqueeze(-2), X2.unsqueeze(-3)
         squares = (X1[..., :-1] - X2[..., :-1]).square() @ self._inverse_squares
         lags = (X1[..., -1] - X2[..., -1]).abs()
-        flat = lags.flatten(-2).unsqueeze(-2)
+        flat = lags.reshape(1, -1)
         in_time = [each.temporal_kernel.correlation(flat) for each in self._parts[1]]
-        correlations: Tensor = torch.cat(in_time, dim=-2).unflatten(-1, lags.shape[-2:])
-        return self._prior_variance * torch.exp(-0.5 * squares.movedim(-1, -3)) * correlations
+        in_space = torch.exp(-0.5 * squares.movedim(-1, 0))
+        covar: Tensor = self._prior_variance * in_space * torch.cat(in_time).view(-1, *lags.shape)
+        return covar
+
+    def _average(self, values: Tensor) -> Tensor:
+        """Return the weighted sum over sets, which come first."""
+        average: Tensor = torch.tensordot(self.weights, values, 1)
+        return average
 
     def _prior_mean(self, X: Tensor) -> Tensor:
         return (self.weights @ self._mean).expand(X.shape[:-1])

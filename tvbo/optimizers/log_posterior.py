@@ -130,6 +130,7 @@ class LogPosterior:
         self.lags = np.abs(X[:, time, None] - X[:, time])
         self.y = model.train_targets[rows].numpy()
         self._latest: tuple[Array, tuple[float, Array, float]] | None = None
+        self._quadratic: tuple[Array, QuadraticModel] | None = None
         self.part = LogPosterior(model, newest=PART) if len(rows) > LONG else None
         self.mean_module = model.mean_module
         base, temporal = model.covar_module.kernels[0].base_kernel, provided(model.temporal_kernel)
@@ -213,7 +214,7 @@ class LogPosterior:
         if not np.isfinite(start).all():
             return -math.inf
         start = start.clip(*self.bounds.T)
-        found = None if self.part is None else self._newton(self.part, start)
+        found = self._newton(self if self.part is None else self.part, start)
         if found is None:
             found = minimize(
                 self._negative,
@@ -226,6 +227,17 @@ class LogPosterior:
         value, _, mean = self(found)
         self.assign(found, mean)
         return value
+
+    def quadratic(self, mode: Array) -> QuadraticModel | None:
+        """Return the Hessian of the negative log density at a maximum; None if it is singular.
+
+        Args:
+            mode: The maximum. At the one that :meth:`climb` found by Newton's method, the Hessian
+                is that of its last step.
+        """
+        if self._quadratic is not None and np.allclose(self._quadratic[0], mode, rtol=0, atol=1e-9):
+            return self._quadratic[1]
+        return QuadraticModel.by_differences(self._negative, self.bounds.tolist(), mode)
 
     def present(self) -> Array:
         """Return the parameters that the model has, ``p``."""
@@ -248,14 +260,19 @@ class LogPosterior:
     def _newton(self, part: LogPosterior, start: Array) -> Array | None:
         """Return the maximum near a start by a few steps; None if they do not lead there.
 
-        The Hessian is that of the newest observations, times how many more there are.
+        Args:
+            part: Gives the Hessian, scaled to the number of observations: this one, or that of the
+                newest observations.
+            start: The start.
         """
         ends = self.bounds.tolist()
         model = QuadraticModel.by_differences(part._negative, ends, start)
         if model is None:
             return None
         model.hessian *= len(self.y) / len(part.y)
-        return model.minimize(self._negative, ends, start)
+        found = model.minimize(self._negative, ends, start)
+        self._quadratic = None if found is None else (found, model)
+        return found
 
     def _in_time(self, pace: float) -> tuple[Array, Array]:
         """Return correlations in time, and the derivatives of their logarithms by that of pace."""

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tvbo.fitting.maximize import QuadraticModel
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 from tvbo.models.averaged_gp import HyperparameterSets
 from tvbo.optimizers.log_posterior import PART, LogPosterior
@@ -41,10 +40,7 @@ def quadrature(posterior: LogPosterior) -> HyperparameterSets | None:
     if not math.isfinite(density):
         return None
     points, means, log_weights = [mode], [mean], [density]
-    quadratic = None
-    if len(posterior.y) <= PART:
-        ends = posterior.bounds.tolist()
-        quadratic = QuadraticModel.by_differences(posterior._negative, ends, mode)
+    quadratic = posterior.quadratic(mode) if len(posterior.y) <= PART else None
     if quadratic is not None:
         free = np.flatnonzero(~quadratic.held)
         curvatures, directions = np.linalg.eigh(quadratic.hessian[np.ix_(free, free)])
