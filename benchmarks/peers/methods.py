@@ -45,8 +45,7 @@ class Recipe:
     """A recipe of tvbo, without a start of its own."""
 
     def __init__(self, make: Callable[..., GPOptimizer], bounds: Tensor, seed: int):
-        self.optimizer = make(bounds=bounds, generator=Generator().manual_seed(seed))
-        self.optimizer.initial = 0
+        self.optimizer = make(bounds=bounds, initial=0, generator=Generator().manual_seed(seed))
         self.asked: Trial | None = None
 
     @property

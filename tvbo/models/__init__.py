@@ -1,5 +1,6 @@
 """BoTorch models over actions, contexts and time."""
 
+from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
 from tvbo.models.contextual_gp import ContextualGP
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.kernel_parts import KernelParts, explained_variance, part_posterior
@@ -9,7 +10,9 @@ from tvbo.models.streaming_gp import StreamingGP
 from tvbo.models.time_varying_gp import TimeVaryingGP
 
 __all__ = [
+    "AveragedGP",
     "ContextualGP",
+    "HyperparameterSets",
     "IncrementalGP",
     "KernelParts",
     "NystromGP",

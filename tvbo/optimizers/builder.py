@@ -70,9 +70,11 @@ class GPOptions(TypedDict, total=False):
             products with ``covar_module`` are added, as in :class:`tvbo.models.TimeVaryingGP`. At a
             refit, those of its parameters that require gradients are learned, on a copy. Several
             with one ``covar_module`` have amplitudes to learn. ``"auto"``: each refit learns
-            exponential decay and Matérn-5/2, and takes the one with the larger posterior density.
-            None, without a rate, learns ε of exponential decay. Both have priors in rounds
-            (:mod:`tvbo.optimizers.drift`).
+            exponential decay and Matérn-5/2. Predictions are averaged over both and over their
+            hyperparameters (:class:`tvbo.models.AveragedGP`) where kernel, mean and likelihood are
+            left out and a fit is made in each round; elsewhere they are those of the form with the
+            larger posterior density. None, without a rate, learns ε of exponential decay. Both have
+            priors in rounds (:mod:`tvbo.optimizers.drift`).
         noise_variance: Variance σ² of the noise, in squared units of the outcome, for outcomes told
             without a variance of their own. None learns it.
         mean_module: Prior mean, over rows ``[action | context | time]``. None is zero where nothing
@@ -94,6 +96,8 @@ class GPOptions(TypedDict, total=False):
             :class:`tvbo.optimizers.IgnorePending`; without pending trials both choose alike.
         refit: When hyperparameters are learned, such as ``RefitEvery(10)``. None: never if kernel,
             drift and noise are given, else in each round.
+        initial: Number of actions that fill the space at first, less the trials that were attached.
+            None is what the first fit waits for. Before that fit, hyperparameters are the defaults.
         generator: Source of randomness. None is a fresh one with seed 0.
 
     Raises:
@@ -115,6 +119,7 @@ class GPOptions(TypedDict, total=False):
     retention: Retention | None
     pending: Pending | None
     refit: Refit | None
+    initial: int | None
     generator: Generator | None
 
 
@@ -252,6 +257,7 @@ def build(
         retention = _stale_cutoff(fitter)
     if admission is not None:
         retention = admission if retention is None else retention & admission
+    initial = options.get("initial")
     return optimizer(
         search_space,
         state,
@@ -261,7 +267,7 @@ def build(
         layout=fitter.layout,
         generator=options.get("generator"),
         contexts=context_space,
-        initial=fitter.num_initial(),
+        initial=fitter.num_initial() if initial is None else initial,
     )
 
 

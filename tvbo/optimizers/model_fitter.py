@@ -70,8 +70,8 @@ class ModelFitter:
         likelihood: Likelihood for a learned noise, as in :class:`tvbo.models.TimeVaryingGP`.
         refit: When to learn. None: never if kernel, rate and noise are all given, else always.
         temporal_kernel: One or several temporal kernels in place of ε, of which those parameters
-            are learned that require gradients; or ``"auto"``: of exponential decay and Matérn-5/2,
-            each refit takes that with the larger posterior density.
+            are learned that require gradients; or ``"auto"``: exponential decay and Matérn-5/2 are
+            both learned, and :meth:`fit` returns the one with the larger posterior density.
 
     Attributes:
         last_model: The newest model that :meth:`fit` returned, None before the first.

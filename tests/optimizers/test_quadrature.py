@@ -1,0 +1,171 @@
+"""Averages over hyperparameters, against integrals over a grid, and in the loop."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement
+from torch import Generator, Tensor
+
+from tvbo import recipes
+from tvbo.models import AveragedGP, TimeVaryingGP
+from tvbo.models.scale import unit_cube
+from tvbo.optimizers import RefitEvery
+from tvbo.optimizers.drift import Drift
+from tvbo.optimizers.log_posterior import LogPosterior
+from tvbo.optimizers.quadrature import quadrature
+from tvbo.problems import MovingPeak
+
+SIDE = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+
+
+def fitted(form: int, n: int) -> tuple[TimeVaryingGP, LogPosterior, Tensor, Tensor]:
+    """A model with two hyperparameters at their mode: its lengthscale, and one of time."""
+    generator = Generator().manual_seed(n)
+    X = torch.rand(n, 2, dtype=torch.float64, generator=generator)
+    X[:, 1] = torch.arange(n)
+    Y = torch.sin(5 * X[:, :1] + 0.1 * X[:, 1:])
+    Y = Y + 0.3 * torch.randn(n, 1, dtype=torch.float64, generator=generator)
+    drift = Drift(None, "auto")
+    model = TimeVaryingGP(
+        X,
+        Y,
+        torch.full_like(Y, 0.09),
+        input_transform=unit_cube([0], SIDE, 2),
+        **drift.arguments(drift.forms[form]),
+    )
+    drift.set_prior(model, X[:, -1])
+    posterior = LogPosterior(model)
+    posterior.climb()
+    return model, posterior, X, Y
+
+
+def on_a_grid(posterior: LogPosterior) -> tuple[float, np.ndarray, np.ndarray]:
+    """Log evidence, points and weights of a fine grid over both logarithms."""
+    mode = posterior.present()
+    sides = [
+        np.linspace(max(m - 5, low), min(m + 5, high), 61)
+        for m, (low, high) in zip(mode, posterior.bounds, strict=True)
+    ]
+    points = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
+    logs = np.array([posterior(point)[0] for point in points])
+    cell = math.prod(side[1] - side[0] for side in sides)
+    weights = np.exp(logs - logs.max())
+    return math.log(cell * weights.sum()) + logs.max(), points, weights / weights.sum()
+
+
+@pytest.mark.parametrize("form", [0, 1])
+def test_the_weights_sum_to_the_evidence_and_average_as_integrals_do(form):
+    _, posterior, _, _ = fitted(form, 40)
+    evidence, points, weights = on_a_grid(posterior)
+    sets = quadrature(posterior)
+    assert len(sets.mean) == 5
+    # In nats; forms of drift that differ by a tenth are alike.
+    assert sets.log_weights.logsumexp(0).item() == pytest.approx(evidence, abs=0.1)
+    shares = sets.log_weights.softmax(0)
+    logarithms = sets.lengthscales[:, 0].log()
+    exact = (weights @ points)[0]
+    spread = math.sqrt(weights @ (points[:, 0] - exact) ** 2)
+    mean = (shares @ logarithms).item()
+    assert mean == pytest.approx(exact, abs=0.15 * spread)
+    found = math.sqrt((shares @ (logarithms - mean).square()).item())
+    assert found == pytest.approx(spread, rel=0.2)
+
+
+@pytest.mark.parametrize("form", [0, 1])
+def test_predictions_are_those_of_the_integral(form):
+    model, posterior, X, Y = fitted(form, 16)
+    at = torch.tensor([[[0.2, 17.0]], [[0.8, 30.0]]], dtype=torch.float64)
+    found = AveragedGP(model, X, Y, [quadrature(posterior)]).posterior(at)
+    _, points, weights = on_a_grid(posterior)
+    mean, second = torch.zeros(2).double(), torch.zeros(2).double()
+    heavy = np.flatnonzero(weights > 1e-2 * weights.max())[::4]
+    for point, weight in zip(points[heavy], weights[heavy] / weights[heavy].sum(), strict=True):
+        model.train()
+        posterior.assign(point, posterior(point)[2])
+        with torch.no_grad():
+            each = model.eval().posterior(at)
+        mean += weight * each.mean.flatten()
+        second += weight * (each.variance + each.mean.square()).flatten()
+    deviation = (second - mean.square()).sqrt()
+    # Relative to the standard deviation of the prediction.
+    assert ((found.mean.flatten() - mean).abs() < 0.15 * deviation).all()
+    torch.testing.assert_close(found.variance.flatten().sqrt(), deviation, rtol=0.1, atol=0)
+
+
+def test_of_many_outcomes_the_mode_stands_alone():
+    _, posterior, _, _ = fitted(0, 260)
+    sets = quadrature(posterior)
+    assert len(sets.mean) == 1
+    mode = posterior.present()
+    assert sets.lengthscales.log().item() == pytest.approx(mode[0])
+    assert sets.log_weights.item() == pytest.approx(posterior(mode)[0])
+
+
+def test_a_parameter_at_a_bound_is_held():
+    model, _, _, _ = fitted(0, 40)
+    model.temporal_kernel.raw_forgetting_rate_constraint.upper_bound.fill_(1e-4)
+    model.temporal_kernel.forgetting_rate = 1e-4
+    posterior = LogPosterior(model)
+    posterior.climb()
+    sets = quadrature(posterior)
+    assert len(sets.mean) == 3
+    assert sets.temporal_kernel.forgetting_rate.flatten().tolist() == pytest.approx([1e-4] * 3)
+
+
+def played(**options):
+    problem = MovingPeak(noise_variance=0.01)
+    optimizer = recipes.tv_gp_ucb(
+        bounds=problem.bounds, generator=Generator().manual_seed(0), **options
+    )
+    for t in range(1, 14):
+        trial = optimizer.ask(t=float(t))
+        optimizer.tell(trial, problem(problem.layout.rows(trial.X, float(t))).item())
+    optimizer.ask(t=14.0)
+    return optimizer
+
+
+def test_the_default_on_a_box_averages():
+    optimizer = played()
+    model = optimizer.model
+    assert isinstance(model, AveragedGP)
+    # Two forms, and four hyperparameters in each.
+    assert model.weights.shape == (18,)
+    assert model.weights.sum().item() == pytest.approx(1)
+    assert model.covar_module(model._X[:2]).shape == (2, 2)
+    again = optimizer.ask(t=14.0)
+    # The pending trial lowers the deviation at its row.
+    row = optimizer.layout.rows(optimizer.open_trials[0].X, 14.0)
+    assert optimizer.model.posterior(row).variance < model.posterior(row).variance
+    assert not torch.equal(again.X, optimizer.open_trials[0].X)
+    recommended = optimizer.recommend(t=15.0)
+    assert isinstance(optimizer.model, AveragedGP)
+    at = optimizer.model.posterior(optimizer.layout.rows(recommended.X, 15.0))
+    assert recommended.mean == pytest.approx(at.mean.item())
+
+
+def test_other_loops_take_one_form():
+    for options in ({"refit": RefitEvery(2)}, {"forgetting_rate": 0.1}):
+        assert not isinstance(played(**options).model, AveragedGP)
+
+
+def test_other_acquisitions_take_it():
+    optimizer = played(
+        acquisition=lambda model, context: LogExpectedImprovement(model, best_f=0.5), beta=None
+    )
+    assert isinstance(optimizer.model, AveragedGP)
+
+
+def test_initial_is_how_many_actions_fill_the_space():
+    bounds = MovingPeak().bounds
+    filling = recipes.tv_gp_ucb(bounds=bounds, initial=3, generator=Generator().manual_seed(1))
+    first = [filling.ask(t=float(t)).X for t in range(3)]
+    default = recipes.tv_gp_ucb(bounds=bounds, generator=Generator().manual_seed(1))
+    assert default.initial == 10 and filling.initial == 3
+    for t, X in enumerate(first):
+        torch.testing.assert_close(default.ask(t=float(t)).X, X)
+    with pytest.raises(ValueError, match="initial"):
+        recipes.tv_gp_ucb(bounds=bounds, initial=-1)
