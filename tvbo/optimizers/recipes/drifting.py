@@ -7,11 +7,14 @@ from typing import Unpack
 from tvbo.optimizers.builder import GPOptions, build
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.recipe import recipe
-from tvbo.retention import Reset
+from tvbo.retention import Reset, SizeLimit
 
 DEFAULT_BETA = 1.0
 """β of :func:`tv_gp_ucb` on a box where kernel and drift are learned; larger ones explore more than
 pays, as measured on problems that drift."""
+
+DEFAULT_LIMIT = 200
+"""Number of observations that it keeps, the most informative ones about the present."""
 
 
 @recipe()
@@ -19,8 +22,9 @@ def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptio
     """Build TV-GP-UCB: old data are forgotten smoothly (Bogunovic et al., 2016, Algorithm 2).
 
     On a box, with neither kernel nor drift given, it is what :doc:`did best </validation>` where
-    all is learned, not the paper's algorithm: ``temporal_kernel="auto"``, and β = 1 unless it is
-    given. ``temporal_kernel=TemporalDecayKernel()`` learns ε by maximum likelihood.
+    all is learned, not the paper's algorithm: ``temporal_kernel="auto"``, β = 1, and
+    ``retention=SizeLimit(200)``, so that a round costs the same at any age of the loop; whatever of
+    these is given counts. ``temporal_kernel=TemporalDecayKernel()`` learns ε by maximum likelihood.
 
     Args:
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
@@ -32,6 +36,8 @@ def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptio
         options["temporal_kernel"] = "auto"
         if options.get("beta") is None and options.get("acquisition") is None:
             options["beta"] = DEFAULT_BETA
+        if options.get("retention") is None:
+            options["retention"] = SizeLimit(DEFAULT_LIMIT)
     return build(GPOptimizer, forgetting_rate=forgetting_rate, **options)
 
 
