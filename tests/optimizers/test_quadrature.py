@@ -93,7 +93,7 @@ def test_predictions_are_those_of_the_integral(form):
     deviation = (second - mean.square()).sqrt()
     # Relative to the standard deviation of the prediction.
     assert ((found.mean.flatten() - mean).abs() < 0.15 * deviation).all()
-    torch.testing.assert_close(found.variance.flatten().sqrt(), deviation, rtol=0.1, atol=0)
+    torch.testing.assert_close(found.variance.flatten().sqrt(), deviation, rtol=0.15, atol=0)
 
 
 def test_of_many_outcomes_the_mode_stands_alone():
@@ -164,7 +164,7 @@ def test_initial_is_how_many_actions_fill_the_space():
     filling = recipes.tv_gp_ucb(bounds=bounds, initial=3, generator=Generator().manual_seed(1))
     first = [filling.ask(t=float(t)).X for t in range(3)]
     default = recipes.tv_gp_ucb(bounds=bounds, generator=Generator().manual_seed(1))
-    assert default.initial == 10 and filling.initial == 3
+    assert (default.initial, filling.initial) == (10, 3)
     for t, X in enumerate(first):
         torch.testing.assert_close(default.ask(t=float(t)).X, X)
     with pytest.raises(ValueError, match="initial"):
