@@ -140,7 +140,7 @@ def test_noise_of_each_observation_counts_by_its_mean_and_none_as_zero(small):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda X, Y: ModelListGP(SingleTaskGP(X, Y)), "or a SingleTaskGP. Got ModelListGP"),
+        (lambda X, Y: ModelListGP(SingleTaskGP(X, Y)), "or SingleTaskGP. Got ModelListGP"),
         (lambda X, Y: SingleTaskGP(X, Y.repeat(1, 2)).eval(), "Got 2 outputs"),
         (lambda X, Y: SingleTaskGP(X[None], Y[None]).eval(), r"Got 1 outputs, batch_shape=\(1,\)"),
         (lambda X, Y: StreamingGP(X, RBFKernel(), 0.1, torch.ones(2)), r"batch_shape=\(2,\)"),

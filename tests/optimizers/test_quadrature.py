@@ -116,14 +116,15 @@ def test_a_parameter_at_a_bound_is_held():
     assert sets.temporal_kernel.forgetting_rate.flatten().tolist() == pytest.approx([1e-4] * 3)
 
 
-def played(**options):
+def played(scale: float = 1.0, **options):
     problem = MovingPeak(noise_variance=0.01)
     optimizer = recipes.tv_gp_ucb(
         bounds=problem.bounds, generator=Generator().manual_seed(0), **options
     )
     for t in range(1, 14):
         trial = optimizer.ask(t=float(t))
-        optimizer.tell(trial, problem(problem.layout.rows(trial.X, float(t))).item())
+        outcome = problem(problem.layout.rows(trial.X, float(t))).item()
+        optimizer.tell(trial, scale * outcome)
     optimizer.ask(t=14.0)
     return optimizer
 
@@ -169,3 +170,10 @@ def test_initial_is_how_many_actions_fill_the_space():
         torch.testing.assert_close(default.ask(t=float(t)).X, X)
     with pytest.raises(ValueError, match="initial"):
         recipes.tv_gp_ucb(bounds=bounds, initial=-1)
+
+
+def test_the_unit_of_the_outcomes_makes_no_difference():
+    one, other = (played(scale=scale) for scale in (1.0, 2.0**-40))
+    for trial, scaled in zip(one.observations.X, other.observations.X, strict=True):
+        torch.testing.assert_close(scaled, trial, rtol=0, atol=1e-6)
+    torch.testing.assert_close(other.open_trials[0].X, one.open_trials[0].X, rtol=0, atol=1e-6)

@@ -24,7 +24,7 @@ from botorch.posteriors import GPyTorchPosterior, Posterior
 from torch import Tensor
 
 from tvbo.models.covariance import prior_covariance
-from tvbo.models.incremental import RowPosterior
+from tvbo.models.incremental import RowModel
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.rounding import power_of_two, scale_of, variance_of
 from tvbo.search_space import AskContext, FiniteSpace
@@ -131,7 +131,7 @@ def unit_of(model: Model, ask_context: AskContext) -> float:
         return 1.0
     transform = getattr(model, "outcome_transform", None)
     dense = isinstance(model, SingleTaskGP) and isinstance(transform, (Standardize, type(None)))
-    known = isinstance(model, (RowPosterior, StreamingGP)) or dense
+    known = isinstance(model, (RowModel, StreamingGP)) or dense
     if not known or model.num_outputs > 1 or len(model.batch_shape) > 0:
         return 1.0
     if isinstance(search_space, FiniteSpace):

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
-from tvbo.models.incremental import RowPosterior
+from tvbo.models.incremental import RowModel
 from tvbo.models.raw import RawRowKernel, check_one_output, raw_noise_variance
 from tvbo.models.streaming_gp import StreamingGP
 
@@ -20,8 +20,9 @@ def prior_covariance(model: Model, X1: Tensor, X2: Tensor) -> Tensor:
 
     Args:
         model: A :class:`tvbo.models.StreamingGP`, a :class:`tvbo.models.IncrementalGP`, a
-            :class:`tvbo.models.NystromGP`, or any :class:`botorch.models.SingleTaskGP` in eval
-            mode, whose transforms are undone. It has one output and no batch.
+            :class:`tvbo.models.NystromGP`, a :class:`tvbo.models.AveragedGP`, whose covariance is
+            that by the most probable hyperparameters, or any :class:`botorch.models.SingleTaskGP`
+            in eval mode, whose transforms are undone. It has one output and no batch.
         X1: Raw rows ``[action | context | time]``, ``n x d``.
         X2: Raw rows, ``m x d``.
 
@@ -68,11 +69,11 @@ def noise_variance(model: Model) -> float:
     return float(model.noise_variance.item())
 
 
-def _supported(model: Model) -> StreamingGP | RowPosterior | SingleTaskGP:
+def _supported(model: Model) -> StreamingGP | RowModel | SingleTaskGP:
     """Return the model; raise unless it is of a class of which prior and noise are known."""
-    if not isinstance(model, (StreamingGP, RowPosterior, SingleTaskGP)):
+    if not isinstance(model, (StreamingGP, RowModel, SingleTaskGP)):
         raise UnsupportedError(
-            "Expected a StreamingGP, an IncrementalGP, a NystromGP or a SingleTaskGP. "
+            "Expected a StreamingGP, IncrementalGP, NystromGP, AveragedGP or SingleTaskGP. "
             f"Got {type(model).__name__}."
         )
     if len(model.batch_shape) > 0 or model.num_outputs > 1:
