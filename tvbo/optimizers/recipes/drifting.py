@@ -13,8 +13,9 @@ DEFAULT_BETA = 1.0
 """β of :func:`tv_gp_ucb` on a box where kernel and drift are learned; larger ones explore more than
 pays, as measured on problems that drift."""
 
-DEFAULT_LIMIT = 200
-"""Number of observations that it keeps, the most informative ones about the present."""
+DEFAULT_LIMIT = 100
+"""Number of observations that it keeps, the most informative ones about the present. Where a loop
+goes on for hundreds of rounds, it did better so than with twice as many, at half the time."""
 
 
 @recipe()
@@ -23,7 +24,7 @@ def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptio
 
     On a box, with neither kernel nor drift given, it is what :doc:`did best </validation>` where
     all is learned, not the paper's algorithm: ``temporal_kernel="auto"``, β = 1, and
-    ``retention=SizeLimit(200)``, so that a round costs the same at any age of the loop; whatever of
+    ``retention=SizeLimit(100)``, so that a round costs the same at any age of the loop; whatever of
     these is given counts. ``temporal_kernel=TemporalDecayKernel()`` learns ε by maximum likelihood.
 
     Args:
