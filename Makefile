@@ -83,6 +83,7 @@ validate: $(VENV)/.dev
 	$(BIN)/python benchmarks/context_cycle.py --json docs/results/context_cycle.json
 	$(BIN)/python benchmarks/context_useless.py --json docs/results/context_useless.json
 	$(BIN)/python benchmarks/moving_peak.py --first-seed 3000 --json docs/results/moving_peak.json
+	$(BIN)/python benchmarks/box_calibration.py --json docs/results/box_calibration.json
 	$(BIN)/python benchmarks/event_reset.py --json docs/results/event_reset.json
 	$(BIN)/python benchmarks/compression_drift.py --json docs/results/compression_drift.json
 	$(BIN)/python benchmarks/bpe_guarantee.py --runs 200 --json docs/results/bpe_guarantee.json
@@ -121,6 +122,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/async_throughput.py --json docs/results/async_throughput.json
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
 	$(BIN)/python benchmarks/box_fit.py --repeats 3 --json docs/results/box_fit.json
+	$(BIN)/python benchmarks/long_box.py --rounds 1000 --json docs/results/long_box.json
 	$(BIN)/python benchmarks/regret_bounds.py --json docs/results/regret_bounds.json \
 		--plot docs/results/regret_bounds.png
 

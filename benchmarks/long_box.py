@@ -59,7 +59,7 @@ def main() -> None:
             lost = problem.optimal_value(float(t)) - problem.evaluate_true(row).item()
             regret.append((t, lost))
     results = []
-    for first in [100, *range(chosen.rounds // 10, chosen.rounds, chosen.rounds // 10)]:
+    for first in sorted({100, *range(chosen.rounds // 10, chosen.rounds, chosen.rounds // 10)}):
         last = min(first + 100, chosen.rounds)
         near = [value for t, value in regret if first < t <= first + chosen.rounds // 10]
         results.append(

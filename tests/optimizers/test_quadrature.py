@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 import torch
 from botorch.acquisition import LogExpectedImprovement
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Generator, Tensor
 
 from tvbo import recipes
@@ -51,10 +54,28 @@ def on_a_grid(posterior: LogPosterior) -> tuple[float, np.ndarray, np.ndarray]:
         for m, (low, high) in zip(mode, posterior.bounds, strict=True)
     ]
     points = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
-    logs = np.array([posterior(point)[0] for point in points])
+    # Over the logarithms: the prior of the lengthscale is one of the lengthscale itself.
+    logs = np.array([posterior(point)[0] + point[0] for point in points])
     cell = math.prod(side[1] - side[0] for side in sides)
     weights = np.exp(logs - logs.max())
     return math.log(cell * weights.sum()) + logs.max(), points, weights / weights.sum()
+
+
+def test_the_density_is_gpytorchs_in_the_logarithms():
+    """Differences of the log density between two points, with the change of variables."""
+    model, posterior, _, _ = fitted(1, 16)
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    ours, theirs = [], []
+    mode = posterior.present()
+    for point in (mode, mode + np.array([0.7, -0.4])):
+        value, _, mean = posterior(point)
+        ours.append(value + posterior.log_jacobian(point))
+        posterior.assign(point, mean)
+        with torch.no_grad():
+            density = mll(model(*model.train_inputs), model.train_targets) * 16
+        # The prior in time is of the logarithm already.
+        theirs.append(density.item() + point[0])
+    assert ours[1] - ours[0] == pytest.approx(theirs[1] - theirs[0], abs=1e-6)
 
 
 @pytest.mark.parametrize("form", [0, 1])
@@ -92,7 +113,7 @@ def test_predictions_are_those_of_the_integral(form):
         second += weight * (each.variance + each.mean.square()).flatten()
     deviation = (second - mean.square()).sqrt()
     # Relative to the standard deviation of the prediction.
-    assert ((found.mean.flatten() - mean).abs() < 0.15 * deviation).all()
+    assert ((found.mean.flatten() - mean).abs() < 0.2 * deviation).all()
     torch.testing.assert_close(found.variance.flatten().sqrt(), deviation, rtol=0.15, atol=0)
 
 
@@ -102,7 +123,35 @@ def test_of_many_outcomes_the_mode_stands_alone():
     assert len(sets.mean) == 1
     mode = posterior.present()
     assert sets.lengthscales.log().item() == pytest.approx(mode[0])
-    assert sets.log_weights.item() == pytest.approx(posterior(mode)[0])
+
+
+def test_a_point_that_a_bound_brings_nearer_counts_as_what_it_is():
+    """Outcomes without noise: the noise is learned near its lower bound."""
+    X = torch.rand(60, 2, dtype=torch.float64, generator=Generator().manual_seed(0))
+    X[:, 1] = torch.arange(60)
+    Y = torch.sin(5 * X[:, :1] + 0.1 * X[:, 1:])
+    drift = Drift(None, "auto")
+    model = TimeVaryingGP(
+        X, Y, input_transform=unit_cube([0], SIDE, 2), **drift.arguments(drift.forms[1])
+    )
+    drift.set_prior(model, X[:, -1])
+    posterior = LogPosterior(model)
+    posterior.climb()
+    sets = quadrature(posterior)
+    mode, hessian = posterior.present(), posterior.quadratic(posterior.present()).hessian
+    p, cut = len(mode), 0
+    volume = 0.5 * (p * math.log(2 * math.pi) - np.linalg.slogdet(hessian)[1])
+    for i in range(1, len(sets.mean)):
+        lengthscale, noise = sets.lengthscales[i].item(), sets.noise[i].item()
+        point = np.log([lengthscale, sets.temporal_kernel.lengthscale[i].item(), noise])
+        step = point - mode
+        energy = 0.5 * step @ hessian @ step
+        cut += energy < 0.5 * (p + 1) - 0.1
+        # Densities of a model and of its lengthscale and noise, whose priors are BoTorch's.
+        density = posterior(point)[0] + point[0] + point[2]
+        expected = density + energy + volume - math.log(2 * p + 2)
+        assert sets.log_weights[i].item() == pytest.approx(expected, abs=1e-6)
+    assert cut > 0
 
 
 def test_a_parameter_at_a_bound_is_held():
@@ -149,7 +198,14 @@ def test_the_default_on_a_box_averages():
 
 
 def test_other_loops_take_one_form():
-    for options in ({"refit": RefitEvery(2)}, {"forgetting_rate": 0.1}):
+    auto = {"temporal_kernel": "auto"}
+    own = ScaleKernel(RBFKernel(ard_num_dims=2)).double()
+    for options in (
+        {"refit": RefitEvery(2)},
+        {"forgetting_rate": 0.1},
+        {**auto, "covar_module": own},
+        {**auto, "mean_module": ConstantMean().double()},
+    ):
         assert not isinstance(played(**options).model, AveragedGP)
 
 
@@ -168,6 +224,8 @@ def test_initial_is_how_many_actions_fill_the_space():
     assert (default.initial, filling.initial) == (10, 3)
     for t, X in enumerate(first):
         torch.testing.assert_close(default.ask(t=float(t)).X, X)
+    # The fourth no longer fills the space: with three pending trials it avoids them.
+    assert not torch.allclose(filling.ask(t=3.0).X, default.ask(t=3.0).X)
     with pytest.raises(ValueError, match="initial"):
         recipes.tv_gp_ucb(bounds=bounds, initial=-1)
 
@@ -177,3 +235,30 @@ def test_the_unit_of_the_outcomes_makes_no_difference():
     for trial, scaled in zip(one.observations.X, other.observations.X, strict=True):
         torch.testing.assert_close(scaled, trial, rtol=0, atol=1e-6)
     torch.testing.assert_close(other.open_trials[0].X, one.open_trials[0].X, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_thousand_rounds_of_a_box_some_outcomes_lost():
+    generator = Generator().manual_seed(0)
+    problem = MovingPeak(period=100.0, noise_variance=0.01, generator=generator)
+    optimizer = recipes.tv_gp_ucb(bounds=problem.bounds, generator=generator)
+    fates = torch.rand(1000, generator=generator)
+    regret, sizes = [], []
+    for t in range(1, 1001):
+        optimizer.expire_overdue(float(t), max_delay=20.0)
+        trial = optimizer.ask(t=float(t))
+        row = problem.layout.rows(trial.X, float(t))
+        outcome = problem(row).item()
+        if fates[t - 1] >= 0.1:
+            optimizer.tell(trial, outcome)
+        elif fates[t - 1] >= 0.05:
+            optimizer.fail(trial, "NaN")
+        regret.append(1.0 - problem.evaluate_true(row).item())
+        sizes.append(optimizer.model_size)
+    # It counts what is told after the ask as well.
+    assert max(sizes) == 101
+    assert min(sizes[200:]) >= 90
+    assert len(optimizer.open_trials) <= 20
+    # A random action loses 0.66, and one that stays where the peak once was 0.56.
+    for first in range(100, 1000, 100):
+        assert np.mean(regret[first : first + 100]) < 0.4

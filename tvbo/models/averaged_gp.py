@@ -9,6 +9,7 @@ import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions.errors import UnsupportedError
 from botorch.posteriors import Posterior
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Size, Tensor
 
 from tvbo.kernels import TemporalKernel
@@ -63,6 +64,7 @@ class AveragedGP(RowModel):
     """
 
     weights: Tensor
+    _noise_variance: Tensor
     _inverse_squares: Tensor
     _prior_variance: Tensor
     _mean: Tensor
@@ -70,6 +72,8 @@ class AveragedGP(RowModel):
     _Y: Tensor
     _whitening: Tensor
     _innovations: Tensor
+
+    _shared = ("weights", "_noise_variance", "_inverse_squares", "_prior_variance", "_mean")
 
     def __init__(
         self,
@@ -93,8 +97,13 @@ class AveragedGP(RowModel):
         self.register_buffer("_prior_variance", torch.tensor(scale**2, dtype=torch.float64))
         self.register_buffer("_mean", shift + scale * torch.cat([each.mean for each in sets]))
         noises = [each.noise for each in sets if each.noise is not None]
-        noise = torch.cat(noises).unsqueeze(-1) if noises else model.likelihood.noise.detach()
+        if isinstance(model.likelihood, FixedNoiseGaussianLikelihood) or not noises:
+            # Also where it was learned before outcomes came with their own.
+            noise = model.likelihood.noise.detach()
+        else:
+            noise = torch.cat(noises).unsqueeze(-1)
         noise = (scale**2 * noise).expand(len(log_weights), len(train_X))
+        self.register_buffer("_noise_variance", self.weights @ noise.mean(dim=-1))
         self._condition(train_X, train_Y.squeeze(-1), noise)
 
     @property
@@ -115,7 +124,7 @@ class AveragedGP(RowModel):
     @property
     def noise_variance(self) -> Tensor:
         """σ², the averaged noise variance; where it is known for each observation, their mean."""
-        return self.weights @ self._noise.mean(dim=-1)
+        return self._noise_variance
 
     @property
     def batch_shape(self) -> Size:
@@ -179,6 +188,8 @@ class AveragedGP(RowModel):
     ) -> AveragedGP:
         """Return a model with additional observations and the same weights.
 
+        Each set takes the outcomes as they are: one at the average mean moves that a little.
+
         Args:
             X: Rows, ``q x d``.
             Y: Outcomes, ``q x 1``.
@@ -192,7 +203,7 @@ class AveragedGP(RowModel):
         new = AveragedGP.__new__(AveragedGP)
         RowModel.__init__(new)
         new._parts = self._parts
-        for name in ("weights", "_inverse_squares", "_prior_variance", "_mean"):
+        for name in self._shared:
             new.register_buffer(name, getattr(self, name))
         _, checked = self._residuals(X, Y, noise)
         added = self._noise.mean(dim=-1, keepdim=True) if noise is None else checked

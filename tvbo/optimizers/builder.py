@@ -54,8 +54,7 @@ class GPOptions(TypedDict, total=False):
 
     Where hyperparameters are learned, the first actions fill the space, until there are two
     outcomes or pending trials for each number to be learned, or each action of a finite set was
-    tried once. Trials that were attached count. With all hyperparameters given, there is no such
-    start.
+    tried once. With all hyperparameters given, there is no such start.
 
     Args:
         bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper). Give either this
@@ -72,9 +71,8 @@ class GPOptions(TypedDict, total=False):
             with one ``covar_module`` have amplitudes to learn. ``"auto"``: each refit learns
             exponential decay and Matérn-5/2. Predictions are averaged over both and over their
             hyperparameters (:class:`tvbo.models.AveragedGP`) where kernel, mean and likelihood are
-            left out and a fit is made in each round; elsewhere they are those of the form with the
-            larger posterior density. None, without a rate, learns ε of exponential decay. Both have
-            priors in rounds (:mod:`tvbo.optimizers.drift`).
+            left out and each round has a fit; elsewhere that of larger density counts. None
+            learns ε. Both have priors in rounds (:mod:`tvbo.optimizers.drift`).
         noise_variance: Variance σ² of the noise, in squared units of the outcome, for outcomes told
             without a variance of their own. None learns it.
         mean_module: Prior mean, over rows ``[action | context | time]``. None is zero where nothing
@@ -87,17 +85,17 @@ class GPOptions(TypedDict, total=False):
         beta: β of the recipe's own acquisition, a number or a schedule by round: the multiplier of
             the posterior standard deviation is its square root. None is ``0.8 log(4 t)``, unless
             the recipe's documentation names another.
-        retention: Which observations are kept. None keeps all, except where no hyperparameter is
-            ever learned: those whose weight under the drift has fallen to 1e-12 are discarded. The
-            rules of ``r_gp_ucb`` and ``compressed_gp`` are joined to it.
+        retention: Which observations are kept. None keeps all, except by the default of
+            ``tv_gp_ucb``, and where no hyperparameter is ever learned: those whose weight under the
+            drift is 1e-12 are discarded. Rules of a recipe's own are joined to it.
         pending: What stands in for the outcomes of pending trials. None is
             :class:`tvbo.optimizers.Hallucinate`, their posterior means, so that asking again before
             an outcome is told gives another action. Papers that know no delay have
             :class:`tvbo.optimizers.IgnorePending`; without pending trials both choose alike.
         refit: When hyperparameters are learned, such as ``RefitEvery(10)``. None: never if kernel,
             drift and noise are given, else in each round.
-        initial: Number of actions that fill the space at first, less the trials that were attached.
-            None is what the first fit waits for. Before that fit, hyperparameters are the defaults.
+        initial: Number of actions that fill the space at first, attached trials included. None is
+            what the first fit waits for.
         generator: Source of randomness. None is a fresh one with seed 0.
 
     Raises:

@@ -24,7 +24,10 @@ class DenseState(PosteriorState):
     """
 
     last_model: DenseGP | None
-    _posterior: DenseGP | AveragedGP
+
+    def __init__(self, fitter: ModelFitter):
+        super().__init__(fitter)
+        self._posterior: Model | None = None
 
     def update(self, observations: Observations, num_told: int, generator: Generator) -> None:
         """Build the model, with its hyperparameters fitted if that is due.
@@ -48,7 +51,7 @@ class DenseState(PosteriorState):
             rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
             pending: What stands in for their outcomes.
         """
-        model = self._posterior
+        model = provided(self._posterior)
         if len(rows) == 0:
             return model
         if not isinstance(model, AveragedGP):
@@ -62,7 +65,19 @@ class DenseState(PosteriorState):
         Args:
             row: ``1 x d``.
         """
-        return mean_and_variance(self._posterior, row)
+        return mean_and_variance(provided(self._posterior), row)
+
+    def outcome_noise(self, observations: Observations) -> float | None:
+        """Return the noise variance to expect of the next outcome, averaged where the model is.
+
+        Args:
+            observations: Observations held.
+        """
+        known = self.fitter.noise_variance is not None or observations.Yvar is not None
+        model = self._posterior
+        if isinstance(model, AveragedGP) and not known:
+            return model.noise_variance.item()
+        return super().outcome_noise(observations)
 
     def preview(
         self, observations: Observations, keep: Tensor, num_told: int, generator: Generator
@@ -96,7 +111,7 @@ def averaged(fitter: ModelFitter, observations: Observations) -> DenseGP | Avera
         fitter: Has fitted these observations.
         observations: The observations of the model.
     """
-    model, sets = provided(fitter.last_model), fitter.hyperparameter_sets
+    model, sets = provided(fitter.last_model), fitter.fitted.sets
     if not sets or len(observations) == 0:
         return model
     assert isinstance(model, TimeVaryingGP)

@@ -213,7 +213,7 @@ class GPOptimizer(Optimizer):
         admission = self.retention.admission
         if admission is None or self._is_starting():
             return trial
-        noise_variance = self.posterior_state.fitter.outcome_noise(self.observations)
+        noise_variance = self.posterior_state.outcome_noise(self.observations)
         if noise_variance is None:
             return trial
         row = self._row(trial)

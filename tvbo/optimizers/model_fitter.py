@@ -16,7 +16,6 @@ from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
 from tvbo.models import TimeVaryingGP
-from tvbo.models.averaged_gp import HyperparameterSets
 from tvbo.models.raw import raw_noise_variance
 from tvbo.models.scale import (
     FixedScale,
@@ -75,6 +74,7 @@ class ModelFitter:
 
     Attributes:
         last_model: The newest model that :meth:`fit` returned, None before the first.
+        fitted: What was learned, of each form of drift.
 
     Raises:
         ValueError: if kernel or rate must be learned but ``refit`` is never, or a rate or a noise
@@ -112,18 +112,13 @@ class ModelFitter:
             raise ValueError(f"Expected {', '.join(needed)}, since refit is never. Got None.")
         self.refit = refit
         self.last_model: DenseGP | None = None
-        self._fitted = FittedForms(len(self.drift.forms))
+        self.fitted = FittedForms(len(self.drift.forms))
         self._num_told_at_fit = self._num_told_at_restart = 0
 
     @property
     def newest_fit(self) -> dict[str, list[float]] | None:
         """Values that the newest fit learned, by name of the parameter; None before the first."""
-        return self._fitted.newest
-
-    @property
-    def hyperparameter_sets(self) -> list[HyperparameterSets]:
-        """Sets of hyperparameters to average over, of each form of drift; none if but one is."""
-        return self._fitted.sets
+        return self.fitted.newest
 
     @cached_property
     def unit(self) -> float:
@@ -167,22 +162,22 @@ class ModelFitter:
                 "Expected a parameter to learn, since a refit was asked for. Got none: give "
                 "refit=RefitNever(), or a kernel whose parameters require gradients."
             )
-        self._fitted.load_into(models)
+        self.fitted.load_into(models)
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
             anew = num_told - self._num_told_at_restart > SHARE * len(observations)
             starts = defaults if anew else None
-            self._fitted.fit(models, starts, generator, self._is_default)
+            self.fitted.fit(models, starts, generator, self._is_default)
             self._num_told_at_fit = num_told
             if anew:
                 self._num_told_at_restart = num_told
-        self.last_model = models[self._fitted.chosen].eval()
+        self.last_model = models[self.fitted.chosen].eval()
         return self.last_model
 
     def copy(self) -> Self:
         """Return a fitter that begins with what was learned here; its fits change nothing here."""
         new = copy(self)
-        new._fitted = self._fitted.copy()
+        new.fitted = self.fitted.copy()
         return new
 
     def may_change(self, num_told: int) -> bool:

@@ -104,6 +104,17 @@ class PosteriorState(ABC):
         """
         return mean_and_variance(provided(self.last_model), row)
 
+    def outcome_noise(self, observations: Observations) -> float | None:
+        """Return the noise variance to expect of the next outcome: given, told before, or learned.
+
+        Args:
+            observations: Observations held.
+
+        Returns:
+            The variance; None where it comes with the outcomes, and none has come yet.
+        """
+        return self.fitter.outcome_noise(observations)
+
     @property
     def dense(self) -> DenseGP:
         """The dense model with the newest hyperparameters, of the observations of the last fit.
@@ -160,7 +171,7 @@ class PosteriorState(ABC):
             rows: ``[action | context | time]`` of the pending trials, ``q x d``.
             pending: What stands in for their outcomes.
         """
-        noise_variance = self.fitter.outcome_noise(observations)
+        noise_variance = self.outcome_noise(observations)
 
         def expected() -> Tensor:
             return mean_of(model.posterior(rows.unsqueeze(-2))).squeeze(-1)

@@ -10,43 +10,50 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 from tvbo.models.averaged_gp import HyperparameterSets
-from tvbo.optimizers.log_posterior import PART, LogPosterior
+from tvbo.optimizers.log_posterior import LogPosterior
 
 LEAST_CURVATURE = 0.25
-"""Of the negative log posterior: no hyperparameter is taken to be less certain than by a factor
-e² either way, which is wider than its prior."""
+"""Least curvature of the negative log posterior, that of a standard deviation of 2 of a logarithm,
+which is more than under any of the priors."""
+
+MOST = 250
+"""Number of observations above which hyperparameters are certain enough to take their mode."""
 
 
 def quadrature(posterior: LogPosterior) -> HyperparameterSets | None:
-    r"""Return the points of an unscented transform about the mode, weighted by the density.
+    r"""Return points about the mode with importance weights, to integrate hyperparameters out.
 
-    With :math:`p` hyperparameters on the logarithmic scale and the Hessian :math:`V \Lambda V^\top`
-    of the negative log density at the mode, these are the mode and the :math:`2p` points
-    :math:`\pm\sqrt{p + 1}` standard deviations along each column of :math:`V`. A Gaussian has its
-    mean and covariance under the weights :math:`1 / (p + 1)` and :math:`1 / (2 p + 2)`, which are
-    multiplied by the ratio of the density to that Gaussian (as the integration points of Rue,
-    Martino, Chopin, 2009, Section 6.5). So the sum of the weights estimates the evidence, by which
-    forms of drift are compared. Above 250 observations, where hyperparameters are certain, the mode
-    stands alone, with the density as its weight.
+    The integral is over the logarithms :math:`\theta` of the :math:`p` hyperparameters, so the
+    density is that of the logarithms. With :math:`V \Lambda V^\top` the Hessian of the negative log
+    posterior at the mode, the points are the mode and those :math:`\pm\sqrt{p + 1}` standard
+    deviations away along each column of :math:`V`, cut at the bounds: an unscented transform. A
+    Gaussian has its mean and covariance under the weights :math:`1 / (p + 1)` and
+    :math:`1 / (2 p + 2)`; these are multiplied by the ratio of the density to that Gaussian, as in
+    Rue, Martino, Chopin (2009), Section 6.5. So the sum of the weights estimates the evidence, by
+    which forms of drift are compared.
 
     Args:
         posterior: Log posterior of a model that has the hyperparameters of the mode.
 
     Returns:
-        The sets; None if the density is not finite at the mode.
+        The sets; None if the density or the Hessian is not finite at the mode. Above 250
+        observations the mode is the only point.
     """
     mode = posterior.present().clip(*posterior.bounds.T)
     density, _, mean = posterior(mode)
-    if not math.isfinite(density):
+    quadratic = posterior.quadratic(mode) if math.isfinite(density) else None
+    if quadratic is None:
         return None
-    points, means, log_weights = [mode], [mean], [density]
-    quadratic = posterior.quadratic(mode) if len(posterior.y) <= PART else None
-    if quadratic is not None:
-        free = np.flatnonzero(~quadratic.held)
-        curvatures, directions = np.linalg.eigh(quadratic.hessian[np.ix_(free, free)])
-        curvatures = curvatures.clip(LEAST_CURVATURE)
-        p = len(free)
-        log_weights[0] -= math.log(p + 1)
+    free = np.flatnonzero(~quadratic.held)
+    curvatures, directions = np.linalg.eigh(quadratic.hessian[np.ix_(free, free)])
+    curvatures = curvatures.clip(LEAST_CURVATURE)
+    p = len(free)
+    volume = 0.5 * (p * math.log(2 * math.pi) - np.log(curvatures).sum())
+    points, means = [mode], [mean]
+    if len(posterior.y) > MOST:
+        log_weights = [density + posterior.log_jacobian(mode) + volume]
+    else:
+        log_weights = [density + posterior.log_jacobian(mode) + volume - math.log(p + 1)]
         for direction in (directions * np.sqrt((p + 1) / curvatures)).T:
             for sign in (1.0, -1.0):
                 point = mode.copy()
@@ -54,11 +61,12 @@ def quadrature(posterior: LogPosterior) -> HyperparameterSets | None:
                 point = point.clip(*posterior.bounds.T)
                 density, _, mean = posterior(point)
                 if math.isfinite(density):
+                    # Of the point itself, which a bound may have brought nearer.
+                    steps = directions.T @ (point - mode)[free]
+                    density += posterior.log_jacobian(point) + 0.5 * (curvatures @ steps**2)
                     points.append(point)
                     means.append(mean)
-                    log_weights.append(density + 0.5 * (p + 1) - math.log(2 * p + 2))
-        volume = 0.5 * (p * math.log(2 * math.pi) - np.log(curvatures).sum())
-        log_weights = [each + volume for each in log_weights]
+                    log_weights.append(density + volume - math.log(2 * p + 2))
     values = torch.from_numpy(np.exp(np.array(points)))
     d = len(posterior.squares)
     return HyperparameterSets(

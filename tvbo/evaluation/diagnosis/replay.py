@@ -141,7 +141,7 @@ class Replay:
         state = optimizer.posterior_state
         fitter, dense = state.fitter, state.dense
         mean, variance = state.predict(row)
-        noise = fitter.outcome_noise(optimizer.observations)
+        noise = optimizer.posterior_state.outcome_noise(optimizer.observations)
         parameters = read_parameters(dense, optimizer.layout, row)
         if noise is not None:
             parameters["noise_deviation"] = math.sqrt(noise)

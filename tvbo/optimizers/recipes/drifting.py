@@ -25,7 +25,8 @@ def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptio
     On a box, with neither kernel nor drift given, it is what :doc:`did best </validation>` where
     all is learned, not the paper's algorithm: ``temporal_kernel="auto"``, β = 1, and
     ``retention=SizeLimit(100)``, so that a round costs the same at any age of the loop; whatever of
-    these is given counts. ``temporal_kernel=TemporalDecayKernel()`` learns ε by maximum likelihood.
+    these is given counts. :class:`tvbo.retention.KeepAll` keeps all observations, and
+    ``temporal_kernel=TemporalDecayKernel()`` learns ε by maximum likelihood.
 
     Args:
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
