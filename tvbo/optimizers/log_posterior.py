@@ -228,10 +228,6 @@ class LogPosterior:
         self.assign(found, mean)
         return value
 
-    def log_jacobian(self, theta: Array) -> float:
-        """Return what makes the log density one of the logarithms, where it is not already."""
-        return float(theta[~self._is_of_logarithm].sum())
-
     def quadratic(self, mode: Array) -> QuadraticModel | None:
         """Return the Hessian of the negative log density at a maximum; None if it is singular.
 

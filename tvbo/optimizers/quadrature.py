@@ -23,8 +23,10 @@ MOST = 250
 def quadrature(posterior: LogPosterior) -> HyperparameterSets | None:
     r"""Return points about the mode with importance weights, to integrate hyperparameters out.
 
-    The integral is over the logarithms :math:`\theta` of the :math:`p` hyperparameters, so the
-    density is that of the logarithms. With :math:`V \Lambda V^\top` the Hessian of the negative log
+    The integral is over the logarithms of the :math:`p` hyperparameters, of the density that a fit
+    maximizes: the logarithms have normal priors with the mode of BoTorch's. Its log-normal prior
+    with location :math:`\mu` and scale :math:`s` counts as that with location :math:`\mu - s^2`,
+    under which short lengthscales weigh more, and no more than for the fit. With :math:`V \Lambda V^\top` the Hessian of the negative log
     posterior at the mode, the points are the mode and those :math:`\pm\sqrt{p + 1}` standard
     deviations away along each column of :math:`V`, cut at the bounds: an unscented transform. A
     Gaussian has its mean and covariance under the weights :math:`1 / (p + 1)` and
@@ -51,9 +53,9 @@ def quadrature(posterior: LogPosterior) -> HyperparameterSets | None:
     volume = 0.5 * (p * math.log(2 * math.pi) - np.log(curvatures).sum())
     points, means = [mode], [mean]
     if len(posterior.y) > MOST:
-        log_weights = [density + posterior.log_jacobian(mode) + volume]
+        log_weights = [density + volume]
     else:
-        log_weights = [density + posterior.log_jacobian(mode) + volume - math.log(p + 1)]
+        log_weights = [density + volume - math.log(p + 1)]
         for direction in (directions * np.sqrt((p + 1) / curvatures)).T:
             for sign in (1.0, -1.0):
                 point = mode.copy()
@@ -63,7 +65,7 @@ def quadrature(posterior: LogPosterior) -> HyperparameterSets | None:
                 if math.isfinite(density):
                     # Of the point itself, which a bound may have brought nearer.
                     steps = directions.T @ (point - mode)[free]
-                    density += posterior.log_jacobian(point) + 0.5 * (curvatures @ steps**2)
+                    density += 0.5 * (curvatures @ steps**2)
                     points.append(point)
                     means.append(mean)
                     log_weights.append(density + volume - math.log(2 * p + 2))
