@@ -26,13 +26,13 @@ def quadrature(posterior: LogPosterior) -> HyperparameterSets | None:
     The integral is over the logarithms of the :math:`p` hyperparameters, of the density that a fit
     maximizes: the logarithms have normal priors with the mode of BoTorch's. Its log-normal prior
     with location :math:`\mu` and scale :math:`s` counts as that with location :math:`\mu - s^2`,
-    under which short lengthscales weigh more, and no more than for the fit. With :math:`V \Lambda V^\top` the Hessian of the negative log
-    posterior at the mode, the points are the mode and those :math:`\pm\sqrt{p + 1}` standard
-    deviations away along each column of :math:`V`, cut at the bounds: an unscented transform. A
-    Gaussian has its mean and covariance under the weights :math:`1 / (p + 1)` and
-    :math:`1 / (2 p + 2)`; these are multiplied by the ratio of the density to that Gaussian, as in
-    Rue, Martino, Chopin (2009), Section 6.5. So the sum of the weights estimates the evidence, by
-    which forms of drift are compared.
+    under which short lengthscales weigh more, and no more than for the fit. With
+    :math:`V \Lambda V^\top` the Hessian of the negative log density at the mode, the points are the
+    mode and those :math:`\pm\sqrt{p + 1}` standard deviations away along each column of :math:`V`,
+    cut at the bounds: an unscented transform. A Gaussian has its mean and covariance under the
+    weights :math:`1 / (p + 1)` and :math:`1 / (2 p + 2)`; these are multiplied by the ratio of the
+    density to that Gaussian, as in Rue, Martino, Chopin (2009), Section 6.5. So the sum of the
+    weights estimates the evidence, by which forms of drift are compared.
 
     Args:
         posterior: Log posterior of a model that has the hyperparameters of the mode.

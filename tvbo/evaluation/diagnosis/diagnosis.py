@@ -81,7 +81,7 @@ class Diagnosis:
     def sentences(self) -> list[str]:
         """Return what the figures say: the findings, or that there are none, then facts.
 
-        Each test of a finding errs in some 5 % of the runs of a right model.
+        Each test of a finding errs in at most some 5 % of the runs of a right model.
         """
         seconds = [] if self.ask_seconds is None else self.ask_seconds.tolist()
         return [

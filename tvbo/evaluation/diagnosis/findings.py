@@ -62,7 +62,7 @@ def facts(
     told = []
     low, high = calibration.coverage_interval
     if len(calibration) > 0 and low <= BAND <= high:
-        told.append(f"{_covers(calibration)}: neither too narrow nor too wide by this count.")
+        told.append(f"{_covers(calibration)}, as that of a right model may.")
     num_used = int(calibration.independent.sum())
     if num_used < len(calibration):
         told.append(

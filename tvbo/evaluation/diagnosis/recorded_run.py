@@ -120,7 +120,7 @@ def _of_history(history: History, optimizer: Optimizer) -> RecordedRun:
             reason = r.reason or r.status
             kind: Any = kinds[r.status]
             records.append(
-                Record(kind, r.trial.id, Y=Y, Yvar=r.variance, reason="" if Y else reason)
+                Record(kind, r.trial.id, Y=Y, Yvar=r.variance, reason=reason if Y is None else "")
             )
         if opened is not None:
             trial = opened.trial
