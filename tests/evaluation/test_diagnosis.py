@@ -122,7 +122,8 @@ def test_learned_hyperparameters_are_those_of_each_ask(tmp_path):
         fitter = optimizer.posterior_state.fitter
         mean, variance = optimizer.posterior_state.predict(row)
         scale = fitter.last_model.covar_module.kernels[0].base_kernel.lengthscale.item()
-        seen.append((mean, variance + fitter.outcome_noise(optimizer.observations), 2 * scale))
+        noise = optimizer.posterior_state.outcome_noise(optimizer.observations)
+        seen.append((mean, variance + noise, 2 * scale))
         optimizer.tell(trial, outcome(trial))
     frame = diagnose(optimizer).to_frame()
     mean, variance, lengthscale = np.array(seen).T
