@@ -2,9 +2,9 @@
 
     python benchmarks/box_fit.py --repeats 3 --json docs/results/box_fit.json
 
-Noisy values of the moving peak at random actions, one a round. Ours learns two forms of drift and
-takes the likelier; BoTorch's model has time as one more input, normalized. CPU seconds, one thread,
-medians of several fits in turns.
+Noisy values of the moving peak at random actions, one a round. Ours learns two forms of drift;
+BoTorch's model has time as one more input, normalized. CPU seconds, one thread, medians of several
+fits in turns.
 """
 
 from __future__ import annotations
