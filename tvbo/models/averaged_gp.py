@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import UnsupportedError
-from botorch.posteriors import Posterior
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Size, Tensor
 
@@ -17,7 +14,6 @@ from tvbo.models.incremental import RowModel
 from tvbo.models.raw import RawRowKernel, transformed
 from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
-from tvbo.rounding import floor_, floored_posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +79,8 @@ class AveragedGP(RowModel):
         sets: Sequence[HyperparameterSets],
     ):
         super().__init__()
-        # In a tuple, so that it is no submodule: BoTorch would move all of them at each evaluation.
+        # Not registered as submodules, which acquisition functions move to the device of ``X`` at
+        # each evaluation.
         self._parts = (model, tuple(sets))
         shift, scale = outcome_scale(model)
         # One unit of each raw column in units of the model, whose transform is linear.
@@ -136,30 +133,8 @@ class AveragedGP(RowModel):
         """Number of columns of a row."""
         return self._X.shape[-1]
 
-    def posterior(
-        self,
-        X: Tensor,
-        output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
-        posterior_transform: PosteriorTransform | None = None,
-    ) -> Posterior:
-        """Return the joint posterior of ``q`` rows, differentiable in ``X``.
-
-        Args:
-            X: Rows, ``... x q x d``.
-            output_indices: None or ``[0]``.
-            observation_noise: Whether to add ``noise_variance``, or noise variances to add,
-                ``... x q x 1``.
-            posterior_transform: Applied to the posterior, as in BoTorch.
-
-        Raises:
-            BotorchTensorDimensionError: if the shape does not fit.
-            InputDataError: if a value is not finite.
-            UnsupportedError: if another output is asked for.
-        """
-        if output_indices not in (None, [0]):
-            raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
-        X = self._checked(X)
+    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return means ``... x q``, covariances ``... x q x q`` and prior variances ``... x q``."""
         covar = self._covar(X, self._X)
         # One product for each set, whatever the batch of X.
         V = (covar.flatten(1, -2) @ self._whitening).view(covar.shape)
@@ -173,14 +148,7 @@ class AveragedGP(RowModel):
         else:
             covars = self._covar(X, X) - V @ V.mT
             covar = self._average(covars + deviations.unsqueeze(-1) * deviations.unsqueeze(-2))
-        floor_(covar, self._prior_variance.expand_as(mean))
-        noise = None
-        if isinstance(observation_noise, Tensor):
-            noise = observation_noise.to(mean).squeeze(-1)
-        elif observation_noise:
-            noise = self.noise_variance
-        posterior = floored_posterior(mean, covar, noise)
-        return posterior if posterior_transform is None else posterior_transform(posterior)
+        return mean, covar, self._prior_variance.expand_as(mean)
 
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]

@@ -55,8 +55,7 @@ class DenseState(PosteriorState):
         if len(rows) == 0:
             return model
         if not isinstance(model, AveragedGP):
-            raw = self._in_raw_units(self.dense, observations)
-            return self._conditioned(raw, observations, rows, pending)
+            model = self._in_raw_units(self.dense, observations)
         return self._conditioned(model, observations, rows, pending)
 
     def predict(self, row: Tensor) -> tuple[float, float]:

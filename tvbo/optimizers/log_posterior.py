@@ -15,6 +15,7 @@ from gpytorch.priors import Prior
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
+from torch import Tensor
 
 from tvbo.fitting.maximize import QuadraticModel
 from tvbo.kernels import TemporalDecayKernel
@@ -82,16 +83,19 @@ class Parameter:
         low, high = self._logarithms(ends.clip(1 / LARGEST, LARGEST)).tolist()
         return low, high
 
-    def assign(self, logarithms: Array) -> None:
-        """Set the values in the model."""
+    def values(self, logarithms: Array) -> Tensor:
+        """Return the values with some logarithms, of any shape, within the bounds."""
         values = np.exp(logarithms)
         if self.is_rate:
             values = -np.expm1(-values)
         # The exponential of the logarithm of a bound may lie beyond it.
         low, high = self.constraint.lower_bound.item(), self.constraint.upper_bound.item()
+        return torch.as_tensor(values.clip(low, high))
+
+    def assign(self, logarithms: Array) -> None:
+        """Set the values in the model."""
         shape = getattr(self.module, self.name).shape
-        new = torch.as_tensor(values.clip(low, high)).reshape(shape)
-        self.module.initialize(**{self.name: new})
+        self.module.initialize(**{self.name: self.values(logarithms).reshape(shape)})
 
     def _logarithms(self, values: Array) -> Array:
         positive = -np.log1p(-values) if self.is_rate else values

@@ -69,27 +69,24 @@ def quadrature(posterior: LogPosterior) -> HyperparameterSets | None:
                     points.append(point)
                     means.append(mean)
                     log_weights.append(density + volume - math.log(2 * p + 2))
-    values = torch.from_numpy(np.exp(np.array(points)))
-    d = len(posterior.squares)
+    theta, d = np.array(points), len(posterior.squares)
+    lengthscale, pace, *noise = posterior.parameters
     return HyperparameterSets(
-        lengthscales=values[:, :d],
-        temporal_kernel=_temporal_kernel(posterior.is_decay, values[:, d]),
+        lengthscales=lengthscale.values(theta[:, :d]),
+        temporal_kernel=_temporal_kernel(posterior.is_decay, pace.values(theta[:, d])),
         mean=torch.tensor(means, dtype=torch.float64),
-        noise=values[:, -1] if posterior.noise is None else None,
+        noise=noise[0].values(theta[:, -1]) if noise else None,
         log_weights=torch.tensor(log_weights, dtype=torch.float64),
     )
 
 
 def _temporal_kernel(is_decay: bool, paces: Tensor) -> TemporalKernel:
-    """Return exponential decay with rates ρ, or Matérn-5/2 with lengthscales, ``s``."""
+    """Return exponential decay with rates ε, or Matérn-5/2 with lengthscales, ``s``."""
     shape = paces.shape
     kernel: TemporalDecayKernel | TemporalMaternKernel
     if is_decay:
         kernel = TemporalDecayKernel(batch_shape=shape).double()
-        # The exponential of the logarithm of a bound may lie beyond it.
-        constraint = kernel.raw_forgetting_rate_constraint
-        low, high = constraint.lower_bound.item(), constraint.upper_bound.item()
-        kernel.forgetting_rate = (-torch.expm1(-paces)).clamp(low, high).unsqueeze(-1)
+        kernel.forgetting_rate = paces.unsqueeze(-1)
     else:
         kernel = TemporalMaternKernel(nu=2.5, batch_shape=shape).double()
         kernel.lengthscale = paces[:, None, None]

@@ -7,8 +7,14 @@ from abc import abstractmethod
 from copy import deepcopy
 
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
 from botorch.models.model import Model
+from botorch.posteriors import Posterior
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
@@ -17,6 +23,7 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.observations import check_finite, check_last_dimension
+from tvbo.rounding import floor_, floored_posterior
 
 
 class RowModel(Model):
@@ -61,6 +68,46 @@ class RowModel(Model):
     def num_outputs(self) -> int:
         """One."""
         return 1
+
+    def posterior(
+        self,
+        X: Tensor,
+        output_indices: list[int] | None = None,
+        observation_noise: bool | Tensor = False,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> Posterior:
+        """Return the joint posterior of ``q`` rows, differentiable in ``X``.
+
+        Args:
+            X: Rows, ``... x q x d``; the first dimensions broadcast with ``batch_shape``. Any
+                time, also before the newest observation.
+            output_indices: None or ``[0]``.
+            observation_noise: Whether to add ``noise_variance``, or noise variances to add,
+                ``... x q x 1``.
+            posterior_transform: Applied to the posterior, as in BoTorch.
+
+        Raises:
+            BotorchTensorDimensionError: if the shape does not fit.
+            InputDataError: if a value is not finite.
+            UnsupportedError: if another output is asked for.
+        """
+        if output_indices not in (None, [0]):
+            raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
+        X = self._checked(X)
+        mean, covar, prior = self._joint(X)
+        floor_(covar, prior)
+        noise = None
+        if isinstance(observation_noise, Tensor):
+            noise = observation_noise.to(mean).squeeze(-1)
+        elif observation_noise:
+            noise = self.noise_variance
+        covar = covar.expand(*mean.shape, mean.shape[-1])
+        posterior = floored_posterior(mean, covar, noise)
+        return posterior if posterior_transform is None else posterior_transform(posterior)
+
+    @abstractmethod
+    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return means ``... x q``, covariances ``... x q x q`` and prior variances ``... x q``."""
 
     def _set_hyperparameters(
         self, covar_module: Kernel, noise_variance: Tensor | float, mean_module: Mean | None

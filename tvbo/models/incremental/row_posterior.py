@@ -8,17 +8,15 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
 from botorch.models.model import Model
-from botorch.posteriors import Posterior
 from botorch.sampling import MCSampler
 from linear_operator import to_dense
 from torch import Size, Tensor
 
 from tvbo.models.incremental.row_model import RowModel
 from tvbo.models.incremental.whitened import Whitened
-from tvbo.rounding import floor_, floored_posterior, innovation_root
+from tvbo.rounding import innovation_root
 
 
 class RowPosterior(RowModel):
@@ -27,42 +25,6 @@ class RowPosterior(RowModel):
     @abstractmethod
     def _whiten(self, X: Tensor) -> Whitened:
         """Return how the function at rows ``... x q x d`` depends on the observations."""
-
-    def posterior(
-        self,
-        X: Tensor,
-        output_indices: list[int] | None = None,
-        observation_noise: bool | Tensor = False,
-        posterior_transform: PosteriorTransform | None = None,
-    ) -> Posterior:
-        """Return the joint posterior of ``q`` rows, differentiable in ``X``.
-
-        Args:
-            X: Rows, ``... x q x d``; the first dimensions broadcast with ``batch_shape``. Any
-                time, also before the newest observation.
-            output_indices: None or ``[0]``.
-            observation_noise: Whether to add ``noise_variance``, or noise variances to add,
-                ``... x q x 1``.
-            posterior_transform: Applied to the posterior, as in BoTorch.
-
-        Raises:
-            BotorchTensorDimensionError: if the shape does not fit.
-            InputDataError: if a value is not finite.
-            UnsupportedError: if another output is asked for.
-        """
-        if output_indices not in (None, [0]):
-            raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
-        X = self._checked(X)
-        mean, covar, prior = self._joint(X, self._whiten(X))
-        floor_(covar, prior)
-        noise = None
-        if isinstance(observation_noise, Tensor):
-            noise = observation_noise.to(mean).squeeze(-1)
-        elif observation_noise:
-            noise = self.noise_variance
-        covar = covar.expand(*mean.shape, mean.shape[-1])
-        posterior = floored_posterior(mean, covar, noise)
-        return posterior if posterior_transform is None else posterior_transform(posterior)
 
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]
@@ -124,8 +86,9 @@ class RowPosterior(RowModel):
         """Return a model that further observations of this one do not change."""
         return self
 
-    def _joint(self, X: Tensor, white: Whitened) -> tuple[Tensor, Tensor, Tensor]:
+    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return means ``... x q``, covariances ``... x q x q`` and prior variances ``... x q``."""
+        white = self._whiten(X)
         if X.shape[-2] == 1:
             prior = white.prior
             if prior is None:
