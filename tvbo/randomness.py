@@ -31,6 +31,10 @@ def seeded(generator: Generator) -> Iterator[None]:
     BoTorch's optimizers and fits draw their starts from the global generator. Its state is restored
     afterwards.
     """
-    seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
-    with manual_seed(seed):
+    with manual_seed(draw_seed(generator)):
         yield
+
+
+def draw_seed(generator: Generator) -> int:
+    """Return a seed drawn from ``generator``."""
+    return int(torch.randint(2**31 - 1, (1,), generator=generator))

@@ -155,10 +155,15 @@ def floor_(covar: Tensor, prior: Tensor) -> None:
         covar: Posterior covariances, ``... x q x q``.
         prior: Prior variances, ``... x q``.
     """
-    # Above zero, so that the square root has a gradient also where the prior variance is zero.
-    least = (LEAST_VARIANCE * prior.detach()).clamp_min(torch.finfo(prior.dtype).tiny)
+    least = least_variance(prior)
     diag = covar.diagonal(dim1=-2, dim2=-1)
     diag.copy_(torch.where(diag > least, diag, least))
+
+
+def least_variance(prior: Tensor) -> Tensor:
+    """Return the least variances of predictions from their prior variances, in any shape."""
+    # Above zero, so that the square root has a gradient also where the prior variance is zero.
+    return (LEAST_VARIANCE * prior.detach()).clamp_min(torch.finfo(prior.dtype).tiny)
 
 
 def diagonal(distribution: MultivariateNormal) -> Tensor:

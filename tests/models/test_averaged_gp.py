@@ -155,6 +155,23 @@ def test_gradients_are_those_of_differences():
     )
 
 
+@pytest.mark.parametrize("same_time", [False, True])
+def test_gradients_of_single_rows_are_those_of_the_joint_posterior(same_time):
+    """They are in closed form; those of several rows are by PyTorch."""
+    model, X = averaged(False), rows(5)
+    # At the time of an observation, where the derivative of a decay jumps, it is zero.
+    X[:, -1] = data(False)[0][0, -1] if same_time else X[:, -1]
+    single, joint = X.unsqueeze(-2).requires_grad_(), X.clone().requires_grad_()
+    mean, variance = model.marginals(single)
+    together = model.posterior(joint)
+    torch.testing.assert_close(mean, together.mean)
+    torch.testing.assert_close(variance, together.variance)
+    for value, expected in ((mean, together.mean), (variance, together.variance)):
+        (found,) = torch.autograd.grad(value.sum(), single, retain_graph=True)
+        (by_torch,) = torch.autograd.grad(expected.sum(), joint, retain_graph=True)
+        torch.testing.assert_close(found.squeeze(-2), by_torch, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.draws_globally
 def test_noise_is_added_and_draws_have_the_shape():
     model, X = averaged(False), rows(2, 3)

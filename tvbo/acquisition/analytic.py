@@ -23,6 +23,7 @@ from botorch.models.transforms import Standardize
 from botorch.posteriors import GPyTorchPosterior, Posterior
 from torch import Tensor
 
+from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.covariance import prior_covariance
 from tvbo.models.incremental import RowModel
 from tvbo.models.streaming_gp import StreamingGP
@@ -76,6 +77,9 @@ class AnyScale(AnalyticAcquisitionFunction):
     def _mean_and_sigma(
         self, X: Tensor, compute_sigma: bool = True, min_var: float = 0.0
     ) -> tuple[Tensor, Tensor | None]:
+        if isinstance(self.model, RowModel) and self.posterior_transform is None:
+            mean, variance = self.model.marginals(X)
+            return mean / self.unit, variance.clamp_min(min_var).sqrt() / self.unit
         self.to(X)
         posterior = self.model.posterior(X, posterior_transform=self.posterior_transform)
         mean = mean_of(posterior).squeeze(-2) / self.unit
@@ -129,6 +133,8 @@ def unit_of(model: Model, ask_context: AskContext) -> float:
     search_space = ask_context.search_space
     if search_space is None:
         return 1.0
+    if isinstance(model, AveragedGP):
+        return power_of_two(model.prior_variance.item())
     transform = getattr(model, "outcome_transform", None)
     dense = isinstance(model, SingleTaskGP) and isinstance(transform, (Standardize, type(None)))
     known = isinstance(model, (RowModel, StreamingGP)) or dense

@@ -13,6 +13,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.optim.core import OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
+from botorch.utils.sampling import manual_seed
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import fast_computations
@@ -23,7 +24,7 @@ from tvbo.optimizers.drift import DenseGP
 from tvbo.optimizers.fit_watch import FitWatch
 from tvbo.optimizers.log_posterior import OPTIONS, LogPosterior
 from tvbo.optimizers.quadrature import quadrature
-from tvbo.randomness import seeded
+from tvbo.randomness import draw_seed
 
 Values = dict[str, Tensor]
 """Values of the learned parameters by name, as the model holds them."""
@@ -51,7 +52,10 @@ def larger(value: float, other: float) -> bool:
 
 
 def fit_from(
-    model: SingleTaskGP, starts: Sequence[Values], posterior: LogPosterior | None = None
+    model: SingleTaskGP,
+    starts: Sequence[Values],
+    seed: int,
+    posterior: LogPosterior | None = None,
 ) -> float:
     """Fit a model by L-BFGS-B from each of several starts, and keep the best.
 
@@ -62,14 +66,14 @@ def fit_from(
     Args:
         model: Of one output and no batch; holds the fitted parameters afterwards.
         starts: One or more, in order of preference.
+        seed: Seed of the restarts of BoTorch, which draws them from the priors.
         posterior: That of the model in closed form; None takes GPyTorch's.
 
     Returns:
         The log posterior density there, up to a constant.
 
     Raises:
-        botorch.exceptions.errors.ModelFittingError: if all starts fail, and all restarts that
-            BoTorch then draws from the priors, by torch's global generator.
+        botorch.exceptions.errors.ModelFittingError: if all starts fail, and all restarts.
     """
     mll = ExactMarginalLogLikelihood(model.likelihood, model)
     best = None
@@ -83,7 +87,8 @@ def fit_from(
                 best = (value, learned_values(model))
         if best is None:
             _set(model, starts[0])
-            fit_gpytorch_mll(mll, optimizer_kwargs={"options": OPTIONS})
+            with manual_seed(seed):
+                fit_gpytorch_mll(mll, optimizer_kwargs={"options": OPTIONS})
             best = (_climb(mll), learned_values(model))
         _set(model, best[1])
     mll.eval()
@@ -141,8 +146,7 @@ class FittedParameters:
         starts = [present] if self._state else []
         if defaults is not None:
             starts.append(defaults)
-        with seeded(generator):
-            self.density = fit_from(model, starts, posterior)
+        self.density = fit_from(model, starts, draw_seed(generator), posterior)
         if posterior is not None and averages:
             self.sets = quadrature(posterior)
         for part in _learned_parts(model):

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.observations import check_finite, check_last_dimension
-from tvbo.rounding import floor_, floored_posterior
+from tvbo.rounding import floor_, floored_posterior, least_variance
 
 
 class RowModel(Model):
@@ -93,9 +93,7 @@ class RowModel(Model):
         """
         if output_indices not in (None, [0]):
             raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
-        X = self._checked(X)
-        mean, covar, prior = self._joint(X)
-        floor_(covar, prior)
+        mean, covar = self._floored(X)
         noise = None
         if isinstance(observation_noise, Tensor):
             noise = observation_noise.to(mean).squeeze(-1)
@@ -104,6 +102,33 @@ class RowModel(Model):
         covar = covar.expand(*mean.shape, mean.shape[-1])
         posterior = floored_posterior(mean, covar, noise)
         return posterior if posterior_transform is None else posterior_transform(posterior)
+
+    def marginals(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the means and variances that :meth:`posterior` has, without building it.
+
+        To build a posterior and to differentiate through it takes longer than its numbers, where an
+        acquisition is evaluated at a few rows again and again.
+
+        Args:
+            X: Rows, ``... x 1 x d``.
+
+        Returns:
+            Means and variances, ``... x 1``.
+
+        Raises:
+            BotorchTensorDimensionError: if the shape does not fit.
+            InputDataError: if a value is not finite.
+        """
+        mean, covar = self._floored(X)
+        return mean, covar.squeeze(-1).expand_as(mean)
+
+    def _floored(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the means and covariances of :meth:`_joint`, with variances above zero."""
+        mean, covar, prior = self._joint(self._checked(X))
+        if X.shape[-2] == 1:
+            return mean, torch.maximum(covar, least_variance(prior).unsqueeze(-1))
+        floor_(covar, prior)
+        return mean, covar
 
     @abstractmethod
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
