@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from scipy.stats import norm
 
@@ -16,7 +17,7 @@ from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.optimizers import ModelFitter
-from tvbo.optimizers.drift import Drift, mean_gap
+from tvbo.optimizers.drift import Drift, LogarithmPrior, mean_gap
 from tvbo.search_space import InputLayout
 
 BOUNDS = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
@@ -46,7 +47,7 @@ def fitted(observations: Observations, **options) -> TimeVaryingGP:
     ("observations", "expected"),
     [
         (drawn(TemporalMaternKernel(2.5)), TemporalMaternKernel),
-        (drawn(TemporalDecayKernel()), TemporalDecayKernel),
+        (drawn(TemporalDecayKernel(), n=120), TemporalDecayKernel),
     ],
 )
 def test_auto_takes_the_form_that_the_outcomes_have(observations, expected):
@@ -133,6 +134,23 @@ def test_few_outcomes_do_not_make_a_function_without_memory():
     assert fitted(Observations(X, Y)).forgetting_rate.item() < 0.6
 
 
+def test_the_prior_of_the_noise_is_normal_in_the_logarithm():
+    """Where the drift is learned, unless a likelihood or a kernel is given."""
+    fitter = ModelFitter(InputLayout(1), BOUNDS)
+    noise = fitted(drawn(TemporalDecayKernel(), n=20)).likelihood.noise_covar
+    place = math.log(0.2)
+    log_prob = noise.noise_prior.log_prob(torch.tensor(0.2, dtype=torch.float64)).item()
+    assert log_prob == pytest.approx(norm(math.log(0.03), 1.5).logpdf(place))
+    empty = Observations.empty(2)
+    first = fitter.fit(empty, 0, torch.Generator()).likelihood
+    assert first.noise.item() == pytest.approx(0.03)
+    own = GaussianLikelihood().double()
+    for options in ({"likelihood": own}, {"covar_module": RBFKernel().double()}):
+        given = ModelFitter(InputLayout(1), BOUNDS, **options).fit(empty, 0, torch.Generator())
+        prior = getattr(given.likelihood.noise_covar, "noise_prior", None)
+        assert not isinstance(prior, LogarithmPrior)
+
+
 @pytest.mark.parametrize(
     "options",
     [{"temporal_kernel": "matern"}, {"temporal_kernel": "auto", "forgetting_rate": 0.1}],
@@ -146,12 +164,12 @@ def test_another_string_or_a_rate_beside_auto_is_refused(options):
 
 def test_a_change_of_form_is_logged(caplog):
     fitter = ModelFitter(InputLayout(1), BOUNDS, temporal_kernel="auto")
-    rough, smooth = drawn(TemporalDecayKernel()), drawn(TemporalMaternKernel(2.5))
+    rough, smooth = drawn(TemporalDecayKernel(), n=120), drawn(TemporalMaternKernel(2.5))
     with caplog.at_level(logging.INFO, "tvbo"):
-        fitter.fit(rough, 60, torch.Generator())
+        fitter.fit(rough, 120, torch.Generator())
         assert fitter.newest_fit is not None
         assert not any("form of drift" in r.getMessage() for r in caplog.records)
-        fitter.fit(smooth, 120, torch.Generator())
+        fitter.fit(smooth, 240, torch.Generator())
     said = [r.getMessage() for r in caplog.records if "form of drift" in r.getMessage()]
     assert said == [
         "Fit of 60 observations: the form of drift changed from TemporalDecayKernel to "

@@ -8,6 +8,9 @@ from copy import deepcopy
 from typing import Any, Literal
 
 import torch
+from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
+from gpytorch.constraints import GreaterThan
+from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import NormalPrior
 from torch import Size, Tensor
 
@@ -29,6 +32,11 @@ deviation of its logarithm: nine of ten half-lives are between 5 and 140 rounds.
 
 LENGTHSCALE, LENGTHSCALE_SPREAD = 30.0, 1.5
 """Median of the lengthscale of smooth drift in rounds, and standard deviation of its logarithm."""
+
+NOISE, NOISE_SPREAD = 0.03, 1.5
+"""Median of the noise variance as a share of the variance of the outcomes, and standard deviation
+of its logarithm. Under BoTorch's prior, whose mode is 0.007, the noise of a drifting function is
+underestimated, and bands are too narrow."""
 
 Form = TemporalKernel | Sequence[TemporalKernel] | None
 """A form of drift: one or several temporal kernels, or None for exponential decay with ε."""
@@ -75,6 +83,21 @@ class Drift:
         """Return the arguments of a model that say how it drifts."""
         return {"forgetting_rate": self.forgetting_rate, "temporal_kernel": deepcopy(form)}
 
+    @property
+    def _is_learned(self) -> bool:
+        """Whether how fast the function drifts is learned, with priors of this module."""
+        return self.forgetting_rate is None and not self.temporal_kernels
+
+    def likelihood(self) -> GaussianLikelihood | None:
+        """Return the likelihood by which the noise of standardized outcomes is learned.
+
+        None is BoTorch's default, where the drift has no prior either.
+        """
+        if not self._is_learned:
+            return None
+        lower = GreaterThan(MIN_INFERRED_NOISE_LEVEL, transform=None, initial_value=NOISE)
+        return GaussianLikelihood(LogarithmPrior(NOISE, NOISE_SPREAD), noise_constraint=lower)
+
     def set_prior(self, model: DenseGP, times: Tensor) -> None:
         """Give a model that learns how fast it drifts a prior over that, in rounds.
 
@@ -83,7 +106,7 @@ class Drift:
             times: ``n``, the times of its observations.
         """
         kernel = model.temporal_kernel
-        if self.forgetting_rate is None and not self.temporal_kernels:
+        if self._is_learned:
             assert isinstance(kernel, TemporalDecayKernel | TemporalMaternKernel)
             set_prior(kernel, mean_gap(times))
 

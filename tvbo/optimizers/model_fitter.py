@@ -37,7 +37,6 @@ OBSERVATIONS_PER_PARAMETER = 2
 """A fit waits for this many observations for each number it learns. From fewer, the likelihood
 picks an ε at one of its bounds more often than not."""
 
-
 SHARE = 0.1
 """Share of new outcomes above which a fit also begins at the defaults, to find other optima."""
 
@@ -53,8 +52,8 @@ class ModelFitter:
     Parameters stay at their defaults until there are two observations for each number to learn.
     Each fit starts from the values of the last one, and whenever a tenth of the outcomes are new
     from the defaults as well, and keeps the result with the larger posterior density. A learned ε
-    has a prior in rounds (:func:`tvbo.optimizers.drift.set_prior`). A fit that ends at a bound of a
-    constraint, and a jump of ε, are logged to ``logging.getLogger("tvbo.optimizers.fit")``.
+    has a prior in rounds, and a noise learned beside it a wider one than BoTorch's. A fit that ends
+    at a bound of a constraint, and a jump of ε, are logged to ``"tvbo.optimizers.fit"``.
 
     Args:
         layout: Layout of the rows.
@@ -276,8 +275,10 @@ class ModelFitter:
         Yvar = observations.Yvar
         if Yvar is None and self.noise_variance is not None:
             Yvar = torch.full_like(observations.Y, self.noise_variance)
+        likelihood = deepcopy(self.likelihood)
         input_transform = outcome_transform = None
         if scaled:
+            likelihood = likelihood or self.drift.likelihood()
             input_transform = unit_cube(scaled, self._bounds(), self.layout.num_columns)
             outcome_transform = RelativeStandardize(scale_from_noise(Yvar, self.noise_variance))
         elif self.unit != 1.0:
@@ -291,7 +292,7 @@ class ModelFitter:
             train_Yvar=Yvar,
             **self._in_time(form),
             mean_module=mean_module,
-            likelihood=deepcopy(self.likelihood) if Yvar is None else None,
+            likelihood=likelihood if Yvar is None else None,
             outcome_transform=outcome_transform,
             input_transform=input_transform,
         )
