@@ -67,15 +67,10 @@ class Recipe:
         self.optimizer.tell(self.optimizer.attach(X, t) if trial is None else trial, Y)
 
 
-def beta_of_round(asked: int) -> float:
-    """Return β = 0.8 log(4 t), where the initial points are rounds, too."""
-    return LogBeta()(asked + INITIAL)
-
-
 def paper_tv_gp_ucb(**options: object) -> GPOptimizer:
     """Return TV-GP-UCB of Bogunovic et al. (2016), all learned by maximum likelihood."""
     return recipes.tv_gp_ucb(
-        temporal_kernel=TemporalDecayKernel().double(), beta=beta_of_round, **options
+        temporal_kernel=TemporalDecayKernel().double(), beta=LogBeta(), **options
     )
 
 

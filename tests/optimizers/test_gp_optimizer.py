@@ -303,3 +303,20 @@ def test_a_likelihood_of_the_users_own():
     # Learned on a copy.
     assert likelihood.noise.item() == pytest.approx(GaussianLikelihood().noise.item())
     assert learned.noise.item() != pytest.approx(likelihood.noise.item())
+
+
+def test_beta_counts_attached_trials():
+    rounds = []
+
+    def beta(n):
+        rounds.append(n)
+        return 1.0
+
+    optimizer = recipes.tv_gp_ucb(
+        choices=CHOICES, covar_module=rbf(), forgetting_rate=0.1, noise_variance=0.1, beta=beta
+    )
+    for t in range(5):
+        optimizer.tell(optimizer.attach(CHOICES[t], t=float(t)), 0.5)
+    for t in range(5, 7):
+        optimizer.ask(t=float(t))
+    assert rounds == [6, 7]

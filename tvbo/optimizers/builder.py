@@ -78,12 +78,12 @@ class GPOptions(TypedDict, total=False):
         mean_module: Prior mean, over rows ``[action | context | time]``. None is zero where nothing
             is learned, and a learned constant otherwise.
         likelihood: Likelihood whose noise is learned, as in :class:`tvbo.models.TimeVaryingGP`.
-            None is BoTorch's default.
+            None is BoTorch's default, with a wider prior where the drift is learned as well.
         acquisition: Acquisition that chooses the next action, such as
             :class:`tvbo.acquisition.LogEI`. None is the recipe's own: UCB, unless its documentation
             names another.
-        beta: β of the recipe's own acquisition, a number or a schedule by round: the multiplier of
-            the posterior standard deviation is its square root. None is ``0.8 log(4 t)``, unless
+        beta: β of the recipe's own acquisition, a number or a schedule by the number of the trial,
+            attached ones included: the standard deviation is multiplied by its root. None is ``0.8 log(4 t)``, unless
             the recipe's documentation names another.
         retention: Which observations are kept. None keeps all, except by the default of
             ``tv_gp_ucb``, and where no hyperparameter is ever learned: those whose weight under the

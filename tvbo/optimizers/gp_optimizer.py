@@ -178,7 +178,7 @@ class GPOptimizer(Optimizer):
         self._newest_model = model
         if start is not None:
             return start
-        ask_context = self._ask_context(round_number, t, context)
+        ask_context = self._ask_context(t, context)
         acq_function = self.acquisition(model, ask_context)
         if isinstance(acq_function, DrawnValues):
             # Its values are known at the candidates alone.
@@ -271,9 +271,9 @@ class GPOptimizer(Optimizer):
         self._fit_seen = fitter.newest_fit
         return [Event("refit", fit=fitter.newest_fit)]
 
-    def _ask_context(self, round_number: int, t: float, context: Tensor | None) -> AskContext:
+    def _ask_context(self, t: float, context: Tensor | None) -> AskContext:
         return AskContext(
-            round=round_number,
+            round=self._num_trials + 1,
             t=t,
             context=self._seen(context),
             layout=self.layout,
@@ -291,7 +291,7 @@ class GPOptimizer(Optimizer):
         return model
 
     def _best(self, model: Model, t: float, context: Tensor | None) -> Recommendation:
-        ask_context = self._ask_context(self._num_asked, t, context)
+        ask_context = self._ask_context(t, context)
         X = self.search_space.maximize(
             posterior_mean(model, ask_context), ask_context, copy_of(self.generator)
         )

@@ -65,7 +65,7 @@ class AskContext:
     """What is known when an action is chosen: round, time, context, and the observations.
 
     Args:
-        round: Number of this ask, from 1.
+        round: Number of this trial, from 1, where those attached count as well.
         t: Time of this ask, in the user's unit.
         context: ``c``-dimensional context, or None.
         layout: How rows are laid out.
