@@ -83,8 +83,8 @@ class GPOptions(TypedDict, total=False):
             :class:`tvbo.acquisition.LogEI`. None is the recipe's own: UCB, unless its documentation
             names another.
         beta: β of the recipe's own acquisition, a number or a schedule by the number of the trial,
-            attached ones included: the standard deviation is multiplied by its root. None is ``0.8 log(4 t)``, unless
-            the recipe's documentation names another.
+            attached ones included: the standard deviation is multiplied by its root. None is
+            ``0.8 log(4 t)``, unless the recipe's documentation names another.
         retention: Which observations are kept. None keeps all, except by the default of
             ``tv_gp_ucb``, and where no hyperparameter is ever learned: those whose weight under the
             drift is 1e-12 are discarded. Rules of a recipe's own are joined to it.
