@@ -77,6 +77,11 @@ class Setting:
         return self.choices.shape[-1]
 
     @property
+    def num_first(self) -> int:
+        """Number of points of the first dictionary, whose actions are random."""
+        return int(2**self.dim)
+
+    @property
     def budget(self) -> float:
         """ε in nats."""
         return compression_budget(horizon=self.horizon, alpha=exponent(self.dim), dim=self.dim)
@@ -88,11 +93,13 @@ class Setting:
         bound has it in any case. While the width grows, so does the set of actions worth trying.
         """
         beta = FiniteBeta(len(self.choices), DELTA)
+        # The paper's rounds begin after the first dictionary, whose trials are attached.
+        growing = UCB(lambda n: beta(n - self.num_first))
         return {
             "UCB": UCB(ConstantBeta(beta(self.horizon))),
             "EI": LogEI(),
             "MPI": MPI(),
-            GROWING: UCB(beta),
+            GROWING: growing,
         }
 
     def optimizer(self, method: str, acquisition: Acquisition, generator: Generator) -> Optimizer:
@@ -217,7 +224,7 @@ def _play_once(setting: Setting, acquisition: Acquisition, method: str, seed: in
     generator = torch.Generator().manual_seed(seed)
     problem = setting.problem(generator=torch.Generator().manual_seed(seed + 10_000))
     optimizer = setting.optimizer(method, acquisition, generator)
-    first = torch.randperm(len(setting.choices), generator=generator)[: 2**setting.dim]
+    first = torch.randperm(len(setting.choices), generator=generator)[: setting.num_first]
     for x in setting.choices[first]:
         trial = optimizer.attach(x, t=0.0)
         optimizer.tell(trial, problem(problem.layout.rows(trial.X, 0.0)))

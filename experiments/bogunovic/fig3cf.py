@@ -140,8 +140,7 @@ def _algorithms(
         "choices": choices,
         "covar_module": data.covar_module,
         "noise_variance": NOISE_VARIANCE,
-        # The first action is given, so the first ask is the paper's second round.
-        "beta": lambda asked: BETA(asked + 1),
+        "beta": BETA,
     }
     return {
         "TV-GP-UCB": lambda: recipes.tv_gp_ucb(forgetting_rate=forgetting_rate, **shared),

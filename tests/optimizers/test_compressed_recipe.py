@@ -97,7 +97,8 @@ def algorithm_1(rule, budget, rate):
     record = []
     for t in range(1, ROUNDS + 1):
         means, variances = posterior(dictionary, t, rate)
-        values = rule(means, variances, dictionary, t)
+        # β counts the first dictionary, whose trials are attached.
+        values = rule(means, variances, dictionary, t + len(INITIAL))
         ranked = np.sort(values)
         # No tie that rounding could break: the comparison would prove nothing.
         assert ranked[-1] - ranked[-2] > 1e-9 * abs(ranked[-1])
