@@ -160,7 +160,7 @@ def test_on_a_box_every_action_is_the_replays(contexts, model):
     """Against a grid: no point of it may be better by more than 1e-4."""
     optimizer, record = make("box", contexts, **model), []
     # The model is at stake here, not the search: a peak at the edge is narrower than 2 / 64.
-    optimizer.search_space.raw_samples = 512
+    optimizer.search_space.raw_samples, optimizer.search_space.num_restarts = 512, 20
     grid = torch.linspace(0, 2, 801, dtype=torch.float64).unsqueeze(-1)
     for i, (t, context) in enumerate(situations(contexts, 40), start=1):
         if i <= 35:

@@ -104,8 +104,10 @@ def test_the_width_is_that_of_the_last_round():
     assert isinstance(beta, ConstantBeta)
     assert beta(1) == pytest.approx(2 * math.log(50 * 1000**2 * math.pi**2 / (6 * 0.9)), rel=1e-12)
     growing = setting.acquisitions()[GROWING].beta
-    assert growing(1) < growing(999) < beta(1)
-    assert growing(1000) == pytest.approx(beta(1), rel=1e-12)
+    # After the first dictionary, whose trials count as well.
+    first = setting.num_first
+    assert growing(first + 1) < growing(first + 999) < beta(1)
+    assert growing(first + 1000) == pytest.approx(beta(1), rel=1e-12)
 
 
 @pytest.mark.parametrize(("dim", "expected"), [(1, 0.75), (2, 0.375), (4, 0.1875)])
