@@ -13,7 +13,6 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.optim.core import OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
-from botorch.utils.sampling import manual_seed
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import fast_computations
@@ -24,7 +23,7 @@ from tvbo.optimizers.drift import DenseGP
 from tvbo.optimizers.fit_watch import FitWatch
 from tvbo.optimizers.log_posterior import OPTIONS, LogPosterior
 from tvbo.optimizers.quadrature import quadrature
-from tvbo.randomness import draw_seed
+from tvbo.randomness import draw_seed, seeded
 
 Values = dict[str, Tensor]
 """Values of the learned parameters by name, as the model holds them."""
@@ -54,7 +53,7 @@ def larger(value: float, other: float) -> bool:
 def fit_from(
     model: SingleTaskGP,
     starts: Sequence[Values],
-    seed: int,
+    generator: Generator,
     posterior: LogPosterior | None = None,
 ) -> float:
     """Fit a model by L-BFGS-B from each of several starts, and keep the best.
@@ -66,7 +65,7 @@ def fit_from(
     Args:
         model: Of one output and no batch; holds the fitted parameters afterwards.
         starts: One or more, in order of preference.
-        seed: Seed of the restarts of BoTorch, which draws them from the priors.
+        generator: Seeds the restarts of BoTorch, which draws them from the priors.
         posterior: That of the model in closed form; None takes GPyTorch's.
 
     Returns:
@@ -87,7 +86,7 @@ def fit_from(
                 best = (value, learned_values(model))
         if best is None:
             _set(model, starts[0])
-            with manual_seed(seed):
+            with seeded(generator):
                 fit_gpytorch_mll(mll, optimizer_kwargs={"options": OPTIONS})
             best = (_climb(mll), learned_values(model))
         _set(model, best[1])
@@ -146,7 +145,9 @@ class FittedParameters:
         starts = [present] if self._state else []
         if defaults is not None:
             starts.append(defaults)
-        self.density = fit_from(model, starts, draw_seed(generator), posterior)
+        # One draw, so that later ones do not depend on whether restarts are needed.
+        restarts = Generator().manual_seed(draw_seed(generator))
+        self.density = fit_from(model, starts, restarts, posterior)
         if posterior is not None and averages:
             self.sets = quadrature(posterior)
         for part in _learned_parts(model):
