@@ -52,7 +52,8 @@ class AveragedGP(RowModel):
     are those of their mixture, which :class:`botorch.posteriors.GaussianMixturePosterior` has for
     equal weights. The posterior here is a Gaussian with these moments, so that any acquisition
     takes it. All sets are evaluated together, without GPyTorch's kernels, whose overhead is most of
-    the time of a search for up to some hundred observations.
+    the time of a search for up to some hundred observations. The posterior of single rows can be
+    differentiated once, since its gradient is in closed form.
 
     Args:
         model: The model with the most probable hyperparameters: BoTorch's default RBF kernel over
