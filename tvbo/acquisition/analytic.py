@@ -134,6 +134,7 @@ def unit_of(model: Model, ask_context: AskContext) -> float:
     if search_space is None:
         return 1.0
     if isinstance(model, AveragedGP):
+        # The same at all rows; by its kernel it would take as long as two evaluations.
         return power_of_two(model.prior_variance.item())
     transform = getattr(model, "outcome_transform", None)
     dense = isinstance(model, SingleTaskGP) and isinstance(transform, (Standardize, type(None)))

@@ -12,6 +12,7 @@ from torch.quasirandom import SobolEngine
 
 from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule
 from tvbo.models.draws import draw_function
+from tvbo.randomness import draw_seed
 from tvbo.rounding import first_largest
 from tvbo.search_space import AskContext, FiniteSpace, RowIndex, SearchSpace
 
@@ -92,10 +93,6 @@ class ThompsonSampling:
         if isinstance(search_space, FiniteSpace):
             return search_space.choices
         lower, upper = search_space.bounds.unbind()
-        engine = SobolEngine(search_space.dim, scramble=True, seed=_seed(generator))
+        engine = SobolEngine(search_space.dim, scramble=True, seed=draw_seed(generator))
         unit = engine.draw(self.num_candidates, dtype=torch.float64)
         return lower + (upper - lower) * unit
-
-
-def _seed(generator: Generator) -> int:
-    return int(torch.randint(2**31 - 1, (1,), generator=generator))

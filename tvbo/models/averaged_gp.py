@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
-from numpy.typing import NDArray
 from torch import Size, Tensor
-from torch.autograd.function import once_differentiable
 
 from tvbo.kernels import TemporalKernel
+from tvbo.models.averaged_marginals import AveragedMarginals
 from tvbo.models.incremental import RowModel
 from tvbo.models.raw import RawRowKernel, transformed
 from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +139,7 @@ class AveragedGP(RowModel):
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return means ``... x q``, covariances ``... x q x q`` and prior variances ``... x q``."""
         if X.shape[-2] == 1:
-            mean, variance = _Moments.apply(X, self._marginals)
+            mean, variance = self._marginals(X)
             covar = variance.unsqueeze(-1)
         else:
             V = self._covar(X, self._X)
@@ -199,7 +194,16 @@ class AveragedGP(RowModel):
             residuals = Y - self._mean.unsqueeze(-1)
             self.register_buffer("_whitening", inverse_root.mT.contiguous())
             self.register_buffer("_innovations", inverse_root @ residuals.unsqueeze(-1))
-        self._marginals = _Marginals(self)
+        self._marginals = AveragedMarginals(
+            self.weights,
+            self._mean,
+            self.prior_variance,
+            self._inverse_squares,
+            [each.temporal_kernel for each in self._parts[1]],
+            self._X,
+            self._whitening,
+            self._innovations,
+        )
 
     def _covar(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances by each set, ``s x ... x q x p``."""
@@ -219,98 +223,3 @@ class AveragedGP(RowModel):
 
     def _prior_mean(self, X: Tensor) -> Tensor:
         return (self.weights @ self._mean).expand(X.shape[:-1])
-
-
-class _Marginals:
-    """Means and variances at single rows with their gradients, in NumPy.
-
-    They are most of the time of a search for the next action, and PyTorch's graph takes ten times
-    as long for some hundred numbers.
-
-    Args:
-        model: The model.
-    """
-
-    def __init__(self, model: AveragedGP):
-        self.temporal_kernels = [each.temporal_kernel for each in model._parts[1]]
-        self.sizes = [len(each.mean) for each in model._parts[1]]
-        names = ("weights", "prior_variance", "_mean", "_X", "_whitening", "_innovations")
-        arrays = [getattr(model, name).numpy(force=True) for name in names]
-        self.weights, self.prior_variance, mean, self.X, self.whitening, self.innovations = arrays
-        self.mean = mean[:, None]
-        self.alpha = (self.whitening @ self.innovations).mT
-        self.inverse_squares = model._inverse_squares.mT.numpy(force=True)
-        self._times: Array | None = None
-        self._correlations = self._slopes = self.weights
-
-    def __call__(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
-        """Return means and variances ``2 x b`` at rows ``b x d``, and gradients ``2 x b x d``."""
-        s, n, _ = self.whitening.shape
-        differences = X[:, None, :-1] - self.X[:, :-1]
-        flat = differences.reshape(-1, differences.shape[-1])
-        in_space = np.exp(-0.5 * (self.inverse_squares @ np.square(flat).T)).reshape(s, -1, n)
-        in_space *= self.prior_variance
-        in_time, slopes = self._in_time(X[:, -1])
-        covar = in_space * in_time
-        V = covar @ self.whitening
-        means = (V @ self.innovations)[..., 0] + self.mean
-        mean = self.weights @ means
-        deviations = means - mean
-        variances = self.prior_variance - np.square(V).sum(axis=-1) + np.square(deviations)
-        moments = np.stack([mean, self.weights @ variances])
-        if not with_gradients:
-            return moments, None
-        # By the covariances with the data, then by the rows: of the mean and of the variance.
-        weighted = in_space * self.weights[:, None, None]
-        of_mean = self.alpha * weighted
-        of_variance = 2 * (deviations[..., None] * of_mean - (V @ self.whitening.mT) * weighted)
-        by_covar = np.stack([of_mean, of_variance])
-        # One product for each row.
-        by_squares = (by_covar * in_time).transpose(2, 0, 1, 3).reshape(-1, 2 * s, n) @ differences
-        by_squares = by_squares.reshape(-1, 2, s, differences.shape[-1])
-        by_actions = -(by_squares * self.inverse_squares).sum(axis=2).swapaxes(0, 1)
-        by_time = (by_covar * slopes).sum(axis=(1, 3))
-        return moments, np.concatenate([by_actions, by_time[..., None]], axis=-1)
-
-    def _in_time(self, times: Array) -> tuple[Array, Array]:
-        """Return correlations in time and their derivatives, ``s x b x n``, or ``s x 1 x n``.
-
-        In a search all rows have the same time, each time that it asks.
-        """
-        if (times == times[0]).all():
-            times = times[:1]
-        if self._times is None or not np.array_equal(times, self._times):
-            lags = torch.from_numpy(times[:, None] - self.X[:, -1])
-            flat = lags.reshape(1, -1).repeat(sum(self.sizes), 1).requires_grad_()
-            with torch.enable_grad():
-                parts = zip(self.temporal_kernels, flat.abs().split(self.sizes), strict=True)
-                correlations = torch.cat([kernel.correlation(part) for kernel, part in parts])
-                (slopes,) = torch.autograd.grad(correlations.sum(), flat)
-            self._correlations = correlations.detach().view(-1, *lags.shape).numpy()
-            self._slopes = slopes.view(-1, *lags.shape).numpy()
-            # The caller may change its tensor in place.
-            self._times = times.copy()
-        return self._correlations, self._slopes
-
-
-class _Moments(torch.autograd.Function):
-    """Give :class:`_Marginals` to PyTorch."""
-
-    @staticmethod
-    def forward(ctx: Any, X: Tensor, marginals: _Marginals) -> tuple[Tensor, Tensor]:
-        """Return means and variances at rows ``... x d``, each ``...``."""
-        rows = X.detach().reshape(-1, X.shape[-1]).numpy(force=True)
-        moments, gradients = marginals(rows, ctx.needs_input_grad[0])
-        ctx.gradients = gradients
-        mean, variance = (
-            torch.from_numpy(each).to(X.device).view(X.shape[:-1]) for each in moments
-        )
-        return mean, variance
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, by_mean: Tensor, by_variance: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient by the rows, ``... x d``."""
-        of_mean, of_variance = torch.from_numpy(ctx.gradients).to(by_mean.device)
-        by_rows = by_mean.view(-1, 1) * of_mean + by_variance.view(-1, 1) * of_variance
-        return by_rows.view(*by_mean.shape, -1), None

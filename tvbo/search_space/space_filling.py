@@ -7,6 +7,7 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
+from tvbo.randomness import draw_seed
 from tvbo.search_space.base import FiniteSpace, SearchSpace
 from tvbo.search_space.box import Box
 
@@ -41,7 +42,7 @@ class SpaceFilling:
         if not isinstance(search_space, Box | FiniteSpace) or search_space.dim > SobolEngine.MAXDIM:
             return search_space.sample(generator)
         if self._seed is None:
-            self._seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
+            self._seed = draw_seed(generator)
         self._num_drawn += 1
         unit = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, search_space.dim)
         # The points of the sequence do not depend on how many are drawn.

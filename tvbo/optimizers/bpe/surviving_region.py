@@ -14,6 +14,7 @@ from tvbo.models.incremental.growing_cholesky import grown_capacity
 from tvbo.optimizers.bpe.bounds import RoundBounds
 from tvbo.optimizers.bpe.search import Smooth, climb
 from tvbo.optimizers.bpe.surviving_set import TIE
+from tvbo.randomness import draw_seed
 from tvbo.rounding import TIE_TOLERANCE, any_largest, first_largest, power_of_two
 from tvbo.search_space import Box
 
@@ -73,7 +74,7 @@ class SurvivingRegion:
         self.search_space = search_space
         self.covar_module = covar_module
         self.noise_variance = noise_variance
-        seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
+        seed = draw_seed(generator)
         sobol = draw_sobol_samples(search_space.bounds, n=SOBOL_POINTS, q=1, seed=seed).squeeze(1)
         self._spread = sobol.to(search_space.bounds)
         with torch.no_grad():
