@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from tvbo.search_space import Labels
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Trial:
             no retention policy asks for it, or nothing is known of the noise yet.
         skipped: Whether the action need not be tried: it is not worth its evaluation. The trial is
             not open, and cannot be told.
+        labels: Names of the parameters, and the unit of time.
     """
 
     id: int
@@ -32,6 +37,45 @@ class Trial:
     informative: bool = True
     information_gain: float | None = None
     skipped: bool = False
+    labels: Labels = field(default=Labels(), compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={value!r}" for name, value in self._values().items()]
+        parts += [] if self.informative else ["not informative"]
+        parts += ["skipped"] if self.skipped else []
+        return f"Trial {self.id} at t={self.labels.stamp(self.t)}: {', '.join(parts)}"
+
+    def _repr_html_(self) -> str:
+        cells = {"trial": self.id, "t": self.labels.stamp(self.t)} | self._values()
+        heads = "".join(f"<th>{escape(str(name))}</th>" for name in cells)
+        values = "".join(f"<td>{escape(str(value))}</td>" for value in cells.values())
+        return f"<table><tr>{heads}</tr><tr>{values}</tr></table>"
+
+    def _values(self) -> dict[str, Any]:
+        """Return action and context, by name or as lists of numbers."""
+        values: dict[str, Any] = {"X": self.X[0].tolist()}
+        if self.labels.actions is not None:
+            values = self.parameters
+        if self.context is not None:
+            contexts = self.labels.contexts
+            context = self.context
+            named = {"context": context.tolist()} if contexts is None else contexts.decode(context)
+            values |= named
+        return values
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Values of the action by name.
+
+        Raises:
+            ValueError: if the parameters were declared without names; ``X`` has the numbers.
+        """
+        return self.labels.parameters(self.X)
+
+    @property
+    def time(self) -> Any:
+        """Its time, as a timestamp where the optimizer has a unit of time, else ``t``."""
+        return self.labels.stamp(self.t)
 
     def asks_the_same(self, other: Trial) -> bool:
         """Whether another trial has the same action, time and context."""
@@ -41,10 +85,6 @@ class Trial:
             same_context = torch.equal(self.context, other.context)
         return self.t == other.t and same_context and torch.equal(self.X, other.X)
 
-    def to_row(self) -> dict[str, float]:
+    def to_row(self) -> dict[str, Any]:
         """Its number, time, action and context, by column of a table."""
-        row = {"trial": self.id, "t": self.t}
-        row |= {f"action_{i}": x for i, x in enumerate(self.X[0].tolist())}
-        if self.context is not None:
-            row |= {f"context_{i}": z for i, z in enumerate(self.context.tolist())}
-        return row
+        return {"trial": self.id} | self.labels.to_row(self.X, self.t, self.context)

@@ -20,6 +20,7 @@ from tvbo.optimizers import (
     IgnorePending,
     RefitEvery,
     SeparateContexts,
+    UnitOptions,
 )
 from tvbo.optimizers.builder import ContextOptions, ContextualGPOptions, GPOptions
 from tvbo.retention import (
@@ -248,7 +249,12 @@ def test_a_recipe_can_be_sent_to_another_process(name):
 
 @pytest.mark.parametrize(
     ("options", "base"),
-    [(GPOptions, dict), (ContextOptions, GPOptions), (ContextualGPOptions, ContextOptions)],
+    [
+        (UnitOptions, dict),
+        (GPOptions, UnitOptions),
+        (ContextOptions, GPOptions),
+        (ContextualGPOptions, ContextOptions),
+    ],
 )
 def test_every_option_is_documented_once(options, base):
     inherited = getattr(base, "__annotations__", {})

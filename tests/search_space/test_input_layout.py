@@ -190,7 +190,6 @@ def test_two_pairs_that_may_be_meant_either_way_are_refused(make):
         ([("a", "b")], BotorchTensorDimensionError, "list of d pairs"),
         ([(0, 10**400)], BotorchTensorDimensionError, "list of d pairs"),
         ([], BotorchTensorDimensionError, "list of d pairs"),
-        ({"x": (0, 1)}, BotorchTensorDimensionError, "list of d pairs"),
         (torch.zeros(3, 2), BotorchTensorDimensionError, r"bounds.shape=\(3, 2\)"),
     ],
 )

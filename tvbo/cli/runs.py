@@ -14,6 +14,7 @@ from tvbo.cli.app import check_outputs, check_picture, console, note, saving
 from tvbo.journal import JournalReader, trials_of
 from tvbo.plotting import save_figure
 from tvbo.plotting.runs import plot_run
+from tvbo.search_space import Labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,10 +72,10 @@ def plot(
     check_picture("--out", out)
     with JournalReader(run) as journal:
         title = f"{run.name}: {_class_name(journal)}"
-        trials = trials_of(journal)
+        trials, minimize = trials_of(journal), journal.minimize
         _warn_of_damage(journal)
     with saving(out) as file:
-        save_figure(plot_run(trials, title), file)
+        save_figure(plot_run(trials, title, minimize), file)
 
 
 def files_of(run: Path) -> list[Path]:
@@ -99,7 +100,8 @@ def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
     rows["trials"] = ", ".join(f"{counts.get(state, 0)} {state}" for state in STATES)
     told = trials[trials.state == "told"]
     if len(told):
-        rows["best outcome"] = _best(told.loc[told.outcome.idxmax()])
+        best = told.outcome.idxmin() if journal.minimize else told.outcome.idxmax()
+        rows["best outcome"] = _best(told.loc[best], journal.labels)
     rows["journal"] = "whole" if journal.damage is None else "damaged"
     for name, value in rows.items():
         table.add_row(name, value)
@@ -116,15 +118,22 @@ def _print_newest(journal: JournalReader, last: int) -> None:
     console.print(table)
 
 
-def _best(trial: pd.Series) -> str:
+def _best(trial: pd.Series, labels: Labels) -> str:
     import pandas as pd
 
     words = f"{trial.outcome:.6g}, trial {trial.trial}"
     if pd.isna(trial.t):
         # The record of its ask is in the damaged part of the journal.
         return words + ", opened before the journal"
-    action = [f"{value:.4g}" for name, value in trial.items() if name.startswith("action_")]
-    return words + f" at t = {trial.t:g}, X = [{', '.join(action)}]"
+    if labels.actions is None:
+        action = [f"{value:.4g}" for name, value in trial.items() if name.startswith("action_")]
+        return words + f" at t = {_number(trial.t)}, X = [{', '.join(action)}]"
+    action = [f"{name} = {_number(trial[name])}" for name in labels.actions.names]
+    return words + f" at t = {_number(trial.t)}, {', '.join(action)}"
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _class_name(journal: JournalReader) -> str:

@@ -83,6 +83,13 @@ class History:
     def __len__(self) -> int:
         return len(self.rounds)
 
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {status}" for status, count in self.counts.items() if count)
+        return f"History of {len(self)} rounds: {counts or 'none'}"
+
+    def _repr_html_(self) -> Any:
+        return self.to_frame()._repr_html_()
+
     def round_of(self, trial: Trial | int) -> Round:
         """Return the round of a trial, given the trial or its id.
 

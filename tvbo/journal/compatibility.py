@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from inspect import signature
@@ -17,8 +18,9 @@ from tvbo.journal.database import JournalError
 from tvbo.journal.objects import class_of_library
 from tvbo.journal.recorded import Recorded
 from tvbo.journal.state import State, Value
+from tvbo.search_space import ContextSpace
 
-PROBLEM = ("search_space", "contexts", "layout")
+PROBLEM = ("search_space", "contexts", "layout", "minimize", "time_scale")
 """Attributes that are compared first, since they define the problem."""
 
 ROUNDING = 1e-9
@@ -35,11 +37,12 @@ def describe(optimizer: Recorded) -> dict[str, str]:
     contexts = optimizer.contexts
     return {
         "optimizer": f"{kind.__module__}.{kind.__qualname__}",
-        "search space": f"{type(space).__name__}, from {_short(low)} to {_short(high)}",
-        "contexts": "none"
-        if contexts is None
-        else f"{type(contexts).__name__}, c = {contexts.dim}",
+        "search space": f"{type(space).__name__}, from {_short(low)} to {_short(high)}"
+        if space.parameters is None
+        else str(space.parameters),
+        "contexts": "none" if contexts is None else _contexts_in_words(contexts),
         "layout": str(optimizer.layout),
+        "units": json.dumps({"minimize": optimizer.minimize, **optimizer.labels.to_json()}),
     }
 
 
@@ -248,6 +251,12 @@ def _words_of(value: object) -> str:
     if not isinstance(value, Tensor):
         return repr(value)
     return str(value.tolist() if value.numel() <= 12 else f"{tuple(value.shape)} {value.flatten()}")
+
+
+def _contexts_in_words(contexts: ContextSpace) -> str:
+    if contexts.parameters is not None:
+        return str(contexts.parameters)
+    return f"{type(contexts).__name__}, c = {contexts.dim}"
 
 
 def _short(words: object, width: int = 120) -> str:

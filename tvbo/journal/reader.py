@@ -19,11 +19,12 @@ from tvbo.journal.record import (
     parse_json,
 )
 from tvbo.journal.wal import damage_of_wal
+from tvbo.search_space import Labels
 
 END_OF_DATES = 253_402_300_800
 """Unix time of the year 10,000."""
 
-LONGEST_VALUE = 2_000
+LONGEST_VALUE = 200_000
 """Characters of a description in the table ``meta``; a longer one is forged."""
 
 
@@ -68,6 +69,8 @@ class JournalReader:
     Attributes:
         version: Version of the tables.
         meta: Description of the optimizer, by name.
+        labels: Names of parameters, and the unit of time.
+        minimize: Whether smaller outcomes are better.
         sessions: When the journal was open for writing, oldest first.
         num_good: Number of records up to the first damaged one.
         checksum: Checksum of the last good record.
@@ -89,6 +92,7 @@ class JournalReader:
             # One transaction, so that what another process writes meanwhile is not seen.
             self._connection.execute("BEGIN")
             self.meta = self._read_meta()
+            self.labels, self.minimize = self._read_units()
             self._start, self._start_checksum = self._read_start()
             self._open_before = self._read_open_before()
             self.sessions = self._read_sessions()
@@ -189,6 +193,15 @@ class JournalReader:
         if any(len(value) > LONGEST_VALUE for name, value in found.items() if name != "open"):
             raise ValueError("its meta table holds texts that are no description")
         return found
+
+    def _read_units(self) -> tuple[Labels, bool]:
+        if "units" not in self.meta:  # Written before parameters had names.
+            return Labels(), False
+        found = parse_json(self.meta["units"])
+        try:
+            return Labels.from_json(found), bool(found["minimize"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"its units are none: {error}") from error
 
     def _read_sessions(self) -> list[Session]:
         sessions: list[Session] = []

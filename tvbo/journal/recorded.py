@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from torch import Generator, Tensor
 
 from tvbo.observations import InputLayout
-from tvbo.search_space import ContextSpace, SearchSpace
+from tvbo.search_space import ContextSpace, Labels, SearchSpace
 from tvbo.trial import Trial
 
 Kind = Literal["ask", "attach", "tell", "fail", "expire", "refit"]
@@ -62,6 +62,12 @@ class EventSink(Protocol):
         anything has changed.
         """
 
+    def together(self) -> AbstractContextManager[None]:
+        """Return a context manager whose body's transactions are committed when it ends.
+
+        If it raises, none of them was ever stored, and the optimizer can no longer be used.
+        """
+
     def invalidate(self, why: str) -> None:
         """Refuse further events, since a change was interrupted."""
 
@@ -79,7 +85,12 @@ class Recorded(Protocol):
     contexts: ContextSpace | None
     layout: InputLayout
     generator: Generator
+    minimize: bool
     _event_sink: EventSink | None
+
+    @property
+    def labels(self) -> Labels:
+        """Names of parameters, and the unit of time."""
 
     @property
     def open_trials(self) -> tuple[Trial, ...]:

@@ -98,6 +98,11 @@ class Comparison:
                 raise self.error(seq, expected, got)
         yield
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Do nothing: recorded calls are repeated one by one."""
+        yield
+
     def invalidate(self, why: str) -> None:
         """Do nothing: the error that ended the replay is raised."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from tvbo.journal.reader import JournalReader
+from tvbo.search_space import Labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,16 +24,19 @@ def trials_of(journal: JournalReader) -> pd.DataFrame:
 
     Returns:
         Columns ``trial``, ``how`` (asked, attached, or before: it was open when recording began),
-        ``t``, ``action_i``, ``context_i``, ``state`` (open, told, failed, expired, skipped),
+        ``t``, the parameters of action and context by name or as ``action_i`` and ``context_i``,
+        ``state`` (open, told, failed, expired, skipped),
         ``outcome``, ``outcome_variance`` and ``reason``.
     """
     import pandas as pd
 
-    trials = {row["trial"]: _opened("before", **row) for row in journal.open_before()}
+    labels = journal.labels
+    trials = {row["trial"]: _opened(labels, "before", **row) for row in journal.open_before()}
     for _, record in journal.records():
         if record.kind in ("ask", "attach"):
             how = "asked" if record.kind == "ask" else "attached"
-            row = _opened(how, record.trial_id, record.t, record.X or (), record.context or ())
+            opened = record.trial_id, record.t, record.X or (), record.context or ()
+            row = _opened(labels, how, *opened)
             trials[record.trial_id] = row | ({"state": "skipped"} if record.skipped else {})
         elif record.kind in ENDINGS:
             # Where the start is damaged, a trial from before it is known by its number only.
@@ -45,14 +51,22 @@ def trials_of(journal: JournalReader) -> pd.DataFrame:
     first, last = ["trial", "how", "t"], ["state", "outcome", "outcome_variance", "reason"]
     between = [name for name in frame.columns if name not in (*first, *last)]
     frame = frame.reindex(columns=[*first, *between, *last])
-    numbers = ["t", *between, "outcome", "outcome_variance"]
+    numbers = ["outcome", "outcome_variance"]
+    numbers += [] if labels.time else ["t"]
+    numbers += [name for name in between if name.startswith(("action_", "context_"))]
     return frame.astype(dict.fromkeys(numbers, float))
 
 
 def _opened(
-    how: str, trial: int | None, t: float | None, X: Iterable[float], context: Iterable[float]
+    labels: Labels,
+    how: str,
+    trial: int | None,
+    t: float | None,
+    X: Sequence[float],
+    context: Sequence[float],
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"trial": trial, "how": how, "t": t}
-    row |= {f"action_{i}": x for i, x in enumerate(X)}
-    row |= {f"context_{i}": z for i, z in enumerate(context)}
+    if t is not None:
+        columns = torch.tensor(context, dtype=torch.float64) if context else None
+        row |= labels.to_row(torch.tensor(X, dtype=torch.float64), t, columns)
     return row | {"state": "open", "reason": ""}

@@ -178,26 +178,60 @@ class JournalWriter:
             self._check_open()
         else:
             self.check()
+        is_part = self._connection.in_transaction
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._check_newest()
+            if not is_part:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._check_newest()
             seq, checksum = self._insert(events)
             yield
-            self._connection.execute("COMMIT")
+            if not is_part:
+                self._connection.execute("COMMIT")
         except BaseException as error:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
-            if not isinstance(error, InputDataError):
+            if is_part or not isinstance(error, InputDataError):
                 self.invalidate(f"{type(error).__name__}: {error}")
             if isinstance(error, sqlite3.Error):
-                raise JournalError(
-                    f"Expected to write to {self.path}. Got {error}. What was told last did not "
-                    "enter; open the journal again to go on."
-                ) from error
+                raise self._not_written(error) from error
             raise
         self._seq, self._checksum = seq, checksum
         self._generator = generator_digest(self._optimizer.generator)
-        self._snapshots.write_if_due(self._connection, self._optimizer, seq, checksum)
+        if not is_part:
+            self._store_snapshot()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Commit the transactions of the body when it ends, or none of them.
+
+        Raises:
+            JournalError: as :meth:`transaction`.
+        """
+        self.check()
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._check_newest()
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            if self._ended is None:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                self.invalidate(f"{type(error).__name__}: {error}")
+            if isinstance(error, sqlite3.Error):
+                raise self._not_written(error) from error
+            raise
+        self._store_snapshot()
+
+    def _store_snapshot(self) -> None:
+        snapshots = self._snapshots
+        snapshots.write_if_due(self._connection, self._optimizer, self._seq, self._checksum)
+
+    def _not_written(self, error: sqlite3.Error) -> JournalError:
+        return JournalError(
+            f"Expected to write to {self.path}. Got {error}. What was told last did not enter; "
+            "open the journal again to go on."
+        )
 
     def invalidate(self, why: str) -> None:
         """Close the file and refuse further events, since memory and journal may differ."""

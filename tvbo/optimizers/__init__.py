@@ -29,6 +29,7 @@ from tvbo.optimizers.rexp3 import RExp3, rexp3_block_length
 from tvbo.optimizers.separate import SeparateContexts
 from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.optimizers.trial_log import LostTrial, TrialLog
+from tvbo.optimizers.units import UnitOptions
 from tvbo.trial import Trial
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "Trial",
     "TrialError",
     "TrialLog",
+    "UnitOptions",
     "d_ucb_discount",
     "rexp3_block_length",
     "sw_ucb_window",

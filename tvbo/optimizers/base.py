@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from datetime import timedelta
 
-import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
 from tvbo.journal.recorded import Event, Kind
-from tvbo.observations import Observations, check_time
+from tvbo.observations import Observations
 from tvbo.optimizers.journal_mixin import JournalMixin
 from tvbo.optimizers.refusals import as_scalar, as_text, check_outcome, find_open
+from tvbo.optimizers.tables import TablesMixin
 from tvbo.optimizers.trial_log import Ending, LostTrial, TrialLog
+from tvbo.optimizers.units import UnitsMixin
 from tvbo.randomness import default_generator
-from tvbo.search_space import ContextSpace, InputLayout, SearchSpace
-from tvbo.search_space.context_space import context_table
+from tvbo.search_space import Context, ContextSpace, InputLayout, Named, SearchSpace, Time
 from tvbo.trial import Trial
 
 
-class Optimizer(JournalMixin, ABC):
+class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
     """Ask for an action, tell its outcome; outcomes in any order, any time later.
 
     A trial is open from the ask until it is told, fails or expires. An optimizer takes one call at
@@ -61,6 +61,14 @@ class Optimizer(JournalMixin, ABC):
         self._num_asked = 0
         self._t = -math.inf
 
+    def __repr__(self) -> str:
+        parameters, log = self.search_space.parameters, self.trial_log
+        space = f"{self.search_space.dim} numbers" if parameters is None else str(parameters)
+        return (
+            f"{type(self).__name__} over {space}: {log.num_told} told, {len(self._open)} open, "
+            f"{log.num_failed} failed, {log.num_expired} expired, {self.model_size} in the model"
+        )
+
     @property
     def open_trials(self) -> tuple[Trial, ...]:
         """Trials that were not told yet, and did not fail or expire; oldest first."""
@@ -81,14 +89,15 @@ class Optimizer(JournalMixin, ABC):
         """Number of observations that the next action rests on."""
         return 0
 
-    def ask(self, t: float | None = None, context: Tensor | None = None) -> Trial:
+    def ask(self, t: Time | None = None, context: Context | None = None) -> Trial:
         """Suggest the next action.
 
         Args:
-            t: The present time, in the user's unit, never before that of an earlier ask or of an
-                outcome told; None counts rounds 1, 2, ...
-            context: The present context, ``c``, where contexts were declared. Several asks at one
-                time, with a tell after each, see one another's outcomes.
+            t: The present time, a number in the user's unit or a timestamp, never before that of an
+                earlier ask or of an outcome told; None counts rounds 1, 2, ...
+            context: The present context, where contexts were declared: ``c`` numbers, or a dict or
+                Series by name. Several asks at one time, with a tell after each, see one another's
+                outcomes.
 
         Returns:
             A trial, open until it is told, fails or expires, unless it is ``skipped``.
@@ -100,12 +109,7 @@ class Optimizer(JournalMixin, ABC):
                 declared.
         """
         round_number = self._num_asked + 1
-        t = check_time(float(round_number) if t is None else t)
-        if t < self._t:
-            raise InputDataError(
-                f"Expected t >= {self._t}, the time of an earlier ask or outcome: an action is "
-                f"chosen for the present. Got t={t}."
-            )
+        t = self._time_to_ask(t, round_number)
         context = self._check_context(context)
         with self._invalidated_on_error():
             X = self._reconciled(self._choose(round_number, t, context))
@@ -117,11 +121,11 @@ class Optimizer(JournalMixin, ABC):
                     self._open_trial(trial)
         return trial
 
-    def attach(self, X: Tensor, t: float, context: Tensor | None = None) -> Trial:
+    def attach(self, X: Tensor | Named, t: Time, context: Context | None = None) -> Trial:
         """Open a trial with an action of the caller's choice, such as a row of a log.
 
         Args:
-            X: The action, ``d`` or ``1 x d``.
+            X: The action, ``d`` or ``1 x d``, or a dict or Series by name.
             t: Its time; earlier than the present is allowed.
             context: Its context, where contexts were declared.
 
@@ -131,12 +135,8 @@ class Optimizer(JournalMixin, ABC):
             BotorchTensorDimensionError: if a shape does not fit, or a declared context is missing:
                 an outcome seen in no known context cannot be compared with others.
         """
-        X = torch.atleast_2d(torch.as_tensor(X, dtype=torch.float64))
-        if len(X) != 1:
-            raise BotorchTensorDimensionError(
-                f"Expected one action, 1 x {self.search_space.dim}. Got X.shape={tuple(X.shape)}."
-            )
-        X, t, context = self.search_space.snap(X), check_time(t), self._check_context(context)
+        X, t = self._read_action(X), self.labels.number(t)
+        context = self._check_context(context)
         with self._invalidated_on_error():
             trial = self._new_trial(X, t, context)
             with self._recorded(Event("attach", trial)):
@@ -150,7 +150,7 @@ class Optimizer(JournalMixin, ABC):
 
         Args:
             trial: The trial or its id.
-            Y: Its reward, one number; larger is better.
+            Y: Its outcome, one number; larger is better, unless the optimizer minimizes.
             Yvar: Variance of the noise in ``Y``, where known.
 
         Raises:
@@ -162,12 +162,10 @@ class Optimizer(JournalMixin, ABC):
             BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is more than one number.
         """
         trial = self._find(trial)
-        row = self.layout.rows(trial.X, trial.t, self._seen(trial.context))
-        value = as_scalar("Y", Y)
-        noise = None if Yvar is None else as_scalar("Yvar", Yvar)
-        observation = Observations(row, value, noise)
+        observation = self._observation(trial, Y, Yvar)
         self._check_outcome(trial, observation)
-        told = Event("tell", trial, value.item(), None if noise is None else noise.item())
+        noise = None if observation.Yvar is None else observation.Yvar.item()
+        told = Event("tell", trial, self._sign * observation.Y.item(), noise)
         with self._recorded(told):
             self._learn(trial, observation)
             del self._open[trial.id]
@@ -202,12 +200,12 @@ class Optimizer(JournalMixin, ABC):
         """
         self._lose(self._find(trial), "expired", reason)
 
-    def expire_overdue(self, t: float, max_delay: float) -> tuple[Trial, ...]:
+    def expire_overdue(self, t: Time, max_delay: float | timedelta) -> tuple[Trial, ...]:
         """Expire the trials that were sampled more than ``max_delay`` before ``t``.
 
         Args:
-            t: The present time, in the user's unit.
-            max_delay: The longest delay that is waited for, in the same unit.
+            t: The present time, a number in the user's unit or a timestamp.
+            max_delay: The longest delay that is waited for, in the same unit or a ``timedelta``.
 
         Returns:
             The trials that expired, oldest first.
@@ -216,12 +214,12 @@ class Optimizer(JournalMixin, ABC):
             InputDataError: if ``t`` is not finite.
             ValueError: if ``max_delay`` is negative or NaN.
         """
-        t = check_time(t)
-        if not max_delay >= 0:
+        now, longest = self.labels.number(t), self.labels.span(max_delay)
+        if not longest >= 0:
             raise ValueError(f"Expected max_delay >= 0, in units of time. Got {max_delay}.")
-        overdue = tuple(trial for trial in self.open_trials if t - trial.t > max_delay)
+        overdue = tuple(trial for trial in self.open_trials if now - trial.t > longest)
         for trial in overdue:
-            late = f"no outcome by t={t:g}, more than {max_delay:g} after t={trial.t:g}"
+            late = f"no outcome by t={now:g}, more than {longest:g} after t={trial.t:g}"
             self.expire(trial, late)
         return overdue
 
@@ -257,40 +255,24 @@ class Optimizer(JournalMixin, ABC):
             del self._open[trial.id]
             self.trial_log.lose(lost)
 
-    def _check_context(self, context: Tensor | None) -> Tensor | None:
-        if self.contexts is None and context is None:
-            return None
-        return self._declared_context(context)
-
-    def _declared_context(self, context: Tensor | None) -> Tensor:
-        """Return a context as declared; raise if it was not, or none was."""
-        if self.contexts is None:
-            raise BotorchTensorDimensionError(
-                f"This optimizer was declared without contexts. Got context {context!r}."
-            )
-        return self.contexts.snap(context)
-
-    def _check_table(self, contexts: Tensor | None) -> list[Tensor]:
-        """Return several contexts, each as declared; None stands for a whole declared list."""
-        return [self._declared_context(each) for each in context_table(self.contexts, contexts)]
-
-    def _time_of(self, t: float | None) -> float:
-        """Return a checked time; None stands for that of the latest ask or outcome."""
-        if t is None and self._t == -math.inf:
-            raise InputDataError("Expected t, since nothing was asked or told yet. Got none.")
-        return self._t if t is None else check_time(t)
-
-    def _seen(self, context: Tensor | None) -> Tensor | None:
-        """Return the context if the rows of the model have columns for it, otherwise None."""
-        return context if self.layout.num_contexts else None
-
     def _judge(self, trial: Trial) -> Trial:
         """Return the trial with the prediction of its outcome, where a model gives one."""
         return trial
 
     def _new_trial(self, X: Tensor, t: float, context: Tensor | None) -> Trial:
         self._num_trials += 1
-        return Trial(self._num_trials, X, t, context)
+        return self._trial(self._num_trials, X, t, context)
+
+    def _trial(self, number: int, X: Tensor, t: float, context: Tensor | None) -> Trial:
+        return Trial(number, X, t, context, labels=self.labels)
+
+    def _observation(
+        self, trial: Trial, Y: Tensor | float, Yvar: Tensor | float | None
+    ) -> Observations:
+        """Return an outcome as the model sees it."""
+        row = self.layout.rows(trial.X, trial.t, self._seen(trial.context))
+        noise = None if Yvar is None else as_scalar("Yvar", Yvar)
+        return Observations(row, self._sign * as_scalar("Y", Y), noise)
 
     def _open_trial(self, trial: Trial) -> Trial:
         self._open[trial.id] = trial

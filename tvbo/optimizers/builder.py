@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, TypedDict, TypeVar, Unpack
+from typing import Literal, TypeVar, Unpack
 
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -23,28 +23,30 @@ from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.streaming_state import StreamingState
+from tvbo.optimizers.units import UnitOptions
 from tvbo.retention import Retention, SlidingWindow, StaleCutoff
 from tvbo.search_space import (
-    Bounds,
     ContextList,
     ContextSpace,
     FiniteSpace,
     InputLayout,
     SearchSpace,
+    Space,
+    Table,
     action_context_rows,
     make_context_space,
     make_search_space,
 )
 
 JOINT_CHOICES = 5000
-"""Pairs of action and context up to which a streaming posterior holds them all. Its memory and a
-round's work grow with their number; the incremental one grows with the observations instead."""
+"""Pairs of action and context up to which a streaming posterior holds them all: its memory and a
+round's work grow with their number."""
 
 TOL = 1e-12
 """Weight at which an observation is discarded where no hyperparameter is ever learned."""
 
 
-class GPOptions(TypedDict, total=False):
+class GPOptions(UnitOptions, total=False):
     """Options of every recipe with a Gaussian process.
 
     An option that is left out, or None, has its default. The model is a
@@ -57,9 +59,10 @@ class GPOptions(TypedDict, total=False):
     tried once. With all hyperparameters given, there is no such start.
 
     Args:
-        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper). Give either this
-            or ``choices``.
-        choices: Finite set of actions, ``n x d``.
+        bounds: Box of actions, a ``2 x d`` tensor or ``d`` pairs (lower, upper), or parameters by
+            name (:meth:`tvbo.search_space.Parameters.of`). Give either this or ``choices``.
+        choices: Finite set of actions, ``n x d``, a table with a row for each, or all combinations
+            of integers and categories by name.
         covar_module: Kernel over actions; in a recipe whose model has contexts, over
             ``[action | context]``. At a refit, those of its parameters that require gradients are
             learned, on a copy. None learns BoTorch's default kernel. With a list of temporal
@@ -105,8 +108,8 @@ class GPOptions(TypedDict, total=False):
             defines.
     """
 
-    bounds: Bounds | None
-    choices: Tensor | None
+    bounds: Space | None
+    choices: Table | None
     covar_module: Kernel | Sequence[Kernel] | None
     temporal_kernel: Form | Literal["auto"]
     noise_variance: float | None
@@ -125,16 +128,16 @@ class ContextOptions(GPOptions, total=False):
     """Options of every recipe that is asked with a context: :class:`GPOptions`, and these two.
 
     Args:
-        context_bounds: Range of the contexts: a ``2 x c`` tensor, or ``c`` pairs (lower, upper).
-            Give either this or ``contexts``.
-        contexts: All contexts, ``m x c``.
+        context_bounds: Range of the contexts: a ``2 x c`` tensor, or ``c`` pairs (lower, upper), or
+            parameters by name. Give either this or ``contexts``.
+        contexts: All contexts, ``m x c``, or a table or names as of ``choices``.
 
     Raises:
         ValueError: unless exactly one of ``context_bounds`` and ``contexts`` is given.
     """
 
-    context_bounds: Bounds | None
-    contexts: Tensor | None
+    context_bounds: Space | None
+    contexts: Table | None
 
 
 class ContextualGPOptions(ContextOptions, total=False):
@@ -194,9 +197,8 @@ def posterior_state(
 ) -> PosteriorState:
     """Return the form in which the posterior is kept from round to round.
 
-    Where hyperparameters are learned in each round, the model is built anew each time. Otherwise
-    the posterior is updated: a streaming one where the pairs of action and context are a finite set
-    of moderate size, an incremental one otherwise.
+    Where hyperparameters are learned in each round, the model is built anew each time. Otherwise it
+    is updated, as a stream on moderately many pairs of action and context.
     """
     if fitter.refit == RefitEvery(1):
         return DenseState(fitter)
@@ -249,7 +251,7 @@ def build(
     state = make_state(fitter, search_space, context_space)
     if not isinstance(state, DenseState) and isinstance(search_space, FiniteSpace):
         # Such a posterior evaluates all candidates together.
-        search_space = FiniteSpace(search_space.choices, chunk=len(search_space.choices))
+        search_space.chunk = len(search_space.choices)
     retention = options.get("retention")
     if retention is None and isinstance(fitter.refit, RefitNever):
         retention = _stale_cutoff(fitter)

@@ -36,7 +36,7 @@ class FixedAction(Optimizer):
         contexts: ContextSpace | None = None,
     ):
         super().__init__(search_space, generator=generator, contexts=contexts)
-        self.X = search_space.snap(torch.atleast_2d(torch.as_tensor(X, dtype=torch.float64)))
+        self.X = self._read_action(X)
 
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
         return self.X.clone()

@@ -25,7 +25,16 @@ from tvbo.optimizers.rejection_log import RejectionLog
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Retention
-from tvbo.search_space import AskContext, ContextSpace, InputLayout, SearchSpace, SpaceFilling
+from tvbo.search_space import (
+    AskContext,
+    Context,
+    ContextSpace,
+    InputLayout,
+    SearchSpace,
+    SpaceFilling,
+    Table,
+    Time,
+)
 from tvbo.trial import Trial
 
 
@@ -114,8 +123,9 @@ class GPOptimizer(Optimizer):
     def model(self) -> Model | None:
         """The model behind the newest ask or recommendation; None before the first.
 
-        That of an ask counts pending trials, that of a recommendation outcomes only. While actions
-        fill the space, it has the default hyperparameters. Whatever its class, it has ``posterior``
+        Its outcomes are the negatives of those told where the optimizer minimizes. That of an ask
+        counts pending trials, that of a recommendation outcomes only. While actions fill the space,
+        it has the default hyperparameters. Whatever its class, it has ``posterior``
         and ``forgetting_rate``, and on a box ``likelihood`` and ``covar_module``. With pending
         trials these are in raw units; ``posterior_state.last_model`` has them as fitted.
         """
@@ -123,41 +133,37 @@ class GPOptimizer(Optimizer):
         # One remembers what it is asked about, the other puts off what is costly.
         return model.snapshot() if isinstance(model, IncrementalGP | StreamPreview) else model
 
-    def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
-        """Return the action with the highest posterior mean in a context.
+    def recommend(self, context: Context | None = None, t: Time | None = None) -> Recommendation:
+        """Return the action with the best posterior mean in a context.
 
         Does not modify the optimizer. A fit of hyperparameters that is due is made for the
         recommendation alone, and made again at the next ask.
 
         Args:
-            context: The context, ``c``, where contexts were declared.
+            context: The context, where contexts were declared: ``c`` numbers, or values by name.
             t: The time; None is that of the latest ask or outcome.
 
         Raises:
-            InputDataError: if nothing was asked or told yet and no ``t`` is given, if ``t`` is
-                not finite, or lies before what a streaming model still knows, or the context is
-                none of those declared.
+            InputDataError: if nothing was asked or told yet and no ``t`` is given, ``t`` is no time
+                or before what a streaming model still knows, or the context was not declared.
             BotorchTensorDimensionError: if the context has the wrong size, or is missing.
         """
         context = self._check_context(context)
         t = self._time_of(t)
         return self._best(self._look_at(t), t, context)
 
-    def policy(self, contexts: Tensor | None = None, t: float | None = None) -> Policy:
-        """Return the actions with the highest posterior mean in several contexts at one time.
+    def policy(self, contexts: Table | None = None, t: Time | None = None) -> Policy:
+        """Return the actions with the best posterior mean in several contexts at one time.
 
         Does not modify the optimizer.
 
         Args:
-            contexts: ``m x c``; None is every context of a declared list.
+            contexts: ``m x c``, or a table with the names; None is every one of a declared list.
             t: The time; None is that of the latest ask or outcome.
 
         Raises:
-            ValueError: if no contexts are given where they were declared by bounds, or an empty
-                table.
-            InputDataError: if nothing was asked or told yet and no ``t`` is given, if ``t`` is
-                not finite, or lies before what a streaming model still knows, or a context is
-                none of those declared.
+            ValueError: if contexts declared by bounds are left out, or the table is empty.
+            InputDataError: as :meth:`recommend`.
             BotorchTensorDimensionError: if no contexts were declared, or their size is wrong.
         """
         table = self._check_table(contexts)
@@ -296,4 +302,4 @@ class GPOptimizer(Optimizer):
             posterior_mean(model, ask_context), ask_context, copy_of(self.generator)
         )
         mean, variance = mean_and_variance(model, ask_context.rows(X))
-        return Recommendation(X, mean, math.sqrt(variance), t, context)
+        return self._recommendation(X, mean, math.sqrt(variance), t, context)

@@ -17,7 +17,9 @@ from tvbo.journal.recorded import Event, EventSink
 ONE_AT_A_TIME = (
     "ask",
     "attach",
+    "attach_frame",
     "tell",
+    "tell_frame",
     "fail",
     "expire",
     "expire_overdue",
@@ -183,6 +185,15 @@ class JournalMixin:
         except BaseException as error:
             self._event_sink.invalidate(f"{type(error).__name__}: {error}")
             raise
+
+    @contextmanager
+    def _in_one_transaction(self) -> Iterator[None]:
+        """Return a context manager in which several calls are recorded together or not at all."""
+        if self._event_sink is None:
+            yield
+            return
+        with self._event_sink.together():
+            yield
 
     @contextmanager
     def _recorded(self, *events: Event) -> Iterator[None]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from tvbo.rounding import first_largest
+from tvbo.search_space import Labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +27,8 @@ class Recommendation:
         standard_deviation: Posterior standard deviation there, without the noise of an outcome.
         t: Its time.
         context: Its context, ``c``, or None.
+        minimize: Whether smaller outcomes are better: the mean is then the smallest.
+        labels: Names of the parameters, and the unit of time.
     """
 
     X: Tensor
@@ -33,6 +36,22 @@ class Recommendation:
     standard_deviation: float
     t: float
     context: Tensor | None = None
+    minimize: bool = False
+    labels: Labels = field(default=Labels(), compare=False, repr=False)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Values of the action by name.
+
+        Raises:
+            ValueError: if the parameters were declared without names; ``X`` has the numbers.
+        """
+        return self.labels.parameters(self.X)
+
+    def to_row(self) -> dict[str, Any]:
+        """Return action, context, mean, standard deviation and time by column of a table."""
+        moments = {"mean": self.mean, "standard_deviation": self.standard_deviation}
+        return self.labels.to_row(self.X, self.t, self.context) | moments
 
 
 @dataclass(frozen=True)
@@ -45,6 +64,8 @@ class Policy:
         mean: Posterior means there, ``m``, in units of the outcome.
         standard_deviation: Posterior standard deviations there, ``m``.
         t: The time.
+        minimize: Whether smaller outcomes are better.
+        labels: Names of the parameters, and the unit of time.
     """
 
     contexts: Tensor
@@ -52,19 +73,23 @@ class Policy:
     mean: Tensor
     standard_deviation: Tensor
     t: float
+    minimize: bool = False
+    labels: Labels = field(default=Labels(), compare=False, repr=False)
 
     @classmethod
     def collect(cls, recommendations: Sequence[Recommendation]) -> Policy:
         """Collect one or more recommendations, of one time, each with its context."""
-        first = recommendations[0].X
+        first = recommendations[0]
         return cls(
             contexts=torch.stack([cast(Tensor, each.context) for each in recommendations]),
             X=torch.cat([each.X for each in recommendations]),
-            mean=first.new_tensor([each.mean for each in recommendations]),
-            standard_deviation=first.new_tensor(
+            mean=first.X.new_tensor([each.mean for each in recommendations]),
+            standard_deviation=first.X.new_tensor(
                 [each.standard_deviation for each in recommendations]
             ),
-            t=recommendations[0].t,
+            t=first.t,
+            minimize=first.minimize,
+            labels=first.labels,
         )
 
     def __len__(self) -> int:
@@ -78,29 +103,20 @@ class Policy:
             standard_deviation=self.standard_deviation[place].item(),
             t=self.t,
             context=self.contexts[place],
+            minimize=self.minimize,
+            labels=self.labels,
         )
 
     @property
     def best(self) -> Recommendation:
-        """Recommendation with the largest mean across contexts, where the context can be chosen."""
-        return self[int(first_largest(self.mean))]
+        """Recommendation with the best mean across contexts, where the context can be chosen."""
+        return self[int(first_largest(-self.mean if self.minimize else self.mean))]
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per context: context, action, mean, standard deviation, time."""
         import pandas as pd
 
-        layout = {
-            **{f"context_{i}": column for i, column in enumerate(self.contexts.T.tolist())},
-            **{f"action_{i}": column for i, column in enumerate(self.X.T.tolist())},
-        }
-        return pd.DataFrame(
-            {
-                **layout,
-                "mean": self.mean.tolist(),
-                "standard_deviation": self.standard_deviation.tolist(),
-                "t": self.t,
-            }
-        )
+        return pd.DataFrame([self[place].to_row() for place in range(len(self))])
 
     def to_csv(self, path: str | Path) -> None:
         """Write :meth:`to_frame` as CSV."""

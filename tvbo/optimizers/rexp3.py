@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.trial_log import LostTrial
-from tvbo.search_space import FiniteSpace
+from tvbo.search_space import Context, FiniteSpace, Named, Time
 from tvbo.trial import Trial
 
 
@@ -72,7 +72,7 @@ class RExp3(Optimizer):
         K = len(self._log_weights)
         return (1 - self.exploration) * self._log_weights.softmax(-1) + self.exploration / K
 
-    def attach(self, X: Tensor, t: float, context: Tensor | None = None) -> Trial:
+    def attach(self, X: Tensor | Named, t: Time, context: Context | None = None) -> Trial:
         """Refused: an arm that was not drawn has no probability to weight its outcome by.
 
         Raises:

@@ -16,7 +16,16 @@ from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
-from tvbo.search_space import ContextBounds, ContextList, ContextSpace, InputLayout, SearchSpace
+from tvbo.search_space import (
+    Context,
+    ContextBounds,
+    ContextList,
+    ContextSpace,
+    InputLayout,
+    SearchSpace,
+    Table,
+    Time,
+)
 from tvbo.trial import Trial
 
 
@@ -66,34 +75,35 @@ class SeparateContexts(Optimizer):
         """Number of observations held, over all contexts."""
         return sum(loop.model_size for loop in self.loops.values())
 
-    def loop(self, context: Tensor | None) -> GPOptimizer:
+    def loop(self, context: Context | None) -> GPOptimizer:
         """Return the optimizer of a context; it is made at the first use.
 
         Raises:
             Those of :meth:`ask` for contexts.
         """
-        cell = self._cell(self.contexts.snap(context))
+        cell = self._cell(self._declared_context(context))
         if cell not in self.loops:
             self.loops[cell] = self.make(generator=self.generator)
         return self.loops[cell]
 
-    def recommend(self, context: Tensor, t: float | None = None) -> Recommendation:
+    def recommend(self, context: Context, t: Time | None = None) -> Recommendation:
         """Return the recommendation of the optimizer of this context alone.
 
         See :meth:`GPOptimizer.recommend`.
         """
-        context = self.contexts.snap(context)
+        context = self._declared_context(context)
         loop = self.loops.get(self._cell(context)) or self.make(generator=self.generator)
-        return replace(loop.recommend(t=self._time_of(t)), context=context)
+        found = loop.recommend(t=self._time_of(t))
+        return self._recommendation(found.X, found.mean, found.standard_deviation, found.t, context)
 
-    def policy(self, contexts: Tensor | None = None, t: float | None = None) -> Policy:
+    def policy(self, contexts: Table | None = None, t: Time | None = None) -> Policy:
         """Return the recommendation for each context, from its own optimizer.
 
         See :meth:`GPOptimizer.policy`.
         """
         return Policy.collect([self.recommend(each, t) for each in self._check_table(contexts)])
 
-    def ask(self, t: float | None = None, context: Tensor | None = None) -> Trial:
+    def ask(self, t: Time | None = None, context: Context | None = None) -> Trial:
         """Return the trial that the optimizer of the context suggests.
 
         See :meth:`Optimizer.ask`.
@@ -134,10 +144,10 @@ class SeparateContexts(Optimizer):
             # A replay takes the recorded action, which may differ by rounding from this one.
             inner = self._inner[trial.id] = replace(inner, X=trial.X)
             self.loop(trial.context)._open[inner.id] = inner
-        return replace(inner, id=trial.id, context=trial.context)
+        return replace(inner, id=trial.id, context=trial.context, labels=self.labels)
 
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:
-        self.loop(trial.context)._check_outcome(self._inner[trial.id], observation)
+        self.loop(trial.context)._check_outcome(self._inner.get(trial.id, trial), observation)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         self.loop(trial.context).tell(self._inner[trial.id], observation.Y, observation.Yvar)

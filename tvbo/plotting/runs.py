@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 TOLD, BEST, FAILED, OPEN = COLORS[0], COLORS[2], COLORS[1], COLORS[4]
 
 
-def plot_run(trials: pd.DataFrame, title: str = "") -> Figure:
+def plot_run(trials: pd.DataFrame, title: str = "", minimize: bool = False) -> Figure:
     """Plot outcomes over time, the best outcome so far, and the trials without an outcome.
 
     Args:
         trials: Table of trials from :func:`tvbo.journal.trials_of`.
         title: Title of the figure.
+        minimize: Whether smaller outcomes are better.
     """
     figure = new_figure(8.0, 5.0)
     outcomes, others = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     told = trials[(trials.state == "told") & trials.t.notna()].sort_values("t", kind="stable")
-    _draw_outcomes(outcomes, told)
+    _draw_outcomes(outcomes, told, minimize)
     _draw_others(others, trials[trials.state != "told"])
     others.set_xlabel("time of the trial")
     if title:
@@ -33,14 +34,15 @@ def plot_run(trials: pd.DataFrame, title: str = "") -> Figure:
     return figure
 
 
-def _draw_outcomes(ax: Axes, told: pd.DataFrame) -> None:
+def _draw_outcomes(ax: Axes, told: pd.DataFrame, minimize: bool) -> None:
     noise = told.outcome_variance**0.5
     if noise.notna().any():
         ax.errorbar(
             told.t, told.outcome, noise, fmt="none", color=TOLD, alpha=0.4, label="± noise as told"
         )
     ax.plot(told.t, told.outcome, "o", color=TOLD, markersize=3.5, label="told")
-    ax.step(told.t, told.outcome.cummax(), where="post", color=BEST, label="best so far")
+    best = told.outcome.cummin() if minimize else told.outcome.cummax()
+    ax.step(told.t, best, where="post", color=BEST, label="best so far")
     ax.set_ylabel("outcome")
     ax.grid(alpha=0.3)
     if len(told):

@@ -9,29 +9,51 @@ from tvbo.search_space.base import (
     action_context_rows,
 )
 from tvbo.search_space.bounds import Bounds, as_bounds
-from tvbo.search_space.box import Box, make_search_space
+from tvbo.search_space.box import Box
 from tvbo.search_space.context_space import (
     ContextBounds,
     ContextList,
     ContextSpace,
-    make_context_space,
 )
+from tvbo.search_space.factory import (
+    Space,
+    make_context_space,
+    make_finite_space,
+    make_search_space,
+)
+from tvbo.search_space.labels import Context, Labels, Time, TimeScale
+from tvbo.search_space.mixed import MixedSpace
+from tvbo.search_space.parameter import Category, Number
+from tvbo.search_space.parameters import Frame, Named, Parameters, Table
 from tvbo.search_space.space_filling import SpaceFilling
 
 __all__ = [
     "AskContext",
     "Bounds",
     "Box",
+    "Category",
+    "Context",
     "ContextBounds",
     "ContextList",
     "ContextSpace",
     "FiniteSpace",
+    "Frame",
     "InputLayout",
+    "Labels",
+    "MixedSpace",
+    "Named",
+    "Number",
+    "Parameters",
     "RowIndex",
     "SearchSpace",
+    "Space",
     "SpaceFilling",
+    "Table",
+    "Time",
+    "TimeScale",
     "action_context_rows",
     "as_bounds",
     "make_context_space",
+    "make_finite_space",
     "make_search_space",
 ]

@@ -19,9 +19,8 @@ from tvbo.observations import (
     check_last_dimension,
 )
 from tvbo.rounding import any_largest
-
-SINGLE_PRECISION = 1e-6
-"""Relative difference up to which two numbers are equal: torch's default dtype is float32."""
+from tvbo.search_space.parameter import SINGLE_PRECISION
+from tvbo.search_space.parameters import Parameters
 
 SEARCH_CHUNK = 256
 """Number of inexact rows compared with the whole set at once."""
@@ -37,6 +36,10 @@ class SearchSpace(Protocol):
     dim: int
     bounds: Tensor
     """Smallest and largest value of each column, ``2 x d``."""
+
+    @property
+    def parameters(self) -> Parameters | None:
+        """Names and types of the parameters; None where actions are tensors."""
 
     def maximize(
         self, acq_function: AcquisitionFunction, ask_context: AskContext, generator: Generator
@@ -206,13 +209,21 @@ class FiniteSpace:
         choices: ``n x d``, one row per action, without duplicates.
         chunk: Number of actions evaluated at once. Beyond some hundreds, memory traffic makes a
             dense GP slower.
+        parameters: Names and types of the parameters; None where actions are tensors.
 
     Raises:
         BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
         InputDataError: if an entry is not finite, or the rows contain duplicates.
     """
 
-    def __init__(self, choices: Tensor, chunk: int = EVALUATION_CHUNK):
+    parameters: Parameters | None = None
+
+    def __init__(
+        self,
+        choices: Tensor,
+        chunk: int = EVALUATION_CHUNK,
+        parameters: Parameters | None = None,
+    ):
         self.row_index = RowIndex(choices)
         self.choices = self.row_index.choices
         self.bounds = torch.stack(self.choices.aminmax(dim=0))
@@ -220,6 +231,7 @@ class FiniteSpace:
         if chunk < 1:
             raise ValueError(f"Expected chunk >= 1. Got {chunk}.")
         self.chunk = chunk
+        self.parameters = parameters
 
     def maximize(
         self, acq_function: AcquisitionFunction, ask_context: AskContext, generator: Generator

@@ -11,8 +11,10 @@ from torch import Generator, Tensor
 
 from tvbo.randomness import seeded
 from tvbo.rounding import first_largest, tied_for_largest
-from tvbo.search_space.base import SINGLE_PRECISION, AskContext, FiniteSpace, check_action
+from tvbo.search_space.base import AskContext, check_action
 from tvbo.search_space.bounds import Bounds, as_bounds
+from tvbo.search_space.parameter import SINGLE_PRECISION
+from tvbo.search_space.parameters import Parameters
 
 
 class Box:
@@ -23,6 +25,7 @@ class Box:
             upper), as read by :func:`tvbo.search_space.as_bounds`.
         num_restarts: Starts of ``optimize_acqf``.
         raw_samples: Points from which the starts are picked.
+        parameters: Names and types of the parameters; None where actions are tensors.
 
     Raises:
         BotorchTensorDimensionError: if ``bounds`` has another shape.
@@ -30,7 +33,16 @@ class Box:
             one, or a list could be read in both ways.
     """
 
-    def __init__(self, bounds: Bounds, num_restarts: int = 4, raw_samples: int = 64):
+    parameters: Parameters | None = None
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        num_restarts: int = 4,
+        raw_samples: int = 64,
+        parameters: Parameters | None = None,
+    ):
+        self.parameters = parameters
         self.bounds = as_bounds("bounds", bounds)
         self.dim = self.bounds.shape[-1]
         self.num_restarts = num_restarts
@@ -105,19 +117,3 @@ class Box:
                 f"Got {X[outside][0].tolist()}."
             )
         return X.clamp(*self.bounds)
-
-
-def make_search_space(bounds: Bounds | None, choices: Tensor | None) -> Box | FiniteSpace:
-    """Return a box or a finite set, whichever of the two was given.
-
-    Raises:
-        ValueError: unless exactly one was given.
-    """
-    if bounds is not None and choices is None:
-        return Box(bounds)
-    if choices is not None and bounds is None:
-        return FiniteSpace(choices)
-    raise ValueError(
-        "Expected either bounds (2 x d) or choices (n x d). "
-        f"Got {'neither' if bounds is None else 'both'}."
-    )

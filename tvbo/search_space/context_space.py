@@ -9,8 +9,10 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Tensor
 
 from tvbo.observations import check_finite
-from tvbo.search_space.base import SINGLE_PRECISION, RowIndex
+from tvbo.search_space.base import RowIndex
 from tvbo.search_space.bounds import Bounds, as_bounds
+from tvbo.search_space.parameter import SINGLE_PRECISION
+from tvbo.search_space.parameters import Parameters, Table, is_frame
 
 
 class ContextSpace(Protocol):
@@ -19,6 +21,10 @@ class ContextSpace(Protocol):
     dim: int
     bounds: Tensor
     """Smallest and largest value of each column, ``2 x c``."""
+
+    @property
+    def parameters(self) -> Parameters | None:
+        """Names and types of the parameters; None where contexts are tensors."""
 
     def snap(self, context: Tensor | None) -> Tensor:
         """Return ``context``, ``c``, as an element of the set, undoing single-precision rounding.
@@ -36,6 +42,7 @@ class ContextBounds:
         context_bounds: ``2 x c`` tensor or array, lower then upper, or a list of ``c`` pairs
             (lower, upper), as read by :func:`tvbo.search_space.as_bounds`; columns may be
             constant.
+        parameters: Names and types of the parameters; None where contexts are tensors.
 
     Raises:
         BotorchTensorDimensionError: if ``context_bounds`` has another shape.
@@ -43,13 +50,18 @@ class ContextBounds:
             or a list could be read in both ways.
     """
 
-    def __init__(self, context_bounds: Bounds):
+    parameters: Parameters | None = None
+
+    def __init__(self, context_bounds: Bounds, parameters: Parameters | None = None):
+        self.parameters = parameters
         self.bounds = as_bounds("context_bounds", context_bounds, width="c", constant=True)
         self.dim = self.bounds.shape[-1]
 
     def snap(self, context: Tensor | None) -> Tensor:
         """Return ``context`` clamped to the bounds; raise if outside by more than rounding."""
         context = _check_context(context, self.dim)
+        if self.parameters is not None:
+            return self.parameters.snap(context.unsqueeze(0)).squeeze(0)
         slack = SINGLE_PRECISION * self.bounds.abs().amax(dim=0)
         if ((self.bounds[0] - slack > context) | (self.bounds[1] + slack < context)).any():
             raise InputDataError(
@@ -64,13 +76,17 @@ class ContextList:
 
     Args:
         contexts: ``m x c``, without duplicates.
+        parameters: Names and types of the parameters; None where contexts are tensors.
 
     Raises:
         BotorchTensorDimensionError: if it is not ``m x c``.
         InputDataError: if an entry is not finite, or the contexts contain duplicates.
     """
 
-    def __init__(self, contexts: Tensor):
+    parameters: Parameters | None = None
+
+    def __init__(self, contexts: Tensor, parameters: Parameters | None = None):
+        self.parameters = parameters
         self.row_index = RowIndex(contexts, "contexts")
         self.contexts = self.row_index.choices
         self.bounds = torch.stack(self.contexts.aminmax(dim=0))
@@ -85,28 +101,13 @@ class ContextList:
         return self.contexts[self.index(context)].clone()
 
 
-def make_context_space(context_bounds: Bounds | None, contexts: Tensor | None) -> ContextSpace:
-    """Return context bounds or a context list, whichever of the two was given.
-
-    Raises:
-        ValueError: unless exactly one was given.
-    """
-    if context_bounds is not None and contexts is None:
-        return ContextBounds(context_bounds)
-    if contexts is not None and context_bounds is None:
-        return ContextList(contexts)
-    raise ValueError(
-        "Expected either context_bounds (2 x c) or contexts (m x c). "
-        f"Got {'neither' if contexts is None else 'both'}."
-    )
-
-
-def context_table(declared: ContextSpace | None, contexts: Tensor | None) -> Tensor:
+def context_table(declared: ContextSpace | None, contexts: Table | None) -> Tensor:
     """Return a table of contexts, ``m x c``, without checking that they were declared.
 
     Args:
         declared: The declared contexts.
-        contexts: ``m x c``, or ``m`` where ``c`` is 1; None for all of a declared list.
+        contexts: ``m x c``, or ``m`` where ``c`` is 1, or a table with the names of the
+            parameters; None for all of a declared list.
 
     Raises:
         ValueError: if ``contexts`` is None without a declared list, or an empty table.
@@ -117,14 +118,16 @@ def context_table(declared: ContextSpace | None, contexts: Tensor | None) -> Ten
                 "Expected contexts (m x c): only a declared list of them can be left out. Got none."
             )
         contexts = declared.contexts
-    contexts = torch.as_tensor(contexts, dtype=torch.float64)
-    if contexts.ndim == 1 and declared is not None and declared.dim == 1:
-        contexts = contexts.unsqueeze(-1)
-    if contexts.ndim != 2 or len(contexts) == 0:
+    if declared is not None and declared.parameters is not None and is_frame(contexts):
+        contexts = declared.parameters.encode_table(contexts)
+    rows = torch.as_tensor(contexts, dtype=torch.float64)
+    if rows.ndim == 1 and declared is not None and declared.dim == 1:
+        rows = rows.unsqueeze(-1)
+    if rows.ndim != 2 or len(rows) == 0:
         raise ValueError(
-            f"Expected contexts of shape m x c. Got contexts.shape={tuple(contexts.shape)}."
+            f"Expected contexts of shape m x c. Got contexts.shape={tuple(rows.shape)}."
         )
-    return contexts
+    return rows
 
 
 def _check_context(context: Tensor | None, dim: int) -> Tensor:

@@ -10,14 +10,16 @@ from torch.quasirandom import SobolEngine
 from tvbo.randomness import draw_seed
 from tvbo.search_space.base import FiniteSpace, SearchSpace
 from tvbo.search_space.box import Box
+from tvbo.search_space.mixed import MixedSpace
 
 
 class SpaceFilling:
     """Space-filling actions from a scrambled Sobol sequence.
 
     On a box, the points of the sequence. On a finite set, the untried choice nearest to the next
-    point, with each column scaled by its range; None once all were tried. On any other search
-    space, and in more columns than a Sobol sequence has, uniform draws.
+    point, with each column scaled by its range; None once all were tried. On a mixed space, the
+    values in whose share of [0, 1) the coordinates of the point are. On any other search space, and
+    in more columns than a Sobol sequence has, uniform draws.
 
     The scrambling is seeded from the generator of the first call.
     """
@@ -39,16 +41,22 @@ class SpaceFilling:
             untried[search_space.index(tried)] = False
             if not untried.any():
                 return None
-        if not isinstance(search_space, Box | FiniteSpace) or search_space.dim > SobolEngine.MAXDIM:
+        dim = search_space.dim
+        if isinstance(search_space, MixedSpace):
+            dim = len(search_space.parameters.varying)
+        is_known = isinstance(search_space, Box | MixedSpace | FiniteSpace)
+        if not is_known or dim > SobolEngine.MAXDIM:
             return search_space.sample(generator)
         if self._seed is None:
             self._seed = draw_seed(generator)
         self._num_drawn += 1
-        unit = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, search_space.dim)
+        unit = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, dim)
         # The points of the sequence do not depend on how many are drawn.
         point = draw_sobol_samples(unit, n=self._num_drawn, q=1, seed=self._seed)[-1]
+        if isinstance(search_space, MixedSpace):
+            return search_space.parameters.from_unit(point)
         lower, upper = search_space.bounds.unbind()
-        if isinstance(search_space, Box):
+        if not isinstance(search_space, FiniteSpace):
             return (lower + point * (upper - lower)).clamp(lower, upper)
         choices = search_space.choices[untried]
         scaled = (choices - lower) / torch.where(upper > lower, upper - lower, 1.0)

@@ -141,12 +141,19 @@ class Replay:
         state = optimizer.posterior_state
         fitter, dense = state.fitter, state.dense
         mean, variance = state.predict(row)
+        mean *= self._optimizer._sign
         noise = optimizer.posterior_state.outcome_noise(optimizer.observations)
         parameters = read_parameters(dense, optimizer.layout, row)
         if noise is not None:
             parameters["noise_deviation"] = math.sqrt(noise)
         return PredictedTrial(
-            Prediction(trial.t, mean, variance, math.nan if noise is None else noise, number),
+            Prediction(
+                trial.t,
+                mean,
+                variance,
+                math.nan if noise is None else noise,
+                number,
+            ),
             is_fitted=isinstance(fitter.refit, RefitNever) or fitter.newest_fit is not None,
             model_size=self._optimizer.model_size,
             parameters=parameters,

@@ -27,7 +27,7 @@ from tvbo.optimizers.recommendation import Recommendation
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.rounding import power_of_two
-from tvbo.search_space import Box, FiniteSpace
+from tvbo.search_space import Box, Context, FiniteSpace, Time
 from tvbo.theory.arguments import check_count, check_positive, check_probability
 from tvbo.theory.confidence import Exploration, PriorDrawWidth, WidthRule
 from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
@@ -166,7 +166,7 @@ class BPEDelay(Optimizer):
         record, bounds = self._end(region, copy_of(self.generator))
         return Preview(record, region.X.clone(), bounds)
 
-    def recommend(self, context: Tensor | None = None, t: float | None = None) -> Recommendation:
+    def recommend(self, context: Context | None = None, t: Time | None = None) -> Recommendation:
         """Return the remaining action with the highest posterior mean.
 
         Does not modify the optimizer. The posterior is that of the round in progress, as if it
@@ -192,13 +192,13 @@ class BPEDelay(Optimizer):
         X = region.highest(bounds)
         with torch.no_grad():
             mean, deviation = bounds.moments(X)
-        return Recommendation(X, mean.item(), deviation.item(), self._time_of(t))
+        return self._recommendation(X, mean.item(), deviation.item(), self._time_of(t))
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table of the rounds that have ended, one row for each."""
         return rounds_to_frame(self._rounds)
 
-    def ask(self, t: float | None = None, context: Tensor | None = None) -> Trial:
+    def ask(self, t: Time | None = None, context: Context | None = None) -> Trial:
         """Suggest the next action; see :meth:`Optimizer.ask`.
 
         Raises:

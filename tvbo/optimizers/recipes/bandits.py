@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Generator, Tensor
 
 from tvbo.optimizers.constant_rules import FixedAction, LastBest
@@ -12,11 +14,13 @@ from tvbo.optimizers.drift_bandits import (
     sw_ucb_window,
 )
 from tvbo.optimizers.recipes.recipe import recipe
+from tvbo.optimizers.units import UnitOptions
 from tvbo.search_space import (
-    Bounds,
     ContextSpace,
-    FiniteSpace,
+    Space,
+    Table,
     make_context_space,
+    make_finite_space,
     make_search_space,
 )
 
@@ -24,14 +28,15 @@ from tvbo.search_space import (
 @recipe()
 def sw_ucb(
     *,
-    choices: Tensor,
+    choices: Table,
     reward_bounds: tuple[float, float],
     window: float | None = None,
     horizon: int | None = None,
     exploration: float = 0.5,
-    context_bounds: Bounds | None = None,
-    contexts: Tensor | None = None,
+    context_bounds: Space | None = None,
+    contexts: Table | None = None,
     generator: Generator | None = None,
+    **units: Unpack[UnitOptions],
 ) -> SlidingWindowUCB:
     """Build SW-UCB: UCB on the outcomes of a sliding window (Garivier, Moulines, 2011).
 
@@ -39,7 +44,7 @@ def sw_ucb(
     before it is compared with all others.
 
     Args:
-        choices: Arms, ``n x d``.
+        choices: Arms, ``n x d``, or a table with a row for each, or names: ``{'arm': ['a', 'b']}``.
         reward_bounds: Lowest and highest outcome to expect; their difference scales the bonus.
         window: Window τ, in units of time. None is :func:`tvbo.optimizers.sw_ucb_window` of
             ``horizon``, for times that count rounds.
@@ -48,6 +53,7 @@ def sw_ucb(
         context_bounds: Range of the contexts, which are ignored; None without.
         contexts: All contexts, ``m x c``, instead of ``context_bounds``.
         generator: Source of randomness. None is a fresh one with seed 0.
+        **units: Units of times and outcomes, :class:`tvbo.optimizers.UnitOptions`.
 
     Raises:
         ValueError: unless exactly one of ``window`` and ``horizon`` is given, or if an argument is
@@ -57,28 +63,29 @@ def sw_ucb(
         window = sw_ucb_window(_horizon("window", window, horizon))
     space = _contexts(context_bounds, contexts)
     return SlidingWindowUCB(
-        FiniteSpace(choices), window, reward_bounds, exploration, generator, space
+        make_finite_space(choices), window, reward_bounds, exploration, generator, space
     )
 
 
 @recipe()
 def d_ucb(
     *,
-    choices: Tensor,
+    choices: Table,
     reward_bounds: tuple[float, float],
     discount: float | None = None,
     horizon: int | None = None,
     exploration: float = 0.5,
-    context_bounds: Bounds | None = None,
-    contexts: Tensor | None = None,
+    context_bounds: Space | None = None,
+    contexts: Table | None = None,
     generator: Generator | None = None,
+    **units: Unpack[UnitOptions],
 ) -> DiscountedUCB:
     """Build D-UCB: UCB on discounted outcomes (Garivier, Moulines, 2011).
 
     Each arm is learned by itself.
 
     Args:
-        choices: Arms, ``n x d``.
+        choices: Arms, ``n x d``, or a table with a row for each, or names: ``{'arm': ['a', 'b']}``.
         reward_bounds: Lowest and highest outcome to expect; their difference scales the bonus.
         discount: Discount γ per unit of time, in (0, 1). None is
             :func:`tvbo.optimizers.d_ucb_discount` of ``horizon``, for times that count rounds.
@@ -87,6 +94,7 @@ def d_ucb(
         context_bounds: Range of the contexts, which are ignored; None without.
         contexts: All contexts, ``m x c``, instead of ``context_bounds``.
         generator: Source of randomness. None is a fresh one with seed 0.
+        **units: Units of times and outcomes, :class:`tvbo.optimizers.UnitOptions`.
 
     Raises:
         ValueError: unless exactly one of ``discount`` and ``horizon`` is given, or if an argument
@@ -96,17 +104,18 @@ def d_ucb(
         discount = d_ucb_discount(_horizon("discount", discount, horizon))
     space = _contexts(context_bounds, contexts)
     return DiscountedUCB(
-        FiniteSpace(choices), discount, reward_bounds, exploration, generator, space
+        make_finite_space(choices), discount, reward_bounds, exploration, generator, space
     )
 
 
 @recipe()
 def last_best(
     *,
-    choices: Tensor,
-    context_bounds: Bounds | None = None,
-    contexts: Tensor | None = None,
+    choices: Table,
+    context_bounds: Space | None = None,
+    contexts: Table | None = None,
     generator: Generator | None = None,
+    **units: Unpack[UnitOptions],
 ) -> LastBest:
     """Build the rule that takes the action whose newest outcome is the largest.
 
@@ -118,30 +127,34 @@ def last_best(
         context_bounds: Range of the contexts, which are ignored; None without.
         contexts: All contexts, ``m x c``, instead of ``context_bounds``.
         generator: Source of randomness. None is a fresh one with seed 0.
+        **units: Units of times and outcomes, :class:`tvbo.optimizers.UnitOptions`.
     """
-    return LastBest(FiniteSpace(choices), generator, _contexts(context_bounds, contexts))
+    return LastBest(make_finite_space(choices), generator, _contexts(context_bounds, contexts))
 
 
 @recipe()
 def fixed_action(
     *,
     X: Tensor,
-    bounds: Bounds | None = None,
-    choices: Tensor | None = None,
-    context_bounds: Bounds | None = None,
-    contexts: Tensor | None = None,
+    bounds: Space | None = None,
+    choices: Table | None = None,
+    context_bounds: Space | None = None,
+    contexts: Table | None = None,
     generator: Generator | None = None,
+    **units: Unpack[UnitOptions],
 ) -> FixedAction:
     """Build the rule that always takes the same action, such as the best one of a log.
 
     Args:
         X: The action, ``d`` or ``1 x d``.
-        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper). Give either this
-            or ``choices``.
-        choices: Finite set of actions, ``n x d``.
+        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper); or parameters by
+            name. Give either this or ``choices``.
+        choices: Finite set of actions, ``n x d``, or a table with a row for each, or integers and
+            categories by name.
         context_bounds: Range of the contexts, which are ignored; None without.
         contexts: All contexts, ``m x c``, instead of ``context_bounds``.
         generator: Not drawn from.
+        **units: Units of times and outcomes, :class:`tvbo.optimizers.UnitOptions`.
 
     Raises:
         ValueError: unless exactly one of ``bounds`` and ``choices`` is given.
@@ -159,7 +172,7 @@ def _horizon(name: str, value: float | None, horizon: int | None) -> int:
     return horizon
 
 
-def _contexts(context_bounds: Bounds | None, contexts: Tensor | None) -> ContextSpace | None:
+def _contexts(context_bounds: Space | None, contexts: Table | None) -> ContextSpace | None:
     if context_bounds is None and contexts is None:
         return None
     return make_context_space(context_bounds, contexts)

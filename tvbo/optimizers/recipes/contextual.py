@@ -25,12 +25,13 @@ from tvbo.optimizers.recipes.drifting import tv_gp_ucb
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.optimizers.separate import SeparateContexts
 from tvbo.search_space import (
-    Bounds,
     ContextList,
     ContextSpace,
     FiniteSpace,
     InputLayout,
     SearchSpace,
+    Space,
+    Table,
     make_context_space,
     make_search_space,
 )
@@ -144,8 +145,8 @@ def merged(
 @recipe()
 def separate(
     *,
-    context_bounds: Bounds | None = None,
-    contexts: Tensor | None = None,
+    context_bounds: Space | None = None,
+    contexts: Table | None = None,
     bins: int | None = None,
     forgetting_rate: float | None = 0.0,
     **options: Unpack[GPOptions],
@@ -171,6 +172,11 @@ def separate(
     """
     context_space = make_context_space(context_bounds, contexts)
     search_space = make_search_space(options.get("bounds"), options.get("choices"))
+    if search_space.parameters is not None:
+        # As plain data, since a journal compares what is held here.
+        options["bounds"], options["choices"] = search_space.parameters, None
+        if isinstance(search_space, FiniteSpace):
+            options["bounds"], options["choices"] = None, search_space.choices
     generator = options.pop("generator", None)
     if options.get("acquisition") is None and options.get("beta") is None:
         # By name, since a journal compares what is held here.

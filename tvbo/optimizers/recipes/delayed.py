@@ -16,7 +16,8 @@ from tvbo.optimizers.pending import ConstantLiar, Hallucinate
 from tvbo.optimizers.recipes.drifting import tv_gp_ucb
 from tvbo.optimizers.recipes.others import gp_ts
 from tvbo.optimizers.recipes.recipe import recipe
-from tvbo.search_space import Bounds, make_search_space
+from tvbo.optimizers.units import UnitOptions
+from tvbo.search_space import MixedSpace, Space, Table, make_search_space
 from tvbo.theory.confidence import FixedWidth, WidthRule
 
 STANDS_IN = "minimum stands in for the outcomes of pending trials"
@@ -96,8 +97,8 @@ def gp_ts_sdf(
 @recipe(**PURE_EXPLORATION)
 def bpe_delay(
     *,
-    bounds: Bounds | None = None,
-    choices: Tensor | None = None,
+    bounds: Space | None = None,
+    choices: Table | None = None,
     covar_module: Kernel,
     noise_variance: float,
     horizon: int,
@@ -105,6 +106,7 @@ def bpe_delay(
     delay: DelayBound | WaitingRule | None = None,
     width: float | WidthRule | None = None,
     generator: Generator | None = None,
+    **units: Unpack[UnitOptions],
 ) -> BPEDelay:
     r"""Build BPE-Delay: rounds of pure exploration, long enough for late outcomes.
 
@@ -114,9 +116,10 @@ def bpe_delay(
     refused.
 
     Args:
-        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper). Give either this
-            or ``choices``.
-        choices: Finite set of actions, ``n x d``.
+        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper); or parameters by
+            name. Give either this or ``choices``.
+        choices: Finite set of actions, ``n x d``, or a table with a row for each, or integers and
+            categories by name.
         covar_module: Kernel over actions, held fixed.
         noise_variance: Variance λ² of the noise, in squared units of the outcome.
         horizon: Number T of asks.
@@ -129,17 +132,25 @@ def bpe_delay(
             of Theorems 6.1 and 6.2. None is :class:`tvbo.theory.PriorDrawWidth`, which needs no
             norm of the function, and has no theorem behind it.
         generator: Source of randomness. None is a fresh one with seed 0.
+        **units: Units of times and outcomes, :class:`tvbo.optimizers.UnitOptions`.
 
     Raises:
         ValueError: unless exactly one of ``bounds`` and ``choices`` is given, if a parameter is
-            out of range, or the width is not made for the search space.
+            out of range, the width is not made for the search space, or floats come with integers
+            or categories.
         TypeError: if ``delay`` or ``width`` is none.
         BotorchTensorDimensionError: if the kernel has a batch.
     """
     if isinstance(width, Tensor) and width.numel() == 1:
         width = width.item()
+    search_space = make_search_space(bounds, choices)
+    if isinstance(search_space, MixedSpace):
+        raise ValueError(
+            "Expected floats, or up to 1,000 combinations of integers and categories. Got both, or "
+            "more combinations: name those to explore as choices."
+        )
     return BPEDelay(
-        make_search_space(bounds, choices),
+        search_space,
         covar_module,
         noise_variance,
         horizon,
@@ -153,14 +164,15 @@ def bpe_delay(
 @recipe(**PURE_EXPLORATION)
 def bpe(
     *,
-    bounds: Bounds | None = None,
-    choices: Tensor | None = None,
+    bounds: Space | None = None,
+    choices: Table | None = None,
     covar_module: Kernel,
     noise_variance: float,
     horizon: int,
     delta: float = 0.1,
     width: float | WidthRule | None = None,
     generator: Generator | None = None,
+    **units: Unpack[UnitOptions],
 ) -> BPEDelay:
     """Build BPE: BPE-Delay that waits for nothing, :math:`u_T = 0` (Li, Scarlett, 2022).
 
@@ -168,9 +180,10 @@ def bpe(
     refused.
 
     Args:
-        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper). Give either this
-            or ``choices``.
-        choices: Finite set of actions, ``n x d``.
+        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper); or parameters by
+            name. Give either this or ``choices``.
+        choices: Finite set of actions, ``n x d``, or a table with a row for each, or integers and
+            categories by name.
         covar_module: Kernel over actions, held fixed.
         noise_variance: Variance λ² of the noise, in squared units of the outcome.
         horizon: Number T of asks.
@@ -179,10 +192,12 @@ def bpe(
             of the rules that :func:`bpe_delay` takes. None is
             :class:`tvbo.theory.PriorDrawWidth`.
         generator: Source of randomness. None is a fresh one with seed 0.
+        **units: Units of times and outcomes, :class:`tvbo.optimizers.UnitOptions`.
 
     Raises:
         ValueError: unless exactly one of ``bounds`` and ``choices`` is given, if a parameter is
-            out of range, or the width is not made for the search space.
+            out of range, the width is not made for the search space, or floats come with integers
+            or categories.
         TypeError: if ``width`` is none.
         BotorchTensorDimensionError: if the kernel has a batch.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from torch import Generator, Tensor
+from torch import Generator
 
 from tvbo.acquisition import Acquisition, BetaSchedule, BKBBeta, ThompsonSampling
 from tvbo.optimizers.bkb import BKB
@@ -14,12 +14,14 @@ from tvbo.optimizers.nystrom_state import NystromState
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.optimizers.rexp3 import RExp3
+from tvbo.optimizers.units import UnitOptions
 from tvbo.retention import EntropyThreshold
 from tvbo.retention.entropy import Mode
 from tvbo.search_space import (
-    Bounds,
-    FiniteSpace,
+    Space,
+    Table,
     make_context_space,
+    make_finite_space,
     make_search_space,
 )
 
@@ -127,22 +129,25 @@ def bkb(
 @recipe()
 def random_search(
     *,
-    bounds: Bounds | None = None,
-    choices: Tensor | None = None,
-    context_bounds: Bounds | None = None,
-    contexts: Tensor | None = None,
+    bounds: Space | None = None,
+    choices: Table | None = None,
+    context_bounds: Space | None = None,
+    contexts: Table | None = None,
     generator: Generator | None = None,
+    **units: Unpack[UnitOptions],
 ) -> RandomSearch:
     """Build a search by uniformly random actions, whatever the context.
 
     Args:
-        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper). Give either this
-            or ``choices``.
-        choices: Finite set of actions, ``n x d``.
+        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper); or parameters by
+            name. Give either this or ``choices``.
+        choices: Finite set of actions, ``n x d``, or a table with a row for each, or integers and
+            categories by name.
         context_bounds: Range of the contexts, a ``2 x c`` tensor or ``c`` pairs (lower, upper). It
             is given where the search is asked with contexts, as the recipes compared with it are.
         contexts: All contexts, ``m x c``, instead of ``context_bounds``.
         generator: Source of randomness. None is a fresh one with seed 0.
+        **units: Units of times and outcomes, :class:`tvbo.optimizers.UnitOptions`.
 
     Raises:
         ValueError: unless exactly one of ``bounds`` and ``choices`` is given; or if both
@@ -156,29 +161,31 @@ def random_search(
     )
 
 
-@recipe()
+@recipe(minimize="its reward_bounds are those of a reward")
 def rexp3(
     *,
-    choices: Tensor,
+    choices: Table,
     block: int,
     reward_bounds: tuple[float, float],
     exploration: float | None = None,
     generator: Generator | None = None,
+    **units: Unpack[UnitOptions],
 ) -> RExp3:
     r"""Build RExp3: Exp3 that starts afresh every block (Besbes, Gur, Zeevi, 2014).
 
     Args:
-        choices: Arms, ``n x d``.
+        choices: Arms, ``n x d``, or a table with a row for each, or names: ``{'arm': ['a', 'b']}``.
         block: Block length Δ in rounds; see :func:`tvbo.optimizers.rexp3_block_length`.
         reward_bounds: Lowest and highest possible outcome, which Exp3 must know.
         exploration: Exploration γ, in (0, 1]. None is
             :math:`\min(1, \sqrt{n \log n / ((e - 1)\Delta)})`.
         generator: Source of randomness. None is a fresh one with seed 0.
+        **units: Units of times and outcomes, :class:`tvbo.optimizers.UnitOptions`.
 
     Raises:
         ValueError: if an argument is out of range.
     """
-    return RExp3(FiniteSpace(choices), block, reward_bounds, exploration, generator)
+    return RExp3(make_finite_space(choices), block, reward_bounds, exploration, generator)
 
 
 def _thompson(beta: float | BetaSchedule | None) -> Acquisition:

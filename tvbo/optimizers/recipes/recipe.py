@@ -6,10 +6,15 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+
+from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.units import UnitOptions
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", bound=Optimizer)
+
+UNITS = UnitOptions.__annotations__.keys()
 
 
 def recipe(**defined: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -17,7 +22,9 @@ def recipe(**defined: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     A function with ``**options: Unpack[GPOptions]`` takes any keyword at run time. Decorated, it
     raises a ``TypeError`` for one that is neither among its own arguments nor in the TypedDict.
-    ``inspect.signature``, ``help`` and the completion of notebooks show the options by name.
+    ``inspect.signature``, ``help`` and the completion of notebooks show the options by name. Those
+    of :class:`tvbo.optimizers.UnitOptions` every recipe has: they are given to the optimizer that
+    the function returns, and the function does not see them.
 
     Args:
         defined: Options that the rule of the recipe defines, each with a sentence that says how.
@@ -45,7 +52,11 @@ def recipe(**defined: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                         f"{function.__name__}() got an unexpected keyword argument {name!r}"
                         + (f". Did you mean {near[0]!r}?" if near else "")
                     )
-            return function(*args, **kwargs)
+            units: Any = {name: kwargs.pop(name) for name in UNITS & kwargs.keys()}
+            optimizer = function(*args, **kwargs)
+            if units:
+                optimizer.set_units(**units)
+            return optimizer
 
         checked.__signature__ = shown  # type: ignore[attr-defined]  # Read by inspect.signature.
         return checked

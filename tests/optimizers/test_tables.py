@@ -1,0 +1,208 @@
+"""Whole tables told and attached: as row by row, and all or nothing."""
+
+import io
+import math
+
+import pandas as pd
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from gpytorch.kernels import RBFKernel
+
+from tvbo import recipes
+from tvbo.journal import JournalReader, trials_of
+from tvbo.observations import Observations
+from tvbo.optimizers import Optimizer, TrialError
+
+SPACE = {"x": (0.0, 1.0), "n": (1, 40), "rule": ["a", "b", "c"]}
+BEGIN = pd.Timestamp("2026-01-01", tz="UTC")
+
+
+def make(**changes):
+    given = {"minimize": True, "time_unit": "1h", "time_zone": "UTC"}
+    return recipes.tv_cgp_ucb(bounds=SPACE, context_bounds={"load": (0.0, 5.0)}, **given | changes)
+
+
+def known():
+    kernel = RBFKernel().double()
+    return recipes.cgp_ucb(
+        bounds=[(0.0, 1.0)], contexts=[[0.0], [1.0]], covar_module=kernel, noise_variance=0.1
+    )
+
+
+@pytest.fixture
+def log():
+    n = 30
+    return pd.DataFrame(
+        {
+            "rule": ["a", "b", "c"] * (n // 3),
+            "t": [BEGIN - pd.Timedelta(hours=n - i) for i in range(n)],
+            "load": [i % 5 + 0.5 for i in range(n)],
+            "x": [i / n for i in range(n)],
+            "n": [i + 1 for i in range(n)],
+            "outcome": [math.sin(i) for i in range(n)],
+            "note": "of another program",
+        }
+    )
+
+
+def assert_same(one: Observations, two: Observations):
+    assert torch.equal(one.X, two.X)
+    assert torch.equal(one.Y, two.Y)
+    assert (one.Yvar is None) == (two.Yvar is None)
+
+
+def test_a_log_enters_as_row_by_row(log):
+    whole, single = make(), make()
+    assert whole.attach_frame(log) == 30
+    for row in log.to_dict("records"):
+        action = {name: row[name] for name in SPACE}
+        trial = single.attach(action, row["t"], {"load": row["load"]})
+        single.tell(trial, row["outcome"])
+    assert_same(whole.observations, single.observations)
+    assert whole.trial_log.num_told == whole.num_trials == 30
+    asked = [each.ask(BEGIN, {"load": 2.0}) for each in (whole, single)]
+    assert torch.equal(asked[0].X, asked[1].X)
+
+
+@pytest.mark.parametrize("form", ["csv", "shuffled", "text"])
+def test_a_log_as_people_have_it(log, form):
+    expected = make()
+    expected.attach_frame(log)
+    if form == "csv":
+        log = pd.read_csv(io.StringIO(log.to_csv(index=False)))
+    elif form == "text":
+        log["t"] = log.t.map(str)
+    else:
+        log = log[list(reversed(log.columns))].set_index("note")
+    found = make()
+    assert found.attach_frame(log) == 30
+    assert_same(found.observations, expected.observations)
+
+
+def test_columns_of_numbers_without_names():
+    table = pd.DataFrame({"action_0": [0.1, 0.9], "context_0": [0, 1], "t": [1, 2], "y": [3, 4]})
+    optimizer = known()
+    assert optimizer.attach_frame(table.assign(noise=0.5), outcome="y", variance="noise") == 2
+    assert optimizer.observations.X.tolist() == [[0.1, 0.0, 1.0], [0.9, 1.0, 2.0]]
+    assert optimizer.observations.Y.flatten().tolist() == [3, 4]
+    assert optimizer.observations.Yvar.flatten().tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rule": "d"}, "Expected rule to be one of 'a', 'b', 'c'. Got 'd'. In row 17"),
+        ({"x": 1.5}, "Expected x from 0 to 1. Got 1.5. In row 17"),
+        ({"load": 7.0}, "Expected load from 0 to 5. Got 7.0. In row 17"),
+        ({"outcome": math.nan}, "Expected finite Y. .* In row 17"),
+        ({"outcome": "good"}, "In row 17"),
+        ({"outcome": None}, "In row 17"),
+        ({"outcome": 1e60}, "Expected Y between .* In row 17"),
+        ({"t": "yesterday"}, "Expected times in column 't'"),
+        ({"t": None}, "Expected a time. Got NaT. In row 17"),
+        ({"n": 2.5}, "Expected a whole number for n. Got 2.5. In row 17"),
+    ],
+)
+def test_a_log_with_a_bad_row_changes_nothing(log, change, message):
+    optimizer = make()
+    log = log.astype(object)
+    for name, value in change.items():
+        log.loc[17, name] = value
+    with pytest.raises(InputDataError, match=message):
+        optimizer.attach_frame(log)
+    assert optimizer.num_trials == len(optimizer.observations) == 0
+
+
+@pytest.mark.parametrize("missing", ["x", "load", "t", "outcome"])
+def test_a_log_without_a_column(log, missing):
+    optimizer = make()
+    with pytest.raises(InputDataError, match=f"'{missing}'|no {missing}"):
+        optimizer.attach_frame(log.drop(columns=missing))
+    assert optimizer.num_trials == 0
+
+
+def test_late_outcomes_of_several_trials():
+    optimizer, same = make(), make()
+    for each in (optimizer, same):
+        for hour in range(4):
+            each.ask(BEGIN + pd.Timedelta(hours=hour), {"load": hour})
+    table = optimizer.open_frame()
+    assert table.columns.tolist() == ["trial", "t", "x", "n", "rule", "load"]
+    assert table.load.tolist() == [0, 1, 2, 3]
+    # A column of whole numbers with a gap becomes one of floats; the gap is not told.
+    table["outcome"] = [1.0, None, 3.0, 4.0]
+    assert optimizer.tell_frame(table.iloc[::-1]) == 3
+    assert [trial.id for trial in optimizer.open_trials] == [2]
+    for number, Y in ((4, 4.0), (3, 3.0), (1, 1.0)):
+        same.tell(number, Y)
+    assert_same(optimizer.observations, same.observations)
+    assert optimizer.tell_frame(pd.DataFrame({"trial": [2.0], "outcome": [2.0]})) == 1
+    assert optimizer.open_frame().columns.tolist() == table.columns.tolist()[:-1]
+
+
+@pytest.mark.parametrize(
+    ("trials", "outcomes", "error", "message"),
+    [
+        ([1, 1], [1.0, 2.0], InputDataError, "Expected each trial once. Got trial 1 again"),
+        ([1, 9], [1.0, 2.0], TrialError, "Got unknown trial 9.* In row 1 of the table"),
+        ([1, 2], [1.0, "x"], InputDataError, "In row 1 of the table"),
+        ([1, 2], [1.0, math.inf], InputDataError, "Expected finite Y.* In row 1"),
+        ([1, None], [1.0, 2.0], TrialError, "Got unknown trial nan.* In row 1"),
+        ([1, 3], [1.0, 2.0], TrialError, "told already.* In row 1"),
+    ],
+)
+def test_a_bad_outcome_tells_none(trials, outcomes, error, message):
+    optimizer = known()
+    for number in range(3):
+        optimizer.ask(t=float(number), context=[0.0])
+    optimizer.tell(3, 0.5)
+    with pytest.raises(error, match=message):
+        optimizer.tell_frame(pd.DataFrame({"trial": trials, "outcome": outcomes}))
+    assert [trial.id for trial in optimizer.open_trials] == [1, 2]
+    with pytest.raises(InputDataError, match="Expected a column 'y' in the table. Got trial"):
+        optimizer.tell_frame(pd.DataFrame({"trial": [1], "outcome": [1.0]}), outcome="y")
+
+
+def test_loops_of_each_context_take_a_log():
+    optimizer = recipes.separate(choices={"arm": ["a", "b"]}, contexts={"day": ["mon", "tue"]})
+    table = pd.DataFrame(
+        {"arm": ["a", "b", "a"], "day": ["mon", "mon", "tue"], "t": 1.0, "outcome": [1, 2, 3]}
+    )
+    assert optimizer.attach_frame(table) == 3
+    assert sorted(len(loop.observations) for loop in optimizer.loops.values()) == [1, 2]
+
+
+def test_a_journal_has_all_rows_or_none(log, tmp_path, monkeypatch):
+    path = tmp_path / "run.db"
+    optimizer = make()
+    optimizer.record(path)
+    optimizer.attach_frame(log)
+    learn, left = type(optimizer)._learn, iter(range(10))
+
+    def interrupted(self, *arguments):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        learn(self, *arguments)
+
+    monkeypatch.setattr(type(optimizer), "_learn", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.attach_frame(log)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="that was interrupted"):
+        optimizer.ask(BEGIN, {"load": 1.0})
+    with JournalReader(path) as journal:
+        assert journal.num_good == 60
+        trials = trials_of(journal)
+    assert trials.rule.tolist() == log.rule.tolist()
+    assert trials.t.tolist() == log.t.tolist()
+    assert trials.outcome.tolist() == log.outcome.tolist()
+    with Optimizer.open(path, like=make()) as again:
+        assert again.num_trials == 30
+        assert again.attach_frame(log) == 30
+    with Optimizer.open(path) as last:
+        assert last.num_trials == 60
+        expected = make()
+        expected.attach_frame(log)
+        expected.attach_frame(log)
+        assert_same(last.observations, expected.observations)

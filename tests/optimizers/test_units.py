@@ -1,0 +1,259 @@
+"""Names, timestamps, minimization: the same choices as by numbers and by the negative."""
+
+from datetime import datetime, timedelta
+
+import pandas as pd
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from ConfigSpace import Float
+from gpytorch.kernels import RBFKernel
+
+from tvbo import recipes
+from tvbo.optimizers import FixedAction, Optimizer
+from tvbo.search_space import FiniteSpace, MixedSpace
+
+NAMED = {"x": (0.0, 1.0), "y": (-1.0, 1.0)}
+NUMBERS = [(0.0, 1.0), (-1.0, 1.0)]
+CONTEXTS = {"load": (0.0, 5.0)}
+
+
+def kernel():
+    made = RBFKernel().double()
+    made.lengthscale = 0.5
+    return made
+
+
+def outcome(trial):
+    x, y = trial.X[0].tolist()
+    return float(-((x - 0.3 - trial.t / 100) ** 2) - (y - 0.2) ** 2)
+
+
+KNOWN = {"covar_module": kernel(), "noise_variance": 0.01}
+FINITE = {"choices": torch.rand(30, 2, generator=torch.Generator().manual_seed(3)).double()}
+
+MAKERS = {
+    "tv_gp_ucb": lambda **units: recipes.tv_gp_ucb(bounds=NUMBERS, **units),
+    "known": lambda **units: recipes.tv_gp_ucb(
+        bounds=NUMBERS, forgetting_rate=0.03, **KNOWN, **units
+    ),
+    "finite": lambda **units: recipes.r_gp_ucb(every=7, **FINITE, **KNOWN, **units),
+    "gp_ts": lambda **units: recipes.gp_ts(**FINITE, **KNOWN, **units),
+    "bkb": lambda **units: recipes.bkb(**FINITE, **KNOWN, **units),
+    "compressed": lambda **units: recipes.compressed_gp(
+        budget=0.05, mode="discard", **FINITE, **KNOWN, **units
+    ),
+    "bpe": lambda **units: recipes.bpe(
+        **FINITE, covar_module=kernel(), noise_variance=0.01, horizon=20, **units
+    ),
+    "sw_ucb": lambda **units: recipes.sw_ucb(**FINITE, window=40, reward_bounds=(-9, 9), **units),
+    "last_best": lambda **units: recipes.last_best(**FINITE, **units),
+    "random_search": lambda **units: recipes.random_search(bounds=NUMBERS, **units),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_minimizing_chooses_as_maximizing_the_negative(make):
+    up, down = make(), make(minimize=True)
+    for t in range(1, 13):
+        one, two = up.ask(t=float(t)), down.ask(t=float(t))
+        assert torch.equal(one.X, two.X), t
+        up.tell(one, outcome(one), 0.01)
+        down.tell(two, -outcome(one), 0.01)
+    if hasattr(up, "recommend"):
+        best, least = up.recommend(), down.recommend()
+        assert torch.equal(best.X, least.X)
+        assert least.mean == -best.mean
+        assert least.standard_deviation == best.standard_deviation
+        assert least.minimize
+        assert not best.minimize
+
+
+def test_the_best_of_a_policy_that_minimizes_is_the_smallest():
+    optimizer = recipes.cgp_ucb(
+        choices=torch.eye(2).double(), contexts=[[0.0], [1.0]], minimize=True, **KNOWN
+    )
+    for context, Y in ((0.0, 3.0), (1.0, -2.0)):
+        for arm in range(2):
+            optimizer.tell(optimizer.attach(torch.eye(2)[arm], 1.0, [context]), Y)
+    policy = optimizer.policy()
+    assert policy.best.mean == policy.mean.min().item()
+    assert policy.best.context.item() == 1.0
+
+
+@pytest.mark.parametrize("recipe", [recipes.tv_gp_ucb, recipes.random_search])
+def test_names_choose_as_numbers_do(recipe):
+    one, two = recipe(bounds=NUMBERS), recipe(bounds=NAMED)
+    for t in range(1, 13):
+        trial, named = one.ask(t=float(t)), two.ask(t=float(t))
+        assert torch.equal(trial.X, named.X)
+        assert list(named.parameters.values()) == trial.X[0].tolist()
+        one.tell(trial, outcome(trial))
+        two.tell(named, outcome(trial))
+    attached = two.attach({"y": 0.5, "x": 0.25}, t=13.0)
+    assert attached.X.tolist() == [[0.25, 0.5]]
+
+
+def test_timestamps_choose_as_numbers_do():
+    begin = datetime(2026, 1, 1)
+    first = (begin - datetime(1970, 1, 1)) / timedelta(hours=1)
+    one = recipes.tv_gp_ucb(bounds=NUMBERS)
+    two = recipes.tv_gp_ucb(bounds=NUMBERS, time_unit="1h")
+    for n in range(14):
+        trial, stamped = one.ask(t=first + n), two.ask(begin + timedelta(hours=n))
+        assert torch.equal(trial.X, stamped.X)
+        assert stamped.t == first + n
+        assert stamped.time == begin + timedelta(hours=n)
+        one.tell(trial, outcome(trial))
+        two.tell(stamped, outcome(trial))
+    later = begin + timedelta(days=2)
+    assert two.recommend(t=later).to_row()["t"] == later
+    late = two.ask(begin + timedelta(hours=20))
+    assert two.expire_overdue(begin + timedelta(hours=30), timedelta(hours=10)) == ()
+    assert two.expire_overdue(begin + timedelta(hours=31), timedelta(hours=10)) == (late,)
+    with pytest.raises(InputDataError, match="Expected t >= 2026-01-01 20:00:00"):
+        two.ask(begin)
+    with pytest.raises(InputDataError, match="Expected t, since time_unit was given"):
+        two.ask()
+
+
+def test_units_are_checked():
+    with pytest.raises(ValueError, match="Expected time_unit with a time zone"):
+        recipes.random_search(bounds=NUMBERS, time_zone="UTC")
+    with pytest.raises(TypeError, match="Did you mean 'minimize'"):
+        recipes.tv_gp_ucb(bounds=NUMBERS, minimise=True)
+    with pytest.raises(TypeError, match="Expected no minimize in rexp3"):
+        recipes.rexp3(choices=[[0.0], [1.0]], block=5, reward_bounds=(0, 1), minimize=True)
+    optimizer = recipes.random_search(bounds=NUMBERS)
+    optimizer.ask(t=1.0)
+    with pytest.raises(ValueError, match="Expected units before the first ask"):
+        optimizer.set_units(minimize=True)
+
+
+def test_contexts_by_name():
+    named = recipes.tv_cgp_ucb(bounds=NAMED, context_bounds=CONTEXTS)
+    numbers = recipes.tv_cgp_ucb(bounds=NUMBERS, context_bounds=[(0.0, 5.0)])
+    for t in range(1, 9):
+        load = t % 5 + 0.5
+        forms = [{"load": load}, pd.Series({"load": load}), torch.tensor([load]).double()]
+        one = numbers.ask(t=float(t), context=torch.tensor([load]).double())
+        two = named.ask(t=float(t), context=forms[t % 3])
+        assert torch.equal(one.X, two.X)
+        assert torch.equal(one.context, two.context)
+        assert two.to_row().keys() == {"trial", "t", "x", "y", "load"}
+        numbers.tell(one, outcome(one))
+        named.tell(two, outcome(one))
+    table = named.policy(pd.DataFrame({"load": [1.0, 2.0]})).to_frame()
+    assert table[["load", "t"]].values.tolist() == [[1.0, 8.0], [2.0, 8.0]]
+    assert named.recommend({"load": 2.0}).parameters == table[["x", "y"]].loc[1].to_dict()
+
+
+def test_a_name_without_a_declaration_is_refused():
+    optimizer = recipes.cgp_ucb(bounds=NUMBERS, context_bounds=[(0.0, 5.0)])
+    with pytest.raises(InputDataError, match="Expected a context as a tensor"):
+        optimizer.ask(context={"load": 3.0})
+    with pytest.raises(InputDataError, match="Expected an action as a tensor"):
+        optimizer.attach({"x": 0.5, "y": 0.5}, 1.0, [1.0])
+    with pytest.raises(BotorchTensorDimensionError, match="declared without contexts"):
+        recipes.gp_ucb(bounds=NUMBERS).ask(context={"load": 3.0})
+    with pytest.raises(ValueError, match="Expected parameters with names"):
+        optimizer.ask(context=[1.0]).parameters  # noqa: B018
+    assert optimizer.num_trials == 1
+
+
+def test_named_arms_of_every_kind_of_bandit():
+    arms = {"variant": ["red", "green", "blue"]}
+    for optimizer in (
+        recipes.sw_ucb(choices=arms, window=30, reward_bounds=(-1, 2)),
+        recipes.d_ucb(choices=arms, discount=0.9, reward_bounds=(-1, 2)),
+        recipes.rexp3(choices=arms, block=9, reward_bounds=(-1, 2)),
+        recipes.last_best(choices=arms),
+        recipes.fixed_action(X={"variant": "green"}, choices=arms),
+        recipes.tv_gp_ucb(choices=arms),
+        recipes.separate(choices=arms, contexts={"day": ["mon", "tue"]}),
+    ):
+        seen = set()
+        for n in range(12):
+            trial = optimizer.ask(context={"day": "mon"} if optimizer.contexts else None)
+            seen.add(trial.parameters["variant"])
+            optimizer.tell(trial, float(trial.parameters["variant"] == "blue") - 0.01 * n + 0.2)
+        is_fixed = isinstance(optimizer, FixedAction)
+        assert seen == ({"green"} if is_fixed else set(arms["variant"]))
+
+
+def test_arms_of_a_table():
+    arms = pd.DataFrame({"price": [9, 12, 15], "color": ["red", "red", "blue"]})
+    optimizer = recipes.tv_gp_ucb(choices=arms)
+    assert isinstance(optimizer.search_space, FiniteSpace)
+    seen = {tuple(optimizer.ask().parameters.values()) for _ in range(3)}
+    assert seen == {(9, "red"), (12, "red"), (15, "blue")}
+    with pytest.raises(InputDataError, match="Expected rows that are among the 3 choices"):
+        optimizer.attach({"price": 9, "color": "blue"}, 5.0)
+
+
+def test_a_mixed_space_is_learned():
+    space = {"rate": Float("rate", (1e-4, 1.0), log=True), "layers": (1, 8)}
+    space["rule"] = ["a", "b", "c", "d"]
+    optimizer = recipes.tv_gp_ucb(bounds=space, minimize=True)
+    assert isinstance(optimizer.search_space, MixedSpace)
+    bonus, last = {"a": 0.5, "b": 0.0, "c": 1.0, "d": 1.0}, []
+    for t in range(1, 31):
+        trial = optimizer.ask(t=float(t))
+        values = trial.parameters
+        loss = torch.tensor(values["rate"]).log10().item() + 2
+        loss = loss**2 + 0.1 * (values["layers"] - 5) ** 2 + bonus[values["rule"]]
+        optimizer.tell(trial, loss)
+        last.append(loss)
+    # The mean loss of an action at random is 3.3.
+    assert sum(last[20:]) / 10 < 0.7
+    assert optimizer.recommend().parameters["rule"] == "b"
+
+
+def test_pure_exploration_needs_floats_or_few_combinations():
+    with pytest.raises(ValueError, match="up to 1,000 combinations"):
+        recipes.bpe(
+            bounds=NAMED | {"n": (1, 3)}, covar_module=kernel(), noise_variance=0.1, horizon=20
+        )
+
+
+def test_in_one_line(tmp_path):
+    optimizer = recipes.tv_cgp_ucb(bounds={"x": (0.0, 1.0), "n": (1, 3)}, context_bounds=CONTEXTS)
+    trial = optimizer.attach({"x": 0.5, "n": 2}, 4.0, {"load": 1.5})
+    assert repr(trial) == "Trial 1 at t=4.0: x=0.5, n=2, load=1.5"
+    assert "<td>1.5</td>" in trial._repr_html_()
+    assert repr(optimizer) == (
+        "GPOptimizer over x from 0 to 1; n from 1 to 3: 0 told, 1 open, 0 failed, 0 expired, "
+        "0 in the model"
+    )
+    assert "X=[" in repr(recipes.random_search(bounds=NUMBERS).ask())
+
+
+def test_a_journal_has_names_and_units(tmp_path):
+    path = tmp_path / "run.db"
+
+    def make(**changes):
+        space = {"x": (0.0, 1.0), "n": (1, 40), "rule": ["a", "b", "c"]} | changes.pop("space", {})
+        given = {"minimize": True, "time_unit": "1h", "time_zone": "UTC"} | changes
+        return recipes.tv_gp_ucb(bounds=space, **given)
+
+    now = pd.Timestamp("2026-01-01", tz="UTC")
+    with make() as optimizer:
+        optimizer.record(path)
+        for n in range(12):
+            trial = optimizer.ask(now + pd.Timedelta(hours=n))
+            optimizer.tell(trial, trial.parameters["n"])
+        expected = optimizer.recommend()
+    for like in (None, make()):
+        with Optimizer.open(path, like=like) as again:
+            assert again.minimize
+            assert again.labels == optimizer.labels
+            assert torch.equal(again.recommend().X, expected.X)
+            assert again.recommend().mean == expected.mean
+    for other, where in (
+        (make(minimize=False), "minimize"),
+        (make(time_zone=None), "time_scale"),
+        (make(space={"rule": ["a", "b", "d"]}), "search_space"),
+        (make(space={"n": (1, 41)}), "search_space"),
+    ):
+        with pytest.raises(ValueError, match=f"differs in {where}"):
+            Optimizer.open(path, like=other)

@@ -1,0 +1,153 @@
+"""Tables in and out of an optimizer: logs, late outcomes, open trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from torch import Tensor
+
+from tvbo.optimizers.refusals import TrialError
+from tvbo.search_space import Parameters
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class TablesMixin:
+    """Tells and attaches whole tables, and shows open trials as one.
+
+    A table is taken as a whole or not at all: each row is checked before the first one counts, and
+    a journal has all of them or none. Columns that are not asked for are ignored.
+    """
+
+    def open_frame(self: Any) -> pd.DataFrame:
+        """Return a table of the open trials: trial, time, action, context; oldest first."""
+        import pandas as pd
+
+        names = self.labels.columns(self.search_space.dim, self.layout.num_contexts)
+        rows = [trial.to_row() for trial in self.open_trials]
+        return pd.DataFrame(rows, columns=None if rows else ["trial", "t", *names])
+
+    def tell_frame(
+        self: Any,
+        table: pd.DataFrame,
+        outcome: str = "outcome",
+        trial: str = "trial",
+        variance: str | None = None,
+    ) -> int:
+        """Record the outcomes of several trials.
+
+        Args:
+            table: One row for each trial; rows with an empty outcome are left open.
+            outcome: Column of the outcomes.
+            trial: Column of the numbers of the trials.
+            variance: Column of the variances of their noise, where known.
+
+        Returns:
+            The number of outcomes told.
+
+        Raises:
+            InputDataError: if a column is missing, a trial stands in two rows, or as :meth:`tell`,
+                with the row; nothing changes.
+            TrialError: as :meth:`tell`, with the row; nothing changes.
+        """
+        columns = [_column(table, name) for name in (trial, outcome)]
+        variances = _column(table, variance) if variance else [None] * len(table)
+        rows: list[tuple[int, float, float | None]] = []
+        for label, number, Y, Yvar in zip(table.index, *columns, variances, strict=True):
+            if Y is None or Y != Y:
+                continue
+            with _in_row(label):
+                found = self._find(int(number) if number == number else number)
+                if any(found.id == known for known, *_ in rows):
+                    raise InputDataError(f"Expected each trial once. Got trial {found.id} again.")
+                self._check_outcome(found, self._observation(found, Y, Yvar))
+                rows.append((found.id, Y, Yvar))
+        with self._in_one_transaction():
+            for number, Y, Yvar in rows:
+                self.tell(number, Y, Yvar)
+        return len(rows)
+
+    def attach_frame(
+        self: Any,
+        table: pd.DataFrame,
+        outcome: str = "outcome",
+        t: str = "t",
+        variance: str | None = None,
+    ) -> int:
+        """Attach and tell the rows of a log.
+
+        Args:
+            table: One row for each outcome, with a column for each parameter, by name or as
+                ``action_0``, ``context_0``, ..., in any order of time.
+            outcome: Column of the outcomes.
+            t: Column of the times: numbers, or timestamps where the optimizer has a unit of time.
+            variance: Column of the variances of their noise, where known.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            InputDataError: if a column is missing or a cell empty, or as :meth:`attach` and
+                :meth:`tell`, with the row; nothing changes.
+        """
+        X = _rows(table, self.labels.actions, "action", self.search_space.dim)
+        contexts: Sequence[Tensor | None] = [None] * len(table)
+        if self.contexts is not None:
+            contexts = list(_rows(table, self.labels.contexts, "context", self.contexts.dim))
+        times = _column(table, t)
+        if self.time_scale is not None:
+            times = self.time_scale.read_column(table[t])
+        outcomes = _column(table, outcome)
+        variances = _column(table, variance) if variance else [None] * len(table)
+        rows: list[tuple[Any, ...]] = []
+        parts = zip(table.index, X, times, contexts, outcomes, variances, strict=True)
+        for label, action, time, context, Y, Yvar in parts:
+            with _in_row(label):
+                action, time = self._read_action(action), self.labels.number(time)
+                context = self._check_context(context)
+                trial = self._trial(self.num_trials + len(rows) + 1, action, time, context)
+                self._check_outcome(trial, self._observation(trial, Y, Yvar))
+                rows.append((action, time, context, Y, Yvar))
+        with self._in_one_transaction():
+            for action, time, context, Y, Yvar in rows:
+                self.tell(self.attach(action, time, context), Y, Yvar)
+        return len(rows)
+
+
+def _column(table: pd.DataFrame, name: str) -> list[Any]:
+    """Return the cells of a column."""
+    if name not in table.columns:
+        raise InputDataError(
+            f"Expected a column {name!r} in the table. Got {', '.join(map(str, table.columns))}."
+        )
+    cells: list[Any] = table[name].tolist()
+    return cells
+
+
+def _rows(table: pd.DataFrame, parameters: Parameters | None, kind: str, width: int) -> Tensor:
+    """Return the columns of actions or contexts, ``n x width``."""
+    if parameters is not None:
+        return parameters.encode_table(table)
+    columns = [_column(table, f"{kind}_{i}") for i in range(width)]
+    try:
+        return torch.tensor(columns, dtype=torch.float64).T
+    except (TypeError, ValueError) as error:
+        raise InputDataError(
+            f"Expected numbers in the columns {kind}_0, .... Got {error}."
+        ) from error
+
+
+@contextmanager
+def _in_row(label: Any) -> Iterator[None]:
+    """Name the row in errors about what it holds."""
+    try:
+        yield
+    except (TrialError, InputDataError) as error:
+        raise type(error)(f"{error} In row {label!r} of the table; nothing was told.") from error
+    except (TypeError, ValueError) as error:
+        raise InputDataError(f"{error} In row {label!r} of the table; nothing was told.") from error

@@ -1,0 +1,142 @@
+"""The units of a caller: names of parameters, timestamps, and which outcomes are better."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypedDict
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from torch import Tensor
+
+from tvbo.optimizers.recommendation import Recommendation
+from tvbo.search_space import (
+    ContextSpace,
+    InputLayout,
+    Labels,
+    Named,
+    SearchSpace,
+    Table,
+    TimeScale,
+)
+from tvbo.search_space.context_space import context_table
+
+
+class UnitOptions(TypedDict, total=False):
+    """Options of every recipe: in which units its optimizer is asked and told.
+
+    Args:
+        minimize: Whether smaller outcomes are better. Outcomes are told and recommended as they
+            are; models, acquisitions and priors are of their negatives.
+        time_unit: Unit of time for timestamps, as pandas writes it, such as ``"1h"``: times may
+            then be ``pandas.Timestamp``, ``datetime`` or ``numpy.datetime64``, which count units
+            since the beginning of 1970. None: times are numbers.
+        time_zone: Time zone of timestamps, such as ``"UTC"``; those of other zones are converted,
+            those without one refused. None: timestamps have no time zone.
+
+    Raises:
+        ValueError: if there is no such unit or zone, or a zone comes without a unit.
+    """
+
+    minimize: bool
+    time_unit: str | None
+    time_zone: str | None
+
+
+class UnitsMixin:
+    """Reads actions, contexts, times and outcomes as a caller states them."""
+
+    minimize: bool = False
+    time_scale: TimeScale | None = None
+    search_space: SearchSpace
+    contexts: ContextSpace | None
+    layout: InputLayout
+    _t: float
+    _labels: Labels | None = None
+
+    def set_units(
+        self, minimize: bool = False, time_unit: str | None = None, time_zone: str | None = None
+    ) -> None:
+        """Set the units, before anything is asked or told; see :class:`UnitOptions`.
+
+        Raises:
+            ValueError: if something was asked or told, or an option is out of range.
+        """
+        if self._t != -math.inf:
+            raise ValueError("Expected units before the first ask or outcome. Got them after.")
+        if time_unit is None and time_zone is not None:
+            raise ValueError(f"Expected time_unit with a time zone. Got time_zone={time_zone!r}.")
+        self.minimize = bool(minimize)
+        self.time_scale = None if time_unit is None else TimeScale(time_unit, time_zone)
+        self._labels = None
+
+    @property
+    def labels(self) -> Labels:
+        """Names of parameters, and the unit of time."""
+        if self._labels is None:
+            contexts = None if self.contexts is None else self.contexts.parameters
+            self._labels = Labels(self.search_space.parameters, contexts, self.time_scale)
+        return self._labels
+
+    @property
+    def _sign(self) -> float:
+        """What an outcome is multiplied by, so that larger is better."""
+        return -1.0 if self.minimize else 1.0
+
+    def _read_action(self, X: Tensor | Named) -> Tensor:
+        """Return an action of the search space as ``1 x d``."""
+        rows = torch.atleast_2d(torch.as_tensor(self.labels.action(X), dtype=torch.float64))
+        if len(rows) != 1:
+            raise BotorchTensorDimensionError(
+                f"Expected one action, 1 x {self.search_space.dim}. "
+                f"Got X.shape={tuple(rows.shape)}."
+            )
+        return self.search_space.snap(rows)
+
+    def _check_context(self, context: Tensor | Named | None) -> Tensor | None:
+        if self.contexts is None and context is None:
+            return None
+        return self._declared_context(context)
+
+    def _declared_context(self, context: Tensor | Named | None) -> Tensor:
+        """Return a context as declared; raise if it was not, or none was."""
+        if self.contexts is None:
+            raise BotorchTensorDimensionError(
+                f"This optimizer was declared without contexts. Got context {context!r}."
+            )
+        return self.contexts.snap(self.labels.context(context))
+
+    def _check_table(self, contexts: Table | None) -> list[Tensor]:
+        """Return several contexts, each as declared; None stands for a whole declared list."""
+        return [self._declared_context(each) for each in context_table(self.contexts, contexts)]
+
+    def _time_of(self, t: Any) -> float:
+        """Return a checked time; None stands for that of the latest ask or outcome."""
+        if t is None and self._t == -math.inf:
+            raise InputDataError("Expected t, since nothing was asked or told yet. Got none.")
+        return self._t if t is None else self.labels.number(t)
+
+    def _time_to_ask(self, t: Any, round_number: int) -> float:
+        """Return the time of an ask; None counts rounds."""
+        if t is None and self.time_scale is not None:
+            raise InputDataError("Expected t, since time_unit was given. Got none.")
+        now = self.labels.number(float(round_number) if t is None else t)
+        if now < self._t:
+            stamp = self.labels.stamp
+            raise InputDataError(
+                f"Expected t >= {stamp(self._t)}, the time of an earlier ask or outcome: an action "
+                f"is chosen for the present. Got t={stamp(now)}."
+            )
+        return now
+
+    def _seen(self, context: Tensor | None) -> Tensor | None:
+        """Return the context if the rows of the model have columns for it, otherwise None."""
+        return context if self.layout.num_contexts else None
+
+    def _recommendation(
+        self, X: Tensor, mean: float, deviation: float, t: float, context: Tensor | None = None
+    ) -> Recommendation:
+        """Return a recommendation in the caller's units."""
+        return Recommendation(
+            X, self._sign * mean, deviation, t, context, self.minimize, self.labels
+        )

@@ -1,0 +1,268 @@
+"""How a caller states actions, contexts and times: names, types, and a unit of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from botorch.exceptions.errors import InputDataError
+from torch import Tensor
+
+from tvbo.observations import check_time
+from tvbo.search_space.parameters import Named, Parameters, is_named
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Time = float | date | np.datetime64
+"""A time: a number, or a timestamp of pandas, Python or NumPy."""
+
+Context = Tensor | Named
+"""A context: numbers, or values by name."""
+
+RESERVED = frozenset(
+    [
+        "trial",
+        "t",
+        "how",
+        "state",
+        "status",
+        "outcome",
+        "outcome_variance",
+        "variance",
+        "reason",
+        "reward",
+        "value",
+        "optimal_value",
+        "regret",
+        "average_regret",
+        "evaluated",
+        "informative",
+        "model_size",
+        "ask_seconds",
+        "seconds",
+        "evaluation_seconds",
+        "mean",
+        "standard_deviation",
+        "ending",
+        "information_gain",
+    ]
+)
+"""Columns of tables that no parameter may be named like."""
+
+
+@dataclass(frozen=True)
+class TimeScale:
+    """Timestamps as numbers: units of time since the beginning of 1970.
+
+    Args:
+        unit: The unit, as pandas writes it, such as ``"1h"`` or ``"15min"``.
+        zone: Time zone of timestamps, such as ``"UTC"``; those of other zones are converted, and
+            those without are refused. None: timestamps have no time zone.
+
+    Raises:
+        ValueError: if the unit is not a positive span of time, or there is no such zone.
+    """
+
+    unit: str
+    zone: str | None = None
+
+    def __post_init__(self) -> None:
+        import pandas as pd
+
+        try:
+            positive = isinstance(self.unit, str) and pd.Timedelta(self.unit) > pd.Timedelta(0)
+        except (TypeError, ValueError):
+            positive = False
+        if not positive:
+            raise ValueError(f"Expected time_unit such as '1h' or '15min'. Got {self.unit!r}.")
+        try:
+            pd.Timestamp(0, tz=self.zone)
+        except (KeyError, OSError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"Expected time_zone such as 'UTC' or 'Europe/Berlin'. Got {self.zone!r}."
+            ) from error
+
+    def to_number(self, t: Any) -> float:
+        """Return a timestamp as a number.
+
+        Raises:
+            InputDataError: if it has a time zone and the scale has none, or the reverse.
+        """
+        import pandas as pd
+
+        stamp = pd.Timestamp(t)
+        if stamp is pd.NaT:
+            raise InputDataError(f"Expected a time. Got {t!r}.")
+        if (stamp.tzinfo is None) != (self.zone is None):
+            wanted = "without a time zone" if self.zone is None else "with a time zone"
+            given = f"time_zone={self.zone!r}" if self.zone else "no time_zone"
+            raise InputDataError(
+                f"Expected times {wanted}, since {given} was given with time_unit. Got {t!r}."
+            )
+        return float((stamp - self._origin) / pd.Timedelta(self.unit))
+
+    def read_column(self, column: pd.Series) -> list[Any]:
+        """Return the timestamps of a column, which may hold them as text.
+
+        Raises:
+            InputDataError: if a text is no time, with its row.
+        """
+        import pandas as pd
+
+        try:
+            times: list[Any] = pd.to_datetime(column).tolist()
+        except (TypeError, ValueError) as error:
+            raise InputDataError(
+                f"Expected times in column {column.name!r} of the table. Got {error}."
+            ) from error
+        return times
+
+    def to_span(self, span: Any) -> float:
+        """Return a span of time, such as a ``timedelta``, as a number."""
+        import pandas as pd
+
+        return float(pd.Timedelta(span) / pd.Timedelta(self.unit))
+
+    def to_stamp(self, t: float) -> pd.Timestamp:
+        """Return a number as a timestamp, to the microsecond."""
+        import pandas as pd
+
+        stamp = (self._origin + t * pd.Timedelta(self.unit)).round("us")
+        return stamp if self.zone is None else stamp.tz_convert(self.zone)
+
+    @property
+    def _origin(self) -> pd.Timestamp:
+        import pandas as pd
+
+        return pd.Timestamp(0, tz=None if self.zone is None else "UTC")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Names of parameters and the unit of time, by which a caller knows rows of numbers.
+
+    Args:
+        actions: Parameters of actions; None where these are tensors.
+        contexts: Parameters of contexts; None where these are tensors, or there are none.
+        time: The scale of timestamps; None where times are numbers.
+
+    Raises:
+        ValueError: if a name stands for two columns of a table.
+    """
+
+    actions: Parameters | None = None
+    contexts: Parameters | None = None
+    time: TimeScale | None = None
+
+    def __post_init__(self) -> None:
+        names = [*RESERVED]
+        for parameters in (self.actions, self.contexts):
+            names += [] if parameters is None else parameters.names
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(
+                "Expected names of parameters that differ from one another and from the columns of "
+                f"tables, such as 't', 'outcome' and 'reason'. Got {', '.join(sorted(twice))}."
+            )
+
+    def to_row(self, X: Tensor, t: float, context: Tensor | None) -> dict[str, Any]:
+        """Return time, action ``1 x d`` and context ``c`` by column of a table."""
+        row: dict[str, Any] = {"t": self.stamp(t)}
+        for parameters, columns, name in (
+            (self.actions, X, "action"),
+            (self.contexts, context, "context"),
+        ):
+            if columns is None:
+                continue
+            if parameters is not None:
+                row |= parameters.decode(columns)
+            else:
+                row |= {f"{name}_{i}": x for i, x in enumerate(columns.reshape(-1).tolist())}
+        return row
+
+    def parameters(self, X: Tensor) -> dict[str, Any]:
+        """Return the values of an action, ``1 x d``, by name.
+
+        Raises:
+            ValueError: if the parameters were declared without names.
+        """
+        if self.actions is None:
+            raise ValueError(
+                "Expected parameters with names, such as bounds={'x': (0.0, 1.0)}. Got an action "
+                "of an optimizer whose actions are tensors: X has the numbers."
+            )
+        return self.actions.decode(X)
+
+    def columns(self, num_actions: int, num_contexts: int) -> list[str]:
+        """Return the columns of actions and contexts in a table."""
+        names: list[str] = []
+        for parameters, width, name in (
+            (self.actions, num_actions, "action"),
+            (self.contexts, num_contexts, "context"),
+        ):
+            numbered = [f"{name}_{i}" for i in range(width)]
+            names += numbered if parameters is None else parameters.names
+        return names
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the labels as plain data."""
+        return {
+            "actions": None if self.actions is None else self.actions.to_json(),
+            "contexts": None if self.contexts is None else self.contexts.to_json(),
+            "time": None if self.time is None else asdict(self.time),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Labels:
+        """Return the labels of plain data, as :meth:`to_json` returns them."""
+        actions, contexts = (
+            None if data[name] is None else Parameters.from_json(data[name])
+            for name in ("actions", "contexts")
+        )
+        return cls(actions, contexts, None if data["time"] is None else TimeScale(**data["time"]))
+
+    def action(self, X: Any) -> Any:
+        """Return an action by name as columns, ``1 x d``; anything else as it is."""
+        return _columns(X, self.actions, "an action").unsqueeze(0) if is_named(X) else X
+
+    def context(self, context: Any) -> Any:
+        """Return a context by name as columns, ``c``; anything else as it is."""
+        return _columns(context, self.contexts, "a context") if is_named(context) else context
+
+    def number(self, t: Any) -> float:
+        """Return a checked time as a number.
+
+        Raises:
+            InputDataError: if it is a timestamp and no unit was stated, has another kind of time
+                zone, or is not finite.
+        """
+        if not isinstance(t, date | np.datetime64):
+            return check_time(float(t))
+        if self.time is None:
+            raise InputDataError(
+                "Expected a number for t, or time_unit='1h' in the recipe for timestamps. "
+                f"Got {t!r}."
+            )
+        return check_time(self.time.to_number(t))
+
+    def span(self, span: Any) -> float:
+        """Return a span of time as a number."""
+        if self.time is None or not isinstance(span, timedelta | np.timedelta64):
+            return float(span)
+        return self.time.to_span(span)
+
+    def stamp(self, t: float) -> Any:
+        """Return a time as a timestamp where a unit was stated, else the number."""
+        return t if self.time is None else self.time.to_stamp(t)
+
+
+def _columns(values: Any, parameters: Parameters | None, what: str) -> Tensor:
+    if parameters is None:
+        raise InputDataError(
+            f"Expected {what} as a tensor, as it was declared without names. Got {dict(values)!r}."
+        )
+    return parameters.encode(values)

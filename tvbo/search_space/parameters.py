@@ -1,0 +1,303 @@
+"""Named, typed parameters, and the columns of a tensor that stand for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from itertools import chain, product
+from typing import Any, Protocol, TypeGuard
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from torch import Tensor
+
+from tvbo.observations import check_coordinates, check_last_dimension
+from tvbo.search_space.parameter import (
+    SINGLE_PRECISION,
+    Category,
+    Number,
+    Value,
+    plain_value,
+)
+
+
+class Named(Protocol):
+    """Values by name: a mapping, or a ``pandas.Series``, which is not imported for its type."""
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        """Return pairs of name and value."""
+
+
+class Frame(Protocol):
+    """A table: a ``pandas.DataFrame``, which is not imported for its type."""
+
+    @property
+    def columns(self) -> Any:
+        """Names of the columns."""
+
+    @property
+    def index(self) -> Any:
+        """Labels of the rows."""
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a column, or several."""
+
+
+Table = Tensor | Mapping[str, Any] | Frame
+"""Rows of numbers; or a table whose columns have names; or integers and categories by name, of
+which all combinations are meant."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Named parameters, and the columns of a tensor that stand for their values.
+
+    Args:
+        parts: The parameters in the order of their columns.
+    """
+
+    parts: tuple[Number | Category, ...]
+
+    @classmethod
+    def of(cls, space: Mapping[str, Any]) -> Parameters:
+        """Read parameters from a ConfigSpace, or from what one is made of.
+
+        Args:
+            space: A ``ConfigSpace.ConfigurationSpace``; or a dict by name: ``(lower, upper)``, of
+                whole numbers for an integer and of floats for a float; a list of values for a
+                category without an order; a single value for one that is fixed; or
+                ``ConfigSpace.Float``, ``Integer`` or ``Categorical``, which may be on a logarithmic
+                scale, or have an order.
+
+        Raises:
+            InputDataError: if it is not such a space, a parameter has a distribution other than
+                the uniform one, there are conditions or forbidden clauses, or nothing varies.
+        """
+        import ConfigSpace
+
+        try:
+            made = (
+                space
+                if isinstance(space, ConfigSpace.ConfigurationSpace)
+                else ConfigSpace.ConfigurationSpace(dict(space))
+            )
+        except (TypeError, ValueError) as error:
+            raise InputDataError(
+                "Expected parameters by name, such as {'rate': (0.0, 1.0), 'kind': ['a', 'b']}. "
+                f"Got {space!r}: {error}"
+            ) from error
+        if len(made.conditions) or len(made.forbidden_clauses):
+            raise InputDataError(
+                "Expected parameters without conditions or forbidden clauses. Got "
+                f"{[str(each) for each in (*made.conditions, *made.forbidden_clauses)]}."
+            )
+        for name in space:
+            if name not in made:
+                raise InputDataError(
+                    f"Expected a parameter of the name under which it stands, {name!r}. "
+                    f"Got {space[name].name!r}."
+                )
+        # ConfigSpace sorts by name; a caller's dict has an order of its own.
+        parameters = cls(tuple(_part_of(made[name]) for name in space))
+        if parameters.dim == 0:
+            raise InputDataError(f"Expected a parameter that can vary. Got {space!r}.")
+        return parameters
+
+    @classmethod
+    def of_table(cls, table: Frame) -> Parameters:
+        """Read parameters from the columns of a table: numbers, and categories of all else."""
+        parts: list[Number | Category] = []
+        for name in table.columns:
+            values = [plain_value(value) for value in table[name]]
+            numbers = [value for value in values if not isinstance(value, str | bool)]
+            if len(numbers) == len(values):
+                whole = all(isinstance(value, int) for value in numbers)
+                parts.append(Number(str(name), min(numbers), max(numbers), whole))
+            else:
+                parts.append(Category(str(name), tuple(dict.fromkeys(values))))
+        return cls(tuple(parts))
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.parts))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the parameters."""
+        return [part.name for part in self.parts]
+
+    @property
+    def dim(self) -> int:
+        """Number of columns ``d``."""
+        return sum(part.width for part in self.parts)
+
+    @property
+    def bounds(self) -> Tensor:
+        """Smallest and largest value of each column, ``2 x d``."""
+        return torch.cat([part.bounds for part in self.parts], dim=-1)
+
+    @property
+    def varying(self) -> tuple[Number | Category, ...]:
+        """The parameters that are not fixed."""
+        return tuple(part for part in self.parts if part.width)
+
+    @property
+    def count(self) -> float:
+        """Number of combinations."""
+        return math.prod(part.count for part in self.parts)
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether no parameter that varies is an integer or a category."""
+        return all(isinstance(part, Number) and not part.is_integer for part in self.varying)
+
+    def combinations(self) -> Tensor:
+        """Return all combinations, ``count x d``.
+
+        Raises:
+            InputDataError: if a parameter is a float.
+        """
+        for part in self.parts:
+            if math.isinf(part.count):
+                raise InputDataError(
+                    f"Expected choices of whole numbers and categories. Got {part.name}, a float: "
+                    "give bounds instead."
+                )
+        columns = [[part.encode(value) for value in part.values()] for part in self.parts]
+        rows = [list(chain.from_iterable(row)) for row in product(*columns)]
+        return torch.tensor(rows, dtype=torch.float64)
+
+    def encode(self, values: Named) -> Tensor:
+        """Return the columns of values by name, ``d``; those that are fixed may be left out.
+
+        Raises:
+            InputDataError: if a name is missing or unknown, or a value none of its parameter.
+        """
+        given = dict(values.items())
+        known = {part.name: part for part in self.parts}
+        missing = [part.name for part in self.varying if part.name not in given]
+        unknown = [name for name in given if name not in known]
+        if missing or unknown:
+            words = [f"no {', '.join(missing)}"] if missing else []
+            for name in unknown:
+                near = get_close_matches(str(name), missing or list(known), n=1)
+                words.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+            raise InputDataError(
+                f"Expected values of {', '.join(self.names)}. Got {' and '.join(words)}."
+            )
+        columns: list[float] = []
+        for part in self.parts:
+            # A fixed one is checked as well, where it is given.
+            columns += part.encode(given[part.name]) if part.name in given else []
+        return torch.tensor(columns, dtype=torch.float64)
+
+    def encode_table(self, table: Frame) -> Tensor:
+        """Return the columns of each row of a table, ``n x d``; other columns are ignored.
+
+        Raises:
+            InputDataError: if a name is missing, or a value none of its parameter, with the row.
+        """
+        rows = []
+        known = table[[name for name in self.names if name in table.columns]]
+        for label, values in zip(known.index, known.to_dict("records"), strict=True):
+            try:
+                rows.append(self.encode(values))
+            except InputDataError as error:
+                raise InputDataError(f"{error} In row {label!r} of the table.") from error
+        return torch.stack(rows)
+
+    def decode(self, columns: Tensor) -> dict[str, Value]:
+        """Return the values by name of columns, ``d`` or ``1 x d``."""
+        row, values = columns.reshape(-1).tolist(), {}
+        for part in self.parts:
+            values[part.name] = part.decode(row[: part.width])
+            row = row[part.width :]
+        return values
+
+    def snap(self, X: Tensor) -> Tensor:
+        """Return columns, ``n x d``, without rounding to single precision.
+
+        Raises:
+            BotorchTensorDimensionError: if ``X`` has the wrong width.
+            InputDataError: if a row is no value of the parameters.
+        """
+        check_last_dimension("X", X, self.dim)
+        check_coordinates("X", X)
+        lower, upper = self.bounds
+        near = self.nearest(X)
+        scale = torch.maximum(lower.abs(), upper.abs())
+        wrong = ((X - near).abs() > SINGLE_PRECISION * scale).any(dim=-1)
+        if wrong.any():
+            raise InputDataError(
+                f"Expected values of {', '.join(self.names)} as columns from {lower.tolist()} to "
+                f"{upper.tolist()}, whole where they are. Got {X[wrong][0].tolist()}."
+            )
+        return near
+
+    def nearest(self, X: Tensor) -> Tensor:
+        """Return the nearest legal columns, ``... x d``."""
+        pieces = X.split([part.width for part in self.varying], dim=-1)
+        near = [part.nearest(piece) for part, piece in zip(self.varying, pieces, strict=True)]
+        return torch.cat(near, dim=-1)
+
+    def expand(self, searched: Tensor) -> Tensor:
+        """Return columns ``... x d`` of those that are searched, one for each varying parameter."""
+        pieces = zip(self.varying, searched.split(1, dim=-1), strict=True)
+        return torch.cat([part.expand(piece) for part, piece in pieces], dim=-1)
+
+    def from_unit(self, unit: Tensor) -> Tensor:
+        """Return columns of uniform numbers in [0, 1), one for each varying parameter."""
+        pieces = zip(self.varying, unit.split(1, dim=-1), strict=True)
+        return self.expand(torch.cat([part.from_unit(piece) for part, piece in pieces], dim=-1))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the parameters as plain data."""
+        return [asdict(part) for part in self.parts]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Mapping[str, Any]]) -> Parameters:
+        """Return the parameters of plain data, as :meth:`to_json` returns them."""
+        return cls(
+            tuple(
+                Category(**{**part, "choices": tuple(part["choices"])})
+                if "choices" in part
+                else Number(**part)
+                for part in data
+            )
+        )
+
+
+def is_frame(table: object) -> TypeGuard[Frame]:
+    """Return whether rows come as a table whose columns have names."""
+    return hasattr(table, "columns")
+
+
+def is_named(values: object) -> TypeGuard[Named]:
+    """Return whether values come by name."""
+    return hasattr(values, "items")
+
+
+def _part_of(hyperparameter: Any) -> Number | Category:
+    """Return the parameter that a hyperparameter of ConfigSpace describes."""
+    from ConfigSpace import hyperparameters as hp
+
+    name = hyperparameter.name
+    match hyperparameter:
+        case hp.UniformFloatHyperparameter() | hp.UniformIntegerHyperparameter():
+            lower, upper = float(hyperparameter.lower), float(hyperparameter.upper)
+            is_integer = isinstance(hyperparameter, hp.UniformIntegerHyperparameter)
+            part = Number(name, lower, upper, is_integer, bool(hyperparameter.log))
+            check_coordinates(name, torch.tensor([lower, upper]))
+            return part
+        case hp.CategoricalHyperparameter():
+            return Category(name, tuple(plain_value(each) for each in hyperparameter.choices))
+        case hp.OrdinalHyperparameter():
+            values = tuple(plain_value(each) for each in hyperparameter.sequence)
+            return Category(name, values, is_ordered=True)
+        case hp.Constant():
+            return Category(name, (plain_value(hyperparameter.value),))
+    raise InputDataError(
+        f"Expected a uniform float or integer, a category or a constant for {name}. Got "
+        f"{type(hyperparameter).__name__}."
+    )
