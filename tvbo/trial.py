@@ -28,6 +28,7 @@ class Trial:
         skipped: Whether the action need not be tried: it is not worth its evaluation. The trial is
             not open, and cannot be told.
         labels: Names of the parameters, and the unit of time.
+        key: The caller's key of the ask; None without.
     """
 
     id: int
@@ -38,6 +39,7 @@ class Trial:
     information_gain: float | None = None
     skipped: bool = False
     labels: Labels = field(default=Labels(), compare=False, repr=False)
+    key: str | None = None
 
     def __repr__(self) -> str:
         parts = [f"{name}={value!r}" for name, value in self._values().items()]

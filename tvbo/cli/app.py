@@ -1,4 +1,4 @@
-"""What commands share: exit codes and errors, consoles, tables, and files, written atomically."""
+"""What commands share: exit codes and errors, consoles, and files, written atomically."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Annotated, Any, NoReturn
 
 import torch
 import typer
-from botorch.exceptions.errors import BotorchError
+from botorch.exceptions.errors import BotorchError, ModelFittingError
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 import tvbo
-from tvbo.fitting import DriftFit, DriftFitError, GroupedDriftFit
 from tvbo.terminal import visible
 
 CODE_ERROR, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+Run = Annotated[Path, typer.Argument(help="A journal, such as run.db.")]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 """The application; the package adds the commands to it."""
@@ -44,12 +44,6 @@ def root(
     """Bayesian optimization for problems that do not hold still."""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; without arguments, show its help."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    run_app(app, "tvbo", arguments or ["--help"])
-
-
 def run_app(app: typer.Typer, name: str, arguments: list[str] | None = None) -> NoReturn:
     """Run a command line and exit; errors go to stderr, with control characters escaped.
 
@@ -68,7 +62,7 @@ def run_app(app: typer.Typer, name: str, arguments: list[str] | None = None) -> 
         code = app(sys.argv[1:] if arguments is None else arguments, standalone_mode=False)
     except typer.TyperException as error:
         _fail(name, error.format_message())
-    except (ValueError, BotorchError, DriftFitError, OSError) as error:
+    except (ValueError, BotorchError, ModelFittingError, OSError) as error:
         _fail(name, str(error))
     except (KeyboardInterrupt, typer.Abort):
         _fail(name, "interrupted", code=INTERRUPTED)
@@ -118,68 +112,6 @@ def note(*remarks: str) -> None:
     for remark in remarks:
         text = Text.assemble(("note:", "yellow"), " ", visible(remark))
         console.print(text, highlight=False, soft_wrap=True)
-
-
-def print_drift_fit(fit: DriftFit) -> None:
-    """Print a fit as a table, and its messages."""
-    low, high = fit.forgetting_rate_interval
-    table = Table(title="Drift of the log", show_header=False)
-    table.add_row("forgetting rate ε", f"{fit.forgetting_rate:.4g} per {fit.time_unit}")
-    table.add_row(f"{fit.level:.0%} interval", f"{low:.4g} to {high:.4g}")
-    table.add_row("correlation half-life", _in_time(fit.half_life, fit.time_unit))
-    if fit.noise_variance is not None:
-        table.add_row("noise variance σ²", f"{fit.noise_variance:.4g}")
-    others = [(v, rate) for v, rate in fit.forgetting_rate_by_noise if v != fit.noise_variance]
-    if others:
-        lines = [f"{rate:.4g} with {variance:.4g}" for variance, rate in others]
-        table.add_row("ε with another σ²", Text("\n".join(lines)))
-    table.add_row("prior mean", f"{fit.mean:.4g}")
-    if fit.lengthscales:
-        table.add_row("length-scales", ", ".join(f"{x:.4g}" for x in fit.lengthscales))
-    if fit.outputscale is not None:
-        table.add_row("signal variance", f"{fit.outputscale:.4g}")
-    table.add_row("log likelihood", f"{fit.log_likelihood:.2f}")
-    p_value = f"{fit.lr_pvalue:.3g}" if fit.lr_pvalue >= 1e-300 else "below 1e-300"
-    table.add_row("test of ε = 0", f"likelihood ratio {fit.lr_statistic:.4g}, p = {p_value}")
-    block = _in_time(fit.block_length * fit.round_length, fit.time_unit)
-    table.add_row("block length N of R-GP-UCB", f"{fit.block_length} rounds = {block}")
-    table.add_row("observations", f"{fit.n_observations}")
-    if fit.outliers:
-        table.add_row("outliers", f"{len(fit.outliers)}")
-    console.print(table)
-    note(*fit.messages)
-
-
-def print_grouped_fit(fit: GroupedDriftFit) -> None:
-    """Print the rates of the groups and of all together as a table, and what they say."""
-    level, unit = fit.together.level, fit.together.time_unit
-    head = ("group", "rows", f"ε per {unit}", f"{level:.0%} interval", "half-life", "outliers")
-    table = Table(*head, title="Drift by group")
-    for row in fit.to_frame().itertuples():
-        table.add_row(
-            row.group,
-            str(row.rows),
-            f"{row.forgetting_rate:.4g}",
-            f"{row.low:.4g} to {row.high:.4g}",
-            f"{row.half_life:.4g}",
-            str(row.outliers),
-        )
-    console.print(table)
-    for label, part in fit.groups.items():
-        note(*(f"{label}: {message}" for message in part.messages))
-    note(*fit.messages)
-
-
-def _in_time(amount: float, unit: str) -> str:
-    """Format an amount of time in its unit, and in hours if the unit is one of pandas."""
-    import pandas as pd
-
-    text = f"{amount:.4g} × {unit}"
-    try:
-        hours = amount * pd.Timedelta(unit) / pd.Timedelta("1h")
-    except ValueError:
-        return text
-    return f"{text} = {hours:.3g} h"
 
 
 class OutputError(ValueError):
@@ -289,6 +221,11 @@ def _check_writable(option: str, path: Path, makes_folders: bool) -> None:
         raise OutputError(
             f"Expected a file for {option} that can be written. Got {path}: {error.strerror}."
         ) from error
+
+
+def files_of(run: Path) -> list[Path]:
+    """Return the paths of a journal and of its side files, existing or not."""
+    return [run, *(run.with_name(run.name + end) for end in ("-wal", "-shm", "-lock"))]
 
 
 def _same(first: Path, second: Path) -> bool:

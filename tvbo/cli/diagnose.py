@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tvbo.cli.app import check_outputs, check_picture, console, note, saving
-from tvbo.cli.runs import Run, files_of
+from tvbo.cli.app import Run, check_outputs, check_picture, console, files_of, note, saving
 from tvbo.evaluation import Diagnosis, diagnose
 from tvbo.plotting import plot_diagnosis, save_figure
 

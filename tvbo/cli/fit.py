@@ -15,10 +15,9 @@ from tvbo.cli.app import (
     check_outputs,
     check_picture,
     note,
-    print_drift_fit,
-    print_grouped_fit,
     saving,
 )
+from tvbo.cli.drift_tables import print_drift_fit, print_grouped_fit
 from tvbo.cli.panel import (
     TemporalName,
     fit_panel_file,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from tvbo.cli.app import check_outputs, check_picture, console, note, saving
+from tvbo.cli.app import Run, check_outputs, check_picture, console, files_of, note, saving
 from tvbo.journal import JournalReader, trials_of
 from tvbo.plotting import save_figure
 from tvbo.plotting.runs import plot_run
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 app = typer.Typer(help="Look at journaled runs: Optimizer.record, Optimizer.open.")
-
-Run = Annotated[Path, typer.Argument(help="A journal, such as run.db.")]
 
 STATES = ("told", "open", "failed", "expired", "skipped")
 
@@ -76,11 +74,6 @@ def plot(
         _warn_of_damage(journal)
     with saving(out) as file:
         save_figure(plot_run(trials, title, minimize), file)
-
-
-def files_of(run: Path) -> list[Path]:
-    """Return the paths of a journal and of its side files, existing or not."""
-    return [run, *(run.with_name(run.name + end) for end in ("-wal", "-shm", "-lock"))]
 
 
 def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:

@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError
+from botorch.exceptions.errors import BotorchTensorDimensionError, ModelFittingError
 from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
 
@@ -66,7 +66,7 @@ SUBSAMPLE_SIZE, LONG = 1000, 2000
 which a log is long, unless it is a panel, whose likelihood is fast at any length."""
 
 
-class DriftFitError(RuntimeError):
+class DriftFitError(ModelFittingError, RuntimeError):
     """The likelihood could not be maximized from any start."""
 
 

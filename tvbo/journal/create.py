@@ -7,7 +7,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -31,12 +31,15 @@ from tvbo.journal.state import State, StateError
 from tvbo.journal.writer import JournalWriter, Snapshots
 
 
-def start_journal(optimizer: Recorded, path: str | Path) -> None:
+def start_journal(
+    optimizer: Recorded, path: str | Path, notes: Mapping[str, str] | None = None
+) -> None:
     """Record an optimizer from its present state on; called by ``optimizer.record(path)``.
 
     Args:
         optimizer: It may have been asked and told before: its observations are stored with it.
         path: A file that does not exist yet.
+        notes: Texts to store beside the description of the optimizer, by name.
 
     Raises:
         JournalError: if the file exists or cannot be created, the optimizer is recorded already,
@@ -52,11 +55,15 @@ def start_journal(optimizer: Recorded, path: str | Path) -> None:
     blob, state = to_pickle(optimizer), state_of(optimizer)
     blobs = blob, state.to_bytes()
     environment = current_environment(state.modules)
-    meta = describe(optimizer) | {
-        "run": os.urandom(8).hex(),
-        "tvbo": version("botorch-tvbo"),
-        "open": open_trials_to_json(optimizer.open_trials),
-    }
+    meta = (
+        dict(notes or {})
+        | describe(optimizer)
+        | {
+            "run": os.urandom(8).hex(),
+            "tvbo": version("botorch-tvbo"),
+            "open": open_trials_to_json(optimizer.open_trials),
+        }
+    )
     checksum = meta["checksum"] = start_checksum(blobs, meta)
 
     def fill(connection: sqlite3.Connection) -> None:

@@ -54,7 +54,7 @@ class DamagedJournalWarning(UserWarning):
     """A journal of which only a part can be read."""
 
 
-def lock_for_writing(path: Path) -> FileLock:
+def lock_for_writing(path: Path, wait: float = 0.0) -> FileLock:
     """Acquire the lock of a journal's writer, on an empty file beside the journal.
 
     The operating system releases it when the process ends, even by ``kill -9``. A forked process
@@ -63,6 +63,7 @@ def lock_for_writing(path: Path) -> FileLock:
 
     Args:
         path: The journal.
+        wait: Seconds to wait for another process that holds it.
 
     Returns:
         The lock, held.
@@ -71,9 +72,10 @@ def lock_for_writing(path: Path) -> FileLock:
         JournalError: if this process or another holds it, or the lock file cannot be opened.
     """
     beside = os.path.realpath(path) + "-lock"
-    lock = FileLock(beside, blocking=False)
+    # Any thread may close an optimizer that another one has opened.
+    lock = FileLock(beside, thread_local=False)
     try:
-        lock.acquire()
+        lock.acquire(timeout=wait)
     except Timeout:
         raise JournalError(
             f"Expected a journal that nobody else writes. Got {path}, which is open in another "

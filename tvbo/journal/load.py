@@ -38,6 +38,7 @@ def open_journal(
     like: Recorded | None = None,
     read_only: bool = False,
     progress: bool = True,
+    wait: float = 0.0,
 ) -> Recorded:
     """Continue a journaled run; called by ``Optimizer.open(path)``.
 
@@ -55,6 +56,7 @@ def open_journal(
             :class:`DamagedJournalWarning`. The optimizer is not recorded; ``record`` starts a new
             journal.
         progress: Show a progress bar on stderr where a replay takes longer than some seconds.
+        wait: Seconds to wait for another process that has it open for writing.
 
     Raises:
         JournalError: if the file is no journal, is damaged, is of another problem or version, is
@@ -66,7 +68,7 @@ def open_journal(
             return _restore(journal, like, progress, allow_damage=True).optimizer
     check_is_journal(path)
     with released_on_error(path) as resources:
-        resources.callback((lock := lock_for_writing(path)).release)
+        resources.callback((lock := lock_for_writing(path, wait)).release)
         with JournalReader(path) as journal:
             run = _restore(journal, like, progress, allow_damage=False)
         resources.callback((connection := connect(path)).close)

@@ -41,7 +41,7 @@ class Record:
         skipped: Whether it was not to be evaluated.
         Y: The outcome told.
         Yvar: Variance of its noise, if told.
-        reason: Why a trial failed or expired.
+        reason: Why a trial failed or expired; of an ask, the caller's key.
         fit: What a refit learned, as JSON.
         generator: Digest of the generator's state after an ask.
     """

@@ -24,7 +24,7 @@ class Event:
         trial: The trial that it was done to; None for a refit.
         Y: The outcome told.
         Yvar: Variance of its noise, if told.
-        reason: Why a trial failed or expired.
+        reason: Why a trial failed or expired; of an ask, the caller's key.
         fit: Hyperparameters that a refit learned: values by name of the parameter.
     """
 
@@ -100,7 +100,9 @@ class Recorded(Protocol):
     def num_trials(self) -> int:
         """Number of trials so far."""
 
-    def ask(self, t: float | None = None, context: Tensor | None = None) -> Trial:
+    def ask(
+        self, t: float | None = None, context: Tensor | None = None, key: str | None = None
+    ) -> Trial:
         """Suggest the next action."""
 
     def attach(self, X: Tensor, t: float, context: Tensor | None = None) -> Trial:

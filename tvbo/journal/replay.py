@@ -199,7 +199,7 @@ def _call(optimizer: Recorded, record: Record) -> None:
     given: Any = record
     match record.kind:
         case "ask":
-            optimizer.ask(t=given.t, context=_tensor(given.context))
+            optimizer.ask(given.t, _tensor(given.context), given.reason or None)
         case "attach":
             optimizer.attach(
                 torch.tensor([given.X], dtype=torch.float64), given.t, _tensor(given.context)

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 
+from botorch.exceptions.errors import InputDataError
 from torch import Generator, Tensor
 
 from tvbo.journal.recorded import Event, Kind
 from tvbo.observations import Observations
 from tvbo.optimizers.journal_mixin import JournalMixin
-from tvbo.optimizers.refusals import as_scalar, as_text, check_outcome, find_open
+from tvbo.optimizers.refusals import (
+    TrialError,
+    as_scalar,
+    as_text,
+    check_outcome,
+    find_open,
+)
 from tvbo.optimizers.tables import TablesMixin
 from tvbo.optimizers.trial_log import Ending, LostTrial, TrialLog
 from tvbo.optimizers.units import UnitsMixin
@@ -42,6 +52,10 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
         BotorchTensorDimensionError: if ``layout`` does not fit the search space or the contexts.
     """
 
+    # Trials asked with a key of the caller's: their numbers, or those that were skipped. Empty in
+    # optimizers that were pickled before there were keys.
+    _by_key: Mapping[str, int | Trial] = MappingProxyType({})
+
     def __init__(
         self,
         search_space: SearchSpace,
@@ -55,6 +69,7 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
         self.layout = layout or InputLayout(search_space.dim, num_contexts)
         self.layout.check_fits(search_space.dim, num_contexts)
         self.generator = default_generator(generator)
+        self._labels = self._read_labels()
         self.trial_log = TrialLog()
         self._open: dict[int, Trial] = {}
         self._num_trials = 0
@@ -89,7 +104,9 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
         """Number of observations that the next action rests on."""
         return 0
 
-    def ask(self, t: Time | None = None, context: Context | None = None) -> Trial:
+    def ask(
+        self, t: Time | None = None, context: Context | None = None, key: str | None = None
+    ) -> Trial:
         """Suggest the next action.
 
         Args:
@@ -98,6 +115,9 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
             context: The present context, where contexts were declared: ``c`` numbers, or a dict or
                 Series by name. Several asks at one time, with a tell after each, see one another's
                 outcomes.
+            key: A key of the caller's own, such as the number of a request: asked again with it,
+                since an answer was lost, the optimizer returns the same trial and asks for no new
+                one. None: each ask is a new one.
 
         Returns:
             A trial, open until it is told, fails or expires, unless it is ``skipped``.
@@ -107,15 +127,20 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
                 ``context`` is not finite or none of those declared.
             BotorchTensorDimensionError: if ``context`` has the wrong size, is missing, or none was
                 declared.
+            TrialError: if the trial of this key has ended, or was asked in another context.
         """
+        if key is not None and (known := self._asked_with(key, context)) is not None:
+            return known
         round_number = self._num_asked + 1
         t = self._time_to_ask(t, round_number)
         context = self._check_context(context)
         with self._invalidated_on_error():
             X = self._reconciled(self._choose(round_number, t, context))
-            trial = self._judge(self._new_trial(X, t, context))
-            with self._recorded(*self._refits(), Event("ask", trial)):
+            trial = replace(self._judge(self._new_trial(X, t, context)), key=key)
+            with self._recorded(*self._refits(), Event("ask", trial, reason=key or "")):
                 self._num_asked = round_number
+                if key is not None:
+                    self._by_key = {**self._by_key, key: trial if trial.skipped else trial.id}
                 self._t = t
                 if not trial.skipped:
                     self._open_trial(trial)
@@ -254,6 +279,20 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
             self._forget(lost)
             del self._open[trial.id]
             self.trial_log.lose(lost)
+
+    def _asked_with(self, key: str, context: Context | None) -> Trial | None:
+        """Return the trial of a key; None if there is none yet."""
+        if not isinstance(key, str) or not key:
+            raise InputDataError(f"Expected a key in text. Got {key!r}.")
+        if (known := self._by_key.get(key)) is None:
+            return None
+        trial = known if isinstance(known, Trial) else self._find(known)
+        asked = self._trial(trial.id, trial.X, trial.t, self._check_context(context))
+        if not trial.asks_the_same(asked):
+            raise TrialError(
+                f"Expected the context of the ask with key {key!r}, {trial}. Got another."
+            )
+        return trial
 
     def _judge(self, trial: Trial) -> Trial:
         """Return the trial with the prediction of its outcome, where a model gives one."""

@@ -172,3 +172,49 @@ def set_prior(kernel: TemporalDecayKernel | TemporalMaternKernel, round_length: 
         kernel.lengthscale = LENGTHSCALE * round_length
         prior = LogarithmPrior(LENGTHSCALE * round_length, LENGTHSCALE_SPREAD)
         kernel.set_prior("lengthscale", prior)
+
+
+def form_in_words(model: DenseGP) -> str:
+    """Return the form of drift of a model in words."""
+    if model.is_static:
+        return "no drift"
+    return " + ".join(_in_words(kernel) for kernel in model.temporal_kernels)
+
+
+def half_life(model: DenseGP) -> float:
+    """Return the lag at which the correlation over time has fallen to one half.
+
+    Infinite without drift, NaN for several temporal kernels, or where it never falls that far.
+    """
+    if model.is_static:
+        return math.inf
+    kernel = model.temporal_kernel
+    if kernel is None:
+        return math.nan
+
+    def correlation(lags: Tensor) -> Tensor:
+        with torch.no_grad():
+            return kernel.correlation(lags)
+
+    # Between two powers of two, then by bisection.
+    powers = 2.0 ** torch.arange(-40, 60, dtype=torch.float64)
+    below = (correlation(powers) <= 0.5).nonzero().flatten()
+    if len(below) == 0:
+        return math.nan
+    high = powers[below[0]].item()
+    low = high / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        if correlation(torch.tensor([middle], dtype=torch.float64)).item() <= 0.5:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _in_words(kernel: TemporalKernel) -> str:
+    if isinstance(kernel, TemporalDecayKernel):
+        return "exponential decay"
+    if isinstance(kernel, TemporalMaternKernel):
+        return f"Matérn-{2 * kernel.nu:g}/2"
+    return type(kernel).__name__

@@ -120,6 +120,7 @@ class JournalMixin:
         like: Self | None = None,
         read_only: bool = False,
         progress: bool = True,
+        wait: float = 0.0,
     ) -> Self:
         """Continue a journaled run: the same next suggestion, open trials still open.
 
@@ -133,6 +134,7 @@ class JournalMixin:
             read_only: Write nothing, and return what can be read of a damaged journal. The
                 optimizer is not recorded; ``record`` starts a new journal.
             progress: Show a progress bar on stderr where a replay takes longer than some seconds.
+            wait: Seconds to wait for another process that has it open for writing.
 
         Warns:
             tvbo.journal.DamagedJournalWarning: if ``read_only`` and only a part could be read.
@@ -141,7 +143,7 @@ class JournalMixin:
             tvbo.journal.JournalError: if the file is no journal, is damaged, is of another problem,
                 class or version, is in use, or a replayed choice differs from the recorded one.
         """
-        optimizer = open_journal(path, cast("Any", like), read_only, progress)
+        optimizer = open_journal(path, cast("Any", like), read_only, progress, wait)
         if not isinstance(optimizer, cls):
             optimizer.close()
             raise JournalError(

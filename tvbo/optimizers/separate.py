@@ -103,13 +103,15 @@ class SeparateContexts(Optimizer):
         """
         return Policy.collect([self.recommend(each, t) for each in self._check_table(contexts)])
 
-    def ask(self, t: Time | None = None, context: Context | None = None) -> Trial:
+    def ask(
+        self, t: Time | None = None, context: Context | None = None, key: str | None = None
+    ) -> Trial:
         """Return the trial that the optimizer of the context suggests.
 
         See :meth:`Optimizer.ask`.
         """
         try:
-            return super().ask(t, context)
+            return super().ask(t, context, key)
         except BaseException:
             # The trial of the inner optimizer must not stay pending there.
             for number in [number for number in self._inner if number not in self._open]:

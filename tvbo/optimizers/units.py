@@ -68,15 +68,18 @@ class UnitsMixin:
             raise ValueError(f"Expected time_unit with a time zone. Got time_zone={time_zone!r}.")
         self.minimize = bool(minimize)
         self.time_scale = None if time_unit is None else TimeScale(time_unit, time_zone)
-        self._labels = None
+        self._labels = self._read_labels()
 
     @property
     def labels(self) -> Labels:
         """Names of parameters, and the unit of time."""
-        if self._labels is None:
-            contexts = None if self.contexts is None else self.contexts.parameters
-            self._labels = Labels(self.search_space.parameters, contexts, self.time_scale)
+        if self._labels is None:  # Pickled before parameters had names.
+            self._labels = self._read_labels()
         return self._labels
+
+    def _read_labels(self) -> Labels:
+        contexts = None if self.contexts is None else self.contexts.parameters
+        return Labels(self.search_space.parameters, contexts, self.time_scale)
 
     @property
     def _sign(self) -> float:

@@ -121,6 +121,21 @@ class TimeScale:
             ) from error
         return times
 
+    def read_text(self, text: str) -> pd.Timestamp:
+        """Return the timestamp that a text stands for.
+
+        Raises:
+            InputDataError: if it is none.
+        """
+        import pandas as pd
+
+        try:
+            return pd.Timestamp(text)
+        except (TypeError, ValueError) as error:
+            raise InputDataError(
+                f"Expected a time such as 2026-01-31T12:00. Got {text!r}."
+            ) from error
+
     def to_span(self, span: Any) -> float:
         """Return a span of time, such as a ``timedelta``, as a number."""
         import pandas as pd

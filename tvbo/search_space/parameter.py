@@ -82,6 +82,15 @@ class Number:
         """Return all values of an integer."""
         return range(int(self.lower), int(self.upper) + 1)
 
+    def read(self, text: str) -> Any:
+        """Return the value that a text stands for; the text itself if it is none."""
+        for kind in (int, float):
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+        return text
+
     def encode(self, value: Any) -> list[float]:
         """Return a value as columns; raise ``InputDataError`` if it is none."""
         kind = "a whole number" if self.is_integer else "a number"
@@ -178,6 +187,11 @@ class Category:
     def values(self) -> Sequence[Value]:
         """Return all values."""
         return self.choices
+
+    def read(self, text: str) -> Any:
+        """Return the choice that a text stands for; the text itself if it is none."""
+        named = {str(choice): choice for choice in self.choices}
+        return named.get(text, text)
 
     def encode(self, value: Any) -> list[float]:
         """Return a value as columns; raise ``InputDataError`` if it is none."""

@@ -1,0 +1,283 @@
+"""``tvbo new``, ``ask``, ``tell``, ``fail``, ``status``, ``backup``: a loop from the shell."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tvbo.cli.space_file import SpaceError, optimizer_of
+from tvbo.journal import JournalReader, trials_of
+from tvbo.optimizers import Optimizer
+
+SPACE = """
+minimize = true
+
+[parameters]
+rate = { type = "float", bounds = [1e-4, 1.0], log = true }
+layers = { type = "integer", bounds = [1, 8] }
+rule = { type = "category", values = ["adam", "sgd", "rms"] }
+size = { type = "category", values = ["s", "m", "l"], ordered = true }
+version = { type = "fixed", value = 4 }
+
+[contexts]
+load = { type = "float", bounds = [0.0, 5.0] }
+day = { type = "category", values = ["mon", "tue"] }
+"""
+HERE = ("--context", "load=3", "--context", "day=tue")
+
+
+@pytest.fixture
+def space(tmp_path):
+    path = tmp_path / "SPACE.toml"
+    path.write_text(SPACE)
+    return path
+
+
+@pytest.fixture
+def run(tvbo, space, tmp_path):
+    code, out, err = tvbo("new", space, tmp_path / "run.db")
+    assert (code, err) == (0, "")
+    assert "rate from 0.0001 to 1, logarithmic" in " ".join(out.split())
+    return tmp_path / "run.db"
+
+
+def asked(tvbo, run, *options):
+    code, out, err = tvbo("ask", run, *HERE, "--json", *options)
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_a_loop(tvbo, run, space):
+    like = optimizer_of(SPACE)
+    for number in range(1, 5):
+        trial = asked(tvbo, run)
+        # The same as in one process that never ends.
+        expected = like.ask(context={"load": 3.0, "day": "tue"})
+        assert trial["parameters"] == expected.parameters
+        assert trial == {
+            "trial": number,
+            "t": float(number),
+            "parameters": expected.parameters,
+            "context": {"load": 3.0, "day": "tue"},
+            "skipped": False,
+        }
+        outcome = trial["parameters"]["layers"] - 3.5
+        assert tvbo("tell", run, number, "--", outcome)[0] == 0
+        like.tell(number, outcome)
+    trial = asked(tvbo, run)
+    code, out, _ = tvbo("fail", run, trial["trial"], "out of memory")
+    assert (code, out) == (0, "failed trial 5\n")
+    assert "trial 6: rate=" in tvbo("ask", run, *HERE)[1]
+    with JournalReader(run) as journal:
+        trials = trials_of(journal)
+    assert trials.state.tolist() == ["told"] * 4 + ["failed", "open"]
+    assert trials.reason[4] == "out of memory"
+    assert trials.load.tolist() == [3.0] * 6
+
+
+def test_a_key_gives_the_same_trial_again(tvbo, run):
+    one = asked(tvbo, run, "--key", "request 17")
+    assert asked(tvbo, run, "--key", "request 17") == one
+    assert asked(tvbo, run, "--key", "request 18")["trial"] == 2
+    other = ("--context", "load=1", "--context", "day=mon", "--key", "request 17")
+    code, _, err = tvbo("ask", run, *other)
+    assert code == 2
+    assert "Expected the context of the ask with key 'request 17'" in err
+    tvbo("tell", run, 1, 0.5)
+    code, _, err = tvbo("ask", run, *HERE, "--key", "request 17")
+    assert code == 2
+    assert "Got trial 1, told already" in err
+    with Optimizer.open(run, like=optimizer_of(SPACE)) as again:
+        assert again.num_trials == 2
+
+
+def test_status(tvbo, run):
+    for number in range(1, 4):
+        asked(tvbo, run)
+        tvbo("tell", run, number, float(number))
+    asked(tvbo, run)
+    before = run.read_bytes()
+    code, out, err = tvbo("status", run, *HERE, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    counts = [found[name] for name in ("told", "open", "failed", "expired", "in_the_model")]
+    assert counts == [3, 1, 0, 0, 3]
+    with Optimizer.open(run, like=optimizer_of(SPACE), read_only=True) as optimizer:
+        best = optimizer.recommend({"load": 3.0, "day": "tue"})
+    assert found["recommended"] == best.parameters
+    assert found["expected_outcome"] == best.mean
+    assert found["band"][0] < best.mean < found["band"][1]
+    assert found["half_life"] > 0
+    [opened] = found["open_trials"]
+    assert (opened["trial"], opened["load"], opened["day"]) == (4, 3.0, "tue")
+    assert run.read_bytes() == before
+    # Without a context nothing is recommended: never the best outcome of another day.
+    code, out, _ = tvbo("status", run)
+    assert code == 0
+    assert "give --context NAME=VALUE" in out
+    assert "recommended  " not in out
+    code, out, _ = tvbo("status", run, *HERE)
+    assert "half life" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("ask", "RUN", "--context", "laod=3", "--context", "day=mon"), "did you mean 'load'?"),
+        (("ask", "RUN", "--context", "load=9", "--context", "day=mon"), "load from 0 to 5. Got 9"),
+        (("ask", "RUN", "--context", "load=x", "--context", "day=mon"), "a number for load"),
+        (("ask", "RUN", "--context", "load=1", "--context", "day=mno"), "did you mean 'mon'?"),
+        (("ask", "RUN", "--context", "load"), "Expected --context NAME=VALUE"),
+        (("ask", "RUN"), "Expected a context"),
+        (("ask", "RUN", *HERE, "--t", "noon"), "Expected a number for --t. Got 'noon'"),
+        (("ask", "RUN", *HERE, "--key", ""), "Expected a key in text"),
+        (("tell", "RUN", "9", "1.0"), "Got unknown trial 9"),
+        (("tell", "RUN", "1", "nan"), "Expected finite Y"),
+        (("tell", "RUN", "one", "1.0"), "should be a valid integer"),
+        (("fail", "RUN", "9", "gone"), "Got unknown trial 9"),
+        (("status", "nowhere.db"), "which is no file"),
+        (("new", "SPACE", "RUN"), "Expected a new file"),
+        (("new", "nowhere.toml", "other.db"), "nowhere.toml"),
+        (("backup", "RUN", "RUN"), "Expected another file"),
+    ],
+)
+def test_bad_input_changes_nothing(tvbo, run, space, arguments, message, monkeypatch):
+    asked(tvbo, run)
+    monkeypatch.chdir(run.parent)
+    given = [{"RUN": run, "SPACE": space}.get(each, each) for each in arguments]
+    code, _out, err = tvbo(*given)
+    assert code == 2
+    assert err.startswith("tvbo: ")
+    assert err.count("\n") == 1
+    assert message in err
+    with JournalReader(run) as journal:
+        assert journal.num_good == 1
+    assert not (run.parent / "other.db").exists()
+
+
+def test_another_space_is_refused(tvbo, run, space):
+    assert asked(tvbo, run, "--space", space)["trial"] == 1
+    space.write_text(SPACE.replace("[1, 8]", "[1, 9]"))
+    code, _, err = tvbo("ask", run, *HERE, "--space", space)
+    assert code == 2
+    assert "differs in search_space.parameters" in err
+    assert "it has 8.0, where 9.0 was given" in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("minimize", "minimise", "did you mean 'minimize'?"),
+        ("minimize = true", "version = 2", "Expected version = 1"),
+        ("[parameters]", "[parameter]", "did you mean 'parameters'?"),
+        ("log = true", "logg = true", "did you mean 'log'?"),
+        ('type = "float"', 'type = "flaot"', "Expected type of rate in float, integer"),
+        ("bounds = [1, 8]", "bound = [1, 8]", "did you mean 'bounds'?"),
+        ("bounds = [1, 8]", "bounds = [1]", "Expected bounds of layers for a integer"),
+        ("bounds = [1, 8]", "bounds = [8, 1]", "Expected bounds of layers for a integer"),
+        ('["mon", "tue"]', '["mon", "mon"]', "Expected values of day"),
+        ("version = {", "t = {", "Got t"),
+        ("[parameters]", "[parameters", "Expected TOML"),
+        ("minimize = true", 'time_unit = "1x"', "Expected time_unit"),
+        ("minimize = true", "forgetting_rate = 2.0", "Expected forgetting_rate"),
+        ('{ type = "fixed", value = 4 }', "4", "Expected a table such as version"),
+        (", value = 4", "", "Expected value of version"),
+    ],
+)
+def test_bad_space_files(old, new, message):
+    assert old in SPACE
+    with pytest.raises(SpaceError, match=message.replace("?", r"\?").replace("[", r"\[")):
+        optimizer_of(SPACE.replace(old, new, 1))
+
+
+def test_times_of_the_clock_and_given_ones(tvbo, tmp_path):
+    space, run = tmp_path / "SPACE.toml", tmp_path / "run.db"
+    units = 'time_unit = "1h"\ntime_zone = "UTC"\n[parameters]\n'
+    space.write_text(units + 'x = { type = "float", bounds = [0, 1] }\n')
+    tvbo("new", space, run)
+    _, out, _ = tvbo("ask", run, "--t", "2026-01-31T12:00+02:00", "--json")
+    assert json.loads(out)["t"] == "2026-01-31 10:00:00+00:00"
+    for wrong, message in (("2026-01-31T12:00", "with a time zone"), ("noon", "Expected a time")):
+        code, _, err = tvbo("ask", run, "--t", wrong)
+        assert code == 2
+        assert message in err
+    _, out, _ = tvbo("ask", run, "--json")
+    assert json.loads(out)["t"] > "2026-02"
+
+
+def test_a_run_of_a_program_is_not_taken(tvbo, tmp_path):
+    optimizer = optimizer_of(SPACE)
+    optimizer.record(tmp_path / "own.db")
+    optimizer.close()
+    code, _, err = tvbo("ask", tmp_path / "own.db", *HERE)
+    assert code == 2
+    assert "Expected a run begun by tvbo new" in err
+
+
+def test_a_backup_while_it_is_open(tvbo, run, tmp_path):
+    with Optimizer.open(run, like=optimizer_of(SPACE)) as optimizer:
+        optimizer.ask(context={"load": 1.0, "day": "mon"})
+        code, _out, err = tvbo("backup", run, tmp_path / "copy.db")
+        assert (code, err) == (0, "")
+        optimizer.ask(context={"load": 1.0, "day": "mon"})
+    assert asked(tvbo, tmp_path / "copy.db")["trial"] == 2
+    assert asked(tvbo, run)["trial"] == 3
+
+
+def test_a_command_waits_for_another(tvbo, run):
+    optimizer = Optimizer.open(run, like=optimizer_of(SPACE))
+    code, _, err = tvbo("ask", run, *HERE, "--wait", "0.1")
+    assert code == 2
+    assert "Expected a journal that nobody else writes" in err
+    threading.Timer(0.5, optimizer.close).start()
+    assert asked(tvbo, run, "--wait", "30")["trial"] == 1
+
+
+WORKER = """
+import contextlib, io, json, sys
+from tvbo.cli import main
+
+def command(*arguments):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        try:
+            main(list(arguments))
+        except SystemExit as stop:
+            assert stop.code == 0, arguments
+    return out.getvalue()
+
+run, name = sys.argv[1:]
+for n in range(8):
+    trial = json.loads(command("ask", run, "--context", "load=2", "--context", "day=mon", "--json"))
+    command("tell", run, str(trial["trial"]), str(n / 10))
+    print(trial["trial"], n / 10, flush=True)
+"""
+
+
+def test_two_shells_at_once(run):
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(run), name],
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        for name in ("one", "two")
+    ]
+    told = {}
+    for worker in workers:
+        out, _ = worker.communicate(timeout=300)
+        assert worker.returncode == 0
+        for line in out.splitlines():
+            number, outcome = line.split()
+            assert number not in told
+            told[number] = float(outcome)
+    with JournalReader(run) as journal:
+        trials = trials_of(journal)
+    assert len(told) == len(trials) == 16
+    assert dict(zip(trials.trial.map(str), trials.outcome, strict=True)) == told
