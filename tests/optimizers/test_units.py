@@ -257,3 +257,59 @@ def test_a_journal_has_names_and_units(tmp_path):
     ):
         with pytest.raises(ValueError, match=f"differs in {where}"):
             Optimizer.open(path, like=other)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_listeners_hear_of_each_change(recorded, tmp_path, caplog):
+    optimizer = recipes.tv_gp_ucb(bounds=NAMED, minimize=True)
+    if recorded:
+        optimizer.record(tmp_path / "run.db")
+    heard = []
+    optimizer.add_listener(
+        on_ask=lambda trial: heard.append(("ask", trial.id)),
+        on_tell=lambda trial, Y: heard.append(("tell", trial.id, Y)),
+        on_fit=lambda fit: heard.append(("fit", len(fit) > 0)),
+        on_loss=lambda trial, reason: heard.append(("loss", trial.id, reason)),
+    )
+    with caplog.at_level("INFO", "tvbo.optimizers"):
+        for number in range(1, 14):
+            optimizer.tell(optimizer.ask(), float(number))
+        optimizer.fail(optimizer.ask(), "broken")
+        optimizer.expire(optimizer.ask())
+    before_fits = [event for event in heard if event[0] != "fit"]
+    assert before_fits[:4] == [("ask", 1), ("tell", 1, 1.0), ("ask", 2), ("tell", 2, 2.0)]
+    assert before_fits[-4:] == [
+        ("ask", 14),
+        ("loss", 14, "broken"),
+        ("ask", 15),
+        ("loss", 15, "past its deadline"),
+    ]
+    # A refit comes before the ask that it was made for.
+    first = heard.index(("fit", True))
+    assert heard[first + 1][0] == "ask"
+    lines = [record.getMessage() for record in caplog.records if record.name == "tvbo.optimizers"]
+    assert len(lines) == len(heard)
+    assert any(line.startswith("tell: Trial 3 at t=3.0: x=") for line in lines)
+    assert any(line.endswith("(broken)") for line in lines)
+    optimizer.close()
+
+
+def test_a_listener_that_raises_stops_nothing(tmp_path, caplog):
+    optimizer = recipes.random_search(bounds=NAMED)
+    optimizer.record(tmp_path / "run.db")
+    optimizer.add_listener(on_ask=lambda trial: 1 / 0)
+    optimizer.tell(optimizer.ask(), 0.5)
+    assert "A listener failed. The change stands: ask: Trial 1" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+    optimizer.close()
+    with Optimizer.open(tmp_path / "run.db") as again:
+        assert again.trial_log.num_told == 1
+        again.ask()
+
+
+def test_a_table_is_announced_when_all_of_it_counts():
+    optimizer, heard = recipes.random_search(bounds=NAMED), []
+    optimizer.add_listener(on_tell=lambda trial, Y: heard.append((Y, optimizer.num_trials)))
+    table = pd.DataFrame({"x": [0.1, 0.2], "y": 0.0, "t": [1.0, 2.0], "outcome": [3.0, 4.0]})
+    optimizer.attach_frame(table)
+    assert heard == [(3.0, 2), (4.0, 2)]

@@ -35,6 +35,13 @@ class Event:
     reason: str = ""
     fit: dict[str, list[float]] | None = None
 
+    def __str__(self) -> str:
+        if self.trial is None:
+            return f"{self.kind}: {self.fit}"
+        words = f"{self.kind}: {self.trial}"
+        words += "" if self.Y is None else f", outcome {self.Y:g}"
+        return words + (f" ({self.reason})" if self.reason else "")
+
 
 class EventSink(Protocol):
     """Receives the changes of an optimizer before they take effect.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from threading import RLock, current_thread
@@ -13,6 +15,7 @@ from torch import Tensor
 
 from tvbo.journal import JournalError, open_journal, start_journal
 from tvbo.journal.recorded import Event, EventSink
+from tvbo.trial import Trial
 
 ONE_AT_A_TIME = (
     "ask",
@@ -30,6 +33,31 @@ ONE_AT_A_TIME = (
     "close",
 )
 """Methods of an optimizer that two threads may not run at a time."""
+
+
+logger = logging.getLogger("tvbo.optimizers")
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Functions that are called after changes; see :meth:`JournalMixin.add_listener`."""
+
+    on_ask: Callable[[Trial], object] | None
+    on_tell: Callable[[Trial, float], object] | None
+    on_fit: Callable[[dict[str, list[float]]], object] | None
+    on_loss: Callable[[Trial, str], object] | None
+
+    def __call__(self, event: Event) -> None:
+        """Call the function of an event, if there is one."""
+        match event:
+            case Event("refit", fit=dict() as fit) if self.on_fit:
+                self.on_fit(fit)
+            case Event("ask", trial=Trial() as trial) if self.on_ask:
+                self.on_ask(trial)
+            case Event("tell", trial=Trial() as trial, Y=float() as Y) if self.on_tell:
+                self.on_tell(trial, Y)
+            case Event("fail" | "expire", trial=Trial() as trial) if self.on_loss:
+                self.on_loss(trial, event.reason)
 
 
 class CallGuard:
@@ -84,6 +112,8 @@ class JournalMixin:
 
     _event_sink: EventSink | None = None
     _call_guard: CallGuard
+    _listeners: tuple[Listener, ...] = ()
+    _unannounced: list[Event] | None = None
 
     def __new__(cls, *_: object, **__: object) -> Self:
         """Give each optimizer, copied and unpickled ones too, a guard of its own."""
@@ -152,6 +182,28 @@ class JournalMixin:
             )
         return optimizer
 
+    def add_listener(
+        self,
+        on_ask: Callable[[Trial], object] | None = None,
+        on_tell: Callable[[Trial, float], object] | None = None,
+        on_fit: Callable[[dict[str, list[float]]], object] | None = None,
+        on_loss: Callable[[Trial, str], object] | None = None,
+    ) -> None:
+        """Have functions called after each change, when it has taken effect and is on disk.
+
+        What they raise is logged as an error, and stops nothing. Copies of the optimizer, and one
+        opened from its journal, have no listeners. Each change is also logged to
+        ``"tvbo.optimizers"``, a line at level INFO.
+
+        Args:
+            on_ask: Called with each trial asked for.
+            on_tell: Called with a trial and its outcome.
+            on_fit: Called with the hyperparameters learned at a refit: values by name, as the
+                model holds them.
+            on_loss: Called with a trial that failed or expired, and the reason.
+        """
+        self._listeners += (Listener(on_ask, on_tell, on_fit, on_loss),)
+
     @one_at_a_time
     def close(self) -> None:
         """Close the journal, if there is one; this optimizer can then change no more."""
@@ -169,6 +221,9 @@ class JournalMixin:
         # An open file, and a lock of this process.
         state.pop("_event_sink", None)
         state.pop("_call_guard", None)
+        # They belong to this process.
+        state.pop("_listeners", None)
+        state.pop("_unannounced", None)
         return state
 
     def _reconciled(self, X: Tensor) -> Tensor:
@@ -191,17 +246,34 @@ class JournalMixin:
     @contextmanager
     def _in_one_transaction(self) -> Iterator[None]:
         """Return a context manager in which several calls are recorded together or not at all."""
-        if self._event_sink is None:
-            yield
-            return
-        with self._event_sink.together():
-            yield
+        self._unannounced = []
+        try:
+            with nullcontext() if self._event_sink is None else self._event_sink.together():
+                yield
+        except BaseException:
+            self._unannounced = None
+            raise
+        events, self._unannounced = self._unannounced, None
+        self._announce(*events)
 
     @contextmanager
     def _recorded(self, *events: Event) -> Iterator[None]:
-        """Record events, which the body makes take effect."""
-        if self._event_sink is None:
+        """Record events, which the body makes take effect, and announce them."""
+        sink = self._event_sink
+        with nullcontext() if sink is None else sink.transaction(*events):
             yield
-            return
-        with self._event_sink.transaction(*events):
-            yield
+        if self._unannounced is None:
+            self._announce(*events)
+        else:
+            self._unannounced += events
+
+    def _announce(self, *events: Event) -> None:
+        """Log events that have taken effect, and call the listeners."""
+        for event in events:
+            if logger.isEnabledFor(logging.INFO):
+                logger.info("%s", event)
+            for listener in self._listeners:
+                try:
+                    listener(event)
+                except Exception:  # Any error: the change has been made.
+                    logger.exception("A listener failed. The change stands: %s", event)
