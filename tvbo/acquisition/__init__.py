@@ -8,7 +8,9 @@ from tvbo.acquisition.analytic import (
     LogBeta,
     ResettingBeta,
     TimeVaryingBeta,
+    unit_of,
 )
+from tvbo.acquisition.at_present import AtPresent
 from tvbo.acquisition.bkb_beta import BKBBeta, bkb_qbar
 from tvbo.acquisition.contextual_beta import CompactBeta, FiniteBeta, RKHSBeta
 from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
@@ -21,6 +23,7 @@ __all__ = [
     "PI",
     "UCB",
     "Acquisition",
+    "AtPresent",
     "BKBBeta",
     "BestMean",
     "BestObserved",
@@ -39,4 +42,5 @@ __all__ = [
     "ThompsonSampling",
     "TimeVaryingBeta",
     "bkb_qbar",
+    "unit_of",
 ]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar, Unpack
 
+from botorch.acquisition import AcquisitionFunction
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
@@ -13,6 +14,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
 from tvbo.acquisition.analytic import as_beta_schedule
+from tvbo.acquisition.at_present import as_acquisition
 from tvbo.kernels import Structure, memory_length
 from tvbo.optimizers.dense_state import DenseState
 from tvbo.optimizers.drift import Form
@@ -83,8 +85,9 @@ class GPOptions(UnitOptions, total=False):
         likelihood: Likelihood whose noise is learned, as in :class:`tvbo.models.TimeVaryingGP`.
             None is BoTorch's default, with a wider prior where the drift is learned as well.
         acquisition: Acquisition that chooses the next action, such as
-            :class:`tvbo.acquisition.LogEI`. None is the recipe's own: UCB, unless its documentation
-            names another.
+            :class:`tvbo.acquisition.LogEI`; or a class of BoTorch's, or a ``partial`` of one, whose
+            incumbent and baseline are moved to the present (:class:`tvbo.acquisition.AtPresent`).
+            None is the recipe's own: UCB, unless its documentation names another.
         beta: β of the recipe's own acquisition, a number or a schedule by the number of the trial,
             attached ones included: the standard deviation is multiplied by its root. None is
             ``0.8 log(4 t)``, unless the recipe's documentation names another.
@@ -115,7 +118,7 @@ class GPOptions(UnitOptions, total=False):
     noise_variance: float | None
     mean_module: Mean | None
     likelihood: Likelihood | None
-    acquisition: Acquisition | None
+    acquisition: Acquisition | Callable[..., AcquisitionFunction] | None
     beta: float | BetaSchedule | None
     retention: Retention | None
     pending: Pending | None
@@ -239,10 +242,9 @@ def build(
         ValueError: unless exactly one of ``bounds`` and ``choices`` is given; if both
             ``acquisition`` and ``beta`` are given; or if an option is out of range.
     """
-    acquisition = options.get("acquisition")
-    if acquisition is None:
-        acquisition = rule(options.get("beta"))
-    elif options.get("beta") is not None:
+    given = options.get("acquisition")
+    acquisition = rule(options.get("beta")) if given is None else as_acquisition(given)
+    if given is not None and options.get("beta") is not None:
         raise ValueError(
             "Expected either acquisition or beta, which is that of the recipe's own. Got both."
         )
