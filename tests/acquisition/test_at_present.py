@@ -141,6 +141,7 @@ def mean_regret(acquisition, unit=1.0):
     return sum(regret[10:]) / 20
 
 
+@pytest.mark.slow_cases(*(name for name in ANY if name not in ("LogEI", "qUCB")))
 @pytest.mark.parametrize("make", ANY.values(), ids=ANY)
 def test_it_follows_a_peak_whose_level_falls(make):
     # The mean regret of an action at random is 0.53.
@@ -157,6 +158,7 @@ def test_acquisition_and_beta_are_not_both_taken():
         recipes.tv_gp_ucb(bounds=[(0.0, 1.0)], acquisition=LogExpectedImprovement, beta=2.0)
 
 
+@pytest.mark.slow_cases("LogExpectedImprovement")
 @pytest.mark.parametrize("name", ["qLogNoisyExpectedImprovement", "LogExpectedImprovement"])
 def test_every_space_and_a_journal(name, tmp_path):
     kind = getattr(botorch_acquisition, name)

@@ -258,6 +258,7 @@ for n in range(8):
 """
 
 
+@pytest.mark.slow
 def test_two_shells_at_once(run):
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     workers = [

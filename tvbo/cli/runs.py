@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at journaled runs: Optimizer.record, Optimizer.open.")
 
+NEWEST = 20
+"""Number of outcomes that stand for the present."""
+
 STATES = ("told", "open", "failed", "expired", "skipped")
 
 
@@ -34,7 +37,7 @@ def show(
     run: Run,
     last: Annotated[int, typer.Option(help="Number of newest events to show.", min=0)] = 10,
 ) -> None:
-    """Show what was optimized, the number of trials by state, and the best outcome."""
+    """Show what was optimized, the number of trials by state, and the newest outcomes."""
     with JournalReader(run) as journal:
         trials = trials_of(journal)
         _print_summary(journal, trials)
@@ -70,10 +73,10 @@ def plot(
     check_picture("--out", out)
     with JournalReader(run) as journal:
         title = f"{run.name}: {_class_name(journal)}"
-        trials, minimize = trials_of(journal), journal.minimize
+        trials = trials_of(journal)
         _warn_of_damage(journal)
     with saving(out) as file:
-        save_figure(plot_run(trials, title, minimize), file)
+        save_figure(plot_run(trials, title), file)
 
 
 def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
@@ -93,8 +96,11 @@ def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
     rows["trials"] = ", ".join(f"{counts.get(state, 0)} {state}" for state in STATES)
     told = trials[trials.state == "told"]
     if len(told):
-        best = told.outcome.idxmin() if journal.minimize else told.outcome.idxmax()
-        rows["best outcome"] = _best(told.loc[best], journal.labels)
+        # Under drift, the best outcome of all may be of a time long past.
+        newest = told.sort_values("t", kind="stable", na_position="first").tail(NEWEST)
+        best = newest.outcome.idxmin() if journal.minimize else newest.outcome.idxmax()
+        rows[f"newest {len(newest)} outcomes"] = f"mean {newest.outcome.mean():.6g}"
+        rows["best of these"] = _best(newest.loc[best], journal.labels)
     rows["journal"] = "whole" if journal.damage is None else "damaged"
     for name, value in rows.items():
         table.add_row(name, value)

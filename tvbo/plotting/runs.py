@@ -12,21 +12,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TOLD, BEST, FAILED, OPEN = COLORS[0], COLORS[2], COLORS[1], COLORS[4]
+TOLD, MEAN, FAILED, OPEN = COLORS[0], COLORS[2], COLORS[1], COLORS[4]
+
+NEWEST = 20
+"""Number of outcomes whose mean is drawn: under drift, the best one so far soon says nothing."""
 
 
-def plot_run(trials: pd.DataFrame, title: str = "", minimize: bool = False) -> Figure:
-    """Plot outcomes over time, the best outcome so far, and the trials without an outcome.
+def plot_run(trials: pd.DataFrame, title: str = "") -> Figure:
+    """Plot outcomes over time, the mean of the newest 20, and the trials without an outcome.
 
     Args:
         trials: Table of trials from :func:`tvbo.journal.trials_of`.
         title: Title of the figure.
-        minimize: Whether smaller outcomes are better.
     """
     figure = new_figure(8.0, 5.0)
     outcomes, others = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     told = trials[(trials.state == "told") & trials.t.notna()].sort_values("t", kind="stable")
-    _draw_outcomes(outcomes, told, minimize)
+    _draw_outcomes(outcomes, told)
     _draw_others(others, trials[trials.state != "told"])
     others.set_xlabel("time of the trial")
     if title:
@@ -34,15 +36,15 @@ def plot_run(trials: pd.DataFrame, title: str = "", minimize: bool = False) -> F
     return figure
 
 
-def _draw_outcomes(ax: Axes, told: pd.DataFrame, minimize: bool) -> None:
+def _draw_outcomes(ax: Axes, told: pd.DataFrame) -> None:
     noise = told.outcome_variance**0.5
     if noise.notna().any():
         ax.errorbar(
             told.t, told.outcome, noise, fmt="none", color=TOLD, alpha=0.4, label="± noise as told"
         )
     ax.plot(told.t, told.outcome, "o", color=TOLD, markersize=3.5, label="told")
-    best = told.outcome.cummin() if minimize else told.outcome.cummax()
-    ax.step(told.t, best, where="post", color=BEST, label="best so far")
+    recent = told.outcome.rolling(NEWEST, min_periods=1).mean()
+    ax.plot(told.t, recent, color=MEAN, label=f"mean of the newest {NEWEST}")
     ax.set_ylabel("outcome")
     ax.grid(alpha=0.3)
     if len(told):

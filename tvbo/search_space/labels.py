@@ -223,6 +223,19 @@ class Labels:
             names += numbered if parameters is None else parameters.names
         return names
 
+    def feature_names(self, num_actions: int, num_contexts: int) -> list[str]:
+        """Return the names of the columns of a model's row but time."""
+        names: list[str] = []
+        for parameters, width, name in (
+            (self.actions, num_actions, "action"),
+            (self.contexts, num_contexts, "context"),
+        ):
+            numbered = [f"{name}_{i}" for i in range(width)]
+            if parameters is not None and width:
+                numbered = [each for part in parameters.parts for each in part.column_names]
+            names += numbered
+        return names
+
     def to_json(self) -> dict[str, Any]:
         """Return the labels as plain data."""
         return {

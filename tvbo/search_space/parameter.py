@@ -50,6 +50,11 @@ class Number:
         return f"{self.name} from {self.lower:g} to {self.upper:g}{scale}"
 
     @property
+    def column_names(self) -> list[str]:
+        """Name of the column."""
+        return [f"log {self.name}" if self.is_log else self.name]
+
+    @property
     def width(self) -> int:
         """Number of columns, 1."""
         return 1
@@ -157,6 +162,13 @@ class Category:
         if len(self.choices) == 1:
             return f"{self.name} = {self.choices[0]}"
         return f"{self.name} in {(' < ' if self.is_ordered else ', ').join(map(str, self.choices))}"
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns."""
+        if self._is_one_hot:
+            return [f"{self.name}={choice}" for choice in self.choices]
+        return [self.name] * self.width
 
     @property
     def width(self) -> int:

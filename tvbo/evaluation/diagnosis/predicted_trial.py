@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
 from tvbo.models.raw import RawRowKernel
-from tvbo.observations import InputLayout
 from tvbo.optimizers.drift import DenseGP
 from tvbo.optimizers.fit_watch import AtBound
 from tvbo.retention.prediction import Prediction
@@ -65,12 +64,12 @@ class PredictedTrial:
         return self.is_fitted and math.isfinite(self.z)
 
 
-def read_parameters(model: DenseGP, layout: InputLayout, row: Tensor) -> dict[str, float]:
+def read_parameters(model: DenseGP, names: Sequence[str], row: Tensor) -> dict[str, float]:
     """Return length-scales, rates and prior standard deviation of a model in the user's units.
 
     Args:
         model: The model.
-        layout: Layout of its rows.
+        names: Names of the columns of its rows but time, which comes last.
         row: ``1 x d``, where the prior standard deviation is taken.
     """
     found: dict[str, float] = {}
@@ -85,16 +84,14 @@ def read_parameters(model: DenseGP, layout: InputLayout, row: Tensor) -> dict[st
             is_rate = name == "forgetting_rate"
             add(name if is_rate else f"temporal_{name}", getattr(kernel, name).item())
     transform = getattr(model, "input_transform", None)
-    ranges = torch.ones(layout.num_columns, dtype=torch.float64)
+    ranges = torch.ones(len(names) + 1, dtype=torch.float64)
     if transform is not None:
         ranges = transform.coefficient.flatten()
-    for kernel, columns in _smooth_kernels(model.covar_module, list(range(layout.num_columns))):
+    for kernel, columns in _smooth_kernels(model.covar_module, list(range(len(names) + 1))):
         scales = kernel.lengthscale.detach().flatten()
         if len(scales) == len(columns):
             for column, scale in zip(columns, (scales * ranges[columns]).tolist(), strict=True):
-                is_action = column < layout.num_actions
-                place = column - (0 if is_action else layout.num_actions)
-                add(f"lengthscale_{'action' if is_action else 'context'}_{place}", scale)
+                add(f"lengthscale_{names[column]}", scale)
         else:
             # In the unit cube, if the ranges of its columns differ.
             is_uniform = bool((ranges[columns] == ranges[columns[0]]).all())

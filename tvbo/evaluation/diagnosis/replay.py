@@ -142,7 +142,9 @@ class Replay:
         mean, variance = state.predict(row)
         mean *= self._optimizer._sign
         noise = optimizer.posterior_state.outcome_noise(optimizer.observations)
-        parameters = read_parameters(dense, optimizer.layout, row)
+        layout = optimizer.layout
+        names = self._optimizer.labels.feature_names(layout.num_actions, layout.num_contexts)
+        parameters = read_parameters(dense, names, row)
         if noise is not None:
             parameters["noise_deviation"] = math.sqrt(noise)
         return PredictedTrial(
