@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
 from threading import Timer
 from typing import TypeVar
 
@@ -198,3 +199,10 @@ def named_steps(label: str, total: int, shown: bool) -> Iterator[Callable[[str],
 
         yield begin
         bar.update(task, completed=total, description=visible(label))
+
+
+def html_table(cells: Mapping[str, object]) -> str:
+    """Return a table of one row, with its heads, as notebooks show it."""
+    heads = "".join(f"<th>{escape(str(name))}</th>" for name in cells)
+    values = "".join(f"<td>{escape(str(value))}</td>" for value in cells.values())
+    return f"<table><tr>{heads}</tr><tr>{values}</tr></table>"

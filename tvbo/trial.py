@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tvbo.search_space import Labels
+from tvbo.terminal import html_table
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,7 @@ class Trial:
         return f"Trial {self.id} at t={self.labels.stamp(self.t)}: {', '.join(parts)}"
 
     def _repr_html_(self) -> str:
-        cells = {"trial": self.id, "t": self.labels.stamp(self.t)} | self._values()
-        heads = "".join(f"<th>{escape(str(name))}</th>" for name in cells)
-        values = "".join(f"<td>{escape(str(value))}</td>" for value in cells.values())
-        return f"<table><tr>{heads}</tr><tr>{values}</tr></table>"
+        return html_table({"trial": self.id, "t": self.labels.stamp(self.t)} | self._values())
 
     def _values(self) -> dict[str, Any]:
         """Return action and context, by name or as lists of numbers."""

@@ -578,3 +578,11 @@ def test_the_rate_with_other_noise_is_that_of_a_fit_with_that_noise():
         held = fit_drift(X, Y, noise_variance=variance, num_starts=3)
         assert rate == pytest.approx(held.forgetting_rate, rel=1e-3)
     assert fit_drift(X, Y, torch.full_like(Y, 0.1)).forgetting_rate_by_noise == []
+
+
+def test_a_fit_shows_itself_in_one_line(fit):
+    words = repr(fit)
+    assert words.startswith(f"DriftFit: ε {fit.forgetting_rate:.4g} per 1 (95% interval ")
+    assert "observations 120" in words
+    assert "\n" not in words
+    assert f"<td>{fit.half_life:.4g} x 1</td>" in fit._repr_html_()

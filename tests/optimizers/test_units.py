@@ -226,6 +226,7 @@ def test_in_one_line(tmp_path):
         "0 in the model"
     )
     assert "X=[" in repr(recipes.random_search(bounds=NUMBERS).ask())
+    assert "<td>1</td>" in optimizer._repr_html_()
 
 
 def test_a_journal_has_names_and_units(tmp_path):

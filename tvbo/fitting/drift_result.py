@@ -19,6 +19,7 @@ from tvbo.fitting.saved import (
     read_saved,
     write_saved,
 )
+from tvbo.terminal import html_table
 
 if TYPE_CHECKING:
     from tvbo.fitting.drift_comparison import DriftComparison
@@ -98,6 +99,26 @@ class DriftFit:
     forgetting_rate_by_noise: list[tuple[float, float]] = field(default_factory=list, repr=False)
     outliers: list[tuple[int, float]] = field(default_factory=list)
     comparison: DriftComparison | None = None
+
+    def __repr__(self) -> str:
+        words = [f"{name} {value}" for name, value in self._summary().items()]
+        return f"DriftFit: {', '.join(words)}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._summary())
+
+    def _summary(self) -> dict[str, str]:
+        low, high = self.forgetting_rate_interval
+        noise = "as told" if self.noise_variance is None else f"{self.noise_variance:.4g}"
+        interval = f"{self.level:.0%} interval {low:.4g} to {high:.4g}"
+        return {
+            "ε": f"{self.forgetting_rate:.4g} per {self.time_unit} ({interval})",
+            "half-life": f"{self.half_life:.4g} x {self.time_unit}",
+            "noise variance": noise,
+            "observations": str(self.n_observations),
+            "outliers": str(len(self.outliers)),
+            "messages": str(len(self.messages)),
+        }
 
     @property
     def mean_module(self) -> ConstantMean:

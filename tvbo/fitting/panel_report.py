@@ -208,6 +208,8 @@ class PanelFit:
         lines.append(f"noise: deviation {math.sqrt(self.noise_variance):.4g}")
         return "\n".join([*lines, self.reason, *self.messages])
 
+    __repr__ = __str__
+
 
 def season_in_words(fit: PanelFit) -> str:
     """Return what repeats, and its length, in words."""

@@ -27,6 +27,7 @@ from tvbo.optimizers.trial_log import Ending, LostTrial, TrialLog
 from tvbo.optimizers.units import UnitsMixin
 from tvbo.randomness import default_generator
 from tvbo.search_space import Context, ContextSpace, InputLayout, Named, SearchSpace, Time
+from tvbo.terminal import html_table
 from tvbo.trial import Trial
 
 
@@ -77,12 +78,20 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
         self._t = -math.inf
 
     def __repr__(self) -> str:
-        parameters, log = self.search_space.parameters, self.trial_log
-        space = f"{self.search_space.dim} numbers" if parameters is None else str(parameters)
-        return (
-            f"{type(self).__name__} over {space}: {log.num_told} told, {len(self._open)} open, "
-            f"{log.num_failed} failed, {log.num_expired} expired, {self.model_size} in the model"
-        )
+        counts = ", ".join(f"{count} {what}" for what, count in self._counts().items())
+        return f"{type(self).__name__} over {self._space_in_words()}: {counts}"
+
+    def _repr_html_(self) -> str:
+        return html_table({type(self).__name__: self._space_in_words(), **self._counts()})
+
+    def _space_in_words(self) -> str:
+        parameters = self.search_space.parameters
+        return f"{self.search_space.dim} numbers" if parameters is None else str(parameters)
+
+    def _counts(self) -> dict[str, int]:
+        log = self.trial_log
+        counts = {"told": log.num_told, "open": len(self._open), "failed": log.num_failed}
+        return counts | {"expired": log.num_expired, "in the model": self.model_size}
 
     @property
     def open_trials(self) -> tuple[Trial, ...]:
