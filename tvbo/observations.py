@@ -166,16 +166,21 @@ class Observations:
         check_last_dimension("X", other.X, self.X.shape[-1])
         if len(self) == 0:
             return other
-        if (self.Yvar is None) != (other.Yvar is None):
-            raise InputDataError(
-                "Expected Yvar with every observation or with none. "
-                f"Got Yvar={other.Yvar} after observations "
-                f"{'without' if self.Yvar is None else 'with'} Yvar."
-            )
+        check_variances(self, other)
         Yvar = None
         if self.Yvar is not None and other.Yvar is not None:
             Yvar = torch.cat([self.Yvar, other.Yvar])
         return Observations(torch.cat([self.X, other.X]), torch.cat([self.Y, other.Y]), Yvar)
+
+
+def check_variances(observations: Observations, other: Observations) -> None:
+    """Raise unless both have noise variances, or neither has."""
+    if (observations.Yvar is None) != (other.Yvar is None):
+        raise InputDataError(
+            "Expected Yvar with every observation or with none. "
+            f"Got Yvar={other.Yvar} after observations "
+            f"{'without' if observations.Yvar is None else 'with'} Yvar."
+        )
 
 
 def split_time(time_feature: int, num_columns: int) -> tuple[int, list[int]]:

@@ -17,6 +17,7 @@ from botorch.acquisition import (
     qUpperConfidenceBound,
 )
 from botorch.acquisition.analytic import LogProbabilityOfImprovement
+from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.exceptions.errors import UnsupportedError
 from gpytorch.kernels import RBFKernel
 
@@ -188,3 +189,11 @@ def test_every_space_and_a_journal(name, tmp_path):
         assert again.num_trials == 8
     with Optimizer.open(tmp_path / "run.db") as replayed:
         assert replayed.num_trials == 8
+
+
+def test_what_a_loop_does_itself_is_refused():
+    with pytest.raises(ValueError, match="Expected minimize=True of the recipe"):
+        AtPresent(partial(LogExpectedImprovement, maximize=False))
+    transform = ScalarizedPosteriorTransform(torch.ones(1).double())
+    with pytest.raises(ValueError, match="Expected best_f beside posterior_transform"):
+        AtPresent(partial(LogExpectedImprovement, posterior_transform=transform))

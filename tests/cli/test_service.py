@@ -186,6 +186,10 @@ def test_another_space_is_refused(tvbo, run, space):
         ("minimize = true", "forgetting_rate = 2.0", "Expected forgetting_rate"),
         ('{ type = "fixed", value = 4 }', "4", "Expected a table such as version"),
         (", value = 4", "", "Expected value of version"),
+        ("log = true", 'log = "no"', "Expected log of rate, true or false"),
+        ('values = ["mon", "tue"]', 'values = "mon"', "Expected a list for values of day"),
+        ("bounds = [1, 8]", "bounds = [1.5, 8]", "Expected whole bounds of layers"),
+        ("minimize = true", 'minimize = "no"', "Expected minimize to be True or False"),
     ],
 )
 def test_bad_space_files(old, new, message):

@@ -148,3 +148,9 @@ def test_reading_is_allowed_meanwhile(run, make_random, play):
     with JournalReader(run) as journal:
         play(optimizer, 5)
         assert journal.num_good == 5
+
+
+def test_a_negative_wait_is_refused(run, make_random):
+    make_random().record(run)
+    with pytest.raises(ValueError, match="Expected wait >= 0"):
+        Optimizer.open(run, wait=-1.0)

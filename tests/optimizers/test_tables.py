@@ -6,7 +6,7 @@ import math
 import pandas as pd
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.errors import InputDataError, UnsupportedError
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
@@ -93,12 +93,14 @@ def test_columns_of_numbers_without_names():
         ({"rule": "d"}, "Expected rule to be one of 'a', 'b', 'c'. Got 'd'. In row 17"),
         ({"x": 1.5}, "Expected x from 0 to 1. Got 1.5. In row 17"),
         ({"load": 7.0}, "Expected load from 0 to 5. Got 7.0. In row 17"),
-        ({"outcome": math.nan}, "Expected finite Y. .* In row 17"),
+        ({"outcome": math.nan}, "Expected a number for outcome. Got None. In row 17"),
         ({"outcome": "good"}, "In row 17"),
         ({"outcome": None}, "In row 17"),
         ({"outcome": 1e60}, "Expected Y between .* In row 17"),
-        ({"t": "yesterday"}, "Expected times in column 't'"),
-        ({"t": None}, "Expected a time. Got NaT. In row 17"),
+        ({"t": "yesterday"}, "Expected a time such as .* Got 'yesterday'. In row 17"),
+        ({"t": None}, "Expected a number or a timestamp for t. Got None. In row 17"),
+        ({"t": 5.0}, "Expected a timestamp for t, .* Got 5.0. In row 17"),
+        ({"t": pd.Timestamp("2026-01-01")}, "Expected times with a time zone.* In row 17"),
         ({"n": 2.5}, "Expected a whole number for n. Got 2.5. In row 17"),
     ],
 )
@@ -146,8 +148,10 @@ def test_late_outcomes_of_several_trials():
         ([1, 9], [1.0, 2.0], TrialError, "Got unknown trial 9.* In row 1 of the table"),
         ([1, 2], [1.0, "x"], InputDataError, "In row 1 of the table"),
         ([1, 2], [1.0, math.inf], InputDataError, "Expected finite Y.* In row 1"),
-        ([1, None], [1.0, 2.0], TrialError, "Got unknown trial nan.* In row 1"),
+        ([1, None], [1.0, 2.0], TrialError, "Got unknown trial None.* In row 1"),
         ([1, 3], [1.0, 2.0], TrialError, "told already.* In row 1"),
+        ([1, 1.7], [1.0, 2.0], TrialError, "Got unknown trial 1.7.* In row 1"),
+        ([1, 2], [1.0, ""], InputDataError, "Expected a number for outcome. Got ''. In row 1"),
     ],
 )
 def test_a_bad_outcome_tells_none(trials, outcomes, error, message):
@@ -204,3 +208,56 @@ def test_a_journal_has_all_rows_or_none(log, tmp_path, monkeypatch):
         expected.attach_frame(log)
         expected.attach_frame(log)
         assert_same(last.observations, expected.observations)
+
+
+def test_tables_of_nullable_types():
+    optimizer = known()
+    for number in range(3):
+        optimizer.ask(t=float(number), context=[0.0])
+    table = pd.DataFrame({"trial": [1, 2, 3], "outcome": [0.5, None, 1.0]}).convert_dtypes()
+    assert optimizer.tell_frame(table) == 2
+    assert [trial.id for trial in optimizer.open_trials] == [2]
+
+
+def test_variances_come_with_all_outcomes_or_none(tmp_path):
+    table = pd.DataFrame({"action_0": [0.1, 0.9], "context_0": [0, 1], "t": [1, 2], "y": [3, 4]})
+    optimizer = known()
+    optimizer.record(tmp_path / "run.db")
+    with pytest.raises(InputDataError, match="Expected a number for noise. Got None. In row 1"):
+        optimizer.attach_frame(table.assign(noise=[0.1, None]), outcome="y", variance="noise")
+    optimizer.attach_frame(table, outcome="y")
+    with pytest.raises(InputDataError, match="Expected Yvar with every observation or with none"):
+        optimizer.attach_frame(table.assign(noise=0.1), outcome="y", variance="noise")
+    # Nothing has changed, and the journal goes on.
+    assert optimizer.num_trials == 2
+    assert optimizer.ask(t=3.0, context=[0.0]).id == 3
+
+
+def test_a_rule_that_takes_no_log_goes_on(tmp_path):
+    optimizer = recipes.rexp3(choices={"arm": ["a", "b"]}, block=5, reward_bounds=(0, 1))
+    optimizer.record(tmp_path / "run.db")
+    with pytest.raises(UnsupportedError, match="learns only from its own draws"):
+        optimizer.attach_frame(pd.DataFrame({"arm": ["a"], "t": [1.0], "outcome": [0.5]}))
+    optimizer.tell(optimizer.ask(), 0.5)
+
+
+def test_text_times_over_a_change_of_clocks():
+    def made():
+        return recipes.tv_gp_ucb(
+            bounds={"x": (0.0, 1.0)}, time_unit="1h", time_zone="Europe/Berlin"
+        )
+
+    times = pd.date_range("2026-03-28", periods=4, freq="12h", tz="Europe/Berlin")
+    log = pd.DataFrame({"t": times, "x": 0.5, "outcome": [1.0, 2.0, 3.0, 4.0]})
+    one, two = made(), made()
+    one.attach_frame(log)
+    two.attach_frame(pd.read_csv(io.StringIO(log.to_csv(index=False))))
+    assert_same(one.observations, two.observations)
+
+
+def test_empty_tables():
+    optimizer = recipes.tv_gp_ucb(bounds={"x": (0.0, 1.0)})
+    assert optimizer.attach_frame(pd.DataFrame({"x": [], "t": [], "outcome": []})) == 0
+    assert optimizer.tell_frame(pd.DataFrame({"trial": [], "outcome": []})) == 0
+    with pytest.raises(InputDataError, match="Expected a table with rows"):
+        recipes.tv_gp_ucb(choices=pd.DataFrame({"x": []}))

@@ -9,8 +9,10 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from ConfigSpace import Float
 from gpytorch.kernels import RBFKernel
 
-from tvbo import recipes
+from tvbo import recipes, run
+from tvbo.journal import JournalReader, trials_of
 from tvbo.optimizers import FixedAction, Optimizer
+from tvbo.problems import MovingPeak
 from tvbo.search_space import FiniteSpace, MixedSpace
 
 NAMED = {"x": (0.0, 1.0), "y": (-1.0, 1.0)}
@@ -126,7 +128,7 @@ def test_units_are_checked():
         recipes.rexp3(choices=[[0.0], [1.0]], block=5, reward_bounds=(0, 1), minimize=True)
     optimizer = recipes.random_search(bounds=NUMBERS)
     optimizer.ask(t=1.0)
-    with pytest.raises(ValueError, match="Expected units before the first ask"):
+    with pytest.raises(ValueError, match="Expected units before the first trial"):
         optimizer.set_units(minimize=True)
 
 
@@ -314,3 +316,79 @@ def test_a_table_is_announced_when_all_of_it_counts():
     table = pd.DataFrame({"x": [0.1, 0.2], "y": 0.0, "t": [1.0, 2.0], "outcome": [3.0, 4.0]})
     optimizer.attach_frame(table)
     assert heard == [(3.0, 2), (4.0, 2)]
+
+
+def test_units_are_set_before_a_journal(tmp_path):
+    optimizer = recipes.tv_gp_ucb(bounds=NAMED)
+    optimizer.record(tmp_path / "run.db")
+    with pytest.raises(ValueError, match="Expected units before the first trial and the journal"):
+        optimizer.set_units(minimize=True)
+    with pytest.raises(ValueError, match="Expected minimize to be True or False. Got 'false'"):
+        recipes.tv_gp_ucb(bounds=NAMED, minimize="false")
+
+
+@pytest.mark.parametrize(
+    ("t", "message"),
+    [
+        (5.0, "Expected a timestamp for t, since time_unit was given. Got 5.0"),
+        ("2026-01-01", "Expected a number or a timestamp for t. Got '2026-01-01'"),
+        (datetime(9999, 1, 1), "Expected a time"),
+    ],
+)
+def test_times_of_another_type(t, message):
+    optimizer = recipes.random_search(bounds=NAMED, time_unit="1h")
+    with pytest.raises(InputDataError, match=message):
+        optimizer.ask(t)
+    assert optimizer.num_trials == 0
+
+
+def test_runs_with_timestamps_and_of_problems():
+    optimizer = recipes.random_search(bounds=NAMED, time_unit="1h")
+    times = pd.date_range("2026-01-01", periods=5, freq="2h")
+    history = run(
+        lambda trial: trial.parameters["x"], optimizer, horizon=5, times=times, progress=False
+    )
+    assert history.to_frame().t.tolist() == times.tolist()
+    with pytest.raises(ValueError, match="Expected times, since the optimizer has a time_unit"):
+        run(lambda trial: 0.0, optimizer, horizon=3, progress=False)
+    problem = MovingPeak()
+    least = recipes.random_search(bounds=problem.bounds, minimize=True)
+    with pytest.raises(ValueError, match="Expected an optimizer that maximizes"):
+        run(problem, least, horizon=3, progress=False)
+
+
+def test_policies_of_combinations():
+    optimizer = recipes.cgp_ucb(bounds=NAMED, context_bounds={"day": ["mon", "tue"], "n": (1, 3)})
+    trial = optimizer.ask(context={"day": "mon", "n": 2})
+    optimizer.tell(trial, 0.5)
+    table = optimizer.policy({"day": ["mon", "tue"], "n": [1, 3]}).to_frame()
+    pairs = [("mon", 1), ("mon", 3), ("tue", 1), ("tue", 3)]
+    assert list(zip(table.day, table.n, strict=True)) == pairs
+
+
+def test_a_key_that_cannot_be_stored(tmp_path):
+    optimizer = recipes.random_search(bounds=NAMED)
+    optimizer.record(tmp_path / "run.db")
+    with pytest.raises(InputDataError, match="Expected a key in text"):
+        optimizer.ask(key="\ud800")
+    assert optimizer.ask(key="é").id == 1
+
+
+def test_a_journal_of_long_names(tmp_path):
+    texts = [f"{number}: {'please ' * 200}" for number in range(60)]
+    optimizer = recipes.last_best(choices=pd.DataFrame({"action_prompt": texts}))
+    optimizer.record(tmp_path / "run.db")
+    optimizer.tell(optimizer.ask(), 0.5)
+    optimizer.close()
+    with JournalReader(tmp_path / "run.db") as journal:
+        assert trials_of(journal).action_prompt[0] in texts
+    with Optimizer.open(tmp_path / "run.db") as again:
+        assert again.ask().parameters["action_prompt"] in texts
+
+
+def test_loops_of_each_context_tell_of_a_change_once(caplog):
+    optimizer = recipes.separate(choices={"arm": ["a", "b"]}, contexts={"day": ["mon", "tue"]})
+    with caplog.at_level("INFO", "tvbo.optimizers"):
+        optimizer.tell(optimizer.ask(context={"day": "tue"}), 0.5)
+    kinds = [record.getMessage().split(":")[0] for record in caplog.records]
+    assert kinds == ["ask", "tell"]

@@ -144,7 +144,7 @@ def conditional():
         ({"a": Float("b", (0, 1))}, "Expected a parameter of the name under which it stands, 'a'"),
         (
             {"a": Float("a", (0.0, 1.0), distribution=Normal(0.5, 1.0))},
-            "Expected a uniform float or integer, a category or a constant for a. Got NormalFloat",
+            "Expected a uniform float or integer, a category without weights or a constant: a",
         ),
         ({"a": [None, 1]}, "Expected text, a finite number, True or False. Got None"),
         (conditional(), "without conditions or forbidden clauses"),
@@ -232,3 +232,43 @@ def test_columns_of_a_table_say_what_they_are():
         Number("weight", 0.25, 0.5),
         Category("color", ("red", "blue")),
     )
+
+
+def test_bounds_of_two_types_are_floats():
+    for bounds in ((0, 1.5), (0.0, 1), (0.5, 3)):
+        [part] = Parameters.of({"a": bounds}).parts
+        assert (part.lower, part.upper, part.is_integer) == (*bounds, False)
+
+
+def test_a_logarithm_has_no_slack_at_zero():
+    parameters = Parameters.of({"a": Float("a", (1e-8, 1.0), log=True)})
+    for value in (0.0, -1e-7, 1e-12, 0.9e-8):
+        with pytest.raises(InputDataError, match="Expected a from 1e-08 to 1"):
+            parameters.encode({"a": value})
+    assert parameters.decode(parameters.encode({"a": 1e-8})) == {"a": 1e-8}
+
+
+def test_weights_and_values_of_the_same_text_are_refused():
+    with pytest.raises(InputDataError, match="a category without weights"):
+        Parameters.of({"a": Categorical("a", ["x", "y"], weights=[0.9, 0.1])})
+    with pytest.raises(InputDataError, match="Expected values of a that differ as text"):
+        Parameters.of({"a": ["1", 1]})
+
+
+def test_an_ordered_column_of_a_table():
+    sizes = pd.Categorical(["s", "l"], categories=["s", "m", "l"], ordered=True)
+    [part] = Parameters.of_table(pd.DataFrame({"size": sizes})).parts
+    assert part == Category("size", ("s", "m", "l"), is_ordered=True)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (pd.DataFrame({0: [1, 2]}), "distinct names"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "distinct names"),
+        (pd.DataFrame({"a": ["x"]}), "Expected a column that can vary"),
+    ],
+)
+def test_bad_tables(table, message):
+    with pytest.raises(InputDataError, match=message):
+        Parameters.of_table(table)

@@ -25,7 +25,7 @@ NUM_SAMPLES = 128
 """Draws of a Monte-Carlo acquisition."""
 
 NUM_CANDIDATES = 256
-"""Actions of a box that stand for all of it."""
+"""Actions of an infinite search space that stand for all of it."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class AtPresent:
 
     Raises:
         UnsupportedError: if it is a one-shot acquisition, such as the knowledge gradient.
+        ValueError: if it is told to minimize, or has a ``posterior_transform`` and no ``best_f``.
     """
 
     make: Callable[..., AcquisitionFunction]
@@ -56,12 +57,19 @@ class AtPresent:
                 "Expected an acquisition function of one action at a time. Got "
                 f"{kind.__name__}, which is optimized together with its fantasies."
             )
+        given = self.make.keywords if isinstance(self.make, partial) else {}
+        if not given.get("maximize", True):
+            raise ValueError("Expected minimize=True of the recipe. Got maximize=False.")
+        missing = signature(self.make).parameters.keys() - given.keys()
+        if "posterior_transform" in given and "best_f" in missing:
+            raise ValueError("Expected best_f beside posterior_transform. Got none.")
 
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """Return the acquisition function for this round."""
-        unit, generator = unit_of(model, ask_context), default_generator(ask_context.generator)
+        generator = default_generator(ask_context.generator)
         given = self.make.keywords if isinstance(self.make, partial) else {}
         wanted = signature(self.make).parameters.keys() - given.keys()
+        unit = unit_of(model, ask_context) if "posterior_transform" in wanted else 1.0
         filled: dict[str, Any] = {}
         if "best_f" in wanted:
             best = BestMean()(model, ask_context) / unit

@@ -188,8 +188,13 @@ def _context(optimizer: Optimizer, given: Sequence[str] | None) -> dict[str, Any
     contexts = optimizer.labels.contexts
     values: dict[str, Any] = {}
     for each in given:
-        name, equals, text = each.partition("=")
-        if not equals or name in values:
+        # A declared name may have a sign of equality in it.
+        declared = [] if contexts is None else contexts.names
+        name = next((known for known in declared if each.startswith(f"{known}=")), None)
+        if name is None:
+            name = each.partition("=")[0]
+        text = each.removeprefix(f"{name}=")
+        if text == each or name in values:
             raise InputDataError(f"Expected --context NAME=VALUE, each name once. Got {each!r}.")
         values[name] = text
     return values if contexts is None else _read_values(contexts, values)

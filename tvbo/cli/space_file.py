@@ -98,6 +98,13 @@ def _parameter(name: str, entry: Any, where: str) -> Any:
     if needed not in entry:
         raise SpaceError(f"Expected {needed} of {name}. Got none, in the {where}.")
     value = entry[needed]
+    for flag in ("log", "ordered"):
+        if not isinstance(entry.get(flag, False), bool):
+            raise SpaceError(f"Expected {flag} of {name}, true or false. Got {entry[flag]!r}.")
+    if kind == "category" and not isinstance(value, list):
+        raise SpaceError(f"Expected a list for values of {name}. Got {value!r}, in the {where}.")
+    if kind == "integer" and not all(type(bound) is int for bound in value):
+        raise SpaceError(f"Expected whole bounds of {name}. Got {value!r}, in the {where}.")
     try:
         match kind:
             case "float":

@@ -86,7 +86,7 @@ def run_async(
     check_count(num_trials=num_trials)
     if timeout is not None and not timeout > 0:
         raise ValueError(f"Expected a timeout > 0 seconds. Got {timeout}.")
-    function = as_function(objective)
+    function = as_function(objective, optimizer)
     workers = make_workers(executor, function, optimizer, max_pending, timeout)
     history = History() if history is None else history
     history.check(optimizer)

@@ -12,7 +12,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from tvbo.optimizers import Trial
+from tvbo.optimizers import Optimizer, Trial
 from tvbo.problems.base import DriftingProblem
 
 Outcome = float | Tensor | tuple[float | Tensor, float | Tensor]
@@ -57,13 +57,19 @@ class ProblemFunction:
         return self.__dict__
 
 
-def as_function(objective: Objective) -> TrialFunction:
+def as_function(objective: Objective, optimizer: Optimizer) -> TrialFunction:
     """Return an objective as a function of a trial.
 
     Raises:
         TypeError: if it is neither a problem nor callable.
+        ValueError: if it is a problem, which is to be maximized, and the optimizer minimizes.
     """
     if isinstance(objective, DriftingProblem):
+        if optimizer.minimize:
+            raise ValueError(
+                "Expected an optimizer that maximizes, as regret on a DriftingProblem is counted "
+                "from its largest value. Got one with minimize=True."
+            )
         return ProblemFunction(objective)
     if not callable(objective):
         raise TypeError(f"Expected a DriftingProblem or a function of a trial. Got {objective!r}.")

@@ -60,8 +60,9 @@ def run(
             al. (2023), where the choice of round t + 1 rests on the outcomes of rounds s with
             s + τ_s <= t. Infinity: it never arrives. None: 0 for all. Delays to simulate are in
             :mod:`tvbo.evaluation`. Not with an executor, whose outcomes take their own time.
-        times: The time of each round, non-decreasing; default ``1, ..., horizon``. Where a time
-            stands several times, so many actions are tried at it, one after another.
+        times: The time of each round, numbers or timestamps, non-decreasing; default
+            ``1, ..., horizon``. Where a time stands several times, so many actions are tried at it,
+            one after another.
         contexts: The context of each round, ``horizon x c``; default what ``problem.context`` says.
             An optimizer that was declared without contexts is not told them.
         history: Where to record the rounds, also if this raises; default a new one. That of an
@@ -87,17 +88,20 @@ def run(
     """
     if horizon < 1:
         raise ValueError(f"Expected horizon >= 1 round. Got {horizon}.")
-    times = [float(t) for t in (range(1, horizon + 1) if times is None else times)]
-    if len(times) != horizon:
-        raise ValueError(f"Expected {horizon} times. Got {len(times)}.")
-    rounds = iter(list(zip(times, _contexts(objective, contexts, times), strict=True)))
-    function = as_function(objective)
+    if times is None and optimizer.time_scale is not None:
+        raise ValueError("Expected times, since the optimizer has a time_unit. Got none.")
+    asked = list(range(1, horizon + 1) if times is None else times)
+    if len(asked) != horizon:
+        raise ValueError(f"Expected {horizon} times. Got {len(asked)}.")
+    numbers = [optimizer.labels.number(t) for t in asked]
+    rounds = iter(list(zip(asked, _contexts(objective, contexts, numbers), strict=True)))
+    function = as_function(objective, optimizer)
     trial_executor: TrialExecutor
     if executor is None and max_pending != 1:
         raise ValueError(f"Expected an executor for {max_pending} evaluations at a time. Got none.")
     if executor is None:
         # Sums such as 0.7 + 0.1 and 0.8 are one time, whichever way they are rounded.
-        rounding = SAME_TIME * max(abs(t) for t in times)
+        rounding = SAME_TIME * max(abs(t) for t in numbers)
         trial_executor = SimulatedExecutor(function, delay, rounding)
     elif delay is None:
         trial_executor = make_workers(executor, function, optimizer, max_pending)

@@ -16,6 +16,7 @@ from torch.nn import Module
 
 from tvbo.journal.database import JournalError
 from tvbo.journal.objects import class_of_library
+from tvbo.journal.record import LONGEST_WORDS
 from tvbo.journal.recorded import Recorded
 from tvbo.journal.state import State, Value
 from tvbo.search_space import ContextSpace
@@ -39,7 +40,7 @@ def describe(optimizer: Recorded) -> dict[str, str]:
         "optimizer": f"{kind.__module__}.{kind.__qualname__}",
         "search space": f"{type(space).__name__}, from {_short(low)} to {_short(high)}"
         if space.parameters is None
-        else str(space.parameters),
+        else _short(space.parameters, LONGEST_WORDS),
         "contexts": "none" if contexts is None else _contexts_in_words(contexts),
         "layout": str(optimizer.layout),
         "units": json.dumps({"minimize": optimizer.minimize, **optimizer.labels.to_json()}),
@@ -255,7 +256,7 @@ def _words_of(value: object) -> str:
 
 def _contexts_in_words(contexts: ContextSpace) -> str:
     if contexts.parameters is not None:
-        return str(contexts.parameters)
+        return _short(contexts.parameters, LONGEST_WORDS)
     return f"{type(contexts).__name__}, c = {contexts.dim}"
 
 

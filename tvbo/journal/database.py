@@ -71,6 +71,8 @@ def lock_for_writing(path: Path, wait: float = 0.0) -> FileLock:
     Raises:
         JournalError: if this process or another holds it, or the lock file cannot be opened.
     """
+    if not wait >= 0:
+        raise ValueError(f"Expected wait >= 0, in seconds. Got {wait}.")
     beside = os.path.realpath(path) + "-lock"
     # Any thread may close an optimizer that another one has opened.
     lock = FileLock(beside, thread_local=False)

@@ -24,8 +24,11 @@ from tvbo.search_space import Labels
 END_OF_DATES = 253_402_300_800
 """Unix time of the year 10,000."""
 
-LONGEST_VALUE = 200_000
+LONGEST_VALUE = 2_000
 """Characters of a description in the table ``meta``; a longer one is forged."""
+
+ANY_LENGTH = ("open", "units", "space")
+"""Entries of that table that may be longer."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,9 @@ class JournalReader:
         found = dict(self._connection.execute("SELECT name, value FROM meta LIMIT 100"))
         if not all(isinstance(word, str) for pair in found.items() for word in pair):
             raise ValueError("its meta table holds what is no text")
-        if any(len(value) > LONGEST_VALUE for name, value in found.items() if name != "open"):
+        if any(
+            len(value) > LONGEST_VALUE for name, value in found.items() if name not in ANY_LENGTH
+        ):
             raise ValueError("its meta table holds texts that are no description")
         return found
 

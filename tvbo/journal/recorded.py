@@ -94,6 +94,7 @@ class Recorded(Protocol):
     generator: Generator
     minimize: bool
     _event_sink: EventSink | None
+    _takes_numbers: bool
 
     @property
     def labels(self) -> Labels:

@@ -173,11 +173,12 @@ def replay(
     with closing(steps):
         comparison = Comparison(steps, optimizer, changed_since)
         optimizer._event_sink = comparison
+        optimizer._takes_numbers = True
         try:
             while (pair := comparison.next_action()) is not None:
                 _repeat(optimizer, comparison, *pair)
         finally:
-            del optimizer._event_sink
+            del optimizer._event_sink, optimizer._takes_numbers
 
 
 def _repeat(optimizer: Recorded, comparison: Comparison, seq: int, record: Record) -> None:

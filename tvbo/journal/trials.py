@@ -53,7 +53,11 @@ def trials_of(journal: JournalReader) -> pd.DataFrame:
     frame = frame.reindex(columns=[*first, *between, *last])
     numbers = ["outcome", "outcome_variance"]
     numbers += [] if labels.time else ["t"]
-    numbers += [name for name in between if name.startswith(("action_", "context_"))]
+    for parameters, kind in ((labels.actions, "action_"), (labels.contexts, "context_")):
+        if parameters is None:
+            numbers += [name for name in between if name.startswith(kind)]
+    known = set(labels.columns(0, 0))
+    numbers = [name for name in numbers if name not in known]
     return frame.astype(dict.fromkeys(numbers, float))
 
 

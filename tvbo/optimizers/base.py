@@ -169,7 +169,7 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
             BotorchTensorDimensionError: if a shape does not fit, or a declared context is missing:
                 an outcome seen in no known context cannot be compared with others.
         """
-        X, t = self._read_action(X), self.labels.number(t)
+        X, t = self._read_action(X), self._number(t)
         context = self._check_context(context)
         with self._invalidated_on_error():
             trial = self._new_trial(X, t, context)
@@ -248,12 +248,13 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
             InputDataError: if ``t`` is not finite.
             ValueError: if ``max_delay`` is negative or NaN.
         """
-        now, longest = self.labels.number(t), self.labels.span(max_delay)
+        now, longest = self._number(t), self.labels.span(max_delay)
         if not longest >= 0:
             raise ValueError(f"Expected max_delay >= 0, in units of time. Got {max_delay}.")
         overdue = tuple(trial for trial in self.open_trials if now - trial.t > longest)
         for trial in overdue:
-            late = f"no outcome by t={now:g}, more than {longest:g} after t={trial.t:g}"
+            begun, end = self.labels.stamp(trial.t), self.labels.stamp(now)
+            late = f"no outcome by t={end}, more than {max_delay} after t={begun}"
             self.expire(trial, late)
         return overdue
 
@@ -291,7 +292,7 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
 
     def _asked_with(self, key: str, context: Context | None) -> Trial | None:
         """Return the trial of a key; None if there is none yet."""
-        if not isinstance(key, str) or not key:
+        if not isinstance(key, str) or not key or as_text(key) != key:
             raise InputDataError(f"Expected a key in text. Got {key!r}.")
         if (known := self._by_key.get(key)) is None:
             return None

@@ -19,7 +19,7 @@ class FixedAction(Optimizer):
 
     Args:
         search_space: The set of actions.
-        X: The action, ``d`` or ``1 x d``.
+        X: The action, ``d`` or ``1 x d``, or a dict by name.
         generator: Not drawn from; default a fresh one with seed 0.
         contexts: The contexts to expect, which are ignored.
 

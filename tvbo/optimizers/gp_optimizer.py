@@ -15,7 +15,7 @@ from tvbo.acquisition.analytic import posterior_mean
 from tvbo.journal.recorded import Event
 from tvbo.models import IncrementalGP
 from tvbo.models.stream_preview import StreamPreview
-from tvbo.observations import Observations, provided
+from tvbo.observations import Observations, check_variances, provided
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
@@ -243,6 +243,11 @@ class GPOptimizer(Optimizer):
     @property
     def _unit(self) -> float:
         return self.posterior_state.fitter.unit
+
+    def _check_outcome(self, trial: Trial, observation: Observations) -> None:
+        super()._check_outcome(trial, observation)
+        if trial.informative and len(self.observations):
+            check_variances(self.observations, observation)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         # What may refuse the outcome comes first, what takes it in last.

@@ -114,6 +114,8 @@ class JournalMixin:
     _call_guard: CallGuard
     _listeners: tuple[Listener, ...] = ()
     _unannounced: list[Event] | None = None
+    _is_inner: bool = False
+    """Whether another optimizer announces its changes."""
 
     def __new__(cls, *_: object, **__: object) -> Self:
         """Give each optimizer, copied and unpickled ones too, a guard of its own."""
@@ -201,7 +203,13 @@ class JournalMixin:
             on_fit: Called with the hyperparameters learned at a refit: values by name, as the
                 model holds them.
             on_loss: Called with a trial that failed or expired, and the reason.
+
+        Raises:
+            TypeError: if one of them is no function.
         """
+        for name, given in (("on_ask", on_ask), ("on_tell", on_tell), ("on_fit", on_fit)):
+            if given is not None and not callable(given):
+                raise TypeError(f"Expected a function for {name}. Got {given!r}.")
         self._listeners += (Listener(on_ask, on_tell, on_fit, on_loss),)
 
     @one_at_a_time
@@ -224,6 +232,7 @@ class JournalMixin:
         # They belong to this process.
         state.pop("_listeners", None)
         state.pop("_unannounced", None)
+        state.pop("_takes_numbers", None)
         return state
 
     def _reconciled(self, X: Tensor) -> Tensor:
@@ -269,7 +278,7 @@ class JournalMixin:
 
     def _announce(self, *events: Event) -> None:
         """Log events that have taken effect, and call the listeners."""
-        for event in events:
+        for event in () if self._is_inner else events:
             if logger.isEnabledFor(logging.INFO):
                 logger.info("%s", event)
             for listener in self._listeners:

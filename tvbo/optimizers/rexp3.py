@@ -80,6 +80,14 @@ class RExp3(Optimizer):
         """
         raise UnsupportedError("RExp3 learns only from its own draws. Got an action to attach.")
 
+    def attach_frame(self, *_: object, **__: object) -> int:
+        """Refused, as :meth:`attach` is.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError("RExp3 learns only from its own draws. Got a table to attach.")
+
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
         block = (round_number - 1) // self.block
         if block != self._block_of_weights:

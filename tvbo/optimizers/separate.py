@@ -84,6 +84,7 @@ class SeparateContexts(Optimizer):
         cell = self._cell(self._declared_context(context))
         if cell not in self.loops:
             self.loops[cell] = self.make(generator=self.generator)
+            self.loops[cell]._is_inner = True
         return self.loops[cell]
 
     def recommend(self, context: Context, t: Time | None = None) -> Recommendation:

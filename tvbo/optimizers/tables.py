@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +29,8 @@ class TablesMixin:
         """Return a table of the open trials: trial, time, action, context; oldest first."""
         import pandas as pd
 
-        names = self.labels.columns(self.search_space.dim, self.layout.num_contexts)
+        num_contexts = 0 if self.contexts is None else self.contexts.dim
+        names = self.labels.columns(self.search_space.dim, num_contexts)
         rows = [trial.to_row() for trial in self.open_trials]
         return pd.DataFrame(rows, columns=None if rows else ["trial", "t", *names])
 
@@ -45,7 +47,7 @@ class TablesMixin:
             table: One row for each trial; rows with an empty outcome are left open.
             outcome: Column of the outcomes.
             trial: Column of the numbers of the trials.
-            variance: Column of the variances of their noise, where known.
+            variance: Column of the variances of their noise; None where they are not known.
 
         Returns:
             The number of outcomes told.
@@ -56,20 +58,23 @@ class TablesMixin:
             TrialError: as :meth:`tell`, with the row; nothing changes.
         """
         columns = [_column(table, name) for name in (trial, outcome)]
-        variances = _column(table, variance) if variance else [None] * len(table)
-        rows: list[tuple[int, float, float | None]] = []
-        for label, number, Y, Yvar in zip(table.index, *columns, variances, strict=True):
-            if Y is None or Y != Y:
+        columns.append(_column(table, variance) if variance else [None] * len(table))
+        rows: dict[int, tuple[float, float | None]] = {}
+        for label, number, Y, Yvar in zip(table.index, *columns, strict=True):
+            if Y is None:
                 continue
             with _in_row(label):
-                found = self._find(int(number) if number == number else number)
-                if any(found.id == known for known, *_ in rows):
+                # A column of whole numbers with a gap is one of floats.
+                is_whole = isinstance(number, float) and number.is_integer()
+                found = self._find(int(number) if is_whole else number)
+                if found.id in rows:
                     raise InputDataError(f"Expected each trial once. Got trial {found.id} again.")
+                _check_numbers(Y, Yvar, variance)
                 self._check_outcome(found, self._observation(found, Y, Yvar))
-                rows.append((found.id, Y, Yvar))
+                rows[found.id] = Y, Yvar
         with self._in_one_transaction():
-            for number, Y, Yvar in rows:
-                self.tell(number, Y, Yvar)
+            for trial_id, (Y, Yvar) in rows.items():
+                self.tell(trial_id, Y, Yvar)
         return len(rows)
 
     def attach_frame(
@@ -86,7 +91,7 @@ class TablesMixin:
                 ``action_0``, ``context_0``, ..., in any order of time.
             outcome: Column of the outcomes.
             t: Column of the times: numbers, or timestamps where the optimizer has a unit of time.
-            variance: Column of the variances of their noise, where known.
+            variance: Column of the variances of their noise; None where they are not known.
 
         Returns:
             The number of rows.
@@ -99,18 +104,18 @@ class TablesMixin:
         contexts: Sequence[Tensor | None] = [None] * len(table)
         if self.contexts is not None:
             contexts = list(_rows(table, self.labels.contexts, "context", self.contexts.dim))
-        times = _column(table, t)
-        if self.time_scale is not None:
-            times = self.time_scale.read_column(table[t])
-        outcomes = _column(table, outcome)
-        variances = _column(table, variance) if variance else [None] * len(table)
+        columns = [_column(table, name) for name in (t, outcome)]
+        columns.append(_column(table, variance) if variance else [None] * len(table))
         rows: list[tuple[Any, ...]] = []
-        parts = zip(table.index, X, times, contexts, outcomes, variances, strict=True)
-        for label, action, time, context, Y, Yvar in parts:
+        parts = zip(table.index, X, contexts, *columns, strict=True)
+        for label, action, context, time, Y, Yvar in parts:
             with _in_row(label):
-                action, time = self._read_action(action), self.labels.number(time)
-                context = self._check_context(context)
-                trial = self._trial(self.num_trials + len(rows) + 1, action, time, context)
+                if isinstance(time, str) and self.time_scale is not None:
+                    time = self.time_scale.read_text(time)
+                action, context = self._read_action(action), self._check_context(context)
+                number = self.num_trials + len(rows) + 1
+                trial = self._trial(number, action, self._number(time), context)
+                _check_numbers(Y, Yvar, variance)
                 self._check_outcome(trial, self._observation(trial, Y, Yvar))
                 rows.append((action, time, context, Y, Yvar))
         with self._in_one_transaction():
@@ -125,8 +130,19 @@ def _column(table: pd.DataFrame, name: str) -> list[Any]:
         raise InputDataError(
             f"Expected a column {name!r} in the table. Got {', '.join(map(str, table.columns))}."
         )
-    cells: list[Any] = table[name].tolist()
-    return cells
+    import pandas as pd
+
+    return [None if pd.isna(cell) else cell for cell in table[name].tolist()]
+
+
+def _check_numbers(Y: Any, Yvar: Any, variance: str | None) -> None:
+    """Raise unless the outcome is a number, and its variance one where there is a column of them.
+
+    Either all outcomes come with the variance of their noise, or none.
+    """
+    for name, value, wanted in (("outcome", Y, True), (variance, Yvar, variance is not None)):
+        if wanted and (not isinstance(value, Real) or isinstance(value, bool)):
+            raise InputDataError(f"Expected a number for {name}. Got {value!r}.")
 
 
 def _rows(table: pd.DataFrame, parameters: Parameters | None, kind: str, width: int) -> Tensor:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any, TypedDict
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
+from tvbo.journal.recorded import EventSink
 from tvbo.optimizers.recommendation import Recommendation
 from tvbo.search_space import (
     ContextSpace,
@@ -28,9 +30,9 @@ class UnitOptions(TypedDict, total=False):
     Args:
         minimize: Whether smaller outcomes are better. Outcomes are told and recommended as they
             are; models, acquisitions and priors are of their negatives.
-        time_unit: Unit of time for timestamps, as pandas writes it, such as ``"1h"``: times may
-            then be ``pandas.Timestamp``, ``datetime`` or ``numpy.datetime64``, which count units
-            since the beginning of 1970. None: times are numbers.
+        time_unit: Unit of time for timestamps, as pandas writes it, such as ``"1h"``: times are
+            then ``pandas.Timestamp``, ``datetime`` or ``numpy.datetime64``, which count units since
+            the beginning of 1970. None: times are numbers.
         time_zone: Time zone of timestamps, such as ``"UTC"``; those of other zones are converted,
             those without one refused. None: timestamps have no time zone.
 
@@ -52,6 +54,10 @@ class UnitsMixin:
     contexts: ContextSpace | None
     layout: InputLayout
     _t: float
+    _num_trials: int
+    _event_sink: EventSink | None
+    # A replay repeats calls with the numbers that were recorded.
+    _takes_numbers: bool = False
     _labels: Labels | None = None
 
     def set_units(
@@ -60,13 +66,17 @@ class UnitsMixin:
         """Set the units, before anything is asked or told; see :class:`UnitOptions`.
 
         Raises:
-            ValueError: if something was asked or told, or an option is out of range.
+            ValueError: if there are trials or a journal, or an option is out of range.
         """
-        if self._t != -math.inf:
-            raise ValueError("Expected units before the first ask or outcome. Got them after.")
+        if self._num_trials or self._event_sink is not None:
+            raise ValueError(
+                "Expected units before the first trial and the journal. Got them after."
+            )
+        if not isinstance(minimize, bool):
+            raise ValueError(f"Expected minimize to be True or False. Got {minimize!r}.")
         if time_unit is None and time_zone is not None:
             raise ValueError(f"Expected time_unit with a time zone. Got time_zone={time_zone!r}.")
-        self.minimize = bool(minimize)
+        self.minimize = minimize
         self.time_scale = None if time_unit is None else TimeScale(time_unit, time_zone)
         self._labels = self._read_labels()
 
@@ -117,13 +127,21 @@ class UnitsMixin:
         """Return a checked time; None stands for that of the latest ask or outcome."""
         if t is None and self._t == -math.inf:
             raise InputDataError("Expected t, since nothing was asked or told yet. Got none.")
-        return self._t if t is None else self.labels.number(t)
+        return self._t if t is None else self._number(t)
+
+    def _number(self, t: Any) -> float:
+        """Return a checked time as a number; with a unit of time, it must be a timestamp."""
+        if self.time_scale is not None and isinstance(t, Real) and not self._takes_numbers:
+            raise InputDataError(
+                f"Expected a timestamp for t, since time_unit was given. Got {t!r}."
+            )
+        return self.labels.number(t)
 
     def _time_to_ask(self, t: Any, round_number: int) -> float:
         """Return the time of an ask; None counts rounds."""
         if t is None and self.time_scale is not None:
             raise InputDataError("Expected t, since time_unit was given. Got none.")
-        now = self.labels.number(float(round_number) if t is None else t)
+        now = self._number(float(round_number) if t is None else t)
         if now < self._t:
             stamp = self.labels.stamp
             raise InputDataError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import product
 from typing import Protocol
 
 import torch
@@ -107,7 +109,8 @@ def context_table(declared: ContextSpace | None, contexts: Table | None) -> Tens
     Args:
         declared: The declared contexts.
         contexts: ``m x c``, or ``m`` where ``c`` is 1, or a table with the names of the
-            parameters; None for all of a declared list.
+            parameters, or lists of values by name, of which all combinations are meant; None for
+            all of a declared list.
 
     Raises:
         ValueError: if ``contexts`` is None without a declared list, or an empty table.
@@ -118,8 +121,14 @@ def context_table(declared: ContextSpace | None, contexts: Table | None) -> Tens
                 "Expected contexts (m x c): only a declared list of them can be left out. Got none."
             )
         contexts = declared.contexts
-    if declared is not None and declared.parameters is not None and is_frame(contexts):
-        contexts = declared.parameters.encode_table(contexts)
+    named = None if declared is None else declared.parameters
+    if named is not None and isinstance(contexts, Mapping):
+        combinations = product(*contexts.values())
+        contexts = torch.stack(
+            [named.encode(dict(zip(contexts, each, strict=True))) for each in combinations]
+        )
+    elif named is not None and is_frame(contexts):
+        contexts = named.encode_table(contexts)
     rows = torch.as_tensor(contexts, dtype=torch.float64)
     if rows.ndim == 1 and declared is not None and declared.dim == 1:
         rows = rows.unsqueeze(-1)

@@ -87,8 +87,8 @@ def make_context_space(context_bounds: Space | None, contexts: Table | None) -> 
 
 def _rows(table: Table) -> tuple[Tensor, Parameters | None]:
     """Return rows of numbers, and what their columns stand for; None where nobody said."""
-    if isinstance(table, Mapping):
-        parameters = Parameters.of(table)
+    if isinstance(table, Mapping | Parameters):
+        parameters = table if isinstance(table, Parameters) else Parameters.of(table)
         return parameters.combinations(), parameters
     if is_frame(table):
         parameters = Parameters.of_table(table)

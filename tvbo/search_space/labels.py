@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +52,7 @@ RESERVED = frozenset(
         "information_gain",
     ]
 )
-"""Columns of tables that no parameter may be named like."""
+"""Names that a parameter may not have, since tables have such columns."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,10 @@ class TimeScale:
         """
         import pandas as pd
 
-        stamp = pd.Timestamp(t)
+        try:
+            stamp = pd.Timestamp(t)
+        except (TypeError, ValueError) as error:
+            raise InputDataError(f"Expected a time. Got {t!r}: {error}.") from error
         if stamp is pd.NaT:
             raise InputDataError(f"Expected a time. Got {t!r}.")
         if (stamp.tzinfo is None) != (self.zone is None):
@@ -103,23 +107,10 @@ class TimeScale:
             raise InputDataError(
                 f"Expected times {wanted}, since {given} was given with time_unit. Got {t!r}."
             )
-        return float((stamp - self._origin) / pd.Timedelta(self.unit))
-
-    def read_column(self, column: pd.Series) -> list[Any]:
-        """Return the timestamps of a column, which may hold them as text.
-
-        Raises:
-            InputDataError: if a text is no time, with its row.
-        """
-        import pandas as pd
-
         try:
-            times: list[Any] = pd.to_datetime(column).tolist()
-        except (TypeError, ValueError) as error:
-            raise InputDataError(
-                f"Expected times in column {column.name!r} of the table. Got {error}."
-            ) from error
-        return times
+            return float((stamp - self._origin) / pd.Timedelta(self.unit))
+        except (OverflowError, ValueError) as error:
+            raise InputDataError(f"Expected a time between 1678 and 2261. Got {t!r}.") from error
 
     def read_text(self, text: str) -> pd.Timestamp:
         """Return the timestamp that a text stands for.
@@ -269,6 +260,8 @@ class Labels:
                 zone, or is not finite.
         """
         if not isinstance(t, date | np.datetime64):
+            if not isinstance(t, Real | Tensor | np.ndarray):
+                raise InputDataError(f"Expected a number or a timestamp for t. Got {t!r}.")
             return check_time(float(t))
         if self.time is None:
             raise InputDataError(
@@ -279,8 +272,13 @@ class Labels:
 
     def span(self, span: Any) -> float:
         """Return a span of time as a number."""
-        if self.time is None or not isinstance(span, timedelta | np.timedelta64):
+        if not isinstance(span, timedelta | np.timedelta64):
             return float(span)
+        if self.time is None:
+            raise InputDataError(
+                "Expected a number of units of time, or time_unit='1h' in the recipe. "
+                f"Got {span!r}."
+            )
         return self.time.to_span(span)
 
     def stamp(self, t: float) -> Any:

@@ -103,8 +103,10 @@ class Number:
         if not is_number or (self.is_integer and float(value) != round(float(value), 0)):
             raise InputDataError(f"Expected {kind} for {self.name}. Got {value!r}.")
         number = float(value)
-        slack = SINGLE_PRECISION * max(abs(self.lower), abs(self.upper))
-        if not self.lower - slack <= number <= self.upper + slack:
+        low_slack = high_slack = SINGLE_PRECISION * max(abs(self.lower), abs(self.upper))
+        if self.is_log:
+            low_slack, high_slack = SINGLE_PRECISION * self.lower, SINGLE_PRECISION * self.upper
+        if not self.lower - low_slack <= number <= self.upper + high_slack:
             raise InputDataError(
                 f"Expected {self.name} from {self.lower:g} to {self.upper:g}. Got {value!r}."
             )
@@ -152,11 +154,21 @@ class Category:
         name: Name of the parameter.
         choices: The values.
         is_ordered: Whether neighbors in the order are more alike than others.
+
+    Raises:
+        InputDataError: if two values are the same as text.
     """
 
     name: str
     choices: tuple[Value, ...]
     is_ordered: bool = False
+
+    def __post_init__(self) -> None:
+        words = [str(choice) for choice in self.choices]
+        if len(set(words)) < len(words):
+            raise InputDataError(
+                f"Expected values of {self.name} that differ as text. Got {list(self.choices)}."
+            )
 
     def __str__(self) -> str:
         if len(self.choices) == 1:
@@ -202,7 +214,10 @@ class Category:
 
     def read(self, text: str) -> Any:
         """Return the choice that a text stands for; the text itself if it is none."""
-        named = {str(choice): choice for choice in self.choices}
+        named: dict[str, Value] = {str(choice): choice for choice in self.choices}
+        # As TOML and JSON write them.
+        named |= {"true": True} if True in self.choices else {}
+        named |= {"false": False} if False in self.choices else {}
         return named.get(text, text)
 
     def encode(self, value: Any) -> list[float]:

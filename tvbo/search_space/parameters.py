@@ -81,7 +81,9 @@ class Parameters:
             made = (
                 space
                 if isinstance(space, ConfigSpace.ConfigurationSpace)
-                else ConfigSpace.ConfigurationSpace(dict(space))
+                else ConfigSpace.ConfigurationSpace(
+                    {name: _bounds_of_one_type(entry) for name, entry in space.items()}
+                )
             )
         except (TypeError, ValueError) as error:
             raise InputDataError(
@@ -107,17 +109,36 @@ class Parameters:
 
     @classmethod
     def of_table(cls, table: Frame) -> Parameters:
-        """Read parameters from the columns of a table: numbers, and categories of all else."""
+        """Read parameters from the columns of a table: numbers, and categories of all else.
+
+        Those of an ordered categorical of pandas have an order.
+
+        Raises:
+            InputDataError: if there are no rows, names are not distinct texts, or nothing varies.
+        """
+        names = list(table.columns)
+        if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+            raise InputDataError(f"Expected a table with distinct names of columns. Got {names}.")
+        if len(table.index) == 0:
+            raise InputDataError("Expected a table with rows. Got an empty one.")
         parts: list[Number | Category] = []
-        for name in table.columns:
+        for name in names:
+            ordered = getattr(table[name].dtype, "ordered", False)
+            if ordered:
+                levels = tuple(plain_value(each) for each in table[name].dtype.categories)
+                parts.append(Category(name, levels, is_ordered=True))
+                continue
             values = [plain_value(value) for value in table[name]]
             numbers = [value for value in values if not isinstance(value, str | bool)]
             if len(numbers) == len(values):
                 whole = all(isinstance(value, int) for value in numbers)
-                parts.append(Number(str(name), min(numbers), max(numbers), whole))
+                parts.append(Number(name, min(numbers), max(numbers), whole))
             else:
-                parts.append(Category(str(name), tuple(dict.fromkeys(values))))
-        return cls(tuple(parts))
+                parts.append(Category(name, tuple(dict.fromkeys(values))))
+        parameters = cls(tuple(parts))
+        if parameters.dim == 0:
+            raise InputDataError(f"Expected a column that can vary. Got {names}.")
+        return parameters
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.parts))
@@ -205,7 +226,7 @@ class Parameters:
                 rows.append(self.encode(values))
             except InputDataError as error:
                 raise InputDataError(f"{error} In row {label!r} of the table.") from error
-        return torch.stack(rows)
+        return torch.stack(rows) if rows else torch.empty(0, self.dim, dtype=torch.float64)
 
     def decode(self, columns: Tensor) -> dict[str, Value]:
         """Return the values by name of columns, ``d`` or ``1 x d``."""
@@ -268,6 +289,13 @@ class Parameters:
         )
 
 
+def _bounds_of_one_type(entry: Any) -> Any:
+    """Return bounds of which one is a float as two floats: ConfigSpace looks at the lower one."""
+    if isinstance(entry, tuple) and any(isinstance(bound, float) for bound in entry):
+        return tuple(map(float, entry))
+    return entry
+
+
 def is_frame(table: object) -> TypeGuard[Frame]:
     """Return whether rows come as a table whose columns have names."""
     return hasattr(table, "columns")
@@ -290,7 +318,7 @@ def _part_of(hyperparameter: Any) -> Number | Category:
             part = Number(name, lower, upper, is_integer, bool(hyperparameter.log))
             check_coordinates(name, torch.tensor([lower, upper]))
             return part
-        case hp.CategoricalHyperparameter():
+        case hp.CategoricalHyperparameter(weights=None):
             return Category(name, tuple(plain_value(each) for each in hyperparameter.choices))
         case hp.OrdinalHyperparameter():
             values = tuple(plain_value(each) for each in hyperparameter.sequence)
@@ -298,6 +326,6 @@ def _part_of(hyperparameter: Any) -> Number | Category:
         case hp.Constant():
             return Category(name, (plain_value(hyperparameter.value),))
     raise InputDataError(
-        f"Expected a uniform float or integer, a category or a constant for {name}. Got "
-        f"{type(hyperparameter).__name__}."
+        f"Expected a uniform float or integer, a category without weights or a constant: {name}. "
+        f"Got {hyperparameter}."
     )

@@ -64,6 +64,7 @@ class Replay:
     def __init__(self, optimizer: Optimizer):
         self.trials: dict[int, PredictedTrial] = {}
         self.num_differing = 0
+        optimizer._takes_numbers = True
         self._optimizer = optimizer
         self._script = Script()
         self._opened: dict[int, Trial] = {}

@@ -235,9 +235,13 @@ class BPEDelay(Optimizer):
     def _unit(self) -> float:
         return power_of_two(self._region.max_variance)
 
-    def _learn(self, trial: Trial, observation: Observations) -> None:
+    def _check_outcome(self, trial: Trial, observation: Observations) -> None:
+        super()._check_outcome(trial, observation)
         noise = self.noise_variance if observation.Yvar is None else observation.Yvar.item()
         check_noise("Yvar", noise, self._region.max_variance)
+
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        noise = self.noise_variance if observation.Yvar is None else observation.Yvar.item()
         number = self._asked.pop(trial.id, None)
         if number is None:
             return
