@@ -112,7 +112,8 @@ class Loop:
     def _ask(self, t: float | None, context: Tensor | None) -> Round:
         """Ask for a trial; an optimizer without contexts is not told that of the round."""
         started = time.perf_counter()
-        trial = self._optimizer.ask(t, None if self._optimizer.contexts is None else context)
+        now = self._optimizer.labels.stamp(t)
+        trial = self._optimizer.ask(now, None if self._optimizer.contexts is None else context)
         seconds = time.perf_counter() - started
         closing_seconds, self._closing_seconds = self._closing_seconds, 0.0
         if trial.context is not None:

@@ -94,7 +94,7 @@ def run(
     if len(asked) != horizon:
         raise ValueError(f"Expected {horizon} times. Got {len(asked)}.")
     numbers = [optimizer.labels.number(t) for t in asked]
-    rounds = iter(list(zip(asked, _contexts(objective, contexts, numbers), strict=True)))
+    rounds = iter(list(zip(numbers, _contexts(objective, contexts, numbers), strict=True)))
     function = as_function(objective, optimizer)
     trial_executor: TrialExecutor
     if executor is None and max_pending != 1:

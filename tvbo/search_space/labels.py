@@ -281,9 +281,9 @@ class Labels:
             )
         return self.time.to_span(span)
 
-    def stamp(self, t: float) -> Any:
-        """Return a time as a timestamp where a unit was stated, else the number."""
-        return t if self.time is None else self.time.to_stamp(t)
+    def stamp(self, t: Any) -> Any:
+        """Return a number as a timestamp where a unit was stated; anything else as it is."""
+        return self.time.to_stamp(t) if self.time is not None and isinstance(t, Real) else t
 
 
 def _columns(values: Any, parameters: Parameters | None, what: str) -> Tensor:
