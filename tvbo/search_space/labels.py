@@ -283,7 +283,7 @@ class Labels:
 
     def stamp(self, t: Any) -> Any:
         """Return a number as a timestamp where a unit was stated; anything else as it is."""
-        return self.time.to_stamp(t) if self.time is not None and isinstance(t, Real) else t
+        return self.time.to_stamp(t) if self.time is not None and isinstance(t, int | float) else t
 
 
 def _columns(values: Any, parameters: Parameters | None, what: str) -> Tensor:
