@@ -19,6 +19,7 @@ from tvbo.cli.app import Run, check_outputs, console, files_of, note, saving
 from tvbo.cli.space_file import SpaceError, optimizer_of
 from tvbo.journal import JournalReader, start_journal
 from tvbo.journal.database import connect_to_read
+from tvbo.journal.reader import read_description
 from tvbo.optimizers import GPOptimizer, Optimizer, Recommendation, Trial
 from tvbo.optimizers.drift import form_in_words, half_life
 from tvbo.search_space import Parameters
@@ -150,9 +151,8 @@ def _like(run: Path, space: Path | None) -> Optimizer:
     """Return an optimizer with the settings of a run, or of the SPACE file given."""
     if space is not None:
         return optimizer_of(_read(space), str(space))
-    with JournalReader(run) as journal:
-        text, labels = journal.meta.get(SPACE), journal.labels
-    if text is None:
+    meta, labels = read_description(run)
+    if (text := meta.get(SPACE)) is None:
         raise SpaceError(
             f"Expected a run begun by tvbo new. Got {run}, which a program recorded: go on with "
             "Optimizer.open there."
