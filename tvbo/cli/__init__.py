@@ -24,7 +24,8 @@ for _name, _command in SERVICE.items():
 
 
 @cache
-def _add_other_commands() -> None:
+def add_other_commands() -> None:
+    """Import the modules of the commands that are given once in a while."""
     from tvbo.cli import backtest, demo, diagnose, fit, moved, runs
 
     app.command()(fit.fit)
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; without arguments, show its help."""
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if arguments[0] not in SERVICE:
-        _add_other_commands()
+        add_other_commands()
     run_app(app, "tvbo", arguments)
 
 
