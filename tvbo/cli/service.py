@@ -19,7 +19,7 @@ from tvbo.cli.app import Run, check_outputs, console, files_of, note, saving
 from tvbo.cli.space_file import SpaceError, optimizer_of
 from tvbo.journal import JournalReader, start_journal
 from tvbo.journal.database import connect_to_read
-from tvbo.journal.reader import read_description
+from tvbo.journal.description import read_description
 from tvbo.optimizers import GPOptimizer, Optimizer, Recommendation, Trial
 from tvbo.optimizers.drift import form_in_words, half_life
 from tvbo.search_space import Parameters

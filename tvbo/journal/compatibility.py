@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from inspect import signature
@@ -15,11 +14,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from tvbo.journal.database import JournalError
+from tvbo.journal.description import shortened
 from tvbo.journal.objects import class_of_library
-from tvbo.journal.record import LONGEST_WORDS
-from tvbo.journal.recorded import Recorded
 from tvbo.journal.state import State, Value
-from tvbo.search_space import ContextSpace
 
 PROBLEM = ("search_space", "contexts", "layout", "minimize", "time_scale")
 """Attributes that are compared first, since they define the problem."""
@@ -29,22 +26,6 @@ ROUNDING = 1e-9
 
 Difference = tuple[str, str, str]
 """Where two states differ, and what each has there, in words."""
-
-
-def describe(optimizer: Recorded) -> dict[str, str]:
-    """Return what an optimizer is, in words for ``tvbo runs show``."""
-    kind, space = type(optimizer), optimizer.search_space
-    low, high = space.bounds.tolist()
-    contexts = optimizer.contexts
-    return {
-        "optimizer": f"{kind.__module__}.{kind.__qualname__}",
-        "search space": f"{type(space).__name__}, from {_short(low)} to {_short(high)}"
-        if space.parameters is None
-        else _short(space.parameters, LONGEST_WORDS),
-        "contexts": "none" if contexts is None else _contexts_in_words(contexts),
-        "layout": str(optimizer.layout),
-        "units": json.dumps({"minimize": optimizer.minimize, **optimizer.labels.to_json()}),
-    }
 
 
 def check_compatibility(recorded: State, given: State, path: Path) -> None:
@@ -218,7 +199,7 @@ def _compare(
     if mine.kind == other.kind == "Generator" and mine.content != other.content:
         yield f"the seed of {name}", str(mine.content), str(other.content)
     elif mine.kind != other.kind or not _equal(mine.content, other.content):
-        yield name, _short(trees[0].words(one)), _short(trees[1].words(two))
+        yield name, shortened(trees[0].words(one)), shortened(trees[1].words(two))
     if mine.kind == other.kind:
         for key in dict.fromkeys([*mine.parts, *other.parts]):
             parts = mine.parts.get(key), other.parts.get(key)
@@ -252,14 +233,3 @@ def _words_of(value: object) -> str:
     if not isinstance(value, Tensor):
         return repr(value)
     return str(value.tolist() if value.numel() <= 12 else f"{tuple(value.shape)} {value.flatten()}")
-
-
-def _contexts_in_words(contexts: ContextSpace) -> str:
-    if contexts.parameters is not None:
-        return _short(contexts.parameters, LONGEST_WORDS)
-    return f"{type(contexts).__name__}, c = {contexts.dim}"
-
-
-def _short(words: object, width: int = 120) -> str:
-    text = " ".join(str(words).split())
-    return text if len(text) <= width else text[: width - 3] + "..."

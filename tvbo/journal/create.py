@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 
-from tvbo.journal.compatibility import describe
 from tvbo.journal.database import (
     APPLICATION_ID,
     TABLES,
@@ -23,6 +22,7 @@ from tvbo.journal.database import (
     connect,
     lock_for_writing,
 )
+from tvbo.journal.description import describe
 from tvbo.journal.environment import Environment, current_environment
 from tvbo.journal.reader import start_checksum
 from tvbo.journal.record import open_trials_to_json

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tvbo.journal.database import EVENT_COLUMNS, JournalError, connect_to_read, open_to_read
+from tvbo.journal.description import read_meta, read_units
 from tvbo.journal.environment import Environment
 from tvbo.journal.record import (
     Record,
@@ -19,16 +20,9 @@ from tvbo.journal.record import (
     parse_json,
 )
 from tvbo.journal.wal import damage_of_wal
-from tvbo.search_space import Labels
 
 END_OF_DATES = 253_402_300_800
 """Unix time of the year 10,000."""
-
-LONGEST_VALUE = 2_000
-"""Characters of a description in the table ``meta``; a longer one is forged."""
-
-ANY_LENGTH = ("open", "units", "space")
-"""Entries of that table that may be longer."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +88,8 @@ class JournalReader:
             self._look_for_damage()
             # One transaction, so that what another process writes meanwhile is not seen.
             self._connection.execute("BEGIN")
-            self.meta = _read_meta(self._connection)
-            self.labels, self.minimize = _read_units(self.meta)
+            self.meta = read_meta(self._connection)
+            self.labels, self.minimize = read_units(self.meta)
             self._start, self._start_checksum = self._read_start()
             self._open_before = self._read_open_before()
             self.sessions = self._read_sessions()
@@ -275,42 +269,3 @@ def _environment(text: Any) -> Environment:
     if type(found) is not dict or not all(isinstance(word, str) for word in found.values()):
         raise ValueError("its environment is no table of words")
     return found
-
-
-def read_description(path: Path) -> tuple[dict[str, str], Labels]:
-    """Return the description of a journal, by name, and its labels; no record is checked.
-
-    Raises:
-        JournalError: if it is no journal, or has no such description.
-    """
-    connection, _, damage = open_to_read(path)
-    try:
-        if damage is not None:
-            raise ValueError(damage)
-        meta = _read_meta(connection)
-        return meta, _read_units(meta)[0]
-    except (sqlite3.Error, ValueError, TypeError) as error:
-        raise JournalError(f"Expected a whole journal. Got {path}, damaged: {error}.") from error
-    finally:
-        connection.close()
-
-
-def _read_meta(connection: sqlite3.Connection) -> dict[str, str]:
-    # A limit, since a forged table may be long; a journal has some ten rows.
-    found = dict(connection.execute("SELECT name, value FROM meta LIMIT 100"))
-    if not all(isinstance(word, str) for pair in found.items() for word in pair):
-        raise ValueError("its meta table holds what is no text")
-    if any(len(value) > LONGEST_VALUE for name, value in found.items() if name not in ANY_LENGTH):
-        raise ValueError("its meta table holds texts that are no description")
-    return found
-
-
-def _read_units(meta: dict[str, str]) -> tuple[Labels, bool]:
-    """Return the labels, and whether smaller outcomes are better."""
-    if "units" not in meta:  # Written before parameters had names.
-        return Labels(), False
-    found = parse_json(meta["units"])
-    try:
-        return Labels.from_json(found), bool(found["minimize"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"its units are none: {error}") from error

@@ -23,8 +23,9 @@ from tvbo.search_space.factory import (
 )
 from tvbo.search_space.labels import Context, Labels, Time, TimeScale
 from tvbo.search_space.mixed import MixedSpace
+from tvbo.search_space.named import Frame, Named, Table
 from tvbo.search_space.parameter import Category, Number
-from tvbo.search_space.parameters import Frame, Named, Parameters, Table
+from tvbo.search_space.parameters import Parameters
 from tvbo.search_space.space_filling import SpaceFilling
 
 __all__ = [

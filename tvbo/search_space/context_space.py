@@ -13,8 +13,9 @@ from torch import Tensor
 from tvbo.observations import check_finite
 from tvbo.search_space.base import RowIndex
 from tvbo.search_space.bounds import Bounds, as_bounds
+from tvbo.search_space.named import Table, is_frame
 from tvbo.search_space.parameter import SINGLE_PRECISION
-from tvbo.search_space.parameters import Parameters, Table, is_frame
+from tvbo.search_space.parameters import Parameters
 
 
 class ContextSpace(Protocol):

@@ -13,7 +13,8 @@ from tvbo.search_space.bounds import Bounds
 from tvbo.search_space.box import Box
 from tvbo.search_space.context_space import ContextBounds, ContextList, ContextSpace
 from tvbo.search_space.mixed import MixedSpace
-from tvbo.search_space.parameters import Parameters, Table, is_frame
+from tvbo.search_space.named import Table, is_frame
+from tvbo.search_space.parameters import Parameters
 
 Space = Bounds | Mapping[str, Any] | Parameters
 """Bounds, or parameters by name, as read by :meth:`tvbo.search_space.Parameters.of`."""

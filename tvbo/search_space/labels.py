@@ -13,7 +13,8 @@ from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from tvbo.observations import check_time
-from tvbo.search_space.parameters import Named, Parameters, is_named
+from tvbo.search_space.named import Named, is_named
+from tvbo.search_space.parameters import Parameters
 
 if TYPE_CHECKING:
     import pandas as pd

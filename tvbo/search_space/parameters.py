@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from itertools import chain, product
-from typing import Any, Protocol, TypeGuard
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from tvbo.observations import check_coordinates, check_last_dimension
+from tvbo.search_space.named import Frame, Named
 from tvbo.search_space.parameter import (
     SINGLE_PRECISION,
     Category,
@@ -21,33 +22,6 @@ from tvbo.search_space.parameter import (
     Value,
     plain_value,
 )
-
-
-class Named(Protocol):
-    """Values by name: a mapping, or a ``pandas.Series``, which is not imported for its type."""
-
-    def items(self) -> Iterable[tuple[Any, Any]]:
-        """Return pairs of name and value."""
-
-
-class Frame(Protocol):
-    """A table: a ``pandas.DataFrame``, which is not imported for its type."""
-
-    @property
-    def columns(self) -> Any:
-        """Names of the columns."""
-
-    @property
-    def index(self) -> Any:
-        """Labels of the rows."""
-
-    def __getitem__(self, key: Any) -> Any:
-        """Return a column, or several."""
-
-
-Table = Tensor | Mapping[str, Any] | Frame
-"""Rows of numbers; or a table whose columns have names; or integers and categories by name, of
-which all combinations are meant."""
 
 
 @dataclass(frozen=True)
@@ -294,16 +268,6 @@ def _bounds_of_one_type(entry: Any) -> Any:
     if isinstance(entry, tuple) and any(isinstance(bound, float) for bound in entry):
         return tuple(map(float, entry))
     return entry
-
-
-def is_frame(table: object) -> TypeGuard[Frame]:
-    """Return whether rows come as a table whose columns have names."""
-    return hasattr(table, "columns")
-
-
-def is_named(values: object) -> TypeGuard[Named]:
-    """Return whether values come by name."""
-    return hasattr(values, "items")
 
 
 def _part_of(hyperparameter: Any) -> Number | Category:
