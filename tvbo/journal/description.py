@@ -64,7 +64,7 @@ def read_meta(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 def read_units(meta: dict[str, str]) -> tuple[Labels, bool]:
-    """Return labels, and whether smaller outcomes are better; raise ``ValueError`` for bad units."""
+    """Return labels, and whether smaller outcomes are better; raise ``ValueError`` for bad ones."""
     if "units" not in meta:  # Written before parameters had names.
         return Labels(), False
     found = parse_json(meta["units"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 
@@ -145,7 +144,7 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
         context = self._check_context(context)
         with self._invalidated_on_error():
             X = self._reconciled(self._choose(round_number, t, context))
-            trial = replace(self._judge(self._new_trial(X, t, context)), key=key)
+            trial = self._judge(self._new_trial(X, t, context, key))
             with self._recorded(*self._refits(), Event("ask", trial, reason=key or "")):
                 self._num_asked = round_number
                 if key is not None:
@@ -253,8 +252,9 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
             raise ValueError(f"Expected max_delay >= 0, in units of time. Got {max_delay}.")
         overdue = tuple(trial for trial in self.open_trials if now - trial.t > longest)
         for trial in overdue:
-            begun, end = self.labels.stamp(trial.t), self.labels.stamp(now)
-            late = f"no outcome by t={end}, more than {max_delay} after t={begun}"
+            begun, end = self.labels.words(trial.t), self.labels.words(now)
+            wait = f"{longest:g}" if self.time_scale is None else str(max_delay)
+            late = f"no outcome by t={end}, more than {wait} after t={begun}"
             self.expire(trial, late)
         return overdue
 
@@ -308,12 +308,16 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
         """Return the trial with the prediction of its outcome, where a model gives one."""
         return trial
 
-    def _new_trial(self, X: Tensor, t: float, context: Tensor | None) -> Trial:
+    def _new_trial(
+        self, X: Tensor, t: float, context: Tensor | None, key: str | None = None
+    ) -> Trial:
         self._num_trials += 1
-        return self._trial(self._num_trials, X, t, context)
+        return self._trial(self._num_trials, X, t, context, key)
 
-    def _trial(self, number: int, X: Tensor, t: float, context: Tensor | None) -> Trial:
-        return Trial(number, X, t, context, labels=self.labels)
+    def _trial(
+        self, number: int, X: Tensor, t: float, context: Tensor | None, key: str | None = None
+    ) -> Trial:
+        return Trial(number, X, t, context, labels=self.labels, key=key)
 
     def _observation(
         self, trial: Trial, Y: Tensor | float, Yvar: Tensor | float | None

@@ -147,7 +147,7 @@ class SeparateContexts(Optimizer):
             # A replay takes the recorded action, which may differ by rounding from this one.
             inner = self._inner[trial.id] = replace(inner, X=trial.X)
             self.loop(trial.context)._open[inner.id] = inner
-        return replace(inner, id=trial.id, context=trial.context, labels=self.labels)
+        return replace(inner, id=trial.id, context=trial.context, labels=self.labels, key=trial.key)
 
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:
         self.loop(trial.context)._check_outcome(self._inner.get(trial.id, trial), observation)

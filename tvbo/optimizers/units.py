@@ -28,8 +28,8 @@ class UnitOptions(TypedDict, total=False):
     """Options of every recipe: in which units its optimizer is asked and told.
 
     Args:
-        minimize: Whether smaller outcomes are better. Outcomes are told and recommended as they
-            are; models, acquisitions and priors are of their negatives.
+        minimize: Whether smaller outcomes are better; None is False. Outcomes are told and
+            recommended as they are; models, acquisitions and priors are of their negatives.
         time_unit: Unit of time for timestamps, as pandas writes it, such as ``"1h"``: times are
             then ``pandas.Timestamp``, ``datetime`` or ``numpy.datetime64``, which count units since
             the beginning of 1970. None: times are numbers.
@@ -40,7 +40,7 @@ class UnitOptions(TypedDict, total=False):
         ValueError: if there is no such unit or zone, or a zone comes without a unit.
     """
 
-    minimize: bool
+    minimize: bool | None
     time_unit: str | None
     time_zone: str | None
 
@@ -61,7 +61,10 @@ class UnitsMixin:
     _labels: Labels | None = None
 
     def set_units(
-        self, minimize: bool = False, time_unit: str | None = None, time_zone: str | None = None
+        self,
+        minimize: bool | None = None,
+        time_unit: str | None = None,
+        time_zone: str | None = None,
     ) -> None:
         """Set the units, before anything is asked or told; see :class:`UnitOptions`.
 
@@ -72,11 +75,11 @@ class UnitsMixin:
             raise ValueError(
                 "Expected units before the first trial and the journal. Got them after."
             )
-        if not isinstance(minimize, bool):
+        if not isinstance(minimize, bool | None):
             raise ValueError(f"Expected minimize to be True or False. Got {minimize!r}.")
         if time_unit is None and time_zone is not None:
             raise ValueError(f"Expected time_unit with a time zone. Got time_zone={time_zone!r}.")
-        self.minimize = minimize
+        self.minimize = minimize is True
         self.time_scale = None if time_unit is None else TimeScale(time_unit, time_zone)
         self._labels = self._read_labels()
 

@@ -286,6 +286,10 @@ class Labels:
         """Return a number as a timestamp where a unit was stated; anything else as it is."""
         return self.time.to_stamp(t) if self.time is not None and isinstance(t, int | float) else t
 
+    def words(self, t: float) -> str:
+        """Return a time in words."""
+        return f"{t:g}" if self.time is None else str(self.time.to_stamp(t))
+
 
 def _columns(values: Any, parameters: Parameters | None, what: str) -> Tensor:
     if parameters is None:
