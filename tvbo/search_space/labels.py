@@ -206,27 +206,21 @@ class Labels:
 
     def columns(self, num_actions: int, num_contexts: int) -> list[str]:
         """Return the columns of actions and contexts in a table."""
-        names: list[str] = []
-        for parameters, width, name in (
-            (self.actions, num_actions, "action"),
-            (self.contexts, num_contexts, "context"),
-        ):
-            numbered = [f"{name}_{i}" for i in range(width)]
-            names += numbered if parameters is None else parameters.names
-        return names
+        actions, contexts = self.actions, self.contexts
+        return [
+            *_or_numbered(None if actions is None else actions.names, "action", num_actions),
+            *_or_numbered(None if contexts is None else contexts.names, "context", num_contexts),
+        ]
 
     def feature_names(self, num_actions: int, num_contexts: int) -> list[str]:
         """Return the names of the columns of a model's row but time."""
-        names: list[str] = []
-        for parameters, width, name in (
-            (self.actions, num_actions, "action"),
-            (self.contexts, num_contexts, "context"),
-        ):
-            numbered = [f"{name}_{i}" for i in range(width)]
-            if parameters is not None and width:
-                numbered = [each for part in parameters.parts for each in part.column_names]
-            names += numbered
-        return names
+        actions, contexts = self.actions, self.contexts
+        return [
+            *_or_numbered(None if actions is None else actions.column_names, "action", num_actions),
+            *_or_numbered(
+                None if contexts is None else contexts.column_names, "context", num_contexts
+            ),
+        ][: num_actions + num_contexts]
 
     def to_json(self) -> dict[str, Any]:
         """Return the labels as plain data."""
@@ -289,6 +283,10 @@ class Labels:
     def words(self, t: float) -> str:
         """Return a time in words."""
         return f"{t:g}" if self.time is None else str(self.time.to_stamp(t))
+
+
+def _or_numbered(names: list[str] | None, kind: str, width: int) -> list[str]:
+    return [f"{kind}_{i}" for i in range(width)] if names is None else names
 
 
 def _columns(values: Any, parameters: Parameters | None, what: str) -> Tensor:

@@ -123,6 +123,11 @@ class Parameters:
         return [part.name for part in self.parts]
 
     @property
+    def column_names(self) -> list[str]:
+        """Names of the columns, ``d``."""
+        return [name for part in self.parts for name in part.column_names]
+
+    @property
     def dim(self) -> int:
         """Number of columns ``d``."""
         return sum(part.width for part in self.parts)
