@@ -297,6 +297,13 @@ def test_listeners_hear_of_each_change(recorded, tmp_path, caplog):
     optimizer.close()
 
 
+@pytest.mark.parametrize("name", ["on_ask", "on_tell", "on_fit", "on_loss"])
+def test_a_listener_is_a_function(name):
+    optimizer = recipes.random_search(bounds=NAMED)
+    with pytest.raises(TypeError, match=f"Expected a function for {name}. Got 'x'"):
+        optimizer.add_listener(**{name: "x"})
+
+
 def test_a_listener_that_raises_stops_nothing(tmp_path, caplog):
     optimizer = recipes.random_search(bounds=NAMED)
     optimizer.record(tmp_path / "run.db")

@@ -57,18 +57,14 @@ class AtPresent:
                 "Expected an acquisition function of one action at a time. Got "
                 f"{kind.__name__}, which is optimized together with its fantasies."
             )
-        given = self.make.keywords if isinstance(self.make, partial) else {}
-        if not given.get("maximize", True):
+        if not self._given.get("maximize", True):
             raise ValueError("Expected minimize=True of the recipe. Got maximize=False.")
-        missing = signature(self.make).parameters.keys() - given.keys()
-        if "posterior_transform" in given and "best_f" in missing:
+        if "posterior_transform" in self._given and "best_f" in self._wanted:
             raise ValueError("Expected best_f beside posterior_transform. Got none.")
 
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """Return the acquisition function for this round."""
-        generator = default_generator(ask_context.generator)
-        given = self.make.keywords if isinstance(self.make, partial) else {}
-        wanted = signature(self.make).parameters.keys() - given.keys()
+        generator, wanted = default_generator(ask_context.generator), self._wanted
         unit = unit_of(model, ask_context) if "posterior_transform" in wanted else 1.0
         filled: dict[str, Any] = {}
         if "best_f" in wanted:
@@ -87,6 +83,16 @@ class AtPresent:
         with seeded(generator):
             return self.make(model=model, **filled)
 
+    @property
+    def _given(self) -> dict[str, Any]:
+        """Arguments of the caller's."""
+        return self.make.keywords if isinstance(self.make, partial) else {}
+
+    @property
+    def _wanted(self) -> set[str]:
+        """Names of the arguments that the caller did not give."""
+        return signature(self.make).parameters.keys() - self._given.keys()
+
 
 def as_acquisition(given: Acquisition | Callable[..., AcquisitionFunction]) -> Acquisition:
     """Return an acquisition of ours as it is, and one of BoTorch's :class:`AtPresent`."""
@@ -94,7 +100,7 @@ def as_acquisition(given: Acquisition | Callable[..., AcquisitionFunction]) -> A
 
 
 def _class_of(make: object) -> type[AcquisitionFunction] | None:
-    """Return the class of acquisition functions that ``make`` makes; None if it is no class."""
+    """Return the acquisition function class, bare or in a ``partial``; None for anything else."""
     kind = make.func if isinstance(make, partial) else make
     if isinstance(kind, type) and issubclass(kind, AcquisitionFunction):
         return kind

@@ -38,7 +38,7 @@ def read_description(path: Path) -> tuple[dict[str, str], Labels]:
     """Return the description of a journal, by name, and its labels; no record is checked.
 
     Raises:
-        JournalError: if it is no journal, or has no such description.
+        JournalError: if the file is not a journal, or its description cannot be read.
     """
     connection, _, damage = open_to_read(path)
     try:

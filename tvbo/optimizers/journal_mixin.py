@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from threading import RLock, current_thread
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from tvbo.journal import JournalError, open_journal, start_journal
 from tvbo.journal.recorded import Event, EventSink
+from tvbo.optimizers.listener import Listener
 from tvbo.trial import Trial
 
 ONE_AT_A_TIME = (
@@ -36,28 +36,6 @@ ONE_AT_A_TIME = (
 
 
 logger = logging.getLogger("tvbo.optimizers")
-
-
-@dataclass(frozen=True)
-class Listener:
-    """Functions that are called after changes; see :meth:`JournalMixin.add_listener`."""
-
-    on_ask: Callable[[Trial], object] | None
-    on_tell: Callable[[Trial, float], object] | None
-    on_fit: Callable[[dict[str, list[float]]], object] | None
-    on_loss: Callable[[Trial, str], object] | None
-
-    def __call__(self, event: Event) -> None:
-        """Call the function of an event, if there is one."""
-        match event:
-            case Event("refit", fit=dict() as fit) if self.on_fit:
-                self.on_fit(fit)
-            case Event("ask", trial=Trial() as trial) if self.on_ask:
-                self.on_ask(trial)
-            case Event("tell", trial=Trial() as trial, Y=float() as Y) if self.on_tell:
-                self.on_tell(trial, Y)
-            case Event("fail" | "expire", trial=Trial() as trial) if self.on_loss:
-                self.on_loss(trial, event.reason)
 
 
 class CallGuard:
@@ -207,10 +185,11 @@ class JournalMixin:
         Raises:
             TypeError: if one of them is no function.
         """
-        for name, given in (("on_ask", on_ask), ("on_tell", on_tell), ("on_fit", on_fit)):
+        listener = Listener(on_ask, on_tell, on_fit, on_loss)
+        for name, given in vars(listener).items():
             if given is not None and not callable(given):
                 raise TypeError(f"Expected a function for {name}. Got {given!r}.")
-        self._listeners += (Listener(on_ask, on_tell, on_fit, on_loss),)
+        self._listeners += (listener,)
 
     @one_at_a_time
     def close(self) -> None:

@@ -46,7 +46,7 @@ def make_search_space(
         )
     if not isinstance(bounds, Mapping | Parameters):
         return Box(bounds)
-    parameters = bounds if isinstance(bounds, Parameters) else Parameters.of(bounds)
+    parameters = Parameters.of(bounds)
     if parameters.is_continuous:
         return Box(parameters.bounds, parameters=parameters)
     if parameters.count <= MOST_COMBINATIONS:
@@ -81,15 +81,14 @@ def make_context_space(context_bounds: Space | None, contexts: Table | None) -> 
         )
     if not isinstance(context_bounds, Mapping | Parameters):
         return ContextBounds(context_bounds)
-    given = context_bounds
-    parameters = given if isinstance(given, Parameters) else Parameters.of(given)
+    parameters = Parameters.of(context_bounds)
     return ContextBounds(parameters.bounds, parameters)
 
 
 def _rows(table: Table) -> tuple[Tensor, Parameters | None]:
     """Return rows of numbers, and what their columns stand for; None where nobody said."""
     if isinstance(table, Mapping | Parameters):
-        parameters = table if isinstance(table, Parameters) else Parameters.of(table)
+        parameters = Parameters.of(table)
         return parameters.combinations(), parameters
     if is_frame(table):
         parameters = Parameters.of_table(table)

@@ -216,8 +216,7 @@ class Category:
         """Return the choice that a text stands for; the text itself if it is none."""
         named: dict[str, Value] = {str(choice): choice for choice in self.choices}
         # As TOML and JSON write them.
-        named |= {"true": True} if True in self.choices else {}
-        named |= {"false": False} if False in self.choices else {}
+        named |= {str(flag).lower(): flag for flag in self.choices if isinstance(flag, bool)}
         return named.get(text, text)
 
     def encode(self, value: Any) -> list[float]:

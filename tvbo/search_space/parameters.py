@@ -35,7 +35,7 @@ class Parameters:
     parts: tuple[Number | Category, ...]
 
     @classmethod
-    def of(cls, space: Mapping[str, Any]) -> Parameters:
+    def of(cls, space: Mapping[str, Any] | Parameters) -> Parameters:
         """Read parameters from a ConfigSpace, or from what one is made of.
 
         Args:
@@ -49,6 +49,8 @@ class Parameters:
             InputDataError: if it is not such a space, a parameter has a distribution other than
                 the uniform one, there are conditions or forbidden clauses, or nothing varies.
         """
+        if isinstance(space, Parameters):
+            return space
         import ConfigSpace
 
         try:

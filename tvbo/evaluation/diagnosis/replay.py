@@ -13,10 +13,7 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from tvbo.acquisition import DrawnValues
-from tvbo.evaluation.diagnosis.predicted_trial import (
-    PredictedTrial,
-    read_parameters,
-)
+from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial, read_parameters
 from tvbo.evaluation.diagnosis.recorded_run import RecordedRun, as_tensor, no_model
 from tvbo.journal.record import Record
 from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, SeparateContexts, Trial
@@ -149,13 +146,7 @@ class Replay:
         if noise is not None:
             parameters["noise_deviation"] = math.sqrt(noise)
         return PredictedTrial(
-            Prediction(
-                trial.t,
-                mean,
-                variance,
-                math.nan if noise is None else noise,
-                number,
-            ),
+            Prediction(trial.t, mean, variance, math.nan if noise is None else noise, number),
             is_fitted=isinstance(fitter.refit, RefitNever) or fitter.newest_fit is not None,
             model_size=self._optimizer.model_size,
             parameters=parameters,
