@@ -89,6 +89,14 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _no_compiler():
+    """Keep BoTorch from compiling a kernel, which takes 20 s where there is a compiler."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botorch.acquisition.multi_objective.logei._load_attempted", True)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _rounding():
     """Round otherwise than this CPU does, where TVBO_TEST_ROUNDING names a seed."""
     seed = os.environ.get("TVBO_TEST_ROUNDING")

@@ -39,7 +39,7 @@ def test_observations_append_and_select():
     ("X", "Y", "Yvar", "error", "message"),
     [
         (torch.zeros(2), torch.zeros(2, 1), None, BotorchTensorDimensionError, "shape n x d"),
-        (torch.zeros(2, 1), torch.zeros(2), None, BotorchTensorDimensionError, "Y of shape 2 x 1"),
+        (torch.zeros(2, 1), torch.zeros(2), None, BotorchTensorDimensionError, "Y of shape 2 x m"),
         (
             torch.zeros(2, 1),
             torch.zeros(2, 1),

@@ -1,6 +1,7 @@
 """Tasks of new users, each as short as the guide says it is, done."""
 
 import json
+import math
 import os
 import runpy
 import subprocess
@@ -63,6 +64,24 @@ def test_mixed_parameters(tmp_path):
     found = run("mixed_parameters")
     assert found["history"].reward[-8:].mean() < 1.0
     assert (tmp_path / "history.csv").read_text().startswith("trial,t,rate,layers,rule,reward")
+
+
+def test_latency_constraint():
+    found = run("latency_constraint")
+    best, load = found["best"], 1 + 0.2 * math.sin(2.5)
+    assert best.feasibility > 0.9
+    product = best.parameters["batch"] * best.parameters["share"]
+    # The limit is at 35 divided by what the load takes.
+    assert load * (30 + 2 * product) < 102
+    assert product > 0.7 * (100 / load - 30) / 2
+
+
+@pytest.mark.filterwarnings("ignore:Optimization failed")  # A line search may end early.
+def test_two_objectives():
+    front = run("two_objectives")["front"]
+    assert len(front) > 3
+    assert front["mean"].is_monotonic_decreasing
+    assert front["cost_mean"].is_monotonic_decreasing
 
 
 @pytest.mark.slow

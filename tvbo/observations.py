@@ -110,8 +110,8 @@ class Observations:
 
     Args:
         X: Rows ``[action | context | time]``, ``n x d``.
-        Y: Outcomes, ``n x 1``.
-        Yvar: Known noise variances, ``n x 1``, or None.
+        Y: Outcomes, ``n x m``; models are given one of them, ``n x 1``.
+        Yvar: Known noise variances, in the shape of ``Y``, or None.
 
     Raises:
         BotorchTensorDimensionError: if the shapes do not agree.
@@ -127,12 +127,16 @@ class Observations:
             raise BotorchTensorDimensionError(
                 f"Expected X of shape n x d. Got X.shape={tuple(self.X.shape)}."
             )
-        for name, value in (("Y", self.Y), ("Yvar", self.Yvar)):
-            if value is not None and value.shape != (len(self.X), 1):
-                raise BotorchTensorDimensionError(
-                    f"Expected {name} of shape {len(self.X)} x 1, one row for each row of X. "
-                    f"Got {name}.shape={tuple(value.shape)}."
-                )
+        if self.Y.ndim != 2 or len(self.Y) != len(self.X):
+            raise BotorchTensorDimensionError(
+                f"Expected Y of shape {len(self.X)} x m, one row for each row of X. "
+                f"Got Y.shape={tuple(self.Y.shape)}."
+            )
+        if self.Yvar is not None and self.Yvar.shape != self.Y.shape:
+            raise BotorchTensorDimensionError(
+                f"Expected Yvar of shape {' x '.join(map(str, self.Y.shape))}, that of Y. "
+                f"Got Yvar.shape={tuple(self.Yvar.shape)}."
+            )
         check_finite("X", self.X)
         check_finite("Y", self.Y)
         if self.Yvar is not None:
@@ -156,6 +160,11 @@ class Observations:
         return Observations(
             self.X[rows], self.Y[rows], None if self.Yvar is None else self.Yvar[rows]
         )
+
+    def outcome(self, place: int) -> Observations:
+        """Return the same rows with one of their outcomes."""
+        Yvar = None if self.Yvar is None else self.Yvar[:, [place]]
+        return Observations(self.X, self.Y[:, [place]], Yvar)
 
     def append(self, other: Observations) -> Observations:
         """Return these observations followed by others.

@@ -29,6 +29,8 @@ class Trial:
             not open, and cannot be told.
         labels: Names of the parameters, and the unit of time.
         key: The caller's key of the ask; None without.
+        feasibility: Probability by the model that all constraints hold; None without constraints,
+            or before there is a model.
     """
 
     id: int
@@ -40,9 +42,11 @@ class Trial:
     skipped: bool = False
     labels: Labels = field(default=Labels(), compare=False, repr=False)
     key: str | None = None
+    feasibility: float | None = None
 
     def __repr__(self) -> str:
         parts = [f"{name}={value!r}" for name, value in self._values().items()]
+        parts += [] if self.feasibility is None else [f"feasible with {self.feasibility:.3g}"]
         parts += [] if self.informative else ["not informative"]
         parts += ["skipped"] if self.skipped else []
         return f"Trial {self.id} at t={self.labels.stamp(self.t)}: {', '.join(parts)}"

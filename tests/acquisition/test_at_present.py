@@ -69,9 +69,20 @@ def test_the_baseline_is_the_observed_actions_now(model, observations):
     make = partial(qLogNoisyExpectedImprovement, prune_baseline=False)
     acq_function = AtPresent(make)(model, context(observations))
     X = acq_function.X_baseline
-    assert len(X) == 9
-    assert sorted(X[:, 0].tolist()) == sorted(set(observations.X[:, 0].tolist()))
+    observed = observations.X[:, 0].unique()
     assert (X[:, 1:] == torch.tensor([0.4, NOW]).double()).all()
+    assert torch.isin(X[:, 0], observed).all()
+    assert len(X[:, 0].unique()) == len(X) < len(observed) == 9
+    # The values of those left out are known from those kept.
+    rows = torch.cat([observed.unsqueeze(-1), X[:1, 1:].expand(9, 2)], dim=-1)
+    covar = model.posterior(rows).distribution.covariance_matrix
+    kept = torch.isin(observed, X[:, 0])
+    cross = covar[~kept][:, kept]
+    left = (
+        covar.diagonal()[~kept]
+        - (cross @ torch.linalg.solve(covar[kept][:, kept], cross.T)).diagonal()
+    )
+    assert (left <= 1.01e-4 * covar.diagonal().max()).all()
 
 
 def test_candidates_are_actions_now(model, observations):

@@ -40,7 +40,7 @@ def test_numbers_come_back_as_they_were(trial, generator):
     "event",
     [
         Event("refit", fit={"lengthscale": [0.1, 0.2]}),
-        Event("tell", Trial(1, torch.zeros(1, 1), 1.0), 0.1, 0.2),
+        Event("tell", Trial(1, torch.zeros(1, 1), 1.0), (0.1, 0.5), (0.2, 0.0)),
         Event("fail", Trial(1, torch.zeros(1, 1), 1.0), reason="ein Übel"),
         Event("expire", Trial(1, torch.zeros(1, 1), 1.0), reason="late"),
     ],
@@ -66,7 +66,7 @@ def test_a_link_of_the_chain_by_hand():
 
 
 def test_in_words(trial, generator):
-    assert str(Record.of(Event("tell", trial, 0.5, 0.1), generator)) == (
+    assert str(Record.of(Event("tell", trial, (0.5,), (0.1,)), generator)) == (
         "tell of trial 3, Y=0.5, Yvar=0.1"
     )
     assert str(Record.of(Event("fail", trial, reason="a crash"), generator)) == (

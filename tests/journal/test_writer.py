@@ -34,7 +34,7 @@ def test_what_was_acknowledged_is_on_disk(run, make_streaming):
     with JournalReader(run) as journal:
         records = [record for _, record in journal.records()]
     # Not representable in decimal, and exact nevertheless.
-    assert (records[1].Y, records[1].Yvar) == (0.1, 0.2)
+    assert (records[1].Y, records[1].Yvar) == ((0.1,), (0.2,))
     assert list(records[0].X) == trial.X[0].tolist()
     assert records[3].reason == "a crash"
 

@@ -22,7 +22,12 @@ from tvbo.optimizers import (
     SeparateContexts,
     UnitOptions,
 )
-from tvbo.optimizers.builder import ContextOptions, ContextualGPOptions, GPOptions
+from tvbo.optimizers.builder import (
+    ContextOptions,
+    ContextualGPOptions,
+    GPOptions,
+    OutcomeOptions,
+)
 from tvbo.retention import (
     Chain,
     EntropyThreshold,
@@ -251,13 +256,15 @@ def test_a_recipe_can_be_sent_to_another_process(name):
     ("options", "base"),
     [
         (UnitOptions, dict),
-        (GPOptions, UnitOptions),
+        (OutcomeOptions, dict),
+        (GPOptions, (UnitOptions, OutcomeOptions)),
         (ContextOptions, GPOptions),
         (ContextualGPOptions, ContextOptions),
     ],
 )
 def test_every_option_is_documented_once(options, base):
-    inherited = getattr(base, "__annotations__", {})
+    bases = base if isinstance(base, tuple) else (base,)
+    inherited = [name for each in bases for name in getattr(each, "__annotations__", {})]
     arguments = inspect.getdoc(options).split("Args:")[1].split("Raises:")[0]
     documented = re.findall(r"^    (\w+):", arguments, re.MULTILINE)
     assert documented == [name for name in options.__annotations__ if name not in inherited]

@@ -289,7 +289,7 @@ def test_every_change_is_written_before_it_takes_effect(optimizer):
     ]
     assert notes.before == [set(), {1}, {1, 2}, {2}, set(), {3}]
     assert [event.trial.id for event in notes.events] == [1, 2, 1, 2, 3, other.id]
-    assert (notes.events[2].Y, notes.events[2].Yvar) == (0.5, 0.2)
+    assert (notes.events[2].Y, notes.events[2].Yvar) == ((0.5,), (0.2,))
     assert notes.events[3].reason == "x"
 
 

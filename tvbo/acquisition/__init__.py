@@ -12,7 +12,9 @@ from tvbo.acquisition.analytic import (
 )
 from tvbo.acquisition.at_present import AtPresent
 from tvbo.acquisition.bkb_beta import BKBBeta, bkb_qbar
+from tvbo.acquisition.chance_constrained import ChanceConstrained, constrained
 from tvbo.acquisition.contextual_beta import CompactBeta, FiniteBeta, RKHSBeta
+from tvbo.acquisition.goals import Goals
 from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, Incumbent, MaxMean
 from tvbo.acquisition.thompson import DrawnValues, ThompsonSampling
@@ -28,10 +30,12 @@ __all__ = [
     "BestMean",
     "BestObserved",
     "BetaSchedule",
+    "ChanceConstrained",
     "CompactBeta",
     "ConstantBeta",
     "DrawnValues",
     "FiniteBeta",
+    "Goals",
     "Incumbent",
     "LogBeta",
     "LogEI",
@@ -42,5 +46,6 @@ __all__ = [
     "ThompsonSampling",
     "TimeVaryingBeta",
     "bkb_qbar",
+    "constrained",
     "unit_of",
 ]

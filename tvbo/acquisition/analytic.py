@@ -119,6 +119,20 @@ def mean_of(posterior: Posterior) -> Tensor:
     return cast(GPyTorchPosterior, posterior).mean
 
 
+def marginals(model: Model, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return posterior means and variances of a single-outcome model, ``b x 1`` each.
+
+    Args:
+        model: The model.
+        rows: ``b x 1 x d``.
+    """
+    if isinstance(model, RowModel):
+        return model.marginals(rows)
+    posterior = model.posterior(rows)
+    mean = mean_of(posterior).squeeze(-2)
+    return mean, variance_of(posterior, scale_of(model)).view(mean.shape)
+
+
 def unit_of(model: Model, ask_context: AskContext) -> float:
     """Return the unit of an acquisition: a power of two near the prior standard deviation.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -10,13 +10,17 @@ from typing import Any
 
 import torch
 from botorch.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
+from botorch.acquisition.multi_objective.objective import WeightedMCMultiOutputObjective
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.exceptions.errors import UnsupportedError
-from botorch.models.model import Model
-from botorch.sampling import SobolQMCNormalSampler
+from botorch.models.model import Model, ModelList
+from botorch.sampling import ListSampler, SobolQMCNormalSampler
+from botorch.utils.multi_objective.hypervolume import infer_reference_point
+from botorch.utils.multi_objective.pareto import is_non_dominated
 from torch import Generator, Size, Tensor
 
-from tvbo.acquisition.analytic import Acquisition, unit_of
+from tvbo.acquisition.analytic import Acquisition, marginals, unit_of
+from tvbo.acquisition.goals import Goals
 from tvbo.acquisition.incumbent import BestMean
 from tvbo.randomness import default_generator, draw_seed, seeded
 from tvbo.search_space import AskContext, FiniteSpace
@@ -26,6 +30,14 @@ NUM_SAMPLES = 128
 
 NUM_CANDIDATES = 256
 """Actions of an infinite search space that stand for all of it."""
+
+
+BASELINE = 50
+"""Observed actions that a new one is compared with."""
+
+REDUNDANT = 1e-4
+"""Share of the largest variance below which what is left of an action's, given the values of better
+ones, does not count."""
 
 
 @dataclass(frozen=True)
@@ -71,17 +83,62 @@ class AtPresent:
             best = BestMean()(model, ask_context) / unit
             filled["best_f"] = torch.tensor(best, dtype=torch.float64)
         if "X_baseline" in wanted:
-            filled["X_baseline"] = ask_context.rows(_observed(ask_context, generator))
+            rows = ask_context.rows(_observed(ask_context, generator))
+            with torch.no_grad():
+                means = marginals(model, rows.unsqueeze(-2))[0]
+            filled["X_baseline"] = _baseline([model], means, rows)
         if "sampler" in wanted:
             sampler = SobolQMCNormalSampler(Size([NUM_SAMPLES]), seed=draw_seed(generator))
             filled["sampler"] = sampler
         for name in wanted & {"mc_points", "candidate_set"}:
-            filled[name] = ask_context.rows(_actions(ask_context, generator))
+            filled[name] = ask_context.rows(actions_of(ask_context, generator))
         if "posterior_transform" in wanted and unit != 1:
             weight = torch.tensor([1 / unit], dtype=torch.float64)
             filled["posterior_transform"] = ScalarizedPosteriorTransform(weight)
         with seeded(generator):
             return self.make(model=model, **filled)
+
+    def of_objectives(
+        self, models: Sequence[Model], goals: Goals, ask_context: AskContext
+    ) -> AcquisitionFunction:
+        """Return the acquisition function for this round, of several objectives.
+
+        Filled in as well are an ``objective`` that scales outcomes to the order of one, and
+        ``ref_point``: the thresholds of the goals or, where there are none, what BoTorch infers of
+        the posterior means of the observed actions at the present.
+
+        Args:
+            models: The model of each objective, multiplied by its sign.
+            goals: The objectives; constraints are not looked at.
+            ask_context: The present.
+
+        Raises:
+            UnsupportedError: if the class is not made for several objectives.
+        """
+        if "ref_point" not in signature(self.make).parameters:
+            raise UnsupportedError(
+                "Expected an acquisition function of several objectives, such as "
+                f"qLogNoisyExpectedHypervolumeImprovement. Got {self.make}."
+            )
+        generator, wanted = default_generator(ask_context.generator), self._wanted
+        units = [unit_of(model, ask_context) for model in models]
+        scales = torch.tensor([1 / unit for unit in units], dtype=torch.float64)
+        rows = ask_context.rows(_observed(ask_context, generator))
+        with torch.no_grad():
+            each = [marginals(model, rows.unsqueeze(-2))[0] for model in models]
+        means = torch.cat(each, dim=-1) * scales
+        samplers = [
+            SobolQMCNormalSampler(Size([NUM_SAMPLES]), seed=draw_seed(generator)) for _ in models
+        ]
+        filled: dict[str, Any] = {
+            "X_baseline": _baseline(models, means, rows),
+            "objective": WeightedMCMultiOutputObjective(scales),
+            "ref_point": _reference_point(goals, means, scales),
+            "sampler": ListSampler(*samplers),
+        }
+        given = {name: value for name, value in filled.items() if name in wanted}
+        with seeded(generator):
+            return self.make(model=ModelList(*models), **given)
 
     @property
     def _given(self) -> dict[str, Any]:
@@ -107,6 +164,41 @@ def _class_of(make: object) -> type[AcquisitionFunction] | None:
     return None
 
 
+def _baseline(models: Sequence[Model], means: Tensor, rows: Tensor) -> Tensor:
+    """Return the best of the observed actions, without those whose values these tell.
+
+    Of actions near one another the joint covariance is singular to rounding, and each counts in the
+    time of every evaluation.
+
+    Args:
+        models: The models of the objectives.
+        means: Their posterior means, ``n x k``, scaled alike.
+        rows: Observed actions at the present, ``n x d``.
+
+    Returns:
+        At most :data:`BASELINE` rows; those that no other dominates come first.
+    """
+    covar = means.new_zeros(len(rows), len(rows))
+    with torch.no_grad():
+        for model in models:
+            posterior: Any = model.posterior(rows)
+            found = posterior.distribution.covariance_matrix
+            covar += found / found.diagonal().max().clamp_min(1e-300)
+    # Cholesky's factorization in the order of merit, of the rows that are not redundant.
+    order = means.sum(dim=-1).argsort(descending=True, stable=True)
+    order = order[is_non_dominated(means)[order].double().argsort(descending=True, stable=True)]
+    left = covar.diagonal().clone()
+    kept: list[int] = []
+    columns: list[Tensor] = []
+    for place in order.tolist():
+        if left[place] > REDUNDANT and len(kept) < BASELINE:
+            column = covar[:, place] - sum((c * c[place] for c in columns), covar.new_zeros(()))
+            columns.append(column / left[place].sqrt())
+            left = left - columns[-1].square()
+            kept.append(place)
+    return rows[kept] if kept else rows[order[:1]]
+
+
 def _observed(ask_context: AskContext, generator: Generator) -> Tensor:
     """Return the observed actions, each once; a random one before the first observation."""
     observed = ask_context.observations.X[:, : ask_context.layout.num_actions]
@@ -116,7 +208,17 @@ def _observed(ask_context: AskContext, generator: Generator) -> Tensor:
     return distinct
 
 
-def _actions(ask_context: AskContext, generator: Generator) -> Tensor:
+def _reference_point(goals: Goals, means: Tensor, scales: Tensor) -> Tensor:
+    """Return the thresholds of the objectives, and what BoTorch infers where there are none."""
+    point = infer_reference_point(means[is_non_dominated(means)])
+    signs = goals.signs.tolist()
+    for place, threshold in enumerate(goals.thresholds):
+        if threshold is not None:
+            point[place] = signs[place] * threshold * scales[place]
+    return point
+
+
+def actions_of(ask_context: AskContext, generator: Generator) -> Tensor:
     """Return actions that stand for all, those of a finite set or random ones of a box."""
     search_space = ask_context.search_space
     if search_space is None:

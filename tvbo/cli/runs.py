@@ -76,7 +76,7 @@ def plot(
         trials = trials_of(journal)
         _warn_of_damage(journal)
     with saving(out) as file:
-        save_figure(plot_run(trials, title), file)
+        save_figure(plot_run(trials, title, journal.labels.outcome_columns[0]), file)
 
 
 def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
@@ -98,9 +98,15 @@ def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
     if len(told):
         # Under drift, the best outcome of all may be of a time long past.
         newest = told.sort_values("t", kind="stable", na_position="first").tail(NEWEST)
-        best = newest.outcome.idxmin() if journal.minimize else newest.outcome.idxmax()
-        rows[f"newest {len(newest)} outcomes"] = f"mean {newest.outcome.mean():.6g}"
-        rows["best of these"] = _best(newest.loc[best], journal.labels)
+        outcomes = journal.labels.outcome_columns
+        means = [f"mean {newest[name].mean():.6g}" for name in outcomes]
+        if journal.labels.outcomes:
+            means = [f"{name} {mean}" for name, mean in zip(outcomes, means, strict=True)]
+        rows[f"newest {len(newest)} outcomes"] = ", ".join(means)
+        if len(outcomes) == 1:
+            values = newest[outcomes[0]]
+            best = values.idxmin() if journal.minimize else values.idxmax()
+            rows["best of these"] = _best(newest.loc[best], values[best], journal.labels)
     rows["journal"] = "whole" if journal.damage is None else "damaged"
     for name, value in rows.items():
         table.add_row(name, value)
@@ -117,10 +123,10 @@ def _print_newest(journal: JournalReader, last: int) -> None:
     console.print(table)
 
 
-def _best(trial: pd.Series, labels: Labels) -> str:
+def _best(trial: pd.Series, outcome: float, labels: Labels) -> str:
     import pandas as pd
 
-    words = f"{trial.outcome:.6g}, trial {trial.trial}"
+    words = f"{outcome:.6g}, trial {trial.trial}"
     if pd.isna(trial.t):
         # The record of its ask is in the damaged part of the journal.
         return words + ", opened before the journal"

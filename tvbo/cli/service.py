@@ -20,7 +20,13 @@ from tvbo.cli.space_file import SpaceError, optimizer_of
 from tvbo.journal import JournalReader, start_journal
 from tvbo.journal.database import connect_to_read
 from tvbo.journal.description import read_description
-from tvbo.optimizers import GPOptimizer, Optimizer, Recommendation, Trial
+from tvbo.optimizers import (
+    GPOptimizer,
+    MultiOutcomeOptimizer,
+    Optimizer,
+    Recommendation,
+    Trial,
+)
 from tvbo.optimizers.drift import form_in_words, half_life
 from tvbo.search_space import Parameters
 
@@ -80,7 +86,9 @@ def ask(
 def tell(
     run: Run,
     trial: Annotated[int, typer.Argument(help="Number of the trial.")],
-    outcome: Annotated[float, typer.Argument(help="Its outcome.")],
+    outcome: Annotated[
+        list[str], typer.Argument(help="Its outcome; of several, NAME=VALUE for each.")
+    ],
     variance: Annotated[
         float | None, typer.Option(help="Variance of its noise, where known.")
     ] = None,
@@ -88,8 +96,8 @@ def tell(
 ) -> None:
     """Tell the outcome of a trial; a negative one after ``--``."""
     with _opened(run, None, wait) as optimizer:
-        optimizer.tell(trial, outcome, variance)
-    console.print(f"told trial {trial}: {outcome:g}", highlight=False)
+        optimizer.tell(trial, _outcome(optimizer, outcome), variance)
+    console.print(f"told trial {trial}: {' '.join(outcome)}", highlight=False)
 
 
 def fail(
@@ -116,15 +124,16 @@ def status(run: Run, context: Context = None, t: Time = None, as_json: As = Fals
         return
     table = Table(title=run.name, show_header=False)
     for name, value in found.items():
-        if name != "open_trials":
+        if name not in ("open_trials", "front"):
             table.add_row(name.replace("_", " "), _words(value))
     console.print(table)
-    if found["open_trials"]:
-        opened = Table(*map(str, found["open_trials"][0]), title="Open trials")
-        for row in found["open_trials"]:
-            opened.add_row(*(_short(value) for value in row.values()))
-        console.print(opened)
-    if "recommended" not in found:
+    for name, title in (("open_trials", "Open trials"), ("front", "The best compromises now")):
+        if rows := found.get(name):
+            shown = Table(*map(str, rows[0]), title=title)
+            for row in rows:
+                shown.add_row(*(_short(value) for value in row.values()))
+            console.print(shown)
+    if "recommended" not in found and "front" not in found:
         note("what is recommended depends on the context: give --context NAME=VALUE.")
 
 
@@ -181,23 +190,43 @@ def _time(optimizer: Optimizer, t: str | None) -> Any:
     return now if scale.zone is not None else now.replace(tzinfo=None)
 
 
+def _outcome(optimizer: Optimizer, given: Sequence[str]) -> dict[str, float] | float:
+    """Return one number, or several of NAME=VALUE."""
+    names = optimizer.labels.outcomes
+    texts: dict[str, str] = {}
+    if len(given) > 1 or "=" in given[0]:
+        texts = _named(given, names, "NAME=VALUE for each outcome")
+    numbers = {}
+    for name, text in (texts or {"": given[0]}).items():
+        try:
+            numbers[name] = float(text)
+        except ValueError as error:
+            raise InputDataError(f"Expected a number for an outcome. Got {text!r}.") from error
+    return numbers if texts else numbers[""]
+
+
 def _context(optimizer: Optimizer, given: Sequence[str] | None) -> dict[str, Any] | None:
     """Return the context of options NAME=VALUE; None without."""
     if not given:
         return None
     contexts = optimizer.labels.contexts
-    values: dict[str, Any] = {}
+    values = _named(given, [] if contexts is None else contexts.names, "--context NAME=VALUE")
+    return values if contexts is None else _read_values(contexts, values)
+
+
+def _named(given: Sequence[str], declared: Sequence[str], form: str) -> dict[str, str]:
+    """Return texts NAME=VALUE by name."""
+    values: dict[str, str] = {}
     for each in given:
         # A declared name may have a sign of equality in it.
-        declared = [] if contexts is None else contexts.names
         name = next((known for known in declared if each.startswith(f"{known}=")), None)
         if name is None:
             name = each.partition("=")[0]
         text = each.removeprefix(f"{name}=")
         if text == each or name in values:
-            raise InputDataError(f"Expected --context NAME=VALUE, each name once. Got {each!r}.")
+            raise InputDataError(f"Expected {form}, each name once. Got {each!r}.")
         values[name] = text
-    return values if contexts is None else _read_values(contexts, values)
+    return values
 
 
 def _read_values(parameters: Parameters, texts: dict[str, str]) -> dict[str, Any]:
@@ -212,6 +241,8 @@ def _values(trial: Trial) -> dict[str, Any]:
     values["parameters"] = trial.parameters
     if trial.labels.contexts is not None and trial.context is not None:
         values["context"] = trial.labels.contexts.decode(trial.context)
+    if trial.feasibility is not None:
+        values["feasibility"] = trial.feasibility
     return values | {"skipped": trial.skipped}
 
 
@@ -229,9 +260,15 @@ def _status(optimizer: Optimizer, context: Sequence[str] | None, t: str | None) 
     }
     is_known = optimizer.contexts is None or bool(context)
     if isinstance(optimizer, GPOptimizer) and log.num_told and is_known:
-        best = optimizer.recommend(_context(optimizer, context), _now(optimizer, t))
+        given = _context(optimizer, context), _now(optimizer, t)
+        if isinstance(optimizer, MultiOutcomeOptimizer) and optimizer.goals.num_objectives > 1:
+            found["front"] = [
+                {name: _plain(value) for name, value in each.to_row().items()}
+                for each in optimizer.front(*given)
+            ]
+        else:
+            found |= _recommended(optimizer.recommend(*given))
         dense = optimizer.posterior_state.fitter.last_model
-        found |= _recommended(best)
         if dense is not None:
             found["drift"] = form_in_words(dense)
             found["half_life"] = _finite(half_life(dense))
@@ -247,12 +284,15 @@ def _now(optimizer: Optimizer, t: str | None) -> Any:
 
 def _recommended(best: Recommendation) -> dict[str, Any]:
     low, high = (best.mean + sign * 1.96 * best.standard_deviation for sign in (-1, 1))
-    return {
+    found = {
         "recommended": best.parameters,
         "expected_outcome": best.mean,
         "band": [low, high],
         "at": _plain(best.labels.stamp(best.t)),
     }
+    if best.feasibility is not None:
+        found["feasibility"] = best.feasibility
+    return found | {f"expected_{name}": mean for name, (mean, _) in best.others.items()}
 
 
 def _finite(value: float) -> float | None:

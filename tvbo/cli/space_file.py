@@ -17,9 +17,10 @@ VERSION = 1
 """Version of the format."""
 
 UNITS = ("minimize", "time_unit", "time_zone")
+OUTCOMES = ("objectives", "min_feasibility")
 LEARNED = ("forgetting_rate", "noise_variance", "beta", "initial")
 FORM = {
-    "": ("version", "parameters", "contexts", "seed", *UNITS, *LEARNED),
+    "": ("version", "parameters", "contexts", "seed", *UNITS, *OUTCOMES, "constraints", *LEARNED),
     "float": ("type", "bounds", "log"),
     "integer": ("type", "bounds", "log"),
     "category": ("type", "values", "ordered"),
@@ -61,7 +62,11 @@ def optimizer_of(text: str, name: str = "SPACE.toml", labels: Labels | None = No
         spaces["bounds"] = _space(found.get("parameters"), f"parameters of {name}")
         if "contexts" in found:
             spaces["context_bounds"] = _space(found["contexts"], f"contexts of {name}")
-    options: dict[str, Any] = {each: found[each] for each in (*UNITS, *LEARNED) if each in found}
+    options: dict[str, Any] = {
+        each: found[each] for each in (*UNITS, *OUTCOMES, *LEARNED) if each in found
+    }
+    if "constraints" in found:
+        options["constraints"] = _constraints(found["constraints"], name)
     recipe: Callable[..., Optimizer] = (
         recipes.tv_cgp_ucb if "contexts" in found else recipes.tv_gp_ucb
     )
@@ -78,6 +83,20 @@ def _space(table: Any, where: str) -> dict[str, Any]:
     if not isinstance(table, Mapping) or not table:
         raise SpaceError(f"Expected a table for each of the {where}. Got {table!r}.")
     return {name: _parameter(name, entry, where) for name, entry in table.items()}
+
+
+def _constraints(table: Any, where: str) -> dict[str, tuple[Any, Any]]:
+    """Return lower and upper limit by name of the outcome."""
+    if not isinstance(table, Mapping) or not all(
+        isinstance(each, Mapping) for each in table.values()
+    ):
+        raise SpaceError(
+            f"Expected a table for each of the constraints, such as latency = {{ upper = 100.0 }}, "
+            f"in {where}. Got {table!r}."
+        )
+    for name, entry in table.items():
+        _check_names(entry, ("lower", "upper"), f"the constraint {name}, in {where}")
+    return {name: (entry.get("lower"), entry.get("upper")) for name, entry in table.items()}
 
 
 def _parameter(name: str, entry: Any, where: str) -> Any:

@@ -39,8 +39,8 @@ class Record:
         informative: Whether the retention policy wanted its outcome.
         information_gain: What the outcome was expected to tell, in nats.
         skipped: Whether it was not to be evaluated.
-        Y: The outcome told.
-        Yvar: Variance of its noise, if told.
+        Y: The outcomes told.
+        Yvar: Variances of their noise, if told.
         reason: Why a trial failed or expired; of an ask, the caller's key.
         fit: What a refit learned, as JSON.
         generator: Digest of the generator's state after an ask.
@@ -54,8 +54,8 @@ class Record:
     informative: bool = True
     information_gain: float | None = None
     skipped: bool = False
-    Y: float | None = None
-    Yvar: float | None = None
+    Y: tuple[float, ...] | None = None
+    Yvar: tuple[float, ...] | None = None
     reason: str = ""
     fit: str | None = None
     generator: str | None = None
@@ -96,8 +96,8 @@ class Record:
             int(self.informative),
             _pack(_one(self.information_gain)),
             int(self.skipped),
-            _pack(_one(self.Y)),
-            _pack(_one(self.Yvar)),
+            _pack(self.Y),
+            _pack(self.Yvar),
             self.reason,
             self.fit,
             self.generator,
@@ -111,13 +111,14 @@ class Record:
             ValueError: if :meth:`to_row` returns no such row, naming the column.
         """
         values = dict(zip(EVENT_COLUMNS.split(", "), row, strict=True))
-        for name in ("X", "context"):
+        for name in ("X", "context", "Y", "Yvar"):
             values[name] = _unpack(name, values[name])
-        for name in ("t", "information_gain", "Y", "Yvar"):
+        for name in ("t", "information_gain"):
             values[name] = _unpack_one(name, values[name])
         record = cls(**values)
         opens, tells, refits = (record.kind in each for each in (OPENING, ("tell",), ("refit",)))
-        asks, Yvar, gain = record.kind == "ask", record.Yvar, record.information_gain
+        asks, gain = record.kind == "ask", record.information_gain
+        Y, Yvar = record.Y, record.Yvar
         is_good = {
             "kind": record.kind in get_args(Kind),
             "trial_id": record.trial_id is None if refits else _is_count(record.trial_id),
@@ -127,8 +128,9 @@ class Record:
             "informative": record.informative in (0, 1),
             "information_gain": gain is None or not isnan(gain),
             "skipped": record.skipped in (0, 1),
-            "Y": (record.Y is not None) == tells and _are_finite(_one(record.Y)),
-            "Yvar": Yvar is None or (tells and 0 <= Yvar < inf),
+            "Y": (Y is not None) == tells and _are_finite(Y),
+            "Yvar": Yvar is None
+            or (Y is not None and len(Yvar) == len(Y) and all(0 <= each < inf for each in Yvar)),
             "reason": isinstance(record.reason, str),
             "fit": _is_fit(record.fit) if refits else record.fit is None,
             "generator": isinstance(record.generator, str) if asks else record.generator is None,
@@ -146,7 +148,8 @@ class Record:
         if self.context is not None:
             words += f", context={list(self.context)}"
         if self.kind == "tell":
-            words += f", Y={self.Y!r}" + ("" if self.Yvar is None else f", Yvar={self.Yvar!r}")
+            words += f", Y={_listed(self.Y)}"
+            words += "" if self.Yvar is None else f", Yvar={_listed(self.Yvar)}"
         if self.skipped:
             words += ", skipped"
         words += f" ({self.reason})" if self.reason else ""
@@ -180,6 +183,10 @@ def _numbers(tensor: Tensor | None) -> tuple[float, ...] | None:
 
 def _are_finite(values: Sequence[float] | None) -> bool:
     return all(map(isfinite, values or ()))
+
+
+def _listed(values: Sequence[float] | None) -> str:
+    return ", ".join(map(repr, values or ()))
 
 
 def _one(value: float | None) -> tuple[float] | None:

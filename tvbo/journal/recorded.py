@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from torch import Generator, Tensor
 
 from tvbo.observations import InputLayout
-from tvbo.search_space import ContextSpace, Labels, SearchSpace
+from tvbo.search_space import ContextSpace, Labels, Outcome, SearchSpace
 from tvbo.trial import Trial
 
 Kind = Literal["ask", "attach", "tell", "fail", "expire", "refit"]
@@ -22,16 +22,16 @@ class Event:
     Args:
         kind: What was done.
         trial: The trial that it was done to; None for a refit.
-        Y: The outcome told.
-        Yvar: Variance of its noise, if told.
+        Y: The outcomes told, ``m`` numbers.
+        Yvar: Variances of their noise, if told.
         reason: Why a trial failed or expired; of an ask, the caller's key.
         fit: Hyperparameters that a refit learned: values by name of the parameter.
     """
 
     kind: Kind
     trial: Trial | None = None
-    Y: float | None = None
-    Yvar: float | None = None
+    Y: tuple[float, ...] | None = None
+    Yvar: tuple[float, ...] | None = None
     reason: str = ""
     fit: dict[str, list[float]] | None = None
 
@@ -39,7 +39,7 @@ class Event:
         if self.trial is None:
             return f"{self.kind}: {self.fit}"
         words = f"{self.kind}: {self.trial}"
-        words += "" if self.Y is None else f", outcome {self.Y:g}"
+        words += "" if self.Y is None else f", outcome {' '.join(f'{Y:g}' for Y in self.Y)}"
         return words + (f" ({self.reason})" if self.reason else "")
 
 
@@ -116,9 +116,7 @@ class Recorded(Protocol):
     def attach(self, X: Tensor, t: float, context: Tensor | None = None) -> Trial:
         """Open a trial with an action of the caller's choice."""
 
-    def tell(
-        self, trial: Trial | int, Y: Tensor | float, Yvar: Tensor | float | None = None
-    ) -> None:
+    def tell(self, trial: Trial | int, Y: Outcome, Yvar: Outcome | None = None) -> None:
         """Record the outcome of a trial."""
 
     def fail(self, trial: Trial | int, reason: str) -> None:

@@ -25,12 +25,14 @@ def trials_of(journal: JournalReader) -> pd.DataFrame:
     Returns:
         Columns ``trial``, ``how`` (asked, attached, or before: it was open when recording began),
         ``t``, the parameters of action and context by name or as ``action_i`` and ``context_i``,
-        ``state`` (open, told, failed, expired, skipped),
-        ``outcome``, ``outcome_variance`` and ``reason``.
+        ``state`` (open, told, failed, expired, skipped), the outcomes by name and their variances,
+        ``outcome`` and ``outcome_variance`` where they have no names, and ``reason``.
     """
     import pandas as pd
 
     labels = journal.labels
+    outcomes = labels.outcome_columns
+    variances = [f"{name}_variance" for name in outcomes]
     trials = {row["trial"]: _opened(labels, "before", **row) for row in journal.open_before()}
     for _, record in journal.records():
         if record.kind in ("ask", "attach"):
@@ -41,18 +43,14 @@ def trials_of(journal: JournalReader) -> pd.DataFrame:
         elif record.kind in ENDINGS:
             # Where the start is damaged, a trial from before it is known by its number only.
             row = trials.setdefault(record.trial_id, {"trial": record.trial_id})
-            row |= {
-                "state": ENDINGS[record.kind],
-                "outcome": record.Y,
-                "outcome_variance": record.Yvar,
-                "reason": record.reason,
-            }
+            row |= {"state": ENDINGS[record.kind], "reason": record.reason}
+            row |= dict(zip(outcomes, record.Y or (), strict=False))
+            row |= dict(zip(variances, record.Yvar or (), strict=False))
     frame = pd.DataFrame(trials.values())
-    first, last = ["trial", "how", "t"], ["state", "outcome", "outcome_variance", "reason"]
+    first, last = ["trial", "how", "t"], ["state", *outcomes, *variances, "reason"]
     between = [name for name in frame.columns if name not in (*first, *last)]
     frame = frame.reindex(columns=[*first, *between, *last])
-    numbers = ["outcome", "outcome_variance"]
-    numbers += [] if labels.time else ["t"]
+    numbers = [*outcomes, *variances, *([] if labels.time else ["t"])]
     for parameters, kind in ((labels.actions, "action_"), (labels.contexts, "context_")):
         if parameters is None:
             numbers += [name for name in between if name.startswith(kind)]

@@ -4,6 +4,7 @@ from tvbo.journal.recorded import Event, EventSink
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
+from tvbo.optimizers.builder import OutcomeOptions
 from tvbo.optimizers.constant_rules import FixedAction, LastBest
 from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
 from tvbo.optimizers.dense_state import DenseState
@@ -27,6 +28,7 @@ from tvbo.optimizers.refusals import TrialError
 from tvbo.optimizers.rejection_log import RejectedTrial, RejectionLog
 from tvbo.optimizers.rexp3 import RExp3, rexp3_block_length
 from tvbo.optimizers.separate import SeparateContexts
+from tvbo.optimizers.several_outcomes import MultiOutcomeOptimizer
 from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.optimizers.trial_log import LostTrial, TrialLog
 from tvbo.optimizers.units import UnitOptions
@@ -51,8 +53,10 @@ __all__ = [
     "LastBest",
     "LostTrial",
     "ModelFitter",
+    "MultiOutcomeOptimizer",
     "NystromState",
     "Optimizer",
+    "OutcomeOptions",
     "Pending",
     "Policy",
     "PosteriorState",

@@ -16,7 +16,6 @@ from tvbo.observations import Observations
 from tvbo.optimizers.journal_mixin import JournalMixin
 from tvbo.optimizers.refusals import (
     TrialError,
-    as_scalar,
     as_text,
     check_outcome,
     find_open,
@@ -25,7 +24,15 @@ from tvbo.optimizers.tables import TablesMixin
 from tvbo.optimizers.trial_log import Ending, LostTrial, TrialLog
 from tvbo.optimizers.units import UnitsMixin
 from tvbo.randomness import default_generator
-from tvbo.search_space import Context, ContextSpace, InputLayout, Named, SearchSpace, Time
+from tvbo.search_space import (
+    Context,
+    ContextSpace,
+    InputLayout,
+    Named,
+    Outcome,
+    SearchSpace,
+    Time,
+)
 from tvbo.terminal import html_table
 from tvbo.trial import Trial
 
@@ -176,14 +183,13 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
                 self._open_trial(trial)
         return trial
 
-    def tell(
-        self, trial: Trial | int, Y: Tensor | float, Yvar: Tensor | float | None = None
-    ) -> None:
+    def tell(self, trial: Trial | int, Y: Outcome, Yvar: Outcome | None = None) -> None:
         """Record the outcome of a trial.
 
         Args:
             trial: The trial or its id.
-            Y: Its outcome, one number; larger is better, unless the optimizer minimizes.
+            Y: Its outcome, one number; larger is better, unless the optimizer minimizes. Of
+                several outcomes all, by name or in their order.
             Yvar: Variance of the noise in ``Y``, where known.
 
         Raises:
@@ -192,13 +198,12 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
                 compute with it, or ``Yvar`` is negative. The range is 1e50 prior standard
                 deviations to either side of zero; it is the user's unit where the kernel is
                 learned. Nothing changes, and the trial stays open.
-            BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is more than one number.
+            BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is not one number for each outcome.
         """
         trial = self._find(trial)
         observation = self._observation(trial, Y, Yvar)
         self._check_outcome(trial, observation)
-        noise = None if observation.Yvar is None else observation.Yvar.item()
-        told = Event("tell", trial, self._sign * observation.Y.item(), noise)
+        told = Event("tell", trial, *self._as_told(observation))
         with self._recorded(told):
             self._learn(trial, observation)
             del self._open[trial.id]
@@ -319,13 +324,11 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
     ) -> Trial:
         return Trial(number, X, t, context, labels=self.labels, key=key)
 
-    def _observation(
-        self, trial: Trial, Y: Tensor | float, Yvar: Tensor | float | None
-    ) -> Observations:
+    def _observation(self, trial: Trial, Y: Outcome, Yvar: Outcome | None) -> Observations:
         """Return an outcome as the model sees it."""
         row = self.layout.rows(trial.X, trial.t, self._seen(trial.context))
-        noise = None if Yvar is None else as_scalar("Yvar", Yvar)
-        return Observations(row, self._sign * as_scalar("Y", Y), noise)
+        noise = None if Yvar is None else self.labels.outcome("Yvar", Yvar)
+        return Observations(row, self._signs * self.labels.outcome("Y", Y), noise)
 
     def _open_trial(self, trial: Trial) -> Trial:
         self._open[trial.id] = trial

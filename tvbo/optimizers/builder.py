@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypedDict, TypeVar, Unpack
 
 from botorch.acquisition import AcquisitionFunction
 from gpytorch.kernels import Kernel
@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
 from tvbo.acquisition.analytic import as_beta_schedule
 from tvbo.acquisition.at_present import as_acquisition
+from tvbo.acquisition.goals import Limits
 from tvbo.kernels import Structure, memory_length
 from tvbo.optimizers.dense_state import DenseState
 from tvbo.optimizers.drift import Form
@@ -48,7 +49,34 @@ TOL = 1e-12
 """Weight at which an observation is discarded where no hyperparameter is ever learned."""
 
 
-class GPOptions(UnitOptions, total=False):
+class OutcomeOptions(TypedDict, total=False):
+    """Options of recipes with a Gaussian process: several outcomes.
+
+    The optimizer is then a :class:`tvbo.optimizers.MultiOutcomeOptimizer`. Each outcome has a model
+    of its own with the other options of the recipe; those in units of the outcome, such as a
+    kernel's scale, count for all.
+
+    Args:
+        objectives: Names of the objectives; or by name the worst value of interest, the reference
+            point of the hypervolume, which is inferred where it is None. None: one objective, with
+            the name ``"outcome"`` if there are constraints.
+        constraints: Lower and upper limit of outcomes by name, such as
+            ``{"latency": (None, 100.0)}``; None is no limit. They count for the functions,
+            without the noise of an outcome.
+        min_feasibility: Probability with which an action must satisfy all constraints; None is
+            0.95.
+
+    Raises:
+        ValueError: if a name stands for two outcomes, a limit is no number, or the probability is
+            not between 0 and 1.
+    """
+
+    objectives: Sequence[str] | Mapping[str, float | None] | None
+    constraints: Limits | None
+    min_feasibility: float | None
+
+
+class GPOptions(UnitOptions, OutcomeOptions, total=False):
     """Options of every recipe with a Gaussian process.
 
     An option that is left out, or None, has its default. The model is a

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 import torch
+from botorch.acquisition import AcquisitionFunction
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
@@ -172,24 +173,34 @@ class GPOptimizer(Optimizer):
         return Policy.collect([self._best(model, t, context) for context in table])
 
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
-        keep = self.retention.keep(self.observations, self.posterior_state.last_model, t)
-        if not keep.all():
-            self.posterior_state.drop(self.observations, keep, t)
-            self.observations = self.observations[keep]
+        self._discard(t)
         # Before a fit draws from the generator, so that the start does not depend on fits.
         start = self._start() if self._is_starting() else None
-        rows = self._pending_rows(t)
-        self.posterior_state.update(self.observations, self._num_told, self.generator)
-        model = self.posterior_state.condition(self.observations, rows, self.pending)
-        self._newest_model = model
+        self._newest_model = model = self._condition(t)
         if start is not None:
             return start
         ask_context = self._ask_context(t, context)
-        acq_function = self.acquisition(model, ask_context)
+        acq_function = self._acquisition_function(model, ask_context)
         if isinstance(acq_function, DrawnValues):
             # Its values are known at the candidates alone.
             return acq_function.best()
         return self.search_space.maximize(acq_function, ask_context, self.generator)
+
+    def _discard(self, t: float) -> None:
+        """Forget the observations that retention no longer keeps."""
+        keep = self.retention.keep(self.observations, self.posterior_state.last_model, t)
+        if not keep.all():
+            self.posterior_state.drop(self.observations, keep, t)
+            self.observations = self.observations[keep]
+
+    def _condition(self, t: float) -> Model:
+        """Update the posterior, and return it given the observations and the pending trials."""
+        rows = self._pending_rows(t)
+        self.posterior_state.update(self.observations, self._num_told, self.generator)
+        return self.posterior_state.condition(self.observations, rows, self.pending)
+
+    def _acquisition_function(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
+        return self.acquisition(model, ask_context)
 
     def _start(self) -> Tensor | None:
         """Return the next space-filling action; None where all choices were tried."""

@@ -14,7 +14,7 @@ class Listener:
     """Functions that are called after changes; see ``Optimizer.add_listener``."""
 
     on_ask: Callable[[Trial], object] | None
-    on_tell: Callable[[Trial, float], object] | None
+    on_tell: Callable[..., object] | None
     on_fit: Callable[[dict[str, list[float]]], object] | None
     on_loss: Callable[[Trial, str], object] | None
 
@@ -25,7 +25,7 @@ class Listener:
                 self.on_fit(fit)
             case Event("ask", trial=Trial() as trial) if self.on_ask:
                 self.on_ask(trial)
-            case Event("tell", trial=Trial() as trial, Y=float() as Y) if self.on_tell:
-                self.on_tell(trial, Y)
+            case Event("tell", trial=Trial() as trial, Y=tuple() as Y) if self.on_tell:
+                self.on_tell(trial, trial.labels.outcomes_by_name(Y))
             case Event("fail" | "expire", trial=Trial() as trial) if self.on_loss:
                 self.on_loss(trial, event.reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -29,6 +29,8 @@ class Recommendation:
         context: Its context, ``c``, or None.
         minimize: Whether smaller outcomes are better: the mean is then the smallest.
         labels: Names of the parameters, and the unit of time.
+        feasibility: Probability that all constraints hold there; None without constraints.
+        others: Posterior mean and standard deviation there of further outcomes, by name.
     """
 
     X: Tensor
@@ -38,6 +40,8 @@ class Recommendation:
     context: Tensor | None = None
     minimize: bool = False
     labels: Labels = field(default=Labels(), compare=False, repr=False)
+    feasibility: float | None = None
+    others: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -49,8 +53,16 @@ class Recommendation:
         return self.labels.parameters(self.X)
 
     def to_row(self) -> dict[str, Any]:
-        """Return action, context, mean, standard deviation and time by column of a table."""
+        """Return action, context, mean, standard deviation and time by column of a table.
+
+        Means and standard deviations of further outcomes follow, as columns ``NAME_mean`` and
+        ``NAME_standard_deviation``, and the ``feasibility``.
+        """
         moments = {"mean": self.mean, "standard_deviation": self.standard_deviation}
+        for name, (mean, deviation) in self.others.items():
+            moments |= {f"{name}_mean": mean, f"{name}_standard_deviation": deviation}
+        if self.feasibility is not None:
+            moments["feasibility"] = self.feasibility
         return self.labels.to_row(self.X, self.t, self.context) | moments
 
 

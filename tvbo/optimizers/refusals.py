@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from numbers import Integral
 
-import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from torch import Tensor
+from botorch.exceptions.errors import InputDataError
 
 from tvbo.observations import Observations
 from tvbo.optimizers.trial_log import TrialLog
@@ -93,16 +91,6 @@ def check_outcome(observation: Observations, unit: float) -> None:
             f"Expected Yvar between 0 and {largest**2:.3g}, the range in which predictions can be "
             f"computed. Got {Yvar}."
         )
-
-
-def as_scalar(name: str, value: Tensor | float) -> Tensor:
-    """Return one number as a ``1 x 1`` float64 tensor."""
-    value = torch.as_tensor(value, dtype=torch.float64)
-    if value.numel() != 1:
-        raise BotorchTensorDimensionError(
-            f"Expected {name} to be one number. Got {name}.shape={tuple(value.shape)}."
-        )
-    return value.detach().reshape(1, 1)
 
 
 def as_text(reason: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -37,15 +37,17 @@ class TablesMixin:
     def tell_frame(
         self: Any,
         table: pd.DataFrame,
-        outcome: str = "outcome",
+        outcome: str | None = None,
         trial: str = "trial",
         variance: str | None = None,
     ) -> int:
         """Record the outcomes of several trials.
 
         Args:
-            table: One row for each trial; rows with an empty outcome are left open.
-            outcome: Column of the outcomes.
+            table: One row for each trial; rows with an empty outcome, or of several outcomes only
+                empty ones, are left open.
+            outcome: Column of the outcomes; None is ``"outcome"``, and of several outcomes the
+                columns of their names.
             trial: Column of the numbers of the trials.
             variance: Column of the variances of their noise; None where they are not known.
 
@@ -57,11 +59,10 @@ class TablesMixin:
                 with the row; nothing changes.
             TrialError: as :meth:`tell`, with the row; nothing changes.
         """
-        columns = [_column(table, name) for name in (trial, outcome)]
-        columns.append(_column(table, variance) if variance else [None] * len(table))
-        rows: dict[int, tuple[float, float | None]] = {}
+        columns = [_column(table, trial), *self._outcome_cells(table, outcome, variance)]
+        rows: dict[int, tuple[list[float], list[float] | None]] = {}
         for label, number, Y, Yvar in zip(table.index, *columns, strict=True):
-            if Y is None:
+            if all(cell is None for cell in Y.values()):
                 continue
             with _in_row(label):
                 # A column of whole numbers with a gap is one of floats.
@@ -69,9 +70,8 @@ class TablesMixin:
                 found = self._find(int(number) if is_whole else number)
                 if found.id in rows:
                     raise InputDataError(f"Expected each trial once. Got trial {found.id} again.")
-                _check_numbers(Y, Yvar, variance)
-                self._check_outcome(found, self._observation(found, Y, Yvar))
-                rows[found.id] = Y, Yvar
+                rows[found.id] = told = _numbers(Y), Yvar and _numbers(Yvar)
+                self._check_outcome(found, self._observation(found, *told))
         with self._in_one_transaction():
             for trial_id, (Y, Yvar) in rows.items():
                 self.tell(trial_id, Y, Yvar)
@@ -80,7 +80,7 @@ class TablesMixin:
     def attach_frame(
         self: Any,
         table: pd.DataFrame,
-        outcome: str = "outcome",
+        outcome: str | None = None,
         t: str = "t",
         variance: str | None = None,
     ) -> int:
@@ -89,7 +89,8 @@ class TablesMixin:
         Args:
             table: One row for each outcome, with a column for each parameter, by name or as
                 ``action_0``, ``context_0``, ..., in any order of time.
-            outcome: Column of the outcomes.
+            outcome: Column of the outcomes; None is ``"outcome"``, and of several outcomes the
+                columns of their names.
             t: Column of the times: numbers, or timestamps where the optimizer has a unit of time.
             variance: Column of the variances of their noise; None where they are not known.
 
@@ -104,8 +105,7 @@ class TablesMixin:
         contexts: Sequence[Tensor | None] = [None] * len(table)
         if self.contexts is not None:
             contexts = list(_rows(table, self.labels.contexts, "context", self.contexts.dim))
-        columns = [_column(table, name) for name in (t, outcome)]
-        columns.append(_column(table, variance) if variance else [None] * len(table))
+        columns = [_column(table, t), *self._outcome_cells(table, outcome, variance)]
         rows: list[tuple[Any, ...]] = []
         parts = zip(table.index, X, contexts, *columns, strict=True)
         for label, action, context, time, Y, Yvar in parts:
@@ -115,13 +115,29 @@ class TablesMixin:
                 action, context = self._read_action(action), self._check_context(context)
                 number = self.num_trials + len(rows) + 1
                 trial = self._trial(number, action, self._number(time), context)
-                _check_numbers(Y, Yvar, variance)
-                self._check_outcome(trial, self._observation(trial, Y, Yvar))
-                rows.append((action, time, context, Y, Yvar))
+                told = _numbers(Y), Yvar and _numbers(Yvar)
+                self._check_outcome(trial, self._observation(trial, *told))
+                rows.append((action, time, context, *told))
         with self._in_one_transaction():
             for action, time, context, Y, Yvar in rows:
                 self.tell(self.attach(action, time, context), Y, Yvar)
         return len(rows)
+
+    def _outcome_cells(
+        self: Any, table: pd.DataFrame, outcome: str | None, variance: str | None
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any] | None]]:
+        """Return the outcomes of each row by column, and their variances if there is a column."""
+        names = self.labels.outcome_columns if outcome is None else [outcome]
+        if len(self.labels.outcomes) > 1 and (outcome is not None or variance is not None):
+            raise InputDataError(
+                f"Expected columns {', '.join(self.labels.outcomes)}, and neither outcome nor "
+                f"variance: tell() takes variances. Got {outcome!r} and {variance!r}."
+            )
+        rows = zip(*(_column(table, name) for name in names), strict=True)
+        outcomes = [dict(zip(names, row, strict=True)) for row in rows]
+        if variance is None:
+            return outcomes, [None] * len(table)
+        return outcomes, [{variance: cell} for cell in _column(table, variance)]
 
 
 def _column(table: pd.DataFrame, name: str) -> list[Any]:
@@ -135,14 +151,12 @@ def _column(table: pd.DataFrame, name: str) -> list[Any]:
     return [None if pd.isna(cell) else cell for cell in table[name].tolist()]
 
 
-def _check_numbers(Y: Any, Yvar: Any, variance: str | None) -> None:
-    """Raise unless the outcome is a number, and its variance one where there is a column of them.
-
-    Either all outcomes come with the variance of their noise, or none.
-    """
-    for name, value, wanted in (("outcome", Y, True), (variance, Yvar, variance is not None)):
-        if wanted and (not isinstance(value, Real) or isinstance(value, bool)):
+def _numbers(cells: Mapping[str, Any]) -> list[float]:
+    """Return the cells of a row by column; raise ``InputDataError`` for one that is no number."""
+    for name, value in cells.items():
+        if not isinstance(value, Real) or isinstance(value, bool):
             raise InputDataError(f"Expected a number for {name}. Got {value!r}.")
+    return list(cells.values())
 
 
 def _rows(table: pd.DataFrame, parameters: Parameters | None, kind: str, width: int) -> Tensor:

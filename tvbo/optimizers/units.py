@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from numbers import Real
 from typing import Any, TypedDict
 
@@ -11,6 +12,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Tensor
 
 from tvbo.journal.recorded import EventSink
+from tvbo.observations import Observations
 from tvbo.optimizers.recommendation import Recommendation
 from tvbo.search_space import (
     ContextSpace,
@@ -28,8 +30,9 @@ class UnitOptions(TypedDict, total=False):
     """Options of every recipe: in which units its optimizer is asked and told.
 
     Args:
-        minimize: Whether smaller outcomes are better; None is False. Outcomes are told and
-            recommended as they are; models, acquisitions and priors are of their negatives.
+        minimize: Whether smaller outcomes are better, or of several objectives the names of those
+            of which smaller values are; None is False. Outcomes are told and recommended as they
+            are; models, acquisitions and priors are of their negatives.
         time_unit: Unit of time for timestamps, as pandas writes it, such as ``"1h"``: times are
             then ``pandas.Timestamp``, ``datetime`` or ``numpy.datetime64``, which count units since
             the beginning of 1970. None: times are numbers.
@@ -40,7 +43,7 @@ class UnitOptions(TypedDict, total=False):
         ValueError: if there is no such unit or zone, or a zone comes without a unit.
     """
 
-    minimize: bool | None
+    minimize: bool | Collection[str] | None
     time_unit: str | None
     time_zone: str | None
 
@@ -62,7 +65,7 @@ class UnitsMixin:
 
     def set_units(
         self,
-        minimize: bool | None = None,
+        minimize: bool | Collection[str] | None = None,
         time_unit: str | None = None,
         time_zone: str | None = None,
     ) -> None:
@@ -98,6 +101,18 @@ class UnitsMixin:
     def _sign(self) -> float:
         """What an outcome is multiplied by, so that larger is better."""
         return -1.0 if self.minimize else 1.0
+
+    @property
+    def _signs(self) -> Tensor:
+        """The same of each outcome, ``m``."""
+        return torch.tensor([self._sign], dtype=torch.float64)
+
+    def _as_told(
+        self, observation: Observations
+    ) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
+        """Return one outcome, and the variances of its noise, in the caller's units."""
+        Y = tuple((self._signs * observation.Y).flatten().tolist())
+        return Y, None if observation.Yvar is None else tuple(observation.Yvar.flatten().tolist())
 
     def _read_action(self, X: Tensor | Named) -> Tensor:
         """Return an action of the search space as ``1 x d``."""

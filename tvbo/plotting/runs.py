@@ -18,17 +18,18 @@ NEWEST = 20
 """Number of outcomes whose mean is drawn: under drift, the best one so far soon says nothing."""
 
 
-def plot_run(trials: pd.DataFrame, title: str = "") -> Figure:
+def plot_run(trials: pd.DataFrame, title: str = "", outcome: str = "outcome") -> Figure:
     """Plot outcomes over time, the mean of the newest 20, and the trials without an outcome.
 
     Args:
         trials: Table of trials from :func:`tvbo.journal.trials_of`.
         title: Title of the figure.
+        outcome: Column of the outcome.
     """
     figure = new_figure(8.0, 5.0)
     outcomes, others = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     told = trials[(trials.state == "told") & trials.t.notna()].sort_values("t", kind="stable")
-    _draw_outcomes(outcomes, told)
+    _draw_outcomes(outcomes, told, outcome)
     _draw_others(others, trials[trials.state != "told"])
     others.set_xlabel("time of the trial")
     if title:
@@ -36,16 +37,16 @@ def plot_run(trials: pd.DataFrame, title: str = "") -> Figure:
     return figure
 
 
-def _draw_outcomes(ax: Axes, told: pd.DataFrame) -> None:
-    noise = told.outcome_variance**0.5
+def _draw_outcomes(ax: Axes, told: pd.DataFrame, outcome: str) -> None:
+    noise = told[f"{outcome}_variance"] ** 0.5
     if noise.notna().any():
         ax.errorbar(
-            told.t, told.outcome, noise, fmt="none", color=TOLD, alpha=0.4, label="± noise as told"
+            told.t, told[outcome], noise, fmt="none", color=TOLD, alpha=0.4, label="± noise as told"
         )
-    ax.plot(told.t, told.outcome, "o", color=TOLD, markersize=3.5, label="told")
-    recent = told.outcome.rolling(NEWEST, min_periods=1).mean()
+    ax.plot(told.t, told[outcome], "o", color=TOLD, markersize=3.5, label="told")
+    recent = told[outcome].rolling(NEWEST, min_periods=1).mean()
     ax.plot(told.t, recent, color=MEAN, label=f"mean of the newest {NEWEST}")
-    ax.set_ylabel("outcome")
+    ax.set_ylabel(visible(outcome))
     ax.grid(alpha=0.3)
     if len(told):
         ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize=9)

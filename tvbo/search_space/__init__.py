@@ -21,7 +21,7 @@ from tvbo.search_space.factory import (
     make_finite_space,
     make_search_space,
 )
-from tvbo.search_space.labels import Context, Labels, Time, TimeScale
+from tvbo.search_space.labels import Context, Labels, Outcome, Time, TimeScale
 from tvbo.search_space.mixed import MixedSpace
 from tvbo.search_space.named import Frame, Named, Table
 from tvbo.search_space.parameter import Category, Number
@@ -44,6 +44,7 @@ __all__ = [
     "MixedSpace",
     "Named",
     "Number",
+    "Outcome",
     "Parameters",
     "RowIndex",
     "SearchSpace",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from botorch.exceptions.errors import InputDataError
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
 from tvbo.observations import check_time
-from tvbo.search_space.named import Named, is_named
+from tvbo.search_space.named import Named, check_names, is_named
 from tvbo.search_space.parameters import Parameters
 
 if TYPE_CHECKING:
@@ -24,6 +25,12 @@ Time = float | date | np.datetime64
 
 Context = Tensor | Named
 """A context: numbers, or values by name."""
+
+Outcome = Tensor | float | Sequence[float] | Named
+"""An outcome: one number, or several in their order or by name."""
+
+OUTCOME = "outcome"
+"""Column of an outcome without a name."""
 
 RESERVED = frozenset(
     [
@@ -156,6 +163,7 @@ class Labels:
         actions: Parameters of actions; None where these are tensors.
         contexts: Parameters of contexts; None where these are tensors, or there are none.
         time: The scale of timestamps; None where times are numbers.
+        outcomes: Names of the outcomes; empty for one without a name.
 
     Raises:
         ValueError: if a name stands for two columns of a table.
@@ -164,16 +172,18 @@ class Labels:
     actions: Parameters | None = None
     contexts: Parameters | None = None
     time: TimeScale | None = None
+    outcomes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [*RESERVED]
+        names = [*RESERVED, *(name for name in self.outcomes if name != OUTCOME)]
         for parameters in (self.actions, self.contexts):
             names += [] if parameters is None else parameters.names
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise ValueError(
-                "Expected names of parameters that differ from one another and from the columns of "
-                f"tables, such as 't', 'outcome' and 'reason'. Got {', '.join(sorted(twice))}."
+                "Expected names of parameters and outcomes that differ from one another and from "
+                "the columns of tables, such as 't', 'outcome' and 'reason'. "
+                f"Got {', '.join(sorted(twice))}."
             )
 
     def to_row(self, X: Tensor, t: float, context: Tensor | None) -> dict[str, Any]:
@@ -228,6 +238,7 @@ class Labels:
             "actions": None if self.actions is None else self.actions.to_json(),
             "contexts": None if self.contexts is None else self.contexts.to_json(),
             "time": None if self.time is None else asdict(self.time),
+            "outcomes": list(self.outcomes),
         }
 
     @classmethod
@@ -237,7 +248,9 @@ class Labels:
             None if data[name] is None else Parameters.from_json(data[name])
             for name in ("actions", "contexts")
         )
-        return cls(actions, contexts, None if data["time"] is None else TimeScale(**data["time"]))
+        time = None if data["time"] is None else TimeScale(**data["time"])
+        # Older journals have no names of outcomes.
+        return cls(actions, contexts, time, tuple(map(str, data.get("outcomes", ()))))
 
     def action(self, X: Any) -> Any:
         """Return an action by name as columns, ``1 x d``; anything else as it is."""
@@ -246,6 +259,44 @@ class Labels:
     def context(self, context: Any) -> Any:
         """Return a context by name as columns, ``c``; anything else as it is."""
         return _columns(context, self.contexts, "a context") if is_named(context) else context
+
+    @property
+    def outcome_columns(self) -> list[str]:
+        """Names of the columns of outcomes in a table."""
+        return [*self.outcomes] or [OUTCOME]
+
+    def outcomes_by_name(self, Y: Sequence[float]) -> Any:
+        """Return outcomes by name; the only one, without a name, as a number."""
+        return dict(zip(self.outcomes, Y, strict=True)) if self.outcomes else Y[0]
+
+    def outcome(self, name: str, Y: Any) -> Tensor:
+        """Return outcomes, or their variances, as ``1 x m``.
+
+        Args:
+            name: What they are, for errors.
+            Y: ``m`` numbers, or a dict or Series by name.
+
+        Raises:
+            InputDataError: if a name is missing or unknown, or a value is no number.
+            BotorchTensorDimensionError: if their number is wrong.
+        """
+        if is_named(Y):
+            columns = self.outcome_columns
+            given = dict(Y.items())
+            check_names(given, columns, "outcomes")
+            Y = [given[each] for each in columns]
+        try:
+            values = torch.as_tensor(Y, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputDataError(f"Expected numbers for {name}. Got {Y!r}: {error}.") from error
+        num_outcomes = max(len(self.outcomes), 1)
+        if values.numel() != num_outcomes:
+            wanted = "one number" if num_outcomes == 1 else f"{num_outcomes} numbers, of "
+            raise BotorchTensorDimensionError(
+                f"Expected {name} to be {wanted}{', '.join(self.outcomes)}. "
+                f"Got {name}.shape={tuple(values.shape)}."
+            )
+        return values.detach().reshape(1, num_outcomes)
 
     def number(self, t: Any) -> float:
         """Return a checked time as a number.

@@ -6,6 +6,7 @@ import warnings
 
 import torch
 from botorch.acquisition import AcquisitionFunction
+from botorch.exceptions.warnings import BotorchWarning
 from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
 from torch import Generator, Tensor
 
@@ -92,6 +93,8 @@ class MixedSpace:
         with seeded(generator), warnings.catch_warnings():
             # A line search that ends early has reached rounding error at a maximum.
             warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
+            # It looks for starts among training inputs, which a list of models does not have.
+            warnings.filterwarnings("ignore", "Failed to extract X_baseline", BotorchWarning)
             row, _ = optimize_acqf_mixed_alternating(
                 expanded,
                 bounds=torch.cat([bounds, features.expand(2, -1)], dim=-1),
@@ -99,7 +102,9 @@ class MixedSpace:
                 cat_dims=categories,
                 raw_samples=self.raw_samples,
                 num_restarts=self.num_restarts,
-                options=OPTIONS,
+                # Where all are searched as numbers, such as wide integers, it hands over to
+                # `optimize_acqf`, whose solver does not know this option.
+                options=OPTIONS if discrete or categories else None,
                 fixed_features={len(varying) + i: x for i, x in enumerate(features.tolist())},
             )
         for i, values in categories.items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Protocol, TypeGuard
 
+from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 
@@ -43,3 +45,25 @@ def is_frame(table: object) -> TypeGuard[Frame]:
 def is_named(values: object) -> TypeGuard[Named]:
     """Return whether values come by name."""
     return hasattr(values, "items")
+
+
+def check_names(
+    given: Iterable[Any], known: Sequence[str], what: str, optional: Sequence[str] = ()
+) -> None:
+    """Raise ``InputDataError`` unless names are those known, each of them.
+
+    Args:
+        given: The names that came.
+        known: Those that were declared.
+        what: What they are names of, for the message.
+        optional: Those that need not come.
+    """
+    given = list(given)
+    missing = [name for name in known if name not in given and name not in optional]
+    unknown = [name for name in given if name not in known]
+    if missing or unknown:
+        words = [f"no {', '.join(missing)}"] if missing else []
+        for name in unknown:
+            near = get_close_matches(str(name), missing or known, n=1)
+            words.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+        raise InputDataError(f"Expected {what} {', '.join(known)}. Got {' and '.join(words)}.")

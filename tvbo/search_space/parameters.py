@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from itertools import chain, product
 from typing import Any
 
@@ -14,7 +13,7 @@ from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from tvbo.observations import check_coordinates, check_last_dimension
-from tvbo.search_space.named import Frame, Named
+from tvbo.search_space.named import Frame, Named, check_names
 from tvbo.search_space.parameter import (
     SINGLE_PRECISION,
     Category,
@@ -177,17 +176,8 @@ class Parameters:
             InputDataError: if a name is missing or unknown, or a value none of its parameter.
         """
         given = dict(values.items())
-        known = {part.name: part for part in self.parts}
-        missing = [part.name for part in self.varying if part.name not in given]
-        unknown = [name for name in given if name not in known]
-        if missing or unknown:
-            words = [f"no {', '.join(missing)}"] if missing else []
-            for name in unknown:
-                near = get_close_matches(str(name), missing or list(known), n=1)
-                words.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
-            raise InputDataError(
-                f"Expected values of {', '.join(self.names)}. Got {' and '.join(words)}."
-            )
+        fixed = [part.name for part in self.parts if part not in self.varying]
+        check_names(given, self.names, "values of", optional=fixed)
         columns: list[float] = []
         for part in self.parts:
             # A fixed one is checked as well, where it is given.

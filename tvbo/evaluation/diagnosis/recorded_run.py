@@ -17,7 +17,14 @@ from tvbo.journal import JournalReader, restore_start
 from tvbo.journal.record import Record
 from tvbo.journal.recorded import Recorded
 from tvbo.journal.writer import JournalWriter
-from tvbo.optimizers import GPOptimizer, ModelFitter, Optimizer, PosteriorState, SeparateContexts
+from tvbo.optimizers import (
+    GPOptimizer,
+    ModelFitter,
+    MultiOutcomeOptimizer,
+    Optimizer,
+    PosteriorState,
+    SeparateContexts,
+)
 from tvbo.retention import Retention
 from tvbo.retention.base import Chain
 
@@ -116,12 +123,12 @@ def _of_history(history: History, optimizer: Optimizer) -> RecordedRun:
     for number, opened in enumerate([*history.rounds, None]):
         while ended and (opened is None or ended[0].ended_after <= number):
             r = ended.pop(0)
-            Y = r.reward if r.status == "told" else None
-            reason = r.reason or r.status
             kind: Any = kinds[r.status]
-            records.append(
-                Record(kind, r.trial.id, Y=Y, Yvar=r.variance, reason=reason if Y is None else "")
-            )
+            if kind == "tell":
+                Yvar = None if r.variance is None else (r.variance,)
+                records.append(Record(kind, r.trial.id, Y=(r.reward,), Yvar=Yvar))
+            else:
+                records.append(Record(kind, r.trial.id, reason=r.reason or r.status))
         if opened is not None:
             trial = opened.trial
             # One that was open before the run was asked by another model than is known here.
@@ -149,7 +156,8 @@ def _of_history(history: History, optimizer: Optimizer) -> RecordedRun:
 def _of_observations(optimizer: Optimizer) -> RecordedRun:
     """Return one ask and one outcome for each observation that an optimizer holds."""
     held = optimizer.observations if isinstance(optimizer, GPOptimizer) else None
-    if held is None or (optimizer.contexts is not None) != (optimizer.layout.num_contexts > 0):
+    is_partial = (optimizer.contexts is not None) != (optimizer.layout.num_contexts > 0)
+    if held is None or is_partial or isinstance(optimizer, MultiOutcomeOptimizer):
         raise DiagnosisError(
             "Expected a history or a journal of the run, since this optimizer does not hold all "
             f"that it was told. Got {type(optimizer).__name__} alone."
@@ -162,9 +170,9 @@ def _of_observations(optimizer: Optimizer) -> RecordedRun:
         kind: Any = "ask" if row[-1] >= newest else "attach"
         newest = max(newest, row[-1])
         context = tuple(row[d:-1]) or None
-        Yvar = None if held.Yvar is None else held.Yvar[i - 1].item()
+        Y, Yvar = optimizer._as_told(held[i - 1 : i])
         records.append(Record(kind, i, X=tuple(row[:d]), t=row[-1], context=context))
-        records.append(Record("tell", i, Y=held.Y[i - 1].item(), Yvar=Yvar))
+        records.append(Record("tell", i, Y=Y, Yvar=Yvar))
     messages = [
         "Trials are numbered by the order of the outcomes held, and each counts as told before the "
         "next ask: a history or a journal would say when outcomes came, and what else was asked."

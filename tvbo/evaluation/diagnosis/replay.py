@@ -163,9 +163,9 @@ class Replay:
             return
         prediction = known.prediction
         if given.Yvar is not None:
-            prediction = replace(prediction, noise_variance=given.Yvar)
+            prediction = replace(prediction, noise_variance=given.Yvar[0])
         self.trials[given.trial_id] = replace(
-            known, prediction=prediction, outcome=given.Y, told_as=self._num_told
+            known, prediction=prediction, outcome=given.Y[0], told_as=self._num_told
         )
 
 

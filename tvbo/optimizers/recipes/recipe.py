@@ -6,15 +6,19 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any, ParamSpec, TypeVar, cast, get_args, get_type_hints
 
+from tvbo.acquisition import Goals
 from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.builder import OutcomeOptions
+from tvbo.optimizers.several_outcomes import MultiOutcomeOptimizer
 from tvbo.optimizers.units import UnitOptions
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Optimizer)
 
 UNITS = UnitOptions.__annotations__.keys()
+OUTCOMES = OutcomeOptions.__annotations__.keys()
 
 
 def recipe(**defined: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -53,6 +57,13 @@ def recipe(**defined: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                         + (f". Did you mean {near[0]!r}?" if near else "")
                     )
             units: Any = {name: kwargs.pop(name) for name in UNITS & kwargs.keys()}
+            outcomes: Any = {name: kwargs.pop(name) for name in OUTCOMES & kwargs.keys()}
+            if any(given is not None for given in outcomes.values()):
+                goals = Goals.of(**outcomes, minimize=units.get("minimize"))
+                parts: Any = {name: function(*args, **kwargs) for name in goals.names}
+                several = MultiOutcomeOptimizer(parts, goals)
+                several.set_units(**{**units, "minimize": several.minimize})
+                return cast("R", several)
             optimizer = function(*args, **kwargs)
             if units:
                 optimizer.set_units(**units)

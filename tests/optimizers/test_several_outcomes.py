@@ -1,0 +1,332 @@
+"""Constraints and several objectives: models, choices, records and refusals."""
+
+import math
+import pickle
+
+import pandas as pd
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprovement
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from torch import Generator
+
+from tvbo import recipes
+from tvbo.acquisition import Goals, ThompsonSampling
+from tvbo.journal import JournalError, JournalReader, trials_of
+from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Optimizer
+from tvbo.retention import EntropyThreshold
+
+GRID = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
+LIMIT = {"load": (None, 0.5)}
+
+
+def kernel():
+    made = ScaleKernel(RBFKernel()).double()
+    made.base_kernel.lengthscale = 0.3
+    return made
+
+
+def make(recipe=recipes.tv_gp_ucb, **options):
+    """An optimizer with given hyperparameters, whose posteriors are known in closed form."""
+    given = {"choices": GRID, "covar_module": kernel(), "noise_variance": 1e-4}
+    given |= {"forgetting_rate": 0.02, "generator": Generator().manual_seed(0)}
+    return recipe(**(given | {"constraints": LIMIT} | options))
+
+
+def measured(X):
+    """The objective grows with the action, and so does the load, whose limit is at 0.5."""
+    x = X.item()
+    return {"outcome": x, "load": x}
+
+
+def play(optimizer, rounds, tell=measured):
+    trials = []
+    for t in range(1, rounds + 1):
+        trials.append(optimizer.ask(float(t)))
+        optimizer.tell(trials[-1], tell(trials[-1].X))
+    return trials
+
+
+def test_each_outcome_has_the_posterior_of_a_loop_of_its_own():
+    optimizer = make()
+    trials = play(optimizer, 12)
+    alone = make(constraints=None)
+    for trial in trials:
+        alone.tell(alone.attach(trial.X, trial.t), measured(trial.X)["load"])
+    for x in (0.0, 0.45, 1.0):
+        row = torch.tensor([[x, 13.0]], dtype=torch.float64)
+        optimizer._look_at(13.0)
+        alone._look_at(13.0)
+        expected = alone.model.posterior(row).mean.item()
+        found = optimizer.others["load"].model.posterior(row).mean.item()
+        assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_action_is_the_best_of_those_that_are_feasible_enough():
+    optimizer = make(beta=1.0)
+    play(optimizer, 8)
+    optimizer._condition(9.0)
+    optimizer._newest_model = optimizer._condition(9.0)
+    rows = torch.cat([GRID, torch.full_like(GRID, 9.0)], dim=-1).unsqueeze(-2)
+    moments = []
+    for model in optimizer._models:
+        posterior = model.posterior(rows)
+        moments.append((posterior.mean.flatten(), posterior.variance.flatten().sqrt()))
+    (mean, deviation), (load, spread) = moments
+    feasible = torch.distributions.Normal(load, spread).cdf(torch.tensor(0.5).double())
+    upper = torch.where(feasible >= 0.95, mean + deviation, -torch.inf)
+    trial = optimizer.ask(9.0)
+    assert trial.X.item() == GRID[upper.argmax()].item()
+    assert trial.feasibility == pytest.approx(feasible[upper.argmax()].item(), abs=1e-6)
+
+
+def test_what_is_recommended_satisfies_the_constraint():
+    optimizer = make(forgetting_rate=0.001)
+    trials = play(optimizer, 15)
+    best = optimizer.recommend()
+    assert best.X.item() == pytest.approx(0.45, abs=0.051)
+    assert best.feasibility >= 0.94
+    mean, deviation = best.others["load"]
+    assert mean == pytest.approx(best.X.item(), abs=0.03)
+    assert 0 < deviation < 0.1
+    assert sum(trial.X.item() > 0.5 for trial in trials[5:]) <= 1
+    assert set(best.to_row()) >= {"load_mean", "load_standard_deviation", "feasibility"}
+
+
+def test_where_nothing_is_feasible_the_most_probable_action_is_recommended():
+    optimizer = make(constraints={"load": (None, -0.3)})
+    play(optimizer, 15)
+    best = optimizer.recommend()
+    assert best.X.item() < 0.15
+    assert best.feasibility < 0.05
+
+
+def test_a_lower_limit_and_one_on_the_objective_itself():
+    limits = {"outcome": (0.2, None)}
+    optimizer = make(constraints=limits, minimize=True, forgetting_rate=0.001)
+    play(optimizer, 20, lambda X: X.item())
+    best = optimizer.recommend()
+    assert 0.2 < best.X.item() < 0.35
+    assert best.mean == pytest.approx(best.X.item(), abs=0.03)
+
+
+def test_outcomes_come_by_name_or_in_order():
+    one, two = make(), make()
+    for t in (1.0, 2.0, 3.0):
+        a, b = one.ask(t), two.ask(t)
+        assert torch.equal(a.X, b.X)
+        one.tell(a, {"load": 0.2 * t, "outcome": 0.1}, {"load": 0.01, "outcome": 0.02})
+        two.tell(b, [0.1, 0.2 * t], [0.02, 0.01])
+    assert torch.equal(one.ask().X, two.ask().X)
+
+
+@pytest.mark.parametrize(
+    ("Y", "error", "words"),
+    [
+        ({"outcome": 1.0}, InputDataError, "no load"),
+        ({"outcome": 1.0, "laod": 2.0}, InputDataError, "did you mean 'load'"),
+        (1.0, BotorchTensorDimensionError, "2 numbers, of outcome, load"),
+        ({"outcome": 1.0, "load": math.nan}, InputDataError, "finite Y"),
+        ({"outcome": 1.0, "load": 1e80}, InputDataError, "For load"),
+        ({"outcome": 1.0, "load": "much"}, InputDataError, "Expected numbers for Y"),
+    ],
+)
+def test_a_bad_outcome_changes_nothing(Y, error, words):
+    optimizer = make()
+    trial = optimizer.ask(1.0)
+    with pytest.raises(error, match=words):
+        optimizer.tell(trial, Y)
+    assert optimizer.open_trials == (trial,)
+    assert [len(each.observations) for each in (optimizer, *optimizer.others.values())] == [0, 0]
+    optimizer.tell(trial, {"outcome": 0.1, "load": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"constraints": {"load": 3.0}}, "lower and an upper limit of load"),
+        ({"constraints": {"load": (None, None)}}, "lower and an upper limit of load"),
+        ({"constraints": {"load": (2.0, 1.0)}}, "lower and an upper limit of load"),
+        ({"min_feasibility": 1.0}, "between 0 and 1"),
+        ({"objectives": "load"}, "list of objectives"),
+        ({"objectives": ["a", "a"]}, "objectives that differ"),
+        ({"objectives": ["a", "b"], "minimize": True}, "name some of a, b"),
+        ({"objectives": ["a", "b"], "minimize": ["c"]}, "Got 'c'"),
+        ({"constraints": {"t": (None, 1.0)}}, "differ from one another"),
+    ],
+)
+def test_goals_that_are_none(options, words):
+    with pytest.raises(ValueError, match=words):
+        make(**options)
+
+
+def test_a_recipe_without_observations_is_refused():
+    with pytest.raises(TypeError, match="keeps its observations"):
+        make(recipes.bkb, forgetting_rate=None)
+
+
+def test_feasibility_is_that_of_the_normal_distribution():
+    optimizer = make(constraints={"load": (0.1, 0.5), "outcome": (0.0, None)})
+    play(optimizer, 5)
+    trial = optimizer.ask(6.0)
+    row = torch.cat([trial.X, torch.tensor([[6.0]])], dim=-1)
+    normal = []
+    for model in optimizer._models:
+        posterior = model.posterior(row)
+        normal.append(torch.distributions.Normal(posterior.mean, posterior.variance.sqrt()))
+    between = normal[1].cdf(torch.tensor(0.5)) - normal[1].cdf(torch.tensor(0.1))
+    expected = between * (1 - normal[0].cdf(torch.tensor(0.0)))
+    assert trial.feasibility == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_negatives_under_minimize_are_the_same_problem():
+    larger = make(objectives=["gain"])
+    smaller = make(objectives=["loss"], minimize=["loss"])
+    for t in range(1, 9):
+        a, b = larger.ask(float(t)), smaller.ask(float(t))
+        assert torch.equal(a.X, b.X)
+        x = a.X.item()
+        larger.tell(a, {"gain": x, "load": x})
+        smaller.tell(b, {"loss": -x, "load": x})
+    assert smaller.recommend().mean == pytest.approx(-larger.recommend().mean, rel=1e-12)
+
+
+def test_thompson_sampling_draws_among_the_feasible():
+    optimizer = make(acquisition=ThompsonSampling())
+    trials = play(optimizer, 15)
+    assert all(trial.X.item() <= 0.55 for trial in trials[6:])
+
+
+def test_the_constraints_are_added_to_an_acquisition_of_botorch():
+    for kind in (qLogNoisyExpectedImprovement, LogExpectedImprovement):
+        optimizer = make(acquisition=kind)
+        trials = play(optimizer, 10)
+        assert all(trial.X.item() <= 0.6 for trial in trials[6:]), kind
+
+
+def test_two_objectives_and_their_front():
+    options = {"constraints": None, "objectives": {"rise": 0.0, "fall": 0.0}}
+    optimizer = make(**options)
+    play(optimizer, 8, lambda X: {"rise": X.item(), "fall": 1 - X.item() ** 2})
+    front = optimizer.front()
+    # No action is better than another in both: the ends, and eight between.
+    actions = [each.X.item() for each in front]
+    assert len(actions) == 10
+    assert actions == sorted(actions, reverse=True)
+    assert len(optimizer.front(num_points=3)) == 3
+    assert all(
+        each.others["fall"][0] == pytest.approx(1 - each.X.item() ** 2, abs=0.2) for each in front
+    )
+    with pytest.raises(ValueError, match="front"):
+        optimizer.recommend()
+    with pytest.raises(UnsupportedError, match="of several objectives"):
+        play(make(**options, acquisition=LogExpectedImprovement), 1, None)
+
+
+def test_the_front_of_a_box_is_no_worse_than_its_observed_actions():
+    optimizer = make(
+        choices=None, bounds=[(0.0, 1.0)], constraints=None, objectives={"near": 0.0, "far": 0.0}
+    )
+    near, far = (
+        (lambda x: math.exp(-((x - 0.3) ** 2) * 8)),
+        (lambda x: math.exp(-((x - 0.6) ** 2) * 8)),
+    )
+    play(optimizer, 8, lambda X: {"near": near(X.item()), "far": far(X.item())})
+    actions = torch.tensor([each.X.item() for each in optimizer.front()])
+    # The front is the interval between the peaks.
+    assert ((actions > 0.27) & (actions < 0.63)).all()
+    assert len(actions) == 10
+    assert actions.max() - actions.min() > 0.27
+
+
+def test_late_lost_and_refused_outcomes():
+    optimizer = make(retention=EntropyThreshold(budget=0.05), forgetting_rate=0.0)
+    trials = [optimizer.ask(float(t)) for t in range(1, 7)]
+    optimizer.fail(trials[0], "a crash")
+    for trial in trials[:0:-1]:
+        if not trial.skipped:
+            optimizer.tell(trial, measured(trial.X))
+    for part in (optimizer, *optimizer.others.values()):
+        assert part._open == {}
+        assert part._rows == {}
+
+
+def test_a_journal_has_all_outcomes(tmp_path):
+    run = tmp_path / "run.db"
+    optimizer = make(objectives=["gain"])
+    optimizer.record(run)
+    trials = play(optimizer, 5, lambda X: {"gain": X.item(), "load": X.item() / 3})
+    optimizer.close()
+    with JournalReader(run) as journal:
+        frame = trials_of(journal)
+    assert frame.load.tolist() == [trial.X.item() / 3 for trial in trials]
+    assert {"gain", "gain_variance"} <= set(frame.columns)
+    again = Optimizer.open(run, like=make(objectives=["gain"]))
+    assert isinstance(again, MultiOutcomeOptimizer)
+    expected = optimizer.recommend()
+    assert again.recommend() == expected
+    again.close()
+    other = make(objectives=["gain"], constraints={"load": (None, 0.6)})
+    with pytest.raises(JournalError, match="limits"):
+        Optimizer.open(run, like=other)
+    pickled = pickle.loads(pickle.dumps(optimizer))
+    assert pickled.recommend() == expected
+
+
+def test_tables_have_a_column_for_each_outcome():
+    log = pd.DataFrame({"action_0": GRID.flatten()[::4], "t": range(6), "outcome": range(6)})
+    log["load"] = 0.1
+    optimizer = make()
+    assert optimizer.attach_frame(log) == 6
+    trial, other = optimizer.ask(7.0), optimizer.ask(8.0)
+    late = pd.DataFrame(
+        {"trial": [trial.id, other.id], "outcome": [1.0, None], "load": [0.2, None]}
+    )
+    assert optimizer.tell_frame(late) == 1
+    late.loc[0, "trial"] = other.id
+    late.loc[0, "load"] = None
+    with pytest.raises(InputDataError, match="a number for load. Got None"):
+        optimizer.tell_frame(late)
+    with pytest.raises(InputDataError, match="neither outcome nor variance"):
+        optimizer.tell_frame(late, outcome="load")
+    assert len(optimizer.open_trials) == 1
+
+
+def test_listeners_get_outcomes_by_name():
+    told = []
+    optimizer = make()
+    optimizer.add_listener(on_tell=lambda trial, Y: told.append((trial.id, Y)))
+    play(optimizer, 1)
+    (pair,) = told
+    assert pair[1] == measured(optimizer.observations.X[:1, :1])
+
+
+def test_each_outcome_learns_hyperparameters_of_its_own():
+    fits = []
+    optimizer = recipes.tv_gp_ucb(bounds=[(0.0, 1.0)], constraints=LIMIT)
+    optimizer.add_listener(on_fit=fits.append)
+    play(optimizer, 14, lambda X: {"outcome": math.sin(9 * X.item()), "load": X.item() / 2})
+    names = {key.split(": ")[0] for fit in fits for key in fit}
+    assert names == {"outcome", "load"}
+    one, two = (
+        [each for each in part.posterior_state.dense.modules() if isinstance(each, RBFKernel)]
+        for part in (optimizer, optimizer.others["load"])
+    )
+    # A line varies less than a wave.
+    assert two[0].lengthscale > 2 * one[0].lengthscale
+
+
+def test_parts_are_checked():
+    goals = Goals.of(["a"], {"b": (None, 1.0)})
+    parts = {name: make(constraints=None) for name in "ab"}
+    with pytest.raises(ValueError, match="optimizers of a, b"):
+        MultiOutcomeOptimizer({"a": parts["a"]}, goals)
+    parts["b"].ask(1.0)
+    with pytest.raises(ValueError, match="without trials"):
+        MultiOutcomeOptimizer(parts, goals)
+    assert type(parts["a"]) is GPOptimizer

@@ -1,0 +1,159 @@
+"""Several outcomes of one action: which are sought, and which must stay within limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from botorch.models.model import Model
+from botorch.utils.probability.utils import log_ndtr, log_prob_normal_in
+from torch import Tensor
+
+from tvbo.acquisition.analytic import marginals
+from tvbo.search_space.labels import OUTCOME
+
+Limits = Mapping[str, tuple[float | None, float | None]]
+"""Lower and upper limit of outcomes by name; None is no limit."""
+
+LEAST_DEVIATION = 1e-9
+"""Least standard deviation for a probability, as a share of the size of mean and limit."""
+
+
+@dataclass(frozen=True)
+class Goals:
+    """What is sought of several outcomes.
+
+    Args:
+        names: Names of the outcomes, the objectives first.
+        thresholds: For each objective the worst value of interest, its part of the reference point
+            of a hypervolume; None where it is inferred.
+        minimized: Names of the objectives of which smaller values are better.
+        limits: For each constraint the place of its outcome, and its lower and upper limit.
+        min_feasibility: Probability with which an action must satisfy all constraints.
+    """
+
+    names: tuple[str, ...]
+    thresholds: tuple[float | None, ...]
+    minimized: tuple[str, ...] = ()
+    limits: tuple[tuple[int, float, float], ...] = ()
+    min_feasibility: float = 0.95
+
+    @classmethod
+    def of(
+        cls,
+        objectives: Sequence[str] | Mapping[str, float | None] | None = None,
+        constraints: Limits | None = None,
+        minimize: bool | Collection[str] | None = None,
+        min_feasibility: float | None = None,
+    ) -> Goals:
+        """Return the goals that options of a recipe state.
+
+        Args:
+            objectives: Names of the objectives, or their thresholds by name; None is one objective
+                with the name ``"outcome"``.
+            constraints: Lower and upper limit of outcomes by name.
+            minimize: Whether smaller values of the objective are better, or the names of those
+                objectives of which they are.
+            min_feasibility: Probability with which an action must satisfy all constraints; None is
+                0.95.
+
+        Raises:
+            ValueError: if a name is none or stands twice, a limit is no number, or the probability
+                is not between 0 and 1.
+        """
+        if isinstance(objectives, str):
+            raise ValueError(f"Expected a list of objectives. Got {objectives!r}.")
+        named = objectives if isinstance(objectives, Mapping) else dict.fromkeys(objectives or ())
+        named = dict(named) or {OUTCOME: None}
+        if objectives is not None and len(named) < len(objectives):
+            raise ValueError(f"Expected objectives that differ. Got {list(objectives)}.")
+        constraints = {} if constraints is None else dict(constraints)
+        names = tuple(dict.fromkeys([*named, *constraints]))
+        if bad := [name for name in names if not isinstance(name, str) or not name]:
+            raise ValueError(f"Expected names of outcomes in text. Got {bad[0]!r}.")
+        level = 0.95 if min_feasibility is None else min_feasibility
+        if not 0 < level < 1:
+            raise ValueError(f"Expected min_feasibility between 0 and 1. Got {min_feasibility}.")
+        limits = tuple((names.index(name), *_pair(name, constraints[name])) for name in constraints)
+        thresholds = tuple(None if each is None else float(each) for each in named.values())
+        return cls(names, thresholds, _minimized(tuple(named), minimize), limits, float(level))
+
+    @property
+    def num_objectives(self) -> int:
+        """Number of objectives, the first of the outcomes."""
+        return len(self.thresholds)
+
+    @property
+    def signs(self) -> Tensor:
+        """What each outcome is multiplied by, so that larger objectives are better, ``m``."""
+        signs = [-1.0 if name in self.minimized else 1.0 for name in self.names]
+        return torch.tensor(signs, dtype=torch.float64)
+
+    def signed_limits(self) -> list[tuple[int, float, float]]:
+        """Return the limits of outcomes that were multiplied by :attr:`signs`."""
+        signs = self.signs.tolist()
+        return [
+            (i, low, high) if signs[i] > 0 else (i, -high, -low) for i, low, high in self.limits
+        ]
+
+    def log_feasibility(self, models: Sequence[Model], rows: Tensor) -> Tensor:
+        """Return the logarithm of the probability that all constraints hold.
+
+        The constraints are on the functions, not on outcomes with their noise, and the outcomes are
+        independent given the rows.
+
+        Args:
+            models: The model of each outcome, multiplied by its sign.
+            rows: ``b x 1 x d``.
+
+        Returns:
+            ``b``.
+        """
+        total = rows.new_zeros(rows.shape[:-2])
+        for place, low, high in self.signed_limits():
+            mean, variance = (each.squeeze(-1) for each in marginals(models[place], rows))
+            size = max(abs(limit) for limit in (low, high) if math.isfinite(limit))
+            least = LEAST_DEVIATION * (mean.detach().abs() + size).clamp_min(1e-300)
+            deviation = torch.maximum(variance.sqrt(), least)
+            if math.isinf(low):
+                total = total + log_ndtr((high - mean) / deviation)
+            elif math.isinf(high):
+                total = total + log_ndtr((mean - low) / deviation)
+            else:
+                a, b = (low - mean) / deviation, (high - mean) / deviation
+                total = total + log_prob_normal_in(a, b)
+        return total
+
+
+def _pair(name: str, limits: object) -> tuple[float, float]:
+    """Return lower and upper limit; raise ``ValueError`` unless they are a pair of numbers."""
+    try:
+        low, high = cast("tuple[Any, Any]", limits)
+        pair = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+    except (TypeError, ValueError):
+        pair = math.nan, math.nan
+    if not (pair[0] < pair[1] and any(map(math.isfinite, pair))):
+        raise ValueError(
+            f"Expected a lower and an upper limit of {name}, such as (None, 100.0). Got {limits!r}."
+        )
+    return pair
+
+
+def _minimized(
+    objectives: tuple[str, ...], minimize: bool | Collection[str] | None
+) -> tuple[str, ...]:
+    if isinstance(minimize, bool | None):
+        if minimize and len(objectives) > 1:
+            raise ValueError(
+                f"Expected minimize to name some of {', '.join(objectives)}. Got True."
+            )
+        return objectives if minimize else ()
+    names = (minimize,) if isinstance(minimize, str) else tuple(minimize)
+    if unknown := [name for name in names if name not in objectives]:
+        raise ValueError(
+            f"Expected minimize to name some of {', '.join(objectives)}. Got {unknown[0]!r}."
+        )
+    return names

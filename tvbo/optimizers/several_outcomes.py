@@ -1,0 +1,362 @@
+"""Bayesian optimization of several outcomes: constraints that drift, and several objectives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import torch
+from botorch.acquisition import AcquisitionFunction
+from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImprovement
+from botorch.exceptions.errors import InputDataError
+from botorch.models.model import Model
+from botorch.utils.multi_objective.pareto import is_non_dominated
+from botorch.utils.sampling import sample_simplex
+from torch import Tensor
+
+from tvbo.acquisition import AtPresent, Goals, constrained
+from tvbo.acquisition.analytic import marginals, posterior_mean
+from tvbo.acquisition.at_present import actions_of
+from tvbo.journal.recorded import Event
+from tvbo.observations import Observations, provided
+from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.recommendation import Recommendation
+from tvbo.randomness import copy_of, draw_seed
+from tvbo.rounding import first_largest
+from tvbo.search_space import AskContext, Context, FiniteSpace, Labels, Time
+from tvbo.trial import Trial
+
+NUM_SCALARIZATIONS = 10
+"""Compromises between the objectives that are searched for, beside the best of each alone."""
+
+SAME_POINT = 1e-3
+"""Distance of two points of a front, in ranges of the objectives, below which they are the same."""
+
+AUGMENTATION = 0.05
+"""Share of the sum of the objectives in a Chebyshev scalarization, without which actions that are
+better in one objective alone would count the same."""
+
+
+class MultiOutcomeOptimizer(GPOptimizer):
+    """Bayesian optimization of an objective under constraints, or of several objectives.
+
+    Each outcome has a model of its own, with its own drift, hyperparameters and retention; all are
+    told together. The acquisition is maximized over the actions that satisfy all constraints with
+    probability ``min_feasibility`` now (:class:`tvbo.acquisition.ChanceConstrained`), and its
+    incumbent or baseline are feasible actions at the present. With several objectives, it is noisy
+    expected hypervolume improvement (Daulton et al., 2021). Recipes build this optimizer of the
+    options ``objectives`` and ``constraints``.
+
+    The loop learns where it is feasible from actions that probably are: it does not look for
+    feasible actions far from those that it knows, beyond those that fill the space at first.
+
+    Args:
+        optimizers: An optimizer by name of each outcome, all over the same actions and contexts,
+            such as recipes return; they are the parts of this one, and not used on their own any
+            more. Search space, acquisition, start and generator are those of the first.
+        goals: What is sought of the outcomes.
+
+    Attributes:
+        goals: The goals.
+        others: The optimizers of the outcomes but the first, whose parts are this optimizer's own.
+
+    Raises:
+        ValueError: if the names are not those of the goals, or a part has trials.
+        TypeError: if a part is another kind of optimizer.
+    """
+
+    def __init__(self, optimizers: Mapping[str, GPOptimizer], goals: Goals):
+        if tuple(optimizers) != goals.names:
+            raise ValueError(
+                f"Expected optimizers of {', '.join(goals.names)}. Got {', '.join(optimizers)}."
+            )
+        first, *others = optimizers.values()
+        for name, each in optimizers.items():
+            if type(each) is not GPOptimizer:
+                raise TypeError(
+                    "Expected a recipe with a Gaussian process that keeps its observations, for "
+                    f"several outcomes. Got {type(each).__name__} for {name}."
+                )
+            if each.num_trials or each.search_space.dim != first.search_space.dim:
+                raise ValueError(f"Expected parts over one space, without trials. Got {each!r}.")
+        self.goals = goals
+        super().__init__(
+            first.search_space,
+            first.posterior_state,
+            first.acquisition,
+            first.retention,
+            first.layout,
+            first.generator,
+            first.contexts,
+            first.pending,
+            first.initial,
+        )
+        self.others = dict(zip(goals.names[1:], others, strict=True))
+        for other in others:
+            other.search_space, other.contexts = self.search_space, self.contexts
+            other.generator = self.generator
+            other._is_inner = True
+        self.minimize = goals.names[0] in goals.minimized
+
+    def recommend(self, context: Context | None = None, t: Time | None = None) -> Recommendation:
+        """Return the feasible action with the best posterior mean of the objective.
+
+        See :meth:`GPOptimizer.recommend`. Where no action satisfies the constraints with
+        ``min_feasibility``, it is about the one that most probably does; its ``feasibility`` says
+        so.
+
+        Raises:
+            ValueError: if there are several objectives, for which there is :meth:`front`.
+        """
+        if self.goals.num_objectives > 1:
+            raise ValueError(
+                "Expected one objective: of several, front() returns the best compromises. Got "
+                f"{', '.join(self.goals.names[: self.goals.num_objectives])}."
+            )
+        return super().recommend(context, t)
+
+    def front(
+        self, context: Context | None = None, t: Time | None = None, num_points: int = 10
+    ) -> list[Recommendation]:
+        """Return actions whose posterior means are Pareto-optimal at a time, in a context.
+
+        Does not modify the optimizer. Candidates are all actions of a finite set; otherwise the
+        maximizers of augmented Chebyshev scalarizations of the means, the observed actions, and 256
+        random ones.
+
+        Args:
+            context: The context, where contexts were declared.
+            t: The time; None is that of the latest ask or outcome.
+            num_points: Largest number of actions; of more, those far from one another.
+
+        Returns:
+            Feasible actions none of which is better than another in all objectives, by the first
+            objective, the best first. Where none is feasible enough, the one that most probably is.
+
+        Raises:
+            InputDataError, BotorchTensorDimensionError: as :meth:`recommend`.
+        """
+        context = self._check_context(context)
+        t = self._time_of(t)
+        self._look_at(t)
+        ask_context, k = self._ask_context(t, context), self.goals.num_objectives
+        generator = copy_of(self.generator)
+        if isinstance(self.search_space, FiniteSpace):
+            X = self.search_space.choices
+        else:
+            weights = sample_simplex(
+                k, NUM_SCALARIZATIONS, qmc=True, seed=draw_seed(generator), dtype=torch.float64
+            )
+            actions = actions_of(ask_context, generator)
+            stand_ins = ask_context.rows(actions).unsqueeze(-2)
+            observed = self.observations.X[:, : self.layout.num_actions]
+            found = [actions, observed]
+            for weight in torch.cat([torch.eye(k).to(weights), weights]):
+                acq_function = constrained(
+                    _Scalarized(self._models[:k], weight, stand_ins),
+                    self._models,
+                    self.goals,
+                    ask_context,
+                )
+                found.append(self.search_space.maximize(acq_function, ask_context, generator))
+            X = torch.unique(torch.cat(found), dim=0)
+        rows = ask_context.rows(X).unsqueeze(-2)
+        with torch.no_grad():
+            means = torch.cat([marginals(model, rows)[0] for model in self._models[:k]], dim=-1)
+            feasibility = self.goals.log_feasibility(self._models, rows)
+        # The penalty of an optimum at the limit is rounded.
+        enough = math.log(self.goals.min_feasibility) - 0.01
+        if not (feasibility >= enough).any():
+            enough = feasibility.max().item()
+        X, means = X[feasibility >= enough], means[feasibility >= enough]
+        best = is_non_dominated(means)
+        X, means = X[best], means[best]
+        chosen = _spread(means, num_points)
+        order = means[chosen, 0].argsort(descending=True)
+        return [self._outlook(x.unsqueeze(0), t, context) for x in X[chosen][order]]
+
+    @property
+    def _models(self) -> list[Model]:
+        return [provided(self._newest_model)] + [
+            provided(other._newest_model) for other in self.others.values()
+        ]
+
+    def _read_labels(self) -> Labels:
+        return replace(super()._read_labels(), outcomes=self.goals.names)
+
+    @property
+    def _signs(self) -> Tensor:
+        return self.goals.signs
+
+    def _discard(self, t: float) -> None:
+        super()._discard(t)
+        for other in self.others.values():
+            other._discard(t)
+
+    def _condition(self, t: float) -> Model:
+        for other in self.others.values():
+            other._newest_model = other._condition(t)
+        return super()._condition(t)
+
+    def _look_at(self, t: float) -> Model:
+        for other in self.others.values():
+            other._look_at(t)
+        return super()._look_at(t)
+
+    def _acquisition_function(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
+        acquisition, models, k = self.acquisition, self._models, self.goals.num_objectives
+        # Incumbents and baselines are feasible actions.
+        ask_context = self._feasible(ask_context)
+        if k == 1:
+            acq_function = acquisition(model, ask_context)
+        else:
+            if not isinstance(acquisition, AtPresent):
+                acquisition = AtPresent(
+                    partial(qLogNoisyExpectedHypervolumeImprovement, prune_baseline=True)
+                )
+            acq_function = acquisition.of_objectives(models[:k], self.goals, ask_context)
+        return constrained(acq_function, models, self.goals, ask_context)
+
+    def _feasible(self, ask_context: AskContext) -> AskContext:
+        """Return the context of an ask with those observations whose actions are feasible now.
+
+        More probably than not; without such, the one that most probably is.
+        """
+        observations = ask_context.observations
+        if not self.goals.limits or len(observations) == 0:
+            return ask_context
+        with torch.no_grad():
+            rows = ask_context.rows_observed().unsqueeze(-2)
+            feasibility = self.goals.log_feasibility(self._models, rows)
+        enough = min(math.log(0.5), feasibility.max().item())
+        return replace(ask_context, observations=observations[feasibility >= enough])
+
+    def _best(self, model: Model, t: float, context: Tensor | None) -> Recommendation:
+        ask_context = self._ask_context(t, context)
+        mean = posterior_mean(model, ask_context)
+        acq_function = constrained(
+            mean, self._models, self.goals, replace(ask_context, generator=copy_of(self.generator))
+        )
+        X = self.search_space.maximize(acq_function, ask_context, copy_of(self.generator))
+        return self._outlook(X, t, context)
+
+    def _outlook(self, X: Tensor, t: float, context: Tensor | None) -> Recommendation:
+        """Return what the newest models expect of an action."""
+        rows = self._ask_context(t, context).rows(X).unsqueeze(-2)
+        with torch.no_grad():
+            moments = [marginals(model, rows) for model in self._models]
+        (mean, deviation), *others = (
+            (sign * mean.item(), variance.sqrt().item())
+            for sign, (mean, variance) in zip(self._signs.tolist(), moments, strict=True)
+        )
+        found = self._recommendation(X, self._sign * mean, deviation, t, context)
+        return replace(
+            found,
+            feasibility=self._feasibility(rows),
+            others=dict(zip(self.others, others, strict=True)),
+        )
+
+    def _feasibility(self, rows: Tensor) -> float | None:
+        """Return the probability that all constraints hold at a row, ``1 x 1 x d``."""
+        if not self.goals.limits:
+            return None
+        with torch.no_grad():
+            return self.goals.log_feasibility(self._models, rows).exp().item()
+
+    def _check_outcome(self, trial: Trial, observation: Observations) -> None:
+        checks = [super()._check_outcome, *(other._check_outcome for other in self.others.values())]
+        for place, (name, check) in enumerate(zip(self.goals.names, checks, strict=True)):
+            try:
+                check(trial, observation.outcome(place))
+            except InputDataError as error:
+                raise InputDataError(f"{error} For {name}.") from error
+
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        super()._learn(trial, observation.outcome(0))
+        for place, other in enumerate(self.others.values(), start=1):
+            outcome = observation.outcome(place)
+            other._learn(trial, replace(outcome, X=other._row(trial)))
+
+    def _judge(self, trial: Trial) -> Trial:
+        if not self._is_starting():
+            row = self._row(trial).unsqueeze(-2)
+            trial = replace(trial, feasibility=self._feasibility(row))
+        judged = [
+            each(trial) for each in (super()._judge, *(o._judge for o in self.others.values()))
+        ]
+        gains = [each.information_gain for each in judged if each.information_gain is not None]
+        return replace(
+            trial,
+            informative=any(each.informative for each in judged),
+            information_gain=sum(gains) if gains else None,
+            skipped=all(each.skipped for each in judged),
+        )
+
+    def _open_trial(self, trial: Trial) -> Trial:
+        for other in self.others.values():
+            other._open_trial(trial)
+        return super()._open_trial(trial)
+
+    def _let_go(self, trial: Trial) -> None:
+        super()._let_go(trial)
+        for other in self.others.values():
+            other._let_go(trial)
+            other._open.pop(trial.id, None)
+
+    def _refits(self) -> list[Event]:
+        each = [super()._refits(), *(other._refits() for other in self.others.values())]
+        return [
+            replace(
+                event, fit={f"{name}: {key}": value for key, value in (event.fit or {}).items()}
+            )
+            for name, events in zip(self.goals.names, each, strict=True)
+            for event in events
+        ]
+
+
+def _spread(means: Tensor, num_points: int) -> list[int]:
+    """Return the places of points far from one another, the best by the first objective first.
+
+    Args:
+        means: ``n x k``.
+        num_points: Largest number of points; fewer are returned where others repeat them.
+    """
+    low, high = means.aminmax(dim=0)
+    scaled = (means - low) / torch.where(high > low, high - low, 1.0)
+    chosen = [int(first_largest(means[:, 0]))]
+    distance = (scaled - scaled[chosen[0]]).norm(dim=-1)
+    while len(chosen) < num_points and distance.max() > SAME_POINT:
+        chosen.append(int(first_largest(distance)))
+        distance = torch.minimum(distance, (scaled - scaled[chosen[-1]]).norm(dim=-1))
+    return chosen
+
+
+class _Scalarized(AcquisitionFunction):
+    """Augmented Chebyshev scalarization of posterior means.
+
+    Args:
+        models: The model of each objective.
+        weight: ``k``, one for each.
+        stand_ins: Rows ``b x 1 x d`` by whose range of means each objective is scaled.
+    """
+
+    def __init__(self, models: list[Model], weight: Tensor, stand_ins: Tensor):
+        super().__init__(models[0])
+        # Not registered, as in ChanceConstrained.
+        self._parts = tuple(models), weight
+        with torch.no_grad():
+            means = self._means(stand_ins)
+        self._low, high = means.aminmax(dim=0)
+        self._range = torch.where(high > self._low, high - self._low, 1.0)
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return the scalarized means, ``b``, at rows ``b x 1 x d``."""
+        shares = (self._means(X) - self._low) / self._range
+        weighted = self._parts[1] * (shares - 1)
+        # A weight of zero leaves an objective to the sum.
+        return weighted.amin(dim=-1) + AUGMENTATION * shares.sum(dim=-1)
+
+    def _means(self, X: Tensor) -> Tensor:
+        return torch.cat([marginals(model, X)[0] for model in self._parts[0]], dim=-1)
