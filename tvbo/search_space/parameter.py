@@ -23,8 +23,9 @@ SINGLE_PRECISION = 1e-6
 DIGITS = 15
 """Significant digits of a number on a logarithmic scale, so that 0.01 comes back as 0.01."""
 
-MOST_SEARCHED = 1_000
-"""Number of values of an integer up to which a search takes them one by one."""
+MOST_SEARCHED = 20
+"""Number of values of an integer up to which a search takes them one by one, as BoTorch's
+``optimize_acqf_mixed_alternating``; between more it searches as between floats, and rounds."""
 
 
 @dataclass(frozen=True)
