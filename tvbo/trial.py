@@ -31,6 +31,7 @@ class Trial:
         key: The caller's key of the ask; None without.
         feasibility: Probability by the model that all constraints hold; None without constraints,
             or before there is a model.
+        choice: Row of the action among the choices that were given to the ask; None without.
     """
 
     id: int
@@ -43,6 +44,7 @@ class Trial:
     labels: Labels = field(default=Labels(), compare=False, repr=False)
     key: str | None = None
     feasibility: float | None = None
+    choice: int | None = None
 
     def __repr__(self) -> str:
         parts = [f"{name}={value!r}" for name, value in self._values().items()]

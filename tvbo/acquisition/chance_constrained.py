@@ -36,7 +36,7 @@ class ChanceConstrained(AcquisitionFunction):
     near that of :math:`p`.
 
     Args:
-        acq_function: :math:`\alpha`, over rows ``b x 1 x d``.
+        acq_function: :math:`\alpha`, over rows ``b x q x d``; each action of a batch is penalized.
         models: The model of each outcome.
         goals: The constraints.
         ask_context: The present; its actions say how far :math:`\alpha` ranges, on which ``w``
@@ -62,14 +62,15 @@ class ChanceConstrained(AcquisitionFunction):
         self.weight = PENALTY * (spread or 1.0)
 
     def forward(self, X: Tensor) -> Tensor:
-        """Return the penalized values, ``b``, at rows ``b x 1 x d``."""
+        """Return the penalized values, ``b``, at rows ``b x q x d``."""
         value: Tensor = self.acq_function(X) - self.weight * self._shortfall(X)
         return value
 
     def _shortfall(self, X: Tensor) -> Tensor:
         models, goals = self._parts
-        missing = math.log(goals.min_feasibility) - goals.log_feasibility(models, X)
-        return SMOOTHNESS * softplus(missing / SMOOTHNESS)
+        feasibility = goals.log_feasibility(models, X.reshape(-1, 1, X.shape[-1]))
+        missing = math.log(goals.min_feasibility) - feasibility.view(X.shape[:-1])
+        return SMOOTHNESS * softplus(missing / SMOOTHNESS).sum(dim=-1)
 
 
 def constrained(

@@ -13,11 +13,8 @@ from typing import Any, get_args
 from torch import Generator, Tensor
 
 from tvbo.journal.database import EVENT_COLUMNS
-from tvbo.journal.recorded import Event, Kind
+from tvbo.journal.recorded import LONGEST_WORDS, Event, Kind
 from tvbo.trial import Trial
-
-LONGEST_WORDS = 1_000
-"""Characters to which an event in words is cut."""
 
 OPENING = ("ask", "attach")
 """Kinds of events that open a trial."""
@@ -32,7 +29,7 @@ class Record:
 
     Args:
         kind: What was done.
-        trial_id: Number of the trial; None for a refit.
+        trial_id: Number of the trial; None for a refit or a request.
         X: The action, ``d`` numbers.
         t: Time of the trial.
         context: Its context, ``c`` numbers.
@@ -42,7 +39,7 @@ class Record:
         Y: The outcomes told.
         Yvar: Variances of their noise, if told.
         reason: Why a trial failed or expired; of an ask, the caller's key.
-        fit: What a refit learned, as JSON.
+        fit: What a refit learned, or what a request is for, as JSON.
         generator: Digest of the generator's state after an ask.
     """
 
@@ -116,12 +113,14 @@ class Record:
         for name in ("t", "information_gain"):
             values[name] = _unpack_one(name, values[name])
         record = cls(**values)
-        opens, tells, refits = (record.kind in each for each in (OPENING, ("tell",), ("refit",)))
+        opens, tells, has_values = (
+            record.kind in each for each in (OPENING, ("tell",), ("refit", "request"))
+        )
         asks, gain = record.kind == "ask", record.information_gain
         Y, Yvar = record.Y, record.Yvar
         is_good = {
             "kind": record.kind in get_args(Kind),
-            "trial_id": record.trial_id is None if refits else _is_count(record.trial_id),
+            "trial_id": record.trial_id is None if has_values else _is_count(record.trial_id),
             "X": (record.X is not None) == opens and _are_finite(record.X),
             "t": (record.t is not None) == opens and _are_finite(_one(record.t)),
             "context": (opens or record.context is None) and _are_finite(record.context),
@@ -132,7 +131,7 @@ class Record:
             "Yvar": Yvar is None
             or (Y is not None and len(Yvar) == len(Y) and all(0 <= each < inf for each in Yvar)),
             "reason": isinstance(record.reason, str),
-            "fit": _is_fit(record.fit) if refits else record.fit is None,
+            "fit": _is_fit(record.fit) if has_values else record.fit is None,
             "generator": isinstance(record.generator, str) if asks else record.generator is None,
         }
         for name, good in is_good.items():
@@ -142,6 +141,8 @@ class Record:
     def __str__(self) -> str:
         if self.kind == "refit":
             return f"refit that learned {self.fit}"[:LONGEST_WORDS]
+        if self.kind == "request":
+            return f"request for {self.fit}"[:LONGEST_WORDS]
         words = f"{self.kind} of trial {self.trial_id}"
         if self.X is not None:
             words += f", X={list(self.X)}, t={self.t!r}"

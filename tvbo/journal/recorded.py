@@ -12,7 +12,10 @@ from tvbo.observations import InputLayout
 from tvbo.search_space import ContextSpace, Labels, Outcome, SearchSpace
 from tvbo.trial import Trial
 
-Kind = Literal["ask", "attach", "tell", "fail", "expire", "refit"]
+LONGEST_WORDS = 1_000
+"""Characters to which an event in words is cut."""
+
+Kind = Literal["request", "ask", "attach", "tell", "fail", "expire", "refit"]
 
 
 @dataclass(frozen=True)
@@ -21,11 +24,13 @@ class Event:
 
     Args:
         kind: What was done.
-        trial: The trial that it was done to; None for a refit.
+        trial: The trial that it was done to; None for a refit or a request, which goes before the
+            asks for a batch or for one of some choices.
         Y: The outcomes told, ``m`` numbers.
         Yvar: Variances of their noise, if told.
         reason: Why a trial failed or expired; of an ask, the caller's key.
-        fit: Hyperparameters that a refit learned: values by name of the parameter.
+        fit: Hyperparameters that a refit learned, values by name of the parameter; or what a
+            request is for (:class:`tvbo.journal.request.Request`).
     """
 
     kind: Kind
@@ -37,7 +42,7 @@ class Event:
 
     def __str__(self) -> str:
         if self.trial is None:
-            return f"{self.kind}: {self.fit}"
+            return f"{self.kind}: {self.fit}"[:LONGEST_WORDS]
         words = f"{self.kind}: {self.trial}"
         words += "" if self.Y is None else f", outcome {' '.join(f'{Y:g}' for Y in self.Y)}"
         return words + (f" ({self.reason})" if self.reason else "")
@@ -56,9 +61,9 @@ class EventSink(Protocol):
         """
 
     def reconcile(self, X: Tensor) -> Tensor:
-        """Return the action to take, ``1 x d``, where ``X`` was chosen.
+        """Return the actions to take, ``q x d``, where ``X`` was chosen.
 
-        A replay returns the recorded action, where both differ by rounding only.
+        A replay returns the recorded actions, where both differ by rounding only.
         """
 
     def transaction(self, *events: Event) -> AbstractContextManager[None]:
@@ -109,9 +114,15 @@ class Recorded(Protocol):
         """Number of trials so far."""
 
     def ask(
-        self, t: float | None = None, context: Tensor | None = None, key: str | None = None
-    ) -> Trial:
-        """Suggest the next action."""
+        self,
+        t: float | None = None,
+        context: Tensor | None = None,
+        key: str | None = None,
+        *,
+        q: int | None = None,
+        choices: Tensor | None = None,
+    ) -> Trial | tuple[Trial, ...]:
+        """Suggest the next action, or several."""
 
     def attach(self, X: Tensor, t: float, context: Tensor | None = None) -> Trial:
         """Open a trial with an action of the caller's choice."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from tvbo.journal.database import JournalError
 from tvbo.journal.record import Record
 from tvbo.journal.recorded import Event, Recorded
+from tvbo.journal.request import Request
 from tvbo.search_space import FiniteSpace
 from tvbo.terminal import patient_progress_bar
 
@@ -53,25 +54,39 @@ class Comparison:
 
     def next_action(self) -> tuple[int, Record] | None:
         """Return the next record of a call; refits before it are made by that call, an ask."""
-        for pair in self._ahead:
-            if pair[1].kind != "refit":
-                return pair
+        return next((pair for pair in self._following() if pair[1].kind != "refit"), None)
+
+    def next_asks(self, count: int) -> list[Record]:
+        """Return the next records of asks, of a request at most ``count``."""
+        asks: list[Record] = []
+        for _, record in self._following():
+            if record.kind == "ask":
+                asks.append(record)
+            elif asks or record.kind not in ("refit", "request"):
+                break
+            if len(asks) == count:
+                break
+        return asks
+
+    def _following(self) -> Iterator[tuple[int, Record]]:
+        """Return the records that were not compared yet."""
+        yield from tuple(self._ahead)
         for pair in self._records:
             self._ahead.append(pair)
-            if pair[1].kind != "refit":
-                return pair
-        return None
+            yield pair
 
     def check(self) -> None:
         """Do nothing: there is always something to compare with, or the end of the journal."""
 
     def reconcile(self, X: Tensor) -> Tensor:
-        """Return the recorded action, ``1 x d``, if ``X`` differs from it by rounding only."""
-        if (pair := self.next_action()) is None or pair[1].X is None:
+        """Return the recorded actions, ``q x d``, if ``X`` differs from them by rounding only."""
+        if len(asks := self.next_asks(len(X))) < len(X):
             return X
-        recorded = X.new_tensor(pair[1].X).unsqueeze(0)
+        if any(len(ask.X or ()) != X.shape[-1] for ask in asks):
+            return X
+        recorded = X.new_tensor([ask.X for ask in asks])
         lower, upper = self._optimizer.search_space.bounds
-        if recorded.shape != X.shape or torch.equal(recorded, X):
+        if torch.equal(recorded, X):
             return X
         is_near = (recorded - X).abs() <= TOLERANCE * (upper - lower)
         within = (recorded >= lower) & (recorded <= upper)
@@ -183,7 +198,7 @@ def replay(
 
 def _repeat(optimizer: Recorded, comparison: Comparison, seq: int, record: Record) -> None:
     try:
-        _call(optimizer, record)
+        _call(optimizer, comparison, record)
         if comparison.next_action() == (seq, record):
             raise RuntimeError(
                 f"Expected {record.kind} of {type(optimizer).__name__} to reach that of "
@@ -195,12 +210,24 @@ def _repeat(optimizer: Recorded, comparison: Comparison, seq: int, record: Recor
         raise comparison.error(seq, record, f"{type(error).__name__}: {error}") from error
 
 
-def _call(optimizer: Recorded, record: Record) -> None:
+def _call(optimizer: Recorded, comparison: Comparison, record: Record) -> None:
     # Which values a record of each kind has was checked by Record.from_row.
     given: Any = record
     match record.kind:
         case "ask":
             optimizer.ask(given.t, _tensor(given.context), given.reason or None)
+        case "request":
+            wanted = Request.from_values(json.loads(given.fit))
+            if not (asks := comparison.next_asks(1)):
+                raise ValueError("Expected the asks of this request. Got none")
+            first: Any = asks[0]
+            optimizer.ask(
+                first.t,
+                _tensor(first.context),
+                first.reason or None,
+                q=wanted.q,
+                choices=wanted.choices,
+            )
         case "attach":
             optimizer.attach(
                 torch.tensor([given.X], dtype=torch.float64), given.t, _tensor(given.context)

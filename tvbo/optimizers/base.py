@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from datetime import timedelta
-from types import MappingProxyType
 
-from botorch.exceptions.errors import InputDataError
 from torch import Generator, Tensor
 
 from tvbo.journal.recorded import Event, Kind
 from tvbo.observations import Observations
-from tvbo.optimizers.journal_mixin import JournalMixin
-from tvbo.optimizers.refusals import (
-    TrialError,
-    as_text,
-    check_outcome,
-    find_open,
-)
+from tvbo.optimizers.asking import AskMixin
+from tvbo.optimizers.refusals import as_text, check_outcome, find_open
 from tvbo.optimizers.tables import TablesMixin
 from tvbo.optimizers.trial_log import Ending, LostTrial, TrialLog
-from tvbo.optimizers.units import UnitsMixin
 from tvbo.randomness import default_generator
 from tvbo.search_space import (
     Context,
@@ -37,7 +28,7 @@ from tvbo.terminal import html_table
 from tvbo.trial import Trial
 
 
-class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
+class Optimizer(AskMixin, TablesMixin, ABC):
     """Ask for an action, tell its outcome; outcomes in any order, any time later.
 
     A trial is open from the ask until it is told, fails or expires. An optimizer takes one call at
@@ -58,10 +49,6 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
     Raises:
         BotorchTensorDimensionError: if ``layout`` does not fit the search space or the contexts.
     """
-
-    # Trials asked with a key of the caller's: their numbers, or those that were skipped. Empty in
-    # optimizers that were pickled before there were keys.
-    _by_key: Mapping[str, int | Trial] = MappingProxyType({})
 
     def __init__(
         self,
@@ -118,48 +105,6 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
     def model_size(self) -> int:
         """Number of observations that the next action rests on."""
         return 0
-
-    def ask(
-        self, t: Time | None = None, context: Context | None = None, key: str | None = None
-    ) -> Trial:
-        """Suggest the next action.
-
-        Args:
-            t: The present time, a number in the user's unit or a timestamp, never before that of an
-                earlier ask or of an outcome told; None counts rounds 1, 2, ...
-            context: The present context, where contexts were declared: ``c`` numbers, or a dict or
-                Series by name. Several asks at one time, with a tell after each, see one another's
-                outcomes.
-            key: A key of the caller's own, such as the number of a request: asked again with it,
-                since an answer was lost, the optimizer returns the same trial and asks for no new
-                one. None: each ask is a new one.
-
-        Returns:
-            A trial, open until it is told, fails or expires, unless it is ``skipped``.
-
-        Raises:
-            InputDataError: if ``t`` is not finite, or lies before an earlier ask or outcome, or
-                ``context`` is not finite or none of those declared.
-            BotorchTensorDimensionError: if ``context`` has the wrong size, is missing, or none was
-                declared.
-            TrialError: if the trial of this key has ended, or was asked in another context.
-        """
-        if key is not None and (known := self._asked_with(key, context)) is not None:
-            return known
-        round_number = self._num_asked + 1
-        t = self._time_to_ask(t, round_number)
-        context = self._check_context(context)
-        with self._invalidated_on_error():
-            X = self._reconciled(self._choose(round_number, t, context))
-            trial = self._judge(self._new_trial(X, t, context, key))
-            with self._recorded(*self._refits(), Event("ask", trial, reason=key or "")):
-                self._num_asked = round_number
-                if key is not None:
-                    self._by_key = {**self._by_key, key: trial if trial.skipped else trial.id}
-                self._t = t
-                if not trial.skipped:
-                    self._open_trial(trial)
-        return trial
 
     def attach(self, X: Tensor | Named, t: Time, context: Context | None = None) -> Trial:
         """Open a trial with an action of the caller's choice, such as a row of a log.
@@ -264,10 +209,6 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
         return overdue
 
     @abstractmethod
-    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
-        """Return the action of this round, ``1 x d``."""
-
-    @abstractmethod
     def _learn(self, trial: Trial, observation: Observations) -> None:
         """Take in one outcome."""
 
@@ -283,10 +224,6 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
     def _forget(self, lost: LostTrial) -> None:
         """Update the state for a trial whose outcome will not come."""
 
-    def _refits(self) -> list[Event]:
-        """Return the hyperparameters fitted in this ask, as events of the journal."""
-        return []
-
     def _lose(self, trial: Trial, ending: Ending, reason: str) -> None:
         lost = LostTrial(trial, ending, as_text(reason))
         kind: Kind = "fail" if ending == "failed" else "expire"
@@ -294,35 +231,6 @@ class Optimizer(UnitsMixin, TablesMixin, JournalMixin, ABC):
             self._forget(lost)
             del self._open[trial.id]
             self.trial_log.lose(lost)
-
-    def _asked_with(self, key: str, context: Context | None) -> Trial | None:
-        """Return the trial of a key; None if there is none yet."""
-        if not isinstance(key, str) or not key or as_text(key) != key:
-            raise InputDataError(f"Expected a key in text. Got {key!r}.")
-        if (known := self._by_key.get(key)) is None:
-            return None
-        trial = known if isinstance(known, Trial) else self._find(known)
-        asked = self._trial(trial.id, trial.X, trial.t, self._check_context(context))
-        if not trial.asks_the_same(asked):
-            raise TrialError(
-                f"Expected the context of the ask with key {key!r}, {trial}. Got another."
-            )
-        return trial
-
-    def _judge(self, trial: Trial) -> Trial:
-        """Return the trial with the prediction of its outcome, where a model gives one."""
-        return trial
-
-    def _new_trial(
-        self, X: Tensor, t: float, context: Tensor | None, key: str | None = None
-    ) -> Trial:
-        self._num_trials += 1
-        return self._trial(self._num_trials, X, t, context, key)
-
-    def _trial(
-        self, number: int, X: Tensor, t: float, context: Tensor | None, key: str | None = None
-    ) -> Trial:
-        return Trial(number, X, t, context, labels=self.labels, key=key)
 
     def _observation(self, trial: Trial, Y: Outcome, Yvar: Outcome | None) -> Observations:
         """Return an outcome as the model sees it."""

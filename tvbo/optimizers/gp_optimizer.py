@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import Acquisition, DrawnValues, ThompsonSampling
 from tvbo.acquisition.analytic import posterior_mean
+from tvbo.acquisition.batches import takes_batches
 from tvbo.journal.recorded import Event
 from tvbo.models import IncrementalGP
 from tvbo.models.stream_preview import StreamPreview
@@ -110,6 +111,8 @@ class GPOptimizer(Optimizer):
         # Rows of the pending trials, so that no round need lay them out again.
         self._rows: dict[int, Tensor] = {}
 
+    _takes_requests = True
+
     @property
     def repeats_open_trials(self) -> bool:
         """Whether pending trials do not count, and no functions are drawn."""
@@ -134,7 +137,13 @@ class GPOptimizer(Optimizer):
         # One remembers what it is asked about, the other puts off what is costly.
         return model.snapshot() if isinstance(model, IncrementalGP | StreamPreview) else model
 
-    def recommend(self, context: Context | None = None, t: Time | None = None) -> Recommendation:
+    def recommend(
+        self,
+        context: Context | None = None,
+        t: Time | None = None,
+        *,
+        choices: Table | None = None,
+    ) -> Recommendation:
         """Return the action with the best posterior mean in a context.
 
         Does not modify the optimizer. A fit of hyperparameters that is due is made for the
@@ -143,15 +152,18 @@ class GPOptimizer(Optimizer):
         Args:
             context: The context, where contexts were declared: ``c`` numbers, or values by name.
             t: The time; None is that of the latest ask or outcome.
+            choices: The actions to recommend one of, as of :meth:`ask`; None: all.
 
         Raises:
             InputDataError: if nothing was asked or told yet and no ``t`` is given, ``t`` is no time
-                or before what a streaming model still knows, or the context was not declared.
+                or before what a streaming model still knows, the context was not declared, or a row
+                of ``choices`` is no action.
             BotorchTensorDimensionError: if the context has the wrong size, or is missing.
         """
         context = self._check_context(context)
         t = self._time_of(t)
-        return self._best(self._look_at(t), t, context)
+        space = self._space_of(None if choices is None else self._read_choices(choices))
+        return self._best(self._look_at(t), t, context, space)
 
     def policy(self, contexts: Table | None = None, t: Time | None = None) -> Policy:
         """Return the actions with the best posterior mean in several contexts at one time.
@@ -170,21 +182,28 @@ class GPOptimizer(Optimizer):
         table = self._check_table(contexts)
         t = self._time_of(t)
         model = self._look_at(t)
-        return Policy.collect([self._best(model, t, context) for context in table])
+        space = self.search_space
+        return Policy.collect([self._best(model, t, context, space) for context in table])
 
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
+        return self._choose_among(self.search_space, 1, t, context)
+
+    def _choose_among(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
         self._discard(t)
         # Before a fit draws from the generator, so that the start does not depend on fits.
-        start = self._start() if self._is_starting() else None
+        start = self._start(search_space) if self._is_starting() else None
         self._newest_model = model = self._condition(t)
         if start is not None:
             return start
-        ask_context = self._ask_context(t, context)
+        ask_context = self._ask_context(t, context, search_space)
         acq_function = self._acquisition_function(model, ask_context)
         if isinstance(acq_function, DrawnValues):
             # Its values are known at the candidates alone.
             return acq_function.best()
-        return self.search_space.maximize(acq_function, ask_context, self.generator)
+        joint = q if takes_batches(acq_function) else 1
+        return search_space.maximize(acq_function, ask_context, self.generator, joint)
 
     def _discard(self, t: float) -> None:
         """Forget the observations that retention no longer keeps."""
@@ -202,11 +221,11 @@ class GPOptimizer(Optimizer):
     def _acquisition_function(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         return self.acquisition(model, ask_context)
 
-    def _start(self) -> Tensor | None:
-        """Return the next space-filling action; None where all choices were tried."""
+    def _start(self, search_space: SearchSpace) -> Tensor | None:
+        """Return the next space-filling action of a set; None where all choices were tried."""
         tried = [self.observations.X[:, : self.layout.num_actions]]
         tried += [trial.X for trial in self.open_trials]
-        return self._space_filling.next(self.search_space, torch.cat(tried), self.generator)
+        return self._space_filling.next(search_space, torch.cat(tried), self.generator)
 
     def _is_starting(self) -> bool:
         """Return whether too little was tried yet to learn from."""
@@ -293,14 +312,16 @@ class GPOptimizer(Optimizer):
         self._fit_seen = fitter.newest_fit
         return [Event("refit", fit=fitter.newest_fit)]
 
-    def _ask_context(self, t: float, context: Tensor | None) -> AskContext:
+    def _ask_context(
+        self, t: float, context: Tensor | None, search_space: SearchSpace | None = None
+    ) -> AskContext:
         return AskContext(
             round=self._num_trials + 1,
             t=t,
             context=self._seen(context),
             layout=self.layout,
             observations=self.observations,
-            search_space=self.search_space,
+            search_space=search_space or self.search_space,
             generator=self.generator,
         )
 
@@ -312,9 +333,11 @@ class GPOptimizer(Optimizer):
         self._newest_model = model
         return model
 
-    def _best(self, model: Model, t: float, context: Tensor | None) -> Recommendation:
-        ask_context = self._ask_context(t, context)
-        X = self.search_space.maximize(
+    def _best(
+        self, model: Model, t: float, context: Tensor | None, search_space: SearchSpace
+    ) -> Recommendation:
+        ask_context = self._ask_context(t, context, search_space)
+        X = search_space.maximize(
             posterior_mean(model, ask_context), ask_context, copy_of(self.generator)
         )
         mean, variance = mean_and_variance(model, ask_context.rows(X))

@@ -6,14 +6,22 @@ from torch import Tensor
 
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
+from tvbo.search_space import SearchSpace
 from tvbo.trial import Trial
 
 
 class RandomSearch(Optimizer):
     """Actions uniformly at random; learns nothing."""
 
+    _takes_requests = True
+
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
         return self.search_space.sample(self.generator)
+
+    def _choose_among(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
+        return search_space.sample(self.generator)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         pass

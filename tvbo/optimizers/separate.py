@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from tvbo.journal.recorded import Event
+from tvbo.journal.request import Request
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.gp_optimizer import GPOptimizer
@@ -104,15 +105,11 @@ class SeparateContexts(Optimizer):
         """
         return Policy.collect([self.recommend(each, t) for each in self._check_table(contexts)])
 
-    def ask(
-        self, t: Time | None = None, context: Context | None = None, key: str | None = None
-    ) -> Trial:
-        """Return the trial that the optimizer of the context suggests.
-
-        See :meth:`Optimizer.ask`.
-        """
+    def _ask_for(
+        self, request: Request | None, t: float, context: Tensor | None, key: str | None
+    ) -> tuple[Trial, ...]:
         try:
-            return super().ask(t, context, key)
+            return super()._ask_for(request, t, context, key)
         except BaseException:
             # The trial of the inner optimizer must not stay pending there.
             for number in [number for number in self._inner if number not in self._open]:

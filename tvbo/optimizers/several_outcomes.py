@@ -12,31 +12,25 @@ from botorch.acquisition import AcquisitionFunction
 from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImprovement
 from botorch.exceptions.errors import InputDataError
 from botorch.models.model import Model
-from botorch.utils.multi_objective.pareto import is_non_dominated
-from botorch.utils.sampling import sample_simplex
 from torch import Tensor
 
 from tvbo.acquisition import AtPresent, Goals, constrained
 from tvbo.acquisition.analytic import marginals, posterior_mean
-from tvbo.acquisition.at_present import actions_of
 from tvbo.journal.recorded import Event
 from tvbo.observations import Observations, provided
 from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.pareto import pareto_actions
 from tvbo.optimizers.recommendation import Recommendation
-from tvbo.randomness import copy_of, draw_seed
-from tvbo.rounding import first_largest
-from tvbo.search_space import AskContext, Context, FiniteSpace, Labels, Time
+from tvbo.randomness import copy_of
+from tvbo.search_space import (
+    AskContext,
+    Context,
+    Labels,
+    SearchSpace,
+    Table,
+    Time,
+)
 from tvbo.trial import Trial
-
-NUM_SCALARIZATIONS = 10
-"""Compromises between the objectives that are searched for, beside the best of each alone."""
-
-SAME_POINT = 1e-3
-"""Distance of two points of a front, in ranges of the objectives, below which they are the same."""
-
-AUGMENTATION = 0.05
-"""Share of the sum of the objectives in a Chebyshev scalarization, without which actions that are
-better in one objective alone would count the same."""
 
 
 class MultiOutcomeOptimizer(GPOptimizer):
@@ -100,7 +94,13 @@ class MultiOutcomeOptimizer(GPOptimizer):
             other._is_inner = True
         self.minimize = goals.names[0] in goals.minimized
 
-    def recommend(self, context: Context | None = None, t: Time | None = None) -> Recommendation:
+    def recommend(
+        self,
+        context: Context | None = None,
+        t: Time | None = None,
+        *,
+        choices: Table | None = None,
+    ) -> Recommendation:
         """Return the feasible action with the best posterior mean of the objective.
 
         See :meth:`GPOptimizer.recommend`. Where no action satisfies the constraints with
@@ -115,21 +115,25 @@ class MultiOutcomeOptimizer(GPOptimizer):
                 "Expected one objective: of several, front() returns the best compromises. Got "
                 f"{', '.join(self.goals.names[: self.goals.num_objectives])}."
             )
-        return super().recommend(context, t)
+        return super().recommend(context, t, choices=choices)
 
     def front(
-        self, context: Context | None = None, t: Time | None = None, num_points: int = 10
+        self,
+        context: Context | None = None,
+        t: Time | None = None,
+        num_points: int = 10,
+        *,
+        choices: Table | None = None,
     ) -> list[Recommendation]:
         """Return actions whose posterior means are Pareto-optimal at a time, in a context.
 
-        Does not modify the optimizer. Candidates are all actions of a finite set; otherwise the
-        maximizers of augmented Chebyshev scalarizations of the means, the observed actions, and 256
-        random ones.
+        Does not modify the optimizer.
 
         Args:
             context: The context, where contexts were declared.
             t: The time; None is that of the latest ask or outcome.
             num_points: Largest number of actions; of more, those far from one another.
+            choices: The actions to choose from, as of :meth:`ask`; None: all.
 
         Returns:
             Feasible actions none of which is better than another in all objectives, by the first
@@ -141,41 +145,12 @@ class MultiOutcomeOptimizer(GPOptimizer):
         context = self._check_context(context)
         t = self._time_of(t)
         self._look_at(t)
-        ask_context, k = self._ask_context(t, context), self.goals.num_objectives
-        generator = copy_of(self.generator)
-        if isinstance(self.search_space, FiniteSpace):
-            X = self.search_space.choices
-        else:
-            weights = sample_simplex(
-                k, NUM_SCALARIZATIONS, qmc=True, seed=draw_seed(generator), dtype=torch.float64
-            )
-            actions = actions_of(ask_context, generator)
-            stand_ins = ask_context.rows(actions).unsqueeze(-2)
-            observed = self.observations.X[:, : self.layout.num_actions]
-            found = [actions, observed]
-            for weight in torch.cat([torch.eye(k).to(weights), weights]):
-                acq_function = constrained(
-                    _Scalarized(self._models[:k], weight, stand_ins),
-                    self._models,
-                    self.goals,
-                    ask_context,
-                )
-                found.append(self.search_space.maximize(acq_function, ask_context, generator))
-            X = torch.unique(torch.cat(found), dim=0)
-        rows = ask_context.rows(X).unsqueeze(-2)
-        with torch.no_grad():
-            means = torch.cat([marginals(model, rows)[0] for model in self._models[:k]], dim=-1)
-            feasibility = self.goals.log_feasibility(self._models, rows)
-        # The penalty of an optimum at the limit is rounded.
-        enough = math.log(self.goals.min_feasibility) - 0.01
-        if not (feasibility >= enough).any():
-            enough = feasibility.max().item()
-        X, means = X[feasibility >= enough], means[feasibility >= enough]
-        best = is_non_dominated(means)
-        X, means = X[best], means[best]
-        chosen = _spread(means, num_points)
-        order = means[chosen, 0].argsort(descending=True)
-        return [self._outlook(x.unsqueeze(0), t, context) for x in X[chosen][order]]
+        space = self._space_of(None if choices is None else self._read_choices(choices))
+        ask_context = replace(
+            self._ask_context(t, context, space), generator=copy_of(self.generator)
+        )
+        X = pareto_actions(self._models, self.goals, ask_context, num_points)
+        return [self._outlook(x, t, context) for x in X.split(1)]
 
     @property
     def _models(self) -> list[Model]:
@@ -233,13 +208,15 @@ class MultiOutcomeOptimizer(GPOptimizer):
         enough = min(math.log(0.5), feasibility.max().item())
         return replace(ask_context, observations=observations[feasibility >= enough])
 
-    def _best(self, model: Model, t: float, context: Tensor | None) -> Recommendation:
-        ask_context = self._ask_context(t, context)
+    def _best(
+        self, model: Model, t: float, context: Tensor | None, search_space: SearchSpace
+    ) -> Recommendation:
+        ask_context = self._ask_context(t, context, search_space)
         mean = posterior_mean(model, ask_context)
         acq_function = constrained(
             mean, self._models, self.goals, replace(ask_context, generator=copy_of(self.generator))
         )
-        X = self.search_space.maximize(acq_function, ask_context, copy_of(self.generator))
+        X = search_space.maximize(acq_function, ask_context, copy_of(self.generator))
         return self._outlook(X, t, context)
 
     def _outlook(self, X: Tensor, t: float, context: Tensor | None) -> Recommendation:
@@ -314,49 +291,3 @@ class MultiOutcomeOptimizer(GPOptimizer):
             for name, events in zip(self.goals.names, each, strict=True)
             for event in events
         ]
-
-
-def _spread(means: Tensor, num_points: int) -> list[int]:
-    """Return the places of points far from one another, the best by the first objective first.
-
-    Args:
-        means: ``n x k``.
-        num_points: Largest number of points; fewer are returned where others repeat them.
-    """
-    low, high = means.aminmax(dim=0)
-    scaled = (means - low) / torch.where(high > low, high - low, 1.0)
-    chosen = [int(first_largest(means[:, 0]))]
-    distance = (scaled - scaled[chosen[0]]).norm(dim=-1)
-    while len(chosen) < num_points and distance.max() > SAME_POINT:
-        chosen.append(int(first_largest(distance)))
-        distance = torch.minimum(distance, (scaled - scaled[chosen[-1]]).norm(dim=-1))
-    return chosen
-
-
-class _Scalarized(AcquisitionFunction):
-    """Augmented Chebyshev scalarization of posterior means.
-
-    Args:
-        models: The model of each objective.
-        weight: ``k``, one for each.
-        stand_ins: Rows ``b x 1 x d`` by whose range of means each objective is scaled.
-    """
-
-    def __init__(self, models: list[Model], weight: Tensor, stand_ins: Tensor):
-        super().__init__(models[0])
-        # Not registered, as in ChanceConstrained.
-        self._parts = tuple(models), weight
-        with torch.no_grad():
-            means = self._means(stand_ins)
-        self._low, high = means.aminmax(dim=0)
-        self._range = torch.where(high > self._low, high - self._low, 1.0)
-
-    def forward(self, X: Tensor) -> Tensor:
-        """Return the scalarized means, ``b``, at rows ``b x 1 x d``."""
-        shares = (self._means(X) - self._low) / self._range
-        weighted = self._parts[1] * (shares - 1)
-        # A weight of zero leaves an objective to the sum.
-        return weighted.amin(dim=-1) + AUGMENTATION * shares.sum(dim=-1)
-
-    def _means(self, X: Tensor) -> Tensor:
-        return torch.cat([marginals(model, X)[0] for model in self._parts[0]], dim=-1)

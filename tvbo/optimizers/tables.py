@@ -11,6 +11,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
+from tvbo.optimizers.journal_mixin import JournalMixin
 from tvbo.optimizers.refusals import TrialError
 from tvbo.search_space import Parameters
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class TablesMixin:
+class TablesMixin(JournalMixin):
     """Tells and attaches whole tables, and shows open trials as one.
 
     A table is taken as a whole or not at all: each row is checked before the first one counts, and

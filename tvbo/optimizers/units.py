@@ -23,7 +23,7 @@ from tvbo.search_space import (
     Table,
     TimeScale,
 )
-from tvbo.search_space.context_space import context_table
+from tvbo.search_space.context_space import context_table, table_rows
 
 
 class UnitOptions(TypedDict, total=False):
@@ -123,6 +123,11 @@ class UnitsMixin:
                 f"Got X.shape={tuple(rows.shape)}."
             )
         return self.search_space.snap(rows)
+
+    def _read_choices(self, choices: Table) -> Tensor:
+        """Return actions of the search space, ``n x d``."""
+        space = self.search_space
+        return space.snap(table_rows(choices, self.labels.actions, space.dim, "choices", "n x d"))
 
     def _check_context(self, context: Tensor | Named | None) -> Tensor | None:
         if self.contexts is None and context is None:

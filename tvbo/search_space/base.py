@@ -19,6 +19,7 @@ from tvbo.observations import (
     check_last_dimension,
 )
 from tvbo.rounding import any_largest
+from tvbo.search_space.batch import one_after_another
 from tvbo.search_space.parameter import SINGLE_PRECISION
 from tvbo.search_space.parameters import Parameters
 
@@ -42,14 +43,19 @@ class SearchSpace(Protocol):
         """Names and types of the parameters; None where actions are tensors."""
 
     def maximize(
-        self, acq_function: AcquisitionFunction, ask_context: AskContext, generator: Generator
+        self,
+        acq_function: AcquisitionFunction,
+        ask_context: AskContext,
+        generator: Generator,
+        q: int = 1,
     ) -> Tensor:
-        """Return the action, ``1 x d``, that maximizes an acquisition function.
+        """Return the actions, ``q x d``, that maximize an acquisition function.
 
         Args:
-            acq_function: A function of rows ``b x 1 x (d + c + 1)``.
+            acq_function: A function of rows ``b x q x (d + c + 1)``.
             ask_context: Gives the time and the context, which are held fixed.
             generator: Source of randomness.
+            q: Number of actions.
         """
 
     def sample(self, generator: Generator) -> Tensor:
@@ -234,13 +240,24 @@ class FiniteSpace:
         self.parameters = parameters
 
     def maximize(
-        self, acq_function: AcquisitionFunction, ask_context: AskContext, generator: Generator
+        self,
+        acq_function: AcquisitionFunction,
+        ask_context: AskContext,
+        generator: Generator,
+        q: int = 1,
     ) -> Tensor:
-        """Return the best of all actions; the generator breaks ties (:mod:`tvbo.rounding`)."""
+        """Return the best of all actions; the generator breaks ties (:mod:`tvbo.rounding`).
+
+        The actions of a batch are chosen one after another.
+        """
         rows = ask_context.rows(self.choices).unsqueeze(-2)
-        with torch.no_grad():
-            values = torch.cat([acq_function(part) for part in rows.split(self.chunk)])
-        return self._row(any_largest(values, generator))
+
+        def best(acq_function: AcquisitionFunction) -> Tensor:
+            with torch.no_grad():
+                values = torch.cat([acq_function(part) for part in rows.split(self.chunk)])
+            return self._row(any_largest(values, generator))
+
+        return one_after_another(best, acq_function, ask_context.rows, q)
 
     def sample(self, generator: Generator) -> Tensor:
         """Return one of the choices, ``1 x d``, drawn uniformly."""

@@ -49,10 +49,15 @@ class Box:
         self.raw_samples = raw_samples
 
     def maximize(
-        self, acq_function: AcquisitionFunction, ask_context: AskContext, generator: Generator
+        self,
+        acq_function: AcquisitionFunction,
+        ask_context: AskContext,
+        generator: Generator,
+        q: int = 1,
     ) -> Tensor:
         """Return the maximizer found by BoTorch's ``optimize_acqf`` at fixed time and context.
 
+        The actions of a batch are searched jointly.
         Of the restarts whose values are tied (:mod:`tvbo.rounding`), the first one is taken.
         """
         fixed = ask_context.layout.fixed_features(ask_context.t, ask_context.context)
@@ -63,14 +68,14 @@ class Box:
         probe = ask_context.rows(self.bounds.mean(dim=0, keepdim=True)).requires_grad_()
         if not acq_function(probe).requires_grad:
             # A constant acquisition, such as a prior mean, has no gradient to follow.
-            return self.sample(generator)
+            return torch.cat([self.sample(generator) for _ in range(q)])
         with seeded(generator):
             rows, values = optimize_acqf(
                 acq_function,
                 bounds=bounds,
-                q=1,
+                q=q,
                 num_restarts=self.num_restarts,
-                batch_initial_conditions=self._starts(acq_function, ask_context),
+                batch_initial_conditions=self._starts(acq_function, ask_context, q),
                 fixed_features=dict(fixed),
                 return_best_only=False,
                 # A line search that ends early has reached rounding error at a maximum.
@@ -80,14 +85,14 @@ class Box:
         best = int(first_largest(values))
         return rows[best, :, : self.dim].clamp(*self.bounds)
 
-    def _starts(self, acq_function: AcquisitionFunction, ask_context: AskContext) -> Tensor:
-        """Return the rows at which the search starts, ``num_restarts x 1 x d'``.
+    def _starts(self, acq_function: AcquisitionFunction, ask_context: AskContext, q: int) -> Tensor:
+        """Return the rows at which the search starts, ``num_restarts x q x d'``.
 
         As in BoTorch's ``initialize_q_batch``, the best of the raw samples and others drawn with
         probabilities that grow with their values; values that differ by rounding are ties.
         """
         seed = int(torch.randint(2**31 - 1, (1,)))
-        samples = draw_sobol_samples(self.bounds, n=self.raw_samples, q=1, seed=seed)
+        samples = draw_sobol_samples(self.bounds, n=self.raw_samples, q=q, seed=seed)
         rows = ask_context.rows(samples)
         with torch.no_grad():
             values = acq_function(rows)

@@ -104,14 +104,43 @@ class ContextList:
         return self.contexts[self.index(context)].clone()
 
 
+def table_rows(
+    table: Table, parameters: Parameters | None, dim: int, name: str, shape: str
+) -> Tensor:
+    """Return a table of actions or contexts as rows, ``n x d``, without checking their range.
+
+    Args:
+        table: ``n x d``, or ``n`` where ``d`` is 1, or a table with the names of the parameters, or
+            lists of values by name, of which all combinations are meant.
+        parameters: What the columns stand for; None where they have no names.
+        dim: Number of columns ``d``.
+        name: What the rows are, for errors.
+        shape: Their shape in letters, for errors.
+
+    Raises:
+        ValueError: if it is not a table, or empty.
+    """
+    if parameters is not None and isinstance(table, Mapping):
+        combinations = product(*table.values())
+        table = torch.stack(
+            [parameters.encode(dict(zip(table, each, strict=True))) for each in combinations]
+        )
+    elif parameters is not None and is_frame(table):
+        table = parameters.encode_table(table)
+    rows = torch.as_tensor(table, dtype=torch.float64)
+    if rows.ndim == 1 and dim == 1:
+        rows = rows.unsqueeze(-1)
+    if rows.ndim != 2 or len(rows) == 0:
+        raise ValueError(f"Expected {name} of shape {shape}. Got {name}.shape={tuple(rows.shape)}.")
+    return rows
+
+
 def context_table(declared: ContextSpace | None, contexts: Table | None) -> Tensor:
     """Return a table of contexts, ``m x c``, without checking that they were declared.
 
     Args:
         declared: The declared contexts.
-        contexts: ``m x c``, or ``m`` where ``c`` is 1, or a table with the names of the
-            parameters, or lists of values by name, of which all combinations are meant; None for
-            all of a declared list.
+        contexts: As of :func:`table_rows`; None for all of a declared list.
 
     Raises:
         ValueError: if ``contexts`` is None without a declared list, or an empty table.
@@ -122,22 +151,8 @@ def context_table(declared: ContextSpace | None, contexts: Table | None) -> Tens
                 "Expected contexts (m x c): only a declared list of them can be left out. Got none."
             )
         contexts = declared.contexts
-    named = None if declared is None else declared.parameters
-    if named is not None and isinstance(contexts, Mapping):
-        combinations = product(*contexts.values())
-        contexts = torch.stack(
-            [named.encode(dict(zip(contexts, each, strict=True))) for each in combinations]
-        )
-    elif named is not None and is_frame(contexts):
-        contexts = named.encode_table(contexts)
-    rows = torch.as_tensor(contexts, dtype=torch.float64)
-    if rows.ndim == 1 and declared is not None and declared.dim == 1:
-        rows = rows.unsqueeze(-1)
-    if rows.ndim != 2 or len(rows) == 0:
-        raise ValueError(
-            f"Expected contexts of shape m x c. Got contexts.shape={tuple(rows.shape)}."
-        )
-    return rows
+    named, dim = (None, 0) if declared is None else (declared.parameters, declared.dim)
+    return table_rows(contexts, named, dim, "contexts", "m x c")
 
 
 def _check_context(context: Tensor | None, dim: int) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 from tvbo.randomness import seeded
 from tvbo.rounding import any_largest, tied_for_largest
 from tvbo.search_space.base import AskContext, check_action
+from tvbo.search_space.batch import one_after_another
 from tvbo.search_space.parameters import Parameters
 
 OPTIONS = {"initialization_strategy": "random"}
@@ -66,13 +67,26 @@ class MixedSpace:
         self.raw_samples = raw_samples
 
     def maximize(
-        self, acq_function: AcquisitionFunction, ask_context: AskContext, generator: Generator
+        self,
+        acq_function: AcquisitionFunction,
+        ask_context: AskContext,
+        generator: Generator,
+        q: int = 1,
     ) -> Tensor:
         """Return the maximizer found by BoTorch's ``optimize_acqf_mixed_alternating``.
 
         Of the values of each category that are tied there (:mod:`tvbo.rounding`), such as those not
-        tried yet, the generator chooses one.
+        tried yet, the generator chooses one. The actions of a batch are chosen one after another.
         """
+
+        def best(acq_function: AcquisitionFunction) -> Tensor:
+            return self._maximize_one(acq_function, ask_context, generator)
+
+        return one_after_another(best, acq_function, ask_context.rows, q)
+
+    def _maximize_one(
+        self, acq_function: AcquisitionFunction, ask_context: AskContext, generator: Generator
+    ) -> Tensor:
         varying = self.parameters.varying
         fixed = ask_context.layout.fixed_features(ask_context.t, ask_context.context)
         features = torch.tensor([fixed[i] for i in sorted(fixed)], dtype=torch.float64)

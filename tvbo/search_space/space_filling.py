@@ -37,8 +37,8 @@ class SpaceFilling:
             generator: Source of randomness.
         """
         if isinstance(search_space, FiniteSpace):
-            untried = torch.ones(len(search_space.choices), dtype=torch.bool)
-            untried[search_space.index(tried)] = False
+            # Others may have been tried as well, where choices come with an ask.
+            untried = ~(search_space.choices.unsqueeze(1) == tried).all(dim=-1).any(dim=-1)
             if not untried.any():
                 return None
         dim = search_space.dim

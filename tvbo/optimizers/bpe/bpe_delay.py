@@ -198,20 +198,12 @@ class BPEDelay(Optimizer):
         """Return a table of the rounds that have ended, one row for each."""
         return rounds_to_frame(self._rounds)
 
-    def ask(
-        self, t: Time | None = None, context: Context | None = None, key: str | None = None
-    ) -> Trial:
-        """Suggest the next action; see :meth:`Optimizer.ask`.
-
-        Raises:
-            ValueError: if all asks of the horizon were made.
-        """
-        if self._num_asked >= self.horizon and key not in self._by_key:
+    def _check_can_ask(self) -> None:
+        if self._num_asked >= self.horizon:
             raise ValueError(
                 f"Expected at most horizon={self.horizon} asks: the rounds are planned for them. "
                 "Got one more; preview() tells which actions are left."
             )
-        return super().ask(t, context, key)
 
     def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
         if round_number == self._round.first + self.plan.length:

@@ -1,0 +1,134 @@
+"""The Pareto front of posterior means: the best compromises between several objectives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from botorch.acquisition import AcquisitionFunction
+from botorch.models.model import Model
+from botorch.utils.multi_objective.pareto import is_non_dominated
+from botorch.utils.sampling import sample_simplex
+from torch import Tensor
+
+from tvbo.acquisition import Goals, constrained
+from tvbo.acquisition.analytic import marginals
+from tvbo.acquisition.at_present import actions_of
+from tvbo.observations import provided
+from tvbo.randomness import default_generator, draw_seed
+from tvbo.rounding import first_largest
+from tvbo.search_space import AskContext, FiniteSpace
+
+NUM_SCALARIZATIONS = 10
+"""Compromises between the objectives that are searched for, beside the best of each alone."""
+
+SAME_POINT = 1e-3
+"""Distance of two points of a front, in ranges of the objectives, below which they are the same."""
+
+AUGMENTATION = 0.05
+"""Share of the sum of the objectives in a Chebyshev scalarization, without which actions that are
+better in one objective alone would count the same."""
+
+
+def pareto_actions(
+    models: Sequence[Model], goals: Goals, ask_context: AskContext, num_points: int
+) -> Tensor:
+    """Return actions whose posterior means are Pareto-optimal, of those that are feasible enough.
+
+    Candidates are all actions of a finite set; otherwise the maximizers of augmented Chebyshev
+    scalarizations of the means, the observed actions, and 256 random ones.
+
+    Args:
+        models: The model of each outcome, multiplied by its sign.
+        goals: Objectives and constraints.
+        ask_context: The present; its generator is drawn from.
+        num_points: Largest number of actions; of more, those far from one another.
+
+    Returns:
+        ``n x d``, by the first objective, the best first. Where none is feasible enough, the one
+        that most probably is.
+    """
+    objectives = models[: goals.num_objectives]
+    X = _candidates(objectives, models, goals, ask_context)
+    rows = ask_context.rows(X).unsqueeze(-2)
+    with torch.no_grad():
+        means = _means(objectives, rows)
+        feasibility = goals.log_feasibility(models, rows)
+    # The penalty of an optimum at the limit is rounded.
+    enough = min(math.log(goals.min_feasibility) - 0.01, feasibility.max().item())
+    X, means = X[feasibility >= enough], means[feasibility >= enough]
+    best = is_non_dominated(means)
+    X, means = X[best], means[best]
+    chosen = _spread(means, num_points)
+    order = means[chosen, 0].argsort(descending=True)
+    found: Tensor = X[chosen][order]
+    return found
+
+
+def _candidates(
+    objectives: Sequence[Model], models: Sequence[Model], goals: Goals, ask_context: AskContext
+) -> Tensor:
+    space, generator = provided(ask_context.search_space), default_generator(ask_context.generator)
+    if isinstance(space, FiniteSpace):
+        return space.choices
+    k = len(objectives)
+    weights = sample_simplex(
+        k, NUM_SCALARIZATIONS, qmc=True, seed=draw_seed(generator), dtype=torch.float64
+    )
+    actions = actions_of(ask_context, generator)
+    stand_ins = ask_context.rows(actions).unsqueeze(-2)
+    found = [actions, ask_context.observations.X[:, : ask_context.layout.num_actions]]
+    for weight in torch.cat([torch.eye(k).to(weights), weights]):
+        scalarized = _Scalarized(objectives, weight, stand_ins)
+        acq_function = constrained(scalarized, models, goals, ask_context)
+        found.append(space.maximize(acq_function, ask_context, generator))
+    return torch.cat(found).unique(dim=0)
+
+
+def _means(models: Sequence[Model], rows: Tensor) -> Tensor:
+    """Return posterior means, ``b x k``, at rows ``b x 1 x d``."""
+    return torch.cat([marginals(model, rows)[0] for model in models], dim=-1)
+
+
+def _spread(means: Tensor, num_points: int) -> list[int]:
+    """Return the places of points far from one another, the best by the first objective first.
+
+    Args:
+        means: ``n x k``.
+        num_points: Largest number of points; fewer are returned where others repeat them.
+    """
+    low, high = means.aminmax(dim=0)
+    scaled = (means - low) / torch.where(high > low, high - low, 1.0)
+    chosen = [int(first_largest(means[:, 0]))]
+    distance = (scaled - scaled[chosen[0]]).norm(dim=-1)
+    while len(chosen) < num_points and distance.max() > SAME_POINT:
+        chosen.append(int(first_largest(distance)))
+        distance = torch.minimum(distance, (scaled - scaled[chosen[-1]]).norm(dim=-1))
+    return chosen
+
+
+class _Scalarized(AcquisitionFunction):
+    """Augmented Chebyshev scalarization of posterior means.
+
+    Args:
+        models: The model of each objective.
+        weight: ``k``, one for each.
+        stand_ins: Rows ``b x 1 x d`` by whose range of means each objective is scaled.
+    """
+
+    def __init__(self, models: Sequence[Model], weight: Tensor, stand_ins: Tensor):
+        super().__init__(models[0])
+        # Not registered, as in ChanceConstrained.
+        self._parts = tuple(models), weight
+        with torch.no_grad():
+            means = _means(models, stand_ins)
+        self._low, high = means.aminmax(dim=0)
+        self._range = torch.where(high > self._low, high - self._low, 1.0)
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return the scalarized means, ``b``, at rows ``b x 1 x d``."""
+        shares = (_means(self._parts[0], X) - self._low) / self._range
+        weighted = self._parts[1] * (shares - 1)
+        # A weight of zero leaves an objective to the sum.
+        return weighted.amin(dim=-1) + AUGMENTATION * shares.sum(dim=-1)
