@@ -2,6 +2,7 @@
 
 import math
 
+import pandas as pd
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -153,3 +154,38 @@ def test_bad_arguments():
         recipes.linear_ucb(choices=torch.eye(2), context_bounds=bounds, noise_variance=0.0)
     with pytest.raises(InputDataError, match="choices that differ"):
         recipes.linear_ucb(choices=torch.ones(2, 1), context_bounds=bounds)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_arms_with_features_of_their_own(named):
+    """Each arm has other features in each round; shared weights, or weights for each arm."""
+    rounds, num_arms, d = 80, 4, 3
+    features = normal(5, rounds, num_arms, d).clamp(-3, 3)
+    weights, noise = normal(6, num_arms if named else 1, d), 0.3 * normal(7, rounds)
+    ridges = [Ridge(d, 1.0) for _ in range(num_arms if named else 1)]
+    bounds = [(-3.0, 3.0)] * d
+    if named:
+        bounds = {"arm": ["p", "q", "r", "s"]} | {f"x{i}": (-3.0, 3.0) for i in range(d)}
+    optimizer = recipes.linear_ucb(bounds=bounds, beta=2.0, pending=IgnorePending())
+    num_alone = 0
+    for t in range(rounds):
+        offered = features[t]
+        if named:
+            names = {f"x{i}": features[t][:, i].numpy() for i in range(d)}
+            offered = pd.DataFrame({"arm": list("pqrs")} | names)
+        trial = optimizer.ask(choices=offered)
+        of = [arm if named else 0 for arm in range(num_arms)]
+        bound = [ridges[of[arm]].bound(features[t, arm], math.sqrt(2)) for arm in range(num_arms)]
+        num_alone += assert_the_largest(torch.stack(bound), trial.choice)
+        x = features[t, trial.choice]
+        y = weights[of[trial.choice]] @ x + noise[t]
+        ridges[of[trial.choice]].learn(x, y)
+        optimizer.tell(trial, y)
+    assert num_alone > rounds - 6
+
+
+def test_arms_with_features_of_their_own_take_no_contexts():
+    with pytest.raises(ValueError, match="either bounds of the features"):
+        recipes.linear_ucb(bounds=[(0.0, 1.0)], contexts=torch.eye(2))
+    with pytest.raises(ValueError, match="Expected categories"):
+        recipes.linear_ucb(bounds=[(0.0, 1.0)], shared_kernel=LinearKernel())

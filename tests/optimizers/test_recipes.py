@@ -120,7 +120,6 @@ def test_an_option_of_another_recipe_is_refused():
 DEFINED = [
     *product(["gp_bucb", "gp_ucb_sdf", "gp_ts_sdf"], ["pending"]),
     *product(PURE, ["acquisition", "beta", "retention", "pending", "refit"]),
-    ("linear_ucb", "bounds"),
     ("linear_ucb", "covar_module"),
 ]
 

@@ -83,7 +83,8 @@ def _candidates(
         scalarized = _Scalarized(objectives, weight, stand_ins)
         acq_function = constrained(scalarized, models, goals, ask_context)
         found.append(space.maximize(acq_function, ask_context, generator))
-    return torch.cat(found).unique(dim=0)
+    distinct: Tensor = torch.unique(torch.cat(found), dim=0)
+    return distinct
 
 
 def _means(models: Sequence[Model], rows: Tensor) -> Tensor:

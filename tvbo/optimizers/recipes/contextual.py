@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from gpytorch.kernels import Kernel, LinearKernel
 from torch import Tensor
 
 from tvbo.acquisition import LogBeta
-from tvbo.kernels import IdentityKernel
+from tvbo.kernels import ContextActionKernel, IdentityKernel
 from tvbo.optimizers.builder import (
     ContextOptions,
     ContextualGPOptions,
@@ -21,10 +21,11 @@ from tvbo.optimizers.builder import (
 from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.model_fitter import ModelFitter
-from tvbo.optimizers.recipes.drifting import tv_gp_ucb
+from tvbo.optimizers.recipes.drifting import gp_ucb, tv_gp_ucb
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.optimizers.separate import SeparateContexts
 from tvbo.search_space import (
+    Category,
     ContextList,
     ContextSpace,
     FiniteSpace,
@@ -80,10 +81,7 @@ def cgp_ucb(**options: Unpack[ContextualGPOptions]) -> GPOptimizer:
     return tv_cgp_ucb(forgetting_rate=0.0, **options)
 
 
-@recipe(
-    bounds="its arms are a finite set, choices",
-    covar_module="its kernel is linear in the features; shared_kernel is what arms share",
-)
+@recipe(covar_module="its kernel is linear in the features; shared_kernel is what arms share")
 def linear_ucb(
     *, shared_kernel: Kernel | None = None, **options: Unpack[ContextOptions]
 ) -> GPOptimizer:
@@ -100,27 +98,54 @@ def linear_ucb(
     Here ``noise_variance`` and ``beta`` are 1 where they are left out. The features have no
     intercept but one among them.
 
+    Where each arm has features of its own in each context, an action is a row of these: give their
+    ranges as ``bounds`` and no contexts, and the arms of the moment with each ask, as
+    ``ask(choices=features)``. Without names, all arms share one linear model (Chu et al., 2011,
+    Algorithm 1). With names, :math:`a` is the values of the categories, such as
+    ``bounds={"arm": ["x", "y"], "price": (0.0, 5.0)}``, and :math:`z` the numbers.
+
     Args:
         shared_kernel: Kernel over arms, of what they share: the hybrid model (Li et al.,
             Algorithm 2, in which the shared features are products of arm features and context, has
             a ``LinearKernel`` of variance 1, where a fresh one has 0.69, on arm features in
             ``choices``). None: arms share nothing.
         **options: Options of every recipe that is asked with a context,
-            :class:`tvbo.optimizers.builder.ContextOptions`; ``bounds`` and ``covar_module`` are
-            refused.
+            :class:`tvbo.optimizers.builder.ContextOptions`; ``covar_module`` is refused.
+
+    Raises:
+        ValueError: if contexts are given beside ``bounds``, or a shared kernel beside ``bounds``
+            without categories.
     """
     linear = LinearKernel().to(torch.float64)
     linear.variance = torch.ones(1, dtype=torch.float64)
-    arms: Kernel = IdentityKernel()
+    arms: Kernel = IdentityKernel() if shared_kernel is None else IdentityKernel() + shared_kernel
     if options.get("noise_variance") is None:
         options["noise_variance"] = 1.0
     if options.get("acquisition") is None and options.get("beta") is None:
         options["beta"] = 1.0
-    return cgp_ucb(
-        action_kernel=arms if shared_kernel is None else arms + shared_kernel,
-        context_kernel=linear,
-        **options,
+    if options.get("bounds") is None:
+        return cgp_ucb(action_kernel=arms, context_kernel=linear, **options)
+    if options.get("contexts") is not None or options.get("context_bounds") is not None:
+        raise ValueError(
+            "Expected either bounds of the features of each arm, or choices and contexts. Got both."
+        )
+    given: Any = {
+        name: value
+        for name, value in options.items()
+        if name not in ("contexts", "context_bounds", "covar_module")
+    }
+    columns = _category_columns(make_search_space(options["bounds"], None))
+    if not any(columns):
+        if shared_kernel is not None:
+            raise ValueError("Expected categories among the bounds for shared_kernel. Got none.")
+        return gp_ucb(covar_module=linear, **given)
+    kernel = ContextActionKernel(
+        arms,
+        linear,
+        action_features=[i for i, is_category in enumerate(columns) if is_category],
+        context_features=[i for i, is_category in enumerate(columns) if not is_category],
     )
+    return gp_ucb(covar_module=kernel, **given)
 
 
 @recipe()
@@ -184,6 +209,14 @@ def separate(
     # No closure: that could not be saved.
     make = partial(tv_gp_ucb, forgetting_rate=forgetting_rate, **options)
     return SeparateContexts(search_space, context_space, make, bins, generator)
+
+
+def _category_columns(search_space: SearchSpace) -> list[bool]:
+    """Return whether each column of an action belongs to a category."""
+    if search_space.parameters is None:
+        return [False] * search_space.dim
+    parts = search_space.parameters.varying
+    return [isinstance(part, Category) for part in parts for _ in range(part.width)]
 
 
 def _joint_fitter(

@@ -1,0 +1,279 @@
+"""Asks for a batch, and for one of some choices: what is chosen, recorded, replayed, refused."""
+
+import json
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pandas as pd
+import pytest
+import torch
+from botorch.acquisition import qLogNoisyExpectedImprovement, qUpperConfidenceBound
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
+from gpytorch.kernels import RBFKernel
+from torch import Generator
+
+from tvbo import recipes
+from tvbo.acquisition import ThompsonSampling
+from tvbo.optimizers import Optimizer
+from tvbo.optimizers.journal_mixin import ONE_AT_A_TIME
+
+GRID = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
+MIXED = {"x": (0.0, 1.0), "rule": ["a", "b", "c"]}
+JOINT = partial(qLogNoisyExpectedImprovement, prune_baseline=False)
+
+
+def kernel():
+    made = RBFKernel().double()
+    made.lengthscale = 0.2
+    return made
+
+
+def make(**options):
+    given = {"bounds": [(0.0, 1.0)], "covar_module": kernel(), "forgetting_rate": 0.02}
+    given |= {"noise_variance": 1e-3, "generator": Generator().manual_seed(0)}
+    return recipes.tv_gp_ucb(**(given | options))
+
+
+def value(X):
+    return -((X[0, 0].item() - 0.4) ** 2)
+
+
+def told(optimizer, rounds=4):
+    for _ in range(rounds):
+        trial = optimizer.ask()
+        optimizer.tell(trial, value(trial.X))
+    return optimizer
+
+
+SPACES = {
+    "box": {},
+    "finite": {"bounds": None, "choices": GRID},
+    "mixed": {"bounds": MIXED},
+}
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("acquisition", [None, JOINT], ids=["UCB", "qLogNEI"])
+def test_a_batch_is_one_round_of_actions_that_differ(space, acquisition):
+    optimizer = told(make(**SPACES[space], acquisition=acquisition))
+    trials = optimizer.ask(q=3)
+    assert [trial.id for trial in trials] == [5, 6, 7]
+    assert {trial.t for trial in trials} == {5.0}
+    assert len({tuple(trial.X[0].tolist()) for trial in trials}) == 3
+    assert optimizer.open_trials == trials
+    for trial in trials:
+        optimizer.tell(trial, value(trial.X))
+    assert optimizer.ask().t == 6.0
+
+
+def test_a_batch_of_ucb_is_what_asking_on_chooses():
+    one, two = told(make()), told(make())
+    batch = one.ask(10.0, q=3)
+    single = [two.ask(10.0) for _ in range(3)]
+    assert [trial.X.item() for trial in batch] == [trial.X.item() for trial in single]
+
+
+def test_a_joint_batch_is_worth_more_than_others():
+    """By the acquisition function itself, whose samples are the same for each batch."""
+    optimizer = told(make(acquisition=JOINT))
+    seen = []
+    choose = optimizer._acquisition_function
+    optimizer._acquisition_function = lambda *given: seen.append(choose(*given)) or seen[-1]
+    batch = torch.cat([trial.X for trial in optimizer.ask(5.0, q=2)])
+    assert len(seen) == 1  # chosen at once
+    rows = torch.cat([GRID, torch.full_like(GRID, 5.0)], dim=-1)
+    pairs = torch.stack([rows[[i, j]] for i in range(21) for j in range(i)])
+    with torch.no_grad():
+        best = seen[0](pairs).max()
+        found = seen[0](torch.cat([batch, torch.full_like(batch, 5.0)], dim=-1))
+    assert found >= best - 1e-3
+
+
+def test_a_batch_of_a_finite_set_is_the_best_beside_those_before():
+    optimizer = told(make(**SPACES["finite"], acquisition=partial(qUpperConfidenceBound, beta=0.2)))
+    seen = []
+    choose = optimizer._acquisition_function
+    optimizer._acquisition_function = lambda *given: seen.append(choose(*given)) or seen[-1]
+    first, second = (trial.X.item() for trial in optimizer.ask(5.0, q=2))
+    rows = torch.cat([GRID, torch.full_like(GRID, 5.0)], dim=-1).unsqueeze(-2)
+    with torch.no_grad():
+        assert first == GRID[seen[0](rows).argmax()].item()
+        beside = torch.tensor([[[first, 5.0]]], dtype=torch.float64).expand(21, 1, 2)
+        pairs = torch.cat([beside, rows], dim=-2)
+        assert second == GRID[seen[0](pairs).argmax()].item()
+
+
+def test_a_batch_under_constraints():
+    optimizer = make(
+        constraints={"load": (None, 0.5)}, objectives=["gain"], acquisition=JOINT, beta=None
+    )
+    for _ in range(8):
+        trial = optimizer.ask()
+        optimizer.tell(trial, {"gain": trial.X.item(), "load": trial.X.item()})
+    trials = optimizer.ask(q=2)
+    assert all(trial.X.item() < 0.55 for trial in trials)
+    assert all(trial.feasibility > 0.9 for trial in trials)
+
+
+def test_the_action_is_one_of_the_choices_of_the_moment():
+    optimizer = make()
+    generator = Generator().manual_seed(3)
+    for _ in range(12):
+        offered = torch.rand(5, 1, dtype=torch.float64, generator=generator)
+        trial = optimizer.ask(choices=offered)
+        assert torch.equal(trial.X[0], offered[trial.choice])
+        optimizer.tell(trial, value(trial.X))
+    best = optimizer.recommend(choices=[[0.1], [0.35], [0.9]])
+    assert best.X.item() == 0.35
+    assert abs(optimizer.recommend().X.item() - 0.4) < 0.06
+
+
+def test_choices_that_are_alike():
+    """Two arms may have the same features: the first of them is chosen."""
+    optimizer = told(make())
+    trial = optimizer.ask(choices=[[0.4], [0.4], [0.4]])
+    assert trial.choice == 0
+
+
+def test_the_largest_upper_bound_among_the_choices():
+    optimizer = told(make(**SPACES["finite"], beta=1.0))
+    offered = GRID[[2, 9, 17]]
+    trial = optimizer.ask(5.0, choices=offered)
+    posterior = optimizer.model.posterior(
+        torch.cat([offered, torch.full_like(offered, 5.0)], dim=-1)
+    )
+    upper = posterior.mean.flatten() + posterior.variance.flatten().sqrt()
+    assert trial.choice == upper.argmax()
+
+
+def test_choices_by_name():
+    optimizer = make(bounds=MIXED)
+    frame = pd.DataFrame({"x": [0.1, 0.5], "rule": ["b", "c"]})
+    trial = optimizer.ask(choices=frame)
+    assert trial.parameters == frame.iloc[trial.choice].to_dict()
+    optimizer.tell(trial, 1.0)
+    both = optimizer.ask(q=2, choices={"x": [0.2, 0.3], "rule": ["a"]})
+    assert {each.parameters["rule"] for each in both} == {"a"}
+    assert optimizer.recommend(choices=frame).parameters["rule"] in "bc"
+
+
+LOOPS = {
+    "UCB": {},
+    "qLogNEI": {"acquisition": JOINT},
+    "Thompson": {"acquisition": ThompsonSampling()},
+    "mixed": {"bounds": MIXED},
+    "finite": {"bounds": None, "choices": GRID},
+    "learned": {
+        "covar_module": None,
+        "forgetting_rate": None,
+        "noise_variance": None,
+        "initial": 4,
+    },
+}
+
+
+@pytest.mark.parametrize("options", LOOPS.values(), ids=LOOPS)
+def test_a_journal_has_requests(tmp_path, options):
+    run = tmp_path / "run.db"
+
+    def play(optimizer, rounds):
+        for t in rounds:
+            space = optimizer.search_space
+            draws = Generator().manual_seed(t)
+            offered = torch.cat([space.sample(draws) for _ in range(6)])
+            trials = optimizer.ask(float(t), q=2) if t % 2 else ()
+            one = optimizer.ask(float(t), choices=space.snap(offered))
+            for trial in (*trials, one):
+                optimizer.tell(trial, value(trial.X))
+
+    whole = make(**options)
+    play(whole, range(1, 7))
+    parts = make(**options)
+    parts.record(run)
+    play(parts, range(1, 4))
+    parts.close()
+    with Optimizer.open(run, like=make(**options)) as again:
+        play(again, range(4, 7))
+        expected = whole.ask(8.0).X
+        assert torch.equal(again.ask(8.0).X, expected)
+    # From the first event, since other code has run.
+    with sqlite3.connect(run) as connection:
+        connection.execute("UPDATE snapshot SET environment = ?", (json.dumps({"python": "2"}),))
+    with Optimizer.open(run, like=make(**options)) as replayed:
+        assert replayed.num_trials == whole.num_trials
+        assert replayed.open_trials[0].asks_the_same(whole.open_trials[0])
+
+
+def test_a_batch_that_is_cut_off_was_none(tmp_path):
+    run = tmp_path / "run.db"
+    optimizer = told(make())
+    optimizer.record(run)
+    judge = optimizer._judge
+
+    def broken(trial):
+        if trial.id == 6:
+            raise KeyboardInterrupt
+        return judge(trial)
+
+    optimizer._judge = broken
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.ask(q=3)
+    optimizer.close()
+    with Optimizer.open(run, like=told(make())) as again:
+        assert again.open_trials == ()
+        assert [trial.id for trial in again.ask(q=3)] == [5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"q": 0}, InputDataError, "at least 1. Got 0"),
+        ({"q": 2.0}, InputDataError, "at least 1. Got 2.0"),
+        ({"q": True}, InputDataError, "Got True"),
+        ({"q": 2, "key": "a"}, InputDataError, "either q or a key"),
+        ({"choices": [[0.5], [1.5]]}, InputDataError, "1.5"),
+        ({"choices": [[0.5, 0.5]]}, BotorchTensorDimensionError, "dimension|size|d"),
+        ({"choices": []}, ValueError, "choices of shape n x d"),
+    ],
+)
+def test_a_bad_request_changes_nothing(tmp_path, given, error, words):
+    optimizer = make()
+    optimizer.record(tmp_path / "run.db")
+    with pytest.raises(error, match=words):
+        optimizer.ask(**given)
+    assert (optimizer.num_trials, optimizer.open_trials) == (0, ())
+    assert optimizer.ask().id == 1
+
+
+def test_rules_that_know_no_requests(tmp_path):
+    optimizer = recipes.rexp3(choices=GRID, block=5, reward_bounds=(0, 1))
+    optimizer.record(tmp_path / "run.db")
+    for given in ({"q": 2}, {"choices": GRID[:2]}):
+        with pytest.raises(UnsupportedError, match="for RExp3"):
+            optimizer.ask(**given)
+    assert optimizer.ask().id == 1
+
+
+def test_random_search_among_choices():
+    optimizer = recipes.random_search(bounds=[(0.0, 1.0)])
+    found = {optimizer.ask(choices=[[0.1], [0.9]]).choice for _ in range(30)}
+    assert found == {0, 1}
+    assert len(optimizer.ask(q=4)) == 4
+
+
+@pytest.mark.parametrize("name", sorted(ONE_AT_A_TIME))
+def test_no_second_thread_enters_a_call(name):
+    optimizer = make()
+    if (method := getattr(optimizer, name, None)) is None:
+        pytest.skip("a method of other optimizers")
+    with (
+        ThreadPoolExecutor(1) as pool,
+        optimizer._call_guard.enter("a test"),
+        pytest.raises(RuntimeError, match="one call at a time"),
+    ):
+        pool.submit(method).result()
