@@ -534,7 +534,43 @@ def problems():
     return figure
 
 
+def several_outcomes():
+    """Draw what a loop chooses under a limit that moves, and the latencies that it is told."""
+    optimizer = recipes.tv_gp_ucb(
+        bounds={"rate": (0.0, 10.0)},
+        objectives=["throughput"],
+        constraints={"latency": (None, 100.0)},
+    )
+    noise = torch.Generator().manual_seed(0)
+    times, rates, latencies = range(1, 61), [], []
+    for t in times:
+        trial = optimizer.ask(t)
+        rate, load = trial.parameters["rate"], 1 + 0.3 * math.sin(t / 8)
+        errors = torch.randn(2, generator=noise).tolist()
+        latencies.append(load * (20 + 12 * rate) + 2 * errors[1])
+        throughput = 10 * math.sqrt(rate) + 0.3 * errors[0]
+        optimizer.tell(trial, {"throughput": throughput, "latency": latencies[-1]})
+        rates.append(rate)
+    largest = [min(10.0, (100 / (1 + 0.3 * math.sin(t / 8)) - 20) / 12) for t in times]
+    figure = new_figure(7.0, 5.0)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    above.fill_between(times, largest, 10.4, color=GRAY, alpha=0.25, linewidth=0)
+    above.plot(times, largest, color="0.3", linewidth=1.5)
+    above.text(9, 9.2, "too slow: latency above 100 ms", color="0.3", fontsize=10)
+    colors = [ORANGE if rate > most else BLUE for rate, most in zip(rates, largest, strict=True)]
+    above.scatter(times, rates, c=colors, s=16, zorder=3)
+    above.text(24, 3.4, "what the loop chose", color=BLUE, fontsize=10)
+    above.set(ylim=(0, 10.4))
+    finished(above, "The fastest rate that is allowed moves, and the loop with it", "", "rate")
+    below.axhline(100, color="0.3", linewidth=1.5)
+    below.scatter(times, latencies, c=colors, s=16, zorder=3)
+    below.set(ylim=(0, 175))
+    finished(below, "", "round (the first 8 fill the space)", "latency told (ms)")
+    return figure
+
+
 PICTURES = (
+    several_outcomes,
     problems,
     which_algorithm,
     from_log_to_tuner,
