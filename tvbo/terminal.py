@@ -162,12 +162,24 @@ class TrialProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def show(self, ended: int, counts: Mapping[str, int]) -> None:
-        """Show how many trials of the run have ended, and how many there are by status."""
+    @property
+    def is_shown(self) -> bool:
+        """Whether anybody sees it."""
+        return self._shown and (self._bar.console.is_terminal or self._bar.console.is_jupyter)
+
+    def show(self, ended: int, counts: Mapping[str, int], newest: str = "") -> None:
+        """Show how many trials of the run have ended, and how many there are by status.
+
+        Args:
+            ended: Number of trials that have ended.
+            counts: Number of trials by status.
+            newest: What is known of the newest trials, in words.
+        """
         if self._shown:
             words = [f"{counts.get('open', 0)} open"]
             words += [f"{counts[end]} {end}" for end in ("failed", "expired") if counts.get(end)]
-            self._bar.update(self._task, completed=ended, counts=", ".join(words))
+            words += [newest] if newest else []
+            self._bar.update(self._task, completed=ended, counts=visible(", ".join(words)))
 
 
 @contextmanager

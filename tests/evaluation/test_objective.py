@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import re
 import signal
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures import ThreadPoolExecutor as Threads
@@ -16,7 +17,7 @@ from tvbo import History, recipes, run, run_async
 from tvbo.evaluation import ConstantDelay
 from tvbo.evaluation.objective import ProblemFunction
 from tvbo.optimizers import RandomSearch
-from tvbo.problems import ContextualPanelProblem, drifting_gp, unit_grid
+from tvbo.problems import ContextualPanelProblem, MovingPeak, drifting_gp, unit_grid
 from tvbo.search_space import FiniteSpace
 
 CHOICES = torch.arange(10, dtype=torch.float64).unsqueeze(-1)
@@ -244,3 +245,73 @@ def test_bad_arguments():
     earlier = run(square, random_search(), horizon=2, progress=False)
     with pytest.raises(ValueError, match="Got one with 2 trials told; here 0"):
         run(square, random_search(), horizon=2, history=earlier)
+
+
+def two_outcomes(trial):
+    x = trial.parameters["x"]
+    return {"gain": x, "load": 2 * x}
+
+
+@pytest.mark.parametrize("variance", [False, True])
+def test_several_outcomes_by_name(variance):
+    def function(trial):
+        Y = two_outcomes(trial)
+        return (Y, {"gain": 0.01, "load": 0.02}) if variance else Y
+
+    optimizer = recipes.tv_gp_ucb(
+        bounds={"x": (0.0, 1.0)}, objectives=["gain"], constraints={"load": (None, 1.0)}
+    )
+    history = run(function, optimizer, horizon=6, progress=False)
+    frame = history.to_frame()
+    assert frame.reward.tolist() == history.X.flatten().tolist()
+    assert frame.load.tolist() == [2 * x for x in frame.reward]
+    assert optimizer.trial_log.num_told == 6
+    if variance:
+        assert frame.variance.tolist() == [0.01] * 6
+
+
+def test_an_outcome_that_is_missing_fails_the_trial():
+    optimizer = recipes.tv_gp_ucb(
+        bounds={"x": (0.0, 1.0)}, objectives=["gain"], constraints={"load": (None, 1.0)}
+    )
+    with Threads(1) as pool:
+        history = run_async(
+            lambda trial: {"gain": 1.0},
+            optimizer,
+            pool,
+            num_trials=2,
+            max_pending=1,
+            progress=False,
+        )
+    assert history.rounds[0].status == "failed"
+    assert "no load" in history.rounds[0].reason
+
+
+def test_regret_of_a_problem_with_a_constraint_counts_from_feasible_actions():
+    class Limited(MovingPeak):
+        """What is beyond one half is not allowed, and counts as nothing."""
+
+        def scored_value(self, X):
+            return 0.0 if X[0, 0] > 0.5 else super().scored_value(X)
+
+        def optimal_value(self, t, context=None):
+            return 1.0
+
+    problem = Limited()
+    optimizer = recipes.random_search(bounds=[(0.0, 1.0)] * 2)
+    history = run(problem, optimizer, horizon=12, progress=False)
+    beyond = history.X[:, 0] > 0.5
+    assert 0 < beyond.sum() < 12
+    assert (history.regret[beyond] == 1.0).all()
+    assert (history.regret[~beyond] < 1.0).all()
+
+
+def test_the_bar_says_what_came_and_what_was_expected(monkeypatch):
+    shown = []
+    monkeypatch.setattr("tvbo.terminal.TrialProgress.is_shown", True)
+    monkeypatch.setattr("tvbo.terminal.TrialProgress.show", lambda *given: shown.append(given[-1]))
+    optimizer = recipes.tv_gp_ucb(
+        bounds=[(0.0, 1.0)], covar_module=RBFKernel(), forgetting_rate=0.1, noise_variance=0.01
+    )
+    run(lambda trial: trial.X.item(), optimizer, horizon=3, progress=False)
+    assert re.fullmatch(r"told 0\.\d+, expected 0\.\d+ ± \d\.\d+, ε 0\.1", shown[2])

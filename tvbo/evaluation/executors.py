@@ -10,11 +10,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tvbo.evaluation.objective import TrialFunction, evaluate
+from tvbo.evaluation.objective import Told, TrialFunction, evaluate
 from tvbo.optimizers import Trial
-
-Numbers = tuple[float, float | None]
-"""An outcome, and the variance of its noise where it is known."""
 
 
 @dataclass(eq=False)
@@ -30,7 +27,7 @@ class Evaluation:
     """
 
     trial: Trial
-    future: Future[Numbers]
+    future: Future[Told]
     submitted: float = field(default_factory=time.perf_counter)
     ended: float | None = None
     expired: str = ""
@@ -99,7 +96,7 @@ class SimulatedExecutor:
         self._rounding = rounding
         self._now = -math.inf
         self._submitted: Evaluation | None = None
-        self._coming: list[tuple[float, int, Evaluation, Numbers]] = []
+        self._coming: list[tuple[float, int, Evaluation, Told]] = []
 
     @property
     def has_room(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,7 +30,8 @@ class Round:
         trial: What was asked.
         context: The context of the round, ``c``, told to the optimizer or not; None without.
         status: How the trial ended; one that is ``"open"`` is so in the optimizer, too.
-        reward: The outcome that was told, noise included; NaN where there is none.
+        reward: The outcome that was told, noise included; of several, the first objective. NaN
+            where there is none.
         variance: Variance of the noise in it, if that was told.
         reason: Why the trial failed or expired.
         value: The true value of the action at that time; NaN where it is not known.
@@ -42,6 +43,7 @@ class Round:
         evaluation_seconds: Time that the evaluation took; 0 for a skipped trial. With an executor,
             from submitting to the result, or to giving it up, waiting for a worker included.
         ended_after: Number of rounds asked when the trial ended; 0 while it is open.
+        others: Further outcomes that were told, by name.
     """
 
     trial: Trial
@@ -57,6 +59,7 @@ class Round:
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
     ended_after: int = 0
+    others: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -148,6 +151,7 @@ class History:
         reward: float = math.nan,
         variance: float | None = None,
         reason: str = "",
+        others: Mapping[str, float] | None = None,
     ) -> None:
         """Record how an open trial ended, or that it was left open, and after what time."""
         self.counts["open"] -= 1
@@ -158,6 +162,7 @@ class History:
             reward=reward,
             variance=variance,
             reason=reason,
+            others=dict(others or {}),
             evaluation_seconds=seconds,
             ended_after=0 if status == "open" else len(self.rounds),
         )
@@ -283,6 +288,8 @@ class History:
         frame = pd.DataFrame(rows, columns=None if rows else ["trial", "t"])
         frame["reward"] = [r.reward for r in self.rounds]
         columns: dict[str, list[Any]] = {}
+        for name in dict.fromkeys(name for r in self.rounds for name in r.others):
+            columns[name] = [r.others.get(name, math.nan) for r in self.rounds]
         if any(r.variance is not None for r in self.rounds):
             columns["variance"] = [r.variance for r in self.rounds]
         if self._is_scored:

@@ -16,7 +16,8 @@ from tvbo.evaluation.executors import Evaluation, TrialExecutor
 from tvbo.evaluation.history import History, Round
 from tvbo.evaluation.interrupt import uninterrupted
 from tvbo.evaluation.objective import EvaluationError, ProblemFunction, TrialFunction, collect
-from tvbo.optimizers import Optimizer, Trial
+from tvbo.optimizers import GPOptimizer, Optimizer, Trial
+from tvbo.optimizers.posterior_state import mean_and_variance
 from tvbo.terminal import TrialProgress, visible
 
 Present = Callable[[], tuple[float | None, Tensor | None]]
@@ -50,6 +51,7 @@ class Loop:
         self._left = 0
         self._resumed: deque[Trial] = deque()
         self._closing_seconds = 0.0
+        self._newest = ""
 
     def run(
         self,
@@ -78,7 +80,8 @@ class Loop:
                     self._executor.wait()
                 with uninterrupted():
                     self._step(present)
-                bar.show(history.num_ended - ended_before, history.counts)
+                words = self._in_words() if bar.is_shown else ""
+                bar.show(history.num_ended - ended_before, history.counts, words)
         except BrokenExecutor as error:
             self._stop(error)
             open_ids = [trial.id for trial in self._optimizer.open_trials]
@@ -108,6 +111,21 @@ class Loop:
             self._submit(Round(resumed, resumed.context))
         elif asks:
             self._submit(self._ask(t, context))
+
+    def _in_words(self) -> str:
+        """Return the newest outcome, what was expected of the newest trial, and the drift."""
+        words = [self._newest] if self._newest else []
+        optimizer = self._optimizer
+        if isinstance(optimizer, GPOptimizer) and optimizer.model is not None:
+            trial = self._history.rounds[-1].trial
+            seen = trial.context if optimizer.layout.num_contexts else None
+            row = optimizer.layout.rows(trial.X, trial.t, seen)
+            mean, variance = mean_and_variance(optimizer.model, row)
+            mean = -mean if optimizer.minimize else mean
+            words.append(f"expected {mean:.4g} ± {1.96 * variance**0.5:.2g}")
+            rate = getattr(optimizer.model, "forgetting_rate", None)
+            words += [] if rate is None else [f"ε {float(rate):.2g}"]
+        return ", ".join(words)
 
     def _ask(self, t: float | None, context: Tensor | None) -> Round:
         """Ask for a trial; an optimizer without contexts is not told that of the round."""
@@ -159,7 +177,19 @@ class Loop:
             self._optimizer.fail(trial, str(error))
             self._history.end(trial, "failed", seconds, reason=str(error))
         else:
-            self._history.end(trial, "told", seconds, reward=Y, variance=Yvar)
+            names = self._optimizer.labels.outcome_columns
+            outcomes = Y if isinstance(Y, dict) else {names[0]: Y}
+            if isinstance(Yvar, dict):
+                Yvar = Yvar[names[0]]
+            self._history.end(
+                trial,
+                "told",
+                seconds,
+                reward=outcomes[names[0]],
+                variance=Yvar,
+                others={name: outcomes[name] for name in names[1:]},
+            )
+            self._newest = f"told {', '.join(f'{Y:.4g}' for Y in outcomes.values())}"
 
     def _stop(self, error: BaseException | None = None) -> None:
         """Cancel what has not begun, tell what has arrived, and leave the rest open."""

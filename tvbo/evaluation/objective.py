@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from typing import Any
 
@@ -15,9 +15,18 @@ from torch import Tensor
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.problems.base import DriftingProblem
 
-Outcome = float | Tensor | tuple[float | Tensor, float | Tensor]
+Number = float | Tensor
+Numbers = Number | Mapping[str, Number]
+Outcome = Numbers | tuple[Numbers, Numbers]
 TrialFunction = Callable[[Trial], Outcome]
-"""Returns the outcome of a trial, or the outcome and the variance of its noise."""
+"""Returns the outcome of a trial, or the outcome and the variance of its noise; several outcomes by
+name."""
+
+Plain = float | dict[str, float]
+"""An outcome as a plain number, or several by name."""
+
+Told = tuple[Plain, Plain | None]
+"""An outcome, and the variance of its noise where it is known."""
 
 Objective = DriftingProblem | TrialFunction
 
@@ -36,13 +45,13 @@ class ProblemFunction:
     def __init__(self, problem: DriftingProblem):
         self.problem = problem
 
-    def __call__(self, trial: Trial) -> Tensor:
-        """Return the noisy value."""
-        return self.problem(self._row(trial))
+    def __call__(self, trial: Trial) -> Numbers:
+        """Return the outcome, with noise."""
+        return self.problem.observe(self._row(trial))
 
     def score(self, trial: Trial) -> tuple[float, float]:
         """Return the true value of the action, and the best one at that time in that context."""
-        value = self.problem.evaluate_true(self._row(trial)).item()
+        value = self.problem.scored_value(self._row(trial))
         return value, self.problem.optimal_value(trial.t, trial.context)
 
     def _row(self, trial: Trial) -> Tensor:
@@ -76,7 +85,7 @@ def as_function(objective: Objective, optimizer: Optimizer) -> TrialFunction:
     return objective
 
 
-def evaluate(function: TrialFunction, trial: Trial | bytes) -> tuple[float, float | None]:
+def evaluate(function: TrialFunction, trial: Trial | bytes) -> Told:
     """Return the outcome of a trial and the variance of its noise, as plain numbers.
 
     Args:
@@ -84,14 +93,14 @@ def evaluate(function: TrialFunction, trial: Trial | bytes) -> tuple[float, floa
         trial: The trial, pickled where it was sent to a worker.
 
     Raises:
-        ValueError: if the outcome or the variance is not one number.
+        ValueError: if the outcome or the variance is not one number, or one of each name.
     """
     outcome = function(pickle.loads(trial) if isinstance(trial, bytes) else trial)
     Y, Yvar = outcome if isinstance(outcome, tuple) else (outcome, None)
-    return _number(Y), None if Yvar is None else _number(Yvar)
+    return _numbers(Y), None if Yvar is None else _numbers(Yvar)
 
 
-def collect(future: Future[tuple[float, float | None]]) -> tuple[float, float | None]:
+def collect(future: Future[Told]) -> Told:
     """Return what :func:`evaluate` returned, once its future is done.
 
     Raises:
@@ -110,14 +119,23 @@ def collect(future: Future[tuple[float, float | None]]) -> tuple[float, float | 
     if error is not None:
         raise EvaluationError(f"{type(error).__name__}: {error}") from error
     Y, Yvar = future.result()
-    if not math.isfinite(Y):
-        raise InputDataError(f"Expected a finite outcome. Got {Y}.")
-    if Yvar is not None and not 0 <= Yvar < math.inf:
-        raise InputDataError(f"Expected a variance of the noise, 0 or above. Got {Yvar}.")
+    for each in Y.values() if isinstance(Y, dict) else [Y]:
+        if not math.isfinite(each):
+            raise InputDataError(f"Expected a finite outcome. Got {each}.")
+    variances = [] if Yvar is None else Yvar.values() if isinstance(Yvar, dict) else [Yvar]
+    for each in variances:
+        if not 0 <= each < math.inf:
+            raise InputDataError(f"Expected a variance of the noise, 0 or above. Got {each}.")
     return Y, Yvar
 
 
-def _number(value: float | Tensor) -> float:
+def _numbers(value: Numbers) -> Plain:
+    if isinstance(value, Mapping):
+        return {name: _number(each) for name, each in value.items()}
+    return _number(value)
+
+
+def _number(value: Number) -> float:
     value = torch.as_tensor(value, dtype=torch.float64)
     if value.numel() != 1:
         raise ValueError(

@@ -39,6 +39,20 @@ class DriftingProblem(ABC):
         noise = torch.randn(values.shape, dtype=values.dtype, generator=self.generator)
         return values + float(self.noise_variance**0.5) * noise
 
+    def observe(self, X: Tensor) -> Tensor | dict[str, float]:
+        """Return the outcome of one row, ``1 x (d + c + 1)``, with noise; of several by name.
+
+        Those of a problem with several outcomes are what its optimizer is told.
+        """
+        return self(X)
+
+    def scored_value(self, X: Tensor) -> float:
+        """Return the value, without noise, from which the regret of one row is counted.
+
+        Where there are constraints, that of a row that breaks one is the smallest feasible value.
+        """
+        return float(self.evaluate_true(X))
+
     def evaluate_true(self, X: Tensor) -> Tensor:
         """Return values without noise, ``n``, of rows ``n x (d + c + 1)``."""
         check_last_dimension("X", X, self.layout.num_columns)
