@@ -36,7 +36,7 @@ PAGES = {
     "from_scikit_optimize": ("scikit-optimize", OURS),
     "from_ax": ("Ax, time as a parameter", OURS),
     "from_botorch": (
-        "SingleTaskGP [x, t], qLogNEI, baseline as observed",
+        "SingleTaskGP (x, t), qLogNEI, baseline as observed",
         "TimeVaryingGP Matérn, qLogNEI, baseline at present",
         OURS,
     ),
@@ -52,7 +52,7 @@ VARIANTS: dict[str, dict[str, tuple[int, Mapping[str, str]]]] = {
     "from_scikit_optimize": {},
     "from_ax": {},
     "from_botorch": {
-        "SingleTaskGP [x, t], qLogNEI, baseline at present": (
+        "SingleTaskGP (x, t), qLogNEI, baseline at present": (
             2,
             {"costs = play(drifting": "costs = play(static"},
         ),
@@ -61,7 +61,7 @@ VARIANTS: dict[str, dict[str, tuple[int, Mapping[str, str]]]] = {
             {"temporal_kernel=TemporalMaternKernel(),": ""},
         ),
         # The last one: it defines the loop anew.
-        "SingleTaskGP [x, t], UCB β = 1": (
+        "SingleTaskGP (x, t), UCB β = 1": (
             1,
             {f"import {NEI}": "import UpperConfidenceBound"}
             | {f"{NEI}(model, {BASELINE})": "UpperConfidenceBound(model, beta=1.0)"},
