@@ -50,7 +50,8 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
-docs: $(VENV)/.dev
+# The pages for users of other libraries run those, too.
+docs: $(VENV)/.migration
 	$(BIN)/python docs/check_snippets.py
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
@@ -135,6 +136,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.installed
 	$(PIP) --editable '.[dev]'
+	touch $@
+
+$(VENV)/.migration: $(VENV)/.dev
+	$(PIP) --editable '.[migration]'
 	touch $@
 
 clean:
