@@ -60,7 +60,7 @@ def dense_models(known: bool) -> list[TimeVaryingGP]:
                 Y,
                 Yvar,
                 temporal_kernel=each.temporal_kernel[i],
-                input_transform=unit_cube([0, 1], BOX, 3),
+                input_transform=unit_cube([0, 1], BOX),
             )
             model.covar_module.kernels[0].base_kernel.lengthscale = each.lengthscales[i]
             model.mean_module.initialize(constant=each.mean[i])
@@ -126,7 +126,7 @@ def test_pending_trials_condition_each_set():
             covar_module=dense.covar_module.kernels[0].base_kernel,
             mean_module=dense.mean_module,
             outcome_transform=None,
-            input_transform=unit_cube([0, 1], BOX, 3),
+            input_transform=unit_cube([0, 1], BOX),
         )
         expected.append((new.eval(), shift, scale))
     at = rows(4, 1)
