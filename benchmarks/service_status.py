@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from report import parser, show
 
-from tvbo.cli.service import SPACE as SPACE_NOTE
+from tvbo.cli.space_file import SPACE as SPACE_NOTE
 from tvbo.cli.space_file import optimizer_of
 from tvbo.journal import JournalReader, start_journal
 
