@@ -45,7 +45,7 @@ def outcome_of(optimizer: Optimizer, given: Sequence[str]) -> dict[str, float] |
     names = optimizer.labels.outcomes
     texts: dict[str, str] = {}
     if len(given) > 1 or "=" in given[0]:
-        texts = _named(given, names, "NAME=VALUE for each outcome")
+        texts = read_named(given, names, "NAME=VALUE for each outcome")
     numbers = {}
     for name, text in (texts or {"": given[0]}).items():
         try:
@@ -60,11 +60,11 @@ def context_of(optimizer: Optimizer, given: Sequence[str] | None) -> dict[str, A
     if not given:
         return None
     contexts = optimizer.labels.contexts
-    values = _named(given, [] if contexts is None else contexts.names, "--context NAME=VALUE")
-    return values if contexts is None else _read_values(contexts, values)
+    values = read_named(given, [] if contexts is None else contexts.names, "--context NAME=VALUE")
+    return values if contexts is None else read_values(contexts, values)
 
 
-def _named(given: Sequence[str], declared: Sequence[str], form: str) -> dict[str, str]:
+def read_named(given: Sequence[str], declared: Sequence[str], form: str) -> dict[str, str]:
     """Return texts NAME=VALUE by name."""
     values: dict[str, str] = {}
     for each in given:
@@ -79,7 +79,7 @@ def _named(given: Sequence[str], declared: Sequence[str], form: str) -> dict[str
     return values
 
 
-def _read_values(parameters: Parameters, texts: dict[str, str]) -> dict[str, Any]:
+def read_values(parameters: Parameters, texts: dict[str, str]) -> dict[str, Any]:
     """Return values of texts by name; what is none is left for the parameters to refuse."""
     parts = {part.name: part for part in parameters.parts}
     return {name: parts[name].read(text) if name in parts else text for name, text in texts.items()}

@@ -24,7 +24,7 @@ from tvbo.cli.given import (
     short,
     time_of,
 )
-from tvbo.cli.space_file import SPACE, optimizer_of, optimizer_of_run, read_text
+from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of, optimizer_of_run, read_text
 from tvbo.journal import JournalReader, start_journal
 from tvbo.journal.database import connect_to_read
 from tvbo.optimizers import Optimizer, Trial
@@ -33,13 +33,33 @@ from tvbo.optimizers import Optimizer, Trial
 def new(
     space: Annotated[Path, typer.Argument(help="What is tuned, SPACE.toml.")],
     run: Annotated[Path, typer.Argument(help="The journal to begin, such as run.db.")],
+    old: Annotated[
+        Path | None,
+        typer.Option("--from", help="A run with another SPACE, whose outcomes are taken over."),
+    ] = None,
+    default: Annotated[
+        list[str] | None,
+        typer.Option(help="With --from, the value NAME=VALUE of a parameter that it lacks."),
+    ] = None,
 ) -> None:
     """Begin a run: a journal of what SPACE.toml describes."""
     text = read_text(space)
     optimizer = optimizer_of(text, str(space))
-    start_journal(optimizer, run, {SPACE: text})
-    optimizer.close()
+    found = None
+    if old is not None:
+        # Not at the top, since it is seldom needed.
+        from tvbo.cli.take_over import start_from
+
+        found = start_from(old, optimizer, text, run, default or [])
+    elif default:
+        raise SpaceError(f"Expected --from with --default. Got --default {default[0]} alone.")
+    else:
+        start_journal(optimizer, run, {SPACE: text})
+        optimizer.close()
     console.print(f"began {run}: {optimizer.search_space.parameters}", highlight=False)
+    if old is not None and found is not None:
+        console.print(f"took over {found.told} outcomes of {old}", highlight=False)
+        note(*found.notes(old))
 
 
 def ask(

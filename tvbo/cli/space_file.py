@@ -83,7 +83,7 @@ def optimizer_of(text: str, name: str = "SPACE.toml", labels: Labels | None = No
         raise SpaceError(f"{error} In {name}.") from error
 
 
-def optimizer_of_run(run: Path, space: Path | None) -> Optimizer:
+def optimizer_of_run(run: Path, space: Path | None = None) -> Optimizer:
     """Return an optimizer with the settings of a run, or of the SPACE file given."""
     if space is not None:
         return optimizer_of(read_text(space), str(space))

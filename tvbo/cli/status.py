@@ -28,9 +28,7 @@ def status(run: Run, context: Context = None, t: Time = None, as_json: As = Fals
 
     Reads only, also while another command writes.
     """
-    optimizer = Optimizer.open(
-        run, like=optimizer_of_run(run, None), read_only=True, progress=False
-    )
+    optimizer = Optimizer.open(run, like=optimizer_of_run(run), read_only=True, progress=False)
     found = _status(optimizer, run, context, t)
     if as_json:
         typer.echo(json.dumps(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from botorch.models import SingleTaskGP
+from botorch.models.model import Model
 from linear_operator import to_dense
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
@@ -13,9 +14,7 @@ from tvbo.models.raw import RawMean, RawRowKernel, raw_noise_variance
 from tvbo.observations import Observations
 
 
-def one_step_ahead(
-    model: AveragedGP | SingleTaskGP, observations: Observations
-) -> tuple[Tensor, Tensor]:
+def one_step_ahead(model: Model, observations: Observations) -> tuple[Tensor, Tensor]:
     r"""Return what a model predicts of each outcome by those before it.
 
     With :math:`L L^\top` the covariance of the outcomes, noise included, and :math:`m` their prior
@@ -24,14 +23,15 @@ def one_step_ahead(
     been fitted to the very outcomes: these are not the predictions made at the time.
 
     Args:
-        model: A model of one output, in eval mode, with its outcomes in their order.
-        observations: Its observations, ``n``.
+        model: A :class:`AveragedGP`, or a ``SingleTaskGP`` of one output in eval mode.
+        observations: Its observations, ``n``, in the order of telling.
 
     Returns:
         Means and variances, noise included, ``n``.
     """
-    if not isinstance(model, SingleTaskGP):
+    if isinstance(model, AveragedGP):
         return model.one_step_ahead()
+    assert isinstance(model, SingleTaskGP)
     X, Y, noise = observations.X, observations.Y.squeeze(-1), observations.Yvar
     with torch.no_grad():
         covar = to_dense(RawRowKernel(model)(X, X))
