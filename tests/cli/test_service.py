@@ -188,6 +188,8 @@ def test_another_space_is_refused(tvbo, run, space):
     assert code == 2
     assert "differs in search_space.parameters" in err
     assert "it has 8.0, where 9.0 was given" in err
+    assert f"tvbo new {space} NEW.db --from {run}." in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

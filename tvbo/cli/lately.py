@@ -131,7 +131,7 @@ def _words(name: str, found: dict[str, Any]) -> str:
             f"before predict, mean error {found['mean_error']:.3g}"
         )
     if "change" in found:
-        words += f", the recommended action's expectation moved by {found['change']:.3g}"
+        words += f", the expected outcome of the recommended action moved by {found['change']:.3g}"
     return words
 
 

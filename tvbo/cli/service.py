@@ -26,6 +26,7 @@ from tvbo.cli.given import (
 )
 from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of, optimizer_of_run, read_text
 from tvbo.journal import JournalReader, start_journal
+from tvbo.journal.compatibility import OtherSettingsError
 from tvbo.journal.database import connect_to_read
 from tvbo.optimizers import Optimizer, Trial
 
@@ -131,7 +132,16 @@ def backup(run: Run, copy: Annotated[Path, typer.Argument(help="The file to writ
 @contextmanager
 def _opened(run: Path, space: Path | None, wait: float) -> Iterator[Optimizer]:
     """Open a run for writing, without unpickling anything."""
-    with Optimizer.open(run, like=optimizer_of_run(run, space), wait=wait) as optimizer:
+    like = optimizer_of_run(run, space)
+    try:
+        optimizer = Optimizer.open(run, like=like, wait=wait)
+    except OtherSettingsError as error:
+        if space is None:
+            raise
+        raise SpaceError(
+            f"{error} To go on by the changed file: tvbo new {space} NEW.db --from {run}."
+        ) from error
+    with optimizer:
         yield optimizer
 
 
