@@ -5,6 +5,7 @@ python benchmarks/service_status.py --json docs/results/service_status.json
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import pandas as pd
 import torch
 from report import parser, show
 
-from tvbo.cli.service import SPACE as SPACE_NOTE
+from tvbo.cli.space_file import SPACE as SPACE_NOTE
 from tvbo.cli.space_file import optimizer_of
 from tvbo.journal import JournalReader, start_journal
 
@@ -26,11 +27,13 @@ y = { type = "float", bounds = [0.0, 1.0] }
 """
 
 
-def seconds(*arguments: str) -> float:
-    """Return the wall-clock seconds of a Python process."""
-    began = time.perf_counter()
+def seconds(*arguments: str) -> tuple[float, float]:
+    """Return the wall-clock seconds and the CPU seconds of a Python process."""
+    began, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+    return time.perf_counter() - began, cpu
 
 
 def main() -> None:
@@ -58,12 +61,15 @@ def main() -> None:
             (seconds("-c", "import botorch"), seconds("-m", "tvbo", "status", str(run)))
             for _ in range(chosen.repeats)
         ]
-    botorch, status = torch.tensor(pairs).median(dim=0).values.tolist()
-    beyond = torch.tensor([two - one for one, two in pairs]).median().item()
-    figures = {"events": num_events, "botorch": botorch, "status": status, "beyond": beyond}
-    rows = [(str(num_events), f"{botorch:.2f}", f"{status:.2f}", f"{beyond:.2f}")]
-    columns = ("events", "import botorch, s", "tvbo status, s", "beyond, s")
-    show("tvbo status", columns, rows, figures, chosen.json)
+    times = torch.tensor(pairs)  # Repetition, command, clock.
+    medians = torch.cat([times, times.diff(dim=1)], dim=1).median(dim=0).values.T.tolist()
+    names = ("botorch", "status", "beyond")
+    clocks = list(zip(("wall clock", "CPU"), medians, strict=True))
+    figures: dict[str, object] = {"events": num_events}
+    figures |= {clock: dict(zip(names, each, strict=True)) for clock, each in clocks}
+    rows = [(clock, *(f"{each:.2f}" for each in values)) for clock, values in clocks]
+    columns = ("seconds", "import botorch", "tvbo status", "beyond")
+    show(f"tvbo status, {num_events} events", columns, rows, figures, chosen.json)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from tvbo.cli.service import SPACE as SPACE_NOTE
+from tvbo.cli.space_file import SPACE as SPACE_NOTE
 from tvbo.cli.space_file import optimizer_of
 from tvbo.journal import JournalReader, start_journal, trials_of
 from tvbo.optimizers import Optimizer

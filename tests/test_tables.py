@@ -1,5 +1,6 @@
 import gzip
 
+import pandas as pd
 import pytest
 import torch
 
@@ -206,3 +207,68 @@ def test_rows_with_empty_cells_are_left_out_if_asked(write):
 def test_bad_categories_and_groups(write, text, options, message):
     with pytest.raises(TableError, match=message):
         read_log(write(text), "t", "y", ["x"], **options)
+
+
+def parquet(monkeypatch, tmp_path, frame):
+    """A Parquet file, without pyarrow to write and read it."""
+    path = tmp_path / "log.parquet"
+    path.write_bytes(b"PAR1")
+    monkeypatch.setattr(pd, "read_parquet", lambda _: frame)
+    return path
+
+
+def test_a_parquet_file_is_read_as_a_csv_file(monkeypatch, tmp_path):
+    times = pd.date_range("2020-01-01", periods=4, freq="5min", tz="Europe/Berlin")
+    frame = pd.DataFrame({"t": times, "x": [0.1, 0.2, 0.3, 0.4], "k": ["a", "b", "a", "b"]})
+    frame = frame.assign(y=[1, 2, 3, 4])
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    path = parquet(monkeypatch, tmp_path, frame)
+    one, two = (read_log(each, "t", "y", ["x", "k"]) for each in (tmp_path / "log.csv", path))
+    assert torch.equal(one.train_X, two.train_X)
+    assert torch.equal(one.Y, two.Y)
+    assert (one.axis.unit, one.axis.origin) == (two.axis.unit, two.axis.origin)
+    assert one.categories == two.categories == {1: ["a", "b"]}
+    # By their lines, and their rows.
+    assert (one.lines, two.lines) == ([2, 3, 4, 5], [0, 1, 2, 3])
+    frame.loc[2, "x"] = None
+    with pytest.raises(TableError, match="Got an empty cell in row 2"):
+        read_log(path, "t", "y", ["x", "k"])
+
+
+def test_an_index_of_times_is_the_first_column_of_a_panel(monkeypatch, tmp_path):
+    times = pd.date_range("2020-01-01", periods=3, freq="10min", name="when")
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]}, index=times)
+    panel = read_panel(parquet(monkeypatch, tmp_path, frame))
+    assert panel.arms == ["a", "b"]
+    assert panel.axis.unit == "10min"
+    # Rows that are numbered otherwise, since some were left out.
+    numbered = frame.reset_index().iloc[1:]
+    assert read_panel(parquet(monkeypatch, tmp_path, numbered)).values[:, 0].tolist() == [2, 3]
+
+
+def test_parquet_files_that_cannot_be_read(monkeypatch, tmp_path):
+    with pytest.raises(TableError, match=r"Got .*log\.pq, which is no file"):
+        read_panel(tmp_path / "log.pq")
+    path = parquet(monkeypatch, tmp_path, pd.DataFrame({"t": []}))
+    with pytest.raises(TableError, match="Got an empty log"):
+        read_panel(path)
+
+    def missing(_):
+        raise ImportError("Unable to find a usable engine")
+
+    monkeypatch.setattr(pd, "read_parquet", missing)
+    with pytest.raises(TableError, match="Expected pyarrow to read .*pip install pyarrow"):
+        read_panel(path)
+
+
+def test_a_parquet_file_of_pyarrow(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "log.parquet"
+    times = pd.date_range("2020-01-01", periods=3, freq="10min", name="when")
+    pd.DataFrame({"a": [1.0, 2.0, None], "b": [4, 5, 6]}, index=times).to_parquet(path)
+    panel = read_panel(path, allow_gaps=True)
+    assert panel.arms == ["a", "b"]
+    assert panel.values[:, 1].tolist() == [4, 5, 6]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(TableError, match="Expected a Parquet file"):
+        read_panel(path)

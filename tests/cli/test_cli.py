@@ -12,6 +12,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
+from tvbo import recipes
 from tvbo.cli.app import OutputError, check_outputs, saving
 from tvbo.fitting import DriftFit
 from tvbo.problems import drifting_gp_log
@@ -102,6 +103,26 @@ def test_fit_with_a_matern_kernel_and_fixed_noise(tvbo, log, tmp_path):
     fit = json.loads((tmp_path / "fit.json").read_text())
     assert fit["noise_variance"] == 0.02
     assert fit["n_observations"] == 40
+
+
+def test_from_a_saved_fit_to_a_tuner_in_one_line(tvbo, log, tmp_path):
+    saved = tmp_path / "fit.json"
+    code, _, err = tvbo("fit", log, *LONG, "--rows", "0:40", "--save", saved)
+    assert (code, err) == (0, "")
+    space = {"x1": (0.0, 1.0), "x2": (0.0, 1.0)}
+    optimizer = recipes.tv_gp_ucb(bounds=space, **DriftFit.load(saved).settings())
+    fit = DriftFit.load(saved)
+    assert set(optimizer.ask(t=60.0).parameters) == {"x1", "x2"}
+    assert optimizer.model.forgetting_rate.item() == pytest.approx(fit.forgetting_rate)
+
+
+def test_fit_takes_parquet(tvbo, log, tmp_path, monkeypatch):
+    frame = pd.read_csv(log)
+    path = tmp_path / "log.parquet"
+    path.write_bytes(b"PAR1")
+    monkeypatch.setattr(pd, "read_parquet", lambda _: frame)
+    options = (*LONG, "--rows", "0:40")
+    assert tvbo("fit", path, *options) == tvbo("fit", log, *options)
 
 
 @pytest.fixture

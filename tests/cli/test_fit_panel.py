@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tvbo import recipes
 from tvbo.cli import main
 from tvbo.fitting import PanelFit
 
@@ -39,6 +40,9 @@ def test_the_model_is_printed_and_saved(panel, tmp_path, capsys):
     assert fit.time_unit == "1h"
     assert fit.num_arms == 3
     assert json.loads(numbers.read_text())["panel"]["mean"] == fit.mean
+    # A tuner in one line.
+    tuner = recipes.tv_gp_ucb(**PanelFit.load(saved).settings())
+    assert tuner.ask(t=60.0).X.item() in (0.0, 1.0, 2.0)
 
 
 def test_times_with_an_empty_cell_are_left_out_on_request(panel, tmp_path, capsys):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tvbo.cli.space_file import SpaceError, optimizer_of
-from tvbo.journal import JournalReader, trials_of
+from tvbo.journal import JournalReader, start_journal, trials_of
 from tvbo.optimizers import Optimizer
 
 SPACE = """
@@ -124,6 +124,28 @@ def test_status(tvbo, run):
     assert "half life" in out
 
 
+def test_status_imports_little(tmp_path):
+    """What takes long to import, and what is recommended does not need."""
+    text = '[parameters]\nx = { type = "float", bounds = [0.0, 1.0] }\n'
+    optimizer = optimizer_of(text)
+    start_journal(optimizer, tmp_path / "run.db", {"space": text})
+    for number in range(12):
+        optimizer.tell(
+            optimizer.attach({"x": number / 11}, float(number)), (number / 11 - 0.3) ** 2
+        )
+    optimizer.close()
+    late = ["ConfigSpace", "matplotlib", "pandas", "sklearn", "sympy", "tvbo.fitting.drift_fit"]
+    script = (
+        "import sys\nfrom tvbo.cli import main\n"
+        f"try:\n    main(['status', {str(tmp_path / 'run.db')!r}, '--json'])\n"
+        f"finally:\n    print([name for name in {late} if name in sys.modules])"
+    )
+    status = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    found, loaded = status.stdout.splitlines()
+    assert json.loads(found)["recommended"]["x"] > 0.5, status.stderr
+    assert loaded == "[]"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -166,6 +188,8 @@ def test_another_space_is_refused(tvbo, run, space):
     assert code == 2
     assert "differs in search_space.parameters" in err
     assert "it has 8.0, where 9.0 was given" in err
+    assert f"tvbo new {space} NEW.db --from {run}." in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -358,6 +358,8 @@ def test_shapes_must_agree():
     X, Y = draw_log(0.05, n=10)
     with pytest.raises(BotorchTensorDimensionError, match="Expected Y of shape 10 x 1"):
         fit_drift(X, Y[:9])
+    with pytest.raises(BotorchTensorDimensionError, match="Expected Y of shape 10 x 1"):
+        fit_drift(X, torch.cat([Y, Y], dim=-1))
     with pytest.raises(BotorchTensorDimensionError, match="at least one other column"):
         fit_drift(X[:, 1:], Y)
 

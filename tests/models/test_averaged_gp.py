@@ -60,7 +60,7 @@ def dense_models(known: bool) -> list[TimeVaryingGP]:
                 Y,
                 Yvar,
                 temporal_kernel=each.temporal_kernel[i],
-                input_transform=unit_cube([0, 1], BOX, 3),
+                input_transform=unit_cube([0, 1], BOX),
             )
             model.covar_module.kernels[0].base_kernel.lengthscale = each.lengthscales[i]
             model.mean_module.initialize(constant=each.mean[i])
@@ -126,7 +126,7 @@ def test_pending_trials_condition_each_set():
             covar_module=dense.covar_module.kernels[0].base_kernel,
             mean_module=dense.mean_module,
             outcome_transform=None,
-            input_transform=unit_cube([0, 1], BOX, 3),
+            input_transform=unit_cube([0, 1], BOX),
         )
         expected.append((new.eval(), shift, scale))
     at = rows(4, 1)
@@ -207,3 +207,17 @@ def test_bad_input():
         model.posterior(rows(3), output_indices=[1])
     with pytest.raises(InputDataError, match="noise >= 0"):
         model.condition_on_observations(rows(1), torch.ones(1, 1), -torch.ones(1, 1))
+
+
+def test_each_outcome_is_predicted_by_those_before_it():
+    X, Y, _ = data(False)
+    dense, sets = dense_models(False)[0], make_sets(False)
+    model = AveragedGP(dense, X, Y, sets)
+    mean, variance = model.one_step_ahead()
+    for i in range(1, len(X)):
+        # The unit of the outcomes is that of the dense model, whatever it is conditioned on.
+        with torch.no_grad():
+            posterior = AveragedGP(dense, X[:i], Y[:i], sets).posterior(X[[i]])
+        assert mean[i].item() == pytest.approx(posterior.mean.item(), rel=1e-8, abs=1e-8)
+        expected = posterior.variance.item() + model.noise_variance.item()
+        assert variance[i].item() == pytest.approx(expected, rel=1e-8)

@@ -12,7 +12,7 @@ from gpytorch.means import ConstantMean, ZeroMean
 
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
-from tvbo.models.scale import RelativeStandardize, in_unit
+from tvbo.models.scale import RelativeStandardize, in_unit, unit_cube
 from tvbo.rounding import power_of_two
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
@@ -134,3 +134,15 @@ def test_outcomes_of_any_size_are_standardized(Y, mean, deviation):
 def test_the_unit_is_a_power_of_two_of_the_order_of_the_deviation(variance, exponent):
     assert power_of_two(math.ldexp(variance, 2 * exponent)) == math.ldexp(1.0, exponent)
     assert power_of_two(0.0) == power_of_two(math.inf) == 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_unit_cube_is_botorchs_normalize(dtype):
+    ranges = torch.tensor([[-1.0, 3.0, 2.0], [4.0, 3.0, 7.0]], dtype=torch.float64)
+    bounds = torch.tensor([[0.0, 3.0, 2.0, 0.0], [1.0, 4.0, 7.0, 1.0]], dtype=torch.float64)
+    own, theirs = unit_cube([1, 2], ranges), Normalize(4, indices=[1, 2], bounds=bounds)
+    X = torch.rand(5, 3, 4, generator=torch.Generator().manual_seed(1)).to(dtype)
+    assert torch.equal(own(X), theirs(X))
+    assert torch.equal(own.untransform(X), theirs.untransform(X))
+    assert own.equals(unit_cube([1, 2], ranges))
+    assert not own.equals(unit_cube([1], ranges))

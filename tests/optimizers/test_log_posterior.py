@@ -36,7 +36,7 @@ def make(kind: str, n: int = 25) -> TimeVaryingGP:
         X,
         Y,
         torch.linspace(0.01, 0.1, n).double().unsqueeze(-1) if noise_is_known else None,
-        input_transform=unit_cube([0, 1], BOX, 3),
+        input_transform=unit_cube([0, 1], BOX),
         **drift.arguments(drift.forms[form]),
     )
     drift.set_prior(model, X[:, -1])

@@ -36,7 +36,7 @@ def fitted(form: int, n: int) -> tuple[TimeVaryingGP, LogPosterior, Tensor, Tens
         X,
         Y,
         torch.full_like(Y, 0.09),
-        input_transform=unit_cube([0], SIDE, 2),
+        input_transform=unit_cube([0], SIDE),
         **drift.arguments(drift.forms[form]),
     )
     drift.set_prior(model, X[:, -1])
@@ -140,7 +140,7 @@ def test_a_point_that_a_bound_brings_nearer_counts_as_what_it_is():
     Y = torch.sin(5 * X[:, :1] + 0.1 * X[:, 1:])
     drift = Drift(None, "auto")
     model = TimeVaryingGP(
-        X, Y, input_transform=unit_cube([0], SIDE, 2), **drift.arguments(drift.forms[1])
+        X, Y, input_transform=unit_cube([0], SIDE), **drift.arguments(drift.forms[1])
     )
     drift.set_prior(model, X[:, -1])
     posterior = LogPosterior(model)

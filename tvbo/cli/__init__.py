@@ -8,13 +8,14 @@ from functools import cache
 
 from tvbo.cli import service
 from tvbo.cli.app import app, run_app
+from tvbo.cli.status import status
 
 SERVICE: dict[str, Callable[..., None]] = {
     "new": service.new,
     "ask": service.ask,
     "tell": service.tell,
     "fail": service.fail,
-    "status": service.status,
+    "status": status,
     "backup": service.backup,
 }
 """Commands that are called again and again: the modules of the others are not imported for them."""

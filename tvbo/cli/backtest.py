@@ -44,7 +44,9 @@ class Tuned(StrEnum):
 
 
 def run_backtest(
-    log: Annotated[Path, typer.Argument(help="CSV file, plain or .gz: a panel, or a long log.")],
+    log: Annotated[
+        Path, typer.Argument(help="CSV file, plain or .gz, or Parquet: a panel, or a long log.")
+    ],
     train: Annotated[
         str | None, typer.Option(help="Training rows a:b, from 0, after resampling.")
     ] = None,

@@ -53,7 +53,7 @@ BASE_KERNELS = {KernelName.rbf: RBFKernel, KernelName.matern: MaternKernel}
 
 
 def fit(
-    log: Annotated[Path, typer.Argument(help="CSV file, plain or .gz.")],
+    log: Annotated[Path, typer.Argument(help="CSV file, plain or .gz, or Parquet.")],
     panel: Annotated[
         bool,
         typer.Option(

@@ -5,13 +5,18 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from torch import Generator
 
 from tvbo import recipes
+from tvbo.journal.description import read_description
 from tvbo.optimizers import Optimizer
 from tvbo.search_space import Labels
+
+SPACE = "space"
+"""Name of the text of the SPACE file in a journal."""
 
 VERSION = 1
 """Version of the format."""
@@ -76,6 +81,31 @@ def optimizer_of(text: str, name: str = "SPACE.toml", labels: Labels | None = No
         return recipe(**given, **options, generator=generator)
     except (TypeError, ValueError, RuntimeError) as error:
         raise SpaceError(f"{error} In {name}.") from error
+
+
+def optimizer_of_run(run: Path, space: Path | None = None) -> Optimizer:
+    """Return an optimizer with the settings of a run, or of the SPACE file given."""
+    if space is not None:
+        return optimizer_of(read_text(space), str(space))
+    meta, labels = read_description(run)
+    if (text := meta.get(SPACE)) is None:
+        raise SpaceError(
+            f"Expected a run begun by tvbo new. Got {run}, which a program recorded: go on with "
+            "Optimizer.open there."
+        )
+    return optimizer_of(text, f"the SPACE of {run}", labels)
+
+
+def read_text(space: Path) -> str:
+    """Return the text of a SPACE file.
+
+    Raises:
+        SpaceError: if it is no text.
+    """
+    try:
+        return space.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SpaceError(f"Expected text in {space}. Got {error}.") from error
 
 
 def _space(table: Any, where: str) -> dict[str, Any]:

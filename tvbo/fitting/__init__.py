@@ -1,22 +1,28 @@
 """Fitting the drift rate of a log: marginal likelihoods, their maximization, profile and report."""
 
-from tvbo.fitting.blocks import BlockLikelihood
-from tvbo.fitting.dataset import DriftLog, Panel, outcome_unit
-from tvbo.fitting.dense import DenseLikelihood
-from tvbo.fitting.drift_comparison import DriftComparison
-from tvbo.fitting.drift_fit import DriftFitError, fit_drift, make_likelihood
-from tvbo.fitting.drift_result import DriftFit
-from tvbo.fitting.groups import FitOptions, GroupedDriftFit, fit_drift_by
-from tvbo.fitting.maximize import LikelihoodMaximizer
-from tvbo.fitting.outliers import OutlierSearch
-from tvbo.fitting.panel import PanelLikelihood, panel_rows, panel_segments
-from tvbo.fitting.panel_evidence import PanelCandidate
-from tvbo.fitting.panel_fit import fit_panel
-from tvbo.fitting.panel_report import PanelFit, PanelForecast
-from tvbo.fitting.parameters import NuisanceParameters, Optimum
-from tvbo.fitting.profile import Profile, profile_rate, rates_at_noise, steps
-from tvbo.fitting.saved import SavedFitError
-from tvbo.fitting.vecchia import VecchiaLikelihood
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tvbo.fitting.blocks import BlockLikelihood
+    from tvbo.fitting.dataset import DriftLog, Panel, outcome_unit
+    from tvbo.fitting.dense import DenseLikelihood
+    from tvbo.fitting.drift_comparison import DriftComparison
+    from tvbo.fitting.drift_fit import DriftFitError, fit_drift, make_likelihood
+    from tvbo.fitting.drift_result import DriftFit
+    from tvbo.fitting.groups import FitOptions, GroupedDriftFit, fit_drift_by
+    from tvbo.fitting.maximize import LikelihoodMaximizer
+    from tvbo.fitting.outliers import OutlierSearch
+    from tvbo.fitting.panel import PanelLikelihood, panel_rows, panel_segments
+    from tvbo.fitting.panel_evidence import PanelCandidate
+    from tvbo.fitting.panel_fit import fit_panel
+    from tvbo.fitting.panel_report import PanelFit, PanelForecast
+    from tvbo.fitting.parameters import NuisanceParameters, Optimum
+    from tvbo.fitting.profile import Profile, profile_rate, rates_at_noise, steps
+    from tvbo.fitting.saved import SavedFitError
+    from tvbo.fitting.vecchia import VecchiaLikelihood
 
 __all__ = [
     "BlockLikelihood",
@@ -50,3 +56,48 @@ __all__ = [
     "rates_at_noise",
     "steps",
 ]
+
+# Imported at first use: a loop takes one of these modules, and the others a tenth of a second.
+_MODULES = {
+    "BlockLikelihood": "blocks",
+    "DenseLikelihood": "dense",
+    "DriftComparison": "drift_comparison",
+    "DriftFit": "drift_result",
+    "DriftFitError": "drift_fit",
+    "DriftLog": "dataset",
+    "FitOptions": "groups",
+    "GroupedDriftFit": "groups",
+    "LikelihoodMaximizer": "maximize",
+    "NuisanceParameters": "parameters",
+    "Optimum": "parameters",
+    "OutlierSearch": "outliers",
+    "Panel": "dataset",
+    "PanelCandidate": "panel_evidence",
+    "PanelFit": "panel_report",
+    "PanelForecast": "panel_report",
+    "PanelLikelihood": "panel",
+    "Profile": "profile",
+    "SavedFitError": "saved",
+    "VecchiaLikelihood": "vecchia",
+    "fit_drift": "drift_fit",
+    "fit_drift_by": "groups",
+    "fit_panel": "panel_fit",
+    "make_likelihood": "drift_fit",
+    "outcome_unit": "dataset",
+    "panel_rows": "panel",
+    "panel_segments": "panel",
+    "profile_rate": "profile",
+    "rates_at_noise": "profile",
+    "steps": "profile",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

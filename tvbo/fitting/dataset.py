@@ -74,6 +74,11 @@ class DriftLog:
                 only one time (in every segment), or the outcome is constant, or if gaps between
                 times or the length of the log exceed the range of double precision.
         """
+        if train_X.ndim == 2 and train_Y.shape != (len(train_X), 1):
+            raise BotorchTensorDimensionError(
+                f"Expected Y of shape {len(train_X)} x 1, one row for each row of X. "
+                f"Got Y.shape={tuple(train_Y.shape)}."
+            )
         observations = Observations(
             train_X.to(torch.float64),
             train_Y.to(torch.float64),

@@ -24,6 +24,11 @@ PROBLEM = ("search_space", "contexts", "layout", "minimize", "time_scale")
 ROUNDING = 1e-9
 """Relative difference of settings that another processor may have rounded otherwise."""
 
+
+class OtherSettingsError(JournalError):
+    """A journal of another problem, or of other settings, than the optimizer given."""
+
+
 Difference = tuple[str, str, str]
 """Where two states differ, and what each has there, in words."""
 
@@ -39,7 +44,8 @@ def check_compatibility(recorded: State, given: State, path: Path) -> None:
         path: The journal, for the message.
 
     Raises:
-        JournalError: naming the first difference.
+        OtherSettingsError: naming the first difference.
+        JournalError: if the recorded state cannot be compared.
     """
     try:
         difference = next(differences(recorded, given), None)
@@ -50,7 +56,7 @@ def check_compatibility(recorded: State, given: State, path: Path) -> None:
         ) from error
     if difference is not None:
         name, one, two = difference
-        raise JournalError(
+        raise OtherSettingsError(
             f"Expected a journal of this problem and these settings. Got {path}, which differs in "
             f"{name}: it has {one}, where {two} was given."
         )

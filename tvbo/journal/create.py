@@ -81,6 +81,39 @@ def start_journal(
         )
 
 
+def start_filled_journal(
+    optimizer: Recorded, path: str | Path, notes: Mapping[str, str], fill: Callable[[], None]
+) -> None:
+    """Record an optimizer in a journal that appears with all that it begins with, or not at all.
+
+    Args:
+        optimizer: It is closed afterwards: go on by ``Optimizer.open``.
+        path: A file that does not exist yet.
+        notes: As of :func:`start_journal`.
+        fill: Attaches to the optimizer and tells it what the journal begins with.
+
+    Raises:
+        JournalError: as :func:`start_journal`.
+    """
+    path = Path(path)
+    _check_is_free(path)
+    new = path.with_name(f"{path.name}-{os.urandom(4).hex()}.new")
+    start_journal(optimizer, new, notes)
+    try:
+        fill()
+        optimizer.close()
+        # Unlike os.rename, it overwrites no file that appeared meanwhile.
+        os.link(new, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        _check_is_free(path)
+        raise JournalError(f"Expected a file that can be made. Got {path}: {error}.") from error
+    finally:
+        optimizer.close()
+        for end in ("", "-wal", "-shm", "-lock"):
+            new.with_name(new.name + end).unlink(missing_ok=True)
+
+
 def state_of(optimizer: Recorded) -> State:
     """Return the state of an optimizer.
 

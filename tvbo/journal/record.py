@@ -16,6 +16,9 @@ from tvbo.journal.database import EVENT_COLUMNS
 from tvbo.journal.recorded import LONGEST_WORDS, Event, Kind
 from tvbo.trial import Trial
 
+COLUMNS = EVENT_COLUMNS.split(", ")
+KINDS = get_args(Kind)
+
 OPENING = ("ask", "attach")
 """Kinds of events that open a trial."""
 
@@ -107,26 +110,27 @@ class Record:
         Raises:
             ValueError: if :meth:`to_row` returns no such row, naming the column.
         """
-        values = dict(zip(EVENT_COLUMNS.split(", "), row, strict=True))
+        values = dict(zip(COLUMNS, row, strict=True))
         for name in ("X", "context", "Y", "Yvar"):
             values[name] = _unpack(name, values[name])
         for name in ("t", "information_gain"):
             values[name] = _unpack_one(name, values[name])
-        record = cls(**values)
+        informative, skipped = values["informative"], values["skipped"]
+        record = cls(**values | {"informative": informative == 1, "skipped": skipped == 1})
         opens, tells, has_values = (
             record.kind in each for each in (OPENING, ("tell",), ("refit", "request"))
         )
         asks, gain = record.kind == "ask", record.information_gain
         Y, Yvar = record.Y, record.Yvar
         is_good = {
-            "kind": record.kind in get_args(Kind),
+            "kind": record.kind in KINDS,
             "trial_id": record.trial_id is None if has_values else _is_count(record.trial_id),
             "X": (record.X is not None) == opens and _are_finite(record.X),
             "t": (record.t is not None) == opens and _are_finite(_one(record.t)),
             "context": (opens or record.context is None) and _are_finite(record.context),
-            "informative": record.informative in (0, 1),
+            "informative": informative in (0, 1),
             "information_gain": gain is None or not isnan(gain),
-            "skipped": record.skipped in (0, 1),
+            "skipped": skipped in (0, 1),
             "Y": (Y is not None) == tells and _are_finite(Y),
             "Yvar": Yvar is None
             or (Y is not None and len(Yvar) == len(Y) and all(0 <= each < inf for each in Yvar)),
@@ -136,7 +140,7 @@ class Record:
         }
         for name, good in is_good.items():
             _check(name, values[name], good)
-        return replace(record, informative=record.informative == 1, skipped=record.skipped == 1)
+        return record
 
     def __str__(self) -> str:
         if self.kind == "refit":

@@ -182,6 +182,17 @@ class AveragedGP(RowModel):
         new._condition(torch.cat([self._X, X]), torch.cat([self._Y, Y.squeeze(-1)]), noise)
         return new
 
+    def one_step_ahead(self) -> tuple[Tensor, Tensor]:
+        """Return what is predicted of each outcome by those before it.
+
+        Returns:
+            Means and variances of the mixture, noise included, ``n``.
+        """
+        deviations = self._whitening.diagonal(dim1=-2, dim2=-1).reciprocal()
+        means = self._Y - deviations * self._innovations.squeeze(-1)
+        mean = self._average(means)
+        return mean, self._average(deviations.square() + (means - mean).square())
+
     def _condition(self, X: Tensor, Y: Tensor, noise: Tensor) -> None:
         """Take in all observations: rows, outcomes ``n`` and noise variances ``s x n``."""
         self.register_buffer("_X", X)

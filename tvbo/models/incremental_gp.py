@@ -21,6 +21,7 @@ from torch import Size, Tensor
 
 from tvbo.models.incremental import CandidateCache, GrowingCholesky, RowPosterior, Whitened
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
+from tvbo.models.scale import UnitCube
 from tvbo.rounding import innovation_root
 
 
@@ -83,7 +84,7 @@ class IncrementalGP(RowPosterior):
                 other than ``Standardize``, or an input transform other than ``Normalize``.
         """
         transform = getattr(model, "input_transform", None)
-        if transform is not None and not isinstance(transform, Normalize):
+        if not isinstance(transform, Normalize | UnitCube | None):
             raise UnsupportedError(
                 f"Expected Normalize or no input transform. Got {type(transform).__name__}."
             )

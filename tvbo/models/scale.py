@@ -6,7 +6,9 @@ import math
 
 import torch
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Normalize, Standardize
+from botorch.models.transforms import Standardize
+from botorch.models.transforms.input import ReversibleInputTransform
+from botorch.models.transforms.utils import subset_transform
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.means import Mean
@@ -135,16 +137,45 @@ def in_unit(covar_module: Kernel, unit: float) -> Kernel:
     return scaled
 
 
-def unit_cube(columns: list[int], ranges: Tensor, num_columns: int) -> Normalize:
+class UnitCube(ReversibleInputTransform):
+    """Scale some columns from given ranges to the unit cube, and leave the others as they are.
+
+    BoTorch's ``Normalize`` with fixed bounds has the same values. It calls
+    ``torch.broadcast_shapes``, whose first call in a process imports SymPy, which takes a third of
+    a second.
+
+    Args:
+        columns: The columns to scale.
+        bounds: Their lower and upper bounds, ``2 x c``.
+    """
+
+    indices: Tensor
+    offset: Tensor
+    coefficient: Tensor
+
+    def __init__(self, columns: list[int], bounds: Tensor):
+        super().__init__()
+        self.transform_on_train = self.transform_on_eval = self.transform_on_fantasize = True
+        self.reverse = False
+        self.register_buffer("indices", torch.tensor(columns))
+        self.register_buffer("offset", bounds[:1])
+        self.register_buffer("coefficient", bounds[1:] - bounds[:1])
+
+    @subset_transform
+    def _transform(self, X: Tensor) -> Tensor:
+        return (X - self.offset.to(X)) / self.coefficient.to(X)
+
+    @subset_transform
+    def _untransform(self, X: Tensor) -> Tensor:
+        return self.coefficient.to(X) * X + self.offset.to(X)
+
+
+def unit_cube(columns: list[int], ranges: Tensor) -> UnitCube:
     """Return a transform of some columns to the unit cube, which leaves the others raw.
 
     Args:
         columns: The columns.
         ranges: Lower and upper bounds, ``2 x c`` with ``c`` above the largest of them.
-        num_columns: Number of all columns.
     """
-    bounds = torch.zeros(2, num_columns, dtype=torch.float64)
-    bounds[1] = 1.0
-    lower, upper = ranges[:, columns]
-    bounds[:, columns] = torch.stack([lower, torch.where(upper > lower, upper, lower + 1)])
-    return Normalize(num_columns, indices=columns, bounds=bounds)
+    lower, upper = ranges[:, columns].to(torch.float64)
+    return UnitCube(columns, torch.stack([lower, torch.where(upper > lower, upper, lower + 1)]))

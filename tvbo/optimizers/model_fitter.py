@@ -279,7 +279,7 @@ class ModelFitter:
         input_transform = outcome_transform = None
         if scaled:
             likelihood = likelihood or self.drift.likelihood()
-            input_transform = unit_cube(scaled, self._bounds(), self.layout.num_columns)
+            input_transform = unit_cube(scaled, self._bounds())
             outcome_transform = RelativeStandardize(scale_from_noise(Yvar, self.noise_variance))
         elif self.unit != 1.0:
             outcome_transform = FixedScale(self.unit)

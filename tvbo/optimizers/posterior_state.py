@@ -11,7 +11,7 @@ from gpytorch.settings import min_fixed_noise
 from linear_operator import to_dense
 from torch import Generator, Tensor
 
-from tvbo.acquisition.analytic import mean_of
+from tvbo.acquisition.analytic import marginals, mean_of
 from tvbo.models import IncrementalGP
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.incremental import RowPosterior
@@ -20,7 +20,7 @@ from tvbo.observations import Observations, provided
 from tvbo.optimizers.drift import DenseGP
 from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.pending import Pending
-from tvbo.rounding import CERTAIN, scale_of, variance_of
+from tvbo.rounding import CERTAIN
 
 
 class PosteriorState(ABC):
@@ -210,8 +210,8 @@ def mean_and_variance(model: Model, row: Tensor) -> tuple[float, float]:
         row: ``1 x d``.
     """
     with torch.no_grad():
-        posterior = model.posterior(row)
-    return mean_of(posterior).item(), variance_of(posterior, scale_of(model)).item()
+        mean, variance = marginals(model, row)
+    return mean.item(), variance.item()
 
 
 def least_noise(dense: DenseGP, prior_variance: Tensor) -> Tensor:

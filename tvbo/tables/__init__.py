@@ -1,15 +1,7 @@
-"""Logs and panels read from CSV files, with errors that name the cell."""
+"""Logs and panels read from CSV or Parquet files, with errors that name the cell."""
 
-from tvbo.tables.log import (
-    UNREADABLE,
-    LogTable,
-    TableError,
-    TimeAxis,
-    line_of,
-    numbers_of,
-    read_csv,
-    read_log,
-)
+from tvbo.tables.files import UNREADABLE, TableError, line_of, read_csv, read_table
+from tvbo.tables.log import LogTable, TimeAxis, numbers_of, read_log
 from tvbo.tables.panel import PanelTable, read_panel
 
 __all__ = [
@@ -23,4 +15,5 @@ __all__ = [
     "read_csv",
     "read_log",
     "read_panel",
+    "read_table",
 ]

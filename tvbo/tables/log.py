@@ -1,8 +1,7 @@
-"""CSV files, their columns, and long logs, with errors that name the cell."""
+"""Columns of tables, and long logs, with errors that name the cell."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,46 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tvbo.tables.files import TableError, first_row, line_of, read_table
+
 if TYPE_CHECKING:
     import pandas as pd
-
-UNREADABLE = (ValueError, OSError, EOFError, zlib.error)
-"""What pandas raises for a file that is not CSV, or a compressed file that is truncated or broken.
-Its parser errors, and those of decoding, are ValueErrors."""
-
-
-class TableError(ValueError):
-    """A table, or an option to read it, that is not as expected."""
-
-
-def read_csv(path: str | Path) -> pd.DataFrame:
-    """Read a CSV file with a header and as many cells in each row.
-
-    Raises:
-        TableError: if the file is missing, empty or no such CSV file.
-    """
-    import pandas as pd
-
-    if not Path(path).is_file():
-        raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
-    try:
-        # Read in one chunk: otherwise a column of numbers and words warns, and has both types.
-        frame = pd.read_csv(path, low_memory=False)
-    except UNREADABLE as error:
-        raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.") from error
-    if not isinstance(frame.index, pd.RangeIndex):
-        raise TableError(
-            f"Expected as many cells in each row of {path} as in its header, {frame.shape[1]}. "
-            "Got rows with more."
-        )
-    if frame.empty:
-        raise TableError(f"Expected rows in {path}. Got an empty log.")
-    return frame
-
-
-def line_of(index: int) -> str:
-    """Return a row as the line of the file, with the header in line 1."""
-    return f"line {index + 2}"
 
 
 def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -> pd.Series:
@@ -68,7 +31,7 @@ def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -
         index = unreadable.idxmax()
         raise TableError(
             f"Expected numbers in column '{column.name}' of {path}. "
-            f"Got {column[index]!r} in {line_of(index)}."
+            f"Got {column[index]!r} in {line_of(index, path)}."
         )
     infinite = np.isinf(numbers)
     missing = numbers.isna() & (not allow_empty)
@@ -77,7 +40,7 @@ def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -
         what = "an infinity" if infinite[index] else "an empty cell"
         raise TableError(
             f"Expected finite numbers in column '{column.name}' of {path}. "
-            f"Got {what} in {line_of(index)}."
+            f"Got {what} in {line_of(index, path)}."
         )
     return numbers.astype(float)
 
@@ -106,7 +69,7 @@ class LogTable:
         actions: ``n x d``, followed by the columns of the context.
         Y: ``n x 1``.
         Yvar: ``n x 1``, or None.
-        lines: The line of the file of each row.
+        lines: The line of the file of each row; of a Parquet file its row, from 0.
         categories: Labels by column of ``actions``, for columns of text: their values are indices
             of these labels.
         groups: The label of the group of each row, or None.
@@ -143,7 +106,7 @@ def read_log(
     """Read a long log: one row per observation, columns by name.
 
     Args:
-        path: A CSV file, or a compressed one such as ``.csv.gz``.
+        path: A CSV file, or a compressed one such as ``.csv.gz``, or a Parquet file.
         time: Column of times, timestamps or numbers.
         reward: Column of rewards.
         actions: Columns of the action.
@@ -160,7 +123,7 @@ def read_log(
     Raises:
         TableError: if the file, a column or a cell is not as expected; the message names it.
     """
-    frame = read_csv(path)
+    frame = read_table(path)
     if not actions:
         raise TableError("Expected at least one action column. Got none.")
     inputs = [*actions, *contexts]
@@ -198,7 +161,7 @@ def read_log(
         actions=torch.tensor(np.stack(columns, axis=-1)),
         Y=tensor(reward),
         Yvar=tensor(reward_variance) if reward_variance else None,
-        lines=[index + 2 for index in frame.index],
+        lines=[index + first_row(path) for index in frame.index],
         categories=categories,
         groups=frame[group].pipe(_without_gaps, path).astype(str).tolist() if group else None,
         num_dropped=num_rows - len(frame),
@@ -217,7 +180,7 @@ def _without_gaps(column: pd.Series, path: str | Path) -> pd.Series:
     if column.isna().any():
         raise TableError(
             f"Expected a label in each row of column '{column.name}' of {path}. "
-            f"Got an empty cell in {line_of(column.isna().idxmax())}."
+            f"Got an empty cell in {line_of(column.isna().idxmax(), path)}."
         )
     return column
 
@@ -237,7 +200,7 @@ def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
         index = times.isna().idxmax()
         raise TableError(
             f"Expected timestamps like 2004-03-04 00:10:00, or numbers, in column '{name}' of "
-            f"{path}. Got {column[index]!r} in {line_of(index)}."
+            f"{path}. Got {column[index]!r} in {line_of(index, path)}."
         )
     return times
 

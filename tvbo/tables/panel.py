@@ -1,4 +1,4 @@
-"""Panels read from CSV files."""
+"""Panels read from files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tvbo.tables.files import TableError, read_table
 from tvbo.tables.log import (
-    TableError,
     TimeAxis,
     numbers_of,
     parse_timedelta,
-    read_csv,
     row_range,
     time_axis,
     time_column,
@@ -50,7 +49,7 @@ def read_panel(
     """Read a panel: first column a timestamp (or a number), every other column an arm.
 
     Args:
-        path: A CSV file, or a compressed one such as ``.csv.gz``.
+        path: A CSV file, or a compressed one such as ``.csv.gz``, or a Parquet file.
         resample: Average over steps of this length, such as ``10min``; needs timestamps.
         rows: ``a:b``, the rows used, counted from 0 after resampling.
         time_unit: Unit of time, such as ``1h``. Default: the resampling step, else the most
@@ -65,7 +64,7 @@ def read_panel(
     import pandas as pd
     from pandas.api.types import is_datetime64_any_dtype
 
-    frame = read_csv(path)
+    frame = read_table(path)
     if frame.shape[1] < 2:
         raise TableError(
             f"Expected a time column and at least one arm in {path}. "

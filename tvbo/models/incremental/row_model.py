@@ -171,7 +171,8 @@ class RowModel(Model):
             check_last_dimension("X", X, self.width)
         check_finite("X", X)
         try:
-            torch.broadcast_shapes(X.shape[:-2], self.batch_shape)
+            if self.batch_shape:
+                torch.broadcast_shapes(X.shape[:-2], self.batch_shape)
         except RuntimeError as error:
             raise BotorchTensorDimensionError(
                 "Expected X of shape ... x q x d that broadcasts with "

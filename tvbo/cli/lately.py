@@ -1,0 +1,187 @@
+"""What was told lately, and what the model makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from botorch.models import SingleTaskGP
+
+from tvbo.acquisition.analytic import marginals
+from tvbo.cli.given import plain, short
+from tvbo.journal import JournalReader
+from tvbo.journal.record import OPENING
+from tvbo.models.averaged_gp import AveragedGP
+from tvbo.models.one_step_ahead import one_step_ahead
+from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Recommendation
+
+WEEK = timedelta(days=7)
+"""Span of the trials to look at, where times have a unit."""
+
+NEWEST = 20
+"""Number of the newest outcomes to look at, where they have none."""
+
+BAND = 1.96
+"""Standard deviations on each side of a mean that hold 95 %."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A trial of a journal that was told.
+
+    Args:
+        X: The action, ``d`` numbers.
+        context: The context, ``c`` numbers.
+        t: The time of the trial.
+        Y: The outcomes.
+    """
+
+    X: tuple[float, ...]
+    context: tuple[float, ...]
+    t: float
+    Y: tuple[float, ...]
+
+
+def told_of(journal: JournalReader) -> list[Told]:
+    """Return the trials that were told, in the order of telling."""
+    opened: dict[int | None, tuple[Sequence[float], Sequence[float], float]] = {
+        row["trial"]: (row["X"], row["context"], row["t"]) for row in journal.open_before()
+    }
+    told = []
+    for _, record in journal.records():
+        if record.kind in OPENING and record.t is not None:
+            opened[record.trial_id] = record.X or (), record.context or (), record.t
+        elif record.kind == "tell" and record.trial_id in opened:
+            X, context, t = opened.pop(record.trial_id)
+            told.append(Told(tuple(X), tuple(context), t, record.Y or ()))
+    return told
+
+
+def lately(
+    optimizer: GPOptimizer,
+    journal: JournalReader,
+    now: Any,
+    best: Recommendation | None,
+    is_looked_at: bool,
+) -> dict[str, Any]:
+    """Return what was told lately, and how the model of today predicts it.
+
+    Each outcome that the model holds is predicted from those told before it. The hyperparameters
+    are those of today, fitted to all of them, and outcomes that retention has discarded are not
+    used: these are not the predictions that were made at the asks, which a replay of the run makes
+    again (``tvbo diagnose``).
+
+    Args:
+        optimizer: The optimizer as the journal left it.
+        journal: Its journal.
+        now: The present, where times have a unit.
+        best: What is recommended; None where there is no single action.
+        is_looked_at: Whether its models are of the present; else they are of the newest ask.
+
+    Returns:
+        ``told``, the number of trials of the last week, or of the newest outcomes, and ``since``;
+        for each outcome, under its name where it has one, the ``mean``; of those in the model
+        ``predicted``, their number, ``in_band``, how many are within the 95 % band of their
+        prediction, and ``mean_error``, outcome less prediction; and ``change``, by how much the
+        expected outcome of the recommended action has moved since then.
+    """
+    told, scale = told_of(journal), optimizer.time_scale
+    if scale is None:
+        told = told[-NEWEST:]
+    else:
+        t = scale.to_number(now)
+        since = t - scale.to_span(WEEK)
+        told = [each for each in told if since < each.t <= t]
+    if not told:
+        return {"told": 0}
+    if scale is None:
+        t, since = max(each.t for each in told), min(each.t for each in told)
+    stamp = plain(optimizer.labels.stamp(since))
+    found: dict[str, Any] = {"told": len(told), "since": stamp}
+    for place, (name, part, sign) in enumerate(_parts(optimizer)):
+        Y = torch.tensor([each.Y[place] for each in told], dtype=torch.float64)
+        values = {"mean": Y.mean().item()}
+        model = part.model if is_looked_at else part.posterior_state.fitter.last_model
+        if isinstance(model, AveragedGP | SingleTaskGP):
+            values |= _predicted(part, model, told, sign, t if best is None else best.t)
+            if best is not None:
+                values["change"] = _change(part, model, best, since, sign)
+        found |= {name: values} if name else values
+    return found
+
+
+def in_words(found: dict[str, Any]) -> str:
+    """Return what :func:`lately` found in words, part by part for each outcome."""
+    if found["told"] == 0:
+        return "no outcome"
+    several = {name: each for name, each in found.items() if isinstance(each, dict)}
+    head = f"{found['told']} outcomes since {short(found['since'])}"
+    each = [_words(name, values) for name, values in (several or {"": found}).items()]
+    return "; ".join([head, *each])
+
+
+def _words(name: str, found: dict[str, Any]) -> str:
+    words = f"{name} mean {found['mean']:.6g}".strip()
+    if found.get("predicted"):
+        words += (
+            f", {found['in_band']} of {found['predicted']} within the 95 % band of what those "
+            f"before predict, mean error {found['mean_error']:.3g}"
+        )
+    if "change" in found:
+        words += f", the expected outcome of the recommended action moved by {found['change']:.3g}"
+    return words
+
+
+def _parts(optimizer: GPOptimizer) -> Iterator[tuple[str, GPOptimizer, float]]:
+    """Yield the optimizer of each outcome, with its name, and 1 where larger is better, else -1."""
+    if not isinstance(optimizer, MultiOutcomeOptimizer):
+        yield "", optimizer, -1.0 if optimizer.minimize else 1.0
+        return
+    parts = [optimizer, *optimizer.others.values()]
+    yield from zip(optimizer.goals.names, parts, optimizer.goals.signs.tolist(), strict=True)
+
+
+def _predicted(
+    part: GPOptimizer,
+    model: AveragedGP | SingleTaskGP,
+    told: Sequence[Told],
+    sign: float,
+    t: float,
+) -> dict[str, Any]:
+    """Return how the outcomes that a model holds differ from what those before them predict."""
+    held = part.observations
+    held = held[part.retention.keep(held, part.posterior_state.last_model, t)]
+    if len(held) < max(1, part.posterior_state.fitter.num_initial()):
+        # The hyperparameters are defaults still.
+        return {}
+    has_contexts = part.layout.num_contexts > 0
+    rows = {(*each.X, *(each.context if has_contexts else ()), each.t) for each in told}
+    is_of_these = torch.tensor([tuple(row) in rows for row in held.X.tolist()])
+    if not is_of_these.any():
+        return {}
+    mean, variance = one_step_ahead(model, held)
+    errors = (held.Y.squeeze(-1) - mean)[is_of_these]
+    in_band = errors.abs() <= BAND * variance.sqrt()[is_of_these]
+    return {
+        "predicted": len(errors),
+        "in_band": int(in_band.sum()),
+        "mean_error": sign * errors.mean().item(),
+    }
+
+
+def _change(
+    part: GPOptimizer,
+    model: AveragedGP | SingleTaskGP,
+    best: Recommendation,
+    since: float,
+    sign: float,
+) -> float:
+    """Return by how much the mean of an action has moved between two times, by one model."""
+    context = best.context if part.layout.num_contexts else None
+    rows = torch.stack([part.layout.rows(best.X, t, context) for t in (since, best.t)])
+    with torch.no_grad():
+        means = marginals(model, rows)[0].flatten()
+    return sign * (means[1] - means[0]).item()

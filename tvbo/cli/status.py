@@ -1,0 +1,119 @@
+"""``tvbo status``: what is recommended now, and what to think of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.table import Table
+
+from tvbo.cli.app import Run, console, note
+from tvbo.cli.given import As, Context, Time, context_of, plain, short, time_of
+from tvbo.cli.lately import in_words, lately
+from tvbo.cli.space_file import optimizer_of_run
+from tvbo.journal import JournalReader
+from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Optimizer, Recommendation
+from tvbo.optimizers.drift import form_in_words, half_life
+
+LATELY = ("last_week", "newest")
+"""What was told lately: of the last week, or without a unit of time the newest outcomes."""
+
+
+def status(run: Run, context: Context = None, t: Time = None, as_json: As = False) -> None:
+    """Say what is recommended now, how fast it drifts, and which trials are open.
+
+    Reads only, also while another command writes.
+    """
+    optimizer = Optimizer.open(run, like=optimizer_of_run(run), read_only=True, progress=False)
+    found = _status(optimizer, run, context, t)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    table = Table(title=run.name, show_header=False)
+    for name, value in found.items():
+        if name in LATELY:
+            table.add_row(name.replace("_", " "), in_words(value))
+        elif name not in ("open_trials", "front"):
+            table.add_row(name.replace("_", " "), _words(value))
+    console.print(table)
+    for name, title in (("open_trials", "Open trials"), ("front", "The best compromises now")):
+        if rows := found.get(name):
+            shown = Table(*map(str, rows[0]), title=title)
+            for row in rows:
+                shown.add_row(*(short(value) for value in row.values()))
+            console.print(shown)
+    if "recommended" not in found and "front" not in found:
+        note("what is recommended depends on the context: give --context NAME=VALUE.")
+
+
+def _status(
+    optimizer: Optimizer, run: Path, context: Sequence[str] | None, t: str | None
+) -> dict[str, Any]:
+    log = optimizer.trial_log
+    opened = [trial.to_row() for trial in optimizer.open_trials]
+    found: dict[str, Any] = {
+        "parameters": str(optimizer.search_space.parameters),
+        "told": log.num_told,
+        "open": len(opened),
+        "failed": log.num_failed,
+        "expired": log.num_expired,
+        "in_the_model": optimizer.model_size,
+        "open_trials": [{name: plain(value) for name, value in row.items()} for row in opened],
+    }
+    is_known = optimizer.contexts is None or bool(context)
+    now, best = _now(optimizer, t), None
+    if isinstance(optimizer, GPOptimizer) and log.num_told and is_known:
+        given = context_of(optimizer, context), now
+        if isinstance(optimizer, MultiOutcomeOptimizer) and optimizer.goals.num_objectives > 1:
+            found["front"] = [
+                {name: plain(value) for name, value in each.to_row().items()}
+                for each in optimizer.front(*given)
+            ]
+        else:
+            best = optimizer.recommend(*given)
+            found |= _recommended(best)
+        dense = optimizer.posterior_state.fitter.last_model
+        if dense is not None:
+            found["drift"] = form_in_words(dense)
+            found["half_life"] = _finite(half_life(dense))
+            rate = dense.forgetting_rate
+            found["forgetting_rate"] = None if rate is None else rate.item()
+    if isinstance(optimizer, GPOptimizer) and log.num_told:
+        with JournalReader(run) as journal:
+            name = "newest" if optimizer.time_scale is None else "last_week"
+            found[name] = lately(optimizer, journal, now, best, is_known)
+    return found
+
+
+def _now(optimizer: Optimizer, t: str | None) -> Any:
+    """Return the time to recommend for: the present, or the latest one where times are counted."""
+    return time_of(optimizer, t) if t is not None or optimizer.time_scale is not None else None
+
+
+def _recommended(best: Recommendation) -> dict[str, Any]:
+    low, high = (best.mean + sign * 1.96 * best.standard_deviation for sign in (-1, 1))
+    found = {
+        "recommended": best.parameters,
+        "expected_outcome": best.mean,
+        "band": [low, high],
+        "at": plain(best.labels.stamp(best.t)),
+    }
+    if best.feasibility is not None:
+        found["feasibility"] = best.feasibility
+    return found | {f"expected_{name}": mean for name, (mean, _) in best.others.items()}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={short(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return " to ".join(map(short, value))
+    return "unknown" if value is None else short(value)
