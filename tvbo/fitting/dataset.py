@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 
 import torch
-from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
 from tvbo.observations import Observations, split_time
