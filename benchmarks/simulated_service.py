@@ -43,10 +43,11 @@ HORIZON = 300
 LONGEST = 50.0
 """Rounds after which an outcome counts as lost."""
 
-BUDGET = 0.3
+BUDGET = 0.6
 """Nats above which an outcome is worth its price."""
 
-BETA = 4.0
+BETA = 1.0
+"""Square of the multiplier on the posterior standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -157,9 +158,11 @@ class Method:
 FULL = Method()
 STILL = replace(REVENUE, variance=340.0, rate=0.0, season=120.0, noise=200.0)
 POOLED = Model((40.0, 55.0, 14.0, 1.0, 1.0), 7000.0, 85.0, noise=22.0, rate=0.001)
+NO_DRIFT = replace(FULL, revenue=STILL, latency=replace(LATENCY, rate=0.0, noise=100.0))
 METHODS: dict[str, Method] = {
     "all mechanisms": FULL,
-    "without drift": replace(FULL, revenue=STILL, latency=replace(LATENCY, rate=0.0, noise=100.0)),
+    "without drift": NO_DRIFT,
+    "without drift or compression": replace(NO_DRIFT, budget=0.0),
     "without the season": replace(FULL, revenue=replace(REVENUE, rate=0.04, season=0.0)),
     "without contexts": replace(
         FULL, revenue=replace(REVENUE, rate=0.036), latency=POOLED, has_contexts=False

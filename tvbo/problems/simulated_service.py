@@ -82,7 +82,7 @@ class SimulatedService(DriftingProblem):
     limit = 100.0
     """Largest latency that is allowed, in milliseconds."""
 
-    def __init__(self, horizon: int = 300, price: float = 2.0, generator: Generator | None = None):
+    def __init__(self, horizon: int = 300, price: float = 10.0, generator: Generator | None = None):
         if horizon < 1 or not 0 <= price < math.inf:
             raise ValueError(f"Expected horizon >= 1 and price >= 0. Got {horizon}, {price}.")
         generator = default_generator(generator, PROBLEM_SEED)
