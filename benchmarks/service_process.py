@@ -150,7 +150,7 @@ def play(hours: int, folder: Path) -> tuple[World, dict[str, int], list[str]]:
 def main() -> None:
     """Print what the world did, and what the journal has."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--hours", type=int, default=40)
+    parser.add_argument("--hours", type=int, default=30)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         world, counts, wrong = play(options.hours, Path(folder))

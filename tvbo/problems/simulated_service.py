@@ -115,7 +115,8 @@ class SimulatedService(DriftingProblem):
         hours = torch.arange(1, self.horizon + 1, dtype=torch.float64)
         week = torch.sin(2 * math.pi * hours / 110 + self.phases[5])
         lower, upper = self.context_parameters.bounds
-        return lower + (upper - lower) * torch.stack([load, 0.5 + 0.5 * week], dim=-1)
+        contexts: Tensor = lower + (upper - lower) * torch.stack([load, 0.5 + 0.5 * week], dim=-1)
+        return contexts
 
     def context(self, t: float) -> Tensor:
         """Return load and temperature at one of the times 1, 2, ..., ``horizon``, ``2``.
@@ -215,7 +216,8 @@ class SimulatedService(DriftingProblem):
 
     def _unit_context(self, context: Tensor) -> Tensor:
         lower, upper = self.context_parameters.bounds
-        return (context - lower) / (upper - lower)
+        unit: Tensor = (context - lower) / (upper - lower)
+        return unit
 
     def _wave(self, t: Tensor, which: int) -> Tensor:
         return torch.sin(2 * math.pi * t / self.periods[which] + self.phases[which + 1])
