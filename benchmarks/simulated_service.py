@@ -6,9 +6,9 @@ must stay below a limit; a price per evaluation. In each round the service runs 
 that was asked for; that of a trial that is skipped is not measured and costs nothing. A round whose
 latency is above the limit counts as the worst feasible action.
 
-The hyperparameters of each method are given. They were fitted to two logs of 300 random actions
-each (seeds 100 and 101), for each model on its own; the budget of the compression and beta were
-chosen on seeds from 100 on. Seeds 0 to 9 were played once.
+Hyperparameters are given, near what fits to two logs of 300 random actions gave (seeds 100 and 101;
+prior variance, rate and noise for each model on its own). The budget of the compression and beta
+were chosen on seeds 101 and 102. Seeds 0 to 9 were played once.
 
     OMP_NUM_THREADS=1 python benchmarks/simulated_service.py \
         --json docs/results/simulated_service.json
