@@ -256,6 +256,32 @@ def test_late_lost_and_refused_outcomes():
         assert part._rows == {}
 
 
+@pytest.mark.parametrize("mode", ["skip", "discard"])
+def test_the_log_of_rejections_has_what_no_outcome_is_worth(mode):
+    """The load is noisier, so that it is worth measuring where the objective is known."""
+    rule = EntropyThreshold(budget=0.3, mode=mode)
+    parts = {
+        "outcome": make(constraints=None, retention=rule, noise_variance=0.5),
+        "load": make(constraints=None, retention=rule, noise_variance=0.05),
+    }
+    optimizer = MultiOutcomeOptimizer(parts, Goals.of(constraints=LIMIT))
+    trials = []
+    for t in range(1, 31):
+        trials.append(optimizer.ask(float(t)))
+        if not trials[-1].skipped:
+            optimizer.tell(trials[-1], measured(trials[-1].X))
+    rejected = [trial.id for trial in trials if not trial.informative]
+    assert 0 < len(rejected) < 25
+    log = optimizer.rejection_log
+    assert [each.trial.id for each in log.recent] == rejected
+    assert [each.trial.information_gain for each in log.recent] == [
+        trials[i - 1].information_gain for i in rejected
+    ]
+    counts = (len(rejected), 0) if mode == "skip" else (0, len(rejected))
+    assert (log.num_skipped, log.num_discarded) == counts
+    assert sum(trial.skipped for trial in trials) == counts[0]
+
+
 def test_a_journal_has_all_outcomes(tmp_path):
     run = tmp_path / "run.db"
     optimizer = make(objectives=["gain"])

@@ -26,7 +26,7 @@ from tvbo.optimizers.refit import RefitNever
 from tvbo.optimizers.rejection_log import RejectionLog
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
-from tvbo.retention import KeepAll, Prediction, Retention
+from tvbo.retention import KeepAll, Prediction, Rejection, Retention
 from tvbo.search_space import (
     AskContext,
     Context,
@@ -246,12 +246,19 @@ class GPOptimizer(Optimizer):
         return self.layout.rows(trial.X, trial.t, self._seen(trial.context))
 
     def _judge(self, trial: Trial) -> Trial:
+        trial, rejection = self._admit(trial)
+        if rejection is not None:
+            self.rejection_log.add(trial, rejection)
+        return trial
+
+    def _admit(self, trial: Trial) -> tuple[Trial, Rejection | None]:
+        """Return the trial with the prediction of its outcome, and why it is rejected, if it is."""
         admission = self.retention.admission
         if admission is None or self._is_starting():
-            return trial
+            return trial, None
         noise_variance = self.posterior_state.outcome_noise(self.observations)
         if noise_variance is None:
-            return trial
+            return trial, None
         row = self._row(trial)
         mean, variance = mean_and_variance(provided(self._newest_model), row)
         prediction = Prediction(trial.t, mean, variance, noise_variance, trial.id)
@@ -262,13 +269,11 @@ class GPOptimizer(Optimizer):
             information_gain=prediction.information_gain,
             skipped=rejection is not None and rejection.skip,
         )
-        if rejection is not None:
-            self.rejection_log.add(trial, rejection)
         if not trial.skipped:
             # Its outcome is compared with the other outcomes, not with what stands in for some.
             mean, variance = self.posterior_state.predict(row)
             self._predictions[trial.id] = replace(prediction, mean=mean, variance=variance)
-        return trial
+        return trial, rejection
 
     @property
     def _unit(self) -> float:

@@ -260,16 +260,20 @@ class MultiOutcomeOptimizer(GPOptimizer):
         if not self._is_starting():
             row = self._row(trial).unsqueeze(-2)
             trial = replace(trial, feasibility=self._feasibility(row))
-        judged = [
-            each(trial) for each in (super()._judge, *(o._judge for o in self.others.values()))
-        ]
-        gains = [each.information_gain for each in judged if each.information_gain is not None]
-        return replace(
+        judged = [super()._admit(trial), *(other._admit(trial) for other in self.others.values())]
+        trials = [each for each, _ in judged]
+        gains = [each.information_gain for each in trials if each.information_gain is not None]
+        trial = replace(
             trial,
-            informative=any(each.informative for each in judged),
+            informative=any(each.informative for each in trials),
             information_gain=sum(gains) if gains else None,
-            skipped=all(each.skipped for each in judged),
+            skipped=all(each.skipped for each in trials),
         )
+        rejections = [rejection for _, rejection in judged if rejection is not None]
+        # Rejected only where each outcome is; skipped only where none has to be measured.
+        if not trial.informative:
+            self.rejection_log.add(trial, min(rejections, key=lambda each: each.skip))
+        return trial
 
     def _open_trial(self, trial: Trial) -> Trial:
         for other in self.others.values():

@@ -27,6 +27,7 @@ from tvbo.problems.moving_peak import MovingPeak
 from tvbo.problems.panel import PanelProblem
 from tvbo.problems.pd_control import PDControl
 from tvbo.problems.rkhs import RKHSFunction
+from tvbo.problems.simulated_service import SimulatedService
 from tvbo.problems.static_functions import ExampleFunction, Rosenbrock, StaticFunction
 from tvbo.problems.time_of_day import TimeOfDayPanel, time_of_day
 
@@ -46,6 +47,7 @@ __all__ = [
     "Rosenbrock",
     "RotatingOptimum",
     "SeasonalOptimum",
+    "SimulatedService",
     "StaticFunction",
     "SuddenJump",
     "TimeOfDayPanel",
