@@ -4,7 +4,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from tvbo import recipes
+from tvbo import recipes, run
 from tvbo.problems import SimulatedService
 
 ACTION = {"batch": 4, "cache": 7, "rule": "fair"}
@@ -138,3 +138,21 @@ def test_rounds_are_whole_numbers(t):
 def test_bad_arguments(options):
     with pytest.raises(ValueError, match="horizon >= 1 and price >= 0"):
         service(**options)
+
+
+def test_run_counts_regret_from_feasible_actions():
+    problem = service(horizon=20)
+    optimizer = recipes.tv_cgp_ucb(
+        bounds=problem.parameters,
+        context_bounds=problem.context_parameters,
+        objectives=["revenue"],
+        constraints={"latency": (None, problem.limit)},
+        initial=30,
+    )
+    history = run(problem, optimizer, horizon=20, progress=False)
+    known = [problem.regret(each.trial.X, each.trial.t) for each in history.rounds]
+    assert history.regret.tolist() == pytest.approx([regret for regret, _ in known])
+    assert 0 < sum(feasible for _, feasible in known) < 20
+    for each in history.rounds:
+        told = {"revenue": each.reward, "latency": each.others["latency"]}
+        assert told == pytest.approx(problem.measure(each.trial.X, each.trial.t))

@@ -148,9 +148,13 @@ class SimulatedService(DriftingProblem):
             parameters: As of :meth:`row`.
             t: As of :meth:`row`.
         """
-        row = self.row(parameters, t)
-        true = torch.stack([self.evaluate_true(row), self.latency(row)], dim=-1)
-        return dict(zip(NOISE, (true[0] + self.noise[self._round(t)]).tolist(), strict=True))
+        return self.observe(self.row(parameters, t))
+
+    def observe(self, X: Tensor) -> dict[str, float]:
+        """Return revenue and latency of one row ``1 x 8``, with the noise of its round."""
+        true = torch.cat([self.evaluate_true(X), self.latency(X)])
+        noise = self.noise[self._round(X[0, -1].item())]
+        return dict(zip(NOISE, (true + noise).tolist(), strict=True))
 
     def regret(self, parameters: Mapping[str, Any] | Tensor, t: float) -> tuple[float, bool]:
         """Return what an action loses against the best one in a round, and whether it is feasible.
@@ -162,10 +166,15 @@ class SimulatedService(DriftingProblem):
             t: As of :meth:`row`.
         """
         row = self.row(parameters, t)
-        worst, best = self.feasible_range(t)
         is_feasible = self.latency(row).item() <= self.limit
-        value = self.evaluate_true(row).item() if is_feasible else worst
-        return best - value, is_feasible
+        return self.optimal_value(t) - self.scored_value(row), is_feasible
+
+    def scored_value(self, X: Tensor) -> float:
+        """Return the revenue of one row; above the limit, that of the worst feasible action."""
+        if self.latency(X).item() <= self.limit:
+            return self.evaluate_true(X).item()
+        d = self.parameters.dim
+        return self.feasible_range(X[0, -1].item(), X[0, d:-1])[0]
 
     def latency(self, X: Tensor) -> Tensor:
         """Return the latency without noise, in milliseconds, ``n``, of rows ``n x 8``."""

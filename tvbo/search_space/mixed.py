@@ -16,8 +16,10 @@ from tvbo.search_space.base import AskContext, check_action
 from tvbo.search_space.batch import one_after_another
 from tvbo.search_space.parameters import Parameters
 
-OPTIONS = {"initialization_strategy": "random"}
-"""Starts drawn at random: a relaxation of categories to numbers has no gradient in them."""
+OPTIONS = {"initialization_strategy": "random", "maxiter_alternating": 10}
+"""Starts drawn at random: a relaxation of categories to numbers has no gradient in them. At most 10
+rounds of numbers and categories in turns, of BoTorch's 64: where a constraint bends the function,
+the others find nothing, and take most of the time."""
 
 NUM_PROBES = 32
 """Number of actions that tell the spread of an acquisition function."""
