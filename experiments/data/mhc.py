@@ -109,7 +109,7 @@ def mhc(molecules: Sequence[str] = MOLECULES, folder: str | Path | None = None) 
     if (ic50 <= 0).any():
         raise TableError(
             f"Expected IC50 > 0 nM in {folder / AFFINITY_FILE}. "
-            f"Got {ic50[ic50 <= 0].iloc[0]:g} in {line_of((ic50 <= 0).idxmax())}."
+            f"Got {ic50[ic50 <= 0].iloc[0]:g} in {line_of((ic50 <= 0).idxmax(), folder / AFFINITY_FILE)}."
         )
     reward = torch.tensor(ic50.to_numpy()).clamp(*RANGE).log10().neg() + math.log10(BINDS_BELOW)
     peptide, peptides = pd.factorize(affinity["peptide"], sort=True)
@@ -140,5 +140,5 @@ def _check_once(affinity: pd.DataFrame, path: Path) -> None:
         allele, peptide, _ = affinity.loc[repeated.idxmax()]
         raise TableError(
             f"Expected each peptide once for a molecule in {path}. "
-            f"Got {peptide} twice for {allele}, again in {line_of(repeated.idxmax())}."
+            f"Got {peptide} twice for {allele}, again in {line_of(repeated.idxmax(), path)}."
         )
