@@ -107,9 +107,10 @@ def mhc(molecules: Sequence[str] = MOLECULES, folder: str | Path | None = None) 
     _check_once(affinity, folder / AFFINITY_FILE)
     ic50 = numbers_of(affinity["ic50_nM"], folder / AFFINITY_FILE)
     if (ic50 <= 0).any():
+        line = line_of((ic50 <= 0).idxmax(), folder / AFFINITY_FILE)
         raise TableError(
             f"Expected IC50 > 0 nM in {folder / AFFINITY_FILE}. "
-            f"Got {ic50[ic50 <= 0].iloc[0]:g} in {line_of((ic50 <= 0).idxmax(), folder / AFFINITY_FILE)}."
+            f"Got {ic50[ic50 <= 0].iloc[0]:g} in {line}."
         )
     reward = torch.tensor(ic50.to_numpy()).clamp(*RANGE).log10().neg() + math.log10(BINDS_BELOW)
     peptide, peptides = pd.factorize(affinity["peptide"], sort=True)
