@@ -8,7 +8,11 @@ from functools import partial
 import pandas as pd
 import pytest
 import torch
-from botorch.acquisition import qLogNoisyExpectedImprovement, qUpperConfidenceBound
+from botorch.acquisition import (
+    LogExpectedImprovement,
+    qLogNoisyExpectedImprovement,
+    qUpperConfidenceBound,
+)
 from botorch.exceptions.errors import (
     BotorchTensorDimensionError,
     InputDataError,
@@ -18,8 +22,8 @@ from gpytorch.kernels import RBFKernel
 from torch import Generator
 
 from tvbo import recipes
-from tvbo.acquisition import ThompsonSampling
-from tvbo.optimizers import Optimizer
+from tvbo.acquisition import MPI, BestMean, LogEI, ThompsonSampling
+from tvbo.optimizers import IgnorePending, Optimizer, TrialError
 from tvbo.optimizers.journal_mixin import ONE_AT_A_TIME
 
 GRID = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
@@ -133,6 +137,54 @@ def test_the_action_is_one_of_the_choices_of_the_moment():
     assert abs(optimizer.recommend().X.item() - 0.4) < 0.06
 
 
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize(
+    "acquisition",
+    [LogEI(BestMean()), MPI(), LogExpectedImprovement, qLogNoisyExpectedImprovement],
+    ids=["LogEI", "MPI", "BoTorch's LogEI", "qLogNEI"],
+)
+def test_every_incumbent_takes_choices(space, acquisition):
+    """Actions were observed that are none of the choices."""
+    optimizer = told(make(**SPACES[space], acquisition=acquisition), 5)
+    draws = Generator().manual_seed(5)
+    offered = torch.cat([optimizer.search_space.sample(draws) for _ in range(3)])
+    trial = optimizer.ask(choices=offered)
+    assert torch.equal(trial.X[0], offered[trial.choice])
+
+
+def test_a_key_and_choices():
+    optimizer = told(make())
+    trial = optimizer.ask(key="k", choices=[[0.1], [0.9]])
+    again = optimizer.ask(key="k", choices=[[0.5], trial.X[0].tolist()])
+    assert (again.id, again.choice) == (trial.id, 1)
+    with pytest.raises(TrialError, match="among the choices"):
+        optimizer.ask(key="k", choices=[[0.5], [0.6]])
+
+
+def test_a_batch_of_which_pending_trials_do_not_count():
+    optimizer = told(make(pending=IgnorePending()))
+    with pytest.raises(UnsupportedError, match="in a batch of 3"):
+        optimizer.ask(q=3)
+    joint = told(make(pending=IgnorePending(), acquisition=JOINT))
+    assert len({trial.X.item() for trial in joint.ask(q=3)}) == 3
+
+
+def test_an_error_in_the_midst_of_a_batch_leaves_no_trial_open():
+    optimizer = told(make())
+    judge = optimizer._judge
+
+    def broken(trial):
+        if trial.id == 6:
+            raise KeyboardInterrupt
+        return judge(trial)
+
+    optimizer._judge = broken
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.ask(q=3)
+    assert optimizer.open_trials == ()
+    assert optimizer.trial_log.lost[-1].reason.endswith("was interrupted")
+
+
 def test_choices_that_are_alike():
     """Two arms may have the same features: the first of them is chosen."""
     optimizer = told(make())
@@ -239,6 +291,7 @@ def test_a_batch_that_is_cut_off_was_none(tmp_path):
         ({"choices": [[0.5], [1.5]]}, InputDataError, "1.5"),
         ({"choices": [[0.5, 0.5]]}, BotorchTensorDimensionError, "dimension|size|d"),
         ({"choices": []}, ValueError, "choices of shape n x d"),
+        ({"choices": [{"x": 0.5}]}, InputDataError, "Expected choices in numbers"),
     ],
 )
 def test_a_bad_request_changes_nothing(tmp_path, given, error, words):
@@ -248,6 +301,12 @@ def test_a_bad_request_changes_nothing(tmp_path, given, error, words):
         optimizer.ask(**given)
     assert (optimizer.num_trials, optimizer.open_trials) == (0, ())
     assert optimizer.ask().id == 1
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.2), 0.1, "a"])
+def test_choices_by_name_are_lists(values):
+    with pytest.raises(InputDataError, match="Expected a list of values for x"):
+        make(bounds=MIXED).ask(choices={"x": values, "rule": ["a"]})
 
 
 def test_rules_that_know_no_requests(tmp_path):

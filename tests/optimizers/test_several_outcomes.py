@@ -16,10 +16,10 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from torch import Generator
 
 from tvbo import recipes
-from tvbo.acquisition import Goals, ThompsonSampling
+from tvbo.acquisition import Goals, LogEI, ThompsonSampling
 from tvbo.journal import JournalError, JournalReader, trials_of
 from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Optimizer
-from tvbo.retention import EntropyThreshold
+from tvbo.retention import EntropyThreshold, EventReset
 
 GRID = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
 LIMIT = {"load": (None, 0.5)}
@@ -158,11 +158,36 @@ def test_a_bad_outcome_changes_nothing(Y, error, words):
         ({"objectives": ["a", "b"], "minimize": True}, "name some of a, b"),
         ({"objectives": ["a", "b"], "minimize": ["c"]}, "Got 'c'"),
         ({"constraints": {"t": (None, 1.0)}}, "differ from one another"),
+        ({"constraints": {"a": (0, 1), "a_variance": (0, 1)}}, "differ from one another"),
+        ({"objectives": {"a": math.nan, "b": 0.0}}, "a number for the threshold of a"),
+        ({"objectives": {"a": "x", "b": 0.0}}, "a number for the threshold of a"),
+        ({"objectives": {"a": 1.0}}, "thresholds of several objectives"),
+        ({"objectives": ["a", "b"], "beta": 2.0}, "no beta"),
+        ({"objectives": ["a", "b"], "acquisition": LogEI()}, "for several objectives"),
     ],
 )
 def test_goals_that_are_none(options, words):
     with pytest.raises(ValueError, match=words):
         make(**options)
+
+
+def test_thompson_sampling_has_one_objective():
+    with pytest.raises(ValueError, match="for several objectives, or UCB"):
+        make(recipes.gp_ts, objectives=["a", "b"], constraints=None)
+
+
+def test_retention_learns_from_each_outcome():
+    """The load jumps, which only its own observations show."""
+    rule = EventReset()
+    optimizer = make(retention=rule, forgetting_rate=0.0)
+    for t in range(1, 31):
+        trial = optimizer.ask(float(t))
+        jump = 0.0 if t <= 15 else -2.0
+        optimizer.tell(trial, {"outcome": 0.1, "load": 0.2 + jump})
+    assert optimizer.others["load"].retention.since > 15
+    assert optimizer.retention.since == -math.inf
+    assert len(optimizer.others["load"].observations) < 20
+    assert len(optimizer.observations) == 30
 
 
 def test_a_recipe_without_observations_is_refused():

@@ -9,7 +9,12 @@ from inspect import signature
 from typing import Any
 
 import torch
-from botorch.acquisition import AcquisitionFunction, OneShotAcquisitionFunction
+from botorch.acquisition import (
+    AcquisitionFunction,
+    MCAcquisitionFunction,
+    OneShotAcquisitionFunction,
+)
+from botorch.acquisition.multi_objective.base import MultiObjectiveMCAcquisitionFunction
 from botorch.acquisition.multi_objective.objective import WeightedMCMultiOutputObjective
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.exceptions.errors import UnsupportedError
@@ -141,6 +146,13 @@ class AtPresent:
             return self.make(model=ModelList(*models), **given)
 
     @property
+    def takes_batches(self) -> bool:
+        """Whether it is a Monte Carlo acquisition function, of batches of actions."""
+        made = _class_of(self.make)
+        kinds = MCAcquisitionFunction, MultiObjectiveMCAcquisitionFunction
+        return made is not None and issubclass(made, kinds)
+
+    @property
     def _given(self) -> dict[str, Any]:
         """Arguments of the caller's."""
         return self.make.keywords if isinstance(self.make, partial) else {}
@@ -218,11 +230,13 @@ def _reference_point(goals: Goals, means: Tensor, scales: Tensor) -> Tensor:
     return point
 
 
-def actions_of(ask_context: AskContext, generator: Generator) -> Tensor:
+def actions_of(
+    ask_context: AskContext, generator: Generator, count: int = NUM_CANDIDATES
+) -> Tensor:
     """Return actions that stand for all, those of a finite set or random ones of a box."""
     search_space = ask_context.search_space
     if search_space is None:
         raise ValueError("Expected an AskContext with a search_space. Got search_space=None.")
     if isinstance(search_space, FiniteSpace):
         return search_space.choices
-    return torch.cat([search_space.sample(generator) for _ in range(NUM_CANDIDATES)])
+    return torch.cat([search_space.sample(generator) for _ in range(count)])

@@ -61,8 +61,8 @@ class Goals:
                 0.95.
 
         Raises:
-            ValueError: if a name is none or stands twice, a limit is no number, or the probability
-                is not between 0 and 1.
+            ValueError: if a name is none or stands twice, a limit or threshold is no number, or the
+                probability is not between 0 and 1.
         """
         if isinstance(objectives, str):
             raise ValueError(f"Expected a list of objectives. Got {objectives!r}.")
@@ -78,7 +78,12 @@ class Goals:
         if not 0 < level < 1:
             raise ValueError(f"Expected min_feasibility between 0 and 1. Got {min_feasibility}.")
         limits = tuple((names.index(name), *_pair(name, constraints[name])) for name in constraints)
-        thresholds = tuple(None if each is None else float(each) for each in named.values())
+        thresholds = tuple(_threshold(*each) for each in named.items())
+        if len(named) == 1 and thresholds != (None,):
+            raise ValueError(
+                "Expected thresholds of several objectives only: a limit is a constraint. Got "
+                f"{dict(named)}."
+            )
         return cls(names, thresholds, _minimized(tuple(named), minimize), limits, float(level))
 
     @property
@@ -126,6 +131,19 @@ class Goals:
                 a, b = (low - mean) / deviation, (high - mean) / deviation
                 total = total + log_prob_normal_in(a, b)
         return total
+
+
+def _threshold(name: str, value: object) -> float | None:
+    """Return the threshold of an objective; raise ``ValueError`` unless it is a number or None."""
+    if value is None:
+        return None
+    try:
+        number = float(cast("Any", value))
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"Expected a number for the threshold of {name}, or None. Got {value!r}.")
+    return number
 
 
 def _pair(name: str, limits: object) -> tuple[float, float]:

@@ -58,14 +58,14 @@ class BestMean:
         """
         if len(ask_context.observations) == 0:
             return MaxMean()(model, ask_context)
-        if isinstance(ask_context.search_space, FiniteSpace):
-            # Predict all choices, as the acquisition will: models cache their newest predictions.
-            observed = ask_context.search_space.index(_observed_actions(ask_context))
-            return (
-                _means_of_choices(model, ask_context, ask_context.search_space)[observed]
-                .max()
-                .item()
-            )
+        space = ask_context.search_space
+        if isinstance(space, FiniteSpace):
+            observed = space.contains(_observed_actions(ask_context))
+            if observed.all():
+                # Predict all choices, as the acquisition will: models cache their newest
+                # predictions.
+                places = space.index(_observed_actions(ask_context))
+                return _means_of_choices(model, ask_context, space)[places].max().item()
         return _means(model, ask_context.rows_observed()).max().item()
 
 

@@ -210,10 +210,11 @@ def _added(
 
 def _rounds(before: Optimizer, trials: pd.DataFrame) -> float:
     """Return the number of the last round where times are numbers of rounds; else 0."""
-    asked = trials.t[trials.how == "asked"]
-    if before.time_scale is not None or asked.tolist() != list(range(1, len(asked) + 1)):
+    # The trials of a batch have one round.
+    rounds = trials.t[trials.how == "asked"].unique().tolist()
+    if before.time_scale is not None or rounds != list(range(1, len(rounds) + 1)):
         return 0.0
-    return float(len(asked))
+    return float(len(rounds))
 
 
 def _outside(optimizer: Optimizer, row: Mapping[str, Any]) -> str | None:

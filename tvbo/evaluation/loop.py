@@ -116,14 +116,15 @@ class Loop:
         """Return the newest outcome, what was expected of the newest trial, and the drift."""
         words = [self._newest] if self._newest else []
         optimizer = self._optimizer
-        if isinstance(optimizer, GPOptimizer) and optimizer.model is not None:
+        model = optimizer.model if isinstance(optimizer, GPOptimizer) else None
+        if model is not None:
             trial = self._history.rounds[-1].trial
             seen = trial.context if optimizer.layout.num_contexts else None
             row = optimizer.layout.rows(trial.X, trial.t, seen)
-            mean, variance = mean_and_variance(optimizer.model, row)
+            mean, variance = mean_and_variance(model, row)
             mean = -mean if optimizer.minimize else mean
             words.append(f"expected {mean:.4g} ± {1.96 * variance**0.5:.2g}")
-            rate = getattr(optimizer.model, "forgetting_rate", None)
+            rate = getattr(model, "forgetting_rate", None)
             words += [] if rate is None else [f"ε {float(rate):.2g}"]
         return ", ".join(words)
 

@@ -33,10 +33,11 @@ class Request:
         return Event("request", fit=values)
 
     def place(self, X: Tensor) -> int | None:
-        """Return the row of an action, ``1 x d``, among the choices; None if there are none."""
+        """Return the first row of an action, ``1 x d``, among the choices; None if none is it."""
         if self.choices is None:
             return None
-        return int((self.choices == X).all(dim=-1).to(torch.uint8).argmax())
+        equal = (self.choices == X).all(dim=-1)
+        return int(equal.to(torch.uint8).argmax()) if equal.any() else None
 
     @classmethod
     def from_values(cls, values: Mapping[str, Sequence[float]]) -> Request:

@@ -81,12 +81,14 @@ class IncrementalGP(RowPosterior):
 
         Raises:
             UnsupportedError: if the model has a batch or more than one output, an outcome transform
-                other than ``Standardize``, or an input transform other than ``Normalize``.
+                other than ``Standardize``, or an input transform other than ``Normalize`` and
+                :class:`tvbo.models.scale.UnitCube`.
         """
         transform = getattr(model, "input_transform", None)
         if not isinstance(transform, Normalize | UnitCube | None):
             raise UnsupportedError(
-                f"Expected Normalize or no input transform. Got {type(transform).__name__}."
+                "Expected Normalize, UnitCube or no input transform. "
+                f"Got {type(transform).__name__}."
             )
         new = cls(
             RawRowKernel(model),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import MappingProxyType
 from typing import overload
@@ -31,6 +31,16 @@ class AskMixin(UnitsMixin, JournalMixin):
     _num_asked: int
     _takes_requests: bool = False
     """Whether it can choose a batch, or among some actions."""
+
+    @property
+    def repeats_open_trials(self) -> bool:
+        """Whether nothing keeps it from asking the same again while a trial is open."""
+        return False
+
+    @property
+    def _chooses_jointly(self) -> bool:
+        """Whether the actions of a batch are chosen together."""
+        return False
 
     @overload
     def ask(
@@ -89,7 +99,8 @@ class AskMixin(UnitsMixin, JournalMixin):
                 a Monte Carlo acquisition of BoTorch are chosen jointly; for others each action
                 counts as pending when the next one is chosen.
             choices: The actions that can be chosen now, some of the search space: ``n x d``, a
-                table with a row for each, or all combinations of values by name. None: all.
+                table with a row for each, or lists of values by name, of which all combinations
+                are meant. None: all.
 
         Returns:
             A trial, open until it is told, fails or expires, unless it is ``skipped``; of a batch a
@@ -101,12 +112,13 @@ class AskMixin(UnitsMixin, JournalMixin):
                 action; ``q`` is not a whole number of at least 1, or comes with a key.
             BotorchTensorDimensionError: if ``context`` has the wrong size, is missing, or none was
                 declared; or ``choices`` have the wrong size.
-            TrialError: if the trial of this key has ended, or was asked in another context.
+            TrialError: if the trial of this key has ended, was asked in another context, or is none
+                of the choices.
             UnsupportedError: if ``q`` or ``choices`` are given to a rule that chooses one action
-                among all.
+                among all, or a batch is asked of one for which pending trials do not count.
         """
         request = self._read_request(q, choices, key)
-        if key is not None and (known := self._asked_with(key, context)) is not None:
+        if key is not None and (known := self._asked_with(key, context, request)) is not None:
             return known
         self._check_can_ask()
         t = self._time_to_ask(t, self._num_asked + 1)
@@ -125,24 +137,43 @@ class AskMixin(UnitsMixin, JournalMixin):
         space, q = self._space_of(wanted.choices), wanted.q or 1
         before = [] if request is None else [request.event]
         opened: list[Trial] = []
-        while len(opened) < q:
-            if request is None:
-                X = self._choose(round_number, t, context)
-            else:
-                X = self._choose_among(space, q - len(opened), t, context)
-            new = [self._new_trial(x, t, context, key) for x in self._reconciled(X).split(1)]
-            trials = [self._judge(replace(each, choice=wanted.place(each.X))) for each in new]
-            asks = [Event("ask", trial, reason=key or "") for trial in trials]
-            with self._recorded(*before, *self._refits(), *asks):
-                self._num_asked, self._t = round_number, t
-                for trial in trials:
-                    if key is not None:
-                        self._by_key = {**self._by_key, key: trial if trial.skipped else trial.id}
-                    if not trial.skipped:
-                        self._open_trial(trial)
-            before = []
-            opened += trials
+        with self._ended_on_error(opened):
+            while len(opened) < q:
+                if request is None:
+                    X = self._choose(round_number, t, context)
+                else:
+                    X = self._choose_among(space, q - len(opened), t, context)
+                new = [self._new_trial(x, t, context, key) for x in self._reconciled(X).split(1)]
+                trials = [self._judge(replace(each, choice=wanted.place(each.X))) for each in new]
+                asks = [Event("ask", trial, reason=key or "") for trial in trials]
+                with self._recorded(*before, *self._refits(), *asks):
+                    self._num_asked, self._t = round_number, t
+                    for trial in trials:
+                        self._remember(key, trial)
+                        if not trial.skipped:
+                            self._open_trial(trial)
+                before = []
+                opened += trials
         return tuple(opened)
+
+    @contextmanager
+    def _ended_on_error(self, opened: list[Trial]) -> Iterator[None]:
+        """Expire the trials of a batch that the caller never gets, since the body raised.
+
+        With a journal, the batch was never written, and the optimizer cannot be used any more.
+        """
+        try:
+            yield
+        except BaseException:
+            if self._event_sink is None:
+                for trial in opened:
+                    if not trial.skipped:
+                        self.expire(trial, "the ask for its batch was interrupted")
+            raise
+
+    def _remember(self, key: str | None, trial: Trial) -> None:
+        if key is not None:
+            self._by_key = {**self._by_key, key: trial if trial.skipped else trial.id}
 
     def _check_can_ask(self) -> None:
         """Raise if no further ask is planned for."""
@@ -169,6 +200,10 @@ class AskMixin(UnitsMixin, JournalMixin):
         return []
 
     @abstractmethod
+    def expire(self, trial: Trial | int, reason: str) -> None:
+        """Stop waiting for the outcome of a trial."""
+
+    @abstractmethod
     def _open_trial(self, trial: Trial) -> Trial:
         """Take a trial as open."""
 
@@ -185,6 +220,11 @@ class AskMixin(UnitsMixin, JournalMixin):
                 raise InputDataError(f"Expected q, a number of actions of at least 1. Got {q!r}.")
             if key is not None:
                 raise InputDataError(f"Expected either q or a key, of one trial. Got {key!r}.")
+            if q > 1 and self.repeats_open_trials and not self._chooses_jointly:
+                raise UnsupportedError(
+                    f"Expected pending trials that count, in a batch of {q}: otherwise all of its "
+                    "actions are the same. Got pending=IgnorePending()."
+                )
         if q is None and choices is None:
             return None
         if not self._takes_requests:
@@ -201,7 +241,9 @@ class AskMixin(UnitsMixin, JournalMixin):
             return space
         return FiniteSpace(choices.unique(dim=0), parameters=space.parameters)
 
-    def _asked_with(self, key: str, context: Context | None) -> Trial | None:
+    def _asked_with(
+        self, key: str, context: Context | None, request: Request | None
+    ) -> Trial | None:
         """Return the trial of a key; None if there is none yet."""
         if not isinstance(key, str) or not key or as_text(key) != key:
             raise InputDataError(f"Expected a key in text. Got {key!r}.")
@@ -213,7 +255,14 @@ class AskMixin(UnitsMixin, JournalMixin):
             raise TrialError(
                 f"Expected the context of the ask with key {key!r}, {trial}. Got another."
             )
-        return trial
+        if request is None:
+            return trial
+        if (choice := request.place(trial.X)) is None:
+            raise TrialError(
+                f"Expected the action of the ask with key {key!r} among the choices, {trial}. "
+                "Got others."
+            )
+        return replace(trial, choice=choice)
 
     def _new_trial(
         self, X: Tensor, t: float, context: Tensor | None, key: str | None = None

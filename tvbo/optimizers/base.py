@@ -97,11 +97,6 @@ class Optimizer(AskMixin, TablesMixin, ABC):
         return self._num_trials
 
     @property
-    def repeats_open_trials(self) -> bool:
-        """Whether nothing keeps it from asking the same again while a trial is open."""
-        return False
-
-    @property
     def model_size(self) -> int:
         """Number of observations that the next action rests on."""
         return 0

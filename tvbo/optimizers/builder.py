@@ -54,7 +54,8 @@ class OutcomeOptions(TypedDict, total=False):
 
     The optimizer is then a :class:`tvbo.optimizers.MultiOutcomeOptimizer`. Each outcome has a model
     of its own with the other options of the recipe; those in units of the outcome, such as a
-    kernel's scale, count for all.
+    kernel's scale, count for all. With several objectives, the recipe's own acquisition is noisy
+    expected hypervolume improvement, and there is no ``beta``.
 
     Args:
         objectives: Names of the objectives; or by name the worst value of interest, the reference
@@ -67,8 +68,9 @@ class OutcomeOptions(TypedDict, total=False):
             0.95.
 
     Raises:
-        ValueError: if a name stands for two outcomes, a limit is no number, or the probability is
-            not between 0 and 1.
+        ValueError: if a name stands for two outcomes, a limit or threshold is no number, the
+            probability is not between 0 and 1, or ``acquisition`` or ``beta`` are of one objective
+            where there are several.
     """
 
     objectives: Sequence[str] | Mapping[str, float | None] | None

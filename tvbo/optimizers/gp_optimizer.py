@@ -11,9 +11,8 @@ from botorch.acquisition import AcquisitionFunction
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.acquisition import Acquisition, DrawnValues, ThompsonSampling
+from tvbo.acquisition import Acquisition, AtPresent, DrawnValues, ThompsonSampling
 from tvbo.acquisition.analytic import posterior_mean
-from tvbo.acquisition.batches import takes_batches
 from tvbo.journal.recorded import Event
 from tvbo.models import IncrementalGP
 from tvbo.models.stream_preview import StreamPreview
@@ -119,6 +118,10 @@ class GPOptimizer(Optimizer):
         return not self.pending.enabled and not isinstance(self.acquisition, ThompsonSampling)
 
     @property
+    def _chooses_jointly(self) -> bool:
+        return isinstance(self.acquisition, AtPresent) and self.acquisition.takes_batches
+
+    @property
     def model_size(self) -> int:
         """Number of observations held."""
         return len(self.observations)
@@ -202,7 +205,7 @@ class GPOptimizer(Optimizer):
         if isinstance(acq_function, DrawnValues):
             # Its values are known at the candidates alone.
             return acq_function.best()
-        joint = q if takes_batches(acq_function) else 1
+        joint = q if self._chooses_jointly else 1
         return search_space.maximize(acq_function, ask_context, self.generator, joint)
 
     def _discard(self, t: float) -> None:

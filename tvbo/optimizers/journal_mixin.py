@@ -27,6 +27,7 @@ ONE_AT_A_TIME = (
     "expire",
     "expire_overdue",
     "recommend",
+    "front",
     "policy",
     "preview",
     "record",
@@ -165,7 +166,7 @@ class JournalMixin:
     def add_listener(
         self,
         on_ask: Callable[[Trial], object] | None = None,
-        on_tell: Callable[[Trial, float], object] | None = None,
+        on_tell: Callable[[Trial, Any], object] | None = None,
         on_fit: Callable[[dict[str, list[float]]], object] | None = None,
         on_loss: Callable[[Trial, str], object] | None = None,
     ) -> None:
@@ -177,9 +178,9 @@ class JournalMixin:
 
         Args:
             on_ask: Called with each trial asked for.
-            on_tell: Called with a trial and its outcome.
+            on_tell: Called with a trial and its outcome, a number, or several by name.
             on_fit: Called with the hyperparameters learned at a refit: values by name, as the
-                model holds them.
+                model holds them; of several outcomes once for each, with its name before theirs.
             on_loss: Called with a trial that failed or expired, and the reason.
 
         Raises:

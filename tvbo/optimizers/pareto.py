@@ -20,6 +20,9 @@ from tvbo.randomness import default_generator, draw_seed
 from tvbo.rounding import first_largest
 from tvbo.search_space import AskContext, FiniteSpace
 
+NUM_RANDOM = 2048
+"""Random actions of an infinite search space among the candidates."""
+
 NUM_SCALARIZATIONS = 10
 """Compromises between the objectives that are searched for, beside the best of each alone."""
 
@@ -37,7 +40,7 @@ def pareto_actions(
     """Return actions whose posterior means are Pareto-optimal, of those that are feasible enough.
 
     Candidates are all actions of a finite set; otherwise the maximizers of augmented Chebyshev
-    scalarizations of the means, the observed actions, and 256 random ones.
+    scalarizations of the means, the observed actions, and 2,048 random ones.
 
     Args:
         models: The model of each outcome, multiplied by its sign.
@@ -76,7 +79,7 @@ def _candidates(
     weights = sample_simplex(
         k, NUM_SCALARIZATIONS, qmc=True, seed=draw_seed(generator), dtype=torch.float64
     )
-    actions = actions_of(ask_context, generator)
+    actions = actions_of(ask_context, generator, NUM_RANDOM)
     stand_ins = ask_context.rows(actions).unsqueeze(-2)
     found = [actions, ask_context.observations.X[:, : ask_context.layout.num_actions]]
     for weight in torch.cat([torch.eye(k).to(weights), weights]):

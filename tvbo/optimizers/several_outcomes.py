@@ -14,7 +14,7 @@ from botorch.exceptions.errors import InputDataError
 from botorch.models.model import Model
 from torch import Tensor
 
-from tvbo.acquisition import AtPresent, Goals, constrained
+from tvbo.acquisition import UCB, AtPresent, Goals, constrained
 from tvbo.acquisition.analytic import marginals, posterior_mean
 from tvbo.journal.recorded import Event
 from tvbo.observations import Observations, provided
@@ -39,9 +39,9 @@ class MultiOutcomeOptimizer(GPOptimizer):
     Each outcome has a model of its own, with its own drift, hyperparameters and retention; all are
     told together. The acquisition is maximized over the actions that satisfy all constraints with
     probability ``min_feasibility`` now (:class:`tvbo.acquisition.ChanceConstrained`), and its
-    incumbent or baseline are feasible actions at the present. With several objectives, it is noisy
-    expected hypervolume improvement (Daulton et al., 2021). Recipes build this optimizer of the
-    options ``objectives`` and ``constraints``.
+    incumbent or baseline are feasible actions at the present. With several objectives, noisy
+    expected hypervolume improvement (Daulton et al., 2021) takes the place of UCB. Recipes build
+    this optimizer of the options ``objectives`` and ``constraints``.
 
     The loop learns where it is feasible from actions that probably are: it does not look for
     feasible actions far from those that it knows, beyond those that fill the space at first.
@@ -57,7 +57,8 @@ class MultiOutcomeOptimizer(GPOptimizer):
         others: The optimizers of the outcomes but the first, whose parts are this optimizer's own.
 
     Raises:
-        ValueError: if the names are not those of the goals, or a part has trials.
+        ValueError: if the names are not those of the goals, a part has trials, or the acquisition
+            is not one of several objectives where there are several.
         TypeError: if a part is another kind of optimizer.
     """
 
@@ -75,6 +76,12 @@ class MultiOutcomeOptimizer(GPOptimizer):
                 )
             if each.num_trials or each.search_space.dim != first.search_space.dim:
                 raise ValueError(f"Expected parts over one space, without trials. Got {each!r}.")
+        if goals.num_objectives > 1 and not isinstance(first.acquisition, UCB | AtPresent):
+            raise ValueError(
+                "Expected an acquisition function of BoTorch for several objectives, or UCB, whose "
+                "place noisy expected hypervolume improvement takes. "
+                f"Got {first.acquisition!r}."
+            )
         self.goals = goals
         super().__init__(
             first.search_space,
@@ -151,6 +158,10 @@ class MultiOutcomeOptimizer(GPOptimizer):
         )
         X = pareto_actions(self._models, self.goals, ask_context, num_points)
         return [self._outlook(x, t, context) for x in X.split(1)]
+
+    @property
+    def _chooses_jointly(self) -> bool:
+        return self.goals.num_objectives > 1 or super()._chooses_jointly
 
     @property
     def _models(self) -> list[Model]:
@@ -251,10 +262,11 @@ class MultiOutcomeOptimizer(GPOptimizer):
                 raise InputDataError(f"{error} For {name}.") from error
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
-        super()._learn(trial, observation.outcome(0))
         for place, other in enumerate(self.others.values(), start=1):
             outcome = observation.outcome(place)
             other._learn(trial, replace(outcome, X=other._row(trial)))
+        # Last, since it lets go of the trial in all parts.
+        super()._learn(trial, observation.outcome(0))
 
     def _judge(self, trial: Trial) -> Trial:
         if not self._is_starting():

@@ -65,7 +65,7 @@ class UnitsMixin:
 
     def set_units(
         self,
-        minimize: bool | Collection[str] | None = None,
+        minimize: bool | None = None,
         time_unit: str | None = None,
         time_zone: str | None = None,
     ) -> None:
@@ -79,7 +79,9 @@ class UnitsMixin:
                 "Expected units before the first trial and the journal. Got them after."
             )
         if not isinstance(minimize, bool | None):
-            raise ValueError(f"Expected minimize to be True or False. Got {minimize!r}.")
+            raise ValueError(
+                f"Expected minimize to be True or False. Got {minimize!r}: names go with objectives."
+            )
         if time_unit is None and time_zone is not None:
             raise ValueError(f"Expected time_unit with a time zone. Got time_zone={time_zone!r}.")
         self.minimize = minimize is True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Protocol
 
@@ -111,7 +111,7 @@ def table_rows(
 
     Args:
         table: ``n x d``, or ``n`` where ``d`` is 1, or a table with the names of the parameters, or
-            lists of values by name, of which all combinations are meant.
+            lists of values by name, of which all combinations are meant; no ranges.
         parameters: What the columns stand for; None where they have no names.
         dim: Number of columns ``d``.
         name: What the rows are, for errors.
@@ -119,15 +119,22 @@ def table_rows(
 
     Raises:
         ValueError: if it is not a table, or empty.
+        InputDataError: if values by name are no lists, or a value is no number.
     """
     if parameters is not None and isinstance(table, Mapping):
+        for each, values in table.items():
+            if isinstance(values, tuple | str) or not isinstance(values, Iterable):
+                raise InputDataError(f"Expected a list of values for {each}. Got {values!r}.")
         combinations = product(*table.values())
         table = torch.stack(
             [parameters.encode(dict(zip(table, each, strict=True))) for each in combinations]
         )
     elif parameters is not None and is_frame(table):
         table = parameters.encode_table(table)
-    rows = torch.as_tensor(table, dtype=torch.float64)
+    try:
+        rows = torch.as_tensor(table, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputDataError(f"Expected {name} in numbers, or a table. Got {error}.") from error
     if rows.ndim == 1 and dim == 1:
         rows = rows.unsqueeze(-1)
     if rows.ndim != 2 or len(rows) == 0:

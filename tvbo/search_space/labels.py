@@ -32,6 +32,9 @@ Outcome = Tensor | float | Sequence[float] | Named
 OUTCOME = "outcome"
 """Column of an outcome without a name."""
 
+MOMENTS = ("variance", "mean", "standard_deviation")
+"""Ends of the names of columns beside that of an outcome."""
+
 RESERVED = frozenset(
     [
         "trial",
@@ -175,7 +178,9 @@ class Labels:
     outcomes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [*RESERVED, *(name for name in self.outcomes if name != OUTCOME)]
+        outcomes = [name for name in self.outcomes if name != OUTCOME]
+        names = [*RESERVED, *outcomes]
+        names += [f"{name}_{end}" for name in outcomes for end in MOMENTS]
         for parameters in (self.actions, self.contexts):
             names += [] if parameters is None else parameters.names
         twice = {name for name in names if names.count(name) > 1}

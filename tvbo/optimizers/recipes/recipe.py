@@ -8,7 +8,8 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, ParamSpec, TypeVar, cast, get_args, get_type_hints
 
-from tvbo.acquisition import Goals
+from tvbo.acquisition import AtPresent, Goals
+from tvbo.acquisition.at_present import as_acquisition
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.builder import OutcomeOptions
 from tvbo.optimizers.several_outcomes import MultiOutcomeOptimizer
@@ -60,6 +61,8 @@ def recipe(**defined: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             outcomes: Any = {name: kwargs.pop(name) for name in OUTCOMES & kwargs.keys()}
             if any(given is not None for given in outcomes.values()):
                 goals = Goals.of(**outcomes, minimize=units.get("minimize"))
+                if goals.num_objectives > 1:
+                    _check_rule(kwargs.get("acquisition"), kwargs.get("beta"))
                 parts: Any = {name: function(*args, **kwargs) for name in goals.names}
                 several = MultiOutcomeOptimizer(parts, goals)
                 several.set_units(**{**units, "minimize": several.minimize})
@@ -73,6 +76,20 @@ def recipe(**defined: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return checked
 
     return decorate
+
+
+def _check_rule(acquisition: Any, beta: object) -> None:
+    """Raise ``ValueError`` for a rule of one objective where there are several."""
+    if beta is not None:
+        raise ValueError(
+            "Expected no beta with several objectives, which are not chosen by an upper bound. "
+            f"Got {beta!r}."
+        )
+    if acquisition is not None and not isinstance(as_acquisition(acquisition), AtPresent):
+        raise ValueError(
+            "Expected an acquisition function of BoTorch for several objectives, such as "
+            f"qLogNoisyExpectedHypervolumeImprovement. Got {acquisition!r}."
+        )
 
 
 def _with_options(function: Callable[..., object], defined: dict[str, str]) -> Signature:
