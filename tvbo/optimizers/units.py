@@ -80,7 +80,8 @@ class UnitsMixin:
             )
         if not isinstance(minimize, bool | None):
             raise ValueError(
-                f"Expected minimize to be True or False. Got {minimize!r}: names go with objectives."
+                f"Expected minimize to be True or False. Got {minimize!r}; names go with "
+                "objectives."
             )
         if time_unit is None and time_zone is not None:
             raise ValueError(f"Expected time_unit with a time zone. Got time_zone={time_zone!r}.")
