@@ -133,9 +133,10 @@ class AskMixin(UnitsMixin, JournalMixin):
         self, request: Request | None, t: float, context: Tensor | None, key: str | None
     ) -> tuple[Trial, ...]:
         """Choose actions and open their trials."""
-        round_number, wanted = self._num_asked + 1, request or Request()
-        space, q = self._space_of(wanted.choices), wanted.q or 1
-        before = [] if request is None else [request.event]
+        round_number, space, q = self._num_asked + 1, self.search_space, 1
+        before: list[Event] = []
+        if request is not None:
+            space, q, before = self._space_of(request.choices), request.q or 1, [request.event]
         opened: list[Trial] = []
         with self._ended_on_error(opened):
             while len(opened) < q:
@@ -144,7 +145,9 @@ class AskMixin(UnitsMixin, JournalMixin):
                 else:
                     X = self._choose_among(space, q - len(opened), t, context)
                 new = [self._new_trial(x, t, context, key) for x in self._reconciled(X).split(1)]
-                trials = [self._judge(replace(each, choice=wanted.place(each.X))) for each in new]
+                if request is not None:
+                    new = [replace(each, choice=request.place(each.X)) for each in new]
+                trials = [self._judge(each) for each in new]
                 asks = [Event("ask", trial, reason=key or "") for trial in trials]
                 with self._recorded(*before, *self._refits(), *asks):
                     self._num_asked, self._t = round_number, t

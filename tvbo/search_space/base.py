@@ -257,6 +257,8 @@ class FiniteSpace:
                 values = torch.cat([acq_function(part) for part in rows.split(self.chunk)])
             return self._row(any_largest(values, generator))
 
+        if q == 1:
+            return best(acq_function)
         return one_after_another(best, acq_function, ask_context.rows, q)
 
     def sample(self, generator: Generator) -> Tensor:
