@@ -236,8 +236,8 @@ SEVERAL: dict[str, Method] = {
 }
 
 
-def play(make: Method, problem: Service | TwoPeaks, seed: int) -> tuple[float, float]:
-    """Return mean regret and share of feasible rounds; or mean share of hypervolume twice."""
+def play(make: Method, problem: Service | TwoPeaks, seed: int) -> tuple[float, ...]:
+    """Return mean regret and share of feasible rounds; or the mean share of hypervolume."""
     loop, noise = make(seed), Generator().manual_seed(1000 + seed)
     starts = SobolEngine(2, scramble=True, seed=seed).draw(NUM_INITIAL, dtype=torch.float64)
     figures = []
@@ -251,10 +251,8 @@ def play(make: Method, problem: Service | TwoPeaks, seed: int) -> tuple[float, f
         if isinstance(problem, Service):
             figures.append(problem.regret(X, t))
         elif number % 5 == 0:
-            share = problem.share(loop.front(t), t)
-            figures.append((share, share))
-    mean = torch.tensor(figures, dtype=torch.float64).mean(dim=0)
-    return mean[0].item(), mean[1].item()
+            figures.append((problem.share(loop.front(t), t),))
+    return tuple(torch.tensor(figures, dtype=torch.float64).mean(dim=0).tolist())
 
 
 def compare(
@@ -262,7 +260,7 @@ def compare(
     methods: dict[str, Method],
     problem: type[Service | TwoPeaks],
     seeds: int,
-    columns: tuple[str, str],
+    columns: tuple[str, ...],
     path: Any,
 ) -> None:
     """Print the figures of each method, and the differences to the first, paired."""
@@ -270,8 +268,8 @@ def compare(
     rows = []
     for name, make in track(methods.items(), description=title):
         found = torch.tensor([play(make, problem(seed), seed) for seed in range(seeds)])
-        figures.append({"method": name, columns[0]: found[:, 0].tolist()})
-        figures[-1][columns[1]] = found[:, 1].tolist()
+        by_column = dict(zip(columns, found.T.tolist(), strict=True))
+        figures.append({"method": name, **by_column})
         more = found[:, 0] - torch.tensor(figures[0][columns[0]])
         root = math.sqrt(seeds)
         rows.append(
@@ -279,10 +277,10 @@ def compare(
                 name,
                 f"{found[:, 0].mean():.3f} ± {found[:, 0].std() / root:.3f}",
                 f"{more.mean():.3f} ± {more.std() / root:.3f}",
-                f"{found[:, 1].mean():.1%}",
+                *(f"{share:.1%}" for share in found[:, 1:].mean(dim=0).tolist()),
             )
         )
-    heads = ("method", columns[0], "more than the first, paired", columns[1])
+    heads = ("method", columns[0], "more than the first, paired", *columns[1:])
     show(f"{title}, {seeds} seeds", heads, rows, figures, path)
 
 
@@ -297,8 +295,8 @@ def main() -> None:
         title, heads = "rounds 31 to 100, a latency that drifts", ("mean regret", "feasible")
         compare(title, CONSTRAINED, Service, chosen.seeds, heads, chosen.json)
     else:
-        title, heads = "rounds 30 to 80, two objectives that drift", ("hypervolume", "the same")
-        compare(title, SEVERAL, TwoPeaks, chosen.seeds, heads, chosen.json)
+        title = "rounds 30 to 80, two objectives that drift"
+        compare(title, SEVERAL, TwoPeaks, chosen.seeds, ("hypervolume",), chosen.json)
 
 
 if __name__ == "__main__":

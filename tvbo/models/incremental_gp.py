@@ -87,7 +87,7 @@ class IncrementalGP(RowPosterior):
         transform = getattr(model, "input_transform", None)
         if not isinstance(transform, Normalize | UnitCube | None):
             raise UnsupportedError(
-                "Expected Normalize, UnitCube or no input transform. "
+                "Expected UnitCube, Normalize or no input transform. "
                 f"Got {type(transform).__name__}."
             )
         new = cls(
