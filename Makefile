@@ -91,6 +91,9 @@ validate: $(VENV)/.dev
 	PYTHONPATH=. $(BIN)/python benchmarks/outliers.py --first 100 --logs 200 --json docs/results/outliers.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evidence.py --first 100 --workers 2 \
 		--json docs/results/evidence.json
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/several_outcomes.py constraint --json docs/results/constraint.json
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/several_outcomes.py objectives --json docs/results/objectives.json
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/simulated_service.py --json docs/results/simulated_service.json
 	$(BIN)/python benchmarks/kill_journal.py --kills 100 --json docs/results/kill_journal.json
 	$(MAKE) reproduce
 
@@ -124,6 +127,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
 	$(BIN)/python benchmarks/box_fit.py --repeats 3 --json docs/results/box_fit.json
 	$(BIN)/python benchmarks/long_box.py --rounds 1000 --json docs/results/long_box.json
+	$(BIN)/python benchmarks/service_status.py --json docs/results/service_status.json
 	$(BIN)/python benchmarks/regret_bounds.py --json docs/results/regret_bounds.json \
 		--plot docs/results/regret_bounds.png
 
