@@ -212,6 +212,31 @@ class BoTorch:
         return model
 
 
+class Simple:
+    """Random actions, or always the best of the first ten that was allowed."""
+
+    def __init__(self, seed: int, fixed: bool):
+        self.fixed, self.generator = fixed, Generator().manual_seed(seed)
+        self.X, self.Y = torch.empty(0, 2, dtype=torch.float64), torch.empty(0, 2)
+
+    def ask(self, t: float) -> Tensor:
+        """Return an action, ``1 x 2``."""
+        if not self.fixed:
+            return torch.rand(1, 2, dtype=torch.float64, generator=self.generator)
+        value, latency = self.Y[:NUM_INITIAL].unbind(-1)
+        allowed = torch.where(latency <= LIMIT, value, -torch.inf)
+        best = allowed.argmax() if allowed.isfinite().any() else latency.argmin()
+        return self.X[[int(best)]]
+
+    def tell(self, X: Tensor, t: float, Y: Tensor) -> None:
+        """Take in the outcomes of an action."""
+        self.X, self.Y = torch.cat([self.X, X]), torch.cat([self.Y, Y.unsqueeze(0)])
+
+    def front(self, t: float) -> Tensor:
+        """Return the actions whose outcomes no other's dominate, whenever they were told."""
+        return self.X[is_non_dominated(self.Y)]
+
+
 Method = Callable[[int], Loop]
 LIMITS = {"latency": (None, LIMIT)}
 CONSTRAINED: dict[str, Method] = {
@@ -227,12 +252,15 @@ CONSTRAINED: dict[str, Method] = {
     "no constraints, slow actions fail": lambda seed: Ours(seed, rejected="fails"),
     "no constraints, slow ones told as the worst": lambda seed: Ours(seed, rejected="worst"),
     "BoTorch's qLogNEI, time an input": partial(BoTorch, constrained=True, with_time=True),
+    "the best allowed of the first ten, always": partial(Simple, fixed=True),
+    "random": partial(Simple, fixed=False),
 }
 PEAKS = {"first": 0.0, "second": 0.0}
 SEVERAL: dict[str, Method] = {
     "two objectives, the default": lambda seed: Ours(seed, objectives=PEAKS),
     "BoTorch's qLogNEHVI, time an input": partial(BoTorch, constrained=False, with_time=True),
     "BoTorch's qLogNEHVI without time": partial(BoTorch, constrained=False, with_time=False),
+    "random, the best outcomes so far": partial(Simple, fixed=False),
 }
 
 

@@ -54,6 +54,18 @@ def told(optimizer, rounds=4):
     return optimizer
 
 
+def break_at(optimizer, number):
+    """Interrupt an optimizer when it judges the trial of this number."""
+    judge = optimizer._judge
+
+    def broken(trial):
+        if trial.id == number:
+            raise KeyboardInterrupt
+        return judge(trial)
+
+    optimizer._judge = broken
+
+
 SPACES = {
     "box": {},
     "finite": {"bounds": None, "choices": GRID},
@@ -171,14 +183,7 @@ def test_a_batch_of_which_pending_trials_do_not_count():
 
 def test_an_error_in_the_midst_of_a_batch_leaves_no_trial_open():
     optimizer = told(make())
-    judge = optimizer._judge
-
-    def broken(trial):
-        if trial.id == 6:
-            raise KeyboardInterrupt
-        return judge(trial)
-
-    optimizer._judge = broken
+    break_at(optimizer, 6)
     with pytest.raises(KeyboardInterrupt):
         optimizer.ask(q=3)
     assert optimizer.open_trials == ()
@@ -265,14 +270,7 @@ def test_a_batch_that_is_cut_off_was_none(tmp_path):
     run = tmp_path / "run.db"
     optimizer = told(make())
     optimizer.record(run)
-    judge = optimizer._judge
-
-    def broken(trial):
-        if trial.id == 6:
-            raise KeyboardInterrupt
-        return judge(trial)
-
-    optimizer._judge = broken
+    break_at(optimizer, 6)
     with pytest.raises(KeyboardInterrupt):
         optimizer.ask(q=3)
     optimizer.close()

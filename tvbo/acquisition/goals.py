@@ -61,8 +61,8 @@ class Goals:
                 0.95.
 
         Raises:
-            ValueError: if a name is none or stands twice, a limit or threshold is no number, or the
-                probability is not between 0 and 1.
+            ValueError: if a name is not text or is given twice, a limit or threshold is not a
+                number, or the probability is not between 0 and 1.
         """
         if isinstance(objectives, str):
             raise ValueError(f"Expected a list of objectives. Got {objectives!r}.")

@@ -100,7 +100,7 @@ def read_text(space: Path) -> str:
     """Return the text of a SPACE file.
 
     Raises:
-        SpaceError: if it is no text.
+        SpaceError: if the file is not text in UTF-8.
     """
     try:
         return space.read_text(encoding="utf-8")
