@@ -99,9 +99,9 @@ class Goals:
 
     def signed_limits(self) -> list[tuple[int, float, float]]:
         """Return the limits of outcomes that were multiplied by :attr:`signs`."""
-        signs = self.signs.tolist()
         return [
-            (i, low, high) if signs[i] > 0 else (i, -high, -low) for i, low, high in self.limits
+            (i, -high, -low) if self.names[i] in self.minimized else (i, low, high)
+            for i, low, high in self.limits
         ]
 
     def log_feasibility(self, models: Sequence[Model], rows: Tensor) -> Tensor:

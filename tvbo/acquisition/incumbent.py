@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from botorch.exceptions.errors import InputDataError
 from botorch.models.model import Model
 from torch import Tensor
 
@@ -60,12 +61,13 @@ class BestMean:
             return MaxMean()(model, ask_context)
         space = ask_context.search_space
         if isinstance(space, FiniteSpace):
-            observed = space.contains(_observed_actions(ask_context))
-            if observed.all():
-                # Predict all choices, as the acquisition will: models cache their newest
-                # predictions.
-                places = space.index(_observed_actions(ask_context))
-                return _means_of_choices(model, ask_context, space)[places].max().item()
+            try:
+                observed = space.index(_observed_actions(ask_context))
+            except InputDataError:
+                # Choices that came with an ask may lack what was observed.
+                return _means(model, ask_context.rows_observed()).max().item()
+            # Predict all choices, as the acquisition will: models cache their newest predictions.
+            return _means_of_choices(model, ask_context, space)[observed].max().item()
         return _means(model, ask_context.rows_observed()).max().item()
 
 

@@ -218,6 +218,13 @@ class AskMixin(UnitsMixin, JournalMixin):
         self, q: int | None, choices: Table | None, key: str | None
     ) -> Request | None:
         """Return what an ask is for; None for one action of all."""
+        if q is None and choices is None:
+            return None
+        if not self._takes_requests:
+            raise UnsupportedError(
+                "Expected an ask for one action among all: this rule knows no other. Got "
+                f"{'q' if choices is None else 'choices'} for {type(self).__name__}."
+            )
         if q is not None:
             if isinstance(q, bool) or not isinstance(q, int) or q < 1:
                 raise InputDataError(f"Expected q, a number of actions of at least 1. Got {q!r}.")
@@ -228,13 +235,6 @@ class AskMixin(UnitsMixin, JournalMixin):
                     f"Expected pending trials that count, in a batch of {q}: otherwise all of its "
                     "actions are the same. Got pending=IgnorePending()."
                 )
-        if q is None and choices is None:
-            return None
-        if not self._takes_requests:
-            raise UnsupportedError(
-                "Expected an ask for one action among all: this rule knows no other. Got "
-                f"{'q' if choices is None else 'choices'} for {type(self).__name__}."
-            )
         return Request(q, None if choices is None else self._read_choices(choices))
 
     def _space_of(self, choices: Tensor | None) -> SearchSpace:
@@ -243,6 +243,10 @@ class AskMixin(UnitsMixin, JournalMixin):
         if choices is None:
             return space
         return FiniteSpace(choices.unique(dim=0), parameters=space.parameters)
+
+    def _space_among(self, choices: Table | None) -> SearchSpace:
+        """Return the set of the choices that a caller gives; None is all."""
+        return self._space_of(None if choices is None else self._read_choices(choices))
 
     def _asked_with(
         self, key: str, context: Context | None, request: Request | None

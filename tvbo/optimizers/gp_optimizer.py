@@ -165,7 +165,7 @@ class GPOptimizer(Optimizer):
         """
         context = self._check_context(context)
         t = self._time_of(t)
-        space = self._space_of(None if choices is None else self._read_choices(choices))
+        space = self._space_among(choices)
         return self._best(self._look_at(t), t, context, space)
 
     def policy(self, contexts: Table | None = None, t: Time | None = None) -> Policy:

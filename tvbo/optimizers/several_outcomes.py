@@ -152,7 +152,7 @@ class MultiOutcomeOptimizer(GPOptimizer):
         context = self._check_context(context)
         t = self._time_of(t)
         self._look_at(t)
-        space = self._space_of(None if choices is None else self._read_choices(choices))
+        space = self._space_among(choices)
         ask_context = replace(
             self._ask_context(t, context, space), generator=copy_of(self.generator)
         )

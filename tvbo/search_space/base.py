@@ -280,10 +280,6 @@ class FiniteSpace:
         check_action(X, self.dim)
         return self.row_index.index(X)
 
-    def contains(self, X: Tensor) -> Tensor:
-        """Return whether each row of ``X``, ``n x d``, is exactly one of the choices, ``n``."""
-        return (X.unsqueeze(1) == self.choices).all(dim=-1).any(dim=-1)
-
     def snap(self, X: Tensor) -> Tensor:
         """Return the choices that the rows of ``X`` equal; raise if a row is not among them."""
         return self.choices[self.index(X)]

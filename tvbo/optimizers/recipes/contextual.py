@@ -130,9 +130,7 @@ def linear_ucb(
             "Expected either bounds of the features of each arm, or choices and contexts. Got both."
         )
     given: Any = {
-        name: value
-        for name, value in options.items()
-        if name not in ("contexts", "context_bounds", "covar_module")
+        name: value for name, value in options.items() if name not in ("contexts", "context_bounds")
     }
     columns = _category_columns(make_search_space(options["bounds"], None))
     if not any(columns):
