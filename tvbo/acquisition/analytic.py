@@ -27,6 +27,7 @@ from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.covariance import prior_covariance
 from tvbo.models.incremental import RowModel
 from tvbo.models.streaming_gp import StreamingGP
+from tvbo.observations import provided
 from tvbo.rounding import power_of_two, scale_of, variance_of
 from tvbo.search_space import AskContext, FiniteSpace
 
@@ -43,14 +44,22 @@ class UCB:
 
     Args:
         beta: Schedule of β by round number.
+        edge_correction: Whether an outcome near the edge of a box counts for less, as in
+            :class:`EdgeCorrectedUCB`. It is left out for a finite set, and for models other than
+            :class:`tvbo.models.AveragedGP`.
     """
 
     beta: BetaSchedule
+    edge_correction: bool = False
 
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """Return the acquisition function for this round."""
-        unit = unit_of(model, ask_context)
-        return AnyScaleUCB(model, beta=self.beta(ask_context.round), unit=unit)
+        beta, unit = self.beta(ask_context.round), unit_of(model, ask_context)
+        space = ask_context.search_space
+        has_edge = space is not None and not isinstance(space, FiniteSpace)
+        if self.edge_correction and has_edge and isinstance(model, AveragedGP):
+            return EdgeCorrectedUCB(model, beta=beta, unit=unit, bounds=provided(space).bounds)
+        return AnyScaleUCB(model, beta=beta, unit=unit)
 
 
 class AnyScale(AnalyticAcquisitionFunction):
@@ -91,6 +100,52 @@ class AnyScale(AnalyticAcquisitionFunction):
 
 class AnyScaleUCB(AnyScale, UpperConfidenceBound):
     """:class:`botorch.acquisition.UpperConfidenceBound`."""
+
+
+class EdgeCorrectedUCB(AnyScaleUCB):
+    r"""Upper confidence bound whose deviation counts what an outcome tells about the box.
+
+    The posterior standard deviation is largest at the edge of a box, where there are observations
+    on one side only. UCB then explores face after face, of which there are many in some dimensions,
+    and outcomes there tell about little of the box (Siivola et al., 2018). Before anything is
+    known, an outcome at :math:`x` reduces the variance at :math:`z` in proportion to
+    :math:`\kappa(x, z)^2`. So with :math:`\kappa` the correlation over actions and :math:`c` the
+    center of the box :math:`B`, this is
+
+    .. math:: \mu(x) + \sqrt{\beta\, h(x)}\, \sigma(x), \quad
+        h(x) = \frac{\int_B \kappa(x, z)^2\, dz}{\int_B \kappa(c, z)^2\, dz}.
+
+    For the RBF kernel, :math:`h` is a product of error functions. It is :math:`2^{-d}` at a corner
+    where lengthscales are short, and near 1 everywhere where they are long. It is averaged over the
+    sets of hyperparameters.
+
+    Args:
+        model: The model.
+        beta: β.
+        unit: As in :class:`AnyScale`.
+        bounds: Lower and upper bounds of the actions, ``2 x d``.
+    """
+
+    def __init__(self, model: AveragedGP, beta: float, unit: float, bounds: Tensor):
+        super().__init__(model, beta=beta, unit=unit)
+        # Not a buffer, which would be moved to the device of ``X`` at each call.
+        self._ends = bounds.unsqueeze(-1)
+
+    def _mean_and_sigma(
+        self, X: Tensor, compute_sigma: bool = True, min_var: float = 0.0
+    ) -> tuple[Tensor, Tensor | None]:
+        mean, sigma = super()._mean_and_sigma(X, compute_sigma, min_var)
+        return mean, None if sigma is None else sigma * self.share_inside(X).sqrt()
+
+    def share_inside(self, X: Tensor) -> Tensor:
+        """Return :math:`h`, ``...``, at rows ``[action | time]``, ``... x (d + 1)``."""
+        model = cast(AveragedGP, self.model)
+        rates = model.inverse_lengthscales.mT
+        (low, high), x = self._ends.to(X), X[..., :-1].unsqueeze(-1)
+        inside = torch.erf((high - x) * rates) + torch.erf((x - low) * rates)
+        at_center = 2 * torch.erf(0.5 * (high - low) * rates)
+        share: Tensor = (inside / at_center).prod(dim=-2) @ model.weights
+        return share
 
 
 class AnyScaleMean(AnyScale, PosteriorMean):

@@ -60,19 +60,20 @@ class AveragedGP(RowModel):
     Attributes:
         weights: Weights of all sets, ``s``, which sum to one.
         prior_variance: Variance of the function under the prior, the same for all sets.
+        inverse_lengthscales: Inverses of the lengthscales in raw units, ``s x d``.
     """
 
     weights: Tensor
     prior_variance: Tensor
     _noise_variance: Tensor
-    _inverse_squares: Tensor
+    inverse_lengthscales: Tensor
     _mean: Tensor
     _X: Tensor
     _Y: Tensor
     _whitening: Tensor
     _innovations: Tensor
 
-    _shared = ("weights", "_noise_variance", "_inverse_squares", "prior_variance", "_mean")
+    _shared = ("weights", "_noise_variance", "inverse_lengthscales", "prior_variance", "_mean")
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class AveragedGP(RowModel):
         lengthscales = torch.cat([each.lengthscales for each in sets]) / units[:, :-1]
         log_weights = torch.cat([each.log_weights for each in sets])
         self.register_buffer("weights", log_weights.softmax(dim=0))
-        self.register_buffer("_inverse_squares", lengthscales.square().reciprocal().mT)
+        self.register_buffer("inverse_lengthscales", lengthscales.reciprocal())
         self.register_buffer("prior_variance", torch.tensor(scale**2, dtype=torch.float64))
         self.register_buffer("_mean", shift + scale * torch.cat([each.mean for each in sets]))
         noises = [each.noise for each in sets if each.noise is not None]
@@ -215,6 +216,11 @@ class AveragedGP(RowModel):
             self._whitening,
             self._innovations,
         )
+
+    @property
+    def _inverse_squares(self) -> Tensor:
+        """Of the lengthscales, ``d x s``."""
+        return self.inverse_lengthscales.square().mT
 
     def _covar(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances by each set, ``s x ... x q x p``."""

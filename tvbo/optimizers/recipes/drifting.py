@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from typing import Unpack
-
-from tvbo.optimizers.builder import GPOptions, build
+from tvbo.optimizers.builder import GPOptions, build, edge_corrected_ucb, ucb
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.retention import Reset, SizeLimit
@@ -23,7 +22,8 @@ def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptio
     """Build TV-GP-UCB: old data are forgotten smoothly (Bogunovic et al., 2016, Algorithm 2).
 
     On a box, with neither kernel nor drift given, it is what :doc:`did best </validation>` where
-    all is learned, not the paper's algorithm: ``temporal_kernel="auto"``, β = 1, and
+    all is learned, not the paper's algorithm: ``temporal_kernel="auto"``, β = 1 with a correction
+    for the edge of the box (:class:`tvbo.acquisition.EdgeCorrectedUCB`), and
     ``retention=SizeLimit(100)``, so that a round costs the same at any age of the loop; whatever of
     these is given counts. :class:`tvbo.retention.KeepAll` keeps all observations, and
     ``temporal_kernel=TemporalDecayKernel()`` learns ε by maximum likelihood.
@@ -34,13 +34,15 @@ def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptio
             :class:`tvbo.optimizers.builder.GPOptions`.
     """
     drift = (forgetting_rate, options.get("temporal_kernel"), options.get("covar_module"))
-    if options.get("bounds") is not None and all(given is None for given in drift):
+    is_default = options.get("bounds") is not None and all(given is None for given in drift)
+    if is_default:
         options["temporal_kernel"] = "auto"
         if options.get("beta") is None and options.get("acquisition") is None:
             options["beta"] = DEFAULT_BETA
         if options.get("retention") is None:
             options["retention"] = SizeLimit(DEFAULT_LIMIT)
-    return build(GPOptimizer, forgetting_rate=forgetting_rate, **options)
+    rule = edge_corrected_ucb if is_default else ucb
+    return build(GPOptimizer, forgetting_rate=forgetting_rate, rule=rule, **options)
 
 
 @recipe()
