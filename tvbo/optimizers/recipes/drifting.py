@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Unpack
+
 from tvbo.optimizers.builder import GPOptions, build, edge_corrected_ucb, ucb
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.recipe import recipe
