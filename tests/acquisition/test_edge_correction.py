@@ -1,0 +1,132 @@
+"""UCB whose deviation counts less at the edge of a box."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from botorch.utils.sampling import draw_sobol_samples
+from torch import Generator
+
+from tvbo import recipes
+from tvbo.acquisition import UCB, ConstantBeta, EdgeCorrectedUCB
+from tvbo.kernels import TemporalDecayKernel
+from tvbo.models import TimeVaryingGP
+from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
+from tvbo.models.scale import unit_cube
+from tvbo.observations import InputLayout, Observations
+from tvbo.search_space import AskContext, Box, FiniteSpace
+
+BOUNDS = torch.tensor([[0.0, -2.0], [1.0, 3.0]], dtype=torch.float64)
+NOW = 20.0
+
+
+def make_model(lengthscales, dim=2, bounds=BOUNDS):
+    """Eight outcomes near zero, and a set of hyperparameters for each row of ``lengthscales``."""
+    lengthscales = torch.as_tensor(lengthscales, dtype=torch.float64)
+    s = len(lengthscales)
+    unit = torch.rand(8, dim + 1, dtype=torch.float64, generator=Generator().manual_seed(3))
+    X = torch.cat([bounds[0] + (bounds[1] - bounds[0]) * unit[:, :-1], NOW * unit[:, -1:]], dim=-1)
+    kernel = TemporalDecayKernel(batch_shape=torch.Size([s])).double()
+    kernel.forgetting_rate = torch.full((s, 1), 0.02, dtype=torch.float64)
+    sets = HyperparameterSets(
+        lengthscales=lengthscales,
+        temporal_kernel=kernel.requires_grad_(False),
+        mean=torch.zeros(s, dtype=torch.float64),
+        noise=torch.full((s,), 0.1, dtype=torch.float64),
+        log_weights=torch.arange(s, dtype=torch.float64),
+    )
+    Y = 0.01 * unit[:, :1]
+    transform = unit_cube(list(range(dim)), bounds)
+    return AveragedGP(TimeVaryingGP(X, Y, input_transform=transform).eval(), X, Y, [sets])
+
+
+def context_of(search_space):
+    layout = InputLayout(num_actions=search_space.dim)
+    none = Observations.empty(layout.num_columns)
+    return AskContext(9, NOW, None, layout, none, search_space, Generator().manual_seed(0))
+
+
+def rows(X):
+    X = torch.as_tensor(X, dtype=torch.float64)
+    return torch.cat([X, torch.full((len(X), 1), NOW, dtype=torch.float64)], dim=-1).unsqueeze(-2)
+
+
+def test_the_share_is_the_integral_of_the_squared_correlation():
+    lengthscales = [[0.2, 0.6], [1.5, 0.1]]
+    rule = UCB(ConstantBeta(1.0), edge_correction=True)
+    acq_function = rule(make_model(lengthscales), context_of(Box(BOUNDS)))
+    assert isinstance(acq_function, EdgeCorrectedUCB)
+    nodes, node_weights = np.polynomial.legendre.leggauss(200)
+    weights = np.exp([0.0, 1.0]) / np.exp([0.0, 1.0]).sum()
+
+    def integral(x, lengthscale):
+        """Over the box scaled to the unit square, with 200 nodes in each column."""
+        value = 1.0
+        for x_j, scale in zip(x, lengthscale, strict=True):
+            z = 0.5 + 0.5 * nodes
+            value *= 0.5 * (node_weights * np.exp(-0.5 * ((x_j - z) / scale) ** 2) ** 2).sum()
+        return value
+
+    for x in [(0.0, 0.0), (1.0, 0.0), (0.03, 0.5), (0.4, 0.9), (0.5, 0.5)]:
+        expected = sum(
+            weight * integral(x, scales) / integral((0.5, 0.5), scales)
+            for weight, scales in zip(weights, lengthscales, strict=True)
+        )
+        raw = BOUNDS[0] + (BOUNDS[1] - BOUNDS[0]) * torch.tensor(x, dtype=torch.float64)
+        share = acq_function.share_inside(rows(raw.unsqueeze(0)))
+        assert share.item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("lengthscale", "expected"), [(1e-3, 1 / 8), (1e3, 1.0)])
+def test_the_share_at_a_corner(lengthscale, expected):
+    bounds = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
+    model = make_model([[lengthscale] * 3], dim=3, bounds=bounds)
+    acq_function = EdgeCorrectedUCB(model, beta=1.0, unit=1.0, bounds=bounds)
+    corners = acq_function.share_inside(rows(list(product([0.0, 1.0], repeat=3))))
+    torch.testing.assert_close(corners, torch.full_like(corners, expected), rtol=1e-5, atol=0)
+
+
+def test_value_and_gradient():
+    model = make_model([[0.2, 0.6], [1.5, 0.1]])
+    X = rows([[0.1, -1.9], [0.5, 1.0], [1.0, 3.0]]).requires_grad_()
+    corrected = EdgeCorrectedUCB(model, beta=4.0, unit=1.0, bounds=BOUNDS)
+    posterior = model.posterior(X)
+    share = corrected.share_inside(X).squeeze(-1)
+    expected = posterior.mean.flatten() + 2 * (share * posterior.variance.flatten()).sqrt()
+    torch.testing.assert_close(corrected(X), expected, rtol=1e-9, atol=1e-9)
+    inside = rows([[0.1, -1.9], [0.5, 1.0], [0.9, 2.0]]).requires_grad_()
+    assert torch.autograd.gradcheck(corrected, (inside,), rtol=1e-5, atol=1e-7)
+
+
+def test_exploration_leaves_the_corners():
+    bounds = torch.tensor([[0.0] * 4, [1.0] * 4], dtype=torch.float64)
+    model = make_model([[0.5] * 4], dim=4, bounds=bounds)
+    corners = rows(list(product([0.0, 1.0], repeat=4)))
+    inside = rows(draw_sobol_samples(0.2 + 0.6 * bounds, n=512, q=1, seed=0).squeeze(-2))
+    largest_at_corner = []
+    for edge_correction in (False, True):
+        rule = UCB(ConstantBeta(1.0), edge_correction)
+        acq_function = rule(model, context_of(Box(bounds)))
+        largest_at_corner.append(bool(acq_function(corners).max() > acq_function(inside).max()))
+    assert largest_at_corner == [True, False]
+
+
+def test_plain_ucb_elsewhere():
+    rule = UCB(ConstantBeta(1.0), edge_correction=True)
+    finite = FiniteSpace(torch.tensor([[0.0, 0.0], [0.5, 1.0]], dtype=torch.float64))
+    assert not isinstance(rule(make_model([[0.3, 0.3]]), context_of(finite)), EdgeCorrectedUCB)
+    X = rows([[0.5, 0.0]]).squeeze(-2)
+    dense = TimeVaryingGP(X, torch.zeros(1, 1, dtype=torch.float64), forgetting_rate=0.1).eval()
+    assert not isinstance(rule(dense, context_of(Box(BOUNDS))), EdgeCorrectedUCB)
+
+
+def test_tv_gp_ucb_has_it_where_all_is_learned():
+    assert recipes.tv_gp_ucb(bounds=BOUNDS).acquisition.edge_correction
+    assert recipes.tv_gp_ucb(bounds=BOUNDS, beta=3.0).acquisition.edge_correction
+    assert not recipes.tv_gp_ucb(bounds=BOUNDS, forgetting_rate=0.1).acquisition.edge_correction
+    choices = BOUNDS.clone()
+    assert not recipes.tv_gp_ucb(choices=choices).acquisition.edge_correction
+    assert recipes.tv_gp_ucb(bounds=BOUNDS).acquisition.beta(7) == pytest.approx(1.0)
+    assert math.isclose(recipes.tv_gp_ucb(bounds=BOUNDS, beta=3.0).acquisition.beta(7), 3.0)
