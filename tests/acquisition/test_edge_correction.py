@@ -128,5 +128,5 @@ def test_tv_gp_ucb_has_it_where_all_is_learned():
     assert not recipes.tv_gp_ucb(bounds=BOUNDS, forgetting_rate=0.1).acquisition.edge_correction
     choices = BOUNDS.clone()
     assert not recipes.tv_gp_ucb(choices=choices).acquisition.edge_correction
-    assert recipes.tv_gp_ucb(bounds=BOUNDS).acquisition.beta(7) == pytest.approx(1.0)
+    assert recipes.tv_gp_ucb(bounds=BOUNDS).acquisition.beta(7) == pytest.approx(1.5)
     assert math.isclose(recipes.tv_gp_ucb(bounds=BOUNDS, beta=3.0).acquisition.beta(7), 3.0)
