@@ -141,6 +141,7 @@ def test_against_the_clock_cpu_seconds_are_lost(peers, monkeypatch):
 
 def test_ours_asks_its_model_after_the_initial_points(peers):
     from tvbo import recipes
+    from tvbo.acquisition import EdgeCorrectedUCB
 
     game = peers.play.Game("peak", 0)
     method = peers.methods.Recipe(recipes.tv_gp_ucb, game.problem.bounds, 0)
@@ -151,9 +152,10 @@ def test_ours_asks_its_model_after_the_initial_points(peers):
     X = method.ask(16.0)
     model = method.optimizer.model
     assert method.optimizer.posterior_state.last_model.train_targets.shape == (15,)
-    # The best of UCB with the β = 1 of the recipe, up to the resolution of a grid.
+    # The best of the recipe's UCB, up to the resolution of a grid.
     grid = torch.cartesian_prod(*[torch.linspace(0, 1, 41, dtype=torch.float64)] * 2)
     rows = torch.cat([torch.cat([X, grid]), torch.full((1682, 1), 16.0).double()], dim=-1)
-    posterior = model.posterior(rows.unsqueeze(-2))
-    values = (posterior.mean + posterior.variance.sqrt()).flatten()
+    beta = method.optimizer.acquisition.beta(16)
+    acq_function = EdgeCorrectedUCB(model, beta, unit=1.0, bounds=game.problem.bounds)
+    values = acq_function(rows.unsqueeze(-2))
     assert values[0] >= values[1:].max() - 1e-3
