@@ -161,6 +161,16 @@ class StreamPreview(Predictions):
                 self._full.observe(each.X, each.Y, each.Yvar)
         return self._full
 
+    @property
+    def train_inputs(self) -> tuple[Tensor]:
+        """Rows of the observations that the whole model holds, ``k x (d + 1)``."""
+        return self.snapshot().train_inputs
+
+    @property
+    def train_targets(self) -> Tensor:
+        """Their outcomes, ``k``."""
+        return self.snapshot().train_targets
+
     def posterior(
         self,
         X: Tensor,

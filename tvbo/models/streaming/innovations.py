@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from botorch.exceptions.errors import UnsupportedError
 from torch import Tensor
 
 from tvbo.models.resizable_module import BatchedModule
@@ -168,6 +169,24 @@ class Innovations(BatchedModule):
     def log_likelihood(self) -> Tensor:
         """Log density of the outcomes observed, ``b``."""
         return self.evicted.log_likelihood + log_density(self.store.held)
+
+    @property
+    def residual(self) -> Tensor:
+        """Outcomes held less the prior mean, ``b x k``.
+
+        Raises:
+            InputDataError: if the Cholesky factor is not kept.
+            UnsupportedError: if an observation held is earlier than one that was evicted.
+        """
+        rows = self.store.held
+        root = rows.factor
+        if (rows.time < self.evicted.time.unsqueeze(-1)).any():
+            raise UnsupportedError(
+                "Expected observations in the order of time, of which the outcomes can be read. "
+                f"Got one held from t={rows.time.min().item():g}, and one evicted from "
+                f"t={self.evicted.time.max().item():g}."
+            )
+        return self.predicted(rows.index, rows.time, root, rows.innovation)
 
     @property
     def earliest(self) -> Tensor:

@@ -9,11 +9,11 @@ from botorch.exceptions.errors import (
     InputDataError,
     UnsupportedError,
 )
-from botorch.models.model import Model
 from botorch.posteriors import Posterior
 from gpytorch.means import Mean
 from torch import Size, Tensor
 
+from tvbo.models.one_output import OneOutputModel
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
 from tvbo.models.streaming.innovations import Innovations
 from tvbo.observations import check_finite, check_last_dimension
@@ -24,7 +24,7 @@ BLOCK = 256
 """Observations processed at once: a Cholesky factorization of this size costs little."""
 
 
-class Predictions(Model):
+class Predictions(OneOutputModel):
     """A BoTorch model on a finite set, whose batch elements are independent.
 
     Attributes:
@@ -48,11 +48,6 @@ class Predictions(Model):
     def batch_shape(self) -> Size:
         """Shape of the batch of independent models."""
         return self._batch_shape
-
-    @property
-    def num_outputs(self) -> int:
-        """One."""
-        return 1
 
     @property
     def noise_variance(self) -> Tensor:
@@ -153,9 +148,14 @@ class Predictions(Model):
             BotorchTensorDimensionError: if the shape does not fit.
             InputDataError: if an action is none of the choices, or a time is not finite or lies
                 before the newest observation.
+            UnsupportedError: if another output is asked for, or a gradient by ``X``.
         """
-        if output_indices not in (None, [0]):
-            raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
+        self._check_output(output_indices)
+        if X.requires_grad and torch.is_grad_enabled():
+            raise UnsupportedError(
+                "Expected rows without gradients, since the choices are a finite set: maximize "
+                "over them, as optimize_acqf_discrete does. Got X with requires_grad=True."
+            )
         index, time = self._split(X)
         shape = self._joint_shape(X)
         element = self._elements.reshape(self._batch_shape).expand(shape[:-1])
@@ -177,7 +177,7 @@ class Predictions(Model):
             noise = observation_noise.squeeze(-1)
         mean = mean.reshape(shape) + self._prior_mean(X)
         posterior = floored_posterior(mean, covar, noise)
-        return posterior if posterior_transform is None else posterior_transform(posterior)
+        return self._transformed(posterior, X, posterior_transform)
 
     def weight(self, age: Tensor) -> Tensor:
         """Return what observations of some ages weigh, for a model without a batch."""
