@@ -9,6 +9,7 @@ from torch import Tensor
 from tvbo.models.resizable_module import BatchedModule
 from tvbo.models.streaming.evicted_summary import EvictedSummary
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
+from tvbo.models.streaming.joint_covariance import MAX_EVALUATED, EventCovariance
 from tvbo.models.streaming.late import late_cross_covariance
 from tvbo.models.streaming.prior import MarkovPrior
 from tvbo.models.streaming.rows import Rows, RowStore, lag_since, log_density
@@ -118,41 +119,32 @@ class Innovations(BatchedModule):
         return lag_since(self.now if element is None else self.now[element], time)
 
     def predict(self, element: Tensor, index: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the joint posterior, less the prior mean, of ``q`` choices at later times.
+        """Return means, less the prior mean, and variances of choices at later times, ``N x q``.
 
         Args:
             element: Indices of the batch elements, ``N``.
             index: Indices of the choices, ``N x q``.
             time: Times, ``N x q``, none before the newest observation.
-
-        Returns:
-            Means ``N x q`` and covariances ``N x q x q``.
         """
         lag = self.lag(time, element)
         mean = self.prior.read(self.mean.unsqueeze(-2), index, lag.unsqueeze(-1), element)
         variance = self.prior.variances(element, index)
         variance = variance - self.prior.read_explained(self.reduction, index, lag, element)
-        if index.shape[-1] == 1:
-            return mean.squeeze(-1), variance.unsqueeze(-1)
-        apart = (time.unsqueeze(-1) - time.unsqueeze(-2)).abs()
-        covar = self.prior.between(element, index, index, apart)
-        covar = covar - self._explained(element, index, time)
-        # Exactly the variance that a prediction of one row at a time gives.
-        covar.diagonal(dim1=-2, dim2=-1).copy_(variance)
-        return mean.squeeze(-1), covar
+        return mean.squeeze(-1), variance
 
-    def _explained(self, element: Tensor, index: Tensor, time: Tensor) -> Tensor:
-        """Return prior less posterior covariance at later events, ``N x q x q``."""
-        rows = self.store.held
-        lag = time.unsqueeze(-1) - rows.made_at[element].unsqueeze(-2)
-        V = self.prior.read(rows.V, index, lag, element)
-        explained = V @ V.mT
-        if self.evicted.merged is not None:
-            lag = lag_since(self.evicted.time[element], time)
-            explained = explained + self.prior.merged_between(
-                self.evicted.merged, index, lag, index, lag, element
-            )
-        return explained
+    def covariance(self, num_events: int) -> EventCovariance:
+        """Return posterior covariances of later events, before anything else is observed.
+
+        Args:
+            num_events: Number of events; of more than :data:`MAX_EVALUATED`, what is observed later
+                does not change them.
+        """
+        held, evicted = self.store.held, self.evicted
+        time = evicted.time
+        if num_events > MAX_EVALUATED:
+            self.store.shared = evicted.shared = True
+            time = time.clone()
+        return EventCovariance(self.prior, held.V, held.made_at, evicted.merged, time)
 
     @property
     def elements(self) -> Tensor:

@@ -11,13 +11,14 @@ from botorch.exceptions.errors import (
 )
 from botorch.posteriors import Posterior
 from gpytorch.means import Mean
+from linear_operator.operators import LinearOperator
 from torch import Size, Tensor
 
 from tvbo.models.one_output import OneOutputModel
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
 from tvbo.models.streaming.innovations import Innovations
 from tvbo.observations import check_finite, check_last_dimension
-from tvbo.rounding import floor_, floored_posterior
+from tvbo.rounding import floored, floored_posterior
 from tvbo.search_space import RowIndex
 
 BLOCK = 256
@@ -160,16 +161,14 @@ class Predictions(OneOutputModel):
         shape = self._joint_shape(X)
         element = self._elements.reshape(self._batch_shape).expand(shape[:-1])
         self._check_time(time, self.now.unsqueeze(-1))
-        flat_index = index.expand(shape).reshape(-1, shape[-1])
+        index, time = (each.expand(shape).reshape(-1, shape[-1]) for each in (index, time))
+        flat = (element.reshape(-1), index, time)
         with torch.no_grad():
-            mean, covar = self.innovations.predict(
-                element.reshape(-1),
-                flat_index,
-                time.expand(shape).reshape(-1, shape[-1]),
-            )
-        covar = covar.reshape(*shape, shape[-1])
-        prior = self.innovations.prior.variances(element.reshape(-1), flat_index)
-        floor_(covar, prior.reshape(shape))
+            mean, variance = self.innovations.predict(*flat)
+            variance = floored(variance, self.innovations.prior.variances(*flat[:2]))
+            covar: Tensor | LinearOperator = variance.reshape(*shape, 1)
+            if shape[-1] > 1:
+                covar = self.innovations.covariance(shape[-1]).joint(*flat, variance, shape)
         noise = None
         if observation_noise is True:
             noise = self.noise_variance.unsqueeze(-1)
