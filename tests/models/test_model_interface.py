@@ -457,6 +457,18 @@ def in_a_list_of_gaussian_processes(make):
     fantasies = model.fantasize(ahead(2, seed=5), sobol(5))
     assert fantasies.posterior(X[0]).mean.shape == (5, 4, 2)
     same(model.subset_output([1]), make(seed=1))
+    X, Y = ahead(2, seed=5), torch.tensor([[3.0, 1.0], [4.0, 2.0]])
+    noise = torch.full_like(Y, NOISE)
+    for options in ({}, {"noise": noise}):
+        new = model.condition_on_observations([X, X], Y, **options)
+        options = {name: value[:, 1:] for name, value in options.items()}
+        same(new.models[1], model.models[1].condition_on_observations(X, Y[:, 1:], **options))
+
+
+@check
+def called(make):
+    model, X = make(), ahead(3, 4)
+    close(model(X).mean, model.posterior(X).mean.squeeze(-1))
 
 
 # Gradients

@@ -5,14 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Self
+from typing import Self, cast
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import FantasizeMixin, Model
-from botorch.posteriors import Posterior
+from botorch.posteriors import GPyTorchPosterior, Posterior
 from gpytorch.constraints import GreaterThan
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
@@ -64,6 +65,23 @@ class OneOutputModel(Model):
         """
         self._check_output(idcs)
         return deepcopy(self)
+
+    def forward(self, X: Tensor) -> MultivariateNormal:
+        """Return the posterior distribution of rows, as a GPyTorch model in eval mode does."""
+        return cast(GPyTorchPosterior, self.posterior(X)).distribution
+
+    def get_fantasy_model(
+        self, inputs: Tensor, targets: Tensor, noise: Tensor | None = None
+    ) -> Model:
+        """Return a model with additional observations, as ``ModelListGP`` asks for it.
+
+        Args:
+            inputs: Rows, ``... x q x d``.
+            targets: Outcomes, ``... x q``.
+            noise: Their noise variances; None for ``noise_variance``.
+        """
+        noise = None if noise is None else noise.unsqueeze(-1)
+        return self.condition_on_observations(inputs, targets.unsqueeze(-1), noise=noise)
 
     def _check_output(self, indices: list[int] | None) -> None:
         if indices is not None and list(indices) != [0]:

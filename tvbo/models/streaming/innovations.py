@@ -132,6 +132,35 @@ class Innovations(BatchedModule):
         variance = variance - self.prior.read_explained(self.reduction, index, lag, element)
         return mean.squeeze(-1), variance
 
+    def smooth(self, element: Tensor, index: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the joint posterior, less the prior mean, at times also before the newest.
+
+        Args:
+            element: Indices of the batch elements, all in order, again and again, ``N``.
+            index: Indices of the choices, ``N x q``.
+            time: Times, ``N x q``, none before :attr:`earliest`.
+
+        Returns:
+            Means ``N x q`` and covariances ``N x q x q``.
+        """
+        b, q = len(self.now), index.shape[-1]
+        place, when = (x.reshape(-1, b, q).transpose(0, 1).reshape(b, -1) for x in (index, time))
+        # As of outcomes that come late.
+        cross = self._cross_covariance(self.store.held, place, when)
+        mean = self.predicted(place, when, cross, self.store.held.innovation)
+        cross, mean = (
+            x.reshape(b, -1, q, x.shape[-1]).transpose(0, 1).reshape(len(index), q, -1)
+            for x in (cross, mean.unsqueeze(-1))
+        )
+        apart = (time.unsqueeze(-1) - time.unsqueeze(-2)).abs()
+        covar = self.prior.between(element, index, index, apart) - cross @ cross.mT
+        if self.evicted.merged is not None:
+            lag = lag_since(self.evicted.time[element], time)
+            covar = covar - self.prior.merged_between(
+                self.evicted.merged, index, lag, index, lag, element
+            )
+        return mean.squeeze(-1), covar
+
     def covariance(self, num_events: int) -> EventCovariance:
         """Return posterior covariances of later events, before anything else is observed.
 
