@@ -231,8 +231,8 @@ def test_a_state_carries_the_data():
     other.load_state_dict(model.state_dict())
     for ahead in (rows(4, 1), rows(2, 3)):
         one, two = (each.posterior(ahead) for each in (model, other))
-        assert torch.equal(one.mean, two.mean)
-        assert torch.equal(one.variance, two.variance)
+        torch.testing.assert_close(one.mean, two.mean, rtol=1e-9, atol=0)
+        torch.testing.assert_close(one.variance, two.variance, rtol=1e-9, atol=0)
 
 
 def test_fantasies_are_as_observations():
