@@ -19,6 +19,7 @@ from botorch.models.transforms import Standardize
 from botorch.posteriors import GPyTorchPosterior, Posterior
 from gpytorch.distributions import MultivariateNormal
 from linear_operator import to_linear_operator
+from linear_operator.operators import LinearOperator
 from torch import Generator, Tensor
 
 TIE_TOLERANCE = 1e-8
@@ -135,17 +136,20 @@ class FlooredNormal(MultivariateNormal):
         return diagonal(self)
 
 
-def floored_posterior(mean: Tensor, covar: Tensor, noise: Tensor | None) -> GPyTorchPosterior:
+def floored_posterior(
+    mean: Tensor, covar: Tensor | LinearOperator, noise: Tensor | None
+) -> GPyTorchPosterior:
     """Build a posterior from its mean and its covariance, whose variances were floored.
 
     Args:
         mean: Means, ``... x q``.
-        covar: Covariances, ``... x q x q``, with the diagonal that :func:`floor_` set.
+        covar: Covariances, ``... x q x q``, with a diagonal that :func:`floored` gave.
         noise: Noise variances to add, or None.
     """
+    covar = to_linear_operator(covar)
     if noise is not None:
-        covar = covar + torch.diag_embed(noise.expand_as(mean))
-    return GPyTorchPosterior(FlooredNormal(mean, to_linear_operator(covar)))
+        covar = covar.add_diagonal(noise.expand_as(mean))
+    return GPyTorchPosterior(FlooredNormal(mean, covar))
 
 
 def floor_(covar: Tensor, prior: Tensor) -> None:
@@ -155,9 +159,14 @@ def floor_(covar: Tensor, prior: Tensor) -> None:
         covar: Posterior covariances, ``... x q x q``.
         prior: Prior variances, ``... x q``.
     """
-    least = least_variance(prior)
     diag = covar.diagonal(dim1=-2, dim2=-1)
-    diag.copy_(torch.where(diag > least, diag, least))
+    diag.copy_(floored(diag, prior))
+
+
+def floored(variance: Tensor, prior: Tensor) -> Tensor:
+    """Return variances raised to at least :data:`LEAST_VARIANCE` of the prior variances."""
+    least = least_variance(prior)
+    return torch.where(variance > least, variance, least)
 
 
 def least_variance(prior: Tensor) -> Tensor:

@@ -221,3 +221,31 @@ def test_each_outcome_is_predicted_by_those_before_it():
         assert mean[i].item() == pytest.approx(posterior.mean.item(), rel=1e-8, abs=1e-8)
         expected = posterior.variance.item() + model.noise_variance.item()
         assert variance[i].item() == pytest.approx(expected, rel=1e-8)
+
+
+def test_a_state_carries_the_data():
+    """Also into a model of other observations, and other numbers of them."""
+    model = averaged(known=False)
+    X, Y, _ = data(known=False)
+    other = AveragedGP(dense_models(False)[0], X[:5], -Y[:5], make_sets(False))
+    other.load_state_dict(model.state_dict())
+    for ahead in (rows(4, 1), rows(2, 3)):
+        one, two = (each.posterior(ahead) for each in (model, other))
+        torch.testing.assert_close(one.mean, two.mean, rtol=1e-9, atol=0)
+        torch.testing.assert_close(one.variance, two.variance, rtol=1e-9, atol=0)
+
+
+def test_fantasies_are_as_observations():
+    """The general form of conditioning, and that of a few pending rows."""
+    model = averaged(known=False)
+    new, Y = rows(2, 3), torch.randn(2, 3, 1, dtype=torch.float64, generator=Generator())
+    many = model.condition_on_observations(new, Y)
+    again = many.condition_on_observations(new[:, :1] + 0.1, Y[:, :1])
+    for i in range(2):
+        one = model.condition_on_observations(new[i], Y[i])
+        two = one.condition_on_observations(new[i, :1] + 0.1, Y[i, :1])
+        for batched, alone in ((many, one), (again, two)):
+            for ahead in (rows(4, 1, 1), rows(2, 1, 3)):
+                got, expected = batched.posterior(ahead), alone.posterior(ahead.squeeze(1))
+                torch.testing.assert_close(got.mean[:, i], expected.mean, rtol=1e-9, atol=0)
+                torch.testing.assert_close(got.variance[:, i], expected.variance, rtol=1e-8, atol=0)

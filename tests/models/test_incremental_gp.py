@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError, UnsupportedError
+from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms import Normalize
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.means import LinearMean
@@ -372,9 +372,3 @@ def test_a_state_of_other_rows_is_refused_and_nothing_lost():
     with pytest.raises(RuntimeError, match=r"'root': \(5, 5\)"):
         other.load_state_dict({**state, "factor._root": state["factor._root"][:4]})
     assert (model.num_observations, other.num_observations) == (5, 3)
-
-
-def test_the_state_of_a_conditioned_model_is_refused():
-    conditioned = observed().condition_on_observations(*data(2, seed=5))
-    with pytest.raises(UnsupportedError, match="condition it again"):
-        conditioned.state_dict()

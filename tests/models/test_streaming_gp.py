@@ -226,8 +226,10 @@ def test_bad_observations_leave_the_model_as_it_was(small, change, error, messag
 def test_bad_questions(small):
     model = small.streaming(0.1, mean_module=ConstantMean())
     model.observe(*small.data([1.0, 4.0]))
-    with pytest.raises(InputDataError, match=r"at or after the newest observation, t=4. Got t=3"):
-        model.posterior(small.rows(3))
+    forward = small.streaming(0.1, max_lateness=0.0)
+    forward.observe(*small.data([1.0, 4.0]))
+    with pytest.raises(InputDataError, match=r"times >= 4, from where the rows .* Got t=3"):
+        forward.posterior(small.rows(3))
     with pytest.raises(InputDataError, match=r"at or after the newest observation, t=4. Got t=3"):
         model.marginals(3.0)
     with pytest.raises(InputDataError, match="finite time"):

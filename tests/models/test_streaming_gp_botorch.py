@@ -10,6 +10,7 @@ from botorch.acquisition import (
     qUpperConfidenceBound,
 )
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.exceptions.errors import InputDataError, UnsupportedError
 from botorch.generation import MaxPosteriorSampling
 from botorch.optim import optimize_acqf_discrete
 from botorch.sampling import SobolQMCNormalSampler
@@ -162,3 +163,32 @@ def test_fantasies(small, model):
     sure = model.fantasize(X, sampler(3), observation_noise=torch.full((2, 2, 1), 1e-9))
     assert sure.posterior(X).variance.max() < 1e-8
     assert model.num_rows == 8
+
+
+@pytest.mark.parametrize("options", [{}, {"max_rows": 30}, {"max_lateness": 5.0}])
+@pytest.mark.parametrize("rate", [0.0, 0.03])
+def test_the_observations_held_are_the_training_data(small, rate, options):
+    model = small.streaming(rate, batch_shape=torch.Size([2]), **options)
+    X, Y = small.data(range(150))
+    for part in torch.arange(150).split(2):
+        model.observe(X[part], torch.stack([Y[part], -Y[part]]))
+    held = model.num_rows
+    assert held < 150 or not options
+    assert torch.equal(model.train_inputs[0], X[-held:].expand(2, held, 3))
+    expected = torch.stack([Y[-held:], -Y[-held:]]).squeeze(-1)
+    torch.testing.assert_close(model.train_targets, expected, rtol=0, atol=1e-9)
+
+
+def test_outcomes_that_are_no_longer_known(small):
+    forward = small.streaming(RATE, max_lateness=0.0)
+    forward.observe(*small.data(range(5)))
+    with pytest.raises(InputDataError, match="max_lateness=0"):
+        _ = forward.train_targets
+    late = small.streaming(0.0, max_lateness=25.0)
+    for t in range(30, 64):
+        late.observe(*small.data([t]))
+        late.observe(*small.data([t - 20.0]))
+    # Some held are of earlier times than what was merged.
+    assert late.train_inputs[0][:, -1].min() < late.earliest
+    with pytest.raises(UnsupportedError, match="in the order of time"):
+        _ = late.train_targets

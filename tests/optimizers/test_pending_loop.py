@@ -625,7 +625,7 @@ def test_a_lost_trial_does_not_stop_a_long_loop(monkeypatch):
     """The stream is made anew of more observations than a block holds, the open one last."""
     monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
     monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (12, 13))
-    monkeypatch.setattr("tvbo.models.streaming.posterior.BLOCK", 25)
+    monkeypatch.setattr("tvbo.models.streaming.updatable.BLOCK", 25)
     optimizer = finite(0.01, Hallucinate(), retention=KeepAll())
     story = Story(optimizer, Hallucinate(), Dense(0.01), seed=17)
     story.ask()

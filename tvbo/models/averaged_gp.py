@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
-from torch import Size, Tensor
+from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
+from tvbo.models.averaged_fantasies import (
+    AveragedFantasies,
+    HyperparameterAverage,
+    SetsPosterior,
+)
 from tvbo.models.averaged_marginals import AveragedMarginals
-from tvbo.models.incremental import RowModel
 from tvbo.models.raw import RawRowKernel, transformed
+from tvbo.models.resizable_module import ResizableModule
 from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
 
@@ -36,7 +43,7 @@ class HyperparameterSets:
     log_weights: Tensor
 
 
-class AveragedGP(RowModel):
+class AveragedGP(ResizableModule, HyperparameterAverage):
     r"""Gaussian processes with several sets of hyperparameters, as one with the same moments.
 
     With weights :math:`w_s`, and :math:`\mu_s` and :math:`\Sigma_s` the posterior by the s-th set,
@@ -63,15 +70,9 @@ class AveragedGP(RowModel):
         inverse_lengthscales: Inverses of the lengthscales in raw units, ``s x d``.
     """
 
-    weights: Tensor
     prior_variance: Tensor
     _noise_variance: Tensor
     inverse_lengthscales: Tensor
-    _mean: Tensor
-    _X: Tensor
-    _Y: Tensor
-    _whitening: Tensor
-    _innovations: Tensor
 
     _shared = ("weights", "_noise_variance", "inverse_lengthscales", "prior_variance", "_mean")
 
@@ -128,9 +129,14 @@ class AveragedGP(RowModel):
         return self._noise_variance
 
     @property
-    def batch_shape(self) -> Size:
-        """Empty."""
-        return Size()
+    def train_inputs(self) -> tuple[Tensor]:
+        """Rows of the observations, ``n x (d + 1)``."""
+        return (self._X,)
+
+    @property
+    def train_targets(self) -> Tensor:
+        """Outcomes, ``n``."""
+        return self._Y
 
     @property
     def width(self) -> int:
@@ -157,14 +163,15 @@ class AveragedGP(RowModel):
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None
-    ) -> AveragedGP:
+    ) -> AveragedGP | AveragedFantasies:
         """Return a model with additional observations and the same weights.
 
         Each set takes the outcomes as they are: one at the average mean moves that a little.
 
         Args:
-            X: Rows, ``q x d``.
-            Y: Outcomes, ``q x 1``.
+            X: Rows, ``... x q x d``.
+            Y: Outcomes, ``... x q x 1``. The first dimensions of both broadcast; together they are
+                the batch shape of the new model.
             noise: Noise variances that broadcast with ``Y``; None for that of each set.
 
         Raises:
@@ -172,8 +179,10 @@ class AveragedGP(RowModel):
             BotorchTensorDimensionError: if the shape does not fit.
         """
         X = self._checked(X)
+        if X.ndim > 2 or Y.ndim > 2 or X.requires_grad or Y.requires_grad:
+            return AveragedFantasies.condition(self, SetsPosterior(self), X, Y, noise)
         new = AveragedGP.__new__(AveragedGP)
-        RowModel.__init__(new)
+        HyperparameterAverage.__init__(new)
         new._parts = self._parts
         for name in self._shared:
             new.register_buffer(name, getattr(self, name))
@@ -206,6 +215,10 @@ class AveragedGP(RowModel):
             residuals = Y - self._mean.unsqueeze(-1)
             self.register_buffer("_whitening", inverse_root.mT.contiguous())
             self.register_buffer("_innovations", inverse_root @ residuals.unsqueeze(-1))
+        self._set_marginals()
+
+    def _set_marginals(self) -> None:
+        """Set what predicts single rows, from the buffers."""
         self._marginals = AveragedMarginals(
             self.weights,
             self._mean,
@@ -216,6 +229,21 @@ class AveragedGP(RowModel):
             self._whitening,
             self._innovations,
         )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        device = self._X.device
+        applied: Self = super()._apply(fn, recurse)
+        if self._X.device != device:
+            # Of its own, since copies of this model share them. Those of the marginals stay behind.
+            self._parts = deepcopy(self._parts)
+            self.model.to(self._X.device)
+            for each in self._parts[1]:
+                each.temporal_kernel.to(self._X.device)
+        return applied
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        self._set_marginals()
 
     @property
     def _inverse_squares(self) -> Tensor:
@@ -230,7 +258,9 @@ class AveragedGP(RowModel):
         flat = lags.reshape(1, -1)
         in_time = [each.temporal_kernel.correlation(flat) for each in self._parts[1]]
         in_space = torch.exp(-0.5 * squares.movedim(-1, 0))
-        covar: Tensor = self.prior_variance * in_space * torch.cat(in_time).view(-1, *lags.shape)
+        covar: Tensor = (
+            self.prior_variance * in_space * torch.cat(in_time).view(len(self.weights), *lags.shape)
+        )
         return covar
 
     def _average(self, values: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from botorch.models.transforms import Normalize
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from linear_operator import to_dense
-from torch import Size, Tensor
+from torch import Tensor
 
 from tvbo.models.incremental import CandidateCache, GrowingCholesky, RowPosterior, Whitened
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
@@ -102,16 +102,6 @@ class IncrementalGP(RowPosterior):
         return new.to(model.train_inputs[0].device)
 
     @property
-    def batch_shape(self) -> Size:
-        """Empty."""
-        return Size()
-
-    @property
-    def noise_variance(self) -> Tensor:
-        """σ², the noise variance of outcomes without their own."""
-        return self._noise
-
-    @property
     def num_observations(self) -> int:
         """Number of observations."""
         return self.factor.count
@@ -120,6 +110,17 @@ class IncrementalGP(RowPosterior):
     def width(self) -> int:
         """Number of columns of a row; 0 before the first observation."""
         return self.factor.X.shape[-1]
+
+    @property
+    def train_inputs(self) -> tuple[Tensor]:
+        """Rows of the observations, ``n x d``."""
+        return (self.factor.X,)
+
+    @property
+    def train_targets(self) -> Tensor:
+        """Outcomes, ``n``."""
+        X = self.factor.X
+        return self.factor.residual + (self._prior_mean(X) if len(X) > 0 else 0.0)
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the cache of the last rows that were predicted, for ``state_dict``."""
@@ -288,7 +289,7 @@ class IncrementalGP(RowPosterior):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Acquisition functions move their model to the device of X in each evaluation.
+        applied: Self = super()._apply(fn, recurse)
         if self._candidates is not None:
             self._candidates = self._candidates.mapped(fn)
-        applied: Self = super()._apply(fn, recurse)
         return applied

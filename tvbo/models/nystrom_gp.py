@@ -11,14 +11,14 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from linear_operator import to_dense
-from torch import Size, Tensor
+from torch import Tensor
 
 from tvbo.models.incremental import RowPosterior, Whitened
 from tvbo.models.resizable_module import ResizableModule
 from tvbo.observations import check_finite
 
 FITTED = ("_whitening", "_weights")
-OBSERVED = ("_observed_noise", "_observed_variance", "_observed_prior_variance")
+OBSERVED = ("_X", "_residual", "_observed_noise", "_observed_variance", "_observed_prior_variance")
 
 ROUNDING = 1e-14
 """Share of the largest eigenvalue up to which others are rounding errors on any CPU. It is also
@@ -72,6 +72,8 @@ class NystromGP(ResizableModule, RowPosterior):
     _S: Tensor
     _whitening: Tensor | None
     _weights: Tensor | None
+    _X: Tensor
+    _residual: Tensor
     _observed_noise: Tensor
     _observed_variance: Tensor
     _observed_prior_variance: Tensor
@@ -109,16 +111,6 @@ class NystromGP(ResizableModule, RowPosterior):
         return new
 
     @property
-    def batch_shape(self) -> Size:
-        """Empty."""
-        return Size()
-
-    @property
-    def noise_variance(self) -> Tensor:
-        """σ², the noise variance of outcomes without their own."""
-        return self._noise
-
-    @property
     def width(self) -> int:
         """Number of columns of a row."""
         return 0 if self._S is None else self._S.shape[-1]
@@ -127,6 +119,16 @@ class NystromGP(ResizableModule, RowPosterior):
     def inducing_points(self) -> Tensor:
         """The inducing points ``S``, ``m x d``."""
         return self._S
+
+    @property
+    def train_inputs(self) -> tuple[Tensor]:
+        """Rows of the observations, ``n x d``."""
+        return (self._X,)
+
+    @property
+    def train_targets(self) -> Tensor:
+        """Outcomes, ``n``."""
+        return self._residual + self._prior_mean(self._X)
 
     @property
     def num_observations(self) -> int:
@@ -173,7 +175,7 @@ class NystromGP(ResizableModule, RowPosterior):
                     f"Expected noise variances > 0. Got {noise.min().item()}: without noise an "
                     "outcome off the span of the inducing points has no posterior."
                 )
-            self._observed_noise = noise.clone()
+            self._X, self._residual, self._observed_noise = X.clone(), residual, noise.clone()
             self._fit(X, residual)
 
     def _fit(self, X: Tensor, residual: Tensor) -> None:

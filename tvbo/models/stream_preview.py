@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from botorch.acquisition.objective import PosteriorTransform
 from botorch.posteriors import Posterior
-from torch import Tensor
+from torch import Size, Tensor
 
 from tvbo.models.streaming.posterior import Predictions
 from tvbo.models.streaming_gp import StreamingGP
@@ -161,6 +161,21 @@ class StreamPreview(Predictions):
                 self._full.observe(each.X, each.Y, each.Yvar)
         return self._full
 
+    def _smooth(
+        self, element: Tensor, index: Tensor, time: Tensor, shape: Size
+    ) -> tuple[Tensor, Tensor]:
+        return self.snapshot()._smooth(element, index, time, shape)
+
+    @property
+    def train_inputs(self) -> tuple[Tensor]:
+        """Rows of the observations that the whole model holds, ``k x (d + 1)``."""
+        return self.snapshot().train_inputs
+
+    @property
+    def train_targets(self) -> Tensor:
+        """Their outcomes, ``k``."""
+        return self.snapshot().train_targets
+
     def posterior(
         self,
         X: Tensor,
@@ -171,8 +186,7 @@ class StreamPreview(Predictions):
         """Return the posterior of rows.
 
         Args:
-            X: Rows ``[action | time]``, ``... x q x (d + 1)``, no time before the newest
-                observation.
+            X: Rows ``[action | time]``, ``... x q x (d + 1)``, no time before :attr:`earliest`.
             output_indices: None or ``[0]``.
             observation_noise: True adds ``noise_variance``; a tensor ``... x q x 1`` is added.
             posterior_transform: As in BoTorch.
@@ -180,7 +194,7 @@ class StreamPreview(Predictions):
         Raises:
             BotorchTensorDimensionError: if the shape does not fit.
             InputDataError: if an action is none of the choices, or a time is not finite or lies
-                before the newest observation.
+                before :attr:`earliest`.
         """
         given = (X, output_indices, observation_noise, posterior_transform)
         if X.shape[-2] > 1:

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from botorch.sampling import MCSampler
 from gpytorch.kernels import Kernel
 from gpytorch.means import Mean
 from torch import Size, Tensor
@@ -179,6 +178,24 @@ class StreamingGP(Revisions, Draws):
         """
         return self.innovations.log_likelihood.reshape(self._batch_shape)
 
+    @property
+    def train_inputs(self) -> tuple[Tensor]:
+        """Rows of the observations held, ``batch_shape x k x (d + 1)``, in order of arrival."""
+        held = self.innovations.store.held
+        X = torch.cat([self.choices[held.index], held.time.unsqueeze(-1)], dim=-1)
+        return (X.reshape(*self._batch_shape, *X.shape[1:]),)
+
+    @property
+    def train_targets(self) -> Tensor:
+        """Outcomes of the observations held, ``batch_shape x k``.
+
+        Raises:
+            InputDataError: if the Cholesky factor is not kept (``max_lateness=0``).
+            UnsupportedError: if an observation held is earlier than one that was evicted.
+        """
+        residual = self.innovations.residual.reshape(*self._batch_shape, self.num_rows)
+        return residual + self._prior_mean(self.train_inputs[0])
+
     def blank(self) -> StreamingGP:
         """Return the same model without observations, sharing the prior covariance."""
         new = copy(self)
@@ -247,17 +264,3 @@ class StreamingGP(Revisions, Draws):
         Y = Y.expand(*shape, *Y.shape[-2:])
         new.observe(X, Y, None if noise is None else noise.expand_as(Y))
         return new
-
-    def fantasize(
-        self, X: Tensor, sampler: MCSampler, observation_noise: Tensor | None = None
-    ) -> StreamingGP:
-        """Return copies with additional outcomes drawn from the posterior at ``X``.
-
-        Args:
-            X: Rows, ``... x q x (d + 1)``.
-            sampler: Draws the outcomes; its sample shape leads the batch shape of the copies.
-            observation_noise: Noise variances ``... x q x 1``; None for ``noise_variance``.
-        """
-        noise = True if observation_noise is None else observation_noise
-        Y = sampler(self.posterior(X, observation_noise=noise))
-        return self.condition_on_observations(X, Y, observation_noise)

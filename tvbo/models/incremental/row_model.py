@@ -8,25 +8,19 @@ from copy import deepcopy
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import (
-    BotorchTensorDimensionError,
-    InputDataError,
-    UnsupportedError,
-)
-from botorch.models.model import Model
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.posteriors import Posterior
-from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
-from torch import Tensor
+from torch import Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
+from tvbo.models.one_output import OneOutputModel
 from tvbo.observations import check_finite, check_last_dimension
 from tvbo.rounding import floor_, floored_posterior, least_variance
 
 
-class RowModel(Model):
+class RowModel(OneOutputModel):
     """A BoTorch model of one output whose kernel is over whole rows.
 
     Attributes:
@@ -39,9 +33,14 @@ class RowModel(Model):
     _noise: Tensor
 
     @property
-    @abstractmethod
     def noise_variance(self) -> Tensor:
         """σ², the noise variance of outcomes without their own."""
+        return self._noise
+
+    @property
+    def batch_shape(self) -> Size:
+        """Empty, unless the model was conditioned on a batch."""
+        return Size()
 
     @property
     @abstractmethod
@@ -55,19 +54,6 @@ class RowModel(Model):
         if len(parts) == 1 and isinstance(parts[0], TemporalDecayKernel):
             return parts[0].forgetting_rate
         return None
-
-    @property
-    def likelihood(self) -> GaussianLikelihood:
-        """A Gaussian likelihood with ``noise_variance``; changes of it have no effect."""
-        positive = GreaterThan(0.0, transform=None)
-        likelihood = GaussianLikelihood(noise_constraint=positive).to(self.noise_variance)
-        likelihood.noise = self.noise_variance
-        return likelihood.requires_grad_(False).eval()
-
-    @property
-    def num_outputs(self) -> int:
-        """One."""
-        return 1
 
     def posterior(
         self,
@@ -91,8 +77,7 @@ class RowModel(Model):
             InputDataError: if a value is not finite.
             UnsupportedError: if another output is asked for.
         """
-        if output_indices not in (None, [0]):
-            raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
+        self._check_output(output_indices)
         mean, covar = self._floored(X)
         noise = None
         if isinstance(observation_noise, Tensor):
@@ -101,7 +86,7 @@ class RowModel(Model):
             noise = self.noise_variance
         covar = covar.expand(*mean.shape, mean.shape[-1])
         posterior = floored_posterior(mean, covar, noise)
-        return posterior if posterior_transform is None else posterior_transform(posterior)
+        return self._transformed(posterior, X, posterior_transform)
 
     def marginals(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return the means and variances that :meth:`posterior` has, without building it.

@@ -8,14 +8,14 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
+from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.models.model import Model
-from botorch.sampling import MCSampler
+from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Size, Tensor
 
 from tvbo.models.incremental.row_model import RowModel
-from tvbo.models.incremental.whitened import Whitened
+from tvbo.models.incremental.whitened import Whitened, explained
 from tvbo.rounding import innovation_root
 
 
@@ -47,20 +47,6 @@ class RowPosterior(RowModel):
         residual, noise = self._residuals(X, Y, noise)
         return ConditionedGP(self._frozen(), X, residual, noise)
 
-    def fantasize(
-        self, X: Tensor, sampler: MCSampler, observation_noise: Tensor | None = None
-    ) -> ConditionedGP:
-        """Return models with additional outcomes drawn from the posterior at ``X``.
-
-        Args:
-            X: Rows, ``... x q x d``.
-            sampler: Draws the outcomes; its sample shape leads the batch shape.
-            observation_noise: Noise variances ``... x q x 1``; None for ``noise_variance``.
-        """
-        noise = True if observation_noise is None else observation_noise
-        Y = sampler(self.posterior(X, observation_noise=noise))
-        return self.condition_on_observations(X, Y, observation_noise)
-
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
@@ -82,6 +68,15 @@ class RowPosterior(RowModel):
         Model.load_state_dict(deepcopy(self), state_dict, strict=strict)
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
+    def _prior_covar(self, X1: Tensor, X2: Tensor) -> Tensor:
+        """Return prior covariances of rows ``... x q x d`` and ``... x p x d``, ``... x q x p``."""
+        if 0 in (X1.shape[-2], X2.shape[-2]):
+            # Not every kernel takes an input without rows.
+            shape = torch.broadcast_shapes(X1.shape[:-2], X2.shape[:-2])
+            return X1.new_zeros(*shape, X1.shape[-2], X2.shape[-2])
+        covar: Tensor = to_dense(self.covar_module(X1, None if X1 is X2 else X2))
+        return covar
+
     def _frozen(self) -> RowPosterior:
         """Return a model that further observations of this one do not change."""
         return self
@@ -95,7 +90,7 @@ class RowPosterior(RowModel):
                 prior = to_dense(self.covar_module(X, diag=True))
             covar = (prior - white.reduction).unsqueeze(-1)
         else:
-            covar = to_dense(self.covar_module(X))
+            covar = self._prior_covar(X, X)
             prior = covar.diagonal(dim1=-2, dim2=-1)
             covar = covar - white.explained(white)
         return white.mean + self._prior_mean(X), covar, prior
@@ -105,10 +100,12 @@ class ConditionedGP(RowPosterior):
     """A posterior with a few more observations, or a batch of them.
 
     The observations of the model it comes from, and their factor, are shared by the whole batch.
+    So are its kernel and its mean. Its state contains that of the model it comes from, and can be
+    loaded into one made with observations of the same shapes.
 
     Args:
         given: The model it comes from, which must not change.
-        X: Rows, ``... x q x d``.
+        X: Rows, ``... x q x d``; ``q`` may be 0.
         residual: Outcomes less the prior mean, ``... x q``.
         noise: Noise variances, ``... x q``.
 
@@ -116,6 +113,11 @@ class ConditionedGP(RowPosterior):
         BotorchTensorDimensionError: if the batches do not broadcast.
         InputDataError: if the predictive variance of an outcome is numerically zero.
     """
+
+    _X: Tensor
+    _residual: Tensor
+    _root: Tensor
+    _innovations: Tensor
 
     def __init__(self, given: RowPosterior, X: Tensor, residual: Tensor, noise: Tensor):
         super().__init__()
@@ -128,15 +130,24 @@ class ConditionedGP(RowPosterior):
                 f"{tuple(given.batch_shape)}. Got {[tuple(shape) for shape in shapes[1:]]}."
             ) from error
         self.given = given
-        self.covar_module = given.covar_module
         self.mean_module = given.mean_module
-        self._X = X.clone()
-        self._white = given._whiten(self._X)
-        prior = to_dense(self.covar_module(self._X))
-        covar = prior - self._white.explained(self._white)
-        self._root = innovation_root(covar, noise, prior.diagonal(dim1=-2, dim2=-1))
-        unexplained = (residual - self._white.mean).unsqueeze(-1)
-        self._innovations = torch.linalg.solve_triangular(self._root, unexplained, upper=False)
+        X = X.clone()
+        white = given._whiten(X)
+        prior = given._prior_covar(X, X)
+        covar = prior - white.explained(white)
+        root = innovation_root(covar, noise, prior.diagonal(dim1=-2, dim2=-1))
+        unexplained = (residual - white.mean).unsqueeze(-1)
+        innovations = torch.linalg.solve_triangular(root, unexplained, upper=False)
+        own = {"_X": X, "_residual": residual, "_root": root, "_innovations": innovations}
+        own |= {f"_V{i}": V for i, V in enumerate(white.V)}
+        for name, value in own.items():
+            self.register_buffer(name, value)
+        self._num_groups = len(white.V)
+
+    @property
+    def covar_module(self) -> Kernel:
+        """Kernel over rows."""
+        return self.given.covar_module
 
     @property
     def batch_shape(self) -> Size:
@@ -153,20 +164,32 @@ class ConditionedGP(RowPosterior):
         """Number of columns of a row."""
         return self._X.shape[-1]
 
-    def _save_to_state_dict(
-        self, destination: dict[str, Any], prefix: str, keep_vars: bool
-    ) -> None:
-        raise UnsupportedError(
-            "Expected a model to save that can be made without its observations. Got a "
-            "ConditionedGP: save the model that was conditioned, and condition it again."
-        )
+    @property
+    def train_inputs(self) -> tuple[Tensor]:
+        """Rows of all observations, ``batch_shape x n x d``."""
+        parts = (*self.given.train_inputs, self._X)
+        return (torch.cat([x.expand(*self.batch_shape, *x.shape[-2:]) for x in parts], dim=-2),)
+
+    @property
+    def train_targets(self) -> Tensor:
+        """All outcomes, ``batch_shape x n``."""
+        parts = (self.given.train_targets, self._residual + self._prior_mean(self._X))
+        return torch.cat([y.expand(*self.batch_shape, y.shape[-1]) for y in parts], dim=-1)
+
+    @property
+    def _V(self) -> tuple[Tensor, ...]:
+        """Covariances of the own rows with the innovations of each group of earlier ones."""
+        return tuple(getattr(self, f"_V{i}") for i in range(self._num_groups))
+
+    def _prior_covar(self, X1: Tensor, X2: Tensor) -> Tensor:
+        return self.given._prior_covar(X1, X2)
 
     def _whiten(self, X: Tensor) -> Whitened:
         white = self.given._whiten(X)
         # Kernels broadcast the batches of their two inputs only if both have as many dimensions.
         shape = torch.broadcast_shapes(self._X.shape[:-2], X.shape[:-2])
         one, two = (x.expand(*shape, *x.shape[-2:]) for x in (self._X, X))
-        covar = to_dense(self.covar_module(one, two)) - self._white.explained(white)
+        covar = self._prior_covar(one, two) - explained(self._V, white.V)
         V = torch.linalg.solve_triangular(self._root, covar, upper=False).mT
         mean = white.mean + (V @ self._innovations).squeeze(-1)
         reduction = white.reduction + V.square().sum(dim=-1)

@@ -29,5 +29,18 @@ class Whitened:
 
     def explained(self, other: Whitened) -> Tensor:
         """Return prior less posterior covariances with other rows, ``... x q x p``."""
-        first, *rest = (mine @ theirs.mT for mine, theirs in zip(self.V, other.V, strict=True))
-        return sum(rest, start=first)
+        return explained(self.V, other.V)
+
+
+def explained(V: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> Tensor:
+    """Return what observations explain of covariances, from covariances with their innovations.
+
+    Args:
+        V: Of the first rows, ``... x q x k``, one tensor for each group of observations.
+        other: Of the second rows, ``... x p x k``.
+
+    Returns:
+        ``... x q x p``.
+    """
+    first, *rest = (mine @ theirs.mT for mine, theirs in zip(V, other, strict=True))
+    return sum(rest, start=first)

@@ -5,9 +5,10 @@ from tvbo.models.streaming.draws import Draws
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
 from tvbo.models.streaming.finite_prior import DecayPrior, FiniteCovariance
 from tvbo.models.streaming.innovations import Innovations
-from tvbo.models.streaming.posterior import Predictions, UpdatablePosterior
+from tvbo.models.streaming.posterior import Predictions
 from tvbo.models.streaming.prior import MarkovPrior
 from tvbo.models.streaming.revision import Revisions
+from tvbo.models.streaming.updatable import UpdatablePosterior
 
 __all__ = [
     "DecayPrior",

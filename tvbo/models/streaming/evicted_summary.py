@@ -35,6 +35,8 @@ class EvictedSummary(BatchedModule):
             given the merged ones, ``b x p x N``, right for events before :math:`t_0`; None if there
             are none.
 
+        shared: Whether a posterior refers to ``merged``, which must not change then.
+
     Args:
         mean: ``b x N``, for shape, dtype and device.
         reduction: ``b x R``.
@@ -42,6 +44,7 @@ class EvictedSummary(BatchedModule):
     """
 
     optional_buffers = ("merged", "early")
+    shared = False
 
     time: Tensor
     mean: Tensor
@@ -95,6 +98,8 @@ class EvictedSummary(BatchedModule):
         if rows.root is not None:
             self.log_likelihood = self.log_likelihood + log_density(rows, count)
         if self.merged is not None:
+            if self.shared:
+                self.merged, self.shared = self.merged.clone(), False
             self.merged = prior.advance_merged_(self.merged, lag)
         if not merge:
             self.neglected += prior.share(explained)

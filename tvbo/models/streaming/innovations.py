@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import torch
+from botorch.exceptions.errors import UnsupportedError
 from torch import Tensor
 
 from tvbo.models.resizable_module import BatchedModule
 from tvbo.models.streaming.evicted_summary import EvictedSummary
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
+from tvbo.models.streaming.joint_covariance import MAX_EVALUATED, EventCovariance
 from tvbo.models.streaming.late import late_cross_covariance
 from tvbo.models.streaming.prior import MarkovPrior
 from tvbo.models.streaming.rows import Rows, RowStore, lag_since, log_density
@@ -117,41 +119,61 @@ class Innovations(BatchedModule):
         return lag_since(self.now if element is None else self.now[element], time)
 
     def predict(self, element: Tensor, index: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the joint posterior, less the prior mean, of ``q`` choices at later times.
+        """Return means, less the prior mean, and variances of choices at later times, ``N x q``.
 
         Args:
             element: Indices of the batch elements, ``N``.
             index: Indices of the choices, ``N x q``.
             time: Times, ``N x q``, none before the newest observation.
-
-        Returns:
-            Means ``N x q`` and covariances ``N x q x q``.
         """
         lag = self.lag(time, element)
         mean = self.prior.read(self.mean.unsqueeze(-2), index, lag.unsqueeze(-1), element)
         variance = self.prior.variances(element, index)
         variance = variance - self.prior.read_explained(self.reduction, index, lag, element)
-        if index.shape[-1] == 1:
-            return mean.squeeze(-1), variance.unsqueeze(-1)
-        apart = (time.unsqueeze(-1) - time.unsqueeze(-2)).abs()
-        covar = self.prior.between(element, index, index, apart)
-        covar = covar - self._explained(element, index, time)
-        # Exactly the variance that a prediction of one row at a time gives.
-        covar.diagonal(dim1=-2, dim2=-1).copy_(variance)
-        return mean.squeeze(-1), covar
+        return mean.squeeze(-1), variance
 
-    def _explained(self, element: Tensor, index: Tensor, time: Tensor) -> Tensor:
-        """Return prior less posterior covariance at later events, ``N x q x q``."""
-        rows = self.store.held
-        lag = time.unsqueeze(-1) - rows.made_at[element].unsqueeze(-2)
-        V = self.prior.read(rows.V, index, lag, element)
-        explained = V @ V.mT
+    def smooth(self, element: Tensor, index: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the joint posterior, less the prior mean, at times also before the newest.
+
+        Args:
+            element: Indices of the batch elements, all in order, again and again, ``N``.
+            index: Indices of the choices, ``N x q``.
+            time: Times, ``N x q``, none before :attr:`earliest`.
+
+        Returns:
+            Means ``N x q`` and covariances ``N x q x q``.
+        """
+        b, q = len(self.now), index.shape[-1]
+        place, when = (x.reshape(-1, b, q).transpose(0, 1).reshape(b, -1) for x in (index, time))
+        # As of outcomes that come late.
+        cross = self._cross_covariance(self.store.held, place, when)
+        mean = self.predicted(place, when, cross, self.store.held.innovation)
+        cross, mean = (
+            x.reshape(b, -1, q, x.shape[-1]).transpose(0, 1).reshape(len(index), q, -1)
+            for x in (cross, mean.unsqueeze(-1))
+        )
+        apart = (time.unsqueeze(-1) - time.unsqueeze(-2)).abs()
+        covar = self.prior.between(element, index, index, apart) - cross @ cross.mT
         if self.evicted.merged is not None:
             lag = lag_since(self.evicted.time[element], time)
-            explained = explained + self.prior.merged_between(
+            covar = covar - self.prior.merged_between(
                 self.evicted.merged, index, lag, index, lag, element
             )
-        return explained
+        return mean.squeeze(-1), covar
+
+    def covariance(self, num_events: int) -> EventCovariance:
+        """Return posterior covariances of later events, before anything else is observed.
+
+        Args:
+            num_events: Number of events; of more than :data:`MAX_EVALUATED`, what is observed later
+                does not change them.
+        """
+        held, evicted = self.store.held, self.evicted
+        time = evicted.time
+        if num_events > MAX_EVALUATED:
+            self.store.shared = evicted.shared = True
+            time = time.clone()
+        return EventCovariance(self.prior, held.V, held.made_at, evicted.merged, time)
 
     @property
     def elements(self) -> Tensor:
@@ -168,6 +190,24 @@ class Innovations(BatchedModule):
     def log_likelihood(self) -> Tensor:
         """Log density of the outcomes observed, ``b``."""
         return self.evicted.log_likelihood + log_density(self.store.held)
+
+    @property
+    def residual(self) -> Tensor:
+        """Outcomes held less the prior mean, ``b x k``.
+
+        Raises:
+            InputDataError: if the Cholesky factor is not kept.
+            UnsupportedError: if an observation held is earlier than one that was evicted.
+        """
+        rows = self.store.held
+        root = rows.factor
+        if (rows.time < self.evicted.time.unsqueeze(-1)).any():
+            raise UnsupportedError(
+                "Expected observations in the order of time, of which the outcomes can be read. "
+                f"Got one held from t={rows.time.min().item():g}, and one evicted from "
+                f"t={self.evicted.time.max().item():g}."
+            )
+        return self.predicted(rows.index, rows.time, root, rows.innovation)
 
     @property
     def earliest(self) -> Tensor:

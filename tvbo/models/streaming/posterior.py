@@ -1,4 +1,4 @@
-"""The BoTorch interface of a streaming posterior: observe, and predict."""
+"""The BoTorch interface of a streaming posterior: prediction."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from botorch.exceptions.errors import (
     InputDataError,
     UnsupportedError,
 )
-from botorch.models.model import Model
 from botorch.posteriors import Posterior
 from gpytorch.means import Mean
+from linear_operator.operators import LinearOperator
 from torch import Size, Tensor
 
-from tvbo.models.streaming.eviction_policy import EvictionPolicy
+from tvbo.models.one_output import OneOutputModel
 from tvbo.models.streaming.innovations import Innovations
 from tvbo.observations import check_finite, check_last_dimension
-from tvbo.rounding import floor_, floored_posterior
+from tvbo.rounding import floor_, floored, floored_posterior
 from tvbo.search_space import RowIndex
 
-BLOCK = 256
-"""Observations processed at once: a Cholesky factorization of this size costs little."""
 
-
-class Predictions(Model):
+class Predictions(OneOutputModel):
     """A BoTorch model on a finite set, whose batch elements are independent.
 
     Attributes:
@@ -48,11 +45,6 @@ class Predictions(Model):
     def batch_shape(self) -> Size:
         """Shape of the batch of independent models."""
         return self._batch_shape
-
-    @property
-    def num_outputs(self) -> int:
-        """One."""
-        return 1
 
     @property
     def noise_variance(self) -> Tensor:
@@ -141,9 +133,11 @@ class Predictions(Model):
     ) -> Posterior:
         """Return the joint posterior of ``q`` rows.
 
+        At times before the newest observation, :math:`k` rows held cost :math:`O(k^2 q)`.
+
         Args:
             X: Rows ``[action | time]``, ``... x q x (d + 1)``, the first dimensions broadcasting
-                with ``batch_shape``; no time before the newest observation.
+                with ``batch_shape``; no time before :attr:`earliest`.
             output_indices: None or ``[0]``.
             observation_noise: Whether to add ``noise_variance``, or noise variances to add,
                 ``... x q x 1``.
@@ -152,24 +146,23 @@ class Predictions(Model):
         Raises:
             BotorchTensorDimensionError: if the shape does not fit.
             InputDataError: if an action is none of the choices, or a time is not finite or lies
-                before the newest observation.
+                before :attr:`earliest`.
+            UnsupportedError: if another output is asked for, or a gradient by ``X``.
         """
-        if output_indices not in (None, [0]):
-            raise UnsupportedError(f"Expected output_indices [0] or None. Got {output_indices}.")
+        self._check_output(output_indices)
+        if X.requires_grad and torch.is_grad_enabled():
+            raise UnsupportedError(
+                "Expected rows without gradients, since the choices are a finite set: maximize "
+                "over them, as optimize_acqf_discrete does. Got X with requires_grad=True."
+            )
         index, time = self._split(X)
         shape = self._joint_shape(X)
         element = self._elements.reshape(self._batch_shape).expand(shape[:-1])
-        self._check_time(time, self.now.unsqueeze(-1))
-        flat_index = index.expand(shape).reshape(-1, shape[-1])
+        earlier = bool((time < self.now.unsqueeze(-1)).any())
+        index, time = (each.expand(shape).reshape(-1, shape[-1]) for each in (index, time))
+        flat = (element.reshape(-1), index, time)
         with torch.no_grad():
-            mean, covar = self.innovations.predict(
-                element.reshape(-1),
-                flat_index,
-                time.expand(shape).reshape(-1, shape[-1]),
-            )
-        covar = covar.reshape(*shape, shape[-1])
-        prior = self.innovations.prior.variances(element.reshape(-1), flat_index)
-        floor_(covar, prior.reshape(shape))
+            mean, covar = self._smooth(*flat, shape) if earlier else self._predict(*flat, shape)
         noise = None
         if observation_noise is True:
             noise = self.noise_variance.unsqueeze(-1)
@@ -177,7 +170,7 @@ class Predictions(Model):
             noise = observation_noise.squeeze(-1)
         mean = mean.reshape(shape) + self._prior_mean(X)
         posterior = floored_posterior(mean, covar, noise)
-        return posterior if posterior_transform is None else posterior_transform(posterior)
+        return self._transformed(posterior, X, posterior_transform)
 
     def weight(self, age: Tensor) -> Tensor:
         """Return what observations of some ages weigh, for a model without a batch."""
@@ -191,6 +184,31 @@ class Predictions(Model):
         first, second = (self.row_index.index(X[:, :-1]).unsqueeze(0) for X in (X1, X2))
         lag = (X1[:, -1:] - X2[:, -1]).abs().unsqueeze(0)
         return self.innovations.prior.between(first.new_zeros(1), first, second, lag).squeeze(0)
+
+    def _predict(
+        self, element: Tensor, index: Tensor, time: Tensor, shape: Size
+    ) -> tuple[Tensor, Tensor | LinearOperator]:
+        """Return means and covariances of events, none before the newest observation."""
+        mean, variance = self.innovations.predict(element, index, time)
+        variance = floored(variance, self.innovations.prior.variances(element, index))
+        if shape[-1] == 1:
+            return mean, variance.reshape(*shape, 1)
+        covariance = self.innovations.covariance(shape[-1])
+        return mean, covariance.joint(element, index, time, variance, shape)
+
+    def _smooth(
+        self, element: Tensor, index: Tensor, time: Tensor, shape: Size
+    ) -> tuple[Tensor, Tensor]:
+        """Return means and covariances of events, also before the newest observation."""
+        earliest = self.innovations.earliest[element].unsqueeze(-1)
+        if (time < earliest).any():
+            raise InputDataError(
+                f"Expected times >= {earliest.max().item():g}, from where the rows held tell of "
+                f"the function. Got t={time.min().item():g}."
+            )
+        mean, covar = self.innovations.smooth(element, index, time)
+        floor_(covar, self.innovations.prior.variances(element, index))
+        return mean, covar.reshape(*shape, shape[-1])
 
     @property
     def _elements(self) -> Tensor:
@@ -234,65 +252,3 @@ class Predictions(Model):
                 f"Expected times at or after the newest observation, t={now.max().item():g}. "
                 f"Got t={time.min().item():g}."
             )
-
-
-class UpdatablePosterior(Predictions):
-    """A streaming posterior that takes in observations."""
-
-    eviction_policy: EvictionPolicy
-
-    def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
-        """Add observations.
-
-        Args:
-            X: Rows ``[action | time]``, ``batch_shape x q x (d + 1)``, or ``q x (d + 1)`` for the
-                same rows in every batch element; times in any order.
-            Y: Outcomes, ``batch_shape x q x 1``.
-            Yvar: Their noise variances, ``batch_shape x q x 1``; None for ``noise_variance``.
-
-        Raises:
-            BotorchTensorDimensionError: if shapes do not agree.
-            InputDataError: if a value is not finite, an action is none of the choices, ``Yvar`` is
-                negative, an observation is later than the rows held allow, or the predictive
-                variance of an outcome is numerically zero. Nothing is changed then.
-        """
-        index, time = self._split(X)
-        shape = (*self._batch_shape, index.shape[-1])
-        for name, value in (("Y", Y), ("Yvar", Yvar)):
-            if value is not None and value.shape != (*shape, 1):
-                raise BotorchTensorDimensionError(
-                    f"Expected {name} of shape batch_shape x q x 1 = {(*shape, 1)}. "
-                    f"Got {name}.shape={tuple(value.shape)}."
-                )
-        if shape[-1] == 0:
-            return
-        try:
-            index, time = (x.expand(shape).reshape(-1, shape[-1]) for x in (index, time))
-        except RuntimeError as error:
-            raise BotorchTensorDimensionError(
-                f"Expected X of shape batch_shape x q x {self.row_index.dim + 1} with batch_shape="
-                f"{tuple(self._batch_shape)}. Got X.shape={tuple(X.shape)}."
-            ) from error
-        check_finite("Y", Y)
-        residual = Y.to(self._noise).squeeze(-1) - self._prior_mean(X)
-        residual = residual.reshape(-1, shape[-1])
-        noise = self._noise.unsqueeze(-1)
-        if Yvar is not None:
-            check_finite("Yvar", Yvar)
-            if (Yvar < 0).any():
-                raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item()}.")
-            noise = Yvar.to(self._noise).reshape(-1, shape[-1])
-        parts = [index, time, residual, noise.expand_as(time)]
-        if shape[-1] > 1:
-            order = time.argsort(dim=-1, stable=True)
-            parts = [x.gather(-1, order) for x in parts]
-        block = min(BLOCK, self.eviction_policy.max_rows or BLOCK)
-        blocks = list(zip(*(x.split(block, dim=-1) for x in parts), strict=True))
-        before = self.innovations.take(self._elements) if len(blocks) > 1 else self.innovations
-        try:
-            with torch.no_grad():
-                for each in blocks:
-                    self.innovations.observe(*each)
-        except InputDataError:
-            self.innovations = before
-            raise

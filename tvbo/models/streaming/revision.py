@@ -7,7 +7,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Tensor
 
 from tvbo.models.streaming.innovations import Innovations
-from tvbo.models.streaming.posterior import UpdatablePosterior
+from tvbo.models.streaming.updatable import UpdatablePosterior
 from tvbo.observations import check_finite
 
 

@@ -77,6 +77,7 @@ class RowStore(BatchedModule):
     Attributes:
         count: Number of rows held.
         num_evicted: Number of rows evicted since the last :meth:`clear`.
+        shared: Whether the rows held must stay where they are, since a posterior refers to them.
 
     Args:
         like: ``b x N``, for shape, dtype and device.
@@ -86,6 +87,7 @@ class RowStore(BatchedModule):
 
     V: Tensor
     root: Tensor | None
+    shared = False
 
     def __init__(self, like: Tensor, capacity: int, with_root: bool):
         super().__init__()
@@ -100,6 +102,8 @@ class RowStore(BatchedModule):
 
     def clear(self) -> None:
         """Discard all rows."""
+        if self.shared:
+            self.resize(self.count, self.capacity)
         self.count = self.num_evicted = 0
 
     @property
@@ -134,9 +138,10 @@ class RowStore(BatchedModule):
         """Discard the rows before ``first``, and set the capacity to ``capacity`` rows."""
         kept = self.count - first
         self.num_evicted += first
-        if capacity == self.capacity and first > 0:
+        if capacity == self.capacity and first > 0 and not self.shared:
             self._shift(first, kept)
             return
+        self.shared = False
         for name in PER_ROW:
             old = getattr(self, name)
             new = old.new_empty(len(old), capacity, *old.shape[2:])

@@ -1,0 +1,114 @@
+"""Each model of the same few observations, beside BoTorch's SingleTaskGP."""
+
+import torch
+from botorch.models import SingleTaskGP
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ZeroMean
+from reference import rbf
+from torch import Size
+
+from tvbo.kernels import TemporalDecayKernel
+from tvbo.models import ContextualGP, IncrementalGP, NystromGP, StreamingGP, TimeVaryingGP
+from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
+
+NOISE, RATE, N, T = 0.04, 0.03, 8, 9.0
+SIDE = torch.linspace(0, 1, 3, dtype=torch.float64)
+CHOICES = torch.cartesian_prod(SIDE, SIDE)
+
+
+def data(n=N, seed=0):
+    """Rows [x1, x2, t] of choices at times before ``T``, and outcomes."""
+    generator = torch.Generator().manual_seed(seed)
+    place = torch.randperm(len(CHOICES), generator=generator)[:n]
+    t = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
+    Y = torch.randn(n, 1, dtype=torch.float64, generator=generator)
+    return torch.cat([CHOICES[place], t], dim=-1), Y
+
+
+def ahead(*shape, seed=1, t=T):
+    """Rows of distinct choices at one time, ``shape x 3``."""
+    generator = torch.Generator().manual_seed(seed)
+    b = Size(shape[:-1]).numel()
+    each = [torch.randperm(len(CHOICES), generator=generator)[: shape[-1]] for _ in range(b)]
+    rows = CHOICES[torch.stack(each)].reshape(*shape, 2)
+    return torch.cat([rows, torch.full((*shape, 1), t, dtype=torch.float64)], dim=-1)
+
+
+def later(n, seed=0):
+    """New observations at the present time."""
+    generator = torch.Generator().manual_seed(50 + seed)
+    Y = torch.randn(n, 1, dtype=torch.float64, generator=generator)
+    return ahead(n, seed=seed + 20), Y
+
+
+def dense(kind, seed, known_noise=False, **options):
+    """A dense model, with the noise known for each observation or for all."""
+    X, Y = data(seed=seed)
+    noise = {"train_Yvar": torch.full_like(Y, NOISE)}
+    if not known_noise:
+        likelihood = GaussianLikelihood().to(X)
+        likelihood.noise = NOISE
+        noise = {"likelihood": likelihood}
+    return kind(X, Y, outcome_transform=None, **noise, **options).eval()
+
+
+def single_task(seed=0, **options):
+    # With its own kernel: SingleTaskGP subsets no other.
+    return dense(SingleTaskGP, seed, **options)
+
+
+def time_varying(seed=0, **options):
+    fixed = {"forgetting_rate": RATE, "covar_module": rbf(), "mean_module": ZeroMean()}
+    return dense(TimeVaryingGP, seed, **fixed, **options)
+
+
+def contextual(seed=0, **options):
+    columns = {"context_features": [1], "time_feature": 2}
+    return dense(ContextualGP, seed, forgetting_rate=RATE, **columns, **options)
+
+
+def streaming(seed=0):
+    model = StreamingGP(CHOICES, rbf(), RATE, NOISE)
+    model.observe(*data(seed=seed))
+    return model
+
+
+def incremental(seed=0):
+    model = IncrementalGP(time_varying().covar_module, NOISE)
+    model.observe(*data(seed=seed))
+    return model
+
+
+def averaged(seed=0):
+    kernel = TemporalDecayKernel(batch_shape=Size([2])).double()
+    kernel.forgetting_rate = torch.tensor([[0.02], [0.3]], dtype=torch.float64)
+    sets = HyperparameterSets(
+        lengthscales=torch.tensor([[0.2, 0.5], [0.7, 0.4]], dtype=torch.float64),
+        temporal_kernel=kernel.requires_grad_(False),
+        mean=torch.tensor([-0.4, 0.6], dtype=torch.float64),
+        noise=torch.tensor([NOISE, 2 * NOISE], dtype=torch.float64),
+        log_weights=torch.tensor([-1.0, -1.5], dtype=torch.float64),
+    )
+    return AveragedGP(time_varying(), *data(seed=seed), [sets])
+
+
+def nystrom(seed=0):
+    X, Y = data(seed=seed)
+    return NystromGP(time_varying().covar_module, NOISE, X[:5], X, Y)
+
+
+def conditioned(seed=0):
+    return incremental(seed).condition_on_observations(*later(3, seed))
+
+
+MODELS = {
+    "SingleTaskGP": single_task,
+    "TimeVaryingGP": time_varying,
+    "ContextualGP": contextual,
+    "StreamingGP": streaming,
+    "IncrementalGP": incremental,
+    "AveragedGP": averaged,
+    "NystromGP": nystrom,
+    "ConditionedGP": conditioned,
+}
+DENSE = ("SingleTaskGP", "TimeVaryingGP", "ContextualGP")
