@@ -115,6 +115,8 @@ reproduce: $(VENV)/.dev
 # Ratios, each measured in one run; their tables are in docs/benchmarks.md.
 bench: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
+	$(BIN)/python benchmarks/joint_posterior.py --json docs/results/joint_posterior.json
+	PYTHONPATH=tests $(BIN)/python benchmarks/acquisitions.py --json docs/results/acquisitions.json
 	$(BIN)/python benchmarks/streaming.py --json docs/results/streaming.json
 	$(BIN)/python benchmarks/temporal_round.py --json docs/results/temporal_round.json
 	$(BIN)/python benchmarks/scaling.py --json docs/results/scaling.json

@@ -10,8 +10,7 @@ from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.retention import Reset, SizeLimit
 
 DEFAULT_BETA = 1.5
-"""β of :func:`tv_gp_ucb` on a box where kernel and drift are learned. Of 1, 1.5 and 2, it did best on
-problems that drift."""
+"""β of :func:`tv_gp_ucb` on a box where kernel and drift are learned, from measurements."""
 
 DEFAULT_LIMIT = 100
 """Number of observations that it keeps, the most informative ones about the present. Where a loop
