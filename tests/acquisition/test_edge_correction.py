@@ -16,7 +16,7 @@ from tvbo.models import TimeVaryingGP
 from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
 from tvbo.models.scale import unit_cube
 from tvbo.observations import InputLayout, Observations
-from tvbo.search_space import AskContext, Box, FiniteSpace
+from tvbo.search_space import AskContext, Box, FiniteSpace, MixedSpace, Parameters
 
 BOUNDS = torch.tensor([[0.0, -2.0], [1.0, 3.0]], dtype=torch.float64)
 NOW = 20.0
@@ -83,7 +83,7 @@ def test_the_share_is_the_integral_of_the_squared_correlation():
 def test_the_share_at_a_corner(lengthscale, expected):
     bounds = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
     model = make_model([[lengthscale] * 3], dim=3, bounds=bounds)
-    acq_function = EdgeCorrectedUCB(model, beta=1.0, unit=1.0, bounds=bounds)
+    acq_function = EdgeCorrectedUCB(model, beta=1.0, unit=1.0, search_space=Box(bounds))
     corners = acq_function.share_inside(rows(list(product([0.0, 1.0], repeat=3))))
     torch.testing.assert_close(corners, torch.full_like(corners, expected), rtol=1e-5, atol=0)
 
@@ -91,7 +91,7 @@ def test_the_share_at_a_corner(lengthscale, expected):
 def test_value_and_gradient():
     model = make_model([[0.2, 0.6], [1.5, 0.1]])
     X = rows([[0.1, -1.9], [0.5, 1.0], [1.0, 3.0]]).requires_grad_()
-    corrected = EdgeCorrectedUCB(model, beta=4.0, unit=1.0, bounds=BOUNDS)
+    corrected = EdgeCorrectedUCB(model, beta=4.0, unit=1.0, search_space=Box(BOUNDS))
     posterior = model.posterior(X)
     share = corrected.share_inside(X).squeeze(-1)
     expected = posterior.mean.flatten() + 2 * (share * posterior.variance.flatten()).sqrt()
@@ -111,6 +111,18 @@ def test_exploration_leaves_the_corners():
         acq_function = rule(model, context_of(Box(bounds)))
         largest_at_corner.append(bool(acq_function(corners).max() > acq_function(inside).max()))
     assert largest_at_corner == [True, False]
+
+
+def test_categories_have_no_edge():
+    parameters = Parameters.of({"rate": (0.0, 1.0), "rule": ["a", "b", "c"]})
+    space = MixedSpace(parameters)
+    model = make_model([[0.2, 0.1, 0.1, 0.1]], dim=4, bounds=space.bounds)
+    acq_function = UCB(ConstantBeta(1.0), edge_correction=True)(model, context_of(space))
+    X = torch.stack([parameters.encode({"rate": x, "rule": "b"}) for x in (0.0, 0.5)])
+    share = acq_function.share_inside(rows(X.view(2, 4))).flatten()
+    # Half of the information at one end of an interval of five lengthscales.
+    expected = [0.5 * math.erf(5) / math.erf(2.5), 1.0]
+    torch.testing.assert_close(share, torch.tensor(expected).to(share), rtol=1e-9, atol=0)
 
 
 def test_plain_ucb_elsewhere():

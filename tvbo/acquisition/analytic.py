@@ -29,7 +29,7 @@ from tvbo.models.incremental import RowModel
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.observations import provided
 from tvbo.rounding import power_of_two, scale_of, variance_of
-from tvbo.search_space import AskContext, FiniteSpace
+from tvbo.search_space import AskContext, FiniteSpace, SearchSpace
 
 Acquisition = Callable[[Model, AskContext], AcquisitionFunction]
 """A function from the model and the ask context to a BoTorch acquisition function."""
@@ -58,7 +58,7 @@ class UCB:
         space = ask_context.search_space
         has_edge = space is not None and not isinstance(space, FiniteSpace)
         if self.edge_correction and has_edge and isinstance(model, AveragedGP):
-            return EdgeCorrectedUCB(model, beta=beta, unit=unit, bounds=provided(space).bounds)
+            return EdgeCorrectedUCB(model, beta, unit, provided(space))
         return AnyScaleUCB(model, beta=beta, unit=unit)
 
 
@@ -117,19 +117,22 @@ class EdgeCorrectedUCB(AnyScaleUCB):
 
     For the RBF kernel, :math:`h` is a product of error functions. It is :math:`2^{-d}` at a corner
     where lengthscales are short, and near 1 everywhere where they are long. It is averaged over the
-    sets of hyperparameters.
+    sets of hyperparameters. The columns of a category have no edge, and are left out.
 
     Args:
         model: The model.
         beta: β.
         unit: As in :class:`AnyScale`.
-        bounds: Lower and upper bounds of the actions, ``2 x d``.
+        search_space: The box, or a set with integers and categories.
     """
 
-    def __init__(self, model: AveragedGP, beta: float, unit: float, bounds: Tensor):
+    def __init__(self, model: AveragedGP, beta: float, unit: float, search_space: SearchSpace):
         super().__init__(model, beta=beta, unit=unit)
-        # Not a buffer, which would be moved to the device of ``X`` at each call.
-        self._ends = bounds.unsqueeze(-1)
+        bounds, parameters = search_space.bounds, search_space.parameters
+        every = torch.ones(bounds.shape[-1], dtype=torch.bool)
+        # Not buffers, which would be moved to the device of ``X`` at each call.
+        self._columns = every if parameters is None else parameters.is_number
+        self._ends = bounds[:, self._columns].unsqueeze(-1)
 
     def _mean_and_sigma(
         self, X: Tensor, compute_sigma: bool = True, min_var: float = 0.0
@@ -140,8 +143,8 @@ class EdgeCorrectedUCB(AnyScaleUCB):
     def share_inside(self, X: Tensor) -> Tensor:
         """Return :math:`h`, ``...``, at rows ``[action | time]``, ``... x (d + 1)``."""
         model = cast(AveragedGP, self.model)
-        rates = model.inverse_lengthscales.mT
-        (low, high), x = self._ends.to(X), X[..., :-1].unsqueeze(-1)
+        rates = model.inverse_lengthscales.mT[self._columns]
+        (low, high), x = self._ends.to(X), X[..., :-1][..., self._columns].unsqueeze(-1)
         inside = torch.erf((high - x) * rates) + torch.erf((x - low) * rates)
         at_center = 2 * torch.erf(0.5 * (high - low) * rates)
         share: Tensor = (inside / at_center).prod(dim=-2) @ model.weights

@@ -139,6 +139,11 @@ class Parameters:
         return torch.cat([part.bounds for part in self.parts], dim=-1)
 
     @property
+    def is_number(self) -> Tensor:
+        """Mask of the columns that are not zeros and ones of a category, ``d``."""
+        return torch.tensor([part.width == 1 for part in self.parts for _ in range(part.width)])
+
+    @property
     def varying(self) -> tuple[Number | Category, ...]:
         """The parameters that are not fixed."""
         return tuple(part for part in self.parts if part.width)
