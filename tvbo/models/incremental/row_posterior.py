@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
@@ -19,12 +19,32 @@ from tvbo.models.incremental.whitened import Whitened
 from tvbo.rounding import innovation_root
 
 
+class Observed(NamedTuple):
+    """Observations, and the Cholesky factor of their covariance.
+
+    Args:
+        X: Rows, ``n x d``.
+        residual: Outcomes less the prior mean, ``n``.
+        noise: Noise variances, ``n``.
+        root: The factor, ``n x n``, lower triangular.
+    """
+
+    X: Tensor
+    residual: Tensor
+    noise: Tensor
+    root: Tensor
+
+
 class RowPosterior(RowModel):
     """The posterior of a model over whole rows, by how it depends on the observations."""
 
     @abstractmethod
     def _whiten(self, X: Tensor) -> Whitened:
         """Return how the function at rows ``... x q x d`` depends on the observations."""
+
+    def observed(self) -> Observed | None:
+        """Return what the posterior is given; None if it is not exact, or there is a batch."""
+        return None
 
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]
@@ -130,7 +150,7 @@ class ConditionedGP(RowPosterior):
         self.given = given
         self.covar_module = given.covar_module
         self.mean_module = given.mean_module
-        self._X = X.clone()
+        self._X, self._residual, self._noise_variances = X.clone(), residual, noise
         self._white = given._whiten(self._X)
         prior = to_dense(self.covar_module(self._X))
         covar = prior - self._white.explained(self._white)
@@ -152,6 +172,23 @@ class ConditionedGP(RowPosterior):
     def width(self) -> int:
         """Number of columns of a row."""
         return self._X.shape[-1]
+
+    def observed(self) -> Observed | None:
+        """Return what the posterior is given; None if it is not exact, or there is a batch."""
+        given = self.given.observed()
+        if given is None or self.batch_shape:
+            return None
+        n, q = len(given.X), len(self._X)
+        root = given.root.new_zeros(n + q, n + q)
+        root[:n, :n] = given.root
+        root[n:, :n] = torch.cat(self._white.V, dim=-1)
+        root[n:, n:] = self._root
+        return Observed(
+            torch.cat([given.X, self._X]),
+            torch.cat([given.residual, self._residual]),
+            torch.cat([given.noise, self._noise_variances]),
+            root,
+        )
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
