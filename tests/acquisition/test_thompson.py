@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
-from gpytorch.kernels import RBFKernel
+from gpytorch.kernels import LinearKernel, RBFKernel
 from reference import rbf
 from scipy.stats import norm
 
-from tvbo.acquisition import ThompsonSampling
+from tvbo.acquisition import DrawnFunction, ThompsonSampling
+from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import IncrementalGP, StreamingGP
 from tvbo.search_space import AskContext, Box, FiniteSpace, InputLayout
 
@@ -67,11 +68,70 @@ def test_a_schedule_is_asked_by_round():
     assert drawn.best().tolist() == [[0.35]]
 
 
-def test_a_box_is_searched_at_points_of_its_own(generator):
+LOWEST, HIGHEST = -2.0, 5.0
+
+
+def on_an_interval(t=3.0, seed=0):
+    """A box, a model with two observations of a drifting function, and an ask."""
+    drift = TemporalDecayKernel(active_dims=[1]).double()
+    model = IncrementalGP(rbf_over_rows() * drift, 0.01)
+    model.observe(torch.tensor([[-1.0, 1.0], [3.0, 2.0]]), torch.tensor([[1.0], [0.5]]))
+    return model, ask_context(Box([(LOWEST, HIGHEST)]), seed, t)
+
+
+def test_a_box_is_searched_for_the_best_of_the_function():
+    """No action of a fine grid is better, whatever the unit; each round has a function anew."""
+    model, now = on_an_interval()
+    grid = now.rows(torch.linspace(LOWEST, HIGHEST, 2001).unsqueeze(-1)).unsqueeze(-2)
+    found = []
+    for _ in range(5):
+        drawn = ThompsonSampling()(model, now)
+        assert isinstance(drawn, DrawnFunction)
+        X = now.search_space.maximize(drawn, now, now.generator)
+        assert drawn(now.rows(X)[None]).item() >= drawn(grid).max().item() - 1e-9
+        found.append(X.item())
+    assert len({round(x, 6) for x in found}) == 5
+
+
+def test_where_the_best_action_lies_on_a_box():
+    """As often in each third as by joint draws on a grid with the dense formulas, 5 standard
+    errors."""
+    model, now = on_an_interval()
+    grid = torch.linspace(LOWEST, HIGHEST, 71).unsqueeze(-1)
+    posterior = model.posterior(now.rows(grid))
+    root = torch.linalg.cholesky(posterior.distribution.covariance_matrix + 1e-9 * torch.eye(71))
+    normal = torch.randn(71, 20_000, generator=now.generator)
+    best = grid[(posterior.mean + root @ normal).argmax(dim=0), 0]
+    n = 60
+    chosen = [
+        now.search_space.maximize(ThompsonSampling()(model, now), now, now.generator).item()
+        for _ in range(n)
+    ]
+    edges = torch.linspace(LOWEST, HIGHEST, 4)[1:-1]
+    expected = torch.bincount(torch.bucketize(best, edges), minlength=3) / 20_000
+    observed = torch.bincount(torch.bucketize(torch.tensor(chosen), edges), minlength=3) / n
+    bound = 5 * (expected * (1 - expected) / n).sqrt()
+    assert ((observed - expected).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.25, 4.0])
+def test_beta_stretches_the_deviation_from_the_mean(beta):
+    model, now = on_an_interval()
+    X = torch.linspace(LOWEST, HIGHEST, 7)[:, None, None]
+    rows = now.rows(X)
+    one, stretched = (
+        ThompsonSampling(b)(model, ask_context(now.search_space, seed=4)) for b in (1.0, beta)
+    )
+    mean = model.posterior(rows).mean.flatten() / one.unit
+    expected = mean + math.sqrt(beta) * (one(rows) - mean)
+    torch.testing.assert_close(stretched(rows), expected)
+
+
+def test_a_kernel_without_features_is_drawn_at_points_of_the_box():
     """All within the bounds, new ones in each round, the best of them taken."""
     bounds = torch.tensor([[-2.0], [5.0]])
     search_space = Box(bounds)
-    model = IncrementalGP(rbf_over_rows(), 0.01)
+    model = IncrementalGP(LinearKernel(active_dims=[0]), 0.01)
     model.observe(torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0]]))
     now = ask_context(search_space)
     one, two = (ThompsonSampling(num_candidates=64)(model, now) for _ in range(2))
@@ -94,11 +154,17 @@ def rbf_over_rows():
 
 
 def test_seeds_repeat():
-    for search_space in (FiniteSpace(TWO), Box(torch.tensor([[0.0], [1.0]]))):
-        model = IncrementalGP(rbf_over_rows(), 0.01)
-        one, two = (ThompsonSampling()(model, ask_context(search_space, seed=4)) for _ in range(2))
-        assert torch.equal(one.candidates, two.candidates)
-        assert torch.equal(one.values, two.values)
+    model = IncrementalGP(rbf_over_rows(), 0.01)
+    finite, box = FiniteSpace(TWO), Box(torch.tensor([[0.0], [1.0]]))
+    one, two = (ThompsonSampling()(model, ask_context(finite, seed=4)) for _ in range(2))
+    assert torch.equal(one.values, two.values)
+    model, now = on_an_interval()
+    for space in (box, now.search_space):
+        asks = [ask_context(space, seed=4) for _ in range(2)]
+        one, two = (
+            space.maximize(ThompsonSampling()(model, each), each, each.generator) for each in asks
+        )
+        assert torch.equal(one, two)
 
 
 def test_the_best_action_is_a_copy():

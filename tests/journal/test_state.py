@@ -144,6 +144,7 @@ MORE = {
     "pending": lambda: recipes.gp_bucb(choices=ARMS, **KNOWN),
     "pending on a box": lambda: recipes.gp_bucb(bounds=INTERVAL, **KNOWN),
     "thompson": lambda: recipes.gp_ts(choices=ARMS, **KNOWN),
+    "thompson on a box": lambda: recipes.gp_ts(bounds=INTERVAL, **KNOWN),
     "filling in": lambda: recipes.gp_ucb_sdf(choices=ARMS, minimum=-2.0, **KNOWN),
     "restarts": lambda: recipes.r_gp_ucb(choices=ARMS, every=5, **KNOWN),
     "events": lambda: recipes.gp_ucb(

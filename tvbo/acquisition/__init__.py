@@ -18,7 +18,7 @@ from tvbo.acquisition.contextual_beta import CompactBeta, FiniteBeta, RKHSBeta
 from tvbo.acquisition.goals import Goals
 from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, Incumbent, MaxMean
-from tvbo.acquisition.thompson import DrawnValues, ThompsonSampling
+from tvbo.acquisition.thompson import DrawnFunction, DrawnValues, ThompsonSampling
 
 __all__ = [
     "EI",
@@ -34,6 +34,7 @@ __all__ = [
     "ChanceConstrained",
     "CompactBeta",
     "ConstantBeta",
+    "DrawnFunction",
     "DrawnValues",
     "EdgeCorrectedUCB",
     "FiniteBeta",

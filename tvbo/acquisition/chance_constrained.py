@@ -52,6 +52,7 @@ class ChanceConstrained(AcquisitionFunction):
     ):
         super().__init__(acq_function.model)
         self.acq_function = acq_function
+        self.raw_samples = getattr(acq_function, "raw_samples", None)
         # Not registered: acquisition functions are moved to the device of ``X`` at each call.
         self._parts = tuple(models), goals
         actions = actions_of(ask_context, default_generator(ask_context.generator))

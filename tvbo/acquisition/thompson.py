@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.models.model import Model
+from botorch.sampling.pathwise import SamplePath
 from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
-from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule
+from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule, marginals, unit_of
 from tvbo.models.draws import draw_function
+from tvbo.models.pathwise import draw_path, has_paths
 from tvbo.randomness import draw_seed
 from tvbo.rounding import first_largest
 from tvbo.search_space import AskContext, FiniteSpace, RowIndex, SearchSpace
@@ -45,18 +47,50 @@ class DrawnValues(AcquisitionFunction):
         return self.values[RowIndex(self.candidates).index(actions)]
 
 
+class DrawnFunction(AcquisitionFunction):
+    """A drawn function, at any action and with gradients.
+
+    Args:
+        model: The model whose posterior was drawn from.
+        path: The function of rows ``b x 1 x d``, with values ``b x 1``.
+        scale: Multiplier on its deviation from the posterior mean.
+        unit: Unit of the values, since a search stops by an absolute tolerance.
+        raw_samples: Number of points from which a search of a box starts.
+    """
+
+    def __init__(self, model: Model, path: SamplePath, scale: float, unit: float, raw_samples: int):
+        super().__init__(model)
+        self.path = path
+        self.scale = scale
+        self.unit = unit
+        self.raw_samples = raw_samples
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return the drawn values, ``b``, at rows ``b x 1 x d``."""
+        values = self.path(X)
+        if self.scale != 1:
+            mean = marginals(self.model, X)[0].view_as(values)
+            values = mean + self.scale * (values - mean)
+        drawn: Tensor = values.squeeze(-1) / self.unit
+        return drawn
+
+
 @dataclass(frozen=True)
 class ThompsonSampling:
     r"""GP-TS (Chowdhury, Gopalan, 2017): the best action of a function drawn from the posterior.
 
-    On a finite set the function is drawn jointly at all choices. On a box it is drawn at scrambled
-    Sobol points, new ones in each round, and the best of these is chosen.
+    On a finite set the function is drawn jointly at all choices. On a box it is drawn as a whole,
+    by random features of the prior and Matheron's rule (Wilson et al., 2020), and searched by its
+    gradient. Its mean and covariance are those of the posterior, since each draw has features of
+    its own. Where the kernel has none, such as a linear kernel, and with a
+    :class:`tvbo.models.NystromGP`, the function is drawn jointly at scrambled Sobol points, and the
+    best of these is chosen.
 
     Args:
         beta: :math:`\beta_t`, a number or a schedule by round: the posterior standard deviation is
             multiplied by :math:`\sqrt{\beta_t}`, the :math:`v_t` of the paper. 1 draws from the
             posterior itself.
-        num_candidates: Number of Sobol points on a box.
+        num_candidates: Number of Sobol points on a box, from the best of which the search starts.
 
     Raises:
         ValueError: if β is negative, or ``num_candidates`` is not positive.
@@ -72,7 +106,7 @@ class ThompsonSampling:
                 f"Expected num_candidates, a whole number >= 1. Got {self.num_candidates}."
             )
 
-    def __call__(self, model: Model, ask_context: AskContext) -> DrawnValues:
+    def __call__(self, model: Model, ask_context: AskContext) -> DrawnValues | DrawnFunction:
         """Return a function drawn for this round.
 
         Raises:
@@ -83,9 +117,12 @@ class ThompsonSampling:
             raise ValueError(
                 "Expected an AskContext with a search_space and a generator. Got one without."
             )
+        scale = as_beta_schedule(self.beta)(ask_context.round) ** 0.5
+        if not isinstance(search_space, FiniteSpace) and has_paths(model):
+            path, unit = draw_path(model, generator), unit_of(model, ask_context)
+            return DrawnFunction(model, path, scale, unit, self.num_candidates)
         candidates = self._candidates(search_space, generator)
         rows = ask_context.rows(candidates)
-        scale = as_beta_schedule(self.beta)(ask_context.round) ** 0.5
         values = draw_function(model, rows, generator, scale)
         return DrawnValues(model, candidates, values)
 

@@ -4,6 +4,7 @@ from tvbo.kernels.column import ColumnKernel
 from tvbo.kernels.context_action import ContextActionKernel, Structure
 from tvbo.kernels.covariance_matrix import CovarianceMatrixKernel
 from tvbo.kernels.empirical import empirical_covariance
+from tvbo.kernels.features import has_features
 from tvbo.kernels.identity import IdentityKernel
 from tvbo.kernels.markov import (
     DampedOscillationKernel,
@@ -34,6 +35,7 @@ __all__ = [
     "TemporalMaternKernel",
     "decay_exponent",
     "empirical_covariance",
+    "has_features",
     "memory_length",
     "temporal_correlation",
 ]

@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.means import ConstantMean
 from torch import Tensor
 
-from tvbo.kernels import TemporalKernel
+from tvbo.kernels import ColumnKernel, TemporalKernel
 from tvbo.models.averaged_fantasies import (
     AveragedFantasies,
     HyperparameterAverage,
     SetsPosterior,
 )
 from tvbo.models.averaged_marginals import AveragedMarginals
+from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.raw import RawRowKernel, transformed
 from tvbo.models.resizable_module import ResizableModule
 from tvbo.models.scale import outcome_scale
@@ -191,6 +194,26 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         noise = torch.cat([self._noise, added.expand(len(self._noise), len(X))], dim=-1)
         new._condition(torch.cat([self._X, X]), torch.cat([self._Y, Y.squeeze(-1)]), noise)
         return new
+
+    def member(self, i: int) -> IncrementalGP:
+        """Return the posterior by the i-th set of hyperparameters alone."""
+        action_columns = list(range(self.width - 1))
+        in_space = RBFKernel(ard_num_dims=len(action_columns), active_dims=action_columns).double()
+        in_space.lengthscale = self.inverse_lengthscales[i].reciprocal()
+        in_time: Kernel = [
+            each.temporal_kernel[j]
+            for each in self._parts[1]
+            for j in range(each.temporal_kernel.batch_shape.numel())
+        ][i]
+        scaled = ScaleKernel(in_space * ColumnKernel(in_time, [self.width - 1]))
+        scaled = scaled.double()
+        scaled.outputscale = self.prior_variance
+        mean = ConstantMean().double()
+        mean.constant = self._mean[i].item()
+        noise = self._noise[i].unsqueeze(-1)
+        member = IncrementalGP(scaled, noise.mean().item(), mean_module=mean)
+        member.observe(self._X, self._Y.unsqueeze(-1), noise)
+        return member
 
     def one_step_ahead(self) -> tuple[Tensor, Tensor]:
         """Return what is predicted of each outcome by those before it.

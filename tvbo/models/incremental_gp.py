@@ -20,6 +20,7 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from tvbo.models.incremental import CandidateCache, GrowingCholesky, RowPosterior, Whitened
+from tvbo.models.incremental.row_posterior import Observed
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
 from tvbo.models.scale import UnitCube
 from tvbo.rounding import innovation_root
@@ -220,6 +221,11 @@ class IncrementalGP(RowPosterior):
         new = self._frozen()
         new._candidates = None
         return new
+
+    def observed(self) -> Observed:
+        """Return what the posterior is given."""
+        factor = self.factor
+        return Observed(factor.X, factor.residual, factor.noise, factor.root.tril())
 
     def _frozen(self) -> IncrementalGP:
         """Return a model that further observations of this one do not change."""

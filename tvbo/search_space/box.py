@@ -89,10 +89,13 @@ class Box:
         """Return the rows at which the search starts, ``num_restarts x q x d'``.
 
         As in BoTorch's ``initialize_q_batch``, the best of the raw samples and others drawn with
-        probabilities that grow with their values; values that differ by rounding are ties.
+        probabilities that grow with their values; values that differ by rounding are ties. Of a
+        function with a number ``raw_samples`` of its own, one with many maxima that is evaluated in
+        no time, they are the best of as many.
         """
+        own = getattr(acq_function, "raw_samples", None)
         seed = int(torch.randint(2**31 - 1, (1,)))
-        samples = draw_sobol_samples(self.bounds, n=self.raw_samples, q=q, seed=seed)
+        samples = draw_sobol_samples(self.bounds, n=own or self.raw_samples, q=q, seed=seed)
         rows = ask_context.rows(samples)
         with torch.no_grad():
             values = acq_function(rows)
@@ -100,6 +103,8 @@ class Box:
         if tied.all():
             # Standardizing a flat acquisition would amplify its rounding errors.
             return rows[torch.randperm(len(rows))[: self.num_restarts]]
+        if own is not None:
+            return rows[values.topk(min(self.num_restarts, own)).indices]
         places = boltzmann_sample(values, num_samples=self.num_restarts, eta=1.0)
         best = tied.to(torch.uint8).argmax()
         if not (places == best).any():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
@@ -19,12 +19,32 @@ from tvbo.models.incremental.whitened import Whitened, explained
 from tvbo.rounding import innovation_root
 
 
+class Observed(NamedTuple):
+    """Observations, and the Cholesky factor of their covariance.
+
+    Args:
+        X: Rows, ``n x d``.
+        residual: Outcomes less the prior mean, ``n``.
+        noise: Noise variances, ``n``.
+        root: The factor, ``n x n``, lower triangular.
+    """
+
+    X: Tensor
+    residual: Tensor
+    noise: Tensor
+    root: Tensor
+
+
 class RowPosterior(RowModel):
     """The posterior of a model over whole rows, by how it depends on the observations."""
 
     @abstractmethod
     def _whiten(self, X: Tensor) -> Whitened:
         """Return how the function at rows ``... x q x d`` depends on the observations."""
+
+    def observed(self) -> Observed | None:
+        """Return what the posterior is given; None if it is not exact, or there is a batch."""
+        return None
 
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]
@@ -116,6 +136,7 @@ class ConditionedGP(RowPosterior):
 
     _X: Tensor
     _residual: Tensor
+    _observed_noise: Tensor
     _root: Tensor
     _innovations: Tensor
 
@@ -138,7 +159,8 @@ class ConditionedGP(RowPosterior):
         root = innovation_root(covar, noise, prior.diagonal(dim1=-2, dim2=-1))
         unexplained = (residual - white.mean).unsqueeze(-1)
         innovations = torch.linalg.solve_triangular(root, unexplained, upper=False)
-        own = {"_X": X, "_residual": residual, "_root": root, "_innovations": innovations}
+        own = {"_X": X, "_residual": residual, "_observed_noise": noise.clone()}
+        own |= {"_root": root, "_innovations": innovations}
         own |= {f"_V{i}": V for i, V in enumerate(white.V)}
         for name, value in own.items():
             self.register_buffer(name, value)
@@ -175,6 +197,23 @@ class ConditionedGP(RowPosterior):
         """All outcomes, ``batch_shape x n``."""
         parts = (self.given.train_targets, self._residual + self._prior_mean(self._X))
         return torch.cat([y.expand(*self.batch_shape, y.shape[-1]) for y in parts], dim=-1)
+
+    def observed(self) -> Observed | None:
+        """Return what the posterior is given; None if it is not exact, or there is a batch."""
+        given = self.given.observed()
+        if given is None or self.batch_shape:
+            return None
+        n, q = len(given.X), len(self._X)
+        root = given.root.new_zeros(n + q, n + q)
+        root[:n, :n] = given.root
+        root[n:, :n] = torch.cat(self._V, dim=-1)
+        root[n:, n:] = self._root
+        return Observed(
+            torch.cat([given.X, self._X]),
+            torch.cat([given.residual, self._residual]),
+            torch.cat([given.noise, self._observed_noise]),
+            root,
+        )
 
     @property
     def _V(self) -> tuple[Tensor, ...]:

@@ -1,0 +1,120 @@
+"""Thompson sampling on a box: a drawn function maximized, against one drawn at 1,000 points.
+
+Two problems of :func:`tvbo.problems.dynamic_problems`, as the peers are compared on
+(`benchmarks/peers/play.py`): 80 rounds, noise variance 0.05, 15 initial points that all methods of
+a seed share. Both methods are `gp_ts`, learn all hyperparameters in each round, and differ in the
+acquisition alone: the function drawn by features and searched by its gradient, or drawn jointly at
+1,000 scrambled Sobol points, new ones in each round, whose best is chosen. With "averaged" the
+hyperparameters are averaged over, as `tv_gp_ucb` does; without, they are the most probable.
+
+    python benchmarks/thompson_box.py --seeds 10 --json docs/results/thompson_box.json
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from functools import partial
+from pathlib import Path
+
+import torch
+from botorch.models.model import Model
+from report import parser, show
+from rich.progress import track
+from torch.quasirandom import SobolEngine
+
+from tvbo import recipes
+from tvbo.acquisition import DrawnValues
+from tvbo.models.draws import draw_function
+from tvbo.optimizers import GPOptimizer
+from tvbo.randomness import draw_seed
+from tvbo.search_space import AskContext
+
+sys.path.insert(0, str(Path(__file__).parent / "peers"))
+
+from methods import INITIAL, METHODS, Recipe
+from play import Job, play
+
+PROBLEMS = ("Hartmann-3", "drifting GP")
+NUM_POINTS = 1000
+
+
+def at_points(model: Model, ask_context: AskContext) -> DrawnValues:
+    """Return a function drawn at Sobol points alone."""
+    lower, upper = ask_context.search_space.bounds
+    seed = draw_seed(ask_context.generator)
+    unit = SobolEngine(len(lower), scramble=True, seed=seed).draw(NUM_POINTS, dtype=torch.float64)
+    candidates = lower + (upper - lower) * unit
+    rows = ask_context.rows(candidates)
+    return DrawnValues(model, candidates, draw_function(model, rows, ask_context.generator))
+
+
+def averaged(**options: object) -> GPOptimizer:
+    """Return Thompson sampling whose hyperparameters are averaged over."""
+    return recipes.gp_ts(forgetting_rate=None, temporal_kernel="auto", **options)
+
+
+def most_probable(**options: object) -> GPOptimizer:
+    """Return Thompson sampling with the most probable hyperparameters."""
+    return recipes.gp_ts(forgetting_rate=None, **options)
+
+
+LOOPS = {
+    "path": most_probable,
+    "1,000 points": partial(most_probable, acquisition=at_points),
+    "path, averaged": averaged,
+    "1,000 points, averaged": partial(averaged, acquisition=at_points),
+}
+
+
+def main() -> None:
+    """Run the benchmark, print a table, save JSON."""
+    options = parser(__doc__)
+    options.add_argument("--seeds", type=int, default=10)
+    options.add_argument("--first-seed", type=int, default=0)
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    for name, make in LOOPS.items():
+        METHODS[name] = partial(Recipe, make)
+    seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
+    jobs = [
+        Job(problem, method, seed) for problem in PROBLEMS for method in LOOPS for seed in seeds
+    ]
+    records = [play(job) for job in track(jobs, description="runs")]
+    results = []
+    for problem in PROBLEMS:
+        for method in LOOPS:
+            mine = [r for r in records if r["problem"] == problem and r["method"] == method]
+            if errors := [r["error"] for r in mine if r["error"]]:
+                raise RuntimeError(f"{method} on {problem}: {errors[0]}")
+            regret = torch.tensor([r["regret"][INITIAL:] for r in mine]).mean(dim=-1)
+            seconds = torch.tensor([r["seconds"][INITIAL:] for r in mine])
+            results.append(
+                {
+                    "problem": problem,
+                    "algorithm": method,
+                    "seeds": list(seeds),
+                    "regret": [round(each, 4) for each in regret.tolist()],
+                    "mean": regret.mean().item(),
+                    "standard_error": regret.std().item() / math.sqrt(len(regret)),
+                    "median": regret.quantile(0.5).item(),
+                    "worst": regret.max().item(),
+                    "cpu_seconds_per_round": seconds.median().item(),
+                }
+            )
+    columns = ("problem", "drawn as", "mean", "± s. e.", "median", "worst seed", "CPU s a round")
+    table = [
+        (
+            r["problem"],
+            r["algorithm"],
+            *(f"{r[key]:.3f}" for key in ("mean", "standard_error", "median", "worst")),
+            f"{r['cpu_seconds_per_round']:.3f}",
+        )
+        for r in results
+    ]
+    title = f"mean regret over rounds {INITIAL + 1} to 80, {chosen.seeds} seeds"
+    show(title, columns, table, results, chosen.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""Functions drawn as a whole: mean and covariance, across times, against the exact posterior."""
+
+import math
+
+import pytest
+import torch
+from botorch.acquisition.utils import get_optimal_samples
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.deterministic import MatheronPathModel
+from botorch.sampling import IIDNormalSampler
+from botorch.sampling.pathwise import draw_matheron_paths
+from gpytorch.kernels import LinearKernel
+from reference import dense_gp, rbf
+from scipy.stats import norm
+from torch import Size
+
+from tvbo import recipes
+from tvbo.kernels import (
+    CovarianceMatrixKernel,
+    SeasonalKernel,
+    TemporalDecayKernel,
+    TemporalMaternKernel,
+)
+from tvbo.models import AveragedGP, ContextualGP, IncrementalGP, NystromGP, TimeVaryingGP
+from tvbo.models.pathwise import draw_path, has_paths
+from tvbo.randomness import seeded
+
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
+COVAR = torch.tensor([[1.0, 0.7, -0.5], [0.7, 1.0, 0.1], [-0.5, 0.1, 0.8]], dtype=torch.float64)
+BOX = torch.tensor([[0.0, 0.0], [1.0, 2.0]], dtype=torch.float64)
+
+
+def make_data(n=10):
+    """Rows [two numbers | time], outcomes."""
+    generator = torch.Generator().manual_seed(3)
+    X = torch.rand(n, 3, generator=generator)
+    X[:, 2] = torch.arange(1.0, n + 1)
+    Y = 3 * torch.sin(5 * X[:, :1]) + 0.1 * X[:, 2:] + 10
+    return X, Y
+
+
+def contextual(structure, context_kernel):
+    X, Y = make_data()
+    X[:, 1] = torch.arange(10) % 3
+    return ContextualGP(
+        X,
+        Y,
+        torch.full_like(Y, 0.01),
+        context_features=[1],
+        time_feature=2,
+        structure=structure,
+        action_kernel=rbf(),
+        context_kernel=context_kernel,
+        forgetting_rate=0.05,
+    )
+
+
+def loop(pending, **options):
+    """The model behind an ask of a loop on a box."""
+    optimizer = recipes.tv_gp_ucb(bounds=BOX, **options)
+    X, Y = make_data(20)
+    for row, y in zip(X, Y, strict=True):
+        trial = optimizer.attach(row[:2], row[2].item())
+        if trial.t <= 20 - pending:
+            optimizer.tell(trial, y.item())
+    optimizer.ask(21.0)
+    return optimizer._newest_model
+
+
+def incremental(pending):
+    return loop(
+        pending, covar_module=rbf(0.4), forgetting_rate=0.05, noise_variance=0.01, mean_module=None
+    )
+
+
+MODELS = {
+    "drift": lambda: TimeVaryingGP(*make_data(), forgetting_rate=0.05, covar_module=rbf()),
+    "known noise": lambda: dense_gp(*make_data(), 0.01, 0.05, rbf()),
+    "smooth and season": lambda: TimeVaryingGP(
+        *make_data(), temporal_kernel=[TemporalMaternKernel(), SeasonalKernel(7.0)]
+    ),
+    "two functions": lambda: TimeVaryingGP(
+        *make_data(),
+        covar_module=[rbf(0.2), rbf(1.0)],
+        temporal_kernel=[TemporalDecayKernel(), TemporalMaternKernel()],
+    ),
+    "no drift": lambda: TimeVaryingGP(*make_data(), time_feature=None),
+    "contexts": lambda: contextual("product", rbf(1.0)),
+    "contexts, both": lambda: contextual("both", CovarianceMatrixKernel(COVAR)),
+    "incremental": lambda: incremental(pending=0),
+    "incremental, pending": lambda: incremental(pending=3),
+    "dense, pending": lambda: loop(3, temporal_kernel=TemporalMaternKernel().double(), initial=0),
+    "averaged": lambda: loop(0, initial=0),
+    "averaged, pending": lambda: loop(3, initial=0),
+}
+
+
+def rows_at_times():
+    """Before, between, at and after the times of the observations."""
+    X = torch.rand(6, 3, generator=torch.Generator().manual_seed(4))
+    X[:, 1] = torch.arange(6) % 3
+    X[:, 2] = torch.tensor([-2.0, 4.5, 10.0, 21.0, 21.0, 25.0])
+    return X
+
+
+def furthest(model, n, generator):
+    """How far the moments of n paths are from the posterior's, in multiples of the bound that all
+    entries together exceed with a probability of at most 1 %."""
+    X = rows_at_times()
+    with torch.no_grad():
+        drawn = torch.stack([draw_path(model.eval(), generator)(X) for _ in range(n)])
+        posterior = model.posterior(X)
+        mean, covar = posterior.mean.squeeze(-1), posterior.distribution.covariance_matrix
+    centered = drawn - mean
+    upper = torch.triu_indices(6, 6)
+    products = (centered.unsqueeze(-1) * centered.unsqueeze(-2))[:, *upper]
+    entries = torch.cat([centered, products - covar[*upper]], dim=-1)
+    scores = entries.mean(dim=0) / entries.std(dim=0) * math.sqrt(n)
+    return (scores.abs().max() / norm.isf(0.01 / 2 / entries.shape[-1])).item()
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_mean_and_covariance(make, generator):
+    """150 paths within 1.5 times the bound."""
+    model = make()
+    assert has_paths(model)
+    assert furthest(model, 150, generator) < 1.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_mean_and_covariance_of_many(make, generator):
+    assert furthest(make(), 10_000, generator) < 1
+
+
+def test_without_noise_a_path_goes_through_the_outcomes(generator):
+    X, Y = make_data()
+    model = IncrementalGP(rbf(active_dims=[0, 1]) * TemporalDecayKernel(active_dims=[2]), 1e-10)
+    model.observe(X, Y)
+    for each in (model, model.condition_on_observations(X[:1] + 0.2, Y[:1] - 3)):
+        path = draw_path(each, generator)
+        torch.testing.assert_close(path(X), Y.squeeze(-1), atol=1e-3, rtol=0)
+    assert path(X[:1] + 0.2).item() == pytest.approx(Y[0].item() - 3, abs=1e-3)
+
+
+def test_a_path_is_a_function(generator):
+    """The same at one row as among others; its gradient that of finite differences."""
+    for make in (MODELS["contexts"], MODELS["averaged, pending"], MODELS["incremental"]):
+        path, X = draw_path(make().eval(), generator), rows_at_times()
+        values = path(X)
+        torch.testing.assert_close(path(X[:, None]), values[:, None])
+        torch.testing.assert_close(path(X.view(2, 3, 3)), values.view(2, 3))
+        row = X[:1].requires_grad_()
+        step = torch.tensor([[1e-6, 0.0, 0.0]])
+        (gradient,) = torch.autograd.grad(path(row).sum(), row)
+        slope = (path(row + step) - path(row - step)) / 2e-6
+        assert gradient[0, 0].item() == pytest.approx(slope.item(), rel=1e-5)
+
+
+def test_seeds_repeat():
+    model, X = MODELS["averaged"](), rows_at_times()
+    one, two, other = (
+        draw_path(model, torch.Generator().manual_seed(seed))(X) for seed in (5, 5, 6)
+    )
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+
+
+def test_members_average_to_the_averaged_model():
+    for name in ("averaged", "averaged, pending"):
+        model, X = MODELS[name](), rows_at_times()
+        assert isinstance(model, AveragedGP)
+        members = [model.member(i).posterior(X) for i in range(len(model.weights))]
+        means = torch.stack([each.mean.squeeze(-1) for each in members])
+        covars = torch.stack([each.distribution.covariance_matrix for each in members])
+        mean = model.weights @ means
+        away = means - mean
+        covar = (covars + away.unsqueeze(-1) * away.unsqueeze(-2)).movedim(0, -1) @ model.weights
+        posterior = model.posterior(X)
+        torch.testing.assert_close(posterior.mean.squeeze(-1), mean, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(
+            posterior.distribution.covariance_matrix, covar, rtol=1e-6, atol=1e-6
+        )
+
+
+def test_paths_by_several_sets_at_once(generator):
+    """Each path by one set, whether it is given rows of its own or all are given the same."""
+    model, X = MODELS["averaged"](), rows_at_times()
+    with seeded(generator):
+        path = draw_matheron_paths(model, Size([5]))
+    together = path(X)
+    assert together.shape == (5, 6)
+    torch.testing.assert_close(path(X.expand(5, 6, 3)), together)
+    torch.testing.assert_close(path(X[:, None, None]), together.mT.unsqueeze(-1))
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("batch", [(), (4,)])
+def test_shapes(outputs, batch, generator):
+    X, Y = make_data()
+    Y = torch.cat([Y, -Y], dim=-1)[:, :outputs]
+    model = TimeVaryingGP(X.expand(*batch, 10, 3), Y.expand(*batch, 10, outputs)).eval()
+    at = rows_at_times()
+    with seeded(generator):
+        path = MatheronPathModel(model)
+    assert path(at.expand(*batch, 6, 3)).shape == (*batch, 6, outputs)
+
+
+@pytest.mark.parametrize("time_feature", [-1, None])
+def test_two_outputs_are_drawn_independently(time_feature, generator):
+    """Also where they share a kernel that has no batch."""
+    X, Y = make_data()
+    Y = torch.cat([Y, Y], dim=-1)
+    model = TimeVaryingGP(X, Y, covar_module=rbf(), time_feature=time_feature).eval()
+    at = rows_at_times()[-1:]
+    with seeded(generator), torch.no_grad():
+        drawn = torch.stack([MatheronPathModel(model)(at).squeeze(0) for _ in range(200)])
+    correlation = torch.corrcoef(drawn.mT)[0, 1]
+    assert abs(correlation) < 5 / math.sqrt(200)
+
+
+def test_what_has_no_paths(generator):
+    X, Y = make_data()
+    drift = TemporalDecayKernel(active_dims=[2])
+    linear = IncrementalGP(LinearKernel(active_dims=[0]) * drift, 0.1)
+    sketch = NystromGP(rbf(active_dims=[0]) * drift, 0.1, X[:3], X, Y)
+    exact = IncrementalGP(rbf(active_dims=[0]) * drift, 0.1)
+    exact.observe(X, Y)
+    assert has_paths(exact)
+    fantasies = exact.fantasize(X[:1], IIDNormalSampler(Size([4]), seed=0))
+    for model in (linear, sketch, sketch.condition_on_observations(X[:1], Y[:1]), fantasies):
+        assert not has_paths(model)
+    with seeded(generator), pytest.raises(UnsupportedError, match="Got NystromGP, batch_shape="):
+        draw_matheron_paths(sketch, Size())
+    with seeded(generator), pytest.raises(UnsupportedError, match=r"batch_shape=\(4,\)"):
+        draw_matheron_paths(fantasies, Size())
+
+
+@pytest.mark.parametrize("name", ["drift", "contexts", "incremental, pending", "averaged"])
+def test_optima_at_the_present(name, generator):
+    """As BoTorch's entropy searches sample them."""
+    model = MODELS[name]().eval()
+    # BoTorch takes an interval without a width for one of width one.
+    bounds = torch.tensor([[0.0, 1.0], [0.0, 1.0], [12.0, 12.001]]).mT
+    with seeded(generator):
+        inputs, outputs = get_optimal_samples(
+            model, bounds, num_optima=4, raw_samples=64, num_restarts=4
+        )
+    assert inputs.shape == (4, 3)
+    assert outputs.shape == (4, 1)
+    assert ((inputs >= bounds[0]) & (inputs <= bounds[1])).all()
+    assert outputs.isfinite().all()

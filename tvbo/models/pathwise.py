@@ -1,0 +1,174 @@
+"""Pathwise samples of the models: functions drawn from their posteriors.
+
+These are rules of :func:`botorch.sampling.pathwise.draw_matheron_paths`, which takes random
+features of the kernels (:mod:`tvbo.kernels.features`) and Matheron's rule (Wilson et al., 2020).
+Its own rule is that of :class:`tvbo.models.TimeVaryingGP` and :class:`tvbo.models.ContextualGP`,
+exact GPs of GPyTorch, of which only the prior is drawn here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.model import Model
+from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
+from botorch.sampling.pathwise.features import KernelEvaluationMap, KernelFeatureMap
+from botorch.sampling.pathwise.features.generators import GenKernelFeatures, gen_kernel_features
+from botorch.sampling.pathwise.paths import GeneralizedLinearPath, PathList, SamplePath
+from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths, MatheronPath
+from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
+from botorch.sampling.pathwise.utils import (
+    ChainedTransform,
+    TensorTransform,
+    get_input_transform,
+    get_output_transform,
+    get_train_inputs,
+)
+from gpytorch.models import ExactGP
+from torch import Generator, Size, Tensor
+
+from tvbo.kernels.features import has_features
+from tvbo.models.averaged_gp import AveragedGP
+from tvbo.models.incremental import RowPosterior
+from tvbo.models.raw import RawRowKernel
+from tvbo.models.time_varying_gp import TimeVaryingGP
+from tvbo.randomness import seeded
+
+NUM_FEATURES = 1024
+"""Features of a path, as many as in BoTorch: given them, its standard deviation is within some 2 %
+of the posterior's, and 64 features would leave 10 % (`benchmarks/paths.py`)."""
+
+
+def has_paths(model: Model) -> bool:
+    """Return whether functions can be drawn from the posterior of a model of one output."""
+    if isinstance(model, AveragedGP):
+        return True
+    if isinstance(model, RowPosterior) and model.observed() is None:
+        return False
+    return isinstance(model, RowPosterior | ExactGP) and has_features(model.covar_module)
+
+
+def draw_path(model: Model, generator: Generator) -> SamplePath:
+    """Draw a function from the posterior, with features of its own.
+
+    Args:
+        model: A model of one output for which :func:`has_paths`.
+        generator: Source of randomness.
+
+    Returns:
+        A function of rows ``... x q x d``, with values ``... x q``.
+    """
+    with torch.no_grad(), seeded(generator):
+        path: SamplePath = draw_matheron_paths(model, Size())
+    return path
+
+
+class _Times(TensorTransform):
+    """A product with a number."""
+
+    factor: Tensor
+
+    def __init__(self, factor: Tensor):
+        super().__init__()
+        self.register_buffer("factor", factor)
+
+    def forward(self, values: Tensor, **kwargs: Any) -> Tensor:
+        """Return the products."""
+        return self.factor * values
+
+
+@GenKernelFeatures.register(RawRowKernel)
+def _features_in_raw_units(
+    kernel: RawRowKernel, *, num_inputs: int, num_outputs: int
+) -> KernelFeatureMap:
+    features = gen_kernel_features(
+        kernel.covar_module, num_inputs=num_inputs, num_outputs=num_outputs
+    )
+    # Any modules can be chained, not only those of their annotation.
+    chain: Any = ChainedTransform
+    inputs = [features.input_transform, kernel.input_transform]
+    features.input_transform = chain(*(each for each in inputs if each is not None))
+    features.output_transform = chain(_Times(kernel.scale), features.output_transform)
+    return features
+
+
+@DrawKernelFeaturePaths.register((RowPosterior, TimeVaryingGP))
+def _prior_paths(
+    model: RowPosterior | TimeVaryingGP,
+    sample_shape: Size,
+    num_features: int = NUM_FEATURES,
+    weight_generator: Callable[[Size], Tensor] | None = None,
+) -> GeneralizedLinearPath:
+    """Return functions drawn from the prior, those of several outputs independently.
+
+    BoTorch's rule takes the weights from a Sobol sequence, whose neighbouring points, those of two
+    outputs, are correlated; and the same for all outputs that share a kernel without a batch.
+    """
+    transforms: dict[str, Any] = {}
+    width: Any
+    if isinstance(model, TimeVaryingGP):
+        (train_X,) = get_train_inputs(model)
+        width, batch_shape = train_X.shape[-1], model._aug_batch_shape
+        transforms["input_transform"] = get_input_transform(model)
+        transforms["output_transform"] = get_output_transform(model)
+    else:
+        width, batch_shape = model.width, model.batch_shape
+    features = gen_kernel_features(model.covar_module, num_inputs=width, num_outputs=num_features)
+    shape = Size([*sample_shape, *batch_shape, features.num_outputs])
+    if weight_generator is None:
+        weight_generator = partial(torch.randn, dtype=features.weight.dtype)
+    return GeneralizedLinearPath(
+        features,
+        weight_generator(shape).to(features.weight),
+        bias_module=model.mean_module,
+        **transforms,
+    )
+
+
+@DrawMatheronPaths.register(RowPosterior)
+def _posterior_paths(
+    model: RowPosterior,
+    *,
+    sample_shape: Size,
+    prior_sampler: Any = draw_kernel_feature_paths,
+    update_strategy: Any = None,
+) -> MatheronPath:
+    observed = model.observed()
+    if observed is None:
+        raise UnsupportedError(
+            "Expected an exact posterior without a batch. Got "
+            f"{type(model).__name__}, batch_shape={tuple(model.batch_shape)}."
+        )
+    X, residual, noise, root = observed
+    prior = prior_sampler(model=model, sample_shape=sample_shape)
+    drawn: Tensor = prior(X) - model._prior_mean(X)
+    drawn = drawn + noise.sqrt() * torch.randn_like(drawn)
+    weight = torch.cholesky_solve((residual - drawn).unsqueeze(-1), root).squeeze(-1)
+    update = GeneralizedLinearPath(KernelEvaluationMap(model.covar_module, X), weight)
+    return MatheronPath(prior, update)
+
+
+@DrawMatheronPaths.register(AveragedGP)
+def _averaged_paths(model: AveragedGP, *, sample_shape: Size, **options: Any) -> SamplePath:
+    """Return paths each of which is by one set of hyperparameters, drawn by its weight."""
+    drawn = torch.multinomial(model.weights, sample_shape.numel(), replacement=True)
+    sets, place = drawn.unique(return_inverse=True)
+    paths: list[SamplePath] = [
+        _posterior_paths(model.member(i), sample_shape=sample_shape, **options) for i in sets
+    ]
+    if len(paths) == 1:
+        (path,) = paths
+        return path
+    return PathList(paths, join=partial(_chosen, place=place.reshape(*sample_shape, 1)))
+
+
+def _chosen(values: list[Tensor], place: Tensor) -> Tensor:
+    """Return of each path the values by its own set; ``place`` is ``sample_shape x 1``."""
+    chosen = values[0]
+    for i, each in enumerate(values[1:], start=1):
+        chosen = torch.where(place == i, each, chosen)
+    return chosen
