@@ -113,13 +113,14 @@ def test_exploration_leaves_the_corners():
     assert largest_at_corner == [True, False]
 
 
-def test_categories_have_no_edge():
-    parameters = Parameters.of({"rate": (0.0, 1.0), "rule": ["a", "b", "c"]})
-    space = MixedSpace(parameters)
-    model = make_model([[0.2, 0.1, 0.1, 0.1]], dim=4, bounds=space.bounds)
+@pytest.mark.parametrize("rules", [["a", "b"], ["a", "b", "c"]])
+def test_categories_have_no_edge(rules):
+    parameters = Parameters.of({"rate": (0.0, 1.0), "rule": rules})
+    space, d = MixedSpace(parameters), parameters.dim
+    model = make_model([[0.2] + [0.1] * (d - 1)], dim=d, bounds=space.bounds)
     acq_function = UCB(ConstantBeta(1.0), edge_correction=True)(model, context_of(space))
     X = torch.stack([parameters.encode({"rate": x, "rule": "b"}) for x in (0.0, 0.5)])
-    share = acq_function.share_inside(rows(X.view(2, 4))).flatten()
+    share = acq_function.share_inside(rows(X.view(2, d))).flatten()
     # Half of the information at one end of an interval of five lengthscales.
     expected = [0.5 * math.erf(5) / math.erf(2.5), 1.0]
     torch.testing.assert_close(share, torch.tensor(expected).to(share), rtol=1e-6, atol=0)

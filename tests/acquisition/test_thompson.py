@@ -158,6 +158,9 @@ def test_seeds_repeat():
     finite, box = FiniteSpace(TWO), Box(torch.tensor([[0.0], [1.0]]))
     one, two = (ThompsonSampling()(model, ask_context(finite, seed=4)) for _ in range(2))
     assert torch.equal(one.values, two.values)
+    # Before any observation a function is drawn at points.
+    one, two = (ThompsonSampling()(model, ask_context(box, seed=4)) for _ in range(2))
+    assert torch.equal(one.values, two.values)
     model, now = on_an_interval()
     for space in (box, now.search_space):
         asks = [ask_context(space, seed=4) for _ in range(2)]

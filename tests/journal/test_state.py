@@ -14,7 +14,7 @@ from gpytorch.kernels import MaternKernel, PeriodicKernel, RBFKernel, ScaleKerne
 from gpytorch.priors import GammaPrior, UniformPrior
 
 from tvbo import recipes
-from tvbo.acquisition import LogBeta
+from tvbo.acquisition import UCB, LogBeta
 from tvbo.journal import JournalError, JournalReader
 from tvbo.journal.compatibility import differences, settings_of
 from tvbo.journal.state import State, StateError
@@ -395,3 +395,8 @@ def test_a_like_that_cannot_be_copied_is_an_error_in_words(make_random, recorded
     like.note = threading.Lock()
     with pytest.raises(JournalError, match="Expected an optimizer that can be copied. Got TypeErr"):
         Optimizer.open(run, like=like)
+
+
+def test_a_field_younger_than_the_journal_has_its_default():
+    state = {"beta": 1.0}
+    assert settings_of(UCB, state) == {"beta": 1.0, "edge_correction": False}

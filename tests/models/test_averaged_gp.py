@@ -224,10 +224,12 @@ def test_each_outcome_is_predicted_by_those_before_it():
 
 
 def test_a_state_carries_the_data():
-    """Also into a model of other observations, and other numbers of them."""
+    """Also into a model of other observations, other numbers of them, and another drift."""
     model = averaged(known=False)
     X, Y, _ = data(known=False)
-    other = AveragedGP(dense_models(False)[0], X[:5], -Y[:5], make_sets(False))
+    sets = make_sets(False)
+    sets[0].temporal_kernel.forgetting_rate = torch.tensor([[0.2], [0.5]], dtype=torch.float64)
+    other = AveragedGP(dense_models(False)[0], X[:5], -Y[:5], sets)
     other.load_state_dict(model.state_dict())
     for ahead in (rows(4, 1), rows(2, 3)):
         one, two = (each.posterior(ahead) for each in (model, other))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel
 from gpytorch.means import ConstantMean
 
 from tvbo.kernels import TemporalMaternKernel
@@ -84,3 +85,33 @@ def test_after_amendments(small):
     preview = StreamPreview(small.streaming(0.1), sums, Observations(X, Y))
     for asked in (rows_at(small, [3.0]), rows_at(small, [3.0, 20.0])):
         small.assert_same(preview, model, asked)
+
+
+def test_batch_elements_in_blocks():
+    """Rows that are expanded against the batch ask for one element after the other."""
+    choices = torch.tensor([[0.0], [0.4], [1.0]])
+    generator = torch.Generator().manual_seed(2)
+    both = StreamingGP(choices, RBFKernel(), 0.1, 0.04, batch_shape=torch.Size([2]))
+    alone = [StreamingGP(choices, RBFKernel(), 0.1, 0.04) for _ in range(2)]
+    for t in range(6):
+        X = torch.cat([choices[[t % 3]], torch.tensor([[float(t)]])], dim=-1)
+        Y = torch.randn(2, 1, 1, generator=generator)
+        both.observe(X.expand(2, 1, 2), Y)
+        for model, of_model in zip(alone, Y, strict=True):
+            model.observe(X, of_model)
+    asked = torch.tensor([[0.4, 2.5], [1.0, 3.0], [0.0, 7.0]]).unsqueeze(-2)  # 3 x 1 x 2
+    one_by_one = torch.stack([model.posterior(asked).mean for model in alone])
+    in_blocks = asked.expand(2, 3, 1, 2).transpose(0, 1)  # 3 x 2 x 1 x 2
+    torch.testing.assert_close(both.posterior(in_blocks).mean, one_by_one.transpose(0, 1))
+    apart = StreamingGP(choices, RBFKernel(), 0.1, 0.04, batch_shape=torch.Size([2, 1]))
+    for t in range(6):
+        X = torch.cat([choices[[t % 3]], torch.tensor([[float(t)]])], dim=-1)
+        Y = torch.stack([model.posterior(X).mean for model in alone]).unsqueeze(1)
+        apart.observe(X.expand(2, 1, 1, 2), Y)
+    means = apart.posterior(asked).mean
+    for element, mean in enumerate(means):
+        single = StreamingGP(choices, RBFKernel(), 0.1, 0.04)
+        for t in range(6):
+            X = torch.cat([choices[[t % 3]], torch.tensor([[float(t)]])], dim=-1)
+            single.observe(X, alone[element].posterior(X).mean)
+        torch.testing.assert_close(mean, single.posterior(asked).mean)

@@ -46,7 +46,7 @@ class UCB:
         beta: Schedule of β by round number.
         edge_correction: Whether an outcome near the edge of a box counts for less, as in
             :class:`EdgeCorrectedUCB`. It is left out for a finite set, and for models other than
-            :class:`tvbo.models.AveragedGP`.
+            :class:`tvbo.models.AveragedGP`, also for fantasies of one.
     """
 
     beta: BetaSchedule

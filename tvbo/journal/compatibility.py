@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from inspect import signature
 from math import isclose
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,7 +94,10 @@ def settings_of(kind: object, state: Mapping[str, Value]) -> dict[str, Value]:
         state: Its attributes.
     """
     if is_dataclass(kind):
-        return {each.name: state.get(each.name) for each in fields(kind) if each.init}
+        # A field that is younger than the journal has its default there.
+        return {
+            each.name: state.get(each.name, _default(each)) for each in fields(kind) if each.init
+        }
     if not isinstance(kind, type):  # Several classes of the caller's have this name.
         return {**state}
     arguments = [
@@ -104,6 +108,11 @@ def settings_of(kind: object, state: Mapping[str, Value]) -> dict[str, Value]:
     ]
     found = {name: state[key] for name in arguments for key in (name, f"_{name}") if key in state}
     return found if found or not arguments else {**state}
+
+
+def _default(of_field: Field[Any]) -> Value:
+    """Return the default of a field, None if it has none that is a number or a text."""
+    return of_field.default if isinstance(of_field.default, bool | int | float | str) else None
 
 
 @dataclass(frozen=True)

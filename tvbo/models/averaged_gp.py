@@ -264,6 +264,21 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
                 each.temporal_kernel.to(self._X.device)
         return applied
 
+    def get_extra_state(self) -> list[dict[str, Any]]:
+        """Return the states of the temporal kernels, for ``state_dict``."""
+        return [each.temporal_kernel.state_dict() for each in self._parts[1]]
+
+    def set_extra_state(self, state: list[dict[str, Any]]) -> None:
+        """Load the states of the temporal kernels.
+
+        Args:
+            state: One for each form of drift.
+        """
+        # Of its own, since copies of this model share them.
+        self._parts = deepcopy(self._parts)
+        for each, of_kernel in zip(self._parts[1], state, strict=True):
+            each.temporal_kernel.load_state_dict(of_kernel)
+
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
         self._set_marginals()

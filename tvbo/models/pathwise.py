@@ -47,8 +47,8 @@ def has_paths(model: Model) -> bool:
     """Return whether functions can be drawn from the posterior of a model of one output."""
     if isinstance(model, AveragedGP):
         return True
-    if isinstance(model, RowPosterior) and model.observed() is None:
-        return False
+    if isinstance(model, RowPosterior) and (model.width == 0 or model.observed() is None):
+        return False  # Without observations it does not know the number of columns.
     return isinstance(model, RowPosterior | ExactGP) and has_features(model.covar_module)
 
 

@@ -140,8 +140,14 @@ class Parameters:
 
     @property
     def is_number(self) -> Tensor:
-        """Mask of the columns that are not zeros and ones of a category, ``d``."""
-        return torch.tensor([part.width == 1 for part in self.parts for _ in range(part.width)])
+        """Mask of the columns of numbers and of categories with an order, ``d``."""
+        return torch.tensor(
+            [
+                isinstance(part, Number) or part.is_ordered
+                for part in self.parts
+                for _ in range(part.width)
+            ]
+        )
 
     @property
     def varying(self) -> tuple[Number | Category, ...]:

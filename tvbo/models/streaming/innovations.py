@@ -136,7 +136,7 @@ class Innovations(BatchedModule):
         """Return the joint posterior, less the prior mean, at times also before the newest.
 
         Args:
-            element: Indices of the batch elements, all in order, again and again, ``N``.
+            element: Indices of the batch elements, ``N``, each as often as any other.
             index: Indices of the choices, ``N x q``.
             time: Times, ``N x q``, none before :attr:`earliest`.
 
@@ -144,12 +144,13 @@ class Innovations(BatchedModule):
             Means ``N x q`` and covariances ``N x q x q``.
         """
         b, q = len(self.now), index.shape[-1]
-        place, when = (x.reshape(-1, b, q).transpose(0, 1).reshape(b, -1) for x in (index, time))
+        order = element.argsort(stable=True)
+        place, when = (x[order].reshape(b, -1) for x in (index, time))
         # As of outcomes that come late.
         cross = self._cross_covariance(self.store.held, place, when)
         mean = self.predicted(place, when, cross, self.store.held.innovation)
         cross, mean = (
-            x.reshape(b, -1, q, x.shape[-1]).transpose(0, 1).reshape(len(index), q, -1)
+            x.reshape(len(index), q, x.shape[-1])[order.argsort()]
             for x in (cross, mean.unsqueeze(-1))
         )
         apart = (time.unsqueeze(-1) - time.unsqueeze(-2)).abs()
