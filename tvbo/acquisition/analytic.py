@@ -129,10 +129,15 @@ class EdgeCorrectedUCB(AnyScaleUCB):
     def __init__(self, model: AveragedGP, beta: float, unit: float, search_space: SearchSpace):
         super().__init__(model, beta=beta, unit=unit)
         bounds, parameters = search_space.bounds, search_space.parameters
-        every = torch.ones(bounds.shape[-1], dtype=torch.bool)
+        is_number = torch.ones(bounds.shape[-1], dtype=torch.bool)
+        if parameters is not None:
+            is_number = parameters.is_number
+        rates = model.inverse_lengthscales.mT[is_number]
+        low, high = bounds[:, is_number].unsqueeze(-1).to(rates) * rates
+        at_center = 2 * torch.erf(0.5 * (high - low))
         # Not buffers, which would be moved to the device of ``X`` at each call.
-        self._columns = every if parameters is None else parameters.is_number
-        self._ends = bounds[:, self._columns].unsqueeze(-1)
+        self._columns = is_number.nonzero().flatten()
+        self._scaled = rates, low, high, at_center
 
     def _mean_and_sigma(
         self, X: Tensor, compute_sigma: bool = True, min_var: float = 0.0
@@ -143,10 +148,9 @@ class EdgeCorrectedUCB(AnyScaleUCB):
     def share_inside(self, X: Tensor) -> Tensor:
         """Return :math:`h`, ``...``, at rows ``[action | time]``, ``... x (d + 1)``."""
         model = cast(AveragedGP, self.model)
-        rates = model.inverse_lengthscales.mT[self._columns]
-        (low, high), x = self._ends.to(X), X[..., :-1][..., self._columns].unsqueeze(-1)
-        inside = torch.erf((high - x) * rates) + torch.erf((x - low) * rates)
-        at_center = 2 * torch.erf(0.5 * (high - low) * rates)
+        rates, low, high, at_center = (each.to(X) for each in self._scaled)
+        x = X.index_select(-1, self._columns.to(X.device)).unsqueeze(-1) * rates
+        inside = torch.erf(high - x) + torch.erf(x - low)
         share: Tensor = (inside / at_center).prod(dim=-2) @ model.weights
         return share
 
