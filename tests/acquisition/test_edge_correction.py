@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from botorch.generation import gen_candidates_scipy
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Generator
 
@@ -17,6 +18,7 @@ from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
 from tvbo.models.scale import unit_cube
 from tvbo.observations import InputLayout, Observations
 from tvbo.search_space import AskContext, Box, FiniteSpace, MixedSpace, Parameters
+from tvbo.search_space.closed_form import gen_candidates_closed_form
 
 BOUNDS = torch.tensor([[0.0, -2.0], [1.0, 3.0]], dtype=torch.float64)
 NOW = 20.0
@@ -53,6 +55,10 @@ def rows(X):
     return torch.cat([X, torch.full((len(X), 1), NOW, dtype=torch.float64)], dim=-1).unsqueeze(-2)
 
 
+def share_inside(acq_function, X):
+    return torch.from_numpy(acq_function.share_inside(X.detach().squeeze(-2).numpy())[0])
+
+
 def test_the_share_is_the_integral_of_the_squared_correlation():
     lengthscales = [[0.2, 0.6], [1.5, 0.1]]
     rule = UCB(ConstantBeta(1.0), edge_correction=True)
@@ -75,7 +81,7 @@ def test_the_share_is_the_integral_of_the_squared_correlation():
             for weight, scales in zip(weights, lengthscales, strict=True)
         )
         raw = BOUNDS[0] + (BOUNDS[1] - BOUNDS[0]) * torch.tensor(x, dtype=torch.float64)
-        share = acq_function.share_inside(rows(raw.unsqueeze(0)))
+        share = share_inside(acq_function, rows(raw.unsqueeze(0)))
         assert share.item() == pytest.approx(expected, rel=1e-12)
 
 
@@ -84,7 +90,7 @@ def test_the_share_at_a_corner(lengthscale, expected):
     bounds = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
     model = make_model([[lengthscale] * 3], dim=3, bounds=bounds)
     acq_function = EdgeCorrectedUCB(model, beta=1.0, unit=1.0, search_space=Box(bounds))
-    corners = acq_function.share_inside(rows(list(product([0.0, 1.0], repeat=3))))
+    corners = share_inside(acq_function, rows(list(product([0.0, 1.0], repeat=3))))
     torch.testing.assert_close(corners, torch.full_like(corners, expected), rtol=1e-5, atol=0)
 
 
@@ -93,11 +99,37 @@ def test_value_and_gradient():
     X = rows([[0.1, -1.9], [0.5, 1.0], [1.0, 3.0]]).requires_grad_()
     corrected = EdgeCorrectedUCB(model, beta=4.0, unit=1.0, search_space=Box(BOUNDS))
     posterior = model.posterior(X)
-    share = corrected.share_inside(X).squeeze(-1)
+    share = share_inside(corrected, X)
     expected = posterior.mean.flatten() + 2 * (share * posterior.variance.flatten()).sqrt()
     torch.testing.assert_close(corrected(X), expected, rtol=1e-9, atol=1e-9)
     inside = rows([[0.1, -1.9], [0.5, 1.0], [0.9, 2.0]]).requires_grad_()
     assert torch.autograd.gradcheck(corrected, (inside,), rtol=1e-5, atol=1e-7)
+
+
+def test_the_gradient_of_the_share():
+    acq_function = EdgeCorrectedUCB(make_model([[0.2, 0.6], [1.5, 0.1]]), 1.0, 1.0, Box(BOUNDS))
+    X = rows([[0.1, -1.9], [0.5, 1.0], [1.0, 3.0]]).squeeze(-2).numpy()
+    _, gradient = acq_function.share_inside(X, with_gradients=True)
+    step = 1e-6 * np.eye(3)
+    for i in range(2):
+        ends = [acq_function.share_inside(X + sign * step[i])[0] for sign in (1, -1)]
+        np.testing.assert_allclose(gradient[:, i], (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-8)
+    assert (gradient[:, 2] == 0).all()
+    # Where nothing of the kernel is inside, there is no gradient either, and no NaN.
+    far = np.array([[1e3, 1e3, NOW]])
+    assert (acq_function.share_inside(far, with_gradients=True)[1] == 0).all()
+
+
+def test_the_search_in_closed_form_is_that_of_botorch():
+    acq_function = EdgeCorrectedUCB(make_model([[0.2, 0.6], [1.5, 0.1]]), 1.0, 1.0, Box(BOUNDS))
+    starts = rows(draw_sobol_samples(BOUNDS, n=6, q=1, seed=1).squeeze(-2))
+    bounds = torch.cat([BOUNDS, torch.full((2, 1), NOW, dtype=torch.float64)], dim=-1)
+    given = {"lower_bounds": bounds[0], "upper_bounds": bounds[1], "fixed_features": {2: NOW}}
+    found, values = gen_candidates_closed_form(starts, acq_function, **given)
+    expected, expected_values = gen_candidates_scipy(starts, acq_function, **given)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(values, expected_values, rtol=1e-9, atol=1e-12)
+    assert (values > acq_function(starts)).all()
 
 
 def test_exploration_leaves_the_corners():
@@ -120,7 +152,7 @@ def test_categories_have_no_edge(rules):
     model = make_model([[0.2] + [0.1] * (d - 1)], dim=d, bounds=space.bounds)
     acq_function = UCB(ConstantBeta(1.0), edge_correction=True)(model, context_of(space))
     X = torch.stack([parameters.encode({"rate": x, "rule": "b"}) for x in (0.0, 0.5)])
-    share = acq_function.share_inside(rows(X.view(2, d))).flatten()
+    share = share_inside(acq_function, rows(X.view(2, d)))
     # Half of the information at one end of an interval of five lengthscales.
     expected = [0.5 * math.erf(5) / math.erf(2.5), 1.0]
     torch.testing.assert_close(share, torch.tensor(expected).to(share), rtol=1e-6, atol=0)

@@ -5,7 +5,6 @@ from tvbo.acquisition.analytic import (
     Acquisition,
     BetaSchedule,
     ConstantBeta,
-    EdgeCorrectedUCB,
     LogBeta,
     ResettingBeta,
     TimeVaryingBeta,
@@ -15,6 +14,7 @@ from tvbo.acquisition.at_present import AtPresent
 from tvbo.acquisition.bkb_beta import BKBBeta, bkb_qbar
 from tvbo.acquisition.chance_constrained import ChanceConstrained, constrained
 from tvbo.acquisition.contextual_beta import CompactBeta, FiniteBeta, RKHSBeta
+from tvbo.acquisition.edge_correction import EdgeCorrectedUCB
 from tvbo.acquisition.goals import Goals
 from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, Incumbent, MaxMean

@@ -23,13 +23,14 @@ from botorch.models.transforms import Standardize
 from botorch.posteriors import GPyTorchPosterior, Posterior
 from torch import Tensor
 
+from tvbo.acquisition.edge_correction import EdgeCorrectedUCB
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.covariance import prior_covariance
 from tvbo.models.incremental import RowModel
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.observations import provided
 from tvbo.rounding import power_of_two, scale_of, variance_of
-from tvbo.search_space import AskContext, FiniteSpace, SearchSpace
+from tvbo.search_space import AskContext, FiniteSpace
 
 Acquisition = Callable[[Model, AskContext], AcquisitionFunction]
 """A function from the model and the ask context to a BoTorch acquisition function."""
@@ -100,59 +101,6 @@ class AnyScale(AnalyticAcquisitionFunction):
 
 class AnyScaleUCB(AnyScale, UpperConfidenceBound):
     """:class:`botorch.acquisition.UpperConfidenceBound`."""
-
-
-class EdgeCorrectedUCB(AnyScaleUCB):
-    r"""Upper confidence bound whose deviation counts what an outcome tells about the box.
-
-    The posterior standard deviation is largest at the edge of a box, where there are observations
-    on one side only. UCB then explores face after face, of which there are many in some dimensions,
-    and outcomes there tell about little of the box (Siivola et al., 2018). Before anything is
-    known, an outcome at :math:`x` reduces the variance at :math:`z` in proportion to
-    :math:`\kappa(x, z)^2`. So with :math:`\kappa` the correlation over actions and :math:`c` the
-    center of the box :math:`B`, this is
-
-    .. math:: \mu(x) + \sqrt{\beta\, h(x)}\, \sigma(x), \quad
-        h(x) = \frac{\int_B \kappa(x, z)^2\, dz}{\int_B \kappa(c, z)^2\, dz}.
-
-    For the RBF kernel, :math:`h` is a product of error functions. It is :math:`2^{-d}` at a corner
-    where lengthscales are short, and near 1 everywhere where they are long. It is averaged over the
-    sets of hyperparameters. The columns of a category have no edge, and are left out.
-
-    Args:
-        model: The model.
-        beta: β.
-        unit: As in :class:`AnyScale`.
-        search_space: The box, or a set with integers and categories.
-    """
-
-    def __init__(self, model: AveragedGP, beta: float, unit: float, search_space: SearchSpace):
-        super().__init__(model, beta=beta, unit=unit)
-        bounds, parameters = search_space.bounds, search_space.parameters
-        is_number = torch.ones(bounds.shape[-1], dtype=torch.bool)
-        if parameters is not None:
-            is_number = parameters.is_number
-        rates = model.inverse_lengthscales.mT[is_number]
-        low, high = bounds[:, is_number].unsqueeze(-1).to(rates) * rates
-        at_center = 2 * torch.erf(0.5 * (high - low))
-        # Not buffers, which would be moved to the device of ``X`` at each call.
-        self._columns = is_number.nonzero().flatten()
-        self._scaled = rates, low, high, at_center
-
-    def _mean_and_sigma(
-        self, X: Tensor, compute_sigma: bool = True, min_var: float = 0.0
-    ) -> tuple[Tensor, Tensor | None]:
-        mean, sigma = super()._mean_and_sigma(X, compute_sigma, min_var)
-        return mean, None if sigma is None else sigma * self.share_inside(X).sqrt()
-
-    def share_inside(self, X: Tensor) -> Tensor:
-        """Return :math:`h`, ``...``, at rows ``[action | time]``, ``... x (d + 1)``."""
-        model = cast(AveragedGP, self.model)
-        rates, low, high, at_center = (each.to(X) for each in self._scaled)
-        x = X.index_select(-1, self._columns.to(X.device)).unsqueeze(-1) * rates
-        inside = torch.erf(high - x) + torch.erf(x - low)
-        share: Tensor = (inside / at_center).prod(dim=-2) @ model.weights
-        return share
 
 
 class AnyScaleMean(AnyScale, PosteriorMean):

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
@@ -20,11 +21,13 @@ from tvbo.models.averaged_fantasies import (
     SetsPosterior,
 )
 from tvbo.models.averaged_marginals import AveragedMarginals
+from tvbo.models.closed_form import Array
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.raw import RawRowKernel, transformed
 from tvbo.models.resizable_module import ResizableModule
 from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
+from tvbo.rounding import least_variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +148,22 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
     def width(self) -> int:
         """Number of columns of a row."""
         return self._X.shape[-1]
+
+    def moments(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
+        """Return means and variances of single rows in NumPy, as :meth:`marginals` has them.
+
+        Args:
+            X: Rows, ``b x (d + 1)``.
+            with_gradients: Whether to return gradients.
+
+        Returns:
+            Means and variances, ``2 x b``, and their gradients, ``2 x b x (d + 1)``, or None.
+        """
+        moments, gradients = self._marginals.evaluate(X, with_gradients)
+        least = least_variance(self.prior_variance).item()
+        if gradients is not None:
+            gradients[1, moments[1] < least] = 0
+        return moments.clip([[-np.inf], [least]]), gradients
 
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return means ``... x q``, covariances ``... x q x q`` and prior variances ``... x q``."""

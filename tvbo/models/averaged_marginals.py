@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from tvbo.kernels import TemporalKernel
-
-Array = NDArray[np.float64]
+from tvbo.models.closed_form import Array, ClosedForm
 
 
 class AveragedMarginals:
@@ -53,7 +49,7 @@ class AveragedMarginals:
 
     def __call__(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return means and variances ``...`` at rows ``... x (d + 1)``, differentiable once."""
-        mean, variance = _Moments.apply(X, self)
+        mean, variance = ClosedForm.apply(X, self.evaluate)
         return mean, variance
 
     def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
@@ -110,26 +106,3 @@ class AveragedMarginals:
             # The caller may change its tensor in place.
             self._times = times.copy()
         return self._correlations, self._slopes
-
-
-class _Moments(torch.autograd.Function):
-    """Give :class:`AveragedMarginals` to PyTorch."""
-
-    @staticmethod
-    def forward(ctx: Any, X: Tensor, marginals: AveragedMarginals) -> tuple[Tensor, Tensor]:
-        """Return means and variances at rows ``... x d``, each ``...``."""
-        rows = X.detach().reshape(-1, X.shape[-1]).numpy(force=True)
-        moments, gradients = marginals.evaluate(rows, ctx.needs_input_grad[0])
-        ctx.gradients = gradients
-        mean, variance = (
-            torch.from_numpy(each).to(X.device).view(X.shape[:-1]) for each in moments
-        )
-        return mean, variance
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, by_mean: Tensor, by_variance: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient by the rows, ``... x d``."""
-        of_mean, of_variance = torch.from_numpy(ctx.gradients).to(by_mean.device)
-        by_rows = by_mean.view(-1, 1) * of_mean + by_variance.view(-1, 1) * of_variance
-        return by_rows.view(*by_mean.shape, -1), None

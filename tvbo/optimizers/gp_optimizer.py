@@ -30,12 +30,14 @@ from tvbo.search_space import (
     AskContext,
     Context,
     ContextSpace,
+    FiniteSpace,
     InputLayout,
     SearchSpace,
     SpaceFilling,
     Table,
     Time,
 )
+from tvbo.threads import threads_for
 from tvbo.trial import Trial
 
 
@@ -192,6 +194,14 @@ class GPOptimizer(Optimizer):
         return self._choose_among(self.search_space, 1, t, context)
 
     def _choose_among(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
+        # The matrices of a finite set have a row for each choice.
+        rows = search_space.choices if isinstance(search_space, FiniteSpace) else self.observations
+        with threads_for(len(rows)):
+            return self._maximize(search_space, q, t, context)
+
+    def _maximize(
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
     ) -> Tensor:
         self._discard(t)

@@ -10,6 +10,7 @@ from tvbo.search_space.base import (
 )
 from tvbo.search_space.bounds import Bounds, as_bounds
 from tvbo.search_space.box import Box
+from tvbo.search_space.closed_form import ClosedFormAcquisition
 from tvbo.search_space.context_space import (
     ContextBounds,
     ContextList,
@@ -33,6 +34,7 @@ __all__ = [
     "Bounds",
     "Box",
     "Category",
+    "ClosedFormAcquisition",
     "Context",
     "ContextBounds",
     "ContextList",

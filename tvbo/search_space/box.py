@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions.errors import InputDataError
+from botorch.generation import gen_candidates_scipy
 from botorch.optim import optimize_acqf
 from botorch.utils.sampling import boltzmann_sample, draw_sobol_samples
 from torch import Generator, Tensor
@@ -13,6 +16,7 @@ from tvbo.randomness import seeded
 from tvbo.rounding import first_largest, tied_for_largest
 from tvbo.search_space.base import AskContext, check_action
 from tvbo.search_space.bounds import Bounds, as_bounds
+from tvbo.search_space.closed_form import ClosedFormAcquisition, gen_candidates_closed_form
 from tvbo.search_space.parameter import SINGLE_PRECISION
 from tvbo.search_space.parameters import Parameters
 
@@ -69,6 +73,8 @@ class Box:
         if not acq_function(probe).requires_grad:
             # A constant acquisition, such as a prior mean, has no gradient to follow.
             return torch.cat([self.sample(generator) for _ in range(q)])
+        in_closed_form = isinstance(acq_function, ClosedFormAcquisition) and q == 1
+        search: Any = gen_candidates_closed_form if in_closed_form else gen_candidates_scipy
         with seeded(generator):
             rows, values = optimize_acqf(
                 acq_function,
@@ -77,6 +83,7 @@ class Box:
                 num_restarts=self.num_restarts,
                 batch_initial_conditions=self._starts(acq_function, ask_context, q),
                 fixed_features=dict(fixed),
+                gen_candidates=search,
                 return_best_only=False,
                 # A line search that ends early has reached rounding error at a maximum.
                 retry_on_optimization_warning=False,

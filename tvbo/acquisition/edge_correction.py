@@ -1,0 +1,105 @@
+"""UCB whose deviation counts what an outcome tells about the box."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import numpy as np
+import torch
+from botorch.acquisition.analytic import AnalyticAcquisitionFunction
+from botorch.utils.transforms import t_batch_mode_transform
+from scipy.special import erf
+from torch import Tensor
+
+from tvbo.models.averaged_gp import AveragedGP
+from tvbo.models.closed_form import Array, ClosedForm
+from tvbo.search_space import SearchSpace
+
+
+class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
+    r"""Upper confidence bound whose deviation counts what an outcome tells about the box.
+
+    The posterior standard deviation is largest at the edge of a box, where there are observations
+    on one side only. UCB then explores face after face, of which there are many in some dimensions,
+    and outcomes there tell about little of the box (Siivola et al., 2018). Before anything is
+    known, an outcome at :math:`x` reduces the variance at :math:`z` in proportion to
+    :math:`\kappa(x, z)^2`. So with :math:`\kappa` the correlation over actions and :math:`c` the
+    center of the box :math:`B`, this is
+
+    .. math:: \mu(x) + \sqrt{\beta\, h(x)}\, \sigma(x), \quad
+        h(x) = \frac{\int_B \kappa(x, z)^2\, dz}{\int_B \kappa(c, z)^2\, dz}.
+
+    For the RBF kernel, :math:`h` is a product of error functions. It is :math:`2^{-d}` at a corner
+    where lengthscales are short, and near 1 everywhere where they are long. It is averaged over the
+    sets of hyperparameters. The columns of a category have no edge, and are left out.
+
+    Values and gradients are in closed form, which a search uses without PyTorch
+    (:class:`tvbo.search_space.ClosedFormAcquisition`).
+
+    Args:
+        model: The model.
+        beta: β.
+        unit: The number that the value is divided by; see :func:`unit_of`.
+        search_space: The box, or a set with integers and categories.
+    """
+
+    def __init__(self, model: AveragedGP, beta: float, unit: float, search_space: SearchSpace):
+        super().__init__(model)
+        self.beta, self.unit = beta, unit
+        bounds, parameters = search_space.bounds, search_space.parameters
+        is_number = torch.ones(bounds.shape[-1], dtype=torch.bool)
+        if parameters is not None:
+            is_number = parameters.is_number
+        self._columns = is_number.nonzero().flatten().numpy()
+        # Sets of hyperparameters before columns.
+        self._rates = model.inverse_lengthscales.numpy(force=True)[:, None, self._columns]
+        self._low, self._high = bounds[:, is_number].numpy(force=True)[:, None, None] * self._rates
+        self._at_center = 2 * erf(0.5 * (self._high - self._low))
+
+    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
+    def forward(self, X: Tensor) -> Tensor:
+        """Return the values, ``b``, at rows ``[action | time]``, ``b x 1 x (d + 1)``."""
+        value: Tensor = ClosedForm.apply(X.squeeze(-2).double(), self._stacked)[0].to(X)
+        return value
+
+    def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
+        """Return the values ``b`` at rows ``b x (d + 1)``, and gradients ``b x (d + 1)``.
+
+        Args:
+            X: The rows.
+            with_gradients: Whether to return gradients; None stands in for them otherwise.
+        """
+        values, gradients = self._stacked(X, with_gradients)
+        return values[0], None if gradients is None else gradients[0]
+
+    def share_inside(self, X: Array, with_gradients: bool = False) -> tuple[Array, Array | None]:
+        """Return :math:`h`, ``b``, at rows ``b x (d + 1)``, and its gradient, ``b x (d + 1)``."""
+        weights = cast(AveragedGP, self.model).weights.numpy(force=True)
+        from_low = X[:, self._columns] * self._rates - self._low
+        to_high = self._high - self._low - from_low
+        factors = (erf(to_high) + erf(from_low)) / self._at_center
+        products = factors.prod(axis=-1)
+        share: Array = weights @ products
+        if not with_gradients:
+            return share, None
+        slopes = np.exp(-np.square(from_low)) - np.exp(-np.square(to_high))
+        # Where a factor is zero, far outside of the box, so is its slope.
+        slopes *= 2 / math.sqrt(math.pi) * self._rates / self._at_center
+        slopes /= np.maximum(factors, np.finfo(float).tiny)
+        gradient = np.zeros_like(X)
+        gradient[:, self._columns] = np.tensordot(weights, products[..., None] * slopes, 1)
+        return share, gradient
+
+    def _stacked(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
+        """Return the values of :meth:`evaluate` as ``1 x b``, and gradients ``1 x b x (d + 1)``."""
+        (mean, variance), of_moments = cast(AveragedGP, self.model).moments(X, with_gradients)
+        share, of_share = self.share_inside(X, with_gradients)
+        bonus = np.sqrt(self.beta * share * variance)
+        values = (mean + bonus) / self.unit
+        if of_moments is None or of_share is None:
+            return values[None], None
+        of_mean, of_variance = of_moments
+        of_logarithm = of_share / share[:, None] + of_variance / variance[:, None]
+        gradients = (of_mean + 0.5 * bonus[:, None] * of_logarithm) / self.unit
+        return values[None], gradients[None]
