@@ -18,6 +18,7 @@ from tvbo.kernels import (
     TemporalDecayKernel,
     TemporalKernel,
 )
+from tvbo.kernels.batch import BatchKernel
 from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.observations import check_finite
 
@@ -195,7 +196,7 @@ def output_dimensions(model: SingleTaskGP, aug_batch_shape: torch.Size) -> dict[
                 continue
             if isinstance(module, CovarianceMatrixKernel):
                 own["covar_matrix"] = module.covar_matrix
-            if isinstance(module, TemporalKernel):
+            if isinstance(module, BatchKernel):
                 own["_one"] = module._one
         for name, tensor in own.items():
             if tensor.shape[:depth] == aug_batch_shape:
