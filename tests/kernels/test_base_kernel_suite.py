@@ -134,13 +134,16 @@ def test_every_public_kernel_is_a_case():
 def table():
     """The rows of the page: what of the suite each kernel passes, and what differs."""
     tests = [name for name in dir(Suite) if name.startswith("test_")]
-    rows = ["| kernel | passes | columns | gradient in the input |", "|---|---|---|---|"]
+    alike = {}
     for name, case in CASES.items():
         passed = len(tests) - len(FAILS.get(name, ()))
         columns = {None: "any", 1: "one", 2: "two"}[case.width]
         columns += " of integers" if case.kind == "index" else ""
         gradient = "yes" if case.has_gradient else "none"
-        rows.append(f"| `{name}` | {passed} of {len(tests)} | {columns} | {gradient} |")
+        row = f"{passed} of {len(tests)} | {columns} | {gradient} |"
+        alike.setdefault(row, []).append(f"`{name}`")
+    rows = ["| kernels | pass | columns | gradient in the input |", "|---|---|---|---|"]
+    rows += [f"| {', '.join(names)} | {row}" for row, names in alike.items()]
     reasons = {}
     for name, failed in FAILS.items():
         for test, reason in failed.items():
