@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Size, Tensor
 
 from tvbo.observations import check_finite
-
-T = TypeVar("T", bound=Kernel)
 
 
 class ColumnKernel(Kernel):
@@ -44,9 +42,17 @@ class ColumnKernel(Kernel):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the base kernel."""
-        dtype: torch.dtype = self.base_kernel.dtype
+        """Type of the parameters; of a base kernel without any, its own."""
+        has_parameters = next(self.parameters(), None) is not None
+        dtype: torch.dtype = super().dtype if has_parameters else self.base_kernel.dtype
         return dtype
+
+    @property
+    def device(self) -> torch.device | None:
+        """Device of the parameters; of a base kernel without any, its own."""
+        has_parameters = next(self.parameters(), None) is not None
+        device: torch.device | None = super().device if has_parameters else self.base_kernel.device
+        return device
 
     def __getitem__(self, index: Any) -> ColumnKernel:
         """Return the kernel of a part of the batch."""
@@ -54,6 +60,10 @@ class ColumnKernel(Kernel):
             return self
         # GPyTorch's would index the columns as well.
         return ColumnKernel(self.base_kernel[index], self.active_dims.tolist())
+
+    def expand_batch(self, *sizes: Any) -> ColumnKernel:
+        """Return the kernel with its parameters expanded to a batch shape."""
+        return ColumnKernel(self.base_kernel.expand_batch(*sizes), self.active_dims.tolist())
 
     @property
     def is_stationary(self) -> bool:
@@ -65,16 +75,3 @@ class ColumnKernel(Kernel):
         check_finite("inputs", x1)
         check_finite("inputs", x2)
         return self.base_kernel(x1, x2, diag=diag, **params)
-
-
-def part_of_batch(kernel: T, index: Any) -> T:
-    """Return GPyTorch's ``kernel[index]``, but without indexing ``active_dims`` as well."""
-    if not kernel.batch_shape:
-        return kernel
-    columns, kernel.active_dims = kernel.active_dims, None
-    try:
-        part: T = Kernel.__getitem__(kernel, index)
-        part.active_dims = columns
-    finally:
-        kernel.active_dims = columns
-    return part

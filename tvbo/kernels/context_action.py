@@ -99,9 +99,11 @@ class ContextActionKernel(Kernel):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the kernels' parameters and matrices."""
-        held = [x.dtype for x in (*self.parameters(), *self.buffers()) if x.is_floating_point()]
-        return held[0] if held else torch.get_default_dtype()
+        """Type of the parameters; without any, that of the covariances of both kernels."""
+        if next(self.parameters(), None) is None:
+            return torch.promote_types(self.action_kernel.dtype, self.context_kernel.dtype)
+        dtype: torch.dtype = super().dtype
+        return dtype
 
     def __getitem__(self, index: Any) -> ContextActionKernel:
         """Return the kernel of a part of the batch."""
@@ -113,6 +115,18 @@ class ContextActionKernel(Kernel):
         )
         if self.structure == "both":
             new.raw_outputscales = Parameter(self.raw_outputscales.detach()[index])
+        return new
+
+    def expand_batch(self, *sizes: Any) -> ContextActionKernel:
+        """Return the kernel with its parameters expanded to a batch shape."""
+        new = ContextActionKernel(
+            self.action_kernel.expand_batch(*sizes),
+            self.context_kernel.expand_batch(*sizes),
+            self.structure,
+        )
+        if self.structure == "both":
+            expanded = self.raw_outputscales.detach().expand(*new.batch_shape, 3)
+            new.raw_outputscales = Parameter(expanded.clone())
         return new
 
     @property

@@ -6,14 +6,13 @@ from typing import Any
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from gpytorch.kernels import Kernel
-from torch import Tensor
+from torch import Size, Tensor
 
-from tvbo.kernels.column import part_of_batch
+from tvbo.kernels.batch import BatchKernel
 from tvbo.observations import check_finite
 
 
-class CovarianceMatrixKernel(Kernel):
+class CovarianceMatrixKernel(BatchKernel):
     r"""A known ``n x n`` covariance of ``n`` arms, tasks or sensors, by their indices.
 
     .. math:: k(i, j) = C_{ij}
@@ -25,7 +24,8 @@ class CovarianceMatrixKernel(Kernel):
     Args:
         covar_matrix: ``batch_shape x n x n``, symmetric and positive semi-definite (eigenvalues
             above minus 1e-8 times the largest).
-        **kwargs: ``active_dims`` (the index column), passed to :class:`gpytorch.kernels.Kernel`.
+        **kwargs: ``active_dims`` (the index column), and ``batch_shape``, to which the matrices are
+            expanded, passed to :class:`gpytorch.kernels.Kernel`.
 
     Shape:
         ``... x m x 1`` and ``... x m' x 1`` indices give ``... x m x m'``.
@@ -47,28 +47,16 @@ class CovarianceMatrixKernel(Kernel):
         if not covar_matrix.is_floating_point():
             covar_matrix = covar_matrix.to(torch.float64)
         check_covariance(covar_matrix)
-        kwargs.setdefault("batch_shape", covar_matrix.shape[:-2])
-        super().__init__(**kwargs)
-        self.register_buffer("covar_matrix", covar_matrix)
+        batch_shape = kwargs.pop("batch_shape", None) or Size()
+        batch_shape = torch.broadcast_shapes(batch_shape, covar_matrix.shape[:-2])
+        super().__init__(batch_shape=batch_shape, **kwargs)
+        self.register_buffer("covar_matrix", covar_matrix.expand(*batch_shape, -1, -1))
+        self._one = self._one.to(covar_matrix)
 
     @property
     def num_indices(self) -> int:
         """Number ``n`` of indices."""
         return self.covar_matrix.shape[-1]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the matrix, since the kernel has no parameters."""
-        return self.covar_matrix.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the matrix."""
-        return self.covar_matrix.device
-
-    def __getitem__(self, index: Any) -> CovarianceMatrixKernel:
-        """Return the kernel of a part of the batch."""
-        return part_of_batch(self, index)
 
     def forward(
         self,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from tvbo.kernels.batch import BatchKernel
 from tvbo.observations import check_finite
 
 
-class IdentityKernel(Kernel):
+class IdentityKernel(BatchKernel):
     r"""One if two rows are equal, else zero: independent arms or contexts.
 
     .. math:: k(x, x') = \mathbb{1}[x = x']

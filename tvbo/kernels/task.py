@@ -10,7 +10,7 @@ from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import IndexKernel
 from torch import Tensor
 
-from tvbo.kernels.column import part_of_batch
+from tvbo.kernels.batch import expanded, part_of_batch
 from tvbo.kernels.covariance_matrix import look_up
 
 MIN_VARIANCE = 1e-6
@@ -72,6 +72,18 @@ class TaskKernel(IndexKernel):
         """Return the kernel of a part of the batch."""
         return part_of_batch(self, index)
 
-    def forward(self, i1: Tensor, i2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+    def expand_batch(self, *sizes: Any) -> TaskKernel:
+        """Return the kernel with its parameters expanded to a batch shape."""
+        return expanded(self, *sizes)
+
+    def forward(
+        self,
+        i1: Tensor,
+        i2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params: Any,
+    ) -> Tensor:
         """Return the covariances of tasks ``i1`` and ``i2``, ``... x n x n'``."""
-        return look_up(self._eval_covar_matrix(), i1, i2, diag, name="tasks")
+        covar = look_up(self._eval_covar_matrix(), i1, i2, diag, name="tasks")
+        return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar

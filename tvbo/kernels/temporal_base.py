@@ -6,23 +6,22 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.constraints import Interval
-from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Size, Tensor
 from torch.nn import Parameter
 
-from tvbo.kernels.column import part_of_batch
+from tvbo.kernels.batch import BatchKernel
 from tvbo.observations import check_finite
 
 LONGEST_MEMORY = 1e15
 
 
-class TemporalKernel(Kernel):
+class TemporalKernel(BatchKernel):
     r"""Kernel over one column, time, of unit variance and Markov with a state of small size.
 
     The process is :math:`f(t) = h^\top s(t)`, and its state at a later time is
@@ -46,23 +45,6 @@ class TemporalKernel(Kernel):
         InputDataError: if a time is NaN or infinite.
         BotorchTensorDimensionError: if there is more than one column.
     """
-
-    _one: Tensor
-
-    def __init__(self, **kwargs: Any):
-        super().__init__(**kwargs)
-        # For type, device and batch, which a kernel without parameters would not know.
-        self.register_buffer("_one", torch.ones(*self.batch_shape, 1), persistent=False)
-
-    @property
-    def batch_shape(self) -> Size:
-        """Shape of the batch of parameters."""
-        # What BoTorch sets when it takes a part of the outputs may be wrong.
-        return self._one.shape[:-1] if "_one" in self._buffers else self._batch_shape
-
-    @batch_shape.setter
-    def batch_shape(self, value: Size) -> None:
-        self._batch_shape = value
 
     @property
     @abstractmethod
@@ -129,10 +111,6 @@ class TemporalKernel(Kernel):
     def is_stationary(self) -> bool:
         """True, since it depends on the lag alone."""
         return True
-
-    def __getitem__(self, index: Any) -> Self:
-        """Return the kernel of a part of the batch."""
-        return part_of_batch(self, index)
 
     def forward(
         self,

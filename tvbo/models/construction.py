@@ -12,13 +12,10 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from tvbo.kernels import (
-    ColumnKernel,
-    CovarianceMatrixKernel,
-    TemporalDecayKernel,
-    TemporalKernel,
-)
-from tvbo.kernels.temporal import check_forgetting_rate
+from tvbo.kernels.batch import BatchKernel
+from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.temporal import TemporalDecayKernel, check_forgetting_rate
+from tvbo.kernels.temporal_base import TemporalKernel
 from tvbo.observations import check_finite
 
 
@@ -193,10 +190,9 @@ def output_dimensions(model: SingleTaskGP, aug_batch_shape: torch.Size) -> dict[
             # A kernel without outputs may have m rows by coincidence, such as an m x m covariance.
             if module.batch_shape[:depth] != aug_batch_shape:
                 continue
-            if isinstance(module, CovarianceMatrixKernel):
-                own["covar_matrix"] = module.covar_matrix
-            if isinstance(module, TemporalKernel):
-                own["_one"] = module._one
+            if isinstance(module, BatchKernel):
+                held = module.named_buffers(recurse=False)
+                own |= {name: each for name, each in held if name != "active_dims"}
         for name, tensor in own.items():
             if tensor.shape[:depth] == aug_batch_shape:
                 dimensions[f"{prefix}.{name}"] = depth - 1 - tensor.ndim

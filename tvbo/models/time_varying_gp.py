@@ -20,7 +20,9 @@ from gpytorch.means import Mean
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from tvbo.kernels import ColumnKernel, TemporalDecayKernel, TemporalKernel
+from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.temporal import TemporalDecayKernel
+from tvbo.kernels.temporal_base import TemporalKernel
 from tvbo.models.construction import (
     check_training_data,
     make_drifting_kernel,
