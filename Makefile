@@ -132,6 +132,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/service_status.py --json docs/results/service_status.json
 	$(BIN)/python benchmarks/regret_bounds.py --json docs/results/regret_bounds.json \
 		--plot docs/results/regret_bounds.png
+	$(BIN)/python benchmarks/static_regret_bounds.py --json docs/results/static_regret_bounds.json
+	PYTHONPATH=. $(BIN)/python benchmarks/block_length_cv.py --json docs/results/block_length_cv.json
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "tvbo needs Python 3.11 or newer"'

@@ -5,7 +5,12 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel
 
-from tvbo.theory import drifting_covariance, information_by_round, mutual_information
+from tvbo.theory import (
+    drifting_covariance,
+    effective_dimension,
+    information_by_round,
+    mutual_information,
+)
 
 NOISE = 0.05
 RATES = (0.0, 1e-3, 0.1, 0.9, 1.0)
@@ -82,7 +87,36 @@ def test_batches(generator):
     torch.testing.assert_close(information_by_round(covar, NOISE)[1], one)
 
 
-@pytest.mark.parametrize("information", [mutual_information, information_by_round])
+def test_effective_dimension_is_the_trace_of_the_smoother(generator):
+    covar = torch.stack([random_covariance(generator, n=6) for _ in range(3)])
+    noisy = covar + NOISE * torch.eye(6, dtype=torch.float64)
+    expected = (covar @ torch.linalg.inv(noisy)).diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+    torch.testing.assert_close(effective_dimension(covar, NOISE), expected)
+    # Unrelated values, one each: n v / (v + λ²). One value again and again: one dimension at most.
+    assert effective_dimension(2 * torch.eye(5), 0.5).item() == pytest.approx(4.0)
+    assert effective_dimension(torch.ones(50, 50), 0.5).item() == pytest.approx(50 / 50.5)
+
+
+@pytest.mark.parametrize("noise", [1e-4, 0.1, 1.0, 100.0])
+def test_effective_dimension_is_the_information_up_to_a_logarithm(generator, noise):
+    covar = random_covariance(generator, n=8)
+    dimension = effective_dimension(covar, noise).item()
+    information = mutual_information(covar, noise).item()
+    largest = torch.linalg.eigvalsh(covar).max().item()
+    assert dimension <= 2 * information <= dimension * (1 + math.log(1 + largest / noise))
+
+
+def test_effective_dimension_may_exceed_the_information():
+    """The paper says that it does not: one value, variance 1, noise 10."""
+    covar = torch.ones(1, 1)
+    assert effective_dimension(covar, 10.0).item() == pytest.approx(1 / 11)
+    assert mutual_information(covar, 10.0).item() == pytest.approx(0.5 * math.log(1.1))
+    assert effective_dimension(covar, 10.0) > 1.9 * mutual_information(covar, 10.0)
+
+
+@pytest.mark.parametrize(
+    "information", [mutual_information, information_by_round, effective_dimension]
+)
 @pytest.mark.parametrize(
     ("covar", "noise", "message"),
     [

@@ -5,10 +5,14 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo.theory import (
+    bpe_delay_order,
     greedy_information_gain,
     information_gain_by_blocks,
+    linear_information_order,
     lower_bound_order,
+    matern_information_order,
     r_gp_ucb_order,
+    squared_exponential_information_order,
     tv_gp_ucb_order,
 )
 
@@ -27,6 +31,44 @@ def test_matern():
     assert resetting.horizon_exponent == forgetting.horizon_exponent == pytest.approx(17 / 22)
     assert resetting.rate_exponent == pytest.approx(5 / 76)
     assert forgetting.rate_exponent == pytest.approx(5 / 54)
+
+
+def test_sharper_matern():
+    # d = 2, ν = 2.5 gives c = 2 / 7.
+    resetting = r_gp_ucb_order(dim=2, nu=2.5, sharper=True)
+    forgetting = tv_gp_ucb_order(dim=2, nu=2.5, sharper=True)
+    assert resetting.horizon_exponent == forgetting.horizon_exponent == pytest.approx(9 / 14)
+    assert resetting.rate_exponent == pytest.approx(5 / 52)
+    assert forgetting.rate_exponent == pytest.approx(5 / 38)
+    assert tv_gp_ucb_order(sharper=True) == tv_gp_ucb_order()
+
+
+def test_bpe_delay_of_corollary_6_3():
+    log = math.log(1000)
+    # (11), d = 2, ν = 2.5: (2.5 + 2) / 7.
+    matern = bpe_delay_order(matern_information_order(2, 2.5, sharper=True), dim=2)
+    assert matern.horizon_exponent == pytest.approx(4.5 / 7)
+    # (12), with the power of Theorem 6.2, which is not above the one printed.
+    for dim in (1, 2, 6):
+        smooth = bpe_delay_order(squared_exponential_information_order(dim), dim=dim)
+        theorem = math.sqrt(dim * log) * math.log(log) * math.sqrt(1000 * log ** (dim + 1))
+        assert smooth(1000, 7.5) == pytest.approx(theorem + 7.5)
+        assert smooth.horizon_exponent == 0.5
+        assert smooth.log_exponent <= dim + 1
+    # (13)
+    linear = bpe_delay_order(linear_information_order(4), dim=4)
+    assert linear(1000, 50.0) == pytest.approx(4 * math.sqrt(1000) * log * math.log(log) + 50)
+
+
+def test_bpe_delay_order_adds_the_delay():
+    order = bpe_delay_order(linear_information_order(1), dim=1)
+    assert order(1e4, 100.0) - order(1e4, 0.0) == pytest.approx(100.0)
+    with pytest.raises(ValueError, match="horizon >= 3 and finite. Got 2"):
+        order(2, 0.0)
+    with pytest.raises(ValueError, match="mean_delay >= 0 and finite. Got -1.0"):
+        order(100, -1.0)
+    with pytest.raises(ValueError, match="dim to be a whole number >= 1. Got 0"):
+        bpe_delay_order(linear_information_order(1), dim=0)
 
 
 def test_smooth_limit_of_matern_is_the_squared_exponential():

@@ -17,6 +17,7 @@ from tvbo.evaluation.backtesting import (
     simulate_backtest,
 )
 from tvbo.evaluation.batched_simulation import Replicates, ucb_sweep
+from tvbo.evaluation.block_length import TunedBlockLength, tune_block_length
 from tvbo.evaluation.dask_cluster import dask_executor
 from tvbo.evaluation.delays import (
     ConstantDelay,
@@ -64,6 +65,7 @@ __all__ = [
     "ResampledDelay",
     "Round",
     "TunedAlgorithm",
+    "TunedBlockLength",
     "backtest",
     "block_estimate",
     "dask_executor",
@@ -73,6 +75,7 @@ __all__ = [
     "run",
     "run_async",
     "simulate_backtest",
+    "tune_block_length",
     "tune_exploration",
     "ucb_sweep",
 ]

@@ -16,6 +16,12 @@ from tvbo.theory.compression import (
     model_order_exponent,
     variance_threshold,
 )
+from tvbo.theory.compression_regret import (
+    compressed_ei_regret_bound,
+    compressed_ucb_finite_regret_bound,
+    compressed_ucb_regret_bound,
+    compressed_ucb_run_regret_bound,
+)
 from tvbo.theory.confidence import (
     CompactSetWidth,
     Exploration,
@@ -34,9 +40,15 @@ from tvbo.theory.cusum import (
 )
 from tvbo.theory.delay_estimate import delay_distribution, estimate_delay
 from tvbo.theory.delays import SubExponentialDelay, SubExponentialTail
+from tvbo.theory.exploration_regret import bpe_delay_regret_bound, surviving_regret_bound
 from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
 from tvbo.theory.greedy import InformationGain, greedy_information_gain
-from tvbo.theory.information import drifting_covariance, information_by_round, mutual_information
+from tvbo.theory.information import (
+    drifting_covariance,
+    effective_dimension,
+    information_by_round,
+    mutual_information,
+)
 from tvbo.theory.information_orders import (
     InformationOrder,
     linear_information_order,
@@ -44,7 +56,9 @@ from tvbo.theory.information_orders import (
     squared_exponential_information_order,
 )
 from tvbo.theory.orders import (
+    DelayedRegretOrder,
     RegretOrder,
+    bpe_delay_order,
     lower_bound_order,
     r_gp_ucb_order,
     tv_gp_ucb_order,
@@ -59,6 +73,7 @@ from tvbo.theory.smoothness import TailConstants, tail_constants
 
 __all__ = [
     "CompactSetWidth",
+    "DelayedRegretOrder",
     "Exploration",
     "ExplorationRound",
     "FiniteSetWidth",
@@ -76,7 +91,13 @@ __all__ = [
     "additive_information_gain",
     "average_run_length",
     "block_length",
+    "bpe_delay_order",
+    "bpe_delay_regret_bound",
     "cgp_ucb_regret_bound",
+    "compressed_ei_regret_bound",
+    "compressed_ucb_finite_regret_bound",
+    "compressed_ucb_regret_bound",
+    "compressed_ucb_run_regret_bound",
     "compression_budget",
     "compression_regret_exponent",
     "cusum_step",
@@ -85,6 +106,7 @@ __all__ = [
     "detection_delay",
     "detection_probability",
     "drifting_covariance",
+    "effective_dimension",
     "estimate_delay",
     "exploration_rounds",
     "greedy_information_gain",
@@ -104,6 +126,7 @@ __all__ = [
     "r_gp_ucb_regret_bound",
     "resetting_mismatch",
     "squared_exponential_information_order",
+    "surviving_regret_bound",
     "tail_constants",
     "tv_gp_ucb_order",
     "tv_gp_ucb_regret_bound",

@@ -58,11 +58,35 @@ def mutual_information(covar: Tensor, noise_variance: float) -> Tensor:
         ValueError: if ``covar`` is not symmetric, finite and positive semi-definite, or σ² is not
             positive.
     """
-    check_positive(noise_variance=noise_variance)
-    covar = checked_covariance(covar)
-    ratio = torch.linalg.eigvalsh(covar) / noise_variance
-    _check_semidefinite((ratio > -1).all(), noise_variance)
-    return torch.log1p(ratio).sum(dim=-1) / 2
+    return torch.log1p(_eigenvalues(covar, noise_variance)).sum(dim=-1) / 2
+
+
+def effective_dimension(covar: Tensor, noise_variance: float) -> Tensor:
+    r"""Return the effective dimension of observed values (Vakili et al., 2023, (1)).
+
+    .. math:: \tilde d = \operatorname{tr}\big(K (K + \lambda^2 I)^{-1}\big)
+
+    It is the information up to logarithms: with :math:`I` of :func:`mutual_information`,
+
+    .. math:: \tilde d \le 2 I \le \tilde d\, (1 + \log(1 + \lambda^{-2} \|K\|))
+
+    eigenvalue by eigenvalue. The paper prints :math:`\tilde d \le I`, which fails where the values
+    are small beside the noise: there :math:`\tilde d` is near the trace of :math:`\lambda^{-2} K`,
+    and ``I`` near half of it.
+
+    Args:
+        covar: ``batch_shape x n x n``, the covariance of the observed values.
+        noise_variance: λ² > 0, in squared units of the reward.
+
+    Returns:
+        The effective dimension, at most ``n``, ``batch_shape``.
+
+    Raises:
+        ValueError: if ``covar`` is not symmetric, finite and positive semi-definite, or λ² is not
+            positive.
+    """
+    ratio = _eigenvalues(covar, noise_variance)
+    return (ratio / (1 + ratio)).sum(dim=-1)
 
 
 def information_by_round(covar: Tensor, noise_variance: float) -> Tensor:
@@ -106,6 +130,14 @@ def checked_covariance(covar: Tensor) -> Tensor:
             f"{(covar - covar.mT).abs().max():.3g}."
         )
     return covar
+
+
+def _eigenvalues(covar: Tensor, noise_variance: float) -> Tensor:
+    """Return the eigenvalues in units of the noise variance, ``batch_shape x n``."""
+    check_positive(noise_variance=noise_variance)
+    ratio: Tensor = torch.linalg.eigvalsh(checked_covariance(covar)) / noise_variance
+    _check_semidefinite((ratio > -1).all(), noise_variance)
+    return ratio
 
 
 def _check_semidefinite(passed: bool | Tensor, noise_variance: float) -> None:

@@ -1,0 +1,86 @@
+"""N of R-GP-UCB by cross-validation."""
+
+import math
+
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
+
+from tvbo import recipes, run
+from tvbo.acquisition import LogBeta
+from tvbo.evaluation import tune_block_length
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.problems import PanelProblem
+
+NOISE = 0.01
+
+
+def jumps(rounds, every, first=0):
+    """Values of four arms of which each is the best for ``every`` rounds in turn."""
+    values = torch.zeros(rounds, 4, dtype=torch.float64)
+    for t in range(rounds):
+        values[t, (first + t // every) % 4] = 1.0
+    return values
+
+
+def test_resets_where_the_function_jumps():
+    stretches = [jumps(45, 15), jumps(45, 15, 2)]
+    tuned = tune_block_length(
+        stretches, noise_variance=NOISE, beta=1.0, lengths=(45, 3, 15, 22), replicates=1
+    )
+    assert tuned.length == 15
+    assert list(tuned.mean_regret) == [3, 15, 22, 45]
+    assert all(len(regret) == 2 for regret in tuned.by_stretch.values())
+
+
+def test_each_stretch_is_played_with_the_moments_of_the_others(generator):
+    lengths, beta = (6, 14, 10), LogBeta(c1=0.8, c2=0.4)
+    stretches = [
+        torch.randn(n, 3, dtype=torch.float64, generator=generator).cumsum(dim=0) + 5
+        for n in lengths
+    ]
+    tuned = tune_block_length(stretches, noise_variance=0.5, beta=beta, lengths=(4,), replicates=2)
+    regrets = []
+    for left_out, values in enumerate(stretches):
+        others = torch.cat([s for i, s in enumerate(stretches) if i != left_out])
+        mean = others.mean()
+        moments = (others - mean).mT @ (others - mean) / len(others)
+        for seed in range(2):
+            optimizer = recipes.r_gp_ucb(
+                every=4.0,
+                choices=torch.arange(3.0).unsqueeze(-1),
+                covar_module=CovarianceMatrixKernel(moments),
+                noise_variance=0.5,
+                beta=beta,
+                generator=torch.Generator().manual_seed(seed),
+            )
+            problem = PanelProblem(values - mean)
+            history = run(problem, optimizer, horizon=len(values), progress=False)
+            regrets.append(history.regret.sum().item())
+    assert tuned.mean_regret[4] == pytest.approx(math.fsum(regrets) / (2 * sum(lengths)))
+    first = math.fsum(regrets[:2]) / (2 * lengths[0])
+    assert tuned.by_stretch[4][0] == pytest.approx(first)
+
+
+def test_the_shortest_of_equals_is_taken():
+    """No reset within a stretch: both lengths play the same."""
+    stretches = [jumps(10, 5), jumps(10, 5, 1)]
+    tuned = tune_block_length(stretches, noise_variance=NOISE, lengths=(40, 20), replicates=1)
+    assert tuned.mean_regret[20] == tuned.mean_regret[40]
+    assert tuned.length == 20
+
+
+@pytest.mark.parametrize(
+    ("stretches", "options", "error", "message"),
+    [
+        ([jumps(5, 5)], {}, ValueError, "at least two stretches"),
+        ([jumps(5, 5)] * 2, {"lengths": ()}, ValueError, r"lengths=\[\]"),
+        ([jumps(5, 5)] * 2, {"lengths": (0, 3)}, ValueError, r"lengths=\[0, 3\]"),
+        ([jumps(5, 5)] * 2, {"replicates": 0}, ValueError, "replicates=0"),
+        ([jumps(5, 5), jumps(5, 5)[:, :2]], {}, BotorchTensorDimensionError, "the same n"),
+        ([jumps(5, 5), jumps(5, 5)[0]], {}, BotorchTensorDimensionError, "shape T x n"),
+    ],
+)
+def test_bad_arguments(stretches, options, error, message):
+    with pytest.raises(error, match=message):
+        tune_block_length(stretches, noise_variance=NOISE, **options)

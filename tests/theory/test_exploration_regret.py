@@ -1,0 +1,153 @@
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+from tvbo.problems import unit_grid
+from tvbo.theory import (
+    CompactSetWidth,
+    Exploration,
+    FiniteSetWidth,
+    FixedWidth,
+    Width,
+    bpe_delay_regret_bound,
+    exploration_rounds,
+    greedy_information_gain,
+    surviving_regret_bound,
+)
+
+SURVIVING = {"num_outcomes": 32, "information_gain": 20.0, "noise_variance": 0.01}
+RUN = {
+    "horizon": 1000,
+    "upper_bound": 60.5,
+    "delta": 0.1,
+    "information_gain": [5 * math.log(1 + t) for t in range(1, 1001)],
+    "largest_regret": 20.0,
+    "noise_variance": 0.01,
+    "dim": 2,
+    "num_points": 225,
+}
+NORM, NOISE_SD = 10.0, 0.1
+
+
+def squared_exponential(side, lengthscale):
+    kernel = RBFKernel().double()
+    kernel.lengthscale = lengthscale
+    return kernel(unit_grid(side)).to_dense().detach()
+
+
+def test_equation_25():
+    c1 = 2 / math.log(1 + 1 / 0.01)
+    printed = 4 * 7.5 * math.sqrt(c1 * 20 / 32)
+    assert surviving_regret_bound(Width(7.5), **SURVIVING) == pytest.approx(printed, rel=1e-12)
+
+
+def test_equation_26():
+    """The width of a box with q outcomes, put in as the paper does."""
+    exploration = Exploration(0.1, 5, 32, 0.01, 2, None, 1.0, 1000)
+    width = CompactSetWidth(NORM, NOISE_SD, cover=1.0).width(exploration)
+    beta, q = width.multiplier, 32
+    c1 = 2 / math.log(1 + 1 / 0.01)
+    printed = 8 / q + 4 * beta * (math.sqrt(c1 * 20 / q) + 2 / math.sqrt(q))
+    assert surviving_regret_bound(width, **SURVIVING) == pytest.approx(printed, rel=1e-12)
+
+
+@pytest.mark.parametrize("noise", [1e-4, 0.01, 1.0])
+@pytest.mark.parametrize("variance", [0.3, 1.0, 5.0])
+def test_step_1_variances_after_q_points(noise, variance):
+    """(22): what is known after q points of largest variance, against the posterior itself."""
+    covar = variance * squared_exponential(8, 0.3)
+    gain = greedy_information_gain(covar, 40, noise)
+    for q in (1, 5, 40):
+        held = gain.points[:q]
+        K = covar[held][:, held] + noise * torch.eye(q, dtype=torch.float64)
+        posterior = covar - covar[:, held] @ torch.linalg.solve(K, covar[held])
+        bound = surviving_regret_bound(
+            Width(0.25),
+            num_outcomes=q,
+            information_gain=gain.information[q - 1].item(),
+            noise_variance=noise,
+            max_variance=variance,
+        )
+        assert posterior.diagonal().max() <= bound**2 * (1 + 1e-6) + 1e-9
+
+
+def test_step_2_survivors_of_any_valid_bounds(generator):
+    """Any function within the bounds: whoever survives is within four half-widths of the best."""
+    for _ in range(200):
+        mean, sd = torch.rand(2, 30, dtype=torch.float64, generator=generator)
+        half = Width(0.3, 0.05).half(sd)
+        place = 2 * torch.rand(30, dtype=torch.float64, generator=generator) - 1
+        function = mean + place * half
+        left = mean + half >= (mean - half).max()
+        assert left[function.argmax()]
+        assert (function.max() - function[left]).max() <= 4 * half.max() + 1e-12
+
+
+@pytest.mark.parametrize("upper_bound", [0.0, 60.5])
+def test_step_3_on_a_finite_set(upper_bound):
+    horizon, gains = 1000, RUN["information_gain"]
+    lengths, qs, q = [], [], 1
+    while sum(lengths) < horizon:
+        q = math.ceil(math.sqrt(horizon * q))
+        qs.append(q)
+        lengths.append(min(math.ceil(q + upper_bound), horizon - sum(lengths)))
+    beta = NORM + math.sqrt(2 * math.log(4 * len(lengths) * 225 / 0.1))
+    c1 = 2 / math.log(1 + 1 / 0.01)
+    expected = lengths[0] * 20.0
+    for length, before in zip(lengths[1:], qs[:-1], strict=True):
+        expected += length * 4 * beta * math.sqrt(c1 * gains[before - 1] / before)
+    bound = bpe_delay_regret_bound(
+        FiniteSetWidth(NORM, NOISE_SD), **{**RUN, "upper_bound": upper_bound}
+    )
+    assert bound == pytest.approx(expected, rel=1e-12)
+
+
+def test_step_3_of_a_box_takes_the_worst_number_of_outcomes():
+    rule = CompactSetWidth(NORM, NOISE_SD, cover=1.0)
+    options = {**RUN, "num_points": None}
+    rounds = exploration_rounds(1000, 60.5)
+    c1 = 2 / math.log(1 + 1 / 0.01)
+    with_q = rounds[0].length * 20.0
+    for before, current in pairwise(rounds):
+        exploration = Exploration(0.1, len(rounds), before.q, 0.01, 2, None, 1.0, 1000)
+        beta, q = rule.width(exploration).multiplier, before.q
+        deviation = math.sqrt(c1 * RUN["information_gain"][q - 1] / q)
+        with_q += current.length * (8 / q + 4 * beta * (deviation + 2 / math.sqrt(q)))
+    bound = bpe_delay_regret_bound(rule, **options)
+    assert with_q <= bound <= 1.2 * with_q
+
+
+def test_one_round_is_all_first_round():
+    short = {**RUN, "horizon": 10, "upper_bound": 30.0}
+    assert bpe_delay_regret_bound(FixedWidth(6.0), **short) == pytest.approx(10 * 20.0)
+
+
+@pytest.mark.parametrize("name", ["largest_regret", "upper_bound"])
+def test_bound_grows_with(name):
+    rule = FiniteSetWidth(NORM, NOISE_SD)
+    larger = bpe_delay_regret_bound(rule, **{**RUN, name: 2 * RUN[name]})
+    assert bpe_delay_regret_bound(rule, **RUN) < larger
+
+
+def test_bad_arguments():
+    for changes, message in [
+        ({"num_outcomes": 0}, "num_outcomes to be a whole number >= 1. Got 0"),
+        ({"information_gain": -1.0}, "information_gain >= 0 and finite. Got -1.0"),
+        ({"noise_variance": 0.0}, "noise_variance > 0 and finite. Got 0.0"),
+        ({"max_variance": 0.0}, "max_variance > 0 and finite. Got 0.0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            surviving_regret_bound(Width(1.0), **{**SURVIVING, **changes})
+    for changes, message in [
+        ({"horizon": 0}, "horizon to be a whole number >= 1. Got 0"),
+        ({"upper_bound": -1.0}, "upper_bound >= 0 and finite. Got -1.0"),
+        ({"delta": 1.0}, r"delta in \(0, 1\). Got 1.0"),
+        ({"information_gain": [1.0]}, "of 1, ..., 1000 points. Got 1"),
+        ({"largest_regret": -1.0}, "largest_regret >= 0 and finite. Got -1.0"),
+        ({"num_points": None}, "Expected choices"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            bpe_delay_regret_bound(FiniteSetWidth(NORM, NOISE_SD), **{**RUN, **changes})
