@@ -95,6 +95,12 @@ def posterior_of_single_rows_as_a_batch(make):
 
 
 @check
+def posterior_of_no_rows(make):
+    got = make().posterior(ahead(0))
+    assert got.mean.shape == got.variance.shape == (0, 1)
+
+
+@check
 def observation_noise_of_the_model(make):
     model, X = make(), ahead(4)
     added = model.posterior(X, observation_noise=True).variance - model.posterior(X).variance

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.closed_form import Array, ClosedForm
+from tvbo.observations import provided
 from tvbo.search_space import SearchSpace
 
 
@@ -63,15 +64,10 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
         value: Tensor = ClosedForm.apply(X.squeeze(-2).double(), self._stacked)[0].to(X)
         return value
 
-    def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
-        """Return the values ``b`` at rows ``b x (d + 1)``, and gradients ``b x (d + 1)``.
-
-        Args:
-            X: The rows.
-            with_gradients: Whether to return gradients; None stands in for them otherwise.
-        """
-        values, gradients = self._stacked(X, with_gradients)
-        return values[0], None if gradients is None else gradients[0]
+    def value_and_gradient(self, X: Array) -> tuple[Array, Array]:
+        """Return the values ``b`` at rows ``b x (d + 1)``, and gradients ``b x (d + 1)``."""
+        values, gradients = self._stacked(X, with_gradients=True)
+        return values[0], provided(gradients)[0]
 
     def share_inside(self, X: Array, with_gradients: bool = False) -> tuple[Array, Array | None]:
         """Return :math:`h`, ``b``, at rows ``b x (d + 1)``, and its gradient, ``b x (d + 1)``."""
@@ -92,7 +88,7 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
         return share, gradient
 
     def _stacked(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
-        """Return the values of :meth:`evaluate` as ``1 x b``, and gradients ``1 x b x (d + 1)``."""
+        """Return values ``1 x b`` and gradients ``1 x b x (d + 1)`` or None."""
         (mean, variance), of_moments = cast(AveragedGP, self.model).moments(X, with_gradients)
         share, of_share = self.share_inside(X, with_gradients)
         bonus = np.sqrt(self.beta * share * variance)

@@ -20,8 +20,8 @@ Array = NDArray[np.float64]
 class ClosedFormAcquisition(Protocol):
     """An acquisition function of single rows that returns its gradient too, in NumPy."""
 
-    def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
-        """Return values ``b`` at rows ``b x d'``, and gradients ``b x d'`` or None."""
+    def value_and_gradient(self, X: Array) -> tuple[Array, Array]:
+        """Return values ``b`` at rows ``b x d'``, and gradients ``b x d'``."""
 
 
 def gen_candidates_closed_form(
@@ -47,7 +47,7 @@ def gen_candidates_closed_form(
     Returns:
         The candidates, ``b x 1 x d'``, and their values, ``b``.
     """
-    evaluate = cast(ClosedFormAcquisition, acquisition_function).evaluate
+    evaluate = cast(ClosedFormAcquisition, acquisition_function).value_and_gradient
     starts = columnwise_clamp(initial_conditions, lower_bounds, upper_bounds).squeeze(-2).numpy()
     row = starts[0].copy()
     for column, value in fixed_features.items():
@@ -60,8 +60,7 @@ def gen_candidates_closed_form(
         return rows
 
     def negative(actions: Array) -> tuple[Array, Array]:
-        values, gradients = evaluate(rows_of(actions), True)
-        assert gradients is not None
+        values, gradients = evaluate(rows_of(actions))
         return -values, -gradients[:, free]
 
     bounds = list(zip(lower_bounds[free].tolist(), upper_bounds[free].tolist(), strict=True))

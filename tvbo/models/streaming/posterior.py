@@ -159,7 +159,8 @@ class Predictions(OneOutputModel):
         shape = self._joint_shape(X)
         element = self._elements.reshape(self._batch_shape).expand(shape[:-1])
         earlier = bool((time < self.now.unsqueeze(-1)).any())
-        index, time = (each.expand(shape).reshape(-1, shape[-1]) for each in (index, time))
+        rows = shape[:-1].numel()
+        index, time = (each.expand(shape).reshape(rows, shape[-1]) for each in (index, time))
         flat = (element.reshape(-1), index, time)
         with torch.no_grad():
             mean, covar = self._smooth(*flat, shape) if earlier else self._predict(*flat, shape)
