@@ -136,11 +136,11 @@ def drifting_strategy(
 class LearnedDriftGP(Model):
     """The model of ``tv_gp_ucb`` where all is learned, as Ax builds and fits models.
 
-    It has the posterior of a :class:`tvbo.models.AveragedGP`, of at most 100 observations: as the
-    recipe, it keeps the most informative ones about the newest time (:class:`tvbo.retention.\
-SizeLimit`), here of the newest 200, since Ax passes all to each new model. Before there are enough
-    for a fit, its hyperparameters are defaults. The state of the model is its hyperparameters
-    without the observations, as Ax needs it for cross-validation.
+    It has the posterior of a :class:`tvbo.models.AveragedGP`, of at most 100 observations: those
+    of the newest 200 that are most informative about the newest time, by
+    :class:`tvbo.retention.SizeLimit`. Where there are too few for a fit, its hyperparameters are
+    defaults. Its state is the hyperparameters without the observations, as Ax needs it for
+    cross-validation.
 
     Args:
         train_X: Rows ``[action | time]``, ``n x (d + 1)``.
@@ -156,22 +156,23 @@ SizeLimit`), here of the newest 200, since Ax passes all to each new model. Befo
         self.observations = Observations(train_X, train_Y, train_Yvar)
         layout = InputLayout(action_bounds.shape[-1])
         self._fitter = ModelFitter(layout, action_bounds, temporal_kernel="auto")
-        self._fitted: Model | None = None
+        # Not registered as a submodule, whose observations would be part of the state.
+        self._fitted: tuple[Model] | None = None
 
     def fit(self) -> None:
         """Learn the hyperparameters."""
-        newest, n = self._newest(DEFAULT_LIMIT), len(self.observations)
-        self._fitted = self._learned(newest, n)
+        n = len(self.observations)
+        self._learn(self._newest(DEFAULT_LIMIT), n)
         if n > DEFAULT_LIMIT:
             held = self._newest(2 * DEFAULT_LIMIT)
             latest = held.X[:, -1].max().item()
-            keep = SizeLimit(DEFAULT_LIMIT, slack=0.0).keep(held, self._fitted, latest)
-            self._fitted = self._learned(held[keep], n + 1)
+            keep = SizeLimit(DEFAULT_LIMIT, slack=0.0).keep(held, self.fitted, latest)
+            self._learn(held[keep], n + 1)
 
     @property
     def fitted(self) -> Model:
         """The posterior: an ``AveragedGP``, or a ``TimeVaryingGP`` where there was no fit."""
-        return provided(self._fitted)
+        return provided(self._fitted)[0]
 
     @property
     def num_outputs(self) -> int:
@@ -183,7 +184,6 @@ SizeLimit`), here of the newest 200, since Ax passes all to each new model. Befo
         """None."""
         return Size()
 
-    # Ax has no models of several outputs here, so that there is no index but 0.
     def posterior(
         self,
         X: Tensor,
@@ -202,14 +202,14 @@ SizeLimit`), here of the newest 200, since Ax passes all to each new model. Befo
         """Predict by hyperparameters learned elsewhere, from the observations of this model."""
         self._fitter.fitted = state.copy()
         # No outcome is new, so that there is no fit.
-        self._fitted = self._learned(self._newest(DEFAULT_LIMIT), 0)
+        self._learn(self._newest(DEFAULT_LIMIT), 0)
 
     def _newest(self, count: int) -> Observations:
         return self.observations[self.observations.X[:, -1].argsort(stable=True)[-count:]]
 
-    def _learned(self, observations: Observations, num_told: int) -> Model:
+    def _learn(self, observations: Observations, num_told: int) -> None:
         self._fitter.fit(observations, num_told, Generator().manual_seed(0))
-        return averaged(self._fitter, observations)
+        self._fitted = (averaged(self._fitter, observations),)
 
 
 class AcquisitionAtPresent(Acquisition):
@@ -256,7 +256,7 @@ class AcquisitionAtPresent(Acquisition):
         """Return the posterior after the pending trials, and what was observed."""
         model = self._model
         if isinstance(model, ModelList) and len(model.models) == 1:
-            model = model.models[0]
+            model = cast(Model, model.models[0])
         if not isinstance(model, LearnedDriftGP) or self._outcome_constraints is not None:
             raise UnsupportedError(
                 "Expected one objective without constraints, and a LearnedDriftGP. Got "
@@ -288,9 +288,15 @@ class AcquisitionAtPresent(Acquisition):
                 means, _ = marginals(model, provided(self.X_observed).unsqueeze(-2))
             best = (means @ self._objective_weights.mT).max()
             botorch_acqf_options = {"best_f": best, **botorch_acqf_options}
-        return super()._construct_botorch_acquisition(
+        made: AcquisitionFunction = super()._construct_botorch_acquisition(
             botorch_acqf_class, botorch_acqf_options, model
         )
+        return made
+
+
+def _action_bounds(bounds: list[tuple[float, float]]) -> Tensor:
+    """Return Ax's bounds without those of time, ``2 x d``."""
+    return torch.tensor(bounds[:-1], dtype=torch.float64).mT
 
 
 @submodel_input_constructor.register(LearnedDriftGP)
@@ -310,17 +316,16 @@ def _model_inputs(
         raise UnsupportedError(
             f"Expected ranges and ordered parameters. Got the categories {categories}."
         )
-    bounds = torch.tensor(search_space_digest.bounds[:-1], dtype=torch.float64).mT
     return {
         "train_X": dataset.X,
         "train_Y": dataset.Y,
         "train_Yvar": dataset.Yvar,
-        "action_bounds": bounds,
+        "action_bounds": _action_bounds(search_space_digest.bounds),
     }
 
 
 @fit_botorch_model.register(LearnedDriftGP)
-def _fit(model: LearnedDriftGP, **likelihood: Any) -> None:
+def _fit(model: LearnedDriftGP, **unused: Any) -> None:
     model.fit()
 
 
@@ -337,7 +342,7 @@ def _ucb_inputs(
         "model": model,
         "beta": beta,
         "unit": power_of_two(weight**2 * model.prior_variance.item()),
-        "search_space": Box(bounds[:-1]),
+        "search_space": Box(_action_bounds(bounds)),
         "posterior_transform": posterior_transform,
     }
 
