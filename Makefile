@@ -112,7 +112,7 @@ reproduce: $(VENV)/.dev
 	$(BIN)/tvbo backtest $$TVBO_DATA/intel_lab/temperature.csv.gz --resample 10min --train 0:432 \
 		--unit °C --tune beta --json docs/results/backtest_intel_lab.json
 
-# Ratios, each measured in one run; their tables are in docs/benchmarks.md.
+# Ratios, each measured in one run; their tables are in docs/benchmarks.md and docs/in_ax.md.
 bench: $(VENV)/.migration
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/joint_posterior.py --json docs/results/joint_posterior.json

@@ -18,9 +18,10 @@ pytest.importorskip("ax")
 
 from ax.api.client import Client
 from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+from ax.exceptions.core import UnsupportedError as AxUnsupportedError
 from ax.exceptions.core import UserInputError
 
-from tvbo.ax import LearnedDriftGP, drifting_strategy
+from tvbo.ax import LearnedDriftGP, best_at, drifting_strategy
 
 pytestmark = [
     pytest.mark.draws_globally,  # Ax and BoTorch's optimizers do
@@ -196,6 +197,24 @@ def test_baseline_and_incumbent_are_at_the_present():
     torch.testing.assert_close(acqf.best_f, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_best_at_a_time(sign):
+    client = make_client("-loss" if sign > 0 else "loss")
+    play(client, range(1, 16), sign)
+    parameters, (mean, sem) = best_at(client, 40.0)
+    X, Y = observations_of(client)
+    model = LearnedDriftGP(X, Y, None, BOUNDS)
+    model.fit()
+    rows = X.clone()
+    rows[:, -1] = 40.0
+    posterior = model.posterior(rows.unsqueeze(-2))
+    means = sign * posterior.mean.flatten()
+    i = int(means.argmin())
+    assert parameters == dict(zip("xyt", rows[i].tolist(), strict=True))
+    expected = (posterior.mean[i].item(), posterior.variance[i].sqrt().item())
+    assert (mean, sem) == pytest.approx(expected, rel=1e-6)
+
+
 def test_integers_logarithms_and_ordered_values():
     others = [
         RangeParameterConfig(name="k", bounds=(1, 5), parameter_type="int"),
@@ -210,6 +229,15 @@ def test_integers_logarithms_and_ordered_values():
     assert last["size"] in (1, 2, 4)
     bounds = generator_of(client).surrogate.model._fitter.action_bounds
     assert bounds[:, 3].tolist() == [-4.0, 0.0]
+
+
+def test_few_integers_are_tried_again():
+    levels = RangeParameterConfig(name="k", bounds=(1, 3), parameter_type="int")
+    client = make_client(parameters=[levels, TIME])
+    for t in range(1, 13):
+        for number, values in client.get_next_trials(1, {"t": float(t)}).items():
+            client.complete_trial(number, {"loss": (values["k"] - 2) ** 2 + 0.01 * math.sin(t)})
+    assert values == {"k": 2, "t": 12.0}
 
 
 def test_two_ranges_that_could_be_a_lower_and_an_upper_bound():
@@ -280,7 +308,10 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="either acquisition or beta"):
         drifting_strategy(2, acquisition=LogExpectedImprovement, beta=2.0)
     client = make_client()
-    play(client, range(1, 11))
+    play(client, range(1, 10))
+    with pytest.raises(AxUnsupportedError, match="running more trials"):
+        best_at(client, 9.0)
+    play(client, [10])
     with pytest.raises(UserInputError, match="present time 't'"):
         client.get_next_trials(1)
     client = make_client(

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import torch
 from ax.adapter.registry import Generators, Mixed_transforms
+from ax.api.client import Client
 from ax.core.experiment_status import ExperimentStatus
 from ax.core.search_space import SearchSpaceDigest
 from ax.core.trial_status import TrialStatus
@@ -46,10 +47,13 @@ from tvbo.optimizers.fit import FittedForms
 from tvbo.optimizers.model_fitter import OBSERVATIONS_PER_PARAMETER, ModelFitter
 from tvbo.optimizers.recipes.drifting import DEFAULT_BETA, DEFAULT_LIMIT
 from tvbo.retention import SizeLimit
-from tvbo.rounding import power_of_two
+from tvbo.rounding import first_largest, power_of_two
 from tvbo.search_space import Box
 
-__all__ = ["AcquisitionAtPresent", "LearnedDriftGP", "drifting_strategy"]
+__all__ = ["AcquisitionAtPresent", "LearnedDriftGP", "best_at", "drifting_strategy"]
+
+CHUNK = 100
+"""Points that Ax predicts at a time."""
 
 
 def drifting_strategy(
@@ -131,6 +135,39 @@ def drifting_strategy(
         suggested_experiment_status=ExperimentStatus.OPTIMIZATION,
     )
     return GenerationStrategy(name="drift", nodes=[space_filling, learned])
+
+
+def best_at(client: Client, t: float) -> tuple[dict[str, Any], tuple[float, float]]:
+    """Return the tried parameters with the best posterior mean at a time.
+
+    Ax's ``get_best_parameterization`` compares trials at their own times, by the model of the last
+    trial it made, which does not know the newest outcomes. Here the model is fitted to all.
+
+    Args:
+        client: Client with a :func:`drifting_strategy` that is past its Sobol points.
+        t: The time, such as the present.
+
+    Returns:
+        The parameters, with ``t``, and mean and standard deviation of the objective there.
+
+    Raises:
+        ax.exceptions.core.UnsupportedError: if there are too few outcomes for a fit.
+    """
+    experiment = client._experiment
+    client._generation_strategy.fit(experiment)
+    *_, time = experiment.search_space.parameters
+    points: list[dict[str, Any]] = [
+        {**trial.arms[0].parameters, time: t}
+        for trial in experiment.trials.values()
+        if trial.status == TrialStatus.COMPLETED
+    ]
+    # A few at a time, since Ax asks for their joint posterior.
+    parts = [client.predict(points[i : i + CHUNK]) for i in range(0, len(points), CHUNK)]
+    ((metric, weight),) = provided(experiment.optimization_config).objective.metric_weights
+    predicted = [each[metric] for part in parts for each in part]
+    means = torch.tensor([weight * mean for mean, _ in predicted], dtype=torch.float64)
+    best = int(first_largest(means))
+    return points[best], predicted[best]
 
 
 class LearnedDriftGP(Model):
