@@ -112,8 +112,8 @@ reproduce: $(VENV)/.dev
 	$(BIN)/tvbo backtest $$TVBO_DATA/intel_lab/temperature.csv.gz --resample 10min --train 0:432 \
 		--unit °C --tune beta --json docs/results/backtest_intel_lab.json
 
-# Ratios, each measured in one run; their tables are in docs/benchmarks.md.
-bench: $(VENV)/.dev
+# Ratios, each measured in one run; their tables are in docs/benchmarks.md and docs/in_ax.md.
+bench: $(VENV)/.migration
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/joint_posterior.py --json docs/results/joint_posterior.json
 	PYTHONPATH=tests $(BIN)/python benchmarks/acquisitions.py --json docs/results/acquisitions.json
@@ -134,6 +134,7 @@ bench: $(VENV)/.dev
 		--plot docs/results/regret_bounds.png
 	$(BIN)/python benchmarks/static_regret_bounds.py --json docs/results/static_regret_bounds.json
 	PYTHONPATH=. $(BIN)/python benchmarks/block_length_cv.py --json docs/results/block_length_cv.json
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/in_ax.py --json docs/results/in_ax.json
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "tvbo needs Python 3.11 or newer"'

@@ -8,6 +8,8 @@ from typing import cast
 import numpy as np
 import torch
 from botorch.acquisition.analytic import AnalyticAcquisitionFunction
+from botorch.acquisition.objective import PosteriorTransform, ScalarizedPosteriorTransform
+from botorch.exceptions.errors import UnsupportedError
 from botorch.utils.transforms import t_batch_mode_transform
 from scipy.special import erf
 from torch import Tensor
@@ -43,11 +45,24 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
         beta: β.
         unit: The number that the value is divided by; see :func:`unit_of`.
         search_space: The box, or a set with integers and categories.
+        posterior_transform: A weight and an offset of the outcome, such as the weight -1 of one to
+            be minimized; None leaves it as it is.
+
+    Raises:
+        UnsupportedError: if ``posterior_transform`` is another one.
     """
 
-    def __init__(self, model: AveragedGP, beta: float, unit: float, search_space: SearchSpace):
-        super().__init__(model)
+    def __init__(
+        self,
+        model: AveragedGP,
+        beta: float,
+        unit: float,
+        search_space: SearchSpace,
+        posterior_transform: PosteriorTransform | None = None,
+    ):
+        super().__init__(model, posterior_transform=posterior_transform)
         self.beta, self.unit = beta, unit
+        self._weight, self._offset = weight_and_offset(posterior_transform)
         bounds, parameters = search_space.bounds, search_space.parameters
         is_number = torch.ones(bounds.shape[-1], dtype=torch.bool)
         if parameters is not None:
@@ -91,11 +106,24 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
         """Return values ``1 x b`` and gradients ``1 x b x (d + 1)`` or None."""
         (mean, variance), of_moments = cast(AveragedGP, self.model).moments(X, with_gradients)
         share, of_share = self.share_inside(X, with_gradients)
-        bonus = np.sqrt(self.beta * share * variance)
-        values = (mean + bonus) / self.unit
+        # The weight's square of the variance.
+        bonus = abs(self._weight) * np.sqrt(self.beta * share * variance)
+        values = (self._weight * mean + self._offset + bonus) / self.unit
         if of_moments is None or of_share is None:
             return values[None], None
         of_mean, of_variance = of_moments
         of_logarithm = of_share / share[:, None] + of_variance / variance[:, None]
-        gradients = (of_mean + 0.5 * bonus[:, None] * of_logarithm) / self.unit
+        gradients = (self._weight * of_mean + 0.5 * bonus[:, None] * of_logarithm) / self.unit
         return values[None], gradients[None]
+
+
+def weight_and_offset(transform: PosteriorTransform | None) -> tuple[float, float]:
+    """Return what an outcome is multiplied by, and what is added to it."""
+    if transform is None:
+        return 1.0, 0.0
+    if isinstance(transform, ScalarizedPosteriorTransform):
+        weights = cast(Tensor, transform.weights)
+        if len(weights) == 1:
+            return weights.item(), float(transform.offset)
+        raise UnsupportedError(f"Expected the weight of one outcome. Got {weights.tolist()}.")
+    raise UnsupportedError(f"Expected a ScalarizedPosteriorTransform or None. Got {transform}.")
