@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TEST_OPTIONS := --numprocesses 2 --dist loadfile
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-rounding test-lowest coverage lint docs pictures wheel-check \
+.PHONY: demo test test-all test-extras test-rounding test-lowest coverage lint docs pictures wheel-check \
 	validate reproduce bench clean
 
 demo: $(VENV)/.installed
@@ -24,6 +24,10 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest $(TEST_OPTIONS)
+
+# The tests of extras, which the others skip.
+test-extras: $(VENV)/.migration
+	$(BIN)/python -m pytest $(TEST_OPTIONS) tests/test_in_ax.py tests/models/test_ax.py
 
 # The tests of what is chosen, where linear algebra is rounded as another CPU might.
 ROUNDING ?= 0
