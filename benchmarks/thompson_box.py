@@ -2,11 +2,11 @@
 
 Two problems of :func:`tvbo.problems.dynamic_problems`, as the peers are compared on
 (`benchmarks/peers/play.py`): 80 rounds, noise variance 0.05, 15 initial points that all methods of
-a seed share. Both methods are `gp_ts`, learn all hyperparameters in each round, and differ in the
-acquisition alone: the function drawn by features and searched by its gradient, or drawn jointly at
-1,000 scrambled Sobol points, new ones in each round, whose best is chosen. With "averaged" the
-hyperparameters are averaged over, as `tv_gp_ucb` does; without, they are the most probable. At
-1,000 points the averaged posterior takes a second a round, and is left out.
+a seed share. All learn all hyperparameters in each round: `gp_ts` as it is, which averages over
+them and corrects the function that it draws for the edge of the box; the same without the
+correction; a function drawn with the most probable hyperparameters; and that drawn jointly at 1,000
+scrambled Sobol points, new ones in each round, of which the best is chosen. At 1,000 points the
+averaged posterior takes a second a round, and is left out.
 
     python benchmarks/thompson_box.py --seeds 10 --json docs/results/thompson_box.json
 """
@@ -17,6 +17,7 @@ import math
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from botorch.models.model import Model
@@ -25,9 +26,10 @@ from rich.progress import track
 from torch.quasirandom import SobolEngine
 
 from tvbo import recipes
-from tvbo.acquisition import DrawnValues
+from tvbo.acquisition import Acquisition, DrawnValues, ThompsonSampling
 from tvbo.models.draws import draw_function
 from tvbo.optimizers import GPOptimizer
+from tvbo.optimizers.builder import build
 from tvbo.randomness import draw_seed
 from tvbo.search_space import AskContext
 
@@ -50,20 +52,18 @@ def at_points(model: Model, ask_context: AskContext) -> DrawnValues:
     return DrawnValues(model, candidates, draw_function(model, rows, ask_context.generator))
 
 
-def averaged(**options: object) -> GPOptimizer:
-    """Return Thompson sampling whose hyperparameters are averaged over."""
-    return recipes.gp_ts(forgetting_rate=None, temporal_kernel="auto", **options)
-
-
-def most_probable(**options: object) -> GPOptimizer:
-    """Return Thompson sampling with the most probable hyperparameters."""
-    return recipes.gp_ts(forgetting_rate=None, **options)
+def most_probable(acquisition: Acquisition, **options: Any) -> GPOptimizer:
+    """Return Thompson sampling with decay and the most probable hyperparameters."""
+    return build(GPOptimizer, forgetting_rate=None, acquisition=acquisition, **options)
 
 
 LOOPS = {
-    "path": most_probable,
-    "1,000 points": partial(most_probable, acquisition=at_points),
-    "path, averaged": averaged,
+    "one function": partial(recipes.gp_ts, forgetting_rate=None),
+    "without the correction": partial(
+        recipes.gp_ts, forgetting_rate=None, acquisition=ThompsonSampling()
+    ),
+    "most probable": partial(most_probable, ThompsonSampling()),
+    "1,000 points": partial(most_probable, at_points),
 }
 
 

@@ -78,7 +78,7 @@ def drifting_strategy(
     Args:
         num_actions: Number of parameters other than time.
         time: Name of the parameter that is time.
-        beta: β of the default acquisition; None is 1.5.
+        beta: β of the default acquisition; None is 2.5.
         acquisition: An acquisition function of BoTorch's in place of UCB, such as
             :class:`botorch.acquisition.qLogNoisyExpectedImprovement`; its incumbent and baseline
             are those of the present (:class:`AcquisitionAtPresent`).

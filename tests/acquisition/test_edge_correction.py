@@ -16,12 +16,13 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Generator
 
 from tvbo import recipes
-from tvbo.acquisition import UCB, ConstantBeta, EdgeCorrectedUCB
+from tvbo.acquisition import UCB, ConstantBeta, EdgeCorrectedUCB, ThompsonSampling
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
 from tvbo.models.scale import unit_cube
 from tvbo.observations import InputLayout, Observations
+from tvbo.retention import SizeLimit
 from tvbo.search_space import AskContext, Box, FiniteSpace, MixedSpace, Parameters
 from tvbo.search_space.closed_form import gen_candidates_closed_form
 
@@ -61,7 +62,7 @@ def rows(X):
 
 
 def share_inside(acq_function, X):
-    return torch.from_numpy(acq_function.share_inside(X.detach().squeeze(-2).numpy())[0])
+    return acq_function.share(X.detach().squeeze(-2))
 
 
 def test_the_share_is_the_integral_of_the_squared_correlation():
@@ -125,6 +126,25 @@ def test_a_weight_and_an_offset_of_the_outcome(weight, offset):
     assert torch.autograd.gradcheck(corrected, (X,), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("beta", [1.0, 4.0])
+def test_a_drawn_function_deviates_from_the_mean_by_the_same_share(beta):
+    model, box = make_model([[0.2, 0.6], [1.5, 0.4]]), Box(BOUNDS)
+    plain, corrected = (
+        ThompsonSampling(beta, edge_correction=each)(model, context_of(box))
+        for each in (False, True)
+    )
+    X = rows([[0.0, -2.0], [0.1, 2.5], [0.5, 0.5]]).requires_grad_()
+    share = share_inside(EdgeCorrectedUCB(model, beta, 1.0, box), X)
+    mean = model.posterior(X).mean.flatten() / plain.unit
+    torch.testing.assert_close(corrected(X), mean + share.sqrt() * (plain(X) - mean))
+    assert torch.autograd.gradcheck(corrected, X)
+    finite = context_of(FiniteSpace(BOUNDS))
+    torch.testing.assert_close(
+        ThompsonSampling(beta, edge_correction=True)(model, finite).values,
+        ThompsonSampling(beta)(model, context_of(FiniteSpace(BOUNDS))).values,
+    )
+
+
 def test_another_transform_of_the_outcome_is_refused():
     model, two = make_model([[0.2, 0.6]]), ScalarizedPosteriorTransform(torch.ones(2).double())
     for transform, words in ((two, "one outcome"), (ExpectationPosteriorTransform(3), "Scalar")):
@@ -135,15 +155,15 @@ def test_another_transform_of_the_outcome_is_refused():
 def test_the_gradient_of_the_share():
     acq_function = EdgeCorrectedUCB(make_model([[0.2, 0.6], [1.5, 0.1]]), 1.0, 1.0, Box(BOUNDS))
     X = rows([[0.1, -1.9], [0.5, 1.0], [1.0, 3.0]]).squeeze(-2).numpy()
-    _, gradient = acq_function.share_inside(X, with_gradients=True)
+    (gradient,) = acq_function.share.evaluate(X, True)[1]
     step = 1e-6 * np.eye(3)
     for i in range(2):
-        ends = [acq_function.share_inside(X + sign * step[i])[0] for sign in (1, -1)]
+        ends = [acq_function.share.evaluate(X + sign * step[i], False)[0][0] for sign in (1, -1)]
         np.testing.assert_allclose(gradient[:, i], (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-8)
     assert (gradient[:, 2] == 0).all()
     # Where nothing of the kernel is inside, there is no gradient either, and no NaN.
     far = np.array([[1e3, 1e3, NOW]])
-    assert (acq_function.share_inside(far, with_gradients=True)[1] == 0).all()
+    assert (acq_function.share.evaluate(far, True)[1] == 0).all()
 
 
 def test_the_search_in_closed_form_is_that_of_botorch():
@@ -199,5 +219,13 @@ def test_tv_gp_ucb_has_it_where_all_is_learned():
     assert not recipes.tv_gp_ucb(bounds=BOUNDS, forgetting_rate=0.1).acquisition.edge_correction
     choices = BOUNDS.clone()
     assert not recipes.tv_gp_ucb(choices=choices).acquisition.edge_correction
-    assert recipes.tv_gp_ucb(bounds=BOUNDS).acquisition.beta(7) == pytest.approx(1.5)
+    assert recipes.tv_gp_ucb(bounds=BOUNDS).acquisition.beta(7) == pytest.approx(2.5)
     assert math.isclose(recipes.tv_gp_ucb(bounds=BOUNDS, beta=3.0).acquisition.beta(7), 3.0)
+
+
+def test_gp_ts_has_it_where_drift_and_kernel_are_learned():
+    learned = recipes.gp_ts(bounds=BOUNDS, forgetting_rate=None)
+    assert learned.acquisition == ThompsonSampling(1.0, edge_correction=True)
+    assert learned.retention == SizeLimit(100)
+    for options in ({"forgetting_rate": 0.1}, {}):
+        assert recipes.gp_ts(bounds=BOUNDS, **options).acquisition == ThompsonSampling(1.0)

@@ -1,4 +1,4 @@
-"""UCB whose deviation counts what an outcome tells about the box."""
+"""Acquisition whose deviation counts what an outcome tells about the box."""
 
 from __future__ import annotations
 
@@ -18,6 +18,49 @@ from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.closed_form import Array, ClosedForm
 from tvbo.observations import provided
 from tvbo.search_space import SearchSpace
+
+
+class ShareInside:
+    """The share of what an outcome tells that is inside a box: h of :class:`EdgeCorrectedUCB`.
+
+    Args:
+        model: The model.
+        search_space: The box, or a set with integers and categories.
+    """
+
+    def __init__(self, model: AveragedGP, search_space: SearchSpace):
+        bounds, parameters = search_space.bounds, search_space.parameters
+        is_number = torch.ones(bounds.shape[-1], dtype=torch.bool)
+        if parameters is not None:
+            is_number = parameters.is_number
+        self._columns = is_number.nonzero().flatten().numpy()
+        self._weights = model.weights.numpy(force=True)
+        # Sets of hyperparameters before columns.
+        self._rates = model.inverse_lengthscales.numpy(force=True)[:, None, self._columns]
+        self._low, self._high = bounds[:, is_number].numpy(force=True)[:, None, None] * self._rates
+        self._at_center = 2 * erf(0.5 * (self._high - self._low))
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Return h, ``b``, at rows ``[action | time]``, ``b x (d + 1)``."""
+        share: Tensor = ClosedForm.apply(X.double(), self.evaluate)[0].to(X)
+        return share
+
+    def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
+        """Return h, ``1 x b``, at rows ``b x (d + 1)``, and gradients ``1 x b x (d + 1)``."""
+        from_low = X[:, self._columns] * self._rates - self._low
+        to_high = self._high - self._low - from_low
+        factors = (erf(to_high) + erf(from_low)) / self._at_center
+        products = factors.prod(axis=-1)
+        share: Array = self._weights @ products
+        if not with_gradients:
+            return share[None], None
+        slopes = np.exp(-np.square(from_low)) - np.exp(-np.square(to_high))
+        # Where a factor is zero, far outside of the box, so is its slope.
+        slopes *= 2 / math.sqrt(math.pi) * self._rates / self._at_center
+        slopes /= np.maximum(factors, np.finfo(float).tiny)
+        gradient = np.zeros_like(X)
+        gradient[:, self._columns] = np.tensordot(self._weights, products[..., None] * slopes, 1)
+        return share[None], gradient[None]
 
 
 class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
@@ -63,15 +106,7 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
         super().__init__(model, posterior_transform=posterior_transform)
         self.beta, self.unit = beta, unit
         self._weight, self._offset = weight_and_offset(posterior_transform)
-        bounds, parameters = search_space.bounds, search_space.parameters
-        is_number = torch.ones(bounds.shape[-1], dtype=torch.bool)
-        if parameters is not None:
-            is_number = parameters.is_number
-        self._columns = is_number.nonzero().flatten().numpy()
-        # Sets of hyperparameters before columns.
-        self._rates = model.inverse_lengthscales.numpy(force=True)[:, None, self._columns]
-        self._low, self._high = bounds[:, is_number].numpy(force=True)[:, None, None] * self._rates
-        self._at_center = 2 * erf(0.5 * (self._high - self._low))
+        self.share = ShareInside(model, search_space)
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
@@ -84,37 +119,19 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
         values, gradients = self._stacked(X, with_gradients=True)
         return values[0], provided(gradients)[0]
 
-    def share_inside(self, X: Array, with_gradients: bool = False) -> tuple[Array, Array | None]:
-        """Return :math:`h`, ``b``, at rows ``b x (d + 1)``, and its gradient, ``b x (d + 1)``."""
-        weights = cast(AveragedGP, self.model).weights.numpy(force=True)
-        from_low = X[:, self._columns] * self._rates - self._low
-        to_high = self._high - self._low - from_low
-        factors = (erf(to_high) + erf(from_low)) / self._at_center
-        products = factors.prod(axis=-1)
-        share: Array = weights @ products
-        if not with_gradients:
-            return share, None
-        slopes = np.exp(-np.square(from_low)) - np.exp(-np.square(to_high))
-        # Where a factor is zero, far outside of the box, so is its slope.
-        slopes *= 2 / math.sqrt(math.pi) * self._rates / self._at_center
-        slopes /= np.maximum(factors, np.finfo(float).tiny)
-        gradient = np.zeros_like(X)
-        gradient[:, self._columns] = np.tensordot(weights, products[..., None] * slopes, 1)
-        return share, gradient
-
     def _stacked(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
         """Return values ``1 x b`` and gradients ``1 x b x (d + 1)`` or None."""
         (mean, variance), of_moments = cast(AveragedGP, self.model).moments(X, with_gradients)
-        share, of_share = self.share_inside(X, with_gradients)
+        share, of_share = self.share.evaluate(X, with_gradients)
         # The weight's square of the variance.
         bonus = abs(self._weight) * np.sqrt(self.beta * share * variance)
         values = (self._weight * mean + self._offset + bonus) / self.unit
         if of_moments is None or of_share is None:
-            return values[None], None
+            return values, None
         of_mean, of_variance = of_moments
-        of_logarithm = of_share / share[:, None] + of_variance / variance[:, None]
-        gradients = (self._weight * of_mean + 0.5 * bonus[:, None] * of_logarithm) / self.unit
-        return values[None], gradients[None]
+        of_logarithm = of_share / share[..., None] + of_variance / variance[:, None]
+        gradients = (self._weight * of_mean + 0.5 * bonus[..., None] * of_logarithm) / self.unit
+        return values, gradients
 
 
 def weight_and_offset(transform: PosteriorTransform | None) -> tuple[float, float]:

@@ -12,6 +12,8 @@ from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
 from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule, marginals, unit_of
+from tvbo.acquisition.edge_correction import ShareInside
+from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.draws import draw_function
 from tvbo.models.pathwise import draw_path, has_paths
 from tvbo.randomness import draw_seed
@@ -56,21 +58,32 @@ class DrawnFunction(AcquisitionFunction):
         scale: Multiplier on its deviation from the posterior mean.
         unit: Unit of the values, since a search stops by an absolute tolerance.
         raw_samples: Number of points from which a search of a box starts.
+        share: Of the variance, how much counts at rows ``b x d``; None counts all of it.
     """
 
-    def __init__(self, model: Model, path: SamplePath, scale: float, unit: float, raw_samples: int):
+    def __init__(
+        self,
+        model: Model,
+        path: SamplePath,
+        scale: float,
+        unit: float,
+        raw_samples: int,
+        share: ShareInside | None = None,
+    ):
         super().__init__(model)
         self.path = path
         self.scale = scale
         self.unit = unit
         self.raw_samples = raw_samples
+        self.share = share
 
     def forward(self, X: Tensor) -> Tensor:
         """Return the drawn values, ``b``, at rows ``b x 1 x d``."""
         values = self.path(X)
-        if self.scale != 1:
+        if self.scale != 1 or self.share is not None:
             mean = marginals(self.model, X)[0].view_as(values)
-            values = mean + self.scale * (values - mean)
+            scale = self.scale if self.share is None else self.scale * self.share(X).sqrt()
+            values = mean + scale * (values - mean)
         drawn: Tensor = values.squeeze(-1) / self.unit
         return drawn
 
@@ -91,6 +104,8 @@ class ThompsonSampling:
             multiplied by :math:`\sqrt{\beta_t}`, the :math:`v_t` of the paper. 1 draws from the
             posterior itself.
         num_candidates: Number of Sobol points on a box, from the best of which the search starts.
+        edge_correction: Whether the variance near the edge of a box counts for less, as in
+            :class:`EdgeCorrectedUCB`, and where it is left out there.
 
     Raises:
         ValueError: if β is negative, or ``num_candidates`` is not positive.
@@ -98,6 +113,7 @@ class ThompsonSampling:
 
     beta: float | BetaSchedule = 1.0
     num_candidates: int = 1000
+    edge_correction: bool = False
 
     def __post_init__(self) -> None:
         as_beta_schedule(self.beta)
@@ -120,7 +136,10 @@ class ThompsonSampling:
         scale = as_beta_schedule(self.beta)(ask_context.round) ** 0.5
         if not isinstance(search_space, FiniteSpace) and has_paths(model):
             path, unit = draw_path(model, generator), unit_of(model, ask_context)
-            return DrawnFunction(model, path, scale, unit, self.num_candidates)
+            share = None
+            if self.edge_correction and isinstance(model, AveragedGP):
+                share = ShareInside(model, search_space)
+            return DrawnFunction(model, path, scale, unit, self.num_candidates, share)
         candidates = self._candidates(search_space, generator)
         rows = ask_context.rows(candidates)
         values = draw_function(model, rows, generator, scale)

@@ -12,6 +12,7 @@ from tvbo.optimizers.builder import GPOptions, build, ucb
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.nystrom_state import NystromState
 from tvbo.optimizers.random_search import RandomSearch
+from tvbo.optimizers.recipes.drifting import set_defaults
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.optimizers.rexp3 import RExp3
 from tvbo.optimizers.units import UnitOptions
@@ -39,12 +40,17 @@ def gp_ts(*, forgetting_rate: float | None = 0.0, **options: Unpack[GPOptions]) 
     With ``pending=IgnorePending()`` it is from the posterior of the outcomes that have come, as in
     the paper; draws differ in that case, too, but may name the same action.
 
+    On a box whose drift is to be learned, with no kernel given, model and retention are those of
+    :func:`tv_gp_ucb` there, and the draw is corrected for the edge of the box, too.
+
     Args:
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
         **options: Options of every recipe with a GP,
             :class:`tvbo.optimizers.builder.GPOptions`.
     """
-    return build(GPOptimizer, forgetting_rate=forgetting_rate, rule=_thompson, **options)
+    is_default = set_defaults(forgetting_rate, options)
+    rule = _edge_corrected_thompson if is_default else _thompson
+    return build(GPOptimizer, forgetting_rate=forgetting_rate, rule=rule, **options)
 
 
 @recipe()
@@ -190,3 +196,7 @@ def rexp3(
 
 def _thompson(beta: float | BetaSchedule | None) -> Acquisition:
     return ThompsonSampling(1.0 if beta is None else beta)
+
+
+def _edge_corrected_thompson(beta: float | BetaSchedule | None) -> Acquisition:
+    return ThompsonSampling(1.0 if beta is None else beta, edge_correction=True)
