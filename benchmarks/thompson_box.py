@@ -3,10 +3,10 @@
 Two problems of :func:`tvbo.problems.dynamic_problems`, as the peers are compared on
 (`benchmarks/peers/play.py`): 80 rounds, noise variance 0.05, 15 initial points that all methods of
 a seed share. All learn all hyperparameters in each round: `gp_ts` as it is, which averages over
-them and corrects the function that it draws for the edge of the box; the same without the
-correction; a function drawn with the most probable hyperparameters; and that drawn jointly at 1,000
-scrambled Sobol points, new ones in each round, of which the best is chosen. At 1,000 points the
-averaged posterior takes a second a round, and is left out.
+them, corrects the function that it draws for the edge of the box, and has β = 0.5; the same with
+β = 1; that without the correction; a function drawn with the most probable hyperparameters; and
+that drawn jointly at 1,000 scrambled Sobol points, new ones in each round, the best of which is
+chosen. At 1,000 points the averaged posterior takes a second a round, and is left out.
 
     python benchmarks/thompson_box.py --seeds 10 --json docs/results/thompson_box.json
 """
@@ -59,7 +59,8 @@ def most_probable(acquisition: Acquisition, **options: Any) -> GPOptimizer:
 
 LOOPS = {
     "one function": partial(recipes.gp_ts, forgetting_rate=None),
-    "without the correction": partial(
+    "β = 1": partial(recipes.gp_ts, forgetting_rate=None, beta=1.0),
+    "β = 1, not corrected": partial(
         recipes.gp_ts, forgetting_rate=None, acquisition=ThompsonSampling()
     ),
     "most probable": partial(most_probable, ThompsonSampling()),

@@ -225,7 +225,7 @@ def test_tv_gp_ucb_has_it_where_all_is_learned():
 
 def test_gp_ts_has_it_where_drift_and_kernel_are_learned():
     learned = recipes.gp_ts(bounds=BOUNDS, forgetting_rate=None)
-    assert learned.acquisition == ThompsonSampling(1.0, edge_correction=True)
+    assert learned.acquisition == ThompsonSampling(0.5, edge_correction=True)
     assert learned.retention == SizeLimit(100)
     for options in ({"forgetting_rate": 0.1}, {}):
         assert recipes.gp_ts(bounds=BOUNDS, **options).acquisition == ThompsonSampling(1.0)

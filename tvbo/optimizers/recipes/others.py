@@ -26,6 +26,9 @@ from tvbo.search_space import (
     make_search_space,
 )
 
+LEARNED_BETA = 0.5
+"""β of :func:`gp_ts` on a box where kernel and drift are learned, from measurements."""
+
 QBAR = 5.0
 """Within the 2 to 10 that the authors' program advises."""
 
@@ -41,7 +44,8 @@ def gp_ts(*, forgetting_rate: float | None = 0.0, **options: Unpack[GPOptions]) 
     the paper; draws differ in that case, too, but may name the same action.
 
     On a box whose drift is to be learned, with no kernel given, model and retention are those of
-    :func:`tv_gp_ucb` there, and the draw is corrected for the edge of the box, too.
+    :func:`tv_gp_ucb` there, the draw is corrected for the edge of the box, too, and β is 0.5: the
+    largest value of a draw is farther above the mean than a bound needs to be.
 
     Args:
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
@@ -199,4 +203,4 @@ def _thompson(beta: float | BetaSchedule | None) -> Acquisition:
 
 
 def _edge_corrected_thompson(beta: float | BetaSchedule | None) -> Acquisition:
-    return ThompsonSampling(1.0 if beta is None else beta, edge_correction=True)
+    return ThompsonSampling(LEARNED_BETA if beta is None else beta, edge_correction=True)
