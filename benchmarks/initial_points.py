@@ -2,7 +2,7 @@
 
 The fifteen problems of :func:`tvbo.problems.dynamic_problems`, 80 rounds, noise variance 0.05. The
 regret counts from the first round on, since first actions cost what they cost. The default is two
-actions for each number that is learned: 2 (d + 2) on a box of d parameters.
+actions for each number that is learned: 2 (d + 3) on a box of d parameters.
 
     OMP_NUM_THREADS=1 python benchmarks/initial_points.py --seeds 5 \
         --json docs/results/initial_points.json
@@ -35,7 +35,7 @@ def play(job: tuple[str, float, int]) -> float:
     problem, share, seed = job
     game = Game(problem, seed)
     bounds = game.problem.bounds
-    initial = round(share * 2 * (bounds.shape[-1] + 2))
+    initial = round(share * 2 * (bounds.shape[-1] + 3))
     optimizer = recipes.tv_gp_ucb(
         bounds=bounds, initial=initial, generator=Generator().manual_seed(seed)
     )

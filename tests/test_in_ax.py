@@ -308,6 +308,15 @@ def test_what_is_refused():
         drifting_strategy(2, initial=9)
     with pytest.raises(ValueError, match="either acquisition or beta"):
         drifting_strategy(2, acquisition=LogExpectedImprovement, beta=2.0)
+    with pytest.raises(ValueError, match="beta >= 0"):
+        drifting_strategy(2, beta=-1.0)
+    with pytest.raises(ValueError, match=r"num_actions=1\.5"):
+        drifting_strategy(1.5)
+    client = make_client()
+    client.set_generation_strategy(drifting_strategy(1))
+    play(client, range(1, 9))
+    with pytest.raises(UserInputError, match=r"to count \['x', 'y'\]. Got 1"):
+        client.get_next_trials(1, {"t": 9.0})
     client = make_client()
     play(client, range(1, 10))
     with pytest.raises(AxUnsupportedError, match="running more trials"):

@@ -38,7 +38,7 @@ from botorch.posteriors import Posterior
 from botorch.utils.datasets import SupervisedDataset
 from torch import Generator, Size, Tensor
 
-from tvbo.acquisition.analytic import marginals
+from tvbo.acquisition.analytic import ConstantBeta, marginals
 from tvbo.acquisition.edge_correction import EdgeCorrectedUCB, weight_and_offset
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.observations import InputLayout, Observations, provided
@@ -49,6 +49,7 @@ from tvbo.optimizers.recipes.drifting import DEFAULT_BETA, DEFAULT_LIMIT
 from tvbo.retention import SizeLimit
 from tvbo.rounding import first_largest, power_of_two
 from tvbo.search_space import Box
+from tvbo.threads import threads_for
 
 __all__ = ["AcquisitionAtPresent", "LearnedDriftGP", "best_at", "drifting_strategy"]
 
@@ -87,22 +88,23 @@ def drifting_strategy(
         seed: Seed of the Sobol points.
 
     Raises:
-        ValueError: if ``initial`` is too small, or ``beta`` is given beside another acquisition.
+        ValueError: if a number is out of range, or ``beta`` is given beside another acquisition.
     """
     # A lengthscale for each action, mean, noise, and how fast the function drifts.
     needed = OBSERVATIONS_PER_PARAMETER * (num_actions + 3)
-    if num_actions < 1 or (initial is not None and initial < needed):
+    threshold = needed if initial is None else initial
+    if num_actions < 1 or threshold < needed or any(n != int(n) for n in (num_actions, threshold)):
         raise ValueError(
-            f"Expected num_actions >= 1, and initial >= 2 (num_actions + 3) or None. Got "
+            f"Expected whole numbers, num_actions >= 1 and initial >= {needed} or None. Got "
             f"num_actions={num_actions}, initial={initial}."
         )
     options = {}
     if acquisition is EdgeCorrectedUCB:
-        options["beta"] = DEFAULT_BETA if beta is None else beta
+        options["beta"] = ConstantBeta(DEFAULT_BETA if beta is None else beta).beta
     elif beta is not None:
         raise ValueError("Expected either acquisition or beta, which is that of UCB. Got both.")
     enough = MinTrials(
-        threshold=needed if initial is None else initial,
+        threshold=threshold,
         transition_to="drift",
         only_in_statuses=[TrialStatus.COMPLETED],
         count_only_trials_with_data=True,
@@ -115,7 +117,9 @@ def drifting_strategy(
         suggested_experiment_status=ExperimentStatus.INITIALIZATION,
     )
     config = ModelConfig(
-        botorch_model_class=LearnedDriftGP, model_options={"time": time}, name="LearnedDriftGP"
+        botorch_model_class=LearnedDriftGP,
+        model_options={"time": time, "num_actions": num_actions},
+        name="LearnedDriftGP",
     )
     learned = GenerationNode(
         name="drift",
@@ -151,6 +155,7 @@ def best_at(client: Client, t: float) -> tuple[dict[str, Any], tuple[float, floa
         The parameters, with ``t``, and mean and standard deviation of the objective there.
 
     Raises:
+        ValueError: if ``t`` is outside the range of the parameter.
         ax.exceptions.core.UnsupportedError: if there are too few outcomes for a fit.
     """
     experiment = client._experiment
@@ -199,12 +204,13 @@ class LearnedDriftGP(Model):
     def fit(self) -> None:
         """Learn the hyperparameters."""
         n = len(self.observations)
-        self._learn(self._newest(DEFAULT_LIMIT), n)
-        if n > DEFAULT_LIMIT:
-            held = self._newest(2 * DEFAULT_LIMIT)
-            latest = held.X[:, -1].max().item()
-            keep = SizeLimit(DEFAULT_LIMIT, slack=0.0).keep(held, self.fitted, latest)
-            self._learn(held[keep], n + 1)
+        with threads_for(DEFAULT_LIMIT):
+            self._learn(self._newest(DEFAULT_LIMIT), n)
+            if n > DEFAULT_LIMIT:
+                held = self._newest(2 * DEFAULT_LIMIT)
+                latest = held.X[:, -1].max().item()
+                keep = SizeLimit(DEFAULT_LIMIT, slack=0.0).keep(held, self.fitted, latest)
+                self._learn(held[keep], n + 1)
 
     @property
     def fitted(self) -> Model:
@@ -271,6 +277,11 @@ class AcquisitionAtPresent(Acquisition):
             torch_opt_config=torch_opt_config,
             **options,
         )
+
+    def optimize(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what Ax's acquisition does, with linear algebra on one thread."""
+        with threads_for(DEFAULT_LIMIT):
+            return super().optimize(*args, **kwargs)
 
     def _instantiate_acquisition(self) -> None:
         names = self.search_space_digest.feature_names
@@ -348,6 +359,11 @@ def _model_inputs(
     names, time = search_space_digest.feature_names, model_config.model_options["time"]
     if names[-1] != time or len(names) < 2:
         raise UserInputError(f"Expected actions and {time!r}, the last parameter. Got {names}.")
+    num_actions = model_config.model_options["num_actions"]
+    if len(names) - 1 > num_actions:  # Fewer where some are fixed.
+        raise UserInputError(
+            f"Expected num_actions of drifting_strategy to count {names[:-1]}. Got {num_actions}."
+        )
     categories = [names[i] for i in search_space_digest.categorical_features]
     if categories:
         raise UnsupportedError(

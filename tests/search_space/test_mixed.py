@@ -139,3 +139,21 @@ def test_actions_that_fill_the_space_differ(space, generator):
     assert {each["kind"] for each in values} == set(BONUS)
     assert {each["n"] for each in values} == set(range(1, 7))
     assert len({each["x"] for each in values}) == 16
+
+
+class Product(AcquisitionFunction):
+    """The product of both columns, with a penalty above a limit."""
+
+    def forward(self, X):
+        product = X[:, 0, 0] * X[:, 0, 1]
+        return product - 10 * (product - 29.5).clamp_min(0.0) ** 2
+
+
+def test_floats_are_searched_again_beside_a_rounded_integer(model, generator):
+    """Of 64 values, which are searched as numbers: the limit holds after they are rounded."""
+    space = MixedSpace(Parameters.of({"n": (1, 64), "x": (0.0, 1.0)}))
+    ask = AskContext(1, 2.0, None, InputLayout(2), Observations.empty(3))
+    n, x = space.maximize(Product(model), ask, generator)[0].tolist()
+    assert n == round(n)
+    # The maximum is 1 / 20 above the limit.
+    assert n * x == pytest.approx(29.55, abs=1e-3)

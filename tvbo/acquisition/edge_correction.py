@@ -92,7 +92,8 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
             be minimized; None leaves it as it is.
 
     Raises:
-        UnsupportedError: if ``posterior_transform`` is another one.
+        UnsupportedError: if ``posterior_transform`` is not a ``ScalarizedPosteriorTransform`` of
+            one outcome.
     """
 
     def __init__(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal, TypedDict, TypeVar, Unpack
 
 from botorch.acquisition import AcquisitionFunction
@@ -207,11 +206,6 @@ OptimizerT = TypeVar("OptimizerT", bound=GPOptimizer)
 def ucb(beta: float | BetaSchedule | None) -> UCB:
     """Return UCB with a number or a schedule for β; None is ``0.8 log(4 t)``."""
     return UCB(as_beta_schedule(LogBeta() if beta is None else beta))
-
-
-def edge_corrected_ucb(beta: float | BetaSchedule | None) -> Acquisition:
-    """Return the same UCB, corrected for the edge of a box."""
-    return replace(ucb(beta), edge_correction=True)
 
 
 def action_fitter(

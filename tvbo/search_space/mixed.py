@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.exceptions.warnings import BotorchWarning
+from botorch.generation import gen_candidates_scipy
 from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
 from torch import Generator, Tensor
 
@@ -129,7 +131,42 @@ class MixedSpace:
             with torch.no_grad():
                 place = any_largest(expanded(others.unsqueeze(-2)), generator)
             row = others[place : place + 1]
+        row = self._after_rounding(expanded, row, bounds)
         return self.parameters.nearest(expanded.rows(row)[:, : self.dim])
+
+    def _after_rounding(self, expanded: _Expanded, row: Tensor, bounds: Tensor) -> Tensor:
+        """Round the integers that were searched as numbers, then search the floats once more.
+
+        The best floats are others beside the rounded integers: a constraint that held before, at
+        the limit, may not hold with the floats of the search.
+
+        Args:
+            expanded: The acquisition function.
+            row: What was found, ``1 x d'``.
+            bounds: Of the columns that are searched, ``2 x count``.
+        """
+        varying = self.parameters.varying
+        count = len(varying)
+        is_float = [math.isinf(part.count) for part in varying]
+        rounded = row.clone()
+        for i, part in enumerate(varying):
+            if not is_float[i] and part.searched_values is None:
+                rounded[:, i : i + 1] = part.nearest(row[:, i : i + 1])
+        if torch.equal(rounded, row) or not any(is_float):
+            return rounded
+        held = {i: x for i, x in enumerate(rounded[0].tolist()) if i >= count or not is_float[i]}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
+            (found,), _ = gen_candidates_scipy(
+                rounded.unsqueeze(0),
+                expanded,
+                lower_bounds=torch.cat([bounds[0], rounded[0, count:]]),
+                upper_bounds=torch.cat([bounds[1], rounded[0, count:]]),
+                fixed_features=held,
+            )
+        with torch.no_grad():
+            better = expanded(found.unsqueeze(-2)) > expanded(rounded.unsqueeze(-2))
+        return found if better else rounded
 
     def sample(self, generator: Generator, n: int = 1) -> Tensor:
         """Return actions, ``n x d``, drawn uniformly."""

@@ -83,7 +83,8 @@ def gp_ts_sdf(
 
     Args:
         minimum: Least value of the function, which must be known, in units of the outcome.
-        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
+        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it, with the defaults of
+            :func:`gp_ts` on a box.
         **options: Options of every recipe with a GP,
             :class:`tvbo.optimizers.builder.GPOptions`; ``pending`` is refused.
 

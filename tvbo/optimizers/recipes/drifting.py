@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Unpack
 
-from tvbo.optimizers.builder import GPOptions, build, edge_corrected_ucb, ucb
+from tvbo.acquisition import Acquisition, BetaSchedule
+from tvbo.optimizers.builder import GPOptions, build, ucb
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.retention import Reset, SizeLimit
@@ -18,7 +20,7 @@ goes on for hundreds of rounds, it did better so than with twice as many, at hal
 
 
 def set_defaults(forgetting_rate: float | None, options: GPOptions) -> bool:
-    """Set what did best where kernel and drift are learned on a box; return whether they are.
+    """Fill in the defaults of a box whose kernel and drift are learned; return whether they apply.
 
     Args:
         forgetting_rate: The drift, or None.
@@ -49,10 +51,7 @@ def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptio
         **options: Options of every recipe with a GP,
             :class:`tvbo.optimizers.builder.GPOptions`.
     """
-    is_default = set_defaults(forgetting_rate, options)
-    if is_default and options.get("beta") is None and options.get("acquisition") is None:
-        options["beta"] = DEFAULT_BETA
-    rule = edge_corrected_ucb if is_default else ucb
+    rule = _edge_corrected_ucb if set_defaults(forgetting_rate, options) else ucb
     return build(GPOptimizer, forgetting_rate=forgetting_rate, rule=rule, **options)
 
 
@@ -83,3 +82,7 @@ def r_gp_ucb(*, every: float, start: float = 1.0, **options: Unpack[GPOptions]) 
     # The reset comes first: a limit on the size then counts the observations of the block alone.
     options["retention"] = reset if given is None else reset & given
     return gp_ucb(**options)
+
+
+def _edge_corrected_ucb(beta: float | BetaSchedule | None) -> Acquisition:
+    return replace(ucb(DEFAULT_BETA if beta is None else beta), edge_correction=True)

@@ -44,16 +44,14 @@ def gp_ts(*, forgetting_rate: float | None = 0.0, **options: Unpack[GPOptions]) 
     the paper; draws differ in that case, too, but may name the same action.
 
     On a box whose drift is to be learned, with no kernel given, model and retention are those of
-    :func:`tv_gp_ucb` there, the draw is corrected for the edge of the box, too, and β is 0.5: the
-    largest value of a draw is farther above the mean than a bound needs to be.
+    :func:`tv_gp_ucb` there, the draw is corrected for the edge of the box, too, and β is 0.5.
 
     Args:
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
         **options: Options of every recipe with a GP,
             :class:`tvbo.optimizers.builder.GPOptions`.
     """
-    is_default = set_defaults(forgetting_rate, options)
-    rule = _edge_corrected_thompson if is_default else _thompson
+    rule = _edge_corrected_thompson if set_defaults(forgetting_rate, options) else _thompson
     return build(GPOptimizer, forgetting_rate=forgetting_rate, rule=rule, **options)
 
 
