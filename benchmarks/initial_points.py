@@ -35,7 +35,7 @@ def play(job: tuple[str, float, int]) -> float:
     problem, share, seed = job
     game = Game(problem, seed)
     bounds = game.problem.bounds
-    initial = round(share * 2 * (bounds.shape[-1] + 3))
+    initial = round(share * recipes.tv_gp_ucb(bounds=bounds).initial)
     optimizer = recipes.tv_gp_ucb(
         bounds=bounds, initial=initial, generator=Generator().manual_seed(seed)
     )

@@ -165,8 +165,8 @@ class MixedSpace:
                 fixed_features=held,
             )
         with torch.no_grad():
-            better = expanded(found.unsqueeze(-2)) > expanded(rounded.unsqueeze(-2))
-        return found if better else rounded
+            before, after = expanded(torch.stack([rounded, found]))
+        return found if after > before else rounded
 
     def sample(self, generator: Generator, n: int = 1) -> Tensor:
         """Return actions, ``n x d``, drawn uniformly."""
