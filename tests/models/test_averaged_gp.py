@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from botorch.acquisition import UpperConfidenceBound
@@ -10,6 +12,7 @@ from botorch.exceptions.errors import (
     InputDataError,
     UnsupportedError,
 )
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.posteriors import Posterior
 from torch import Generator, Tensor
 
@@ -20,6 +23,13 @@ from tvbo.models.scale import outcome_scale, unit_cube
 
 BOX = torch.tensor([[0.0, -2.0], [1.0, 3.0]], dtype=torch.float64)
 N = 12
+USE_RBF = True
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["RBF", "Matérn"])
+def use_rbf(request, monkeypatch):
+    """Run each test with either kernel over actions."""
+    monkeypatch.setattr(sys.modules[__name__], "USE_RBF", request.param)
 
 
 def data(known: bool) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -60,6 +70,9 @@ def dense_models(known: bool) -> list[TimeVaryingGP]:
                 Y,
                 Yvar,
                 temporal_kernel=each.temporal_kernel[i],
+                covar_module=get_covar_module_with_dim_scaled_prior(
+                    ard_num_dims=2, use_rbf_kernel=USE_RBF
+                ),
                 input_transform=unit_cube([0, 1], BOX),
             )
             model.covar_module.kernels[0].base_kernel.lengthscale = each.lengthscales[i]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.optim.fit import fit_gpytorch_mll_scipy
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
@@ -14,18 +15,21 @@ from tvbo.optimizers.log_posterior import OPTIONS, LogPosterior
 
 BOX = torch.tensor([[0.0, -2.0], [1.0, 3.0]], dtype=torch.float64)
 KINDS = {
-    "decay": (None, 0, False),
-    "Matérn": (None, 1, False),
-    "given rate": (0.1, 0, False),
-    "no drift": (0.0, 0, False),
-    "no memory": (1.0, 0, False),
-    "known noise": (None, 0, True),
+    "decay": (None, 0, True, False),
+    "Matérn": (None, 1, True, False),
+    "decay, Matérn in space": (None, 0, False, False),
+    "Matérn, also in space": (None, 1, False, False),
+    "given rate": (0.1, 0, True, False),
+    "no drift": (0.0, 0, True, False),
+    "no memory": (1.0, 0, True, False),
+    "known noise": (None, 0, True, True),
 }
+"""Drift rate, form of the drift, whether the kernel over actions is RBF, whether noise is known."""
 
 
 def make(kind: str, n: int = 25) -> TimeVaryingGP:
     """A model of the optimizer's default kind, of outcomes in no order of time."""
-    rate, form, noise_is_known = KINDS[kind]
+    rate, form, use_rbf, noise_is_known = KINDS[kind]
     generator = torch.Generator().manual_seed(n)
     unit = torch.rand(n, 3, dtype=torch.float64, generator=generator)
     X = torch.cat([BOX[0] + (BOX[1] - BOX[0]) * unit[:, :2], 4 * n * unit[:, 2:]], dim=-1)
@@ -36,6 +40,7 @@ def make(kind: str, n: int = 25) -> TimeVaryingGP:
         X,
         Y,
         torch.linspace(0.01, 0.1, n).double().unsqueeze(-1) if noise_is_known else None,
+        covar_module=get_covar_module_with_dim_scaled_prior(ard_num_dims=2, use_rbf_kernel=use_rbf),
         input_transform=unit_cube([0, 1], BOX),
         **drift.arguments(drift.forms[form]),
     )

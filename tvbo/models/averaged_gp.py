@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.means import ConstantMean
 from torch import Tensor
@@ -22,6 +22,7 @@ from tvbo.models.averaged_fantasies import (
 )
 from tvbo.models.averaged_marginals import AveragedMarginals
 from tvbo.models.closed_form import Array
+from tvbo.models.correlation import correlation_of
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.raw import RawRowKernel, transformed
 from tvbo.models.resizable_module import ResizableModule
@@ -35,7 +36,7 @@ class HyperparameterSets:
     """``s`` sets of hyperparameters of a model with one form of drift, in the model's units.
 
     Args:
-        lengthscales: Of its RBF kernel over the columns other than time, ``s x d``.
+        lengthscales: Of its kernel over the columns other than time, ``s x d``.
         temporal_kernel: Its temporal kernel, with ``batch_shape`` ``s``.
         mean: Prior mean, ``s``.
         noise: Variance of the noise, ``s``; None where it is known for each observation.
@@ -64,8 +65,9 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
     differentiated once, since its gradient is in closed form.
 
     Args:
-        model: The model with the most probable hyperparameters: BoTorch's default RBF kernel over
-            the columns other than time, which come first, times a temporal kernel.
+        model: The model with the most probable hyperparameters: an RBF kernel, or Matérn-5/2,
+            without a scale, over the columns other than time, which come first, times a temporal
+            kernel.
         train_X: Rows ``[action | time]``, ``n x (d + 1)``.
         train_Y: Outcomes, ``n x 1``.
         sets: The sets, for each form of drift.
@@ -217,7 +219,8 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
     def member(self, i: int) -> IncrementalGP:
         """Return the posterior by the i-th set of hyperparameters alone."""
         action_columns = list(range(self.width - 1))
-        in_space = RBFKernel(ard_num_dims=len(action_columns), active_dims=action_columns).double()
+        in_space = deepcopy(self._in_space)
+        in_space.active_dims = torch.tensor(action_columns)
         in_space.lengthscale = self.inverse_lengthscales[i].reciprocal()
         in_time: Kernel = [
             each.temporal_kernel[j]
@@ -262,6 +265,7 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
     def _set_marginals(self) -> None:
         """Set what predicts single rows, from the buffers."""
         self._marginals = AveragedMarginals(
+            correlation_of(self._in_space),
             self.weights,
             self._mean,
             self.prior_variance,
@@ -303,6 +307,12 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         self._set_marginals()
 
     @property
+    def _in_space(self) -> RBFKernel | MaternKernel:
+        """The kernel over actions with the most probable hyperparameters, in the model's units."""
+        kernel: RBFKernel | MaternKernel = self.model.covar_module.kernels[0].base_kernel
+        return kernel
+
+    @property
     def _inverse_squares(self) -> Tensor:
         """Of the lengthscales, ``d x s``."""
         return self.inverse_lengthscales.square().mT
@@ -314,7 +324,7 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         lags = (X1[..., -1] - X2[..., -1]).abs()
         flat = lags.reshape(1, -1)
         in_time = [each.temporal_kernel.correlation(flat) for each in self._parts[1]]
-        in_space = torch.exp(-0.5 * squares.movedim(-1, 0))
+        in_space = correlation_of(self._in_space).in_torch(squares.movedim(-1, 0))
         covar: Tensor = (
             self.prior_variance * in_space * torch.cat(in_time).view(len(self.weights), *lags.shape)
         )

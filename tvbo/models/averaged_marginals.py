@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
 from tvbo.models.closed_form import Array, ClosedForm
+from tvbo.models.correlation import Correlation
 
 
 class AveragedMarginals:
@@ -19,6 +20,7 @@ class AveragedMarginals:
     as long for some hundred numbers.
 
     Args:
+        correlation: That of actions.
         weights: Weights of the sets, ``s``.
         mean: Prior means, ``s``.
         prior_variance: Variance of the function under the prior, the same for all sets.
@@ -31,6 +33,7 @@ class AveragedMarginals:
 
     def __init__(
         self,
+        correlation: Correlation,
         weights: Tensor,
         mean: Tensor,
         prior_variance: Tensor,
@@ -40,6 +43,7 @@ class AveragedMarginals:
         whitening: Tensor,
         innovations: Tensor,
     ):
+        self.correlation = correlation
         self.temporal_kernels = temporal_kernels
         # Not copies, which would be pickled beside the model's own.
         self._tensors = (weights, mean, prior_variance, inverse_squares, X, whitening, innovations)
@@ -62,8 +66,10 @@ class AveragedMarginals:
         s, n, _ = whitening.shape
         differences = X[:, None, :-1] - train_X[:, :-1]
         flat = differences.reshape(-1, differences.shape[-1])
-        in_space = np.exp(-0.5 * (inverse_squares @ np.square(flat).T)).reshape(s, -1, n)
-        in_space *= prior_variance
+        squares = inverse_squares @ np.square(flat).T
+        in_space, by_square = (
+            prior_variance * each.reshape(s, -1, n) for each in self.correlation.with_slope(squares)
+        )
         in_time, slopes = self._in_time(X[:, -1], train_X[:, -1])
         covar = in_space * in_time
         V = covar @ whitening
@@ -75,15 +81,16 @@ class AveragedMarginals:
         if not with_gradients:
             return moments, None
         # By the covariances with the data, then by the rows: of the mean and of the variance.
-        weighted = in_space * weights[:, None, None]
-        of_mean = self._alpha * weighted
-        of_variance = 2 * (deviations[..., None] * of_mean - (V @ whitening.mT) * weighted)
-        by_covar = np.stack([of_mean, of_variance])
+        by_covar = np.empty((2, *V.shape))
+        by_covar[0] = self._alpha
+        by_covar[1] = 2 * (deviations[..., None] * self._alpha - V @ whitening.mT)
+        by_covar *= weights[:, None, None]
+        by_squares = by_covar * (by_square * in_time)
         # One product for each row.
-        by_squares = (by_covar * in_time).transpose(2, 0, 1, 3).reshape(-1, 2 * s, n) @ differences
+        by_squares = by_squares.transpose(2, 0, 1, 3).reshape(-1, 2 * s, n) @ differences
         by_squares = by_squares.reshape(-1, 2, s, differences.shape[-1])
         by_actions = -(by_squares * inverse_squares).sum(axis=2).swapaxes(0, 1)
-        by_time = (by_covar * slopes).sum(axis=(1, 3))
+        by_time = (by_covar * (in_space * slopes)).sum(axis=(1, 3))
         return moments, np.concatenate([by_actions, by_time[..., None]], axis=-1)
 
     def _in_time(self, times: Array, train_times: Array) -> tuple[Array, Array]:

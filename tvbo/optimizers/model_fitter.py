@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean, ZeroMean
@@ -260,6 +261,10 @@ class ModelFitter:
             covar_module = [in_unit(kernel, unit) for kernel in covar_module]
         elif covar_module is not None:
             covar_module = in_unit(covar_module, unit)
+        elif len(self.drift.forms) > 1:
+            covar_module = get_covar_module_with_dim_scaled_prior(
+                ard_num_dims=self.layout.time_feature, use_rbf_kernel=False
+            )
         return TimeVaryingGP(covar_module=covar_module, **shared)
 
     def _in_time(self, form: Form) -> dict[str, Any]:
