@@ -12,7 +12,7 @@ from botorch.exceptions.errors import (
     InputDataError,
     UnsupportedError,
 )
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from torch import Generator
 
 from tvbo import recipes
@@ -365,7 +365,7 @@ def test_each_outcome_learns_hyperparameters_of_its_own():
     names = {key.split(": ")[0] for fit in fits for key in fit}
     assert names == {"outcome", "load"}
     one, two = (
-        [each for each in part.posterior_state.dense.modules() if isinstance(each, RBFKernel)]
+        [each for each in part.posterior_state.dense.modules() if isinstance(each, MaternKernel)]
         for part in (optimizer, optimizer.others["load"])
     )
     # A line varies less than a wave.

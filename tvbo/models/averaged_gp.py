@@ -219,8 +219,11 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
     def member(self, i: int) -> IncrementalGP:
         """Return the posterior by the i-th set of hyperparameters alone."""
         action_columns = list(range(self.width - 1))
-        in_space = deepcopy(self._in_space)
-        in_space.active_dims = torch.tensor(action_columns)
+        form = self._in_space
+        order = {"nu": form.nu} if isinstance(form, MaternKernel) else {}
+        in_space = type(form)(
+            ard_num_dims=len(action_columns), active_dims=action_columns, **order
+        ).double()
         in_space.lengthscale = self.inverse_lengthscales[i].reciprocal()
         in_time: Kernel = [
             each.temporal_kernel[j]
