@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 from botorch.acquisition import UpperConfidenceBound
@@ -29,7 +27,7 @@ USE_RBF = True
 @pytest.fixture(autouse=True, params=[True, False], ids=["RBF", "Matérn"])
 def use_rbf(request, monkeypatch):
     """Run each test with either kernel over actions."""
-    monkeypatch.setattr(sys.modules[__name__], "USE_RBF", request.param)
+    monkeypatch.setattr(f"{__name__}.USE_RBF", request.param)
 
 
 def data(known: bool) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -174,6 +172,9 @@ def test_gradients_of_single_rows_are_those_of_the_joint_posterior(same_time):
     model, X = averaged(False), rows(5)
     # At the time of an observation, where the derivative of a decay jumps, it is zero.
     X[:, -1] = data(False)[0][0, -1] if same_time else X[:, -1]
+    if same_time:
+        # Nor has the square root in Matérn-5/2 a derivative at an observation.
+        X[0] = data(False)[0][0]
     single, joint = X.unsqueeze(-2).requires_grad_(), X.clone().requires_grad_()
     mean, variance = model.marginals(single)
     together = model.posterior(joint)
@@ -236,7 +237,7 @@ def test_each_outcome_is_predicted_by_those_before_it():
         assert variance[i].item() == pytest.approx(expected, rel=1e-8)
 
 
-def test_a_state_carries_the_data():
+def test_a_state_carries_the_data(monkeypatch):
     """Also into a model of other observations, other numbers of them, and another drift."""
     model = averaged(known=False)
     X, Y, _ = data(known=False)
@@ -244,6 +245,10 @@ def test_a_state_carries_the_data():
     sets[0].temporal_kernel.forgetting_rate = torch.tensor([[0.2], [0.5]], dtype=torch.float64)
     other = AveragedGP(dense_models(False)[0], X[:5], -Y[:5], sets)
     other.load_state_dict(model.state_dict())
+    with monkeypatch.context() as changed:
+        changed.setattr(f"{__name__}.USE_RBF", not USE_RBF)
+        with pytest.raises(RuntimeError, match="Kernel over actions. Got that of one with"):
+            averaged(False).load_state_dict(model.state_dict())
     for ahead in (rows(4, 1), rows(2, 3)):
         one, two = (each.posterior(ahead) for each in (model, other))
         torch.testing.assert_close(one.mean, two.mean, rtol=1e-9, atol=0)

@@ -9,18 +9,18 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 
 from tvbo.models.correlation import correlation_of
 
-KERNELS = [RBFKernel(), MaternKernel(nu=2.5)]
+KERNELS = [RBFKernel, MaternKernel]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_values_and_slopes_are_gpytorchs(kernel):
-    kernel = kernel.double()
+    kernel = kernel().double()
     kernel.lengthscale = 1.0
     distances = torch.linspace(1e-3, 6, 50, dtype=torch.float64)
     squares = distances.square().requires_grad_()
     correlation = correlation_of(kernel)
     expected = kernel(torch.zeros(1, 1).double(), distances.unsqueeze(-1)).to_dense()[0]
-    values, slopes = correlation.with_slope(squares.detach().numpy())
+    values, slopes = correlation.evaluate(squares.detach().numpy(), True)
     in_torch = correlation.in_torch(squares)
     torch.testing.assert_close(torch.from_numpy(values), expected, rtol=1e-12, atol=0)
     torch.testing.assert_close(in_torch, expected, rtol=1e-12, atol=0)
@@ -31,14 +31,14 @@ def test_values_and_slopes_are_gpytorchs(kernel):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_at_distance_zero_it_is_one_and_gradients_are_finite(kernel):
     zero = torch.zeros(2, dtype=torch.float64, requires_grad=True)
-    correlation = correlation_of(kernel)
+    correlation = correlation_of(kernel())
     value = correlation.in_torch(zero.square())
     assert value.tolist() == [1.0, 1.0]
     (gradient,) = torch.autograd.grad(value.sum(), zero)
     assert gradient.tolist() == [0.0, 0.0]
-    values, slopes = correlation.with_slope(zero.detach().numpy())
+    values, slopes = correlation.evaluate(zero.detach().numpy(), True)
     assert values.tolist() == [1.0, 1.0]
-    assert slopes.tolist() == pytest.approx([1.0 if isinstance(kernel, RBFKernel) else 5 / 3] * 2)
+    assert slopes.tolist() == pytest.approx([1.0 if kernel is RBFKernel else 5 / 3] * 2)
 
 
 def test_other_kernels_are_refused():

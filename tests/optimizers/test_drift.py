@@ -7,7 +7,8 @@ import math
 
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from gpytorch.kernels import MaternKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from scipy.stats import norm
@@ -17,6 +18,7 @@ from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.optimizers import ModelFitter
+from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
 from tvbo.optimizers.drift import Drift, LogarithmPrior, mean_gap
 from tvbo.search_space import InputLayout
 
@@ -132,6 +134,29 @@ def test_few_outcomes_do_not_make_a_function_without_memory():
     free = fitted(Observations(X, Y), temporal_kernel=TemporalDecayKernel().double())
     assert free.forgetting_rate.item() > 0.9
     assert fitted(Observations(X, Y)).forgetting_rate.item() < 0.6
+
+
+def kernels_of(model):
+    return [each for each in model.modules() if isinstance(each, RBFKernel | MaternKernel)]
+
+
+@pytest.mark.parametrize(("temporal", "kind"), [("auto", MaternKernel), (None, RBFKernel)])
+def test_the_kernel_over_actions_is_matern_where_both_forms_are_learned(temporal, kind):
+    observations = drawn(TemporalDecayKernel(), n=5)
+    (kernel,) = kernels_of(fitted(observations, temporal_kernel=temporal))
+    assert type(kernel) is kind
+    # With the priors of BoTorch's default.
+    (default,) = kernels_of(get_covar_module_with_dim_scaled_prior(ard_num_dims=1))
+    for name in ("loc", "scale"):
+        found, expected = (getattr(k.lengthscale_prior, name) for k in (kernel, default))
+        assert found == expected
+
+
+def test_with_contexts_it_is_rbf():
+    layout = InputLayout(1, 1)
+    fitter = ContextualModelFitter(layout, BOUNDS, BOUNDS, temporal_kernel="auto")
+    model = fitter.fit(Observations.empty(layout.num_columns), 0, torch.Generator())
+    assert {type(kernel) for kernel in kernels_of(model)} == {RBFKernel}
 
 
 def test_the_prior_of_the_noise_is_normal_in_the_logarithm():

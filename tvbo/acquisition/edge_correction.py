@@ -77,8 +77,8 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
         h(x) = \frac{\int_B \kappa(x, z)^2\, dz}{\int_B \kappa(c, z)^2\, dz}.
 
     For the RBF kernel, :math:`h` is a product of error functions. It is :math:`2^{-d}` at a corner
-    where lengthscales are short, and near 1 everywhere where they are long. Beside Matérn-5/2, for
-    which it is not a product, it is that of the RBF kernel with the same lengthscales. It is
+    where lengthscales are short, and near 1 everywhere where they are long. For Matérn-5/2, whose
+    :math:`h` is not a product, that of the RBF kernel with the same lengthscales is taken. It is
     averaged over the sets of hyperparameters. The columns of a category have no edge, and are left
     out.
 

@@ -22,7 +22,7 @@ from tvbo.models.averaged_fantasies import (
 )
 from tvbo.models.averaged_marginals import AveragedMarginals
 from tvbo.models.closed_form import Array
-from tvbo.models.correlation import correlation_of
+from tvbo.models.correlation import Correlation, correlation_of
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.raw import RawRowKernel, transformed
 from tvbo.models.resizable_module import ResizableModule
@@ -71,6 +71,9 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         train_X: Rows ``[action | time]``, ``n x (d + 1)``.
         train_Y: Outcomes, ``n x 1``.
         sets: The sets, for each form of drift.
+
+    Raises:
+        UnsupportedError: if the model has another kernel over actions.
 
     Attributes:
         weights: Weights of all sets, ``s``, which sum to one.
@@ -268,7 +271,7 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
     def _set_marginals(self) -> None:
         """Set what predicts single rows, from the buffers."""
         self._marginals = AveragedMarginals(
-            correlation_of(self._in_space),
+            self._correlation,
             self.weights,
             self._mean,
             self.prior_variance,
@@ -290,19 +293,31 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
                 each.temporal_kernel.to(self._X.device)
         return applied
 
-    def get_extra_state(self) -> list[dict[str, Any]]:
-        """Return the states of the temporal kernels, for ``state_dict``."""
-        return [each.temporal_kernel.state_dict() for each in self._parts[1]]
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return which kernel over actions it has, and the states of the temporal kernels."""
+        return {
+            "kernel": type(self._in_space).__name__,
+            "temporal_kernels": [each.temporal_kernel.state_dict() for each in self._parts[1]],
+        }
 
-    def set_extra_state(self, state: list[dict[str, Any]]) -> None:
-        """Load the states of the temporal kernels.
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Load the states of the temporal kernels, one for each form of drift.
 
         Args:
-            state: One for each form of drift.
+            state: As :meth:`get_extra_state` returns it.
+
+        Raises:
+            RuntimeError: if it is that of a model with another kernel over actions.
         """
+        own = type(self._in_space).__name__
+        if state["kernel"] != own:
+            raise RuntimeError(
+                f"Expected the state of a model with the kernel {own} over actions. "
+                f"Got that of one with {state['kernel']}."
+            )
         # Of its own, since copies of this model share them.
         self._parts = deepcopy(self._parts)
-        for each, of_kernel in zip(self._parts[1], state, strict=True):
+        for each, of_kernel in zip(self._parts[1], state["temporal_kernels"], strict=True):
             each.temporal_kernel.load_state_dict(of_kernel)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
@@ -316,6 +331,11 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         return kernel
 
     @property
+    def _correlation(self) -> Correlation:
+        """Correlation of actions, by squared distance."""
+        return correlation_of(self._in_space)
+
+    @property
     def _inverse_squares(self) -> Tensor:
         """Of the lengthscales, ``d x s``."""
         return self.inverse_lengthscales.square().mT
@@ -327,7 +347,7 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         lags = (X1[..., -1] - X2[..., -1]).abs()
         flat = lags.reshape(1, -1)
         in_time = [each.temporal_kernel.correlation(flat) for each in self._parts[1]]
-        in_space = correlation_of(self._in_space).in_torch(squares.movedim(-1, 0))
+        in_space = self._correlation.in_torch(squares.movedim(-1, 0))
         covar: Tensor = (
             self.prior_variance * in_space * torch.cat(in_time).view(len(self.weights), *lags.shape)
         )

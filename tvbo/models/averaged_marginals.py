@@ -20,7 +20,7 @@ class AveragedMarginals:
     as long for some hundred numbers.
 
     Args:
-        correlation: That of actions.
+        correlation: Correlation of actions, by squared distance.
         weights: Weights of the sets, ``s``.
         mean: Prior means, ``s``.
         prior_variance: Variance of the function under the prior, the same for all sets.
@@ -66,11 +66,11 @@ class AveragedMarginals:
         s, n, _ = whitening.shape
         differences = X[:, None, :-1] - train_X[:, :-1]
         flat = differences.reshape(-1, differences.shape[-1])
-        squares = inverse_squares @ np.square(flat).T
-        in_space, by_square = (
-            prior_variance * each.reshape(s, -1, n) for each in self.correlation.with_slope(squares)
+        squares = (inverse_squares @ np.square(flat).T).reshape(s, -1, n)
+        in_space, slope = self.correlation.evaluate(squares, with_gradients)
+        in_time, by_lag = (
+            prior_variance * each for each in self._in_time(X[:, -1], train_X[:, -1])
         )
-        in_time, slopes = self._in_time(X[:, -1], train_X[:, -1])
         covar = in_space * in_time
         V = covar @ whitening
         means = (V @ innovations)[..., 0] + prior_mean[:, None]
@@ -78,19 +78,19 @@ class AveragedMarginals:
         deviations = means - mean
         variances = prior_variance - np.square(V).sum(axis=-1) + np.square(deviations)
         moments = np.stack([mean, weights @ variances])
-        if not with_gradients:
+        if slope is None:
             return moments, None
         # By the covariances with the data, then by the rows: of the mean and of the variance.
         by_covar = np.empty((2, *V.shape))
         by_covar[0] = self._alpha
         by_covar[1] = 2 * (deviations[..., None] * self._alpha - V @ whitening.mT)
         by_covar *= weights[:, None, None]
-        by_squares = by_covar * (by_square * in_time)
+        by_squares = by_covar * (slope * in_time)
         # One product for each row.
         by_squares = by_squares.transpose(2, 0, 1, 3).reshape(-1, 2 * s, n) @ differences
         by_squares = by_squares.reshape(-1, 2, s, differences.shape[-1])
         by_actions = -(by_squares * inverse_squares).sum(axis=2).swapaxes(0, 1)
-        by_time = (by_covar * (in_space * slopes)).sum(axis=(1, 3))
+        by_time = (by_covar * (in_space * by_lag)).sum(axis=(1, 3))
         return moments, np.concatenate([by_actions, by_time[..., None]], axis=-1)
 
     def _in_time(self, times: Array, train_times: Array) -> tuple[Array, Array]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,8 +12,8 @@ from torch import Tensor
 
 from tvbo.models.closed_form import Array
 
-LEAST_SQUARE = 1e-30
-"""Squared distance below which the square root has no gradient, as that of Matérn has none at 0."""
+LEAST_SQUARE = 1e-36
+"""Squared distances below this count as this, since the square root has no derivative at 0."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +21,12 @@ class Correlation:
     r"""The correlation :math:`\kappa` at squared distances :math:`s` in units of lengthscales.
 
     Args:
-        with_slope: Returns :math:`\kappa` and :math:`-2\, d\kappa / ds`, in NumPy.
-        in_torch: Returns :math:`\kappa` in PyTorch, which can be differentiated.
+        evaluate: Returns :math:`\kappa` in NumPy, and where asked the slope
+            :math:`-2\, d\kappa / ds`, None otherwise.
+        in_torch: Returns :math:`\kappa` in PyTorch, differentiable once.
     """
 
-    with_slope: Callable[[Array], tuple[Array, Array]]
+    evaluate: Callable[[Array, bool], tuple[Array, Array | None]]
     in_torch: Callable[[Tensor], Tensor]
 
 
@@ -46,9 +46,9 @@ def correlation_of(kernel: Kernel) -> Correlation:
     )
 
 
-def _rbf(squares: Array) -> tuple[Array, Array]:
+def _rbf(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
     values = np.exp(-0.5 * squares)
-    return values, values
+    return values, values if with_slope else None
 
 
 def _rbf_in_torch(squares: Tensor) -> Tensor:
@@ -56,15 +56,15 @@ def _rbf_in_torch(squares: Tensor) -> Tensor:
     return values
 
 
-def _matern(squares: Array) -> tuple[Array, Array]:
-    x = math.sqrt(5) * np.sqrt(squares)
+def _matern(squares: Array, with_slope: bool) -> tuple[Array, Array | None]:
+    x = np.sqrt(5 * squares)
     decay = np.exp(-x)
-    # With the derivative by x, -x (1 + x) / 3 exp(-x), and that of x by s, 5 / (2 x).
-    slopes = (5 / 3) * (1 + x) * decay
-    return 0.6 * slopes + (x * x / 3) * decay, slopes
+    values = (1 + x + x * x / 3) * decay
+    # The derivative by x is -x (1 + x) / 3 exp(-x), and that of x by s is 5 / (2 x).
+    return values, (5 / 3) * (1 + x) * decay if with_slope else None
 
 
 def _matern_in_torch(squares: Tensor) -> Tensor:
-    x = math.sqrt(5) * squares.clamp_min(LEAST_SQUARE).sqrt()
+    x = (5 * squares.clamp_min(LEAST_SQUARE)).sqrt()
     values: Tensor = (1 + x + x * x / 3) * (-x).exp()
     return values

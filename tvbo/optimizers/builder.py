@@ -98,8 +98,8 @@ class GPOptions(UnitOptions, OutcomeOptions, total=False):
         covar_module: Kernel over actions; in a recipe whose model has contexts, over
             ``[action | context]``. At a refit, those of its parameters that require gradients are
             learned, on a copy. None learns BoTorch's default kernel, RBF, and beside
-            ``temporal_kernel="auto"`` Matérn-5/2. With a list of temporal kernels, also a list of
-            as many.
+            ``temporal_kernel="auto"`` Matérn-5/2 if there are no contexts. With a list of temporal
+            kernels, also a list of as many.
         temporal_kernel: In place of ``forgetting_rate``, which must be None then: a kernel over
             time, such as :class:`tvbo.kernels.TemporalMaternKernel`, or a list of them, whose
             products with ``covar_module`` are added, as in :class:`tvbo.models.TimeVaryingGP`. At a

@@ -35,8 +35,8 @@ class ContextualModelFitter(ModelFitter):
         context_bounds: ``2 x c``, the range of the contexts.
         structure: How the kernels over actions and contexts are combined, ``"product"``,
             ``"additive"`` or ``"both"``, as in :class:`tvbo.models.ContextualGP`.
-        action_kernel: Kernel over actions; None learns BoTorch's default.
-        context_kernel: Kernel over contexts; None learns BoTorch's default.
+        action_kernel: Kernel over actions; None learns BoTorch's default, RBF.
+        context_kernel: Kernel over contexts; None learns BoTorch's default, RBF.
         forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
         noise_variance: Variance of the noise of outcomes told without their own. None learns it.
         mean_module: Prior mean. None: zero where nothing is learned, else a learned constant.

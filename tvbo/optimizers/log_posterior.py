@@ -108,10 +108,9 @@ class LogPosterior:
     r"""Log posterior density of the hyperparameters of :class:`ModelFitter`'s default model.
 
     Its kernel is an RBF kernel or Matérn-5/2, with BoTorch's priors, times exponential decay or
-    Matérn-5/2 in time. It is
-    :class:`gpytorch.mlls.ExactMarginalLogLikelihood` times the number of observations, at the prior
-    mean that maximizes it. Closed forms take a tenth of the time of GPyTorch's graph for up to a
-    hundred observations, where most of that is overhead.
+    Matérn-5/2 in time. The density is :class:`gpytorch.mlls.ExactMarginalLogLikelihood` times the
+    number of observations, at the prior mean that maximizes it. Closed forms take a tenth of the
+    time of GPyTorch's graph for up to a hundred observations, where most of that is overhead.
 
     The parameters are the logarithms of the lengthscales, of :math:`\rho = -\ln(1 - \varepsilon)`
     or the lengthscale in time if that is learned, and of the noise variance if that is. The density
@@ -180,7 +179,7 @@ class LogPosterior:
         inverse_squares = np.exp(-2 * theta[:d])
         in_time, slope = self._in_time(math.exp(theta[d]) if self.learns_pace else self.pace)
         squares = np.tensordot(inverse_squares, self.squares, 1)
-        in_space, by_square = self.correlation.with_slope(squares)
+        in_space, in_space_slope = self.correlation.evaluate(squares, True)
         covar = in_space * in_time
         total = covar.copy()
         noise = math.exp(theta[-1]) if self.noise is None else self.noise
@@ -199,7 +198,7 @@ class LogPosterior:
         # With respect to the covariance, equation (25) of Bogunovic et al.
         weights = 0.5 * (np.outer(alpha, alpha) - inverse)
         gradient = np.zeros_like(theta)
-        by_squares = weights * (by_square * in_time)
+        by_squares = weights * (provided(in_space_slope) * in_time)
         gradient[:d] = np.tensordot(self.squares, by_squares, 2) * inverse_squares
         if self.learns_pace:
             gradient[d] = (weights * covar * slope).sum()

@@ -252,7 +252,7 @@ class ModelFitter:
         return self.action_bounds
 
     def _scaled_columns(self) -> list[int]:
-        """Return the columns whose kernel is BoTorch's default, which expects the unit cube."""
+        """Return the columns whose kernel is a default of BoTorch, which expects the unit cube."""
         return [] if self.covar_module is not None else list(range(self.layout.time_feature))
 
     def _make(self, unit: float, **shared: Any) -> DenseGP:
