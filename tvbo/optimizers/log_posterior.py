@@ -21,7 +21,7 @@ from tvbo.fitting.maximize import QuadraticModel
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.kernels.temporal import decay_exponent
 from tvbo.models import TimeVaryingGP
-from tvbo.models.correlation import correlation_of
+from tvbo.models.correlation import MATERN, correlation_of
 from tvbo.observations import provided
 from tvbo.optimizers.drift import LogarithmPrior
 
@@ -177,14 +177,13 @@ class LogPosterior:
     def _evaluate(self, theta: Array) -> tuple[float, Array, float]:
         n, d = len(self.y), len(self.squares)
         inverse_squares = np.exp(-2 * theta[:d])
-        in_time, slope = self._in_time(math.exp(theta[d]) if self.learns_pace else self.pace)
+        in_time, by_pace = self._in_time(math.exp(theta[d]) if self.learns_pace else self.pace)
         squares = np.tensordot(inverse_squares, self.squares, 1)
         in_space, in_space_slope = self.correlation.evaluate(squares, True)
-        covar = in_space * in_time
-        total = covar.copy()
+        total = in_space * in_time
         noise = math.exp(theta[-1]) if self.noise is None else self.noise
         total.flat[:: n + 1] += noise
-        root, info = dpotrf(total, lower=1)
+        root, info = dpotrf(total.T, lower=1, overwrite_a=1)
         if info != 0:
             return -math.inf, np.zeros_like(theta), 0.0
         solved = dpotrs(root, np.column_stack([self.y, np.ones(n)]), lower=1)[0]
@@ -192,18 +191,21 @@ class LogPosterior:
         alpha = solved[:, 0] - mean * solved[:, 1]
         value = -0.5 * (self.y - mean) @ alpha - np.log(root.diagonal()).sum()
         value -= 0.5 * n * math.log(2 * math.pi)
-        lower = np.tril(dpotri(root, lower=1)[0])
-        inverse = lower + lower.T
-        inverse.flat[:: n + 1] *= 0.5
-        # With respect to the covariance, equation (25) of Bogunovic et al.
-        weights = 0.5 * (np.outer(alpha, alpha) - inverse)
+        # With respect to the covariance, equation (25) of Bogunovic et al. What it is multiplied by
+        # is symmetric, so the one triangle of the inverse that LAPACK returns stands for both.
+        triangle = dpotri(root, lower=1, overwrite_c=1)[0].T
+        weights = np.outer(0.5 * alpha, alpha)
+        weights -= triangle
+        weights.flat[:: n + 1] += 0.5 * triangle.diagonal()
         gradient = np.zeros_like(theta)
-        by_squares = weights * (provided(in_space_slope) * in_time)
-        gradient[:d] = np.tensordot(self.squares, by_squares, 2) * inverse_squares
-        if self.learns_pace:
-            gradient[d] = (weights * covar * slope).sum()
         if self.noise is None:
             gradient[-1] = noise * weights.trace()
+        by_squares = weights * in_time
+        by_squares *= provided(in_space_slope)
+        gradient[:d] = np.tensordot(self.squares, by_squares, 2) * inverse_squares
+        if self.learns_pace:
+            weights *= in_space
+            gradient[d] = np.vdot(weights, by_pace)
         z = (theta - self._location) / self._spread
         value -= (0.5 * z * z + np.log(self._spread * math.sqrt(2 * math.pi))).sum()
         gradient -= z / self._spread
@@ -283,10 +285,13 @@ class LogPosterior:
         return found
 
     def _in_time(self, pace: float) -> tuple[Array, Array]:
-        """Return correlations in time, and the derivatives of their logarithms by that of pace."""
+        """Return correlations in time, and their derivatives by the logarithm of pace."""
         if self.is_decay:
-            exponent = 0.5 * pace * self.lags
-            return np.exp(-exponent), -exponent
-        x = math.sqrt(5) / pace * self.lags
-        series = 1 + x + x * x / 3
-        return series * np.exp(-x), x * x * (1 + x) / (3 * series)
+            by_pace = -0.5 * pace * self.lags
+            correlations = np.exp(by_pace)
+            by_pace *= correlations
+            return correlations, by_pace
+        by_pace = np.square(self.lags / pace)
+        correlations, slope = MATERN.evaluate(by_pace, True)
+        by_pace *= provided(slope)
+        return correlations, by_pace

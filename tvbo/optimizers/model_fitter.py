@@ -263,6 +263,7 @@ class ModelFitter:
         elif covar_module is not None:
             covar_module = in_unit(covar_module, unit)
         elif len(self.drift.forms) > 1:
+            # Where functions have many local optima regret is less than with RBF (validation.md).
             covar_module = get_covar_module_with_dim_scaled_prior(
                 ard_num_dims=self.layout.time_feature, use_rbf_kernel=False
             )
