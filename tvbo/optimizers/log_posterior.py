@@ -13,6 +13,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.module import Module
 from gpytorch.priors import Prior
 from numpy.typing import NDArray
+from scipy.linalg.blas import dsyr
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
 from torch import Tensor
@@ -130,10 +131,15 @@ class LogPosterior:
         order = model.train_inputs[0][:, time].argsort(stable=True)
         rows = order if newest is None else order[-newest:]
         X = model.transform_inputs(model.train_inputs[0])[rows].numpy()
-        others = np.delete(X, time, axis=-1).T
-        self.squares = (others[:, :, None] - others[:, None, :]) ** 2
-        self.lags = np.abs(X[:, time, None] - X[:, time])
         self.y = model.train_targets[rows].numpy()
+        # Of the pairs below the diagonal, row by row: on it all are 0, above it the same again.
+        first, second = np.tril_indices(len(rows), -1)
+        self._pairs = len(rows) * first + second
+        # Memory for LAPACK, kept from one evaluation to the next.
+        self._covar = np.zeros(len(rows) ** 2)
+        differences = X.T[:, first] - X.T[:, second]
+        self.squares = np.delete(differences, time, axis=0) ** 2
+        self.lags = np.abs(differences[time])
         self._latest: tuple[Array, tuple[float, Array, float]] | None = None
         self._quadratic: tuple[Array, QuadraticModel] | None = None
         self.part = LogPosterior(model, newest=PART) if len(rows) > LONG else None
@@ -174,45 +180,49 @@ class LogPosterior:
             self._latest = theta.copy(), self._evaluate(theta)
         return self._latest[1]
 
-    def _evaluate(self, theta: Array) -> tuple[float, Array, float]:
+    def density_and_mean(self, theta: Array) -> tuple[float, float]:
+        """Return the log density and the prior mean, in half the time with no gradient."""
+        value, _, mean = self._evaluate(theta, with_gradient=False)
+        return value, mean
+
+    def _evaluate(self, theta: Array, with_gradient: bool = True) -> tuple[float, Array, float]:
         n, d = len(self.y), len(self.squares)
         inverse_squares = np.exp(-2 * theta[:d])
         in_time, by_pace = self._in_time(math.exp(theta[d]) if self.learns_pace else self.pace)
-        squares = np.tensordot(inverse_squares, self.squares, 1)
-        in_space, in_space_slope = self.correlation.evaluate(squares, True)
-        total = in_space * in_time
+        in_space, slope = self.correlation.evaluate(inverse_squares @ self.squares, with_gradient)
         noise = math.exp(theta[-1]) if self.noise is None else self.noise
-        total.flat[:: n + 1] += noise
-        root, info = dpotrf(total.T, lower=1, overwrite_a=1)
+        covar = self._covar
+        covar[self._pairs] = in_space * in_time
+        covar[:: n + 1] = 1 + noise
+        # LAPACK's columns are the rows here, so what is below the diagonal is above it there.
+        root, info = dpotrf(covar.reshape(n, n).T, lower=0, clean=0, overwrite_a=1)
         if info != 0:
             return -math.inf, np.zeros_like(theta), 0.0
-        solved = dpotrs(root, np.column_stack([self.y, np.ones(n)]), lower=1)[0]
+        solved = dpotrs(root, np.column_stack([self.y, np.ones(n)]), lower=0)[0]
         mean = solved[:, 0].sum() / solved[:, 1].sum()
         alpha = solved[:, 0] - mean * solved[:, 1]
         value = -0.5 * (self.y - mean) @ alpha - np.log(root.diagonal()).sum()
         value -= 0.5 * n * math.log(2 * math.pi)
-        # With respect to the covariance, equation (25) of Bogunovic et al. What it is multiplied by
-        # is symmetric, so the one triangle of the inverse that LAPACK returns stands for both.
-        triangle = dpotri(root, lower=1, overwrite_c=1)[0].T
-        weights = np.outer(0.5 * alpha, alpha)
-        weights -= triangle
-        weights.flat[:: n + 1] += 0.5 * triangle.diagonal()
-        gradient = np.zeros_like(theta)
-        if self.noise is None:
-            gradient[-1] = noise * weights.trace()
-        by_squares = weights * in_time
-        by_squares *= provided(in_space_slope)
-        gradient[:d] = np.tensordot(self.squares, by_squares, 2) * inverse_squares
-        if self.learns_pace:
-            weights *= in_space
-            gradient[d] = np.vdot(weights, by_pace)
         z = (theta - self._location) / self._spread
         value -= (0.5 * z * z + np.log(self._spread * math.sqrt(2 * math.pi))).sum()
-        gradient -= z / self._spread
         # Other priors are densities of the parameter itself.
         of_parameter = ~self._is_of_logarithm
         value -= theta[of_parameter].sum()
+        gradient = -z / self._spread
         gradient[of_parameter] -= 1
+        if with_gradient:
+            # Minus twice the derivative by the covariance, equation (25) of Bogunovic et al.; a
+            # pair stands for two entries.
+            inverse, _ = dpotri(root, lower=0, overwrite_c=1)
+            weights = dsyr(-1.0, alpha, lower=0, a=inverse, overwrite_a=1).T.ravel()
+            if self.noise is None:
+                gradient[-1] -= 0.5 * noise * weights[:: n + 1].sum()
+            of_pairs = weights[self._pairs]
+            if self.learns_pace:
+                gradient[d] -= (of_pairs * in_space) @ by_pace
+            of_pairs *= in_time
+            of_pairs *= provided(slope)
+            gradient[:d] -= inverse_squares * (self.squares @ of_pairs)
         return float(value), gradient, float(mean)
 
     def climb(self) -> float:

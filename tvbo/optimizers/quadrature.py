@@ -61,7 +61,7 @@ def quadrature(posterior: LogPosterior) -> HyperparameterSets | None:
                 point = mode.copy()
                 point[free] += sign * direction
                 point = point.clip(*posterior.bounds.T)
-                density, _, mean = posterior(point)
+                density, mean = posterior.density_and_mean(point)
                 if math.isfinite(density):
                     # Of the point itself, which a bound may have brought nearer.
                     steps = directions.T @ (point - mode)[free]
