@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from botorch.utils.sampling import manual_seed
 from torch import Generator
 
 OPTIMIZER_SEED = 0
@@ -31,8 +30,15 @@ def seeded(generator: Generator) -> Iterator[None]:
     BoTorch's optimizers and fits draw their starts from the global generator. Its state is restored
     afterwards.
     """
-    with manual_seed(draw_seed(generator)):
+    # For each kind of device that is not in use, ``torch.manual_seed`` formats a stack trace.
+    seed, state = draw_seed(generator), torch.get_rng_state()
+    torch.set_rng_state(Generator().manual_seed(seed).get_state())
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+    try:
         yield
+    finally:
+        torch.set_rng_state(state)
 
 
 def draw_seed(generator: Generator) -> int:

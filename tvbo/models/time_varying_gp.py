@@ -150,7 +150,6 @@ class TimeVaryingGP(SingleTaskGP):
         )
         self.time_feature = time_column
         self._subset_batch_dict = output_dimensions(self, self._aug_batch_shape)
-        self.to(train_X)
 
     @property
     def temporal_kernels(self) -> tuple[TemporalKernel, ...]:

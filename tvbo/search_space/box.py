@@ -69,12 +69,13 @@ class Box:
         # The columns [context | time] follow the actions; their bounds are never searched.
         order = torch.tensor(list(fixed)).argsort()
         bounds = torch.cat([self.bounds, fixed_values[order].expand(2, -1)], dim=-1)
-        probe = ask_context.rows(self.bounds.mean(dim=0, keepdim=True)).requires_grad_()
-        if not acq_function(probe).requires_grad:
-            # A constant acquisition, such as a prior mean, has no gradient to follow.
-            return torch.cat([self.sample(generator) for _ in range(q)])
-        in_closed_form = isinstance(acq_function, ClosedFormAcquisition) and q == 1
-        search: Any = gen_candidates_closed_form if in_closed_form else gen_candidates_scipy
+        search: Any = gen_candidates_closed_form
+        if q > 1 or not isinstance(acq_function, ClosedFormAcquisition):
+            search = gen_candidates_scipy
+            probe = ask_context.rows(self.bounds.mean(dim=0, keepdim=True)).requires_grad_()
+            if not acq_function(probe).requires_grad:
+                # A constant acquisition, such as a prior mean, has no gradient to follow.
+                return torch.cat([self.sample(generator) for _ in range(q)])
         with seeded(generator):
             rows, values = optimize_acqf(
                 acq_function,
