@@ -73,6 +73,23 @@ def test_the_unit_of_time_makes_no_difference(form):
         assert slow * 900 == pytest.approx(rate, rel=1e-4)
 
 
+@pytest.mark.parametrize("form", [None, "auto"])
+def test_a_round_is_as_long_as_those_of_all_outcomes(form):
+    """Not as those of the first fit: a later one is that of a fitter to which all are new."""
+    observations = drawn(TemporalDecayKernel(), n=60)
+    observations.X[30:, -1] = 30 + 0.1 * torch.arange(30)
+    learning = ModelFitter(InputLayout(1), BOUNDS, temporal_kernel=form)
+    learning.fit(observations[:30], 30, torch.Generator())
+    model = learning.fit(observations, 60, torch.Generator())
+    expected = fitted(observations, temporal_kernel=form)
+    for (name, value), other in zip(
+        model.covar_module.state_dict().items(),
+        expected.covar_module.state_dict().values(),
+        strict=True,
+    ):
+        assert torch.allclose(value, other, rtol=1e-4), name
+
+
 @pytest.mark.parametrize(
     ("form", "median", "spread"), [(0, math.log(-math.log1p(-0.05)), 1.0), (1, math.log(30), 1.5)]
 )

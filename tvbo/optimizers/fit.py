@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from copy import copy, deepcopy
+from collections.abc import Sequence
+from copy import copy
 
 import torch
 from botorch.exceptions.warnings import OptimizationWarning
@@ -13,7 +13,6 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.optim.core import OptimizationStatus
 from botorch.optim.fit import fit_gpytorch_mll_scipy
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import fast_computations
 from torch import Generator, Tensor
@@ -30,10 +29,6 @@ Values = dict[str, Tensor]
 
 SAME_OPTIMUM = 1e-6
 """Relative difference of two log posteriors up to which their fits are taken for the same."""
-
-PARTS = ("covar_module", "mean_module", "likelihood")
-"""Parts of a model whose state is carried from fit to fit. The state of the whole model would
-include its transforms, which belong to older data."""
 
 
 def learned_values(model: SingleTaskGP) -> Values:
@@ -98,22 +93,20 @@ class FittedParameters:
     """Carry learned hyperparameters from fit to fit.
 
     Attributes:
-        newest: Values that the newest fit learned, by name of the parameter; None before the first.
+        values: Values that the newest fit learned; None before the first.
         density: The log posterior density there, up to a constant.
         sets: Sets of hyperparameters around those of the newest fit; None unless asked for.
     """
 
     def __init__(self) -> None:
-        self.newest: dict[str, list[float]] | None = None
+        self.values: Values | None = None
         self.density = -math.inf
         self.sets: HyperparameterSets | None = None
-        self._state: dict[str, Mapping[str, Tensor]] = {}
 
     def load_into(self, model: SingleTaskGP) -> None:
-        """Give a model what was learned so far."""
-        for part in _learned_parts(model):
-            if part in self._state:
-                getattr(model, part).load_state_dict(self._state[part])
+        """Give a model what was learned so far, of the parameters that it has."""
+        if self.values is not None:
+            _set(model, self.values)
 
     def fit(
         self,
@@ -142,7 +135,7 @@ class FittedParameters:
             _set(model, defaults)
             posterior.part.climb()
             defaults = learned_values(model)
-        starts = [present] if self._state else []
+        starts = [present] if self.values is not None else []
         if defaults is not None:
             starts.append(defaults)
         # One draw, so that later ones do not depend on whether restarts are needed.
@@ -150,24 +143,7 @@ class FittedParameters:
         self.density = fit_from(model, starts, restarts, posterior)
         if posterior is not None and averages:
             self.sets = quadrature(posterior)
-        for part in _learned_parts(model):
-            # Half a millisecond less than a deep copy of the whole, of a round's twenty.
-            state = getattr(model, part).state_dict()
-            self._state[part] = {
-                name: value.clone() if isinstance(value, Tensor) else deepcopy(value)
-                for name, value in state.items()
-            }
-        self.newest = {
-            name: value.detach().flatten().tolist()
-            for name, value in model.named_parameters()
-            if value.requires_grad
-        }
-
-    def copy(self) -> FittedParameters:
-        """Return a copy whose further fits change nothing here."""
-        new = copy(self)
-        new._state = dict(self._state)
-        return new
+        self.values = learned_values(model)
 
 
 class FittedForms:
@@ -186,7 +162,10 @@ class FittedForms:
     @property
     def newest(self) -> dict[str, list[float]] | None:
         """Values that the newest fit of the chosen form learned; None before the first."""
-        return self._forms[self.chosen].newest
+        values = self._forms[self.chosen].values
+        if values is None:
+            return None
+        return {name: value.flatten().tolist() for name, value in values.items()}
 
     @property
     def sets(self) -> list[HyperparameterSets]:
@@ -217,7 +196,7 @@ class FittedForms:
     def copy(self) -> FittedForms:
         """Return a copy whose further fits change nothing here."""
         new = copy(self)
-        new._forms = [fitted.copy() for fitted in self._forms]
+        new._forms = [copy(fitted) for fitted in self._forms]
         new._watch = copy(self._watch)
         return new
 
@@ -237,14 +216,8 @@ def _climb(mll: ExactMarginalLogLikelihood) -> float:
 
 
 def _set(model: SingleTaskGP, values: Values) -> None:
-    parameters = dict(model.named_parameters())
+    """Set the parameters that the model has; it has no noise where that comes with the outcomes."""
     with torch.no_grad():
-        for name, value in values.items():
-            parameters[name].copy_(value)
-
-
-def _learned_parts(model: SingleTaskGP) -> list[str]:
-    """Return the parts that learn: not a likelihood that holds one variance per observation."""
-    return [
-        part for part in PARTS if not isinstance(getattr(model, part), FixedNoiseGaussianLikelihood)
-    ]
+        for name, parameter in model.named_parameters():
+            if name in values:
+                parameter.copy_(values[name])
