@@ -25,17 +25,17 @@ def copy_of(generator: Generator) -> Generator:
 
 @contextmanager
 def seeded(generator: Generator) -> Iterator[None]:
-    """Seed torch's global generator from ``generator`` inside a ``with`` block.
+    """Seed torch's global generators from ``generator`` inside a ``with`` block.
 
-    BoTorch's optimizers and fits draw their starts from the global generator. Its state is restored
+    BoTorch's optimizers and fits draw their starts from them. The state of the CPU's is restored
     afterwards.
     """
-    # For each kind of device that is not in use, ``torch.manual_seed`` formats a stack trace.
     seed, state = draw_seed(generator), torch.get_rng_state()
-    torch.set_rng_state(Generator().manual_seed(seed).get_state())
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
     try:
+        # ``torch.manual_seed`` formats a stack trace for each kind of device that is not in use.
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed)
         yield
     finally:
         torch.set_rng_state(state)

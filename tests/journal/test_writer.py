@@ -1,5 +1,6 @@
 """What is on disk when a call has returned, and what happens where it did not."""
 
+import math
 import os
 import sqlite3
 import threading
@@ -13,7 +14,7 @@ from botorch.exceptions.errors import InputDataError
 
 from tvbo import recipes
 from tvbo.journal import JournalError, JournalReader
-from tvbo.optimizers import Optimizer, TrialError
+from tvbo.optimizers import Optimizer, RefitEvery, TrialError
 
 
 def kinds(run):
@@ -46,6 +47,25 @@ def test_a_refit_stands_before_its_ask(run, make_learning, play):
     found = kinds(run)
     assert "refit" in found
     assert {found[i + 1] for i, kind in enumerate(found[:-1]) if kind == "refit"} == {"ask"}
+
+
+def test_each_fit_is_written_once_and_told_once(run):
+    """Not with each ask between two fits, nor with each action of a batch."""
+    optimizer = recipes.tv_gp_ucb(bounds=[(0.0, 1.0)], initial=8, refit=RefitEvery(5))
+    told = []
+    optimizer.add_listener(on_fit=told.append)
+    optimizer.record(run)
+    for number in range(20):
+        optimizer.tell(optimizer.ask(), math.sin(number))
+    optimizer.ask(q=2)
+    found = kinds(run)
+    # Of 8, 13 and 18 outcomes.
+    assert [found[:i].count("tell") for i, kind in enumerate(found) if kind == "refit"] == [
+        8,
+        13,
+        18,
+    ]
+    assert len(told) == 3
 
 
 def test_what_is_refused_is_not_written(run):

@@ -75,7 +75,7 @@ def test_the_unit_of_time_makes_no_difference(form):
 
 @pytest.mark.parametrize("form", [None, "auto"])
 def test_a_round_is_as_long_as_those_of_all_outcomes(form):
-    """Not as those of the first fit: a later one is that of a fitter to which all are new."""
+    """A later fit ends where that of a new fitter does, whose prior is of all outcomes."""
     observations = drawn(TemporalDecayKernel(), n=60)
     observations.X[30:, -1] = 30 + 0.1 * torch.arange(30)
     learning = ModelFitter(InputLayout(1), BOUNDS, temporal_kernel=form)

@@ -127,6 +127,17 @@ def test_a_fit_from_the_same_data_ends_in_the_same_place_wherever_it_starts():
     assert torch.allclose(ends[2], ends[0], rtol=0, atol=2e-6)
 
 
+def test_noise_that_is_known_for_a_while_is_learned_afterwards():
+    learning, plain = fitter(), seen(24)
+    known = Observations(plain.X, plain.Y, torch.full_like(plain.Y, 0.05))
+    first = learning.fit(plain, 24, torch.Generator())
+    assert "likelihood.noise_covar.raw_noise" in learning.newest_fit
+    learning.fit(known, 25, torch.Generator())
+    assert "likelihood.noise_covar.raw_noise" not in learning.newest_fit
+    last = learning.fit(plain, 26, torch.Generator())
+    assert last.likelihood.noise.item() == pytest.approx(first.likelihood.noise.item(), rel=1e-4)
+
+
 def test_a_start_that_fails_leaves_the_others():
     model = TimeVaryingGP(seen(24).X, seen(24).Y, outcome_transform=Standardize(m=1))
     good = learned_values(model)

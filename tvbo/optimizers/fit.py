@@ -98,8 +98,10 @@ class FittedParameters:
         sets: Sets of hyperparameters around those of the newest fit; None unless asked for.
     """
 
+    # Of the class, since journals of earlier versions begin with one that does not have it.
+    values: Values | None = None
+
     def __init__(self) -> None:
-        self.values: Values | None = None
         self.density = -math.inf
         self.sets: HyperparameterSets | None = None
 
@@ -151,21 +153,20 @@ class FittedForms:
 
     Args:
         num_forms: Number of forms.
+
+    Attributes:
+        newest: Values that the newest fit of the chosen form learned, by name of the parameter;
+            None before the first. Each fit has an object of its own.
     """
+
+    # Of the class, as above.
+    newest: dict[str, list[float]] | None = None
 
     def __init__(self, num_forms: int):
         self._forms = [FittedParameters() for _ in range(num_forms)]
         self._watch = FitWatch()
         self.chosen = 0
         """Index of the form with the largest posterior density in the newest fit."""
-
-    @property
-    def newest(self) -> dict[str, list[float]] | None:
-        """Values that the newest fit of the chosen form learned; None before the first."""
-        values = self._forms[self.chosen].values
-        if values is None:
-            return None
-        return {name: value.flatten().tolist() for name, value in values.items()}
 
     @property
     def sets(self) -> list[HyperparameterSets]:
@@ -191,6 +192,8 @@ class FittedForms:
             fitted.fit(model, values, generator, is_default, averages=len(models) > 1)
             if i == 0 or larger(fitted.density, largest):
                 largest, self.chosen = fitted.density, i
+        learned = learned_values(models[self.chosen])
+        self.newest = {name: value.flatten().tolist() for name, value in learned.items()}
         self._watch.see(models[self.chosen])
 
     def copy(self) -> FittedForms:
@@ -216,7 +219,10 @@ def _climb(mll: ExactMarginalLogLikelihood) -> float:
 
 
 def _set(model: SingleTaskGP, values: Values) -> None:
-    """Set the parameters that the model has; it has no noise where that comes with the outcomes."""
+    """Set those of the values whose parameters the model has.
+
+    It has no noise to learn where that comes with the outcomes.
+    """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name in values:

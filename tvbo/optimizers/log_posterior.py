@@ -132,7 +132,8 @@ class LogPosterior:
         rows = order if newest is None else order[-newest:]
         X = model.transform_inputs(model.train_inputs[0])[rows].numpy()
         self.y = model.train_targets[rows].numpy()
-        # Of the pairs below the diagonal, row by row: on it all are 0, above it the same again.
+        # Each pair is held once, from below the diagonal: on the diagonal differences are 0, and
+        # above it they repeat.
         first, second = np.tril_indices(len(rows), -1)
         self._pairs = len(rows) * first + second
         # Memory for LAPACK, kept from one evaluation to the next.
@@ -140,7 +141,7 @@ class LogPosterior:
         differences = X.T[:, first] - X.T[:, second]
         self.squares = np.delete(differences, time, axis=0) ** 2
         self.lags = np.abs(differences[time])
-        self._latest: tuple[Array, tuple[float, Array, float]] | None = None
+        self._latest: tuple[Array, tuple[float, Array | None, float]] | None = None
         self._quadratic: tuple[Array, QuadraticModel] | None = None
         self.part = LogPosterior(model, newest=PART) if len(rows) > LONG else None
         self.mean_module = model.mean_module
@@ -177,15 +178,16 @@ class LogPosterior:
         """
         if self._latest is None or not np.array_equal(self._latest[0], theta):
             # Kept, since a search ends with a value that it has computed before.
-            self._latest = theta.copy(), self._evaluate(theta)
-        return self._latest[1]
+            self._latest = theta.copy(), self._evaluate(theta, with_gradient=True)
+        value, gradient, mean = self._latest[1]
+        return value, provided(gradient), mean
 
     def density_and_mean(self, theta: Array) -> tuple[float, float]:
-        """Return the log density and the prior mean, in half the time with no gradient."""
+        """Return the log density and the prior mean: without the gradient, in half the time."""
         value, _, mean = self._evaluate(theta, with_gradient=False)
         return value, mean
 
-    def _evaluate(self, theta: Array, with_gradient: bool = True) -> tuple[float, Array, float]:
+    def _evaluate(self, theta: Array, with_gradient: bool) -> tuple[float, Array | None, float]:
         n, d = len(self.y), len(self.squares)
         inverse_squares = np.exp(-2 * theta[:d])
         in_time, by_pace = self._in_time(math.exp(theta[d]) if self.learns_pace else self.pace)
@@ -208,9 +210,10 @@ class LogPosterior:
         # Other priors are densities of the parameter itself.
         of_parameter = ~self._is_of_logarithm
         value -= theta[of_parameter].sum()
-        gradient = -z / self._spread
-        gradient[of_parameter] -= 1
+        gradient = None
         if with_gradient:
+            gradient = -z / self._spread
+            gradient[of_parameter] -= 1
             # Minus twice the derivative by the covariance, equation (25) of Bogunovic et al.; a
             # pair stands for two entries.
             inverse, _ = dpotri(root, lower=0, overwrite_c=1)

@@ -61,9 +61,9 @@ class ModelFitter:
         action_bounds: ``2 x d``, the range of the actions, for scaling them; with contexts in
             ``layout``, the range of all columns but time.
         covar_module: Kernel over the columns other than time, or one for each temporal kernel. At a
-            refit, those of its parameters that require gradients are learned, on a copy. None
-            learns BoTorch's default RBF, and with ``temporal_kernel="auto"`` Matérn-5/2 with the
-            same priors.
+            refit, those of its parameters that require gradients are learned, on a copy that has
+            the buffers of the one given. None learns BoTorch's default RBF, and with
+            ``temporal_kernel="auto"`` Matérn-5/2 with the same priors.
         forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
         noise_variance: Variance of the noise of outcomes told without their own. None learns it.
         mean_module: Prior mean. None: zero where nothing is learned, else a learned constant.

@@ -1,0 +1,28 @@
+"""Draws of PyTorch's global generator within a block."""
+
+import pytest
+import torch
+from torch import Generator
+
+from tvbo.randomness import copy_of, draw_seed, seeded
+
+
+def test_draws_are_those_of_a_seed_from_the_generator():
+    generator = Generator().manual_seed(5)
+    seed = draw_seed(copy_of(generator))
+    with seeded(generator):
+        drawn = torch.rand(3)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        assert torch.equal(torch.rand(3), drawn)
+
+
+def test_the_state_is_restored_after_an_exception():
+    def draw_and_fail():
+        torch.rand(3)
+        raise KeyboardInterrupt
+
+    before = torch.get_rng_state()
+    with pytest.raises(KeyboardInterrupt), seeded(Generator()):
+        draw_and_fail()
+    assert torch.equal(torch.get_rng_state(), before)
