@@ -18,6 +18,7 @@ from gpytorch.settings import fast_computations
 from torch import Generator, Tensor
 
 from tvbo.models.averaged_gp import HyperparameterSets
+from tvbo.observations import provided
 from tvbo.optimizers.drift import DenseGP
 from tvbo.optimizers.fit_watch import FitWatch
 from tvbo.optimizers.log_posterior import OPTIONS, LogPosterior
@@ -188,12 +189,12 @@ class FittedForms:
         """Fit each model, as :meth:`FittedParameters.fit` does, and choose one."""
         largest = -math.inf
         for i, (fitted, model) in enumerate(zip(self._forms, models, strict=True)):
-            values = None if defaults is None else defaults[i]
-            fitted.fit(model, values, generator, is_default, averages=len(models) > 1)
+            start = None if defaults is None else defaults[i]
+            fitted.fit(model, start, generator, is_default, averages=len(models) > 1)
             if i == 0 or larger(fitted.density, largest):
                 largest, self.chosen = fitted.density, i
-        learned = learned_values(models[self.chosen])
-        self.newest = {name: value.flatten().tolist() for name, value in learned.items()}
+        values = provided(self._forms[self.chosen].values)
+        self.newest = {name: value.flatten().tolist() for name, value in values.items()}
         self._watch.see(models[self.chosen])
 
     def copy(self) -> FittedForms:

@@ -210,22 +210,22 @@ class LogPosterior:
         # Other priors are densities of the parameter itself.
         of_parameter = ~self._is_of_logarithm
         value -= theta[of_parameter].sum()
-        gradient = None
-        if with_gradient:
-            gradient = -z / self._spread
-            gradient[of_parameter] -= 1
-            # Minus twice the derivative by the covariance, equation (25) of Bogunovic et al.; a
-            # pair stands for two entries.
-            inverse, _ = dpotri(root, lower=0, overwrite_c=1)
-            weights = dsyr(-1.0, alpha, lower=0, a=inverse, overwrite_a=1).T.ravel()
-            if self.noise is None:
-                gradient[-1] -= 0.5 * noise * weights[:: n + 1].sum()
-            of_pairs = weights[self._pairs]
-            if self.learns_pace:
-                gradient[d] -= (of_pairs * in_space) @ by_pace
-            of_pairs *= in_time
-            of_pairs *= provided(slope)
-            gradient[:d] -= inverse_squares * (self.squares @ of_pairs)
+        if not with_gradient:
+            return float(value), None, float(mean)
+        gradient = -z / self._spread
+        gradient[of_parameter] -= 1
+        # Minus twice the derivative by the covariance, equation (25) of Bogunovic et al.; a pair
+        # stands for two entries.
+        inverse, _ = dpotri(root, lower=0, overwrite_c=1)
+        weights = dsyr(-1.0, alpha, lower=0, a=inverse, overwrite_a=1).T.ravel()
+        if self.noise is None:
+            gradient[-1] -= 0.5 * noise * weights[:: n + 1].sum()
+        of_pairs = weights[self._pairs]
+        if self.learns_pace:
+            gradient[d] -= (of_pairs * in_space) @ by_pace
+        of_pairs *= in_time
+        of_pairs *= provided(slope)
+        gradient[:d] -= inverse_squares * (self.squares @ of_pairs)
         return float(value), gradient, float(mean)
 
     def climb(self) -> float:
