@@ -16,13 +16,12 @@ from pathlib import Path
 
 import torch
 from gpytorch.kernels import RBFKernel
-from matplotlib.axes import Axes
 from report import parser, show
 from torch import Generator, Tensor
 
 from tvbo import recipes, run
 from tvbo.acquisition import LogBeta, ResettingBeta, TimeVaryingBeta
-from tvbo.plotting.figure import COLORS, new_figure, save_figure
+from tvbo.plotting.figure import ALGORITHM_COLORS, new_figure, save_figure
 from tvbo.problems import drifting_gp, unit_grid
 from tvbo.theory import (
     block_length,
@@ -151,59 +150,37 @@ def figures(result: dict) -> dict:
     return result | thinned | {"rounds": list(range(20, HORIZON + 1, 20))}
 
 
-def draw(ax: Axes, result: dict) -> None:
-    """Draw bounds dashed and measured regret solid or dotted, in a color per algorithm."""
-    rounds = range(1, HORIZON + 1)
-    blue, orange = COLORS[0], COLORS[1]
-    styles = {
-        BOUNDS[0]: (orange, "--", 1.8),
-        BOUNDS[1]: (blue, "--", 1.8),
-        BOUNDS[2]: (COLORS[5], "-.", 3.0),
-        "worst choice": ("black", "-", 2.2),
-        "random choice": (COLORS[4], "-", 1.8),
-        "R-GP-UCB, β of (16)": (orange, "-", 1.8),
-        "TV-GP-UCB, β of (19)": (blue, "-", 1.8),
-        "R-GP-UCB, practical β": (orange, ":", 1.8),
-        "TV-GP-UCB, practical β": (blue, ":", 1.8),
-    }
-    curves = result["bound"] | result["measured"]
-    for name, (color, line, width) in styles.items():
-        label = f"bound: {name}" if name in BOUNDS else name
-        # Wider lines are drawn first, since (20) and (21) nearly coincide.
-        ax.plot(
-            rounds,
-            curves[name],
-            color=color,
-            linestyle=line,
-            linewidth=width,
-            label=label,
-            zorder=3 - width / 10,
-        )
-    ax.set_yscale("log")
-    ax.set_xlim(1, HORIZON)
-    ax.set_xticks((1, 50, 100, 150, 200))
-    ax.set_title(f"ε = {result['forgetting_rate']:g} per round, N = {result['block_length']}")
-    ax.set_xlabel("round T")
-    ax.grid(alpha=0.3)
-
-
 def plot(results: list[dict], path: Path) -> None:
-    """Plot one panel for each ε."""
-    figure = new_figure(12.0, 6.4)
-    axes = figure.subplots(1, len(results), sharey=True)
-    for ax, result in zip(axes, results, strict=True):
-        draw(ax, result)
-    axes[0].set_ylabel("cumulative regret $R_T$\n(prior standard deviations, logarithmic)")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-        ncols=3,
-        frameon=False,
-        handlelength=4,
-    )
+    """Plot bounds and measured regret after the last round, a mark for each ε."""
+    rows = {
+        "bound of R-GP-UCB": BOUNDS[0],
+        "bound of TV-GP-UCB": BOUNDS[2],
+        "the worst action, every time": "worst choice",
+        "a random action, every time": "random choice",
+        "R-GP-UCB as the bound has it": "R-GP-UCB, β of (16)",
+        "TV-GP-UCB as the bound has it": "TV-GP-UCB, β of (19)",
+        "R-GP-UCB as used in practice": "R-GP-UCB, practical β",
+        "TV-GP-UCB as used in practice": "TV-GP-UCB, practical β",
+    }
+    figure = new_figure(7.5, 4.2)
+    ax = figure.subplots()
+    for height, key in enumerate(reversed(rows.values())):
+        color = ALGORITHM_COLORS.get(key.split(",")[0].casefold(), "0.4")
+        for result, marker in zip(results, "os^", strict=True):
+            last = (result["bound"] | result["measured"])[key][-1]
+            ax.plot(last, height, marker, color=color, ms=8, alpha=0.8)
+    for result, marker in zip(results, "os^", strict=True):
+        label = f"ε = {result['forgetting_rate']:g} per round"
+        ax.plot([], [], marker, color="0.4", label=label)
+    worst = max(result["measured"]["worst choice"][-1] for result in results)
+    ax.set_xscale("log")
+    ax.axvspan(worst, 1e12, color="0.9", linewidth=0)
+    ax.set_xlim(10, 1e12)
+    ax.text(4 * worst, 2.5, "more than can be lost:\na bound here says nothing", color="0.3")
+    ax.set_yticks(range(len(rows)), list(rows)[::-1])
+    ax.set_xlabel(f"total regret of {HORIZON} rounds (prior standard deviations, logarithmic)")
+    ax.grid(axis="x", alpha=0.3)
+    ax.legend(loc="lower right", frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_figure(figure, path)
 

@@ -352,7 +352,7 @@ def loop():
     arrow(ax, (66, 84), (31, 84))
     ax.text(48.5, 81, "tell(trial, outcome)", **mono)
     ax.text(48.5, 91, "or fail(trial), expire(trial)", **mono, color="0.35")
-    ax.text(50, 48, "recommend(): the best so far", **mono, color="0.35")
+    ax.text(50, 48, "recommend(): the best now", **mono, color="0.35")
     ax.text(50, 57, "attach(X, t): data from elsewhere", **mono, color="0.35")
     arrow(ax, (47, 60), (31, 77), color="0.55", linewidth=1.0)
     arrow(ax, (29, 51), (33, 48.5), color="0.55", linewidth=1.0)
@@ -376,7 +376,7 @@ def models():
     rows = torch.stack([torch.zeros(121), torch.arange(121.0)], dim=-1).double()
     figure = new_figure(7.0, 3.9)
     ax = figure.subplots()
-    for rate, color, style in ((0.0, ORANGE, "--"), (0.05, BLUE, "-")):
+    for rate, color, style in ((0.0, GREEN, "--"), (0.05, BLUE, "-")):
         model = TimeVaryingGP(
             train_X,
             train_Y,
@@ -397,7 +397,7 @@ def models():
     ax.set(xlim=(0, 120), ylim=(-2.6, 3))
     ax.text(61, -2.4, "last observation", fontsize=9, color="0.4")
     ax.text(62, 2.1, "TimeVaryingGP:\nits 95 % band widens with age", color=BLUE, fontsize=10)
-    ax.text(2, -1.4, "static GP:\nsure, and wrong", color=ORANGE, fontsize=10)
+    ax.text(2, -1.4, "static GP:\nsure, and wrong", color=GREEN, fontsize=10)
     ax.text(84, 0.8, "truth", fontsize=10)
     title = "What was seen grows old: one action, ε = 0.05 per minute"
     finished(ax, title, "time (minutes)", "value of the action")

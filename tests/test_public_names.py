@@ -48,6 +48,16 @@ def test_every_kernel_has_a_test(name):
     assert any(f"{name}(" in path.read_text() for path in tests)
 
 
+def test_the_other_tvbo_beside_ours_is_named(tmp_path):
+    other = tmp_path / "tvbo-0.5.3.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: tvbo\nVersion: 0.5.3\n")
+    script = f"import sys; sys.path.append({str(tmp_path)!r}); import tvbo"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.stderr.splitlines()[-1].startswith("ImportError: ")
+    assert "tvbo 0.5.3" in run.stderr
+
+
 def test_import_is_light():
     """Names of the package are imported at first use, and what only tables and plots need later."""
     script = (

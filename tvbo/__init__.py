@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from tvbo.optimizers import recipes
 
 __version__ = version("botorch-tvbo")
+try:
+    _other = version("tvbo")
+except PackageNotFoundError:
+    pass
+else:
+    # Both write their files into one folder, so that neither is whole.
+    raise ImportError(
+        f"Expected botorch-tvbo alone. Got tvbo {_other}, The Virtual Brain Ontology, beside it: "
+        "both are imported as tvbo. Uninstall both, then install one in an environment of its own."
+    )
 
 __all__ = ["DriftFit", "History", "fit_drift", "recipes", "run", "run_async"]
 

@@ -21,7 +21,8 @@ from play import LAST
 from run import STORE
 from store import load
 
-from tvbo.plotting import COLORS, new_figure, save_figure
+from tvbo.plotting import new_figure, save_figure
+from tvbo.plotting.figure import ALGORITHM_COLORS
 
 
 def table(records: list[dict[str, Any]]) -> pd.DataFrame:
@@ -138,26 +139,34 @@ def report(runs: pd.DataFrame) -> str:
 
 
 def plot(runs: pd.DataFrame, path: Path) -> None:
-    """Plot mean regret and its standard error by method, one panel for each problem."""
-    names = [name for name in LABELS if name in set(runs["method"])][::-1]
-    problems = list(dict.fromkeys(runs["problem"]))
-    columns = min(len(problems), 5)
-    lines = math.ceil(len(problems) / columns)
-    figure = new_figure(2.2 + 1.9 * columns, 0.3 + (0.6 + 0.17 * len(names)) * lines)
-    panels = figure.subplots(lines, columns, sharey=True, squeeze=False).flatten()
-    for panel, problem in zip(panels, problems, strict=False):
-        regret = runs[runs["problem"] == problem].groupby("method")["regret"]
-        mean, error = regret.mean().reindex(names), regret.sem().reindex(names)
-        for height, name in enumerate(names):
-            color = COLORS[1] if name == OURS else COLORS[0]
-            panel.errorbar(mean[name], height, xerr=error[name], fmt="o", ms=3, color=color)
-        panel.set_title(problem, fontsize=9)
-        panel.set_yticks(range(len(names)), [LABELS[name] for name in names], fontsize=7)
-        panel.tick_params(axis="x", labelsize=7)
-        panel.grid(axis="x", alpha=0.3)
-    for panel in panels[len(problems) :]:
-        panel.set_axis_off()
-    figure.supxlabel("mean regret, with its standard error over seeds", fontsize=9)
+    """Plot regret over ours: a row for each method, a point for each problem, their mean."""
+    average = over_ours(runs)
+    names = sorted((name for name in average if name != OURS), key=average.__getitem__)[::-1]
+    regret = shared(runs).groupby(["problem", "method"])["regret"].mean().unstack("method")
+    ratios = regret[names].div(regret[OURS], axis=0)
+    figure = new_figure(7.5, 1.4 + 0.5 * len(names))
+    ax = figure.subplots()
+    for height, name in enumerate(names):
+        better = (ratios[name] < 1).sum()
+        words = f"{average[name]:.1f} times; less than tvbo on {better} of {ratios[name].count()}"
+        ax.plot(ratios[name], [height] * len(ratios), "o", color="0.6", ms=5, alpha=0.7)
+        ax.plot(average[name], height, "D", color="black", ms=8)
+        ax.text(average[name], height + 0.17, words, fontsize=8, va="bottom")
+    color = ALGORITHM_COLORS["tvbo"]
+    ax.axvline(1, color=color, linewidth=2)
+    place = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+    ax.text(1, 1.0, "tvbo", color=color, weight="bold", **place)
+    ax.set_xscale("log")
+    ax.set_xlim(right=1.5 * ratios.max(axis=None))
+    ticks = [0.5, 0.7, 1, 1.5, 2, 3, 4, 5]
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
+    ax.set_yticks(range(len(names)), [LABELS[name] for name in names])
+    ax.set_ylim(-0.5, len(names))
+    ax.set_xlabel("mean regret over that of tvbo with nothing given (right of the line is worse)")
+    title = f"Grey: each of {len(ratios)} moving problems. Black: their geometric mean"
+    ax.set_title(title, loc="left", fontsize=11, pad=16)
+    ax.grid(axis="x", alpha=0.3)
     save_figure(figure, path)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from experiments.claims import Reproduction
-from tvbo.plotting.figure import COLORS, LINES, new_figure
+from tvbo.plotting.figure import algorithm_styles, name_lines, new_figure
 from tvbo.plotting.regret import start_axes
 
-PANEL_WIDTH, PANEL_HEIGHT = 4.6, 4.2
+PANEL_WIDTH, PANEL_HEIGHT = 5.6, 4.6
 
 
 def plot_delays(result: Reproduction) -> Figure:
@@ -29,6 +29,8 @@ def plot_delays(result: Reproduction) -> Figure:
 def plot_cumulative_regret(panels: Mapping[str, Mapping[str, Tensor]]) -> Figure:
     """Plot cumulative regret by round: means over runs, with a band of half a standard deviation.
 
+    Names stand at the ends of the lines, with λ where there are several.
+
     Args:
         panels: For each title, the regret per round of each ``"λ = ..., algorithm"``,
             ``replicates x T``; all panels have the same.
@@ -36,10 +38,16 @@ def plot_cumulative_regret(panels: Mapping[str, Mapping[str, Tensor]]) -> Figure
     figure = new_figure(PANEL_WIDTH * len(panels), PANEL_HEIGHT)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for ax, (title, regret) in zip(axes, panels.items(), strict=True):
-        for (name, rows), (color, line) in zip(regret.items(), _styles(regret), strict=True):
+        split = [name.split(", ", 1) for name in regret]
+        several = len({delay for delay, _ in split}) > 1
+        names = [f"{run}, {delay}" if several else run for delay, run in split]
+        styles, ends = algorithm_styles(names), []
+        for name, rows in zip(names, regret.values(), strict=True):
+            color, line = styles[name]
             total = rows.cumsum(dim=1)
             rounds, mean = torch.arange(1, total.shape[1] + 1), total.mean(dim=0)
-            ax.plot(rounds, mean, color=color, linestyle=line, linewidth=1.8, label=name)
+            ax.plot(rounds, mean, color=color, linestyle=line, linewidth=1.8)
+            ends.append((mean[-1].item(), name, color))
             if len(total) > 1:
                 half = total.std(dim=0) / 2
                 ax.fill_between(
@@ -49,24 +57,12 @@ def plot_cumulative_regret(panels: Mapping[str, Mapping[str, Tensor]]) -> Figure
         ax.set_title(title, fontsize=10)
         ax.set_xlabel("round")
         start_axes(ax)
+        ax.set_xlim(right=rounds[-1])
+        name_lines(ax, ends, width=28, fontsize=8)
     axes[0].set_ylabel("cumulative regret $R_t$")
-    figure.legend(
-        *axes[0].get_legend_handles_labels(),
-        frameon=False,
-        ncols=3,
-        loc="outside lower center",
-        title="λ: mean delay in rounds. Band: ± half a standard deviation over runs",
-        title_fontsize=10,
+    figure.supxlabel(
+        "Lower is better. λ: mean delay in rounds; 6 σ and β: width of the confidence band that is "
+        "used.\nShaded: ± half a standard deviation over runs",
+        fontsize=9,
     )
     return figure
-
-
-def _styles(names: Iterable[str]) -> list[tuple[str, str | tuple]]:
-    """Return color and line of each: by λ and by algorithm where there are several of both."""
-    pairs = [name.split(", ", 1) for name in names]
-    rates, algorithms = (list(dict.fromkeys(column)) for column in zip(*pairs, strict=True))
-    if min(len(rates), len(algorithms)) > 1:
-        return [(COLORS[rates.index(r)], LINES[algorithms.index(a)]) for r, a in pairs]
-    # With more algorithms than colors, a color is reused with another line style.
-    laps = (divmod(place, len(COLORS)) for place in range(len(pairs)))
-    return [(COLORS[nth], LINES[(nth + lap) % len(LINES)]) for lap, nth in laps]

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import cycle
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tvbo.evaluation import BacktestResult
-from tvbo.plotting.figure import COLORS, LINES, new_figure
+from tvbo.plotting.figure import algorithm_styles, name_lines, new_figure
 from tvbo.terminal import visible
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-PALETTE = ("#000000", *COLORS, "#882255")
-"""A color for each algorithm that a backtest compares by default."""
-
-LABEL_GAP = 0.045
-"""Smallest distance between two names beside the lines, as a share of the height."""
 
 
 def plot_backtest(result: BacktestResult) -> Figure:
@@ -38,8 +30,9 @@ def plot_backtest(result: BacktestResult) -> Figure:
     means = {name: each.mean for name, each in result.results.items()}
     rounds = torch.arange(1, len(result.times) + 1)
     ends: list[tuple[float, str, str]] = []
-    styles = zip(cycle(PALETTE), cycle(LINES), strict=False)
-    for (name, rows), (color, line) in zip(result.regret.items(), styles, strict=False):
+    styles = algorithm_styles(result.regret)
+    for name, rows in result.regret.items():
+        color, line = styles[name]
         series = rows.nanmean(dim=0)
         series = torch.where(series.isnan(), means[name], series)
         total, error = cumulative(series, result.blocks)
@@ -52,7 +45,6 @@ def plot_backtest(result: BacktestResult) -> Figure:
         ax.axvline(first + 0.5, color="black", linewidth=0.8, linestyle=":")
     ax.set_ylim(bottom=0)
     ax.set_xlim(1, len(rounds))
-    _name_lines(ax, ends)
     unit = f" ({visible(result.unit)})" if result.unit else ""
     ax.set_ylabel(f"cumulative regret{unit}", parse_math=False)
     step = result.times.diff().median().item() if len(result.times) > 1 else 1.0
@@ -61,6 +53,7 @@ def plot_backtest(result: BacktestResult) -> Figure:
     title = "Simulation: functions drawn from the fitted model" if result.simulated else "Backtest"
     ax.set_title(f"{title}; mean regret beside the names", fontsize=10)
     ax.grid(alpha=0.3)
+    name_lines(ax, ends)
     return figure
 
 
@@ -81,21 +74,3 @@ def cumulative(series: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:
     for m in range(2, count + 1):
         error[m] = sums[:m].std() * m**0.5
     return series.cumsum(0), error[index + 1]
-
-
-def _name_lines(ax: Axes, ends: list[tuple[float, str, str]]) -> None:
-    """Write names right of the lines, moved apart where they would overlap."""
-    top = ax.get_ylim()[1]
-    place = -LABEL_GAP
-    for end, name, color in sorted(ends):
-        place = max(end / top, place + LABEL_GAP)
-        ax.annotate(
-            visible(name),
-            (1.01, place),
-            xycoords="axes fraction",
-            va="center",
-            color=color,
-            fontsize=9,
-            parse_math=False,
-            annotation_clip=False,
-        )

@@ -1,11 +1,17 @@
-"""Shared parts of all figures: colors, line styles, new figures, files."""
+"""Shared parts of all figures: colors, line styles, names beside lines, new figures, files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import cycle
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
+from tvbo.terminal import visible
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colors, distinguishable for the color-blind; line styles for print in gray.
@@ -20,6 +26,88 @@ LINES = (
     (0, (3, 1, 1, 1)),
 )
 DPI = 150
+
+ALGORITHM_COLORS = {
+    "tv-gp-ucb": "#0072B2",
+    "tvbo": "#0072B2",
+    "r-gp-ucb": "#D55E00",
+    "gp-ucb": "#009E73",
+    "ordinary bayesian optimization": "#009E73",
+    "rexp3": "#CC79A7",
+    "random": "#999999",
+    "best arm": "#56B4E9",
+    "always-best": "#56B4E9",
+    "last-best": "#E69F00",
+    "sw-ucb": "#AA4499",
+    "d-ucb": "#8B5A2B",
+    "sliding window": "#6A3D9A",
+    "fitted": "#000000",
+    "cgp-ucb": "#0072B2",
+    "tv-cgp-ucb": "#56B4E9",
+    "merged": "#D55E00",
+    "merged, prior": "#CC79A7",
+    "merged, drift": "#E69F00",
+    "separate": "#009E73",
+    "separate, prior": "#999999",
+    "bpe-delay": "#332288",
+    "bpe": "#56B4E9",
+    "gp-ucb-sdf": "#CC6677",
+    "gp-ts-sdf": "#DDAA33",
+    "gp-bucb": "#882255",
+}
+"""The color of each algorithm in all figures. A name has that of the longest key it begins with."""
+
+
+def algorithm_styles(names: Iterable[str]) -> dict[str, tuple[str, str | tuple]]:
+    """Return the color and the line style of each algorithm.
+
+    The color is that of ``ALGORITHM_COLORS``; other names have the colors that are left. Line
+    styles follow the order, so that variants of one algorithm differ.
+    """
+    colors = {}
+    for name in names:
+        key = name.casefold().replace("_", "-")
+        known = [each for each in ALGORITHM_COLORS if key.startswith(each)]
+        colors[name] = ALGORITHM_COLORS[max(known, key=len)] if known else ""
+    others = cycle([each for each in COLORS if each not in colors.values()] or COLORS)
+    return {
+        name: (color or next(others), line)
+        for (name, color), line in zip(colors.items(), cycle(LINES), strict=False)
+    }
+
+
+def name_lines(
+    ax: Axes, ends: Iterable[tuple[float, str, str]], width: int = 40, fontsize: float = 9
+) -> None:
+    """Write names right of the lines, moved apart where they would overlap.
+
+    Args:
+        ax: Axes whose limits are final.
+        ends: Height of the end of each line in the unit of the axes, its name and its color.
+        width: Characters after which a name goes on in the next line.
+        fontsize: Size of the names in points.
+    """
+    ax.figure.figure.draw_without_rendering()  # That of a subfigure, too.
+    line = 1.25 * fontsize * ax.figure.dpi / 72 / ax.get_window_extent().height
+    place = 0.0
+    for end, name, color in sorted(ends):
+        label = fill(visible(name), width)
+        half = line * (1 + label.count("\n")) / 2
+        height = ax.transAxes.inverted().transform(ax.transData.transform((1, end)))[1]
+        place = max(height, place + half)
+        ax.annotate(
+            label,
+            (1, place),
+            xycoords="axes fraction",
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            color=color,
+            fontsize=fontsize,
+            parse_math=False,
+            annotation_clip=False,
+        )
+        place += half
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = DPI) -> None:

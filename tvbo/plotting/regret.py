@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import cycle
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tvbo.plotting.figure import COLORS, LINES, new_figure
+from tvbo.plotting.figure import COLORS, algorithm_styles, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,7 +123,9 @@ def draw_means(ax: Axes, curves: Mapping[str, Tensor]) -> None:
         ax: Axes to draw on.
         curves: Curves of each algorithm, ``replicates x T``.
     """
-    for (name, rows), color, line in zip(curves.items(), cycle(COLORS), cycle(LINES), strict=False):
+    styles = algorithm_styles(curves)
+    for name, rows in curves.items():
+        color, line = styles[name]
         rounds = torch.arange(1, rows.shape[1] + 1)
         mean = rows.mean(dim=0)
         ax.plot(rounds, mean, color=color, linestyle=line, linewidth=1.8, label=name)

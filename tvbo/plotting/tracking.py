@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from textwrap import fill
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tvbo.evaluation import History
-from tvbo.plotting.figure import COLORS, new_figure
+from tvbo.plotting.figure import algorithm_styles, name_lines, new_figure
 from tvbo.problems import MovingPeak, PanelProblem
 
 if TYPE_CHECKING:
@@ -25,9 +24,6 @@ ROW_HEIGHT, REGRET_HEIGHT = 1.75, 2.4
 
 LABEL_WIDTH = 20
 """Width of the names beside the regret, in characters."""
-
-LINE_HEIGHT = 0.09
-"""Height of a line of them, as a share of the axis."""
 
 SMOOTHING = 10
 """Rounds of the rolling mean of the regret; fewer where there are not 100."""
@@ -47,12 +43,12 @@ def plot_tracking(
     Args:
         problem: A problem with two action columns that knows its optimal action at every time.
         histories: Histories of some of the algorithms, at least ten rounds each.
-        regret: Regret of each algorithm, ``T`` or ``replicates x T``; its order sets the colors.
+        regret: Regret of each algorithm, ``T`` or ``replicates x T``.
     """
     heights = [ROW_HEIGHT] * len(histories) + [REGRET_HEIGHT]
     figure = new_figure(7.0, sum(heights))
     *rows, bottom = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    colors = dict(zip(regret, COLORS, strict=False))
+    colors = {name: color for name, (color, _) in algorithm_styles(regret).items()}
     low, high = torch.cat([history.X for history in histories.values()]).aminmax(dim=0)
     margin = 0.05 * (high - low)
     limits = torch.stack([low - margin, high + margin], dim=-1)
@@ -93,7 +89,7 @@ def _draw_windows(
 
 def _draw_regret(ax: Axes, regret: Mapping[str, Tensor], colors: Mapping[str, str]) -> None:
     """Draw the rolling mean of the regret, with the names of the algorithms at the right ends."""
-    ends = {}
+    ends = []
     for name, each in regret.items():
         rows = torch.atleast_2d(each)
         width = min(SMOOTHING, max(1, rows.shape[1] // 10))
@@ -106,7 +102,7 @@ def _draw_regret(ax: Axes, regret: Mapping[str, Tensor], colors: Mapping[str, st
             ax.fill_between(
                 rounds, mean - error, mean + error, color=colors[name], alpha=0.2, linewidth=0
             )
-        ends[name] = mean[-1].item()
+        ends.append((mean[-1].item(), name, colors[name]))
     ax.set(xlim=(1, rounds[-1]), ylim=(0, None), xlabel="round")
     ax.set_title(
         f"regret (0 is best), rolling mean of {width} rounds; band: standard error",
@@ -114,21 +110,4 @@ def _draw_regret(ax: Axes, regret: Mapping[str, Tensor], colors: Mapping[str, st
         fontsize=10,
     )
     ax.grid(alpha=0.3)
-    gap = LINE_HEIGHT * ax.get_ylim()[1]
-    lowest = 0.0
-    for name in sorted(ends, key=ends.__getitem__):
-        label = fill(name, LABEL_WIDTH)
-        half = gap * (1 + label.count("\n")) / 2
-        lowest = max(ends[name], lowest + half)
-        ax.annotate(
-            label,
-            (1, lowest),
-            xycoords=ax.get_yaxis_transform(),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            color=colors[name],
-            weight="bold",
-            fontsize=9,
-        )
-        lowest += half
+    name_lines(ax, ends, LABEL_WIDTH)
