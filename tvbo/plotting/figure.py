@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colors, distinguishable for the color-blind; line styles for print in gray.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#999999", "#56B4E9", "#E69F00")
-LINES = (
+LINES: tuple[str | tuple, ...] = (
     "-",
     "--",
     "-.",
