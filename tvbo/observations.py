@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.utils.transforms import normalize_indices
 from torch import Tensor
+
+from tvbo.values import as_number, copies_tensors
 
 T = TypeVar("T")
 
@@ -104,9 +106,10 @@ class InputLayout:
         return context.reshape(self.num_contexts)
 
 
-@dataclass(frozen=True)
+@copies_tensors("X", "Y", "Yvar")
+@dataclass(frozen=True, eq=False)
 class Observations:
-    """Rows and their outcomes, in the order in which they were told.
+    """Rows and their outcomes, in the order in which they were told; reading them returns copies.
 
     Args:
         X: Rows ``[action | context | time]``, ``n x d``.
@@ -278,16 +281,16 @@ def check_coordinates(name: str, tensor: Tensor) -> None:
         )
 
 
-def check_time(t: float) -> float:
+def check_time(t: Any) -> float:
     """Return ``t`` as a float; raise unless it is finite and at most :data:`LARGEST_TIME`."""
-    t = float(t)
-    if not math.isfinite(t):
-        raise InputDataError(f"Expected a finite time. Got t={t}.")
-    if abs(t) > LARGEST_TIME:
+    number = as_number("t", t)
+    if not math.isfinite(number):
+        raise InputDataError(f"Expected a finite time. Got t={number}.")
+    if abs(number) > LARGEST_TIME:
         raise InputDataError(
-            f"Expected a time between {-LARGEST_TIME:g} and {LARGEST_TIME:g}. Got t={t}."
+            f"Expected a time between {-LARGEST_TIME:g} and {LARGEST_TIME:g}. Got t={number}."
         )
-    return t
+    return number
 
 
 def provided(value: T | None) -> T:

@@ -10,11 +10,15 @@ from torch import Tensor
 
 from tvbo.search_space import Labels
 from tvbo.terminal import html_table
+from tvbo.values import copies_tensors
 
 
-@dataclass(frozen=True)
+@copies_tensors("X", "context")
+@dataclass(frozen=True, eq=False)
 class Trial:
     """A suggested evaluation: returned by ``ask``, passed to ``tell``.
+
+    Each ``trial.X`` and ``trial.context`` is a new copy, in which an objective may work in place.
 
     Args:
         id: Number of the trial, from 1, unique within its optimizer.

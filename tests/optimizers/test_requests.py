@@ -289,7 +289,7 @@ def test_a_batch_that_is_cut_off_was_none(tmp_path):
         ({"choices": [[0.5], [1.5]]}, InputDataError, "1.5"),
         ({"choices": [[0.5, 0.5]]}, BotorchTensorDimensionError, "dimension|size|d"),
         ({"choices": []}, ValueError, "choices of shape n x d"),
-        ({"choices": [{"x": 0.5}]}, InputDataError, "Expected choices in numbers"),
+        ({"choices": [{"x": 0.5}]}, InputDataError, "choices. Got {'x': 0.5}"),
     ],
 )
 def test_a_bad_request_changes_nothing(tmp_path, given, error, words):

@@ -93,12 +93,12 @@ def test_columns_of_numbers_without_names():
         ({"rule": "d"}, "Expected rule to be one of 'a', 'b', 'c'. Got 'd'. In row 17"),
         ({"x": 1.5}, "Expected x from 0 to 1. Got 1.5. In row 17"),
         ({"load": 7.0}, "Expected load from 0 to 5. Got 7.0. In row 17"),
-        ({"outcome": math.nan}, "Expected a number for outcome. Got None. In row 17"),
+        ({"outcome": math.nan}, "outcome. Got None.* In row 17"),
         ({"outcome": "good"}, "In row 17"),
         ({"outcome": None}, "In row 17"),
         ({"outcome": 1e60}, "Expected Y between .* In row 17"),
         ({"t": "yesterday"}, "Expected a time such as .* Got 'yesterday'. In row 17"),
-        ({"t": None}, "Expected a number or a timestamp for t. Got None. In row 17"),
+        ({"t": None}, "t. Got None.* In row 17"),
         ({"t": 5.0}, "Expected a timestamp for t, .* Got 5.0. In row 17"),
         ({"t": pd.Timestamp("2026-01-01")}, "Expected times with a time zone.* In row 17"),
         ({"n": 2.5}, "Expected a whole number for n. Got 2.5. In row 17"),
@@ -151,7 +151,7 @@ def test_late_outcomes_of_several_trials():
         ([1, None], [1.0, 2.0], TrialError, "Got unknown trial None.* In row 1"),
         ([1, 3], [1.0, 2.0], TrialError, "told already.* In row 1"),
         ([1, 1.7], [1.0, 2.0], TrialError, "Got unknown trial 1.7.* In row 1"),
-        ([1, 2], [1.0, ""], InputDataError, "Expected a number for outcome. Got ''. In row 1"),
+        ([1, 2], [1.0, ""], InputDataError, "outcome. Got ''.* In row 1"),
     ],
 )
 def test_a_bad_outcome_tells_none(trials, outcomes, error, message):
@@ -223,7 +223,7 @@ def test_variances_come_with_all_outcomes_or_none(tmp_path):
     table = pd.DataFrame({"action_0": [0.1, 0.9], "context_0": [0, 1], "t": [1, 2], "y": [3, 4]})
     optimizer = known()
     optimizer.record(tmp_path / "run.db")
-    with pytest.raises(InputDataError, match="Expected a number for noise. Got None. In row 1"):
+    with pytest.raises(InputDataError, match="noise. Got None.* In row 1"):
         optimizer.attach_frame(table.assign(noise=[0.1, None]), outcome="y", variance="noise")
     optimizer.attach_frame(table, outcome="y")
     with pytest.raises(InputDataError, match="Expected Yvar with every observation or with none"):

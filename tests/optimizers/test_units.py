@@ -338,7 +338,7 @@ def test_units_are_set_before_a_journal(tmp_path):
     ("t", "message"),
     [
         (5.0, "Expected a timestamp for t, since time_unit was given. Got 5.0"),
-        ("2026-01-01", "Expected a number or a timestamp for t. Got '2026-01-01'"),
+        ("2026-01-01", "t. Got '2026-01-01'"),
         (datetime(9999, 1, 1), "Expected a time"),
     ],
 )

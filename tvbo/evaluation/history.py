@@ -15,6 +15,7 @@ from torch import Tensor
 from tvbo.observations import Observations
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.search_space import InputLayout
+from tvbo.values import copies_tensors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 Status = Literal["open", "told", "failed", "expired", "skipped"]
 
 
-@dataclass(frozen=True)
+@copies_tensors("context")
+@dataclass(frozen=True, eq=False)
 class Round:
     """One round of a run.
 

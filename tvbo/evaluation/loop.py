@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
 from dataclasses import replace
 
-import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from tvbo.evaluation.objective import EvaluationError, ProblemFunction, TrialFun
 from tvbo.optimizers import GPOptimizer, Optimizer, Trial
 from tvbo.optimizers.posterior_state import mean_and_variance
 from tvbo.terminal import TrialProgress, visible
+from tvbo.values import as_numbers
 
 Present = Callable[[], tuple[float | None, Tensor | None]]
 """Returns the time and the context of the ask that comes next."""
@@ -139,7 +139,7 @@ class Loop:
             # As the optimizer understood it: what single precision rounded is undone.
             context = trial.context
         elif context is not None:
-            context = torch.as_tensor(context, dtype=torch.float64)
+            context = as_numbers("context", context)
         return Round(
             trial,
             context,

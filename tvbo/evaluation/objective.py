@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from typing import Any
 
-import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.problems.base import DriftingProblem
+from tvbo.values import as_number
 
 Number = float | Tensor
 Numbers = Number | Mapping[str, Number]
@@ -93,11 +93,12 @@ def evaluate(function: TrialFunction, trial: Trial | bytes) -> Told:
         trial: The trial, pickled where it was sent to a worker.
 
     Raises:
-        ValueError: if the outcome or the variance is not one number, or one of each name.
+        InputDataError: if the outcome, or the variance, is no real number.
+        BotorchTensorDimensionError: if it is not one number, or one of each name.
     """
     outcome = function(pickle.loads(trial) if isinstance(trial, bytes) else trial)
     Y, Yvar = outcome if isinstance(outcome, tuple) else (outcome, None)
-    return _numbers(Y), None if Yvar is None else _numbers(Yvar)
+    return _numbers("Y", Y), None if Yvar is None else _numbers("Yvar", Yvar)
 
 
 def collect(future: Future[Told]) -> Told:
@@ -129,17 +130,7 @@ def collect(future: Future[Told]) -> Told:
     return Y, Yvar
 
 
-def _numbers(value: Numbers) -> Plain:
+def _numbers(name: str, value: Numbers) -> Plain:
     if isinstance(value, Mapping):
-        return {name: _number(each) for name, each in value.items()}
-    return _number(value)
-
-
-def _number(value: Number) -> float:
-    value = torch.as_tensor(value, dtype=torch.float64)
-    if value.numel() != 1:
-        raise ValueError(
-            "Expected one number, or a tuple of an outcome and the variance of its noise. "
-            f"Got shape {tuple(value.shape)}."
-        )
-    return value.item()
+        return {each: as_number(each, number) for each, number in value.items()}
+    return as_number(name, value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
-import torch
 from torch import Tensor
 
 from tvbo.evaluation.asynchronous import make_workers
@@ -17,6 +16,7 @@ from tvbo.observations import check_finite
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.problems.base import DriftingProblem
 from tvbo.terminal import TrialProgress
+from tvbo.values import as_numbers
 
 SAME_TIME = 1e-12
 """Difference of two times, relative to the largest, up to which they are one time."""
@@ -130,7 +130,7 @@ def _contexts(
                 "does not fix them by time. Got none."
             )
         return given
-    contexts = torch.as_tensor(contexts, dtype=torch.float64)
+    contexts = as_numbers("contexts", contexts)
     width = contexts.shape[-1] if problem is None else problem.layout.num_contexts
     if contexts.shape != (len(times), width):
         raise ValueError(

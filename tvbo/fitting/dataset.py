@@ -12,6 +12,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Tensor
 
 from tvbo.observations import Observations, split_time
+from tvbo.values import as_numbers
 
 RUN = 100
 """Successive observations in each run of a subsample."""
@@ -74,16 +75,14 @@ class DriftLog:
                 only one time (in every segment), or the outcome is constant, or if gaps between
                 times or the length of the log exceed the range of double precision.
         """
+        train_X, train_Y = as_numbers("train_X", train_X), as_numbers("train_Y", train_Y)
+        train_Yvar = None if train_Yvar is None else as_numbers("train_Yvar", train_Yvar)
         if train_X.ndim == 2 and train_Y.shape != (len(train_X), 1):
             raise BotorchTensorDimensionError(
                 f"Expected Y of shape {len(train_X)} x 1, one row for each row of X. "
                 f"Got Y.shape={tuple(train_Y.shape)}."
             )
-        observations = Observations(
-            train_X.to(torch.float64),
-            train_Y.to(torch.float64),
-            None if train_Yvar is None else train_Yvar.to(torch.float64),
-        )
+        observations = Observations(train_X, train_Y, train_Yvar)
         time_column, action_columns = split_time(time_feature, train_X.shape[-1])
         log = cls(
             actions=observations.X[:, action_columns],

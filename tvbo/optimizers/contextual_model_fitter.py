@@ -77,8 +77,8 @@ class ContextualModelFitter(ModelFitter):
             )
         self.context_bounds = context_bounds
         self.structure = structure
-        self.action_kernel = action_kernel
-        self.context_kernel = context_kernel
+        # As ModelFitter copies the other parts.
+        self.action_kernel, self.context_kernel = deepcopy((action_kernel, context_kernel))
         super().__init__(
             layout,
             action_bounds,

@@ -312,7 +312,6 @@ class GPOptimizer(Optimizer):
         self._let_go(trial)
 
     def _open_trial(self, trial: Trial) -> Trial:
-        # Now, since a caller may change the tensors of a trial later.
         self._rows[trial.id] = self._row(trial)
         return super()._open_trial(trial)
 

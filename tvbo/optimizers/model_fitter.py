@@ -94,6 +94,10 @@ class ModelFitter:
         refit: Refit | None = None,
         temporal_kernel: Form | Literal["auto"] = None,
     ):
+        # Copies, so that the models stay as they are when the caller changes what was given.
+        covar_module, mean_module, likelihood, temporal_kernel = deepcopy(
+            (covar_module, mean_module, likelihood, temporal_kernel)
+        )
         # By these names, by which the settings of a journal are compared.
         self.forgetting_rate, self.temporal_kernel = forgetting_rate, temporal_kernel
         self.drift = Drift(forgetting_rate, temporal_kernel)

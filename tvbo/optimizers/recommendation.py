@@ -12,14 +12,18 @@ from torch import Tensor
 
 from tvbo.rounding import first_largest
 from tvbo.search_space import Labels
+from tvbo.values import copies_tensors
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
+@copies_tensors("X", "context")
+@dataclass(frozen=True, eq=False)
 class Recommendation:
     """The action with the largest posterior mean, at one time and in one context.
+
+    Reading a tensor of it returns a copy.
 
     Args:
         X: The action, ``1 x d``.
@@ -66,9 +70,12 @@ class Recommendation:
         return self.labels.to_row(self.X, self.t, self.context) | moments
 
 
-@dataclass(frozen=True)
+@copies_tensors("contexts", "X", "mean", "standard_deviation")
+@dataclass(frozen=True, eq=False)
 class Policy:
     """The best action within each of several contexts, by posterior mean, at one time.
+
+    Reading a tensor of it returns a copy.
 
     Args:
         contexts: ``m x c``.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from tvbo.optimizers.journal_mixin import JournalMixin
 from tvbo.optimizers.refusals import TrialError
 from tvbo.search_space import Parameters
+from tvbo.values import as_number, as_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,15 +148,12 @@ def _column(table: pd.DataFrame, name: str) -> list[Any]:
         )
     import pandas as pd
 
-    return [None if pd.isna(cell) else cell for cell in table[name].tolist()]
+    return [None if pd.isna(cell) is True else cell for cell in table[name].tolist()]
 
 
 def _numbers(cells: Mapping[str, Any]) -> list[float]:
-    """Return the cells of a row by column; raise ``InputDataError`` for one that is no number."""
-    for name, value in cells.items():
-        if not isinstance(value, Real) or isinstance(value, bool):
-            raise InputDataError(f"Expected a number for {name}. Got {value!r}.")
-    return list(cells.values())
+    """Return the cells of a row by column."""
+    return [as_number(name, cell) for name, cell in cells.items()]
 
 
 def _rows(table: pd.DataFrame, parameters: Parameters | None, kind: str, width: int) -> Tensor:
@@ -165,12 +161,7 @@ def _rows(table: pd.DataFrame, parameters: Parameters | None, kind: str, width: 
     if parameters is not None:
         return parameters.encode_table(table)
     columns = [_column(table, f"{kind}_{i}") for i in range(width)]
-    try:
-        return torch.tensor(columns, dtype=torch.float64).T
-    except (TypeError, ValueError) as error:
-        raise InputDataError(
-            f"Expected numbers in the columns {kind}_0, .... Got {error}."
-        ) from error
+    return as_numbers(f"the columns {kind}_0, ...", columns).T
 
 
 @contextmanager

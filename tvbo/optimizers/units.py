@@ -24,6 +24,7 @@ from tvbo.search_space import (
     TimeScale,
 )
 from tvbo.search_space.context_space import context_table, table_rows
+from tvbo.values import as_numbers
 
 
 class UnitOptions(TypedDict, total=False):
@@ -119,7 +120,7 @@ class UnitsMixin:
 
     def _read_action(self, X: Tensor | Named) -> Tensor:
         """Return an action of the search space as ``1 x d``."""
-        rows = torch.atleast_2d(torch.as_tensor(self.labels.action(X), dtype=torch.float64))
+        rows = torch.atleast_2d(as_numbers("X", self.labels.action(X)))
         if len(rows) != 1:
             raise BotorchTensorDimensionError(
                 f"Expected one action, 1 x {self.search_space.dim}. "

@@ -22,6 +22,7 @@ from tvbo.rounding import any_largest
 from tvbo.search_space.batch import one_after_another
 from tvbo.search_space.parameter import SINGLE_PRECISION
 from tvbo.search_space.parameters import Parameters
+from tvbo.values import as_numbers, copies_tensors
 
 SEARCH_CHUNK = 256
 """Number of inexact rows compared with the whole set at once."""
@@ -134,7 +135,7 @@ class RowIndex(Module):
     def __init__(self, choices: Tensor, name: str = "choices"):
         super().__init__()
         self.name = name
-        choices = torch.as_tensor(choices, dtype=torch.float64).clone()
+        choices = as_numbers(name, choices)
         if choices.ndim != 2 or 0 in choices.shape:
             raise BotorchTensorDimensionError(
                 f"Expected {name} of shape n x d. Got {name}.shape={tuple(choices.shape)}."
@@ -208,6 +209,7 @@ class RowIndex(Module):
         return distance.sum(dim=-1).where(near, torch.inf).argmin(dim=-1)
 
 
+@copies_tensors("bounds")
 class FiniteSpace:
     """A finite set of actions.
 
@@ -231,13 +233,17 @@ class FiniteSpace:
         parameters: Parameters | None = None,
     ):
         self.row_index = RowIndex(choices)
-        self.choices = self.row_index.choices
-        self.bounds = torch.stack(self.choices.aminmax(dim=0))
+        self.bounds = torch.stack(self.row_index.choices.aminmax(dim=0))
         self.dim = self.row_index.dim
         if chunk < 1:
             raise ValueError(f"Expected chunk >= 1. Got {chunk}.")
         self.chunk = chunk
         self.parameters = parameters
+
+    @property
+    def choices(self) -> Tensor:
+        """The actions, ``n x d``, a copy."""
+        return self.row_index.choices.clone()
 
     def maximize(
         self,
@@ -250,7 +256,7 @@ class FiniteSpace:
 
         The actions of a batch are chosen one after another.
         """
-        rows = ask_context.rows(self.choices).unsqueeze(-2)
+        rows = ask_context.rows(self.row_index.choices).unsqueeze(-2)
 
         def best(acq_function: AcquisitionFunction) -> Tensor:
             with torch.no_grad():
@@ -263,11 +269,10 @@ class FiniteSpace:
 
     def sample(self, generator: Generator) -> Tensor:
         """Return one of the choices, ``1 x d``, drawn uniformly."""
-        return self._row(int(torch.randint(len(self.choices), (1,), generator=generator)))
+        return self._row(int(torch.randint(len(self.row_index), (1,), generator=generator)))
 
     def _row(self, index: int) -> Tensor:
-        # A copy, so that changing a trial's action in place does not change the set.
-        return self.choices[index : index + 1].clone()
+        return self.row_index.choices[index : index + 1].clone()
 
     def index(self, X: Tensor) -> Tensor:
         """Return the position of each row of ``X``, ``n x d``, among the choices.
@@ -282,7 +287,7 @@ class FiniteSpace:
 
     def snap(self, X: Tensor) -> Tensor:
         """Return the choices that the rows of ``X`` equal; raise if a row is not among them."""
-        return self.choices[self.index(X)]
+        return self.row_index.choices[self.index(X)]
 
 
 def action_context_rows(choices: Tensor, contexts: Tensor) -> Tensor:

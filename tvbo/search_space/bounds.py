@@ -10,6 +10,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Tensor
 
 from tvbo.observations import check_coordinates
+from tvbo.values import as_numbers
 
 Bounds = Tensor | np.ndarray | Sequence[Sequence[float]]
 """A ``2 x d`` tensor or array, lower then upper, or a list or tuple of ``d`` pairs (lower, upper).
@@ -34,11 +35,7 @@ def as_bounds(name: str, bounds: Bounds, width: str = "d", constant: bool = Fals
     """
     forms = f"{name} of shape 2 x {width}, as a tensor, or a list of {width} pairs (lower, upper)"
     is_list = isinstance(bounds, (list, tuple))
-    try:
-        rows = [list(row) for row in bounds] if is_list else bounds
-        values = torch.as_tensor(rows, dtype=torch.float64).clone()
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise BotorchTensorDimensionError(f"Expected {forms}. Got {bounds!r}.") from error
+    values = as_numbers(name, bounds)
     if values.ndim != 2 or values.numel() == 0 or (len(values) != 2 and not is_list):
         raise BotorchTensorDimensionError(
             f"Expected {forms}. Got {name}.shape={tuple(values.shape)}."

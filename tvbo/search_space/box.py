@@ -19,8 +19,10 @@ from tvbo.search_space.bounds import Bounds, as_bounds
 from tvbo.search_space.closed_form import ClosedFormAcquisition, gen_candidates_closed_form
 from tvbo.search_space.parameter import SINGLE_PRECISION
 from tvbo.search_space.parameters import Parameters
+from tvbo.values import copies_tensors
 
 
+@copies_tensors("bounds")
 class Box:
     """All actions between two bounds.
 

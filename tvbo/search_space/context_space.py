@@ -16,6 +16,7 @@ from tvbo.search_space.bounds import Bounds, as_bounds
 from tvbo.search_space.named import Table, is_frame
 from tvbo.search_space.parameter import SINGLE_PRECISION
 from tvbo.search_space.parameters import Parameters
+from tvbo.values import as_numbers, copies_tensors
 
 
 class ContextSpace(Protocol):
@@ -38,6 +39,7 @@ class ContextSpace(Protocol):
         """
 
 
+@copies_tensors("bounds")
 class ContextBounds:
     """All contexts between two bounds.
 
@@ -74,6 +76,7 @@ class ContextBounds:
         return context.clamp(*self.bounds)
 
 
+@copies_tensors("bounds")
 class ContextList:
     """A finite list of contexts.
 
@@ -91,9 +94,13 @@ class ContextList:
     def __init__(self, contexts: Tensor, parameters: Parameters | None = None):
         self.parameters = parameters
         self.row_index = RowIndex(contexts, "contexts")
-        self.contexts = self.row_index.choices
-        self.bounds = torch.stack(self.contexts.aminmax(dim=0))
+        self.bounds = torch.stack(self.row_index.choices.aminmax(dim=0))
         self.dim = self.row_index.dim
+
+    @property
+    def contexts(self) -> Tensor:
+        """The contexts, ``m x c``, a copy."""
+        return self.row_index.choices.clone()
 
     def index(self, context: Tensor | None) -> int:
         """Return the position of ``context`` in the list; raise if it is not in the list."""
@@ -101,7 +108,7 @@ class ContextList:
 
     def snap(self, context: Tensor | None) -> Tensor:
         """Return the context of the list that ``context`` equals; raise if there is none."""
-        return self.contexts[self.index(context)].clone()
+        return self.row_index.choices[self.index(context)].clone()
 
 
 def table_rows(
@@ -131,10 +138,7 @@ def table_rows(
         )
     elif parameters is not None and is_frame(table):
         table = parameters.encode_table(table)
-    try:
-        rows = torch.as_tensor(table, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputDataError(f"Expected {name} in numbers, or a table. Got {error}.") from error
+    rows = as_numbers(name, table)
     if rows.ndim == 1 and dim == 1:
         rows = rows.unsqueeze(-1)
     if rows.ndim != 2 or len(rows) == 0:
@@ -168,7 +172,7 @@ def _check_context(context: Tensor | None, dim: int) -> Tensor:
             f"Expected a context of size {dim}, as declared: what was seen without one cannot "
             "be compared. Got none."
         )
-    context = torch.as_tensor(context, dtype=torch.float64).clone()
+    context = as_numbers("context", context)
     if context.shape == (1, dim):
         context = context.squeeze(0)
     if context.shape != (dim,) and not (dim == 1 and context.ndim == 0):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-import torch
 from torch import Tensor
 
 from tvbo.search_space.base import FiniteSpace
@@ -93,4 +92,5 @@ def _rows(table: Table) -> tuple[Tensor, Parameters | None]:
     if is_frame(table):
         parameters = Parameters.of_table(table)
         return parameters.encode_table(table), parameters
-    return torch.as_tensor(table, dtype=torch.float64), None
+    # Checked where the set is made, with its name.
+    return cast("Tensor", table), None

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
 from tvbo.observations import check_time
 from tvbo.search_space.named import Named, check_names, is_named
 from tvbo.search_space.parameters import Parameters
+from tvbo.values import as_number, as_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -289,11 +288,8 @@ class Labels:
             columns = self.outcome_columns
             given = dict(Y.items())
             check_names(given, columns, "outcomes")
-            Y = [given[each] for each in columns]
-        try:
-            values = torch.as_tensor(Y, dtype=torch.float64)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputDataError(f"Expected numbers for {name}. Got {Y!r}: {error}.") from error
+            Y = [as_number(each, given[each]) for each in columns]
+        values = as_numbers(name, Y)
         num_outcomes = max(len(self.outcomes), 1)
         if values.numel() != num_outcomes:
             wanted = "one number" if num_outcomes == 1 else f"{num_outcomes} numbers, of "
@@ -301,7 +297,7 @@ class Labels:
                 f"Expected {name} to be {wanted}{', '.join(self.outcomes)}. "
                 f"Got {name}.shape={tuple(values.shape)}."
             )
-        return values.detach().reshape(1, num_outcomes)
+        return values.reshape(1, num_outcomes)
 
     def number(self, t: Any) -> float:
         """Return a checked time as a number.
@@ -311,9 +307,7 @@ class Labels:
                 zone, or is not finite.
         """
         if not isinstance(t, date | np.datetime64):
-            if not isinstance(t, Real | Tensor | np.ndarray):
-                raise InputDataError(f"Expected a number or a timestamp for t. Got {t!r}.")
-            return check_time(float(t))
+            return check_time(t)
         if self.time is None:
             raise InputDataError(
                 "Expected a number for t, or time_unit='1h' in the recipe for timestamps. "
@@ -324,7 +318,7 @@ class Labels:
     def span(self, span: Any) -> float:
         """Return a span of time as a number."""
         if not isinstance(span, timedelta | np.timedelta64):
-            return float(span)
+            return as_number("a span of time", span)
         if self.time is None:
             raise InputDataError(
                 "Expected a number of units of time, or time_unit='1h' in the recipe. "

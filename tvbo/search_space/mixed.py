@@ -17,6 +17,7 @@ from tvbo.rounding import any_largest, tied_for_largest
 from tvbo.search_space.base import AskContext, check_action
 from tvbo.search_space.batch import one_after_another
 from tvbo.search_space.parameters import Parameters
+from tvbo.values import copies_tensors
 
 OPTIONS = {"initialization_strategy": "random", "maxiter_alternating": 10}
 """Starts drawn at random: a relaxation of categories to numbers has no gradient in them. At most 10
@@ -54,6 +55,7 @@ class _Expanded(AcquisitionFunction):
         return values
 
 
+@copies_tensors("bounds")
 class MixedSpace:
     """Actions of floats, integers and categories.
 

@@ -6,13 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 from torch.nn.functional import one_hot
+
+from tvbo.values import as_number
 
 Value = str | bool | int | float
 """A value of a parameter."""
@@ -99,11 +102,9 @@ class Number:
 
     def encode(self, value: Any) -> list[float]:
         """Return a value as columns; raise ``InputDataError`` if it is none."""
-        kind = "a whole number" if self.is_integer else "a number"
-        is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not is_number or (self.is_integer and float(value) != round(float(value), 0)):
-            raise InputDataError(f"Expected {kind} for {self.name}. Got {value!r}.")
-        number = float(value)
+        number = as_number(self.name, value)
+        if self.is_integer and not number.is_integer():
+            raise InputDataError(f"Expected a whole number for {self.name}. Got {value!r}.")
         low_slack = high_slack = SINGLE_PRECISION * max(abs(self.lower), abs(self.upper))
         if self.is_log:
             low_slack, high_slack = SINGLE_PRECISION * self.lower, SINGLE_PRECISION * self.upper
@@ -267,14 +268,13 @@ def plain_value(value: Any) -> Value:
     Raises:
         InputDataError: if it is neither text, nor a number, nor a truth value.
     """
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+    if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bool):
         return value
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real) and math.isfinite(value):
-        return float(value)
-    raise InputDataError(f"Expected text, a finite number, True or False. Got {value!r}.")
+    number = as_number("a category that is no text, True or False", value)
+    if not math.isfinite(number):
+        raise InputDataError(f"Expected text, a finite number, True or False. Got {value!r}.")
+    return int(value) if isinstance(value, Integral) else number

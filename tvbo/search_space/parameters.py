@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, product
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from tvbo.search_space.parameter import (
     Value,
     plain_value,
 )
+from tvbo.values import as_numbers
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Parameters:
                 space
                 if isinstance(space, ConfigSpace.ConfigurationSpace)
                 else ConfigSpace.ConfigurationSpace(
-                    {name: _bounds_of_one_type(entry) for name, entry in space.items()}
+                    {name: _bounds_of_one_type(name, entry) for name, entry in space.items()}
                 )
             )
         except (TypeError, ValueError) as error:
@@ -271,11 +273,12 @@ class Parameters:
         )
 
 
-def _bounds_of_one_type(entry: Any) -> Any:
-    """Return bounds of which one is a float as two floats: ConfigSpace looks at the lower one."""
-    if isinstance(entry, tuple) and any(isinstance(bound, float) for bound in entry):
-        return tuple(map(float, entry))
-    return entry
+def _bounds_of_one_type(name: str, entry: Any) -> Any:
+    """Return bounds of which one is no integer as floats: ConfigSpace looks at the lower one."""
+    if not isinstance(entry, tuple):
+        return entry
+    bounds = as_numbers(name, entry)
+    return entry if all(isinstance(bound, Integral) for bound in entry) else tuple(bounds.tolist())
 
 
 def _part_of(hyperparameter: Any) -> Number | Category:

@@ -121,7 +121,7 @@ class BPEDelay(Optimizer):
         self.width.width(self._exploration(num_arrived=1))
         self._bounds: RoundBounds | None = None
         self._rounds: list[FinishedRound] = []
-        self._chosen: Tensor | None = None
+        self._chosen: Trial | None = None
         self._asked: dict[int, int] = {}
         self._delays: list[int] = []
         self._lost: list[int] = []
@@ -211,12 +211,12 @@ class BPEDelay(Optimizer):
         return self._region.choose(self.generator)
 
     def _judge(self, trial: Trial) -> Trial:
-        self._chosen = trial.X
+        self._chosen = trial
         return trial
 
     def _open_trial(self, trial: Trial) -> Trial:
         # Only now: an ask that broke half-way was none. One that is attached is not the round's.
-        if trial.X is self._chosen:
+        if trial is self._chosen:
             self._region.condition(trial.X)
             self._asked[trial.id] = self._num_asked
             self._round.first_trial = self._round.first_trial or trial.id

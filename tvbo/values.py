@@ -1,0 +1,115 @@
+"""Real numbers of what a caller passes, and attributes whose tensors nobody else can change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from numbers import Real
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from torch import Tensor
+
+T = TypeVar("T", bound=type)
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+LONGEST = 200
+"""Characters of a value that are shown in an error."""
+
+
+def as_numbers(name: str, values: Any) -> Tensor:
+    """Return real numbers as a new float64 tensor, in their shape and on their device.
+
+    Args:
+        name: What they are, for the error.
+        values: A number, tensor, array, or column or table of pandas, or lists of these.
+
+    Raises:
+        InputDataError: if a value is no real number, such as a complex number, a truth value or a
+            masked one, or above the largest of double precision; a tensor is sparse, or has no
+            values; or rows have different lengths.
+    """
+    if isinstance(values, Tensor):
+        is_real = values.dtype.is_floating_point or values.dtype in INTEGERS
+        is_dense = values.layout is torch.strided and not (values.is_meta or values.is_nested)
+        if not (is_real and is_dense):
+            kind = f"a tensor of {values.dtype} and {values.layout}, on {values.device}"
+            raise _no_real_numbers(name, kind)
+        return values.detach().to(torch.float64, copy=True)
+    try:
+        return torch.from_numpy(np.array(_plain(name, values), dtype=np.float64, order="C"))
+    except ValueError as error:
+        raise _no_real_numbers(name, f"rows of different lengths: {error}") from error
+
+
+def as_number(name: str, value: Any) -> float:
+    """Return one real number as a float.
+
+    Raises:
+        InputDataError: as :func:`as_numbers`.
+        BotorchTensorDimensionError: if there is not one number.
+    """
+    number = as_numbers(name, value)
+    if number.numel() != 1:
+        raise BotorchTensorDimensionError(
+            f"Expected one number for {name}. Got shape {tuple(number.shape)}."
+        )
+    return number.item()
+
+
+def copies_tensors(*names: str) -> Callable[[T], T]:
+    """Make attributes of a class hold a copy of their tensor, and return a new copy each time.
+
+    Whatever is done to a tensor that was given or read, the object stays as it is.
+    """
+
+    def decorate(cls: T) -> T:
+        for name in names:
+            setattr(cls, name, _CopiedTensor(name))
+        return cls
+
+    return decorate
+
+
+class _CopiedTensor:
+    """An attribute whose tensor, or None, is copied when it is set and when it is read."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        value = vars(instance)[self._name]
+        return None if value is None else value.clone()
+
+    def __set__(self, instance: Any, value: Tensor | None) -> None:
+        vars(instance)[self._name] = None if value is None else value.detach().clone()
+
+
+def _plain(name: str, values: Any) -> Any:
+    """Return floats and arrays of real numbers, in lists as they came."""
+    if isinstance(values, Tensor):
+        return as_numbers(name, values).cpu().numpy()
+    if isinstance(values, Sequence) and not isinstance(values, str | bytes):
+        return [_plain(name, each) for each in values]
+    if hasattr(values, "__array__"):
+        array = np.asanyarray(values)
+        if array.dtype.kind == "O" and array.ndim > 0:
+            return [_plain(name, each) for each in array.tolist()]
+        if array.dtype.kind in "iuf" and not np.ma.is_masked(array):
+            return array
+    elif isinstance(values, Real | Decimal) and not isinstance(values, bool):
+        try:
+            return float(values)
+        except OverflowError as error:
+            raise _no_real_numbers(name, "a number above the largest float") from error
+    shown = " ".join(repr(values).split())[:LONGEST]
+    raise _no_real_numbers(name, f"{shown} of type {type(values).__name__}")
+
+
+def _no_real_numbers(name: str, got: str) -> InputDataError:
+    return InputDataError(f"Expected real numbers for {name}. Got {got}.")
