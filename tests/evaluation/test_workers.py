@@ -34,9 +34,9 @@ from tvbo.evaluation import History
         (lambda trial: -math.inf, "Expected a finite outcome. Got -inf."),
         (lambda trial: (1.0, -0.5), "Expected a variance of the noise, 0 or above. Got -0.5."),
         (lambda trial: (1.0, math.nan), "Expected a variance of the noise, 0 or above. Got nan."),
-        (lambda trial: torch.ones(2), "ValueError: Expected one number, .* Got shape \\(2,\\)."),
+        (lambda trial: torch.ones(2), "BotorchTensorDimensionError: .*\\(2,\\)"),
         (lambda trial: (1.0, 2.0, 3.0), "ValueError: too many values to unpack"),
-        (lambda trial: None, "TypeError: .*NoneType"),
+        (lambda trial: None, "InputDataError: .*None"),
     ],
 )
 def test_what_is_no_outcome_fails_with_its_reason(function, reason):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -77,7 +78,9 @@ def test_the_unit_of_time_makes_no_difference(form):
 def test_a_round_is_as_long_as_those_of_all_outcomes(form):
     """A later fit ends where that of a new fitter does, whose prior is of all outcomes."""
     observations = drawn(TemporalDecayKernel(), n=60)
-    observations.X[30:, -1] = 30 + 0.1 * torch.arange(30)
+    X = observations.X
+    X[30:, -1] = 30 + 0.1 * torch.arange(30)
+    observations = replace(observations, X=X)
     learning = ModelFitter(InputLayout(1), BOUNDS, temporal_kernel=form)
     learning.fit(observations[:30], 30, torch.Generator())
     model = learning.fit(observations, 60, torch.Generator())

@@ -14,6 +14,7 @@ from tvbo.evaluation.synchronous import run
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.optimizers import recipes
 from tvbo.problems import PanelProblem
+from tvbo.values import as_numbers
 
 LENGTHS = (5, 10, 15, 20, 30, 50, 75, 100)
 """Block lengths to compare, in rounds."""
@@ -67,7 +68,7 @@ def tune_block_length(
         >>> tuned = tune_block_length(values.tensor_split(3), noise_variance=0.5)
         >>> optimizer = recipes.r_gp_ucb(every=tuned.length, **options)
     """
-    stretches = [torch.as_tensor(values, dtype=torch.float64) for values in stretches]
+    stretches = [as_numbers("stretches", values) for values in stretches]
     lengths = sorted(set(lengths))
     if len(stretches) < 2 or not lengths or lengths[0] < 1 or replicates < 1:
         raise ValueError(

@@ -16,6 +16,7 @@ from torch.distributions import Distribution
 from tvbo.randomness import default_generator, seeded
 from tvbo.theory.arguments import check_not_negative, check_positive
 from tvbo.trial import Trial
+from tvbo.values import as_numbers
 
 DELAY_SEED = 2_718_281
 """Not the seed of optimizers or problems, with whose actions and noise delays would correlate."""
@@ -237,7 +238,7 @@ class ResampledDelay(Delay):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        log = torch.as_tensor(self.log, dtype=torch.float64).flatten()
+        log = as_numbers("log", self.log).flatten()
         if len(log) == 0 or not (log >= 0).all():
             bad = log[~(log >= 0)][:3].tolist()
             raise InputDataError(

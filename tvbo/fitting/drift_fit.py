@@ -25,6 +25,8 @@ from tvbo.fitting.profile import OUTLIERS, explore_starts, profile_rate, steps
 from tvbo.fitting.vecchia import VecchiaLikelihood
 from tvbo.kernels import TemporalKernel
 from tvbo.terminal import patient_steps
+from tvbo.theory.arguments import check_positive
+from tvbo.values import as_number
 
 MAX_DENSE = 3000
 """Observations up to which the dense likelihood is used; 3,000 take some seconds per evaluation."""
@@ -148,8 +150,9 @@ def fit_drift(
     """
     if noise_variance is not None and train_Yvar is not None:
         raise ValueError("Expected noise_variance or train_Yvar. Got both.")
-    if noise_variance is not None and not 0 < noise_variance < math.inf:
-        raise ValueError(f"Expected noise_variance > 0. Got {noise_variance}.")
+    if noise_variance is not None:
+        noise_variance = as_number("noise_variance", noise_variance)
+        check_positive(noise_variance=noise_variance)
     if not 0 < level < 1 or num_starts < 1:
         raise ValueError(
             f"Expected level in (0, 1) and num_starts >= 1. Got {level}, {num_starts}."

@@ -24,6 +24,7 @@ from tvbo.fitting.panel_report import PanelFit, build_panel_fit
 from tvbo.fitting.panel_season import seasons_of
 from tvbo.fitting.season import Season
 from tvbo.kernels import TemporalKernel
+from tvbo.values import as_numbers
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -105,6 +106,7 @@ def fit_panel(
         >>> tuner = recipes.tv_gp_ucb(**fit.settings(), beta=0.04)
     """
     candidates = candidates_of(temporal_kernel)
+    values, times = as_numbers("values", values), as_numbers("times", times)
     _check_shapes(values, times, segments)
     messages: list[str] = []
     if drop_missing:

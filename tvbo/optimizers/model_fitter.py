@@ -33,6 +33,8 @@ from tvbo.optimizers.fit import FittedForms, learned_values
 from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.rounding import power_of_two
 from tvbo.search_space import InputLayout
+from tvbo.theory.arguments import check_positive
+from tvbo.values import as_number
 
 OBSERVATIONS_PER_PARAMETER = 2
 """A fit waits for this many observations for each number it learns. From fewer, the likelihood
@@ -95,14 +97,15 @@ class ModelFitter:
         temporal_kernel: Form | Literal["auto"] = None,
     ):
         # Copies, so that the models stay as they are when the caller changes what was given.
-        covar_module, mean_module, likelihood, temporal_kernel = deepcopy(
-            (covar_module, mean_module, likelihood, temporal_kernel)
+        covar_module, mean_module, likelihood, forgetting_rate, temporal_kernel = deepcopy(
+            (covar_module, mean_module, likelihood, forgetting_rate, temporal_kernel)
         )
         # By these names, by which the settings of a journal are compared.
         self.forgetting_rate, self.temporal_kernel = forgetting_rate, temporal_kernel
         self.drift = Drift(forgetting_rate, temporal_kernel)
-        if noise_variance is not None and not 0 < noise_variance < float("inf"):
-            raise ValueError(f"Expected noise_variance > 0. Got {noise_variance}.")
+        if noise_variance is not None:
+            noise_variance = as_number("noise_variance", noise_variance)
+            check_positive(noise_variance=noise_variance)
         self.layout = layout
         self.action_bounds = action_bounds
         self.covar_module = covar_module

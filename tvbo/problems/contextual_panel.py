@@ -14,6 +14,7 @@ from tvbo.problems.drifting_gp import covariance_root, drifting_values
 from tvbo.problems.panel import PanelProblem
 from tvbo.randomness import PROBLEM_SEED, default_generator
 from tvbo.search_space import FiniteSpace, InputLayout, RowIndex, action_context_rows
+from tvbo.values import as_numbers
 
 
 class ContextualPanelProblem(DriftingProblem):
@@ -46,7 +47,7 @@ class ContextualPanelProblem(DriftingProblem):
         noise_variance: float = 0.0,
         generator: Generator | None = None,
     ):
-        values = torch.as_tensor(values, dtype=torch.float64)
+        values = as_numbers("values", values)
         if values.ndim != 3 or 0 in values.shape:
             raise BotorchTensorDimensionError(
                 f"Expected values of shape T x n x m. Got values.shape={tuple(values.shape)}."
@@ -57,7 +58,7 @@ class ContextualPanelProblem(DriftingProblem):
             times = torch.arange(1, T + 1, dtype=torch.float64)
         if choices is None:
             choices = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
-        times = torch.as_tensor(times, dtype=torch.float64)
+        times = as_numbers("times", times)
         self.search_space = FiniteSpace(choices)
         self.context_set = RowIndex(contexts, "contexts")
         if times.shape != (T,) or (len(self.choices), len(self.contexts)) != (n, m):

@@ -14,6 +14,7 @@ from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.observations import split_time
 from tvbo.problems.panel import PanelProblem
 from tvbo.randomness import PROBLEM_SEED, default_generator
+from tvbo.values import as_numbers
 
 JITTER = 1e-8
 """Jitter as a share of the mean variance, added to the diagonal of a covariance."""
@@ -51,7 +52,7 @@ def drifting_gp(
     if horizon < 1:
         raise ValueError(f"Expected horizon >= 1. Got {horizon}.")
     generator = default_generator(generator, PROBLEM_SEED)
-    choices = torch.as_tensor(choices, dtype=torch.float64)
+    choices = as_numbers("choices", choices)
     root = covariance_root(choices, covar_module)
     values = drifting_values(root, rate, horizon, generator)
     return PanelProblem(values, choices=choices, noise_variance=noise_variance, generator=generator)
@@ -134,7 +135,7 @@ def drifting_gp_log(
     if noise_variance < 0:
         raise ValueError(f"Expected noise_variance >= 0. Got {noise_variance}.")
     generator = default_generator(generator, PROBLEM_SEED)
-    train_X = torch.as_tensor(train_X, dtype=torch.float64)
+    train_X = as_numbers("train_X", train_X)
     time_column, action_columns = split_time(time_feature, train_X.shape[-1])
     times, actions = train_X[:, time_column], train_X[:, action_columns]
     with torch.no_grad():

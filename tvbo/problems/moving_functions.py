@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from tvbo.problems.box_problem import UNIT_SQUARE, BoxProblem
 from tvbo.randomness import PROBLEM_SEED, default_generator
+from tvbo.values import as_numbers
 
 
 class PeakProblem(BoxProblem):
@@ -144,7 +145,7 @@ class SuddenJump(PeakProblem):
         super().__init__(width, horizon, noise_variance, generator)
         if jump_times is None:
             jump_times = horizon * torch.tensor([0.3, 0.55, 0.8], dtype=torch.float64)
-        self.jump_times = torch.as_tensor(jump_times, dtype=torch.float64)
+        self.jump_times = as_numbers("jump_times", jump_times)
         """Times of the jumps, ``m``."""
         inside = (self.jump_times >= 0) & (self.jump_times <= horizon)
         if not inside.all() or not (self.jump_times.diff() > 0).all():

@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 from tvbo.observations import check_finite
 from tvbo.problems.base import DriftingProblem
 from tvbo.search_space import FiniteSpace, InputLayout
+from tvbo.values import as_numbers
 
 
 class PanelProblem(DriftingProblem):
@@ -34,7 +35,7 @@ class PanelProblem(DriftingProblem):
         noise_variance: float = 0.0,
         generator: Generator | None = None,
     ):
-        values = torch.as_tensor(values, dtype=torch.float64)
+        values = as_numbers("values", values)
         if values.ndim != 2 or 0 in values.shape:
             raise BotorchTensorDimensionError(
                 f"Expected values of shape T x n. Got values.shape={tuple(values.shape)}."
@@ -46,7 +47,7 @@ class PanelProblem(DriftingProblem):
         if choices is None:
             choices = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
         self.search_space = FiniteSpace(choices)
-        times = torch.as_tensor(times, dtype=torch.float64)
+        times = as_numbers("times", times)
         if times.shape != (T,) or len(self.search_space.choices) != n:
             raise BotorchTensorDimensionError(
                 f"Expected {T} times and {n} choices for values of shape {T} x {n}. "

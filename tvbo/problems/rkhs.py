@@ -13,6 +13,7 @@ from tvbo.observations import check_finite
 from tvbo.problems.drifting_gp import covariance_root
 from tvbo.problems.static_functions import StaticFunction
 from tvbo.randomness import PROBLEM_SEED, default_generator
+from tvbo.values import as_numbers
 
 
 class RKHSFunction(StaticFunction):
@@ -44,8 +45,8 @@ class RKHSFunction(StaticFunction):
         noise_variance: float = 0.0,
         generator: Generator | None = None,
     ):
-        centers = torch.as_tensor(centers, dtype=torch.float64)
-        weights = torch.as_tensor(weights, dtype=torch.float64)
+        centers = as_numbers("centers", centers)
+        weights = as_numbers("weights", weights)
         if centers.ndim != 2 or weights.shape != centers.shape[:1]:
             raise BotorchTensorDimensionError(
                 "Expected centers m x d and weights m. "
@@ -90,7 +91,7 @@ class RKHSFunction(StaticFunction):
         if num_centers < 1:
             raise ValueError(f"Expected num_centers >= 1. Got {num_centers}.")
         generator = default_generator(generator, PROBLEM_SEED)
-        choices = torch.as_tensor(choices, dtype=torch.float64)
+        choices = as_numbers("choices", choices)
         low, high = choices.aminmax(dim=0)
         uniform = torch.rand(
             num_centers, choices.shape[-1], dtype=torch.float64, generator=generator

@@ -209,7 +209,7 @@ class RowIndex(Module):
         return distance.sum(dim=-1).where(near, torch.inf).argmin(dim=-1)
 
 
-@copies_tensors("bounds")
+@copies_tensors("choices", "bounds")
 class FiniteSpace:
     """A finite set of actions.
 
@@ -224,6 +224,7 @@ class FiniteSpace:
         InputDataError: if an entry is not finite, or the rows contain duplicates.
     """
 
+    choices: Tensor
     parameters: Parameters | None = None
 
     def __init__(
@@ -233,17 +234,14 @@ class FiniteSpace:
         parameters: Parameters | None = None,
     ):
         self.row_index = RowIndex(choices)
+        # The tensor of the index itself, since a set may be large.
+        vars(self)["choices"] = self.row_index.choices
         self.bounds = torch.stack(self.row_index.choices.aminmax(dim=0))
         self.dim = self.row_index.dim
         if chunk < 1:
             raise ValueError(f"Expected chunk >= 1. Got {chunk}.")
         self.chunk = chunk
         self.parameters = parameters
-
-    @property
-    def choices(self) -> Tensor:
-        """The actions, ``n x d``, a copy."""
-        return self.row_index.choices.clone()
 
     def maximize(
         self,

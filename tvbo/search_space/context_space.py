@@ -76,7 +76,7 @@ class ContextBounds:
         return context.clamp(*self.bounds)
 
 
-@copies_tensors("bounds")
+@copies_tensors("contexts", "bounds")
 class ContextList:
     """A finite list of contexts.
 
@@ -94,13 +94,9 @@ class ContextList:
     def __init__(self, contexts: Tensor, parameters: Parameters | None = None):
         self.parameters = parameters
         self.row_index = RowIndex(contexts, "contexts")
-        self.bounds = torch.stack(self.row_index.choices.aminmax(dim=0))
+        self.contexts = self.row_index.choices
+        self.bounds = torch.stack(self.contexts.aminmax(dim=0))
         self.dim = self.row_index.dim
-
-    @property
-    def contexts(self) -> Tensor:
-        """The contexts, ``m x c``, a copy."""
-        return self.row_index.choices.clone()
 
     def index(self, context: Tensor | None) -> int:
         """Return the position of ``context`` in the list; raise if it is not in the list."""

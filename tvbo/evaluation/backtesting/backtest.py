@@ -29,6 +29,7 @@ from tvbo.fitting.panel_season import duration
 from tvbo.observations import check_finite
 from tvbo.optimizers import FixedAction, Optimizer
 from tvbo.theory.arguments import check_count
+from tvbo.values import as_numbers
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -121,7 +122,7 @@ def backtest(
 def _checked(
     values: Tensor, times: Tensor | None, arms: Sequence[str] | None
 ) -> tuple[Tensor, Tensor, Sequence[str]]:
-    values = torch.as_tensor(values, dtype=torch.float64)
+    values = as_numbers("values", values)
     if values.ndim != 2 or values.shape[1] < 2:
         raise BotorchTensorDimensionError(
             f"Expected values T x n of at least two arms. Got values.shape={tuple(values.shape)}."
@@ -129,7 +130,7 @@ def _checked(
     T, n = values.shape
     if times is None:
         times = torch.arange(1, T + 1, dtype=torch.float64)
-    times = torch.as_tensor(times, dtype=torch.float64)
+    times = as_numbers("times", times)
     arms = [str(arm) for arm in (range(n) if arms is None else arms)]
     if times.shape != (T,) or len(arms) != n:
         raise BotorchTensorDimensionError(

@@ -20,6 +20,7 @@ from tvbo.observations import check_last_dimension
 from tvbo.problems.drifting_gp import covariance_root
 from tvbo.search_space import FiniteSpace
 from tvbo.theory.arguments import check_count
+from tvbo.values import as_numbers
 
 HORIZON, DRAWS = 300, 10
 """Times that are played, and functions that are drawn, by default."""
@@ -74,7 +75,7 @@ def simulate_backtest(
     check_count(horizon=horizon, draws=draws, starts=starts)
     if fit.noise_variance is None:
         raise ValueError("Expected a fit with a noise variance. Got one of known variances.")
-    train_X = torch.as_tensor(train_X, dtype=torch.float64)
+    train_X = as_numbers("train_X", train_X)
     actions = train_X[:, :-1]
     space = FiniteSpace(actions.unique(dim=0) if choices is None else choices)
     check_last_dimension("choices", space.choices, actions.shape[-1])

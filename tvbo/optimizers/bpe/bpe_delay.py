@@ -32,6 +32,7 @@ from tvbo.theory.arguments import check_count, check_positive, check_probability
 from tvbo.theory.confidence import Exploration, PriorDrawWidth, WidthRule
 from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
 from tvbo.trial import Trial
+from tvbo.values import as_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,10 +93,11 @@ class BPEDelay(Optimizer):
         generator: Generator | None = None,
     ):
         super().__init__(search_space, generator=generator)
+        noise_variance = as_number("noise_variance", noise_variance)
         check_positive(noise_variance=noise_variance)
         check_count(horizon=horizon)
         check_probability(delta)
-        self.noise_variance, self.horizon, self.delta = float(noise_variance), int(horizon), delta
+        self.noise_variance, self.horizon, self.delta = noise_variance, int(horizon), delta
         self.covar_module = deepcopy(covar_module).to(torch.float64).eval().requires_grad_(False)
         self.delay = EstimatedDelay() if delay is None else delay
         self._waiting = waiting_rule(self.delay)
