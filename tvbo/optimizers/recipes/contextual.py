@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import partial
 from typing import Any, Unpack
 
@@ -204,7 +205,8 @@ def separate(
     if options.get("acquisition") is None and options.get("beta") is None:
         # By name, since a journal compares what is held here.
         options["beta"] = LogBeta()
-    # No closure: that could not be saved.
+    # No closure: that could not be saved. Copies, since the loop of a context is made later.
+    forgetting_rate, options = deepcopy((forgetting_rate, options))
     make = partial(tv_gp_ucb, forgetting_rate=forgetting_rate, **options)
     return SeparateContexts(search_space, context_space, make, bins, generator)
 
