@@ -132,6 +132,7 @@ class GPOptimizer(Optimizer):
     def model(self) -> Model | None:
         """The model behind the newest ask or recommendation; None before the first.
 
+        It is the loop's own: change parameters on a ``deepcopy`` of it.
         Its outcomes are the negatives of those told where the optimizer minimizes. That of an ask
         counts pending trials, that of a recommendation outcomes only. While actions fill the space,
         it has the default hyperparameters. Whatever its class, it has ``posterior``
