@@ -70,6 +70,7 @@ class SearchSpace(Protocol):
         """
 
 
+@copies_tensors("context")
 @dataclass(frozen=True)
 class AskContext:
     """What is known when an action is chosen: round, time, context, and the observations.

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tvbo.rounding import CERTAIN
 from tvbo.theory.confidence import Width
+from tvbo.values import copies_tensors
 
 LEAST_NOISE = 10 * CERTAIN
 """Share of the largest prior variance: with less, rounding may make the covariance of a long
@@ -34,6 +35,7 @@ def check_noise(name: str, variance: float, max_variance: float) -> None:
         )
 
 
+@copies_tensors("X")
 @dataclass(frozen=True, eq=False)
 class RoundBounds:
     r"""Bounds :math:`U_r, L_r` from the outcomes that arrived (Vakili et al., 2023, Section 6).
