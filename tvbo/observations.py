@@ -126,26 +126,27 @@ class Observations:
     Yvar: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.X.ndim != 2:
+        X, Y, Yvar = self.X, self.Y, self.Yvar
+        if X.ndim != 2:
             raise BotorchTensorDimensionError(
-                f"Expected X of shape n x d. Got X.shape={tuple(self.X.shape)}."
+                f"Expected X of shape n x d. Got X.shape={tuple(X.shape)}."
             )
-        if self.Y.ndim != 2 or len(self.Y) != len(self.X):
+        if Y.ndim != 2 or len(Y) != len(X):
             raise BotorchTensorDimensionError(
-                f"Expected Y of shape {len(self.X)} x m, one row for each row of X. "
-                f"Got Y.shape={tuple(self.Y.shape)}."
+                f"Expected Y of shape {len(X)} x m, one row for each row of X. "
+                f"Got Y.shape={tuple(Y.shape)}."
             )
-        if self.Yvar is not None and self.Yvar.shape != self.Y.shape:
+        if Yvar is not None and Yvar.shape != Y.shape:
             raise BotorchTensorDimensionError(
-                f"Expected Yvar of shape {' x '.join(map(str, self.Y.shape))}, that of Y. "
-                f"Got Yvar.shape={tuple(self.Yvar.shape)}."
+                f"Expected Yvar of shape {' x '.join(map(str, Y.shape))}, that of Y. "
+                f"Got Yvar.shape={tuple(Yvar.shape)}."
             )
-        check_finite("X", self.X)
-        check_finite("Y", self.Y)
-        if self.Yvar is not None:
-            check_finite("Yvar", self.Yvar)
-            if (self.Yvar < 0).any():
-                raise InputDataError(f"Expected Yvar >= 0. Got {self.Yvar.min().item()}.")
+        check_finite("X", X)
+        check_finite("Y", Y)
+        if Yvar is not None:
+            check_finite("Yvar", Yvar)
+            if (Yvar < 0).any():
+                raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item()}.")
 
     @classmethod
     def empty(cls, num_columns: int) -> Observations:
