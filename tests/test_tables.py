@@ -46,9 +46,10 @@ def test_panel_with_gaps_where_they_are_allowed(write):
     assert panel.values.isnan().tolist() == [[False, True], [True, False]]
     assert panel.values.nansum() == 5.0
     resampled = read_panel(write(text), resample="10min", allow_gaps=True)
-    assert resampled.values.shape == (4, 2)
-    assert int(resampled.values.isnan().sum()) == 6
-    assert resampled.axis.times.tolist() == [0.0, 1.0, 2.0, 3.0]
+    # Steps without a reading are no rows.
+    assert resampled.values.shape == (2, 2)
+    assert resampled.axis.times.tolist() == [0.0, 3.0]
+    assert resampled.num_dropped == 2
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,57 @@ def test_panel_with_gaps_where_they_are_allowed(write):
 def test_panels_that_are_of_no_use_with_gaps_either(write, text, options, message):
     with pytest.raises(TableError, match=message):
         read_panel(write(text), allow_gaps=True, **options)
+
+
+def test_a_time_that_comes_twice_is_averaged_by_resampling(write):
+    twice = PANEL + "2020-01-01 00:05,5,6\n"
+    assert read_panel(write(twice), resample="10min").values.tolist() == [[3, 4], [6, 7.5]]
+
+
+def test_rows_without_any_value_are_left_out(write):
+    panel = read_panel(write("t,a,b\n1,2,3\n,,\n2,,\n3,4,5\n,,\n"), rows="1:")
+    assert (panel.axis.times.tolist(), panel.values.tolist()) == ([3.0], [[4.0, 5.0]])
+    assert panel.num_dropped == 3
+    # Those of a log in the columns that are used.
+    log = read_log(write("t,y,x,of\n1,2,3,a\n,,,\n,,,b\n2,3,4,c\n"), "t", "y", ["x"])
+    assert (log.lines, log.num_dropped) == ([2, 5], 2)
+
+
+PLAIN = "t,y,größe,k\n0.5,1.25,2,a b\n1.5,-3.5,4,c\n2,4,6.25,c\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "options"),
+    [
+        (PLAIN.replace(",", ", "), "utf-8", {}),
+        (PLAIN.replace(",", " , "), "utf-8-sig", {}),
+        (PLAIN.replace(",", "\t"), "utf-16", {"sep": "\t", "encoding": "utf-16"}),
+        (PLAIN.replace(",", "\t"), "utf-8", {"sep": r"\t"}),
+        (PLAIN.replace("a b", "ab").replace(",", "  "), "utf-8", {"sep": r"\s+"}),
+        (
+            PLAIN.replace(",", ";").replace(".", ","),
+            "latin-1",
+            {"sep": ";", "decimal": ",", "encoding": "latin-1"},
+        ),
+    ],
+)
+def test_a_log_may_be_written_in_other_ways(tmp_path, text, encoding, options):
+    path = tmp_path / "log.csv"
+    path.write_bytes(text.encode(encoding))
+    log = read_log(path, "t", "y", ["größe"], contexts=["k"], **options)
+    rows = [[2.0, 0.0, 0.5], [4.0, 1.0, 1.5], [6.25, 1.0, 2.0]]
+    assert (log.train_X.tolist(), log.Y.flatten().tolist()) == (rows, [1.25, -3.5, 4.0])
+
+
+def test_a_cell_that_is_no_number_is_named_among_decimal_commas(write):
+    with pytest.raises(TableError, match="Got 'soon' in line 3"):
+        read_panel(write("t;a\n1;0,5\n2;soon\n"), sep=";", decimal=",")
+
+
+def test_a_few_sizes_are_categories(write):
+    rows = "".join(f"{t},{t * t},{10 + 2 * (t % 3)} mm\n" for t in range(9))
+    log = read_log(write(f"t,y,x\n{rows}"), "t", "y", ["x"])
+    assert log.categories == {0: ["10 mm", "12 mm", "14 mm"]}
 
 
 def test_panel_in_another_unit(write):
@@ -106,12 +158,12 @@ def test_log_of_timestamps_counts_in_its_commonest_gap(write):
         ("when\n2020-01-01\n", {}, "a time column and at least one arm.*Got columns when"),
         ("when,a\n2020-01-01,1\nsoon,2\n", {}, "timestamps like .* Got 'soon' in line 3"),
         ("when,a\n2020-01-01,1\n2020-01-02,x7\n", {}, "numbers in column 'a'.*Got 'x7' in line 3"),
-        ("when,a\n2020-01-01,1\n2020-01-02,\n", {}, "Got an empty cell in line 3"),
+        ("when,a,b\n2020-01-01,1,2\n2020-01-02,,3\n", {}, "arm 'a' at 2020-01-02.*--drop-missing"),
         ("when,a\n2020-01-01,1\n2020-01-02,inf\n", {}, "Got an infinity in line 3"),
         (
-            "when,a\n2020-01-01,1\n2020-01-01,2\n",
+            "when,a\n2020-10-25 02:00,1\n2020-10-25 02:00,2\n",
             {},
-            "each time once.*Got 2020-01-01 00:00:00 twice",
+            "each time once.*Got 2020-10-25 02:00:00 twice.*--resample.*offset",
         ),
         ("t,a\n1,1\n2,2\n", {"resample": "10min"}, "timestamps in column 't' to resample"),
         (PANEL, {"resample": "soon"}, "resample like 10min or 1h. Got 'soon'"),
@@ -123,9 +175,9 @@ def test_log_of_timestamps_counts_in_its_commonest_gap(write):
         (PANEL, {"rows": "9:12"}, "rows among the 4 there are. Got '9:12', which is none"),
         ("when,a\n2020-01-01,1\n", {}, "at least two times. Got 1"),
         (
-            "when,a,b\n2020-01-01 00:00,1,2\n2020-01-01 00:30,3,4\n",
+            "when,a,b\n2020-01-01 00:00,1,2\n2020-01-01 00:30,,4\n",
             {"resample": "10min"},
-            "Got 4 empty cells of 8, the first for arm 'a' at 2020-01-01 00:10:00",
+            "Got 1 empty cells of 4, the first for arm 'a' at 2020-01-01 00:30:00",
         ),
     ],
 )
@@ -198,7 +250,7 @@ def test_rows_with_empty_cells_are_left_out_if_asked(write):
     ("text", "options", "message"),
     [
         (MIXED, {"contexts": ["shift"]}, "column 'x' .*Got an empty cell in line 4"),
-        ("t,y,x,m\n1,2,a,u\n2,3,,v\n", {}, "label in each row of column 'x'.*in line 3"),
+        ("t,y,x,m\n1,2,a,u\n2,3,,v\n", {}, "value in each row of column 'x'.*in line 3"),
         ("t,y,x,m\n1,2,a,u\n2,3,4,v\n", {}, "numbers in column 'x'.*Got 'a' in line 2"),
         ("t,y,x,m\n1,2,3,u\n2,3,4,\n", {"group": "m"}, "column 'm'.*an empty cell in line 3"),
         ("t,y,x,m\n1,2,,u\n,3,4,v\n", {"drop_missing": True}, "Got none among 2"),

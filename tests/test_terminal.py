@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 import tvbo.terminal
-from tvbo.terminal import patient_steps
+from tvbo.terminal import patient_steps, progress_lines
 
 
 @pytest.fixture
@@ -37,5 +37,16 @@ def test_nothing_is_shown_without_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(tvbo.terminal, "PATIENCE", 0.0)
     with patient_steps(["first"], "fit", True) as on_step:
         on_step("first")
+        time.sleep(0.05)
+    assert capsys.readouterr().err == ""
+
+
+def test_lines_say_what_is_done(capsys):
+    with progress_lines("fit\x1b", True, period=0.01) as on_step:
+        on_step("second")
+        time.sleep(0.3)
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(r"fit\x1b: second, ")
+    with progress_lines("fit", False, period=0.01):
         time.sleep(0.05)
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""What is shown on a terminal: text made safe to print, and progress bars on stderr.
+"""What is shown on a terminal: text made safe to print, and progress bars, or lines, on stderr.
 
 A header of a CSV file, the reason in a journal or the message of a worker's exception may contain
 escape sequences, which a terminal would interpret. All text that the commands print is escaped.
@@ -6,16 +6,21 @@ escape sequences, which a terminal would interpret. All text that the commands p
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
-from threading import Timer
+from threading import Event, Thread, Timer
 from typing import TypeVar
 
 T = TypeVar("T")
 
 PATIENCE = 2.0
 """Seconds after which :func:`patient_progress_bar` shows its bar."""
+
+PERIOD = 10.0
+"""Seconds between the lines of :func:`progress_lines`."""
 
 
 def visible(text: str) -> str:
@@ -75,13 +80,47 @@ def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool
 
 
 @contextmanager
+def progress_lines(
+    label: str, shown: bool, period: float = PERIOD
+) -> Generator[Callable[[str], None]]:
+    """Yield a function that is told each step, which a line on stderr states every few seconds.
+
+    For a file or a pipe, where a bar would not be seen.
+
+    Args:
+        label: Description in front of the step.
+        shown: Whether to print lines.
+        period: Seconds between two lines, and before the first.
+    """
+    begun, current, ended = time.monotonic(), [""], Event()
+
+    def repeat() -> None:
+        while not ended.wait(period):
+            seconds = time.monotonic() - begun
+            print(visible(f"{label}: {current[0]}, {seconds:.0f} s so far"), file=sys.stderr)  # noqa: T201
+
+    def on_step(step: str) -> None:
+        current[0] = step
+
+    thread = Thread(target=repeat, daemon=True)
+    if shown:
+        thread.start()
+    try:
+        yield on_step
+    finally:
+        ended.set()
+        if shown:
+            thread.join()
+
+
+@contextmanager
 def patient_steps(
     steps: Sequence[str], label: str, shown: bool
 ) -> Generator[Callable[[str], None]]:
     """Yield a function that is told each step, which a bar on stderr shows after :data:`PATIENCE`.
 
-    The bar appears also in the midst of a long step. It is shown on a terminal or in a notebook
-    only, and removed at the end.
+    The bar appears also in the midst of a long step, and is removed at the end. Where there is
+    neither a terminal nor a notebook, there are :func:`progress_lines`.
 
     Args:
         steps: Names of all steps, in order; one may be told several times.
@@ -92,6 +131,7 @@ def patient_steps(
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
+    is_seen = console.is_terminal or console.is_jupyter
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -100,22 +140,25 @@ def patient_steps(
         TimeElapsedColumn(),
         console=console,
         transient=True,
-        disable=not (shown and (console.is_terminal or console.is_jupyter)),
+        disable=not (shown and is_seen),
     )
     task = bar.add_task(visible(label), total=len(steps), number=1)
     # In a thread, so that it appears although the first step may take minutes.
     timer = Timer(PATIENCE, bar.start)
     timer.daemon = True
 
-    def on_step(step: str) -> None:
-        done = steps.index(step)
-        words = visible(f"{label}: {step}")
-        bar.update(task, description=words, completed=done, number=done + 1)
-
     if not bar.disable:
         timer.start()
     try:
-        yield on_step
+        with progress_lines(label, shown and not is_seen) as say:
+
+            def on_step(step: str) -> None:
+                done = steps.index(step)
+                words = visible(f"{label}: {step}")
+                bar.update(task, description=words, completed=done, number=done + 1)
+                say(f"{step}, step {done + 1} of {len(steps)}")
+
+            yield on_step
     finally:
         timer.cancel()
         if timer.is_alive():
@@ -186,6 +229,8 @@ class TrialProgress:
 def named_steps(label: str, total: int, shown: bool) -> Iterator[Callable[[str], None]]:
     """Show a progress bar on stderr, and yield a function that names each step as it begins.
 
+    Where there is neither a terminal nor a notebook, there are :func:`progress_lines`.
+
     Args:
         label: Description in front of the bar.
         total: Number of steps.
@@ -200,7 +245,12 @@ def named_steps(label: str, total: int, shown: bool) -> Iterator[Callable[[str],
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
+    console = Console(stderr=True)
+    is_seen = console.is_terminal or console.is_jupyter
+    with (
+        Progress(*columns, console=console, disable=not (shown and is_seen)) as bar,
+        progress_lines(label, shown and not is_seen) as say,
+    ):
         task = bar.add_task(visible(label), total=total)
         begun = 0
 
@@ -208,6 +258,7 @@ def named_steps(label: str, total: int, shown: bool) -> Iterator[Callable[[str],
             nonlocal begun
             bar.update(task, completed=begun, description=visible(f"{label} {name}"))
             begun += 1
+            say(f"{name}, {begun} of {total}")
 
         yield begin
         bar.update(task, completed=total, description=visible(label))

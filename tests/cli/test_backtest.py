@@ -78,6 +78,11 @@ def test_all_algorithms_with_a_tuned_beta(tvbo, panel, tmp_path):
         ([], "Expected --train a:b"),
         (["--train", "0:40", "--draws", "3"], "Expected no --draws with a panel. Got '3'"),
         (["--time", "time", "--reward", "a"], "--action with column names"),
+        (["--train", "0:40", "--drop-missing"], "Expected no --drop-missing with a panel"),
+        (
+            ["--time", "time", "--reward", "a", "--action", "b", "--block", "1h"],
+            "Expected no --block with a long log",
+        ),
         (
             ["--time", "time", "--reward", "a", "--action", "b", "--tune", "beta"],
             "Expected no --tune with a long log",
@@ -96,13 +101,16 @@ def test_bad_options_are_one_line(tvbo, panel, options, message):
     assert re.search(re.escape(message), err), err
 
 
-def test_a_time_without_a_reading_is_one_line(tvbo, panel):
+@pytest.mark.parametrize("options", [[], ["--resample", "10min"]])
+def test_times_without_a_reading_are_left_out(tvbo, panel, tmp_path, options):
     lines = panel.read_text().splitlines()
     lines[46] = lines[46].split(",")[0] + ",,,"
-    panel.write_text("\n".join(lines) + "\n")
-    code, _, err = tvbo("backtest", panel, "--train", "0:40")
-    assert code == 2
-    assert "at least one arm at each time. Got none at t=45, row 45." in err
+    panel.write_text("\n".join([*lines[:50], *lines[52:]]) + "\n")
+    result = tmp_path / "result.json"
+    code, out, _ = tvbo("backtest", panel, "--train", "0:40", *CHEAP, *options, "--json", result)
+    assert code == 0
+    assert json.loads(result.read_text())["num_times"] == 17
+    assert f"left out: {3 if options else 1} rows" in out
 
 
 @pytest.mark.slow

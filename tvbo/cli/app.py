@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 import tvbo
-from tvbo.terminal import visible
+from tvbo.terminal import progress_lines, visible
 
 CODE_ERROR, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -102,9 +103,31 @@ progress_console = SafeConsole(stderr=True)
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner on stderr, and yield a function that reports the current step."""
-    with progress_console.status(what) as status:
-        yield lambda step: status.update(f"{what}: {step}")
+    """Show a spinner, or lines, on stderr, and yield a function that reports the current step."""
+    with (
+        progress_console.status(what) as status,
+        progress_lines(what, shown=not progress_console.is_terminal) as say,
+    ):
+
+        def on_step(step: str) -> None:
+            status.update(f"{what}: {step}")
+            say(step)
+
+        yield on_step
+
+
+@contextmanager
+def announced() -> Iterator[None]:
+    """Print on stderr what a fit logs before its work: rows, likelihood, the time it may take."""
+    logger, handler = logging.getLogger("tvbo.fitting"), logging.StreamHandler()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def note(*remarks: str) -> None:

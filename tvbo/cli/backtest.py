@@ -14,11 +14,18 @@ from tvbo.cli.app import (
     check_picture,
     console,
     note,
-    progress_console,
     saving,
-    working,
 )
-from tvbo.cli.panel import TemporalName, parse_season, reject_options
+from tvbo.cli.fit import fit_log, note_on_rows
+from tvbo.cli.panel import (
+    Decimal,
+    Encoding,
+    Sep,
+    TemporalName,
+    note_on_steps,
+    parse_season,
+    reject_options,
+)
 from tvbo.evaluation.backtesting import (
     BacktestResult,
     DriftModel,
@@ -31,9 +38,9 @@ from tvbo.evaluation.backtesting import (
 )
 from tvbo.evaluation.backtesting.backtest import STARTS
 from tvbo.evaluation.backtesting.simulation import DRAWS, HORIZON
-from tvbo.fitting import fit_drift
+from tvbo.fitting import DriftFit
 from tvbo.plotting import plot_backtest, save_figure
-from tvbo.tables import LogTable, TableError, read_log, read_panel
+from tvbo.tables import CsvOptions, LogTable, TableError, read_log, read_panel
 from tvbo.tables.log import parse_timedelta, row_range
 
 
@@ -93,6 +100,12 @@ def run_backtest(
     action: Annotated[
         str | None, typer.Option(help="Columns of the action, x1,x2, in a long log.")
     ] = None,
+    drop_missing: Annotated[
+        bool, typer.Option("--drop-missing", help="Long log: leave out rows with empty cells.")
+    ] = False,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     horizon: Annotated[
         int | None, typer.Option(help="Long log: number of times that are played; default 300.")
     ] = None,
@@ -115,9 +128,10 @@ def run_backtest(
     check_outputs({"--json": json, "--csv": csv, "--plot": plot}, [log])
     check_picture("--plot", plot)
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
-    shared = {"unit": unit, "seed": seed, "progress": progress_console.is_interactive}
+    shared = {"unit": unit, "seed": seed}
+    written: CsvOptions = {"sep": sep, "decimal": decimal, "encoding": encoding}
     if time is None and reward is None and action is None:
-        reject_options("a panel", horizon=horizon, draws=draws)
+        reject_options("a panel", horizon=horizon, draws=draws, drop_missing=drop_missing)
         if train is None:
             raise TableError(
                 "Expected --train a:b, the training rows of a panel; or --time, --reward and "
@@ -136,6 +150,7 @@ def run_backtest(
             block,
             resample,
             time_unit,
+            written,
             shared,
         )
     else:
@@ -147,6 +162,7 @@ def run_backtest(
             temporal=temporal,
             season=season,
             resample=resample,
+            block=block,
         )
         if time is None or reward is None or action is None:
             raise TableError(
@@ -154,8 +170,11 @@ def run_backtest(
                 f"--time {time}, --reward {reward}, --action {action}."
             )
         columns = [name.strip() for name in action.split(",")]
-        table = read_log(log, time, reward, columns, None, train, time_unit)
-        result = _of_log(table, names, starts, horizon, draws, block, shared)
+        table = read_log(
+            log, time, reward, columns, None, train, time_unit, drop_missing=drop_missing, **written
+        )
+        note_on_rows(table, columns)
+        result = _of_log(table, names, starts, horizon, draws, shared)
     print_backtest(result)
     if json is not None:
         with saving(json) as file:
@@ -181,10 +200,12 @@ def _of_panel(
     block: str | None,
     resample: str | None,
     time_unit: str | None,
+    csv: CsvOptions,
     shared: dict[str, Any],
 ) -> BacktestResult:
     folds = 1 if folds is None else folds
-    table = read_panel(panel, resample, None, time_unit, allow_gaps=True)
+    table = read_panel(panel, resample, None, time_unit, allow_gaps=True, **csv)
+    note_on_steps(table)
     length = len(table.values)
     trained = row_range(train, length)
     played = None if test is None else row_range(test, length)
@@ -204,7 +225,7 @@ def _of_panel(
         panel_algorithms(
             names,
             horizon=max(1, horizon // max(1, folds)),
-            model=DriftModel(time_unit=table.axis.unit),
+            model=DriftModel(time_unit=table.axis.unit, arms=table.arms),
             fitted=fitted,
         ),
         train=trained,
@@ -224,11 +245,10 @@ def _of_log(
     starts: int | None,
     horizon: int | None,
     draws: int | None,
-    block: str | None,
     shared: dict[str, Any],
 ) -> BacktestResult:
-    with working("fitting the log") as on_step:
-        fit = fit_drift(table.train_X, table.Y, time_unit=table.axis.unit, on_step=on_step)
+    fit = fit_log(table)
+    assert isinstance(fit, DriftFit)  # Without groups.
     return simulate_backtest(
         fit,
         table.train_X,
@@ -236,7 +256,6 @@ def _of_log(
         horizon=HORIZON if horizon is None else horizon,
         draws=DRAWS if draws is None else draws,
         starts=1 if starts is None else starts,
-        block_length=None if block is None else _in_units(block, table.axis.unit),
         **shared,
     )
 

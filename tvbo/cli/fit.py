@@ -12,6 +12,7 @@ import typer
 from gpytorch.kernels import MaternKernel, RBFKernel
 
 from tvbo.cli.app import (
+    announced,
     check_outputs,
     check_picture,
     note,
@@ -19,8 +20,12 @@ from tvbo.cli.app import (
 )
 from tvbo.cli.drift_tables import print_drift_fit, print_grouped_fit
 from tvbo.cli.panel import (
+    Decimal,
+    Encoding,
+    Sep,
     TemporalName,
-    fit_panel_file,
+    fit_panel_table,
+    note_on_steps,
     print_comparison,
     print_panel_fit,
     reject_options,
@@ -39,7 +44,7 @@ from tvbo.fitting.outliers import clipped
 from tvbo.fitting.parameters import scaled_kernel
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.plotting import plot_drift_fit, save_figure
-from tvbo.tables import LogTable, TableError, read_log, read_panel
+from tvbo.tables import CsvOptions, LogTable, PanelTable, TableError, read_log, read_panel
 
 
 class KernelName(StrEnum):
@@ -104,6 +109,9 @@ def fit(
         float | None, typer.Option(help="Fix the noise variance; default: learn it.")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence of the interval.")] = 0.95,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     temporal: Annotated[
         TemporalName | None,
         typer.Option(
@@ -135,6 +143,8 @@ def fit(
     """
     check_outputs({"--json": json, "--save": save, "--plot": plot}, [log])
     check_picture("--plot", plot)
+    csv: CsvOptions = {"sep": sep, "decimal": decimal, "encoding": encoding}
+    arms: list[str] = []
     result: DriftFit | GroupedDriftFit
     model: PanelFit | None = None
     if panel:
@@ -149,19 +159,18 @@ def fit(
             reward_variance=reward_variance,
             kernel=kernel,
         )
-        if temporal is not None or season is not None or save is not None:
-            model = fit_panel_file(
-                log,
-                resample,
-                rows,
-                time_unit,
-                temporal or TemporalName.auto,
-                season or "auto",
-                drop_missing,
-            )
-        else:
+        has_model = temporal is not None or season is not None or save is not None
+        if not has_model:
             reject_options("the rate of a panel, which uses all", drop_missing=drop_missing)
-        result = _fit_panel(log, resample, rows, time_unit, noise_variance, level)
+        gaps = drop_missing or not has_model
+        panel_table = read_panel(log, resample, rows, time_unit, allow_gaps=gaps, **csv)
+        arms = panel_table.arms
+        note_on_steps(panel_table)
+        if has_model:
+            model = fit_panel_table(
+                panel_table, temporal or TemporalName.auto, season or "auto", drop_missing
+            )
+        result = _fit_panel(panel_table, noise_variance, level)
     else:
         reject_options("a long log", resample=resample, season=season)
         if by is not None:
@@ -184,10 +193,11 @@ def fit(
             _names(context),
             by,
             drop_missing,
+            **csv,
         )
+        note_on_rows(table, [*_names(action), *_names(context)])
         kernel = kernel or KernelName.rbf
-        result = _fit_log(table, kernel, noise_variance, level, not keep_outliers, temporal)
-        _note_on_rows(table, [*_names(action), *_names(context)])
+        result = fit_log(table, kernel, noise_variance, level, not keep_outliers, temporal)
     if isinstance(result, GroupedDriftFit):
         print_grouped_fit(result)
         whole = result.together
@@ -195,7 +205,7 @@ def fit(
         whole = result
     print_drift_fit(whole)
     if model is not None:
-        print_panel_fit(model)
+        print_panel_fit(model, arms)
     if whole.comparison is not None:
         print_comparison(whole.comparison, whole.time_unit)
     if json is not None:
@@ -218,7 +228,7 @@ def _names(columns: str | None) -> list[str]:
     return [] if columns is None else [name.strip() for name in columns.split(",")]
 
 
-def _note_on_rows(table: LogTable, inputs: list[str]) -> None:
+def note_on_rows(table: LogTable, inputs: list[str]) -> None:
     """Print what became of the rows and columns of a file."""
     if table.num_dropped:
         count = table.num_dropped + len(table.lines)
@@ -233,15 +243,8 @@ KERNEL_IS_ESTIMATED = (
 )
 
 
-def _fit_panel(
-    log: Path,
-    resample: str | None,
-    rows: str | None,
-    time_unit: str | None,
-    noise_variance: float | None,
-    level: float,
-) -> DriftFit:
-    table = read_panel(log, resample, rows, time_unit, allow_gaps=True)
+@announced()
+def _fit_panel(table: PanelTable, noise_variance: float | None, level: float) -> DriftFit:
     train_X, train_Y = panel_rows(table.values, table.axis.times)
     # Covariances are squares, which overflow or underflow for outcomes far from one.
     unit = outcome_unit(train_Y)
@@ -249,7 +252,7 @@ def _fit_panel(
     result = fit_drift(
         train_X,
         train_Y,
-        covar_module=CovarianceMatrixKernel(empirical_covariance(values) * unit**2),
+        covar_module=CovarianceMatrixKernel(empirical_covariance(values, table.arms) * unit**2),
         noise_variance=noise_variance,
         mean=values.nanmean().item() * unit,
         time_unit=table.axis.unit,
@@ -260,14 +263,16 @@ def _fit_panel(
     return replace(result, messages=[*result.messages, KERNEL_IS_ESTIMATED])
 
 
-def _fit_log(
+@announced()
+def fit_log(
     table: LogTable,
-    kernel: KernelName,
-    noise_variance: float | None,
-    level: float,
-    outliers: bool,
-    temporal: TemporalName | None,
+    kernel: KernelName = KernelName.rbf,
+    noise_variance: float | None = None,
+    level: float = 0.95,
+    outliers: bool = True,
+    temporal: TemporalName | None = None,
 ) -> DriftFit | GroupedDriftFit:
+    """Fit the drift of a long log, with the options of ``tvbo fit``."""
     # An outlier would make the initial scale too large.
     Y = clipped(table.Y) if outliers else table.Y
     options: FitOptions = {

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+import typer
 from rich.table import Table
 
 from tvbo.cli.app import console, note, working
 from tvbo.fitting import PanelCandidate, PanelFit, fit_panel
 from tvbo.fitting.drift_comparison import DriftComparison
 from tvbo.fitting.panel_report import in_words, season_in_words
-from tvbo.tables import TableError, read_panel
+from tvbo.tables import PanelTable, TableError
 from tvbo.tables.log import parse_timedelta
+
+Sep = Annotated[
+    str | None,
+    typer.Option(help=r"What is between the columns of a CSV file, such as ';', '\t' or '\s+'."),
+]
+Decimal = Annotated[str | None, typer.Option(help="The decimal point of a CSV file, such as ','.")]
+Encoding = Annotated[
+    str | None, typer.Option(help="Encoding of a CSV file, such as latin-1 or utf-16.")
+]
 
 
 class TemporalName(StrEnum):
@@ -26,30 +36,20 @@ class TemporalName(StrEnum):
     two_scales = "two-scales"
 
 
-def fit_panel_file(
-    log: Path,
-    resample: str | None,
-    rows: str | None,
-    time_unit: str | None,
-    temporal: TemporalName,
-    season: str,
-    drop_missing: bool,
+def fit_panel_table(
+    table: PanelTable, temporal: TemporalName, season: str, drop_missing: bool
 ) -> PanelFit:
-    """Fit the model of a panel in a file.
+    """Fit the model of a panel.
 
     Args:
-        log: The file.
-        resample: As in :func:`tvbo.tables.read_panel`.
-        rows: As there.
-        time_unit: As there.
+        table: The panel.
         temporal: Form of the drift.
         season: As of :func:`parse_season`.
         drop_missing: Whether to leave out times with an empty cell.
 
     Raises:
-        TableError: if the file or the season is not as expected.
+        TableError: if the season is not as expected.
     """
-    table = read_panel(log, resample, rows, time_unit, allow_gaps=drop_missing)
     with working("fitting the panel") as on_step:
         return fit_panel(
             table.values,
@@ -63,13 +63,19 @@ def fit_panel_file(
         )
 
 
-def print_panel_fit(fit: PanelFit) -> None:
+def note_on_steps(table: PanelTable) -> None:
+    """Print how many rows, or steps of time, of a file are empty."""
+    if table.num_dropped:
+        note(f"left out: {table.num_dropped} rows, or steps, without a reading")
+
+
+def print_panel_fit(fit: PanelFit, arms: Sequence[str]) -> None:
     """Print a fit of a panel as tables: the model, and the candidates."""
     table = Table(title="Model of the panel", show_header=False)
     table.add_row("panel", f"{fit.num_arms} arms, {fit.num_times} times")
     table.add_row("common mean", f"{fit.mean:.4g}")
     best = int(fit.arm_means.argmax())
-    table.add_row("largest mean", f"{fit.arm_means[best]:.4g}, arm {best}")
+    table.add_row("largest mean", f"{fit.arm_means[best]:.4g}, arm {arms[best]}")
     table.add_row("season", season_in_words(fit))
     for kernel, covar in zip(fit.temporal_kernels, fit.covariances, strict=True):
         table.add_row("drift", in_words(kernel, fit.time_unit))

@@ -24,6 +24,10 @@ that are learned and reported are within the range of double precision."""
 TIMES = (1e-280, 1e280)
 """Smallest gap between times and longest log whose rates are within that range."""
 
+FEWEST_OTHERS, RARE = 10, 0.05
+"""Outcomes other than the most frequent one, and their share of all, below which a log is constant
+but for exceptions."""
+
 LARGEST_NOISE = 1e100
 """Largest noise variance, as a multiple of the variance of the outcomes; far above it, squares of
 the likelihood's derivatives overflow."""
@@ -72,8 +76,9 @@ class DriftLog:
         Raises:
             BotorchTensorDimensionError: if shapes do not agree, or there is no action column.
             InputDataError: if a value is not finite, there are fewer than three observations or
-                only one time (in every segment), or the outcome is constant, or if gaps between
-                times or the length of the log exceed the range of double precision.
+                only one time (in every segment), or the outcome is constant, or nearly so
+                (:func:`check_varies`), or if gaps between times or the length of the log exceed the
+                range of double precision.
         """
         train_X, train_Y = as_numbers("train_X", train_X), as_numbers("train_Y", train_Y)
         train_Yvar = None if train_Yvar is None else as_numbers("train_Yvar", train_Yvar)
@@ -93,11 +98,7 @@ class DriftLog:
         )
         if len(log) < 3:
             raise InputDataError(f"Expected at least 3 observations. Got {len(log)}.")
-        if (log.Y[0] == log.Y).all():
-            raise InputDataError(
-                f"Expected outcomes that vary. Got the constant {log.Y[0].item():g} "
-                f"in all {len(log)} observations."
-            )
+        check_varies(log.Y)
         if len(log.gaps) == 0:
             where = f"all {len(log)} at t={log.times[0].item():g}"
             raise InputDataError(
@@ -213,6 +214,25 @@ class DriftLog:
             None if self.Yvar is None else self.Yvar[chosen],
             # Numbered from 0 again, since a segment may have no chosen observation.
             torch.unique(self.segments[chosen], return_inverse=True)[1],
+        )
+
+
+def check_varies(Y: Tensor) -> None:
+    """Raise if outcomes are constant, but for so few that they tell nothing about drift.
+
+    These are fewer than :data:`FEWEST_OTHERS`, and at most :data:`RARE` of all: a few clicks in a
+    long log, to a Gaussian likelihood, are evidence of anything.
+
+    Raises:
+        InputDataError: if they are.
+    """
+    usual = Y.mode().values
+    others = int((usual != Y).sum())
+    if others < FEWEST_OTHERS and others <= RARE * len(Y):
+        where = f"all but {others} of" if others else "all"
+        raise InputDataError(
+            f"Expected outcomes that vary. Got the constant {usual.item():g} in {where} {len(Y)} "
+            "observations, which tell nothing about drift."
         )
 
 

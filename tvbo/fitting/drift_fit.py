@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -27,6 +29,8 @@ from tvbo.kernels import TemporalKernel
 from tvbo.terminal import patient_steps
 from tvbo.theory.arguments import check_positive
 from tvbo.values import as_number
+
+logger = logging.getLogger("tvbo.fitting")
 
 MAX_DENSE = 3000
 """Observations up to which the dense likelihood is used; 3,000 take some seconds per evaluation."""
@@ -62,6 +66,18 @@ def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> 
         return DenseLikelihood(log, covar_module, mean)
     return VecchiaLikelihood(log, covar_module, mean)
 
+
+FROM_STARTS, OF_WHOLE = 45, 20
+"""Evaluations of the likelihood in a fit, for each parameter, as measured on logs of up to 2,500
+rows: from the starts, on a subsample if the log is long, and then on the whole log."""
+
+FORMS = {
+    DenseLikelihood: "dense",
+    PanelLikelihood: "exact, by modes of the panel",
+    BlockLikelihood: "exact, by blocks of rows",
+    VecchiaLikelihood: "approximate, by blocks given the rows before them",
+}
+"""Forms of the likelihood in words."""
 
 SUBSAMPLE_SIZE, LONG = 1000, 2000
 """Observations of the subsample from which the starts of a long log are maximized, and those above
@@ -179,6 +195,8 @@ def fit_drift(
             on_step(step)
 
         task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, told)
+        if logger.isEnabledFor(logging.INFO):
+            logger.info(task.prospect(log))
         fit = task.whole(log)[0] if search is None else task.robust(log, search, numbers)
         if forms:
             left_out = dict(fit.outliers)
@@ -199,6 +217,17 @@ class _Fit:
     level: float
     num_starts: int
     on_step: Callable[[str], None]
+
+    def prospect(self, log: DriftLog) -> str:
+        """Return how many rows there are, the form of the likelihood, and how long it may take."""
+        parts = self._parts(log)
+        whole = parts.maximizer
+        seconds = OF_WHOLE * _seconds(whole) + FROM_STARTS * _seconds(parts.subsample)
+        seconds *= 1 + len(whole.nuisance.start)
+        words = "some seconds" if seconds < 10 else f"about {seconds:.0f} s"
+        if seconds > 120:
+            words = f"about {seconds / 60:.0f} min"
+        return f"{len(log)} rows, likelihood {FORMS[type(whole.likelihood)]}: {words}"
 
     def robust(self, log: DriftLog, search: OutlierSearch, numbers: Sequence[int]) -> DriftFit:
         """Fit a log without its outliers, which are named by the numbers of their rows."""
@@ -295,6 +324,19 @@ class _Parts:
         """Return the model of the log at an optimum, to which the kernel is set."""
         sigma2, mean = maximizer.assign(optimum)
         return LogModel(self.in_unit, math.exp(optimum.log_rate), sigma2, mean, self.unit)
+
+
+def _seconds(maximizer: LikelihoodMaximizer) -> float:
+    """Return how long an evaluation takes; the second, unless the first is long."""
+    low, high = maximizer.rate_bounds
+    seconds = 0.0
+    for share in (0.4, 0.6):
+        begun = time.monotonic()
+        maximizer.value(low + share * (high - low), maximizer.nuisance.start)
+        seconds = time.monotonic() - begun
+        if seconds > 1:
+            break
+    return seconds
 
 
 def _no_finite_start(failures: list[str]) -> DriftFitError:

@@ -121,6 +121,11 @@ class DriftFit:
         }
 
     @property
+    def is_undetermined(self) -> bool:
+        """Whether the log says nothing about ε: no rate is outside of the interval."""
+        return self.forgetting_rate_interval == (0.0, 1.0)
+
+    @property
     def mean_module(self) -> ConstantMean:
         """The prior mean as a fixed module, for a recipe that takes ``covar_module`` as well."""
         return _constant_mean(self.mean)

@@ -12,7 +12,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tvbo.fitting.dataset import outcome_unit
+from tvbo.fitting.dataset import check_varies, outcome_unit
 from tvbo.fitting.panel_evidence import (
     Comparison,
     Key,
@@ -98,7 +98,8 @@ def fit_panel(
         BotorchTensorDimensionError: if shapes do not agree.
         InputDataError: if a value is infinite, or missing without ``drop_missing``, times do not
             increase within a segment, there are fewer than 8 times or 2 arms, the values are
-            constant, or the period is longer than half the log, or shorter than two gaps.
+            constant, or nearly so, or the period is longer than half the log, or shorter than two
+            gaps.
         ValueError: if ``temporal_kernel``, ``season`` or ``origin`` is none of the above.
 
     Example:
@@ -109,14 +110,19 @@ def fit_panel(
     values, times = as_numbers("values", values), as_numbers("times", times)
     _check_shapes(values, times, segments)
     messages: list[str] = []
+    reason_of_few = ""
     if drop_missing:
         full = ~values.isnan().any(dim=1)
         if not full.all():
             left_out = f"{int((~full).sum())} of {len(full)} times"
             messages.append(f"{left_out} have an arm without a value, and are left out of the fit.")
+            reason_of_few = (
+                f", since {left_out} have an arm without a value; resample to a longer step, or "
+                "leave out the arms that have most gaps"
+            )
             values, times = values[full], times[full]
             segments = None if segments is None else segments[full]
-    blocks = _checked_segments(values, times, segments)
+    blocks = _checked_segments(values, times, segments, reason_of_few)
     unit = outcome_unit(values.flatten().double())
     gap = float(np.median(np.concatenate([np.diff(t) for t, _ in blocks])))
     scaled = [(t / gap, y / unit) for t, y in blocks]
@@ -197,14 +203,14 @@ def _check_shapes(values: Tensor, times: Tensor, segments: Tensor | None) -> Non
 
 
 def _checked_segments(
-    values: Tensor, times: Tensor, segments: Tensor | None
+    values: Tensor, times: Tensor, segments: Tensor | None, reason_of_few: str
 ) -> list[tuple[Array, Array]]:
     """Return times and values of each segment; raise unless they can be fitted."""
     T, n = values.shape
     if T < SHORTEST or n < 2:
         raise InputDataError(
             f"Expected at least {SHORTEST} times and 2 arms, for their covariance. Got {T} times "
-            f"and {n} arms."
+            f"and {n} arms{reason_of_few}."
         )
     missing = int((~torch.isfinite(values)).sum())
     if missing:
@@ -215,8 +221,7 @@ def _checked_segments(
         )
     if not torch.isfinite(times).all():
         raise InputDataError("Expected finite times. Got one that is not.")
-    if (values == values[0, 0]).all():
-        raise InputDataError(f"Expected values that vary. Got the constant {values[0, 0]:g}.")
+    check_varies(values.flatten())
     labels = torch.zeros(T) if segments is None else segments
     blocks = []
     for label in torch.unique(labels):

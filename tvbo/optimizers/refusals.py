@@ -83,7 +83,7 @@ def check_outcome(observation: Observations, unit: float) -> None:
     if abs(Y) > largest:
         raise InputDataError(
             f"Expected Y between {-largest:.3g} and {largest:.3g}, the range in which predictions "
-            f"can be computed. Got {Y}."
+            f"can be computed. Got one of size {abs(Y):g}."
         )
     Yvar = 0.0 if observation.Yvar is None else observation.Yvar.item()
     if Yvar > largest**2:

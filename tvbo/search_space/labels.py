@@ -11,7 +11,7 @@ import numpy as np
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.observations import check_time
+from tvbo.observations import check_finite, check_time
 from tvbo.search_space.named import Named, check_names, is_named
 from tvbo.search_space.parameters import Parameters
 from tvbo.values import as_number, as_numbers
@@ -281,7 +281,7 @@ class Labels:
             Y: ``m`` numbers, or a dict or Series by name.
 
         Raises:
-            InputDataError: if a name is missing or unknown, or a value is no number.
+            InputDataError: if a name is missing or unknown, or a value is no finite number.
             BotorchTensorDimensionError: if their number is wrong.
         """
         if is_named(Y):
@@ -297,6 +297,8 @@ class Labels:
                 f"Expected {name} to be {wanted}{', '.join(self.outcomes)}. "
                 f"Got {name}.shape={tuple(values.shape)}."
             )
+        # Checked here, where they have the sign of the caller.
+        check_finite(name, values)
         return values.reshape(1, num_outcomes)
 
     def number(self, t: Any) -> float:

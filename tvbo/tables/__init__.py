@@ -1,11 +1,12 @@
 """Logs and panels read from CSV or Parquet files, with errors that name the cell."""
 
-from tvbo.tables.files import UNREADABLE, TableError, line_of, read_csv, read_table
+from tvbo.tables.files import UNREADABLE, CsvOptions, TableError, line_of, read_csv, read_table
 from tvbo.tables.log import LogTable, TimeAxis, numbers_of, read_log
 from tvbo.tables.panel import PanelTable, read_panel
 
 __all__ = [
     "UNREADABLE",
+    "CsvOptions",
     "LogTable",
     "PanelTable",
     "TableError",

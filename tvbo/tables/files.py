@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+import gzip
+import re
 import zlib
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,32 +25,140 @@ class TableError(ValueError):
     """A table, or an option to read it, that is not as expected."""
 
 
-def read_csv(path: str | Path) -> pd.DataFrame:
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", r"\s+": "spaces"}
+"""What a file may have between its columns, in words."""
+
+
+class CsvOptions(TypedDict, total=False):
+    r"""How a CSV file is written; of each option None is the default.
+
+    Args:
+        sep: What is between its columns, one character, or ``\s+`` for any white space; default a
+            comma. A space after it is left out.
+        decimal: The decimal point, default a point.
+        encoding: The encoding of its text, default UTF-8.
+    """
+
+    sep: str | None
+    decimal: str | None
+    encoding: str | None
+
+
+def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
     """Read a CSV file with a header and as many cells in each row.
 
     Raises:
-        TableError: if the file is missing, empty or no such CSV file.
+        TableError: if the file is missing, empty or no such CSV file, or a name occurs twice in its
+            header; where other options seem to fit the file, the message names them.
     """
     import pandas as pd
 
     if not Path(path).is_file():
         raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
+    sep, decimal = csv.get("sep") or ",", csv.get("decimal") or "."
+    sep = "\t" if sep == r"\t" else sep
+    encoding = csv.get("encoding") or "utf-8"
+    if (len(sep) > 1 and sep != r"\s+") or len(decimal) > 1:
+        raise TableError(
+            "Expected one character for --sep, or \\t or \\s+, and one for --decimal. "
+            f"Got {sep!r} and {decimal!r}."
+        )
+    read = partial(
+        pd.read_csv, path, sep=sep, decimal=decimal, encoding=encoding, skipinitialspace=True
+    )
+    advice = partial(_advice, path, sep, decimal, encoding)
     try:
+        # As it is written: the columns of a frame have other names if one occurs twice.
+        header = read(header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0].str.strip()
+        if (len(header) == 1 or "\0" in header[0]) and (hint := advice()):
+            raise TableError(
+                f"Expected {SEPARATORS.get(sep, repr(sep))} between columns of {path}. Got "
+                f"{header[0]!r}.{hint}"
+            )
         # Read in one chunk: otherwise a column of numbers and words warns, and has both types.
-        frame = pd.read_csv(path, low_memory=False)
-    except UNREADABLE as error:
-        raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.") from error
+        frame = read(low_memory=False)
+    except TableError:
+        raise
+    except (*UNREADABLE, LookupError) as error:
+        hint = advice(isinstance(error, UnicodeError))
+        raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.{hint}") from error
+    _check_once(header, path)
     if not isinstance(frame.index, pd.RangeIndex):
         raise TableError(
             f"Expected as many cells in each row of {path} as in its header, {frame.shape[1]}. "
             "Got rows with more."
         )
+    frame.columns = frame.columns.str.strip()
+    for name, column in frame.select_dtypes(exclude="number").items():
+        frame[name] = column.map(partial(_cleaned, decimal=decimal))
     if frame.empty:
         raise TableError(f"Expected rows in {path}. Got an empty log.")
     return frame
 
 
-def read_table(path: str | Path) -> pd.DataFrame:
+def _cleaned(cell: object, decimal: str) -> object:
+    """Return text without white space around it, and with a decimal point if it is a number."""
+    if not isinstance(cell, str):
+        return cell
+    text = cell.strip()
+    try:
+        float(plain := text.replace(decimal, "."))
+    except ValueError:
+        return text
+    return plain
+
+
+def _check_once(names: pd.Series, path: str | Path) -> None:
+    """Raise if a name occurs twice in a header."""
+    twice = names[names.duplicated() & (names != "")]
+    if len(twice):
+        raise TableError(f"Expected each column once in {path}. Got '{twice.iloc[0]}' twice.")
+
+
+def _advice(
+    path: str | Path, sep: str, decimal: str, encoding: str, is_undecodable: bool = False
+) -> str:
+    """Return in words which options would fit a file; empty if none but those given."""
+    try:
+        with (gzip.open if Path(path).suffix == ".gz" else open)(path, "rb") as file:
+            raw = file.read(2**16)
+    except UNREADABLE:
+        return ""
+    if raw.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        return " It is a workbook of Excel: save it as CSV."
+    found = {"--sep": sep, "--decimal": decimal, "--encoding": _encoding_of(raw)}
+    if is_undecodable and found["--encoding"] == encoding:
+        found["--encoding"] = "latin-1"
+    head, row, *_ = [*raw.decode(found["--encoding"], "replace").splitlines(), "", ""]
+    if sep not in head:
+        best = max(",;\t|", key=head.count)
+        found["--sep"] = best if best in head else r"\s+" if " " in head.strip() else sep
+    if found["--sep"] != "," and re.search(r"\d,\d", row):
+        found["--decimal"] = ","
+    given = {"--sep": sep, "--decimal": decimal, "--encoding": encoding}
+    other = {option: each for option, each in found.items() if each != given[option]}
+    if not other:
+        return ""
+    words = {"--sep": SEPARATORS.get(found["--sep"]), "--decimal": "decimal commas"}
+    names = [words.get(option) or f"text in {each}" for option, each in other.items()]
+    options = [f"{option} '{each}'" for option, each in other.items()]
+    return f" It seems to have {', '.join(names)}: try {' '.join(options)}.".replace("\t", r"\t")
+
+
+def _encoding_of(raw: bytes) -> str:
+    """Return in which encoding the beginning of a text seems to be written."""
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if raw[1::2].count(0) > len(raw) / 4:
+        return "utf-16-le"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(raw)
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"
+
+
+def read_table(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
     """Read a Parquet file, known by its ending, or a CSV file; rows are counted from 0.
 
     A named index of a Parquet file, such as one of timestamps, becomes the first column.
@@ -55,11 +167,14 @@ def read_table(path: str | Path) -> pd.DataFrame:
         TableError: if the file is missing, empty or no such file, or pyarrow is not installed.
     """
     if not _is_parquet(path):
-        return read_csv(path)
+        return read_csv(path, **csv)
     import pandas as pd
 
     if not Path(path).is_file():
         raise TableError(f"Expected a Parquet file. Got {path}, which is no file.")
+    for option, given in csv.items():
+        if given is not None:
+            raise TableError(f"Expected no --{option} with a Parquet file. Got {given!r}.")
     try:
         frame = pd.read_parquet(path)
     except ImportError as error:
@@ -67,7 +182,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
             f"Expected pyarrow to read {path}: pip install pyarrow, or save the table as CSV. Got "
             "no pyarrow."
         ) from error
-    except UNREADABLE as error:
+    except Exception as error:  # Those of pyarrow have no base class but this one.
         raise TableError(f"Expected a Parquet file. Got {path}: {str(error).strip()}.") from error
     if frame.empty:
         raise TableError(f"Expected rows in {path}. Got an empty log.")

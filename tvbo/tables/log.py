@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tvbo.tables.files import TableError, first_row, line_of, read_table
+from tvbo.tables.files import CsvOptions, TableError, first_row, line_of, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,13 +26,15 @@ def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -
     """
     import pandas as pd
 
-    numbers = pd.to_numeric(column, errors="coerce")
+    # Timestamps and durations would be numbers of their unit.
+    cells = column.astype(str) if column.dtype.kind in "mM" else column
+    numbers = pd.to_numeric(cells, errors="coerce")
     unreadable = numbers.isna() & column.notna()
     if unreadable.any():
         index = unreadable.idxmax()
         raise TableError(
             f"Expected numbers in column '{column.name}' of {path}. "
-            f"Got {column[index]!r} in {line_of(index, path)}."
+            f"Got {column[index]!r} in {line_of(index, path)}{_comma_hint(column[index])}."
         )
     infinite = np.isinf(numbers)
     missing = numbers.isna() & (not allow_empty)
@@ -43,6 +46,12 @@ def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -
             f"Got {what} in {line_of(index, path)}."
         )
     return numbers.astype(float)
+
+
+def _comma_hint(cell: object) -> str:
+    """Return what to try if the comma of a number may be that of its decimals."""
+    is_number = isinstance(cell, str) and re.fullmatch(r"[-+]?\d+,\d+", cell)
+    return "; if its comma is that of decimals, try --decimal ','" if is_number else ""
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,7 @@ class LogTable:
         categories: Labels by column of ``actions``, for columns of text: their values are indices
             of these labels.
         groups: The label of the group of each row, or None.
-        num_dropped: Number of rows left out because a cell was empty.
+        num_dropped: Number of rows left out because a cell, or each, was empty.
     """
 
     axis: TimeAxis
@@ -102,6 +111,7 @@ def read_log(
     contexts: Sequence[str] = (),
     group: str | None = None,
     drop_missing: bool = False,
+    **csv: Unpack[CsvOptions],
 ) -> LogTable:
     """Read a long log: one row per observation, columns by name.
 
@@ -116,14 +126,17 @@ def read_log(
             Numeric times are not converted; this is then the name of their unit.
         contexts: Columns of the context.
         group: Column of labels of groups, or None.
-        drop_missing: Leave out rows in which a cell of these columns is empty.
+        drop_missing: Leave out rows in which a cell of these columns is empty. Those in which each
+            is empty are left out in any case.
+        **csv: How a CSV file is written, as of :class:`CsvOptions`.
 
-    Columns of actions and contexts are numbers, or text throughout, which is categories.
+    Columns of actions and contexts are numbers, or text throughout, which is categories, but for
+    texts that seem to be numbers with a unit.
 
     Raises:
         TableError: if the file, a column or a cell is not as expected; the message names it.
     """
-    frame = read_table(path)
+    frame = read_table(path, **csv)
     if not actions:
         raise TableError("Expected at least one action column. Got none.")
     inputs = [*actions, *contexts]
@@ -138,16 +151,24 @@ def read_log(
         raise TableError(f"Expected different columns for each role. Got {', '.join(wanted)}.")
     frame = frame.iloc[row_range(rows, len(frame))]
     num_rows = len(frame)
-    if drop_missing:
-        frame = frame[frame[wanted].notna().all(axis="columns")]
-        if frame.empty:
+    empty = frame[wanted].isna()
+    left_out = empty.any(axis="columns") if drop_missing else empty.all(axis="columns")
+    frame, empty = frame[~left_out], empty[~left_out]
+    if frame.empty:
+        raise TableError(
+            f"Expected rows of {path} without an empty cell. Got none among {num_rows}."
+        )
+    for name in wanted:
+        if empty[name].any():
             raise TableError(
-                f"Expected rows of {path} without an empty cell. Got none among {num_rows}."
+                f"Expected a value in each row of column '{name}' of {path}. Got an empty cell in "
+                f"{line_of(empty[name].idxmax(), path)}; --drop-missing leaves such rows out."
             )
     categories, columns = {}, []
     for place, name in enumerate(inputs):
         if _is_text(frame[name]):
-            codes, labels = frame[name].pipe(_without_gaps, path).factorize(sort=True)
+            _check_labels(frame[name], path)
+            codes, labels = frame[name].factorize(sort=True)
             categories[place] = labels.tolist()
             columns.append(codes.astype(float))
         else:
@@ -163,26 +184,41 @@ def read_log(
         Yvar=tensor(reward_variance) if reward_variance else None,
         lines=[index + first_row(path) for index in frame.index],
         categories=categories,
-        groups=frame[group].pipe(_without_gaps, path).astype(str).tolist() if group else None,
+        groups=frame[group].astype(str).tolist() if group else None,
         num_dropped=num_rows - len(frame),
     )
 
 
 def _is_text(column: pd.Series) -> bool:
-    """Return whether all cells that are not empty are text that is no number."""
+    """Return whether all cells are text that is no number."""
     import pandas as pd
 
-    return bool(column.notna().any() and pd.to_numeric(column, errors="coerce").isna().all())
+    is_text = all(isinstance(cell, str) for cell in column)
+    return is_text and bool(pd.to_numeric(column, errors="coerce").isna().all())
 
 
-def _without_gaps(column: pd.Series, path: str | Path) -> pd.Series:
-    """Return a column of labels as it is; raise if a cell is empty."""
-    if column.isna().any():
+NUMBER = r"^\W*\d[\d.,]*"
+"""The number at the beginning of a text, with the signs before it."""
+
+FEW = 10
+"""Number of labels up to which numbers with one unit, such as sizes, are categories."""
+
+
+def _check_labels(column: pd.Series, path: str | Path) -> None:
+    """Raise if texts seem to be numbers, with a unit or a decimal comma, and not categories.
+
+    They begin with a number, nearly all, and are followed by one unit, or differ in most rows.
+    """
+    begins = column.str.contains(NUMBER)
+    units = column.str.replace(NUMBER, "", regex=True)
+    count = column.nunique()
+    if begins.mean() > 0.9 and count > (FEW if units.nunique() == 1 else len(column) / 2):
+        index = begins.idxmax()
         raise TableError(
-            f"Expected a label in each row of column '{column.name}' of {path}. "
-            f"Got an empty cell in {line_of(column.isna().idxmax(), path)}."
+            f"Expected numbers, or labels of categories, in column '{column.name}' of {path}. Got "
+            f"{count} texts that begin with a number, the first {column[index]!r} in "
+            f"{line_of(index, path)}{_comma_hint(column[index]) or '; leave out its unit'}."
         )
-    return column
 
 
 def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:

@@ -104,7 +104,7 @@ def backtest(
         algorithms = panel_algorithms(
             algorithms,
             horizon=len(parts[0].test),
-            model=DriftModel(time_unit=time_unit),
+            model=DriftModel(time_unit=time_unit, arms=arms),
             fitted=FittedAlgorithm.of_panel(PanelModel(time_unit, {"origin": origin})),
         )
     stretches = [
@@ -212,7 +212,8 @@ def collect(
         simulated=simulated,
         messages=messages,
     )
-    correlated = result.correlation_message()
+    # Drawn functions are independent.
+    correlated = None if simulated else result.correlation_message()
     return result if correlated is None else replace(result, messages=[*messages, correlated])
 
 

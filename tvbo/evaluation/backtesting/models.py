@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +15,16 @@ from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.optimizers import Optimizer, recipes
 
 
-def fit_panel_drift(values: Tensor, times: Tensor, time_unit: str = "1") -> DriftFit:
+def fit_panel_drift(
+    values: Tensor, times: Tensor, time_unit: str = "1", arms: Sequence[str] | None = None
+) -> DriftFit:
     """Fit ε and noise of a panel with its own empirical covariance, as ``tvbo fit --panel`` does.
 
     Args:
         values: ``T x n``; NaN where there is none.
         times: ``T``.
         time_unit: Name of the unit of time.
+        arms: Names of the arms, for errors.
 
     Raises:
         InputDataError: if two arms have no common time, or the log cannot be fitted.
@@ -33,7 +36,7 @@ def fit_panel_drift(values: Tensor, times: Tensor, time_unit: str = "1") -> Drif
     return fit_drift(
         train_X,
         train_Y,
-        covar_module=CovarianceMatrixKernel(empirical_covariance(scaled) * unit**2),
+        covar_module=CovarianceMatrixKernel(empirical_covariance(scaled, arms) * unit**2),
         mean=scaled.nanmean().item() * unit,
         time_unit=time_unit,
         progress=False,
@@ -47,10 +50,12 @@ class DriftModel:
     Args:
         given: A fit to use for every stretch; None fits each by :func:`fit_panel_drift`.
         time_unit: Name of the unit of time.
+        arms: Names of the arms, for errors.
     """
 
     given: DriftFit | None = None
     time_unit: str = "1"
+    arms: Sequence[str] | None = None
     _latest: tuple[Tensor, DriftFit] | None = field(default=None, init=False, repr=False)
 
     def fit(self, values: Tensor, times: Tensor) -> DriftFit:
@@ -58,7 +63,7 @@ class DriftModel:
         if self.given is not None:
             return self.given
         if self._latest is None or self._latest[0] is not values:
-            self._latest = values, fit_panel_drift(values, times, self.time_unit)
+            self._latest = values, fit_panel_drift(values, times, self.time_unit, self.arms)
         return self._latest[1]
 
     def gp_ucb(self, values: Tensor, times: Tensor, **options: Any) -> Optimizer:

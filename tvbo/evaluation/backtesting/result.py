@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from scipy.special import stdtrit
 from torch import Tensor
 
 from tvbo.evaluation.backtesting.blocks import Estimate, block_estimate, block_means
@@ -40,6 +41,8 @@ class BacktestResult:
         folds: Rows of each fold, ``(first of training, end, first played, end)``; empty for a
             simulation.
         simulated: Whether the values were drawn from a model.
+        is_undecided: Whether that model rests on a log that says nothing about its drift, so that
+            there is no verdict.
         messages: What a reader has to know of the numbers.
     """
 
@@ -54,6 +57,7 @@ class BacktestResult:
     unit: str = ""
     folds: Sequence[tuple[int, int, int, int]] = ()
     simulated: bool = False
+    is_undecided: bool = False
     messages: Sequence[str] = field(default_factory=list)
 
     @cached_property
@@ -107,8 +111,10 @@ class BacktestResult:
         """The result in a sentence: the subject, and by how much it is better or worse.
 
         It is compared with always taking the best arm of training, and with the
-        best of the others that chose other arms.
+        best of the others that chose other arms. They are told apart at 95 %, by Student's t.
         """
+        if self.is_undecided:
+            return "No verdict: the log says nothing about its drift, so its model decides nothing."
         subject = self.subject
         mean = self.results[subject].mean
         own = self.arms_chosen[subject]
@@ -130,7 +136,8 @@ class BacktestResult:
         if error is None:
             return f"{abs(gap):.3g} {'better' if gap >= 0 else 'worse'} than {label}"
         amount = _with_error(abs(gap), error)
-        if abs(gap) <= 2 * error:
+        blocks = len(self.blocks[~self._gap(name, other).isnan()].unique())
+        if abs(gap) <= stdtrit(blocks - 1, 0.975) * error:
             return f"not told apart from {label} ({amount} {'better' if gap >= 0 else 'worse'})"
         return f"{amount} {'better' if gap > 0 else 'worse'} than {label}"
 

@@ -39,7 +39,6 @@ def simulate_backtest(
     draws: int = DRAWS,
     starts: int = 1,
     seed: int = 0,
-    block_length: float | None = None,
     unit: str = "",
     progress: bool = True,
     executor: Executor | None = None,
@@ -49,8 +48,9 @@ def simulate_backtest(
     A log with one action at a time does not say what the other actions would have given. So this is
     a simulation: it says what the algorithms would do if the model is right. A drawn function has
     the times of the log, at which the actions of the log are observed, and ``horizon`` times more,
-    which are played. Regret is that of the drawn function, without noise. The algorithms with a GP
-    have the fit as their model.
+    which are played. Regret is that of the drawn function, without noise; standard errors are
+    from one function to another. The algorithms with a GP have the fit as their model. The messages
+    of the fit are repeated, and where it says nothing about ε, there is no verdict.
 
     Args:
         fit: The fit of the log.
@@ -62,7 +62,6 @@ def simulate_backtest(
         draws: Number of functions.
         starts: Number of starts on each.
         seed: Seed of the first draw, and of the first start.
-        block_length: As in :func:`backtest`.
         unit: Name of the unit of the outcomes, for the verdict.
         progress: Show progress bars on stderr.
         executor: Executor that runs the starts; None runs them serially.
@@ -107,9 +106,13 @@ def simulate_backtest(
         )
     played = play(stretches, known, range(seed, seed + starts), progress, executor)
     arms = [", ".join(f"{x:.4g}" for x in row) for row in space.choices.tolist()]
-    return collect(
+    # A drawn function is a block.
+    block_length = horizon * fit.round_length
+    result = collect(
         played, stretches, known, arms, block_length, fit.time_unit, unit, simulated=True
     )
+    messages = [*fit.messages, *result.messages]
+    return replace(result, messages=messages, is_undecided=fit.is_undetermined)
 
 
 def drifting_draw(

@@ -1,0 +1,101 @@
+"""Files as people have them, and the one line that says what to do."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+ROWS = [(t, (7 * t % 11) / 11, 0.01 * (37 * t % 61)) for t in range(40)]
+COLUMNS = ["--time", "t", "--reward", "y", "--action", "x"]
+
+
+def table(form="{}", header="t,y,x", sep=","):
+    rows = [f"{t},{y:.3f}," + form.format(f"{x:.2f}") for t, y, x in ROWS]
+    return "\n".join([header, *rows]).replace(",", sep) + "\n"
+
+
+def clicks():
+    return "t,y,x\n" + "".join(f"{t},{int(t == 137)},{t % 7}\n" for t in range(500))
+
+
+def panel(cells):
+    rows = [",".join([str(t), *cells(t)]) for t in range(20)]
+    return "\n".join(["t,north,south,east", *rows]) + "\n"
+
+
+GERMAN = table(header="t,y,größe", sep=";").replace(".", ",")
+FEW = ["--drop-missing", "--temporal", "exponential"]
+
+REFUSED = {
+    "semicolons": (table(sep=";"), [], ["--sep ';'"]),
+    "decimal commas": (GERMAN, [], ["--sep ';'", "--decimal ','"]),
+    "latin-1": (GERMAN.encode("latin-1"), [], ["--encoding 'latin-1'", "--sep ';'"]),
+    "UTF-16": (GERMAN.encode("utf-16"), [], ["--encoding 'utf-16'"]),
+    "UTF-16 without a mark": (table().encode("utf-16-le"), [], ["--encoding 'utf-16-le'"]),
+    "tabs": (table(sep="\t"), [], [r"--sep '\t'"]),
+    "spaces": (table(sep=" "), [], [r"--sep '\s+'"]),
+    "commas": (table(), ["--sep", ";"], ["--sep ','"]),
+    "no UTF-16": (table(), ["--encoding", "utf-16"], ["--encoding 'utf-8'"]),
+    "no encoding": (table(), ["--encoding", "klingon"], ["klingon"]),
+    "two characters": (table(), ["--sep", ";;"], ["--sep", "';;'"]),
+    "workbook": (b"PK\x03\x04\x14\xfd\x00\x08", [], ["CSV"]),
+    "name twice": (table(header="t,y, y"), [], ["'y'"]),
+    "name twice in a panel": ("t,a,a\n1,2,3\n2,3,4\n", ["--panel"], ["'a'"]),
+    "percent": (table("{}%"), [], ["'0.00%'", "line 2"]),
+    "dollars": (table("${}"), [], ["'$0.00'"]),
+    "unit": (table("{} ms"), [], ["'0.00 ms'"]),
+    "quoted decimal comma": (
+        table('"{}"').replace("0.", "0;").replace(";", ","),
+        [],
+        ["--decimal"],
+    ),
+    "empty cell": (table().replace("0.37", ""), [], ["line 3", "--drop-missing"]),
+    "one click": (clicks(), [], ["500", "0 "]),
+    "never together": (
+        panel(lambda t: ("", "2", "1") if t % 2 else (str(t), "1", "")),
+        ["--panel"],
+        ["'north'", "'east'"],
+    ),
+    "scattered gaps": (
+        panel(lambda t: [str(t + k) if k != t % 3 else "" for k in range(3)]),
+        ["--panel", *FEW],
+        ["20 of 20"],
+    ),
+    "empty cell of a panel": (
+        panel(lambda t: (str(t), "" if t == 4 else "1", "2")),
+        ["--panel", "--temporal", "exponential"],
+        ["'south'", "--drop-missing"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "options", "named"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_file_that_cannot_be_fitted_is_one_line(tvbo, tmp_path, content, options, named):
+    path = tmp_path / "log.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    code, _, err = tvbo("fit", path, *([] if "--panel" in options else COLUMNS), *options)
+    line = err.splitlines()[-1]
+    assert (code, err.count("\n")) == (2, 1)
+    assert line.startswith("tvbo: ")
+    assert [value for value in named if value not in line] == []
+
+
+@pytest.mark.parametrize("column", [[{"a": 1}, {"a": 2}, {"a": 3}], [np.ones(1)] * 3])
+def test_a_parquet_column_of_structs_is_one_line(tvbo, tmp_path, monkeypatch, column):
+    path = tmp_path / "log.parquet"
+    path.write_bytes(b"PAR1")
+    frame = pd.DataFrame({"t": [1, 2, 3], "y": [1.0, 2.0, 4.0], "x": column})
+    monkeypatch.setattr(pd, "read_parquet", lambda _: frame)
+    code, _, err = tvbo("fit", path, *COLUMNS)
+    assert (code, err.count("\n")) == (2, 1)
+    assert repr(column[0]) in err
+
+
+def test_a_fit_says_beforehand_what_it_does(tvbo, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text(table())
+    code, out, err = tvbo("fit", path, *COLUMNS, "--noise-variance", "0.1")
+    assert code == 0
+    assert err.count("\n") == 1
+    assert "40 rows" in err
+    assert "dense" in err
+    assert "40 rows" not in out
