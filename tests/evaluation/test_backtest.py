@@ -301,7 +301,8 @@ def test_names_are_the_nine_of_every_backtest():
     ]
 
 
-def test_progress_names_what_is_fitted_and_played(capsys):
+def test_progress_names_what_is_fitted_and_played(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # Which Rich takes for a terminal.
     quiet(panel(), ["random", "always_best"], progress=True)
     shown = capsys.readouterr()
     assert shown.out == ""

@@ -87,9 +87,9 @@ def test_a_simulation_says_so_and_scores_the_drawn_function(fitted):
 
 def test_a_log_that_says_nothing_gives_no_verdict():
     generator = torch.Generator().manual_seed(0)
-    X = torch.stack([torch.arange(30) % 3 / 3, torch.arange(30)], dim=-1).double()
-    Y = torch.randn(30, 1, dtype=torch.float64, generator=generator)
-    fit = fit_drift(X, Y, covar_module=RBFKernel().requires_grad_(False), num_starts=1)
+    X = torch.stack([torch.arange(20) % 3 / 3, torch.arange(20)], dim=-1).double()
+    Y = torch.randn(20, 1, dtype=torch.float64, generator=generator)
+    fit = fit_drift(X, Y, num_starts=1)
     assert fit.forgetting_rate_interval == (0, 1)
     result = simulate_backtest(fit, X, ["random", "always_best"], horizon=3, draws=2)
     assert result.messages[: len(fit.messages)] == fit.messages != []
@@ -105,7 +105,7 @@ def test_the_error_of_a_simulation_is_from_function_to_function(fitted):
         for draws in (1, 2)
     )
     assert one.standard_error is None
-    # The mean of two, and half of what they differ by.
+    # Half of what the two differ by.
     assert two.standard_error == pytest.approx(abs(one.mean - two.mean))
     result = simulate_backtest(fit, train_X, names, horizon=9, draws=2)
     assert "not told apart" in result.verdict

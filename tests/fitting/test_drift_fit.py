@@ -8,7 +8,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from scipy.stats import chi2
 
-from tvbo.fitting import DenseLikelihood, DriftLog, fit_drift, panel_rows
+from tvbo.fitting import DenseLikelihood, DriftLog, fit_drift, fit_panel, panel_rows
 from tvbo.fitting.parameters import scaled_kernel
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.problems import drifting_gp, drifting_gp_log, unit_grid
@@ -345,6 +345,17 @@ def test_reward_must_vary():
     X, Y = draw_log(0.05, n=10)
     with pytest.raises(InputDataError, match="outcomes that vary. Got the constant 2 in all 10"):
         fit_drift(X, torch.full_like(Y, 2.0))
+
+
+@pytest.mark.parametrize("clicks", [1, 9])
+def test_a_few_exceptions_tell_nothing(clicks):
+    X, Y = draw_log(0.05, n=200)
+    Y = torch.zeros_like(Y)
+    Y[::20][:clicks] = 1.0
+    with pytest.raises(InputDataError, match=f"{clicks} of 200"):
+        fit_drift(X, Y)
+    with pytest.raises(InputDataError, match=f"{clicks} of 200"):
+        fit_panel(Y.reshape(100, 2), torch.arange(100.0))
 
 
 def test_time_must_vary():

@@ -1,5 +1,6 @@
 """Names, timestamps, minimization: the same choices as by numbers and by the negative."""
 
+import math
 from datetime import datetime, timedelta
 
 import pandas as pd
@@ -399,3 +400,14 @@ def test_loops_of_each_context_tell_of_a_change_once(caplog):
         optimizer.tell(optimizer.ask(context={"day": "tue"}), 0.5)
     kinds = [record.getMessage().split(":")[0] for record in caplog.records]
     assert kinds == ["ask", "tell"]
+
+
+@pytest.mark.parametrize("minimize", [False, True])
+@pytest.mark.parametrize("outcome", [math.inf, -math.inf])
+def test_an_infinite_outcome_is_named_as_it_was_told(minimize, outcome):
+    optimizer = recipes.random_search(bounds=NUMBERS, minimize=minimize)
+    trial = optimizer.ask()
+    with pytest.raises(InputDataError) as refused:
+        optimizer.tell(trial, outcome)
+    assert f" {outcome}." in str(refused.value)
+    assert optimizer.open_trials == (trial,)
