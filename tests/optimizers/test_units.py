@@ -1,6 +1,7 @@
 """Names, timestamps, minimization: the same choices as by numbers and by the negative."""
 
 import math
+import re
 from datetime import datetime, timedelta
 
 import pandas as pd
@@ -409,5 +410,5 @@ def test_an_infinite_outcome_is_named_as_it_was_told(minimize, outcome):
     trial = optimizer.ask()
     with pytest.raises(InputDataError) as refused:
         optimizer.tell(trial, outcome)
-    assert f" {outcome}." in str(refused.value)
+    assert re.findall("-?inf", str(refused.value)) == [str(outcome)]
     assert optimizer.open_trials == (trial,)

@@ -72,10 +72,10 @@ FROM_STARTS, OF_WHOLE = 45, 20
 rows: from the starts, on a subsample if the log is long, and then on the whole log."""
 
 FORMS = {
-    DenseLikelihood: "dense",
-    PanelLikelihood: "exact, by modes of the panel",
-    BlockLikelihood: "exact, by blocks of rows",
-    VecchiaLikelihood: "approximate, by blocks given the rows before them",
+    DenseLikelihood: "the dense likelihood",
+    PanelLikelihood: "the exact likelihood, mode by mode of the panel",
+    BlockLikelihood: "the exact likelihood, block by block",
+    VecchiaLikelihood: "an approximate likelihood, by blocks given the rows before them",
 }
 """Forms of the likelihood in words."""
 
@@ -227,7 +227,7 @@ class _Fit:
         words = "some seconds" if seconds < 10 else f"about {seconds:.0f} s"
         if seconds > 120:
             words = f"about {seconds / 60:.0f} min"
-        return f"{len(log)} rows, likelihood {FORMS[type(whole.likelihood)]}: {words}"
+        return f"fitting {len(log)} rows by {FORMS[type(whole.likelihood)]}: {words}"
 
     def robust(self, log: DriftLog, search: OutlierSearch, numbers: Sequence[int]) -> DriftFit:
         """Fit a log without its outliers, which are named by the numbers of their rows."""

@@ -70,7 +70,8 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
     try:
         # As it is written: the columns of a frame have other names if one occurs twice.
         header = read(header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0].str.strip()
-        if (len(header) == 1 or "\0" in header[0]) and (hint := advice()):
+        is_garbled = "\0" in header[0]
+        if (len(header) == 1 or is_garbled) and (hint := advice(is_garbled)):
             raise TableError(
                 f"Expected {SEPARATORS.get(sep, repr(sep))} between columns of {path}. Got "
                 f"{header[0]!r}.{hint}"
@@ -80,7 +81,7 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
     except TableError:
         raise
     except (*UNREADABLE, LookupError) as error:
-        hint = advice(isinstance(error, UnicodeError))
+        hint = advice(isinstance(error, UnicodeError | LookupError))
         raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.{hint}") from error
     _check_once(header, path)
     if not isinstance(frame.index, pd.RangeIndex):
@@ -126,9 +127,11 @@ def _advice(
         return ""
     if raw.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
         return " It is a workbook of Excel: save it as CSV."
-    found = {"--sep": sep, "--decimal": decimal, "--encoding": _encoding_of(raw)}
-    if is_undecodable and found["--encoding"] == encoding:
-        found["--encoding"] = "latin-1"
+    found = {"--sep": sep, "--decimal": decimal, "--encoding": encoding}
+    if is_undecodable:
+        fitting = _encoding_of(raw)
+        # The bytes that are no such text may come later.
+        found["--encoding"] = "latin-1" if fitting == encoding else fitting
     head, row, *_ = [*raw.decode(found["--encoding"], "replace").splitlines(), "", ""]
     if sep not in head:
         best = max(",;\t|", key=head.count)
@@ -149,8 +152,9 @@ def _encoding_of(raw: bytes) -> str:
     """Return in which encoding the beginning of a text seems to be written."""
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    if raw[1::2].count(0) > len(raw) / 4:
-        return "utf-16-le"
+    for start, encoding in enumerate(("utf-16-be", "utf-16-le")):
+        if raw[start::2].count(0) > len(raw) / 4:
+            return encoding
     try:
         codecs.getincrementaldecoder("utf-8")().decode(raw)
     except UnicodeDecodeError:
