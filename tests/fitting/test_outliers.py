@@ -132,8 +132,8 @@ def test_threshold_bounds_the_chance_that_any_row_is_named():
 
 
 def test_where_the_others_are_equal_there_are_no_outliers():
-    X, _ = draw(20)
-    Y = torch.zeros(20, 1)
+    X, _ = draw(19)
+    Y = torch.zeros(19, 1)
     Y[3] = 100.0
     log = DriftLog.from_rows(X, Y, None, -1)
     model = LogModel(known_kernel(), 0.05, 1e-6, 0.0, unit=1.0)
