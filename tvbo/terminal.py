@@ -92,7 +92,7 @@ def progress_lines(
         shown: Whether to print lines.
         period: Seconds between two lines, and before the first.
     """
-    begun, current, ended = time.monotonic(), [""], Event()
+    begun, current, ended = time.monotonic(), ["begun"], Event()
 
     def repeat() -> None:
         while not ended.wait(period):
