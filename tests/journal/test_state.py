@@ -19,7 +19,7 @@ from tvbo.journal import JournalError, JournalReader
 from tvbo.journal.compatibility import differences, settings_of
 from tvbo.journal.state import State, StateError
 from tvbo.kernels import DampedOscillationKernel, TemporalMaternKernel
-from tvbo.optimizers import Hallucinate, Optimizer, RefitEvery
+from tvbo.optimizers import Hallucinate, Optimizer, RefitEvery, SeparateContexts
 from tvbo.retention import EventReset, SizeLimit, SlidingWindow
 
 
@@ -49,7 +49,7 @@ def test_any_error_of_a_state_is_no_error_of_the_run(run, make_random, play, mon
         assert journal.num_good == 20
 
 
-def test_a_state_that_cannot_be_stored_does_not_stop_the_run(run, make_random, play):
+def test_a_state_that_cannot_be_stored_does_not_stop_the_run(run, make_random, play, caplog):
     whole, optimizer = make_random(), make_random()
     optimizer.record(run)
     optimizer.note = lambda: None
@@ -57,6 +57,7 @@ def test_a_state_that_cannot_be_stored_does_not_stop_the_run(run, make_random, p
     play(optimizer, 12)
     optimizer.close()
     assert play(Optimizer.open(run), 9) == play(whole, 9)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def deep(optimizer):
@@ -189,19 +190,55 @@ MORE = {
 }
 
 
-@pytest.mark.parametrize("name", MORE)
-def test_a_state_brings_back_the_run_to_the_bit(name, play):
-    """Of every recipe; those with a journal of their own are in test_load."""
-    optimizer, like = MORE[name](), MORE[name]()
-    play(optimizer, 12)
-    classes = State.of(like).classes
-    state = State.from_bytes(State.of(optimizer).to_bytes())
-    # The package of a class that is missing belongs into tvbo.journal.objects.CLASSES_FROM.
-    assert state.unreadable(classes) == []
-    again = state.restore(like, classes)
-    assert play(again, 6) == play(optimizer, 6)
-    assert torch.equal(again.generator.get_state(), optimizer.generator.get_state())
-    assert list(differences(State.of(again), State.of(MORE[name]()))) == []
+BOX = {"bounds": {"x": (0.0, 1.0)}}
+FITTED = {
+    name: partial(getattr(recipes, name), **BOX, **more)
+    for name, more in {
+        "tv_gp_ucb": {},
+        "gp_ucb": {},
+        "r_gp_ucb": {"every": 5},
+        "gp_ts": {},
+        "compressed_gp": {"budget": 0.02},
+        "bkb": {},
+        "gp_bucb": {},
+        "gp_ucb_sdf": {"minimum": -2.0},
+        "gp_ts_sdf": {"minimum": -2.0},
+        "tv_cgp_ucb": {"contexts": TASKS},
+        "cgp_ucb": {"contexts": TASKS},
+        "merged": {"contexts": TASKS},
+        "separate": {"contexts": TASKS},
+    }.items()
+}
+"""All that learn hyperparameters, with nothing but a space."""
+
+
+def fill(optimizer):
+    """Tell enough for a fit, where contexts are separate in each."""
+    count = 39 if isinstance(optimizer, SeparateContexts) else 13
+    for number in range(count):
+        context = None if optimizer.contexts is None else TASKS[number % 3]
+        trial = optimizer.attach([number * 0.37 % 1], number / count, context)
+        optimizer.tell(trial, (number * 0.37 % 1 - 0.3) ** 2)
+
+
+@pytest.mark.slow_cases("tv_cgp_ucb", "cgp_ucb")
+@pytest.mark.parametrize("name", MORE | FITTED)
+def test_a_run_opens_by_its_stored_state(name, run, play, caplog):
+    """No event is replayed, and it goes on to the bit; the other recipes are in test_load."""
+    caplog.set_level("INFO", logger="tvbo.journal")
+    whole, first, like = ((MORE | FITTED)[name]() for _ in range(3))
+    first.record(run)
+    for optimizer in (whole, first):
+        if name in FITTED:
+            fill(optimizer)
+        play(optimizer, 4 if name in FITTED else 12)
+    first.close()
+    with Optimizer.open(run, like=like) as again:
+        # The package of a class or function that is missing belongs into tvbo.journal.objects.
+        [opened] = caplog.records
+        assert opened.args[0] == 0
+        assert play(again, 6) == play(whole, 6)
+        assert torch.equal(again.generator.get_state(), whole.generator.get_state())
 
 
 def test_a_fresh_process_finds_the_classes(tmp_path, play):

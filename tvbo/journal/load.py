@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import pickle
 import warnings
 from collections.abc import Iterable
@@ -31,6 +32,9 @@ from tvbo.journal.reader import JournalReader, Snapshot
 from tvbo.journal.recorded import Recorded
 from tvbo.journal.replay import replay
 from tvbo.journal.state import State, StateError
+from tvbo.terminal import visible
+
+logger = logging.getLogger("tvbo.journal")
 
 
 def open_journal(
@@ -118,15 +122,22 @@ def _restore(
     optimizer, known = _first_optimizer(journal, like)
     environment = current_environment(known.modules)
     first = 0
-    if snapshot is not None and is_same(snapshot.environment, environment):
-        later = _from_snapshot(snapshot, journal, optimizer, known)
-        if later is not None:
-            first, optimizer = snapshot.seq, later
+    if snapshot is not None:
+        try:
+            optimizer = _from_snapshot(snapshot, journal, optimizer, known, environment)
+            first = snapshot.seq
+        except Exception as error:  # Any error: the state may be forged, and is only a shortcut.
+            logger.warning(
+                "The state stored in %s is passed over and the run replayed: %s",
+                visible(str(journal.path)),
+                visible(str(error)),
+            )
 
     def changed_since(seq: int) -> str:
         return changes(journal.environment_at(seq), environment)
 
     num_replayed = journal.num_good - first
+    logger.info("%d of %d events of %s are replayed", num_replayed, journal.num_good, journal.path)
     replay(optimizer, journal.records(first), changed_since, num_replayed, progress)
     return _Run(optimizer, environment, known.classes, num_replayed)
 
@@ -189,18 +200,26 @@ def _first_optimizer(journal: JournalReader, like: Recorded | None) -> tuple[Rec
 
 
 def _from_snapshot(
-    snapshot: Snapshot, journal: JournalReader, optimizer: Recorded, known: State
-) -> Recorded | None:
-    """Return the optimizer at a snapshot; None if it cannot be used and all must be replayed."""
+    snapshot: Snapshot,
+    journal: JournalReader,
+    optimizer: Recorded,
+    known: State,
+    environment: Environment,
+) -> Recorded:
+    """Return the optimizer at a snapshot.
+
+    Raises:
+        StateError: if it cannot be used.
+    """
+    if not is_same(snapshot.environment, environment):
+        raise StateError(changes(snapshot.environment, environment))
     if not 0 < snapshot.seq <= journal.num_good or journal.chain_at(snapshot.seq) != snapshot.chain:
-        return None
-    try:
-        state = State.from_bytes(snapshot.state)
-        if state.opaque or next(differences(state, known), None) is not None:
-            return None
-        return state.restore(optimizer, known.classes)
-    except Exception:  # Any error: the state may be forged, and is only a shortcut.
-        return None
+        raise StateError("it is of other events")
+    state = State.from_bytes(snapshot.state)
+    other = next(differences(state, known), None)
+    if state.opaque or other is not None:
+        raise StateError(f"it differs in {other[0] if other else ', '.join(state.opaque)}")
+    return state.restore(optimizer, known.classes)
 
 
 class _Unpickler(pickle.Unpickler):

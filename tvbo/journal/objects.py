@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.models import ExactGP
 from torch import Generator, Tensor
 from torch.nn import Parameter
 
@@ -44,9 +45,10 @@ FUNCTIONS_FROM = (
     *(f"gpytorch.{name}" for name in GPYTORCH),
     "gpytorch.module",
     "gpytorch.utils.transforms",
-    "tvbo.kernels.temporal_base",
+    "tvbo.kernels",
+    "tvbo.models",
 )
-"""Packages of functions that are kept in kernels, likelihoods and constraints."""
+"""Packages of functions that are kept in kernels, likelihoods, constraints and models."""
 
 LIBRARIES = ("tvbo", "torch", "gpytorch", "botorch", "linear_operator")
 """Packages whose ``__getstate__`` and ``__setstate__`` are called."""
@@ -122,7 +124,11 @@ def plain_attributes(thing: object) -> dict[str, Any] | None:
     if function is not __newobj__ or arguments != (kind,) or items != [None, None]:
         return None
     attributes, slots = state if isinstance(state, tuple) else (state, None)
-    return {**(attributes or {}), **(slots or {})}
+    found = {**(attributes or {}), **(slots or {})}
+    if isinstance(thing, ExactGP):
+        # A cache of objects of many classes, which GPyTorch makes anew when it is None.
+        found["prediction_strategy"] = None
+    return found
 
 
 def set_attributes(thing: Any, attributes: dict[str, Any]) -> None:

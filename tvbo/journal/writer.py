@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sqlite3
 import time
@@ -19,7 +20,9 @@ from tvbo.journal.database import EVENT_COLUMNS, JournalError
 from tvbo.journal.environment import Environment
 from tvbo.journal.record import Record, chained, digest_of, generator_digest
 from tvbo.journal.recorded import Event, Recorded
-from tvbo.journal.state import State
+from tvbo.journal.state import State, StateError
+
+logger = logging.getLogger("tvbo.journal")
 
 INSERT = (
     f"INSERT INTO events (seq, {EVENT_COLUMNS}, written_at, checksum) "
@@ -80,11 +83,11 @@ class Snapshots:
         self._seq = seq
         try:
             state = State.of(optimizer)
-            self._is_possible = not state.unreadable(self._classes)
-            data = state.to_bytes() if self._is_possible else b""
-        except Exception:  # Any error: the event is written already, and an error would deny it.
-            self._is_possible = False
-        if not self._is_possible:
+            if names := state.unreadable(self._classes):
+                raise StateError(f"{', '.join(names)} cannot be restored from plain data")
+            data = state.to_bytes()
+        except Exception as error:  # Any: the event is written already, and an error would deny it.
+            self._give_up(error)
             return
         self._interval = max(EVERY, len(data) // BYTES_PER_EVENT)
         if len(data) > LARGEST:
@@ -100,7 +103,12 @@ class Snapshots:
                 connection.execute("ROLLBACK")
             if not isinstance(error, sqlite3.Error):
                 raise
-            self._is_possible = False
+            self._give_up(error)
+
+    def _give_up(self, why: Exception) -> None:
+        """Store no state any more, and say so once."""
+        self._is_possible = False
+        logger.warning("No state is stored, so that the run is replayed when opened: %s", why)
 
 
 class JournalWriter:
