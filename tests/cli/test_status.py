@@ -39,6 +39,11 @@ def test_the_newest_outcomes(tvbo, tmp_path):
         optimizer.tell(optimizer.attach({"x": x}, float(number)), outcomes[-1])
     optimizer.close()
     found = status(tvbo, run)
+    with Optimizer.open(run, like=optimizer_of(text), read_only=True) as again:
+        drift = again.drift()
+    assert (found["drift"], found["half_life"]) == (drift.form, drift.half_life)
+    assert found["half_life_interval"] == [*drift.half_life_interval]
+    assert found["forgetting_rate"] == drift.forgetting_rate
     newest = found["newest"]
     assert (newest["told"], newest["since"], newest["predicted"]) == (20, 6.0, 20)
     assert newest["mean"] == pytest.approx(sum(outcomes[6:]) / 20)

@@ -11,6 +11,7 @@ import torch
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from gpytorch.kernels import MaternKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from scipy.stats import norm
 
@@ -220,3 +221,54 @@ def test_a_change_of_form_is_logged(caplog):
         "Fit of 60 observations: the form of drift changed from TemporalDecayKernel to "
         "TemporalMaternKernel."
     ]
+
+
+def told(optimizer, observations):
+    """Tell an optimizer what was observed."""
+    for (x, t), y in zip(observations.X.tolist(), observations.Y.tolist(), strict=True):
+        optimizer.tell(optimizer.attach([x], t), y[0])
+    return optimizer
+
+
+def test_the_drift_of_an_optimizer_and_its_interval():
+    """The interval is by the second derivative of the log posterior, here by its formula."""
+    over_actions = RBFKernel().double()
+    over_actions.lengthscale = 0.3
+    options = {"bounds": BOUNDS, "covar_module": over_actions, "noise_variance": 0.01}
+    observations = drawn(TemporalDecayKernel(), n=40)
+    optimizer = told(recipes.tv_gp_ucb(mean_module=ZeroMean(), **options), observations)
+    drift = optimizer.drift()
+    assert drift == optimizer.drift()
+    assert drift.form == "exponential decay"
+    assert drift.half_life == pytest.approx(2 * math.log(2) / -math.log1p(-drift.forgetting_rate))
+    lags = (observations.X[:, 1:] - observations.X[:, 1]).abs()
+    in_space = over_actions(observations.X[:, :1]).to_dense().detach()
+
+    def log_posterior(log_half_life):
+        pace = 2 * math.log(2) / math.exp(log_half_life)
+        covar = in_space * torch.exp(-pace * lags / 2) + 0.01 * torch.eye(40)
+        zero = torch.zeros(40, dtype=torch.float64)
+        outcomes = torch.distributions.MultivariateNormal(zero, covar)
+        prior = norm.logpdf(math.log(pace), math.log(-math.log1p(-0.05)), 1.0)
+        return outcomes.log_prob(observations.Y.squeeze(-1)).item() + prior
+
+    center, h = math.log(drift.half_life), 1e-3
+    low, middle, high = (log_posterior(center + step) for step in (-h, 0.0, h))
+    spread = 1.96 / math.sqrt((2 * middle - low - high) / h**2)
+    expected = [math.exp(center - spread), math.exp(center + spread)]
+    assert drift.half_life_interval == pytest.approx(expected, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("make", "n", "half_life"),
+    [
+        (lambda: recipes.tv_gp_ucb(bounds=BOUNDS, forgetting_rate=0.05), 8, 27.03),
+        (lambda: recipes.gp_ucb(bounds=BOUNDS), 8, math.inf),
+        (lambda: recipes.tv_gp_ucb(bounds=BOUNDS), 4, 27.03),
+    ],
+    ids=["given", "none", "not yet learned"],
+)
+def test_a_drift_that_is_not_learned_has_no_interval(make, n, half_life):
+    drift = told(make(), drawn(TemporalDecayKernel(), n=n)).drift()
+    assert drift.half_life == pytest.approx(half_life, abs=0.01)
+    assert drift.half_life_interval is None

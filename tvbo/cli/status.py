@@ -17,7 +17,6 @@ from tvbo.cli.lately import in_words, lately
 from tvbo.cli.space_file import optimizer_of_run
 from tvbo.journal import JournalReader
 from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Optimizer, Recommendation
-from tvbo.optimizers.drift import form_in_words, half_life
 
 LATELY = ("last_week", "newest")
 """What was told lately: of the last week, or without a unit of time the newest outcomes."""
@@ -76,13 +75,13 @@ def _status(
         else:
             best = optimizer.recommend(*given)
             found |= _recommended(best)
-        dense = optimizer.posterior_state.fitter.last_model
-        if dense is not None:
-            found["drift"] = form_in_words(dense)
-            found["half_life"] = _finite(half_life(dense))
-            rate = dense.forgetting_rate
-            found["forgetting_rate"] = None if rate is None else rate.item()
     if isinstance(optimizer, GPOptimizer) and log.num_told:
+        drift = optimizer.drift()
+        found["drift"] = drift.form
+        found["half_life"] = _finite(drift.half_life)
+        if drift.half_life_interval is not None:
+            found["half_life_interval"] = [_finite(each) for each in drift.half_life_interval]
+        found["forgetting_rate"] = drift.forgetting_rate
         with JournalReader(run) as journal:
             name = "newest" if optimizer.time_scale is None else "last_week"
             found[name] = lately(optimizer, journal, now, best, is_known)

@@ -8,6 +8,7 @@ from tvbo.optimizers.builder import OutcomeOptions
 from tvbo.optimizers.constant_rules import FixedAction, LastBest
 from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
 from tvbo.optimizers.dense_state import DenseState
+from tvbo.optimizers.drift import DriftEstimate
 from tvbo.optimizers.drift_bandits import (
     DiscountedUCB,
     DriftUCB,
@@ -41,6 +42,7 @@ __all__ = [
     "ContextualModelFitter",
     "DenseState",
     "DiscountedUCB",
+    "DriftEstimate",
     "DriftUCB",
     "EstimatedDelay",
     "Event",

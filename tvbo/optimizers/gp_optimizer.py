@@ -18,6 +18,7 @@ from tvbo.models import IncrementalGP
 from tvbo.models.stream_preview import StreamPreview
 from tvbo.observations import Observations, check_variances, provided
 from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.drift import DriftEstimate, estimate_drift
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
 from tvbo.optimizers.recommendation import Policy, Recommendation
@@ -170,6 +171,21 @@ class GPOptimizer(Optimizer):
         t = self._time_of(t)
         space = self._space_among(choices)
         return self._best(self._look_at(t), t, context, space)
+
+    def drift(self) -> DriftEstimate:
+        """Return how fast the function drifts, by the observations held.
+
+        A fit that is due is made, as by :meth:`recommend`. Does not modify the optimizer. Of
+        several outcomes it is the drift of the first; the others have theirs, ``others[name]``.
+
+        Raises:
+            InputDataError: if the noise of the outcomes is neither known nor learned.
+        """
+        fitter = self.posterior_state.fitter.copy()
+        keep = self.retention.keep(self.observations, self.posterior_state.last_model, self._t)
+        model = fitter.fit(self.observations[keep], self._num_told, copy_of(self.generator))
+        unit = None if self.time_scale is None else self.time_scale.unit
+        return estimate_drift(model, fitter.newest_fit is not None, unit)
 
     def policy(self, contexts: Table | None = None, t: Time | None = None) -> Policy:
         """Return the actions with the best posterior mean in several contexts at one time.
