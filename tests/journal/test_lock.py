@@ -1,12 +1,14 @@
 """One writer at a time, however the one before it ended."""
 
+import contextlib
 import gc
 import os
 import signal
+import sqlite3
 
 import pytest
 
-from tvbo.journal import JournalError, JournalReader
+from tvbo.journal import JournalBusyError, JournalError, JournalReader
 from tvbo.optimizers import Optimizer
 
 IN_USE = "Expected a journal that nobody else writes. Got .*run.db"
@@ -29,7 +31,7 @@ def in_a_child(work) -> int:
 def test_a_second_optimizer_of_this_process_is_refused(run, make_random, play):
     optimizer = make_random()
     optimizer.record(run)
-    with pytest.raises(JournalError, match=IN_USE):
+    with pytest.raises(JournalBusyError, match=IN_USE):
         Optimizer.open(run)
     # It was no harm to the first.
     play(optimizer, 3)
@@ -154,3 +156,13 @@ def test_a_negative_wait_is_refused(run, make_random):
     make_random().record(run)
     with pytest.raises(ValueError, match="Expected wait >= 0"):
         Optimizer.open(run, wait=-1.0)
+
+
+@pytest.mark.slow
+def test_a_file_that_sqlite_finds_locked_is_busy(run, make_random):
+    optimizer = make_random()
+    optimizer.record(run)
+    with contextlib.closing(sqlite3.connect(run, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(JournalBusyError):
+            optimizer.ask()

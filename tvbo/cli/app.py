@@ -19,9 +19,10 @@ from rich.console import Console
 from rich.text import Text
 
 import tvbo
+from tvbo.journal import JournalBusyError
 from tvbo.terminal import progress_lines, visible
 
-CODE_ERROR, BAD_INPUT, INTERRUPTED = 1, 2, 130
+CODE_ERROR, BAD_INPUT, BUSY, INTERRUPTED = 1, 2, 75, 130
 
 Run = Annotated[Path, typer.Argument(help="A journal, such as run.db.")]
 
@@ -48,8 +49,8 @@ def root(
 def run_app(app: typer.Typer, name: str, arguments: list[str] | None = None) -> NoReturn:
     """Run a command line and exit; errors go to stderr, with control characters escaped.
 
-    Exit codes: 2 and one line for bad input, 130 and one line after Ctrl-C, 1 and a traceback for
-    an error in the code.
+    Exit codes: 2 and one line for bad input, 75 (``EX_TEMPFAIL``) and one line where others hold
+    the journal, 130 and one line after Ctrl-C, 1 and a traceback for an error in the code.
 
     Args:
         app: The commands.
@@ -63,6 +64,8 @@ def run_app(app: typer.Typer, name: str, arguments: list[str] | None = None) -> 
         code = app(sys.argv[1:] if arguments is None else arguments, standalone_mode=False)
     except typer.TyperException as error:
         _fail(name, error.format_message())
+    except JournalBusyError as error:
+        _fail(name, str(error), code=BUSY)
     except (ValueError, BotorchError, ModelFittingError, OSError) as error:
         _fail(name, str(error))
     except (KeyboardInterrupt, typer.Abort):

@@ -20,6 +20,7 @@ from tvbo.journal.database import (
     VERSION,
     JournalError,
     connect,
+    error_of,
     lock_for_writing,
 )
 from tvbo.journal.description import describe
@@ -167,7 +168,7 @@ def released_on_error(path: Path) -> Iterator[ExitStack]:
         try:
             yield resources
         except sqlite3.Error as error:
-            raise JournalError(f"Expected to write to {path}. Got {error}.") from error
+            raise error_of(f"Expected to write to {path}. Got {error}.", error) from error
         resources.pop_all()
 
 

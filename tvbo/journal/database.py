@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import sqlite3
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -42,12 +45,19 @@ TABLES_BEFORE = {
 WAL_PAGES = 32
 """Pages, some 30 events, after which SQLite merges the write-ahead log into the file."""
 
+SIGNATURE, LONGEST_SIGNATURE = "process ", 400
+"""How the name of its holder in a lock file begins, and characters of it that are read."""
+
 WAL_BYTES = 2**20
 """Size to which a longer write-ahead log is cut after it was merged."""
 
 
 class JournalError(ValueError):
     """A journal that cannot be started, read, replayed or written any further."""
+
+
+class JournalBusyError(JournalError):
+    """A journal that another process holds: try again later."""
 
 
 class DamagedJournalWarning(UserWarning):
@@ -69,7 +79,8 @@ def lock_for_writing(path: Path, wait: float = 0.0) -> FileLock:
         The lock, held.
 
     Raises:
-        JournalError: if this process or another holds it, or the lock file cannot be opened.
+        JournalBusyError: if this process or another holds it, saying which.
+        JournalError: if the lock file cannot be opened.
     """
     if not wait >= 0:
         raise ValueError(f"Expected wait >= 0, in seconds. Got {wait}.")
@@ -79,16 +90,40 @@ def lock_for_writing(path: Path, wait: float = 0.0) -> FileLock:
     try:
         lock.acquire(timeout=wait)
     except Timeout:
-        raise JournalError(
-            f"Expected a journal that nobody else writes. Got {path}, which is open in another "
-            "process, or in this one: close it there with optimizer.close(), or open it with "
-            "read_only=True."
+        raise JournalBusyError(
+            f"Expected a journal that nobody else writes. Got {path}, held by {_holder(beside)} "
+            f"after a wait of {wait:g} s."
         ) from None
     except OSError as error:
         raise JournalError(
             f"Expected a folder to write in, and a file for the lock or none. Got {error}."
         ) from error
+    _sign(beside)
     return lock
+
+
+def _sign(lock_file: str) -> None:
+    """Write into a lock file that is held who holds it, for others to read."""
+    with suppress(OSError), open(lock_file, "r+", encoding="utf-8") as file:
+        if file.read(len(SIGNATURE)) in ("", SIGNATURE):  # Of no other kind of lock.
+            since = datetime.now(UTC).isoformat(" ", "seconds")
+            file.seek(0)
+            file.truncate()
+            file.write(f"{SIGNATURE}{os.getpid()} on {platform.node()} since {since}")
+
+
+def _holder(lock_file: str) -> str:
+    """Return who holds a lock file, as far as it is known."""
+    with suppress(OSError, UnicodeDecodeError), open(lock_file, encoding="utf-8") as file:
+        if (words := file.read(LONGEST_SIGNATURE)).startswith(SIGNATURE):
+            return words
+    return "another process"
+
+
+def error_of(message: str, error: sqlite3.Error) -> JournalError:
+    """Return the error for one of SQLite: a :class:`JournalBusyError` if others hold it."""
+    is_busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+    return (JournalBusyError if is_busy else JournalError)(message)
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -155,7 +190,7 @@ def open_to_read(path: Path) -> tuple[sqlite3.Connection, int, str | None]:
         try:
             connection = connect_to_read(path)
         except sqlite3.OperationalError as error:
-            raise JournalError(f"Expected a journal to read. Got {path}: {error}.") from error
+            raise error_of(f"Expected a journal to read. Got {path}: {error}.", error) from error
         except sqlite3.DatabaseError as error:
             damage = str(error)
             connection = connect_to_read(path, allow_damage=True)

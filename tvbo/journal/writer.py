@@ -16,7 +16,7 @@ from botorch.exceptions.errors import InputDataError
 from filelock import FileLock
 from torch import Tensor
 
-from tvbo.journal.database import EVENT_COLUMNS, JournalError
+from tvbo.journal.database import EVENT_COLUMNS, JournalError, error_of
 from tvbo.journal.environment import Environment
 from tvbo.journal.record import Record, chained, digest_of, generator_digest
 from tvbo.journal.recorded import Event, Recorded
@@ -236,9 +236,10 @@ class JournalWriter:
         snapshots.write_if_due(self._connection, self._optimizer, self._seq, self._checksum)
 
     def _not_written(self, error: sqlite3.Error) -> JournalError:
-        return JournalError(
+        return error_of(
             f"Expected to write to {self.path}. Got {error}. What was told last did not enter; "
-            "open the journal again to go on."
+            "open the journal again to go on.",
+            error,
         )
 
     def invalidate(self, why: str) -> None:
