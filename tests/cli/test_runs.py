@@ -1,5 +1,6 @@
 """``tvbo runs`` as a user meets it."""
 
+import csv
 import re
 import sqlite3
 
@@ -70,6 +71,19 @@ def test_export(tvbo, run, tmp_path, optimizer):
     [trial] = optimizer.open_trials
     assert table.loc[6, ["action_0", "action_1"]].tolist() == trial.X[0].tolist()
     assert table.reason[3] == "crash [of worker 7]"
+
+
+@pytest.mark.parametrize("reason", ["=HYPERLINK(1)", "+1", "-1", "@a", "\t=1", "\r=1"])
+def test_an_exported_text_is_no_formula(tvbo, tmp_path, reason):
+    optimizer = recipes.random_search(bounds={"=x": (-2.0, -1.0), "kind": ["-a", "b"]})
+    optimizer.record(tmp_path / "run.db")
+    optimizer.fail(optimizer.attach({"=x": -1.5, "kind": "-a"}, -3.0), reason)
+    optimizer.close()
+    tvbo("runs", "export", tmp_path / "run.db", "--csv", tmp_path / "out.csv")
+    with open(tmp_path / "out.csv", newline="") as file:
+        [row] = csv.DictReader(file)
+    assert row["reason"] == f"'{reason}"
+    assert (row["t"], row["'=x"], row["kind"]) == ("-3.0", "-1.5", "'-a")
 
 
 def test_export_of_a_trial_that_was_open_before(tvbo, tmp_path):

@@ -1,6 +1,7 @@
 """``tvbo new``, ``ask``, ``tell``, ``fail``, ``status``, ``backup``: a loop from the shell."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -164,6 +165,9 @@ def test_status_imports_little(tmp_path):
         (("status", "nowhere.db"), "which is no file"),
         (("new", "SPACE", "RUN"), "Expected a new file"),
         (("new", "nowhere.toml", "other.db"), "nowhere.toml"),
+        (("new", "SPACE", 245 * "a" + ".db"), "247 bytes"),
+        (("new", "SPACE", 300 * "a" + ".db"), "247 bytes"),
+        (("status", 300 * "a" + ".db"), "which is no file"),
         (("backup", "RUN", "RUN"), "Expected another file"),
     ],
 )
@@ -209,6 +213,10 @@ def test_another_space_is_refused(tvbo, run, space):
         ("minimize = true", 'time_unit = "1x"', "Expected time_unit"),
         ("minimize = true", "forgetting_rate = 2.0", "Expected forgetting_rate"),
         ('{ type = "fixed", value = 4 }', "4", "Expected a table such as version"),
+        ('{ type = "fixed", value = 4 }', "[1, 2, 3]", "Expected a table such as version"),
+        ('{ type = "fixed", value = 4 }', "[2, 1]", "version"),
+        ('{ type = "fixed", value = 4 }', 2_000 * "[" + 2_000 * "]", "nested too deeply"),
+        ("version = {", "version" + 2_000 * ".a" + " = {", "nested too deeply"),
         (", value = 4", "", "Expected value of version"),
         ("log = true", 'log = "no"', "Expected log of rate, true or false"),
         ('values = ["mon", "tue"]', 'values = "mon"', "Expected a list for values of day"),
@@ -220,6 +228,43 @@ def test_bad_space_files(old, new, message):
     assert old in SPACE
     with pytest.raises(SpaceError, match=message.replace("?", r"\?").replace("[", r"\[")):
         optimizer_of(SPACE.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("short", "full"),
+    [
+        ("x = [0.0, 1.0]", 'x = { type = "float", bounds = [0.0, 1.0] }'),
+        ("x = [1, 8]", 'x = { type = "integer", bounds = [1, 8] }'),
+        ('x = ["a", "b"]', 'x = { type = "category", values = ["a", "b"] }'),
+        ('x = { type = "bool" }', 'x = { type = "category", values = [false, true] }'),
+    ],
+)
+def test_short_forms_of_parameters(short, full):
+    one, two = (optimizer_of(f"[parameters]\n{text}\n") for text in (short, full))
+    assert one.search_space.parameters == two.search_space.parameters
+
+
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        ("[0, 100]", (0.0, 100.0)),
+        ("{ max = 100 }", (-math.inf, 100.0)),
+        ("{ upper = 100 }", (-math.inf, 100.0)),
+        ("{ min = 0.0, max = 100 }", (0.0, 100.0)),
+    ],
+)
+def test_forms_of_limits(given, limits):
+    text = f"[parameters]\nx = [0.0, 1.0]\n[constraints]\nlatency = {given}\n"
+    assert optimizer_of(text).goals.limits == ((1, *limits),)
+
+
+@pytest.mark.parametrize(
+    "given", ["5", "[0]", "[1, 0]", "{}", "{ mx = 1 }", "{ max = 1, upper = 2 }"]
+)
+def test_bad_limits(given):
+    with pytest.raises(SpaceError) as refused:
+        optimizer_of(f"[parameters]\nx = [0.0, 1.0]\n[constraints]\nlatency = {given}\n")
+    assert "latency" in str(refused.value)
 
 
 def test_times_of_the_clock_and_given_ones(tvbo, tmp_path):
@@ -287,6 +332,26 @@ for n in range(8):
     command("tell", run, str(trial["trial"]), str(n / 10))
     print(trial["trial"], n / 10, flush=True)
 """
+
+
+def test_the_longest_name(tvbo, space, tmp_path):
+    run = tmp_path / (244 * "a" + ".db")
+    assert tvbo("new", space, run)[0] == 0
+    assert asked(tvbo, run)["trial"] == 1
+
+
+def test_a_long_reason_is_cut(tvbo, run):
+    asked(tvbo, run)
+    assert tvbo("fail", run, 1, 1_000_000 * "a")[0] == 0
+    code, _, err = tvbo("tell", run, 1, 0.5)
+    assert code == 2
+    assert len(err) < 1_000
+    with JournalReader(run) as journal:
+        [reason] = trials_of(journal).reason
+    assert len(reason) == 10_000
+    code, _, err = tvbo("ask", run, *HERE, "--key", 1_000_000 * "a")
+    assert code == 2
+    assert len(err) < 1_000
 
 
 @pytest.mark.slow

@@ -29,6 +29,13 @@ def status(tvbo, run, *options):
     return json.loads(out)
 
 
+def test_an_empty_run(tvbo, tmp_path):
+    begun(BOX, tmp_path / "run.db").close()
+    code, out, _ = tvbo("status", tmp_path / "run.db")
+    assert code == 0
+    assert "--context" not in out
+
+
 def test_the_newest_outcomes(tvbo, tmp_path):
     run, text = tmp_path / "run.db", "minimize = true\n" + BOX
     optimizer = begun(text, run)

@@ -24,6 +24,9 @@ from tvbo.terminal import progress_lines, visible
 
 CODE_ERROR, BAD_INPUT, BUSY, INTERRUPTED = 1, 2, 75, 130
 
+LONGEST_MESSAGE = 2_000
+"""Characters of an error, which may quote what was given."""
+
 Run = Annotated[Path, typer.Argument(help="A journal, such as run.db.")]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -81,7 +84,10 @@ def run_app(app: typer.Typer, name: str, arguments: list[str] | None = None) -> 
 
 
 def _fail(name: str, message: str, code: int = BAD_INPUT) -> NoReturn:
-    print(f"{name}: " + visible(" ".join(message.split())), file=sys.stderr)  # noqa: T201
+    words = " ".join(message.split())
+    if len(words) > LONGEST_MESSAGE:
+        words = words[: LONGEST_MESSAGE - 3] + "..."
+    print(f"{name}: {visible(words)}", file=sys.stderr)  # noqa: T201
     sys.exit(code)
 
 

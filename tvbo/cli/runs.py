@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from csv import QUOTE_NONNUMERIC
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,8 +60,18 @@ def export(
     with JournalReader(run) as journal:
         trials = trials_of(journal)
         _warn_of_damage(journal)
+    trials = trials.rename(columns=_without_formula)
+    for name in trials.columns[trials.dtypes.map(lambda dtype: dtype.kind == "O")]:
+        trials[name] = trials[name].map(_without_formula)
     with saving(csv) as file:
-        trials.to_csv(file, index=False)
+        # A carriage return in a text would begin a row.
+        trials.to_csv(file, index=False, quoting=QUOTE_NONNUMERIC)
+
+
+def _without_formula(cell: object) -> object:
+    """Return a cell as text that no spreadsheet runs, after OWASP's page on CSV injection."""
+    is_text = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{cell}" if is_text else cell
 
 
 @app.command()

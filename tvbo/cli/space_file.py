@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from botorch.exceptions.errors import BotorchError
 from torch import Generator
 
 from tvbo import recipes
@@ -23,12 +24,14 @@ VERSION = 1
 
 UNITS = ("minimize", "time_unit", "time_zone")
 OUTCOMES = ("objectives", "min_feasibility")
+LIMITS = {"lower": "lower", "upper": "upper", "min": "lower", "max": "upper"}
 LEARNED = ("forgetting_rate", "noise_variance", "beta", "initial")
 FORM = {
     "": ("version", "parameters", "contexts", "seed", *UNITS, *OUTCOMES, "constraints", *LEARNED),
     "float": ("type", "bounds", "log"),
     "integer": ("type", "bounds", "log"),
     "category": ("type", "values", "ordered"),
+    "bool": ("type",),
     "fixed": ("type", "value"),
 }
 """Entries of the file, and of a parameter of each type."""
@@ -52,8 +55,13 @@ def optimizer_of(text: str, name: str = "SPACE.toml", labels: Labels | None = No
     """
     try:
         found = tomllib.loads(text)
+        repr(found)  # As errors quote it.
     except tomllib.TOMLDecodeError as error:
         raise SpaceError(f"Expected TOML in {name}. Got {error}.") from error
+    except RecursionError as error:
+        raise SpaceError(
+            f"Expected TOML in {name}. Got tables or lists nested too deeply."
+        ) from error
     version = found.get("version", VERSION)
     if version != VERSION:
         raise SpaceError(
@@ -79,7 +87,7 @@ def optimizer_of(text: str, name: str = "SPACE.toml", labels: Labels | None = No
         generator = Generator().manual_seed(found.get("seed", 0))
         given = {each: space for each, space in spaces.items() if space is not None}
         return recipe(**given, **options, generator=generator)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, BotorchError) as error:
         raise SpaceError(f"{error} In {name}.") from error
 
 
@@ -115,34 +123,49 @@ def _space(table: Any, where: str) -> dict[str, Any]:
     return {name: _parameter(name, entry, where) for name, entry in table.items()}
 
 
-def _constraints(table: Any, where: str) -> dict[str, tuple[Any, Any]]:
+def _constraints(table: Any, where: str) -> dict[str, Any]:
     """Return lower and upper limit by name of the outcome."""
     if not isinstance(table, Mapping) or not all(
-        isinstance(each, Mapping) for each in table.values()
+        isinstance(each, Mapping | list) for each in table.values()
     ):
         raise SpaceError(
-            f"Expected a table for each of the constraints, such as latency = {{ upper = 100.0 }}, "
-            f"in {where}. Got {table!r}."
+            "Expected limits for each of the constraints, such as latency = { max = 100.0 } or "
+            f"[0.0, 100.0], in {where}. Got {table!r}."
         )
-    for name, entry in table.items():
-        _check_names(entry, ("lower", "upper"), f"the constraint {name}, in {where}")
-    return {name: (entry.get("lower"), entry.get("upper")) for name, entry in table.items()}
+    return {name: _limits(name, entry, where) for name, entry in table.items()}
+
+
+def _limits(name: str, entry: Any, where: str) -> Any:
+    if isinstance(entry, list):
+        return entry
+    _check_names(entry, tuple(LIMITS), f"the constraint {name}, in {where}")
+    named = {LIMITS[each]: limit for each, limit in entry.items()}
+    if len(named) < len(entry):
+        raise SpaceError(f"Expected each limit of {name} once, in {where}. Got {entry!r}.")
+    return named.get("lower"), named.get("upper")
 
 
 def _parameter(name: str, entry: Any, where: str) -> Any:
     # Not at the top, since it takes a third of a second.
     from ConfigSpace import Categorical, Constant, Float, Integer
 
+    kinds_of_values = {type(each) for each in entry} if isinstance(entry, list) else set()
+    if kinds_of_values and kinds_of_values <= {str, bool}:
+        return entry
+    if kinds_of_values and kinds_of_values <= {int, float} and len(entry) == 2:
+        return tuple(entry)
     if not isinstance(entry, Mapping):
         raise SpaceError(
-            f'Expected a table such as {name} = {{ type = "float", bounds = [0.0, 1.0] }} in the '
-            f"{where}. Got {entry!r}."
+            f'Expected a table such as {name} = {{ type = "float", bounds = [0.0, 1.0] }}, two '
+            f"bounds, or texts in the {where}. Got {entry!r}."
         )
     kind = entry.get("type")
     kinds = [each for each in FORM if each]
     if kind not in kinds:
         raise SpaceError(f"Expected type of {name} in {', '.join(kinds)}. Got {kind!r}, {where}.")
     _check_names(entry, FORM[kind], f"{name}, {where}")
+    if kind == "bool":
+        return [False, True]
     needed = FORM[kind][1]
     if needed not in entry:
         raise SpaceError(f"Expected {needed} of {name}. Got none, in the {where}.")

@@ -45,7 +45,7 @@ def status(run: Run, context: Context = None, t: Time = None, as_json: As = Fals
             for row in rows:
                 shown.add_row(*(short(value) for value in row.values()))
             console.print(shown)
-    if "recommended" not in found and "front" not in found:
+    if optimizer.contexts is not None and not context:
         note("what is recommended depends on the context: give --context NAME=VALUE.")
 
 

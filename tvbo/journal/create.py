@@ -31,6 +31,9 @@ from tvbo.journal.recorded import Recorded
 from tvbo.journal.state import State, StateError
 from tvbo.journal.writer import JournalWriter, Snapshots
 
+LONGEST_NAME = 255 - len("-journal")
+"""Bytes of the name of a journal that file systems take."""
+
 
 def start_journal(
     optimizer: Recorded, path: str | Path, notes: Mapping[str, str] | None = None
@@ -98,7 +101,7 @@ def start_filled_journal(
     """
     path = Path(path)
     _check_is_free(path)
-    new = path.with_name(f"{path.name}-{os.urandom(4).hex()}.new")
+    new = path.with_name(f"{os.urandom(4).hex()}.new")
     start_journal(optimizer, new, notes)
     try:
         fill()
@@ -173,7 +176,12 @@ def released_on_error(path: Path) -> Iterator[ExitStack]:
 
 
 def _check_is_free(path: Path) -> None:
-    """Raise ``JournalError`` if a file, or what another journal left beside it, is in the way."""
+    """Raise ``JournalError`` if a file is in the way, or the name is too long for those beside."""
+    if len(os.fsencode(path.name)) > LONGEST_NAME:
+        raise JournalError(
+            f"Expected a name of at most {LONGEST_NAME} bytes, since those of the files beside it "
+            f"are longer. Got {len(os.fsencode(path.name))}."
+        )
     if os.path.lexists(path):
         raise JournalError(
             f"Expected a new file to record in. Got {path}, which exists: continue it with "
@@ -198,7 +206,7 @@ def _create_file(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None
     Raises:
         JournalError: if the file exists by now, or cannot be created.
     """
-    new = path.with_name(f"{path.name}-{os.urandom(4).hex()}.new")
+    new = path.with_name(f"{os.urandom(4).hex()}.new")
     try:
         connection = sqlite3.connect(new, isolation_level=None)
         try:

@@ -183,7 +183,7 @@ def open_to_read(path: Path) -> tuple[sqlite3.Connection, int, str | None]:
     Raises:
         JournalError: as :func:`check_is_journal`.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):  # Unlike Path.is_file, False also for a name that is too long.
         raise JournalError(f"Expected a journal. Got {path}, which is no file.")
     damage = None
     try:

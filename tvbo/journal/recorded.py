@@ -45,7 +45,7 @@ class Event:
             return f"{self.kind}: {self.fit}"[:LONGEST_WORDS]
         words = f"{self.kind}: {self.trial}"
         words += "" if self.Y is None else f", outcome {' '.join(f'{Y:g}' for Y in self.Y)}"
-        return words + (f" ({self.reason})" if self.reason else "")
+        return (words + (f" ({self.reason})" if self.reason else ""))[:LONGEST_WORDS]
 
 
 class EventSink(Protocol):

@@ -8,7 +8,6 @@ from tvbo.optimizers.builder import OutcomeOptions
 from tvbo.optimizers.constant_rules import FixedAction, LastBest
 from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
 from tvbo.optimizers.dense_state import DenseState
-from tvbo.optimizers.drift import DriftEstimate
 from tvbo.optimizers.drift_bandits import (
     DiscountedUCB,
     DriftUCB,
@@ -16,6 +15,7 @@ from tvbo.optimizers.drift_bandits import (
     d_ucb_discount,
     sw_ucb_window,
 )
+from tvbo.optimizers.drift_estimate import DriftEstimate
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.model_fitter import ModelFitter

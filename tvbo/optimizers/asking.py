@@ -12,10 +12,11 @@ from typing import overload
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 from torch import Tensor
 
+from tvbo.journal.description import shortened
 from tvbo.journal.recorded import Event
 from tvbo.journal.request import Request
 from tvbo.optimizers.journal_mixin import JournalMixin
-from tvbo.optimizers.refusals import TrialError, as_text
+from tvbo.optimizers.refusals import LONGEST_REASON, TrialError, as_text
 from tvbo.optimizers.units import UnitsMixin
 from tvbo.search_space import Context, FiniteSpace, SearchSpace, Table, Time
 from tvbo.trial import Trial
@@ -229,7 +230,9 @@ class AskMixin(UnitsMixin, JournalMixin):
             if isinstance(q, bool) or not isinstance(q, int) or q < 1:
                 raise InputDataError(f"Expected q, a number of actions of at least 1. Got {q!r}.")
             if key is not None:
-                raise InputDataError(f"Expected either q or a key, of one trial. Got {key!r}.")
+                raise InputDataError(
+                    f"Expected either q or a key, of one trial. Got {shortened(repr(key))}."
+                )
             if q > 1 and self.repeats_open_trials and not self._chooses_jointly:
                 raise UnsupportedError(
                     f"Expected pending trials that count, in a batch of {q}: otherwise all of its "
@@ -253,21 +256,25 @@ class AskMixin(UnitsMixin, JournalMixin):
     ) -> Trial | None:
         """Return the trial of a key; None if there is none yet."""
         if not isinstance(key, str) or not key or as_text(key) != key:
-            raise InputDataError(f"Expected a key in text. Got {key!r}.")
+            words = shortened(repr(key))
+            raise InputDataError(
+                f"Expected a key in text of at most {LONGEST_REASON} characters. Got {words}."
+            )
         if (known := self._by_key.get(key)) is None:
             return None
         trial = known if isinstance(known, Trial) else self._find(known)
         asked = self._trial(trial.id, trial.X, trial.t, self._check_context(context))
         if not trial.asks_the_same(asked):
             raise TrialError(
-                f"Expected the context of the ask with key {key!r}, {trial}. Got another."
+                f"Expected the context of the ask with key {shortened(repr(key))}, {trial}. Got "
+                "another."
             )
         if request is None:
             return trial
         if (choice := request.place(trial.X)) is None:
             raise TrialError(
-                f"Expected the action of the ask with key {key!r} among the choices, {trial}. "
-                "Got others."
+                f"Expected the action of the ask with key {shortened(repr(key))} among the "
+                f"choices, {trial}. Got others."
             )
         return replace(trial, choice=choice)
 

@@ -105,7 +105,8 @@ class ContextualModelFitter(ModelFitter):
         ]
 
     @property
-    def _is_default(self) -> bool:
+    def is_default(self) -> bool:
+        """False: its kernel has parts for actions and contexts."""
         return False
 
     @cached_property

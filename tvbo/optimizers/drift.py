@@ -5,24 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
-from botorch.optim.closures import get_loss_closure_with_grads
-from botorch.optim.closures.core import NdarrayOptimizationClosure
-from botorch.optim.utils import get_parameters_and_bounds
 from gpytorch.constraints import GreaterThan
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import NormalPrior
-from gpytorch.settings import fast_computations
-from numpy.typing import NDArray
 from torch import Size, Tensor
 
-from tvbo.fitting.maximize import STEP, QuadraticModel
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 from tvbo.kernels.temporal import (
     MAX_FORGETTING_RATE,
@@ -46,8 +37,6 @@ NOISE, NOISE_SPREAD = 0.03, 1.5
 """Median of the noise variance as a share of the variance of the outcomes, and standard deviation
 of its logarithm. Under BoTorch's prior, whose mode is 0.007, the noise of a drifting function is
 underestimated, and bands are too narrow."""
-
-Array = NDArray[np.float64]
 
 Form = TemporalKernel | Sequence[TemporalKernel] | None
 """A form of drift: one or several temporal kernels, or None for exponential decay with ε."""
@@ -183,92 +172,6 @@ def set_prior(kernel: TemporalDecayKernel | TemporalMaternKernel, round_length: 
         kernel.lengthscale = LENGTHSCALE * round_length
         prior = LogarithmPrior(LENGTHSCALE * round_length, LENGTHSCALE_SPREAD)
         kernel.set_prior("lengthscale", prior)
-
-
-@dataclass(frozen=True)
-class DriftEstimate:
-    """How fast the function of an optimizer drifts.
-
-    Args:
-        form: Form of the drift, such as ``"exponential decay"``.
-        half_life: Lag at which the correlation over time has fallen to one half, in units of time;
-            infinite without drift, NaN for several temporal kernels, or where it never falls that
-            far.
-        half_life_interval: The 95 % interval of ``half_life``; None where nothing was learned of
-            it, or it is at a bound.
-        forgetting_rate: ε per unit of time; None where the drift is not exponential.
-        time_unit: Unit of time, such as ``"1h"``; None where times are numbers.
-    """
-
-    form: str
-    half_life: float
-    half_life_interval: tuple[float, float] | None
-    forgetting_rate: float | None
-    time_unit: str | None
-
-    def __str__(self) -> str:
-        unit = "" if self.time_unit is None else f" x {self.time_unit}"
-        words = f"{self.form}, half-life {self.half_life:.4g}{unit}"
-        if self.half_life_interval is not None:
-            low, high = self.half_life_interval
-            words += f" (95 % interval {low:.4g} to {high:.4g})"
-        rate = self.forgetting_rate
-        return words if rate is None else f"{words}, forgetting rate {rate:.4g}"
-
-
-def estimate_drift(model: DenseGP, is_fitted: bool, time_unit: str | None) -> DriftEstimate:
-    """Return how fast a model drifts.
-
-    Args:
-        model: The model.
-        is_fitted: Whether its learned parameters are those of a fit.
-        time_unit: Unit of time, such as ``"1h"``.
-    """
-    rate = model.forgetting_rate
-    return DriftEstimate(
-        form=form_in_words(model),
-        half_life=half_life(model),
-        half_life_interval=_half_life_interval(model) if is_fitted else None,
-        forgetting_rate=None if rate is None else rate.item(),
-        time_unit=time_unit,
-    )
-
-
-def _half_life_interval(model: DenseGP) -> tuple[float, float] | None:
-    """Return the 95 % interval of the half-life by the curvature of the log posterior at a fit."""
-    mll = ExactMarginalLogLikelihood(model.likelihood, model)
-    parameters, bounds = get_parameters_and_bounds(mll, requires_grad=True)
-    closure = NdarrayOptimizationClosure(get_loss_closure_with_grads(mll, parameters), parameters)
-    counts = [parameter.numel() for parameter in parameters.values()]
-    each = [bounds.get(name, (-math.inf, math.inf)) for name in parameters]
-    ends = np.repeat(np.array(each, dtype=float).reshape(-1, 2), counts, axis=0).T
-    mode, num = closure.state, len(model.train_targets)
-    # Of what is bounded and not transformed, such as variances and rates, steps are relative.
-    units = np.where(np.isfinite(ends[0]) & (mode != 0), np.abs(mode), 1.0)
-
-    def negative(x: Array) -> tuple[float, Array]:
-        value, gradient = closure(mode + units * x)
-        return num * float(value), num * units * gradient
-
-    def log_half_life(x: Array) -> float:
-        closure.state = mode + units * x
-        return math.log(half_life(model))
-
-    mll.train()
-    with fast_computations(log_prob=False):
-        quadratic = QuadraticModel.by_differences(
-            negative, ((ends - mode) / units).T.tolist(), np.zeros(len(mode))
-        )
-    mll.eval()
-    steps = STEP * np.eye(len(mode))
-    slopes = np.array([(log_half_life(x) - log_half_life(-x)) / (2 * STEP) for x in steps])
-    center = log_half_life(np.zeros(len(mode)))
-    if quadratic is None or not np.isfinite(slopes).all() or slopes[quadratic.held].any():
-        return None
-    if not slopes.any():
-        return None
-    spread = 1.96 * math.sqrt(slopes @ np.linalg.solve(quadratic.hessian, slopes))
-    return float(np.exp(center - spread)), float(np.exp(center + spread))
 
 
 def form_in_words(model: DenseGP) -> str:

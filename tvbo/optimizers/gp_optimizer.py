@@ -18,7 +18,7 @@ from tvbo.models import IncrementalGP
 from tvbo.models.stream_preview import StreamPreview
 from tvbo.observations import Observations, check_variances, provided
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.drift import DriftEstimate, estimate_drift
+from tvbo.optimizers.drift_estimate import DriftEstimate, estimate_drift
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
 from tvbo.optimizers.recommendation import Policy, Recommendation
@@ -183,9 +183,8 @@ class GPOptimizer(Optimizer):
         """
         fitter = self.posterior_state.fitter.copy()
         keep = self.retention.keep(self.observations, self.posterior_state.last_model, self._t)
-        model = fitter.fit(self.observations[keep], self._num_told, copy_of(self.generator))
-        unit = None if self.time_scale is None else self.time_scale.unit
-        return estimate_drift(model, fitter.newest_fit is not None, unit)
+        fitter.fit(self.observations[keep], self._num_told, copy_of(self.generator))
+        return estimate_drift(fitter, None if self.time_scale is None else self.time_scale.unit)
 
     def policy(self, contexts: Table | None = None, t: Time | None = None) -> Policy:
         """Return the actions with the best posterior mean in several contexts at one time.

@@ -175,7 +175,7 @@ class ModelFitter:
         if enough and self.refit.due(num_told - self._num_told_at_fit):
             anew = num_told - self._num_told_at_restart > SHARE * len(observations)
             starts = defaults if anew else None
-            self.fitted.fit(models, starts, generator, self._is_default)
+            self.fitted.fit(models, starts, generator, self.is_default)
             self._num_told_at_fit = num_told
             if anew:
                 self._num_told_at_restart = num_told
@@ -249,7 +249,7 @@ class ModelFitter:
         return {"covar_module": self.covar_module, **drift, "noise_variance": self.noise_variance}
 
     @property
-    def _is_default(self) -> bool:
+    def is_default(self) -> bool:
         """Whether the kernel, the mean, and all priors are the defaults."""
         own = (self.covar_module, self.mean_module, self.likelihood, *self.drift.temporal_kernels)
         return all(part is None for part in own)

@@ -7,9 +7,13 @@ from numbers import Integral
 
 from botorch.exceptions.errors import InputDataError
 
+from tvbo.journal.description import shortened
 from tvbo.observations import Observations
 from tvbo.optimizers.trial_log import TrialLog
 from tvbo.trial import Trial
+
+LONGEST_REASON = 10_000
+"""Characters of a reason that are kept."""
 
 LARGEST_OUTCOME = 1e50
 """Largest outcome, in prior standard deviations. A prediction may have 1e-5 of the prior standard
@@ -63,7 +67,8 @@ def find_open(
 def _how_it_ended(trial_id: int, trial_log: TrialLog) -> str:
     lost = trial_log.find(trial_id)
     if lost is not None:
-        return f"which {lost.ending} ({lost.reason}); attach its action to tell it still"
+        reason = shortened(lost.reason)
+        return f"which {lost.ending} ({reason}); attach its action to tell it still"
     if trial_log.num_forgotten > 0:
         return "told already, skipped, or lost too long ago to be remembered"
     return "told already or skipped"
@@ -94,8 +99,11 @@ def check_outcome(observation: Observations, unit: float) -> None:
 
 
 def as_text(reason: str) -> str:
-    """Return why a trial has no outcome as text that can be stored."""
+    """Return why a trial has no outcome as text that can be stored, cut if it is long."""
     if not isinstance(reason, str):
-        raise TypeError(f"Expected a reason in words. Got {reason!r} of {type(reason).__name__}.")
+        words = shortened(repr(reason))
+        raise TypeError(f"Expected a reason in words. Got {words} of {type(reason).__name__}.")
+    if len(reason) > LONGEST_REASON:
+        reason = reason[: LONGEST_REASON - 3] + "..."
     # Names of files may hold bytes that are no text.
     return reason.encode("utf-8", "backslashreplace").decode()
