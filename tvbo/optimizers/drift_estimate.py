@@ -32,8 +32,8 @@ class DriftEstimate:
         half_life: Lag at which the correlation over time has fallen to one half, in units of time;
             infinite without drift, NaN for several temporal kernels, or where it never falls that
             far.
-        half_life_interval: The 95 % interval of ``half_life``; None where nothing was learned of
-            it, or it is at a bound.
+        half_life_interval: The 95 % interval of ``half_life`` if form and kernel are right; None
+            where nothing was learned of it, or it is at a bound.
         forgetting_rate: ε per unit of time; None where the drift is not exponential.
         time_unit: Unit of time, such as ``"1h"``; None where times are numbers.
     """
