@@ -152,7 +152,7 @@ def test_status_imports_little(tmp_path):
     [
         (("ask", "RUN", "--context", "laod=3", "--context", "day=mon"), "did you mean 'load'?"),
         (("ask", "RUN", "--context", "load=9", "--context", "day=mon"), "load from 0 to 5. Got 9"),
-        (("ask", "RUN", "--context", "load=x", "--context", "day=mon"), "a number for load"),
+        (("ask", "RUN", "--context", "load=x", "--context", "day=mon"), "load. Got 'x'"),
         (("ask", "RUN", "--context", "load=1", "--context", "day=mno"), "did you mean 'mon'?"),
         (("ask", "RUN", "--context", "load"), "Expected --context NAME=VALUE"),
         (("ask", "RUN"), "Expected a context"),
