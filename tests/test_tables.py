@@ -143,11 +143,75 @@ def test_log(write):
     assert log.axis.unit == "1 (t)"
 
 
-def test_log_of_timestamps_counts_in_its_commonest_gap(write):
-    text = "t,y,x\n2020-01-01,1,1\n2020-01-02,2,1\n2020-01-03,1,2\n2020-01-07,4,2\n"
-    log = read_log(write(text), "t", "y", ["x"])
-    assert log.axis.unit == "1D"
-    assert log.axis.times.tolist() == [0.0, 1.0, 2.0, 6.0]
+def log_at(write, times, **options):
+    rows = [f"{t},{i % 3},{i % 5}" for i, t in enumerate(times)]
+    return read_log(write("\n".join(["t,y,x", *rows])), "t", "y", ["x"], **options)
+
+
+@pytest.mark.parametrize(
+    ("times", "unit"),
+    [
+        (["2020-01-01", "2020-01-02", "2020-01-03", "2020-01-07"], "1D"),
+        (pd.Timestamp(0) + 3458 * pd.to_timedelta([0.0, 0.9, 2.0, 3.2, 4.1, 5.6], "s"), "1h"),
+        (pd.Timestamp(0) + pd.to_timedelta([0, 9.18505, 9.9e3, 1.5e4, 1.9e4], "s"), "1h"),
+        (pd.Timestamp(0) + pd.to_timedelta([0, 5, 10, 15], "us"), "5us"),
+        (pd.Timestamp(0) + pd.to_timedelta([0, 5, 11, 18], "us"), "10us"),
+        (pd.date_range("2020-01-01", periods=24, freq="MS"), "30D"),
+        (pd.date_range("2020-01-01", periods=9, freq="7min"), "7min"),
+    ],
+)
+def test_the_unit_of_timestamps_is_their_gap_or_a_round_one(write, times, unit):
+    log = log_at(write, times)
+    assert log.axis.unit == unit
+    seconds = (pd.to_datetime(pd.Series(times)) - pd.Timestamp(times[0])).dt.total_seconds()
+    expected = seconds / pd.Timedelta(unit).total_seconds()
+    assert log.axis.times.tolist() == pytest.approx(expected.tolist())
+    assert any(unit in remark for remark in log.axis.remarks)
+
+
+@pytest.mark.parametrize(
+    ("times", "unit"),
+    [
+        *((["2020-01-01", "2020-01-02"], unit) for unit in ("60", "1.5", "soon", "0s")),
+        # Of numbers it is a name.
+        *(([1, 2], unit) for unit in ("60", "1.5")),
+    ],
+)
+def test_a_unit_of_time_has_a_letter(write, times, unit):
+    with pytest.raises(TableError, match=f"Got '{unit}'"):
+        log_at(write, times, time_unit=unit)
+
+
+@pytest.mark.parametrize("form", ["%Y%m", "%Y%m%d", "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S"])
+def test_dates_of_digits_are_dates(write, form):
+    times = pd.date_range("2024-11-01", periods=20, freq="MS")
+    log = log_at(write, times.strftime(form))
+    assert log.axis.origin == times[0]
+    days = log.axis.times * (pd.Timedelta(log.axis.unit) / pd.Timedelta("1D"))
+    assert days.tolist() == pytest.approx([(t - times[0]).days for t in times])
+
+
+@pytest.mark.parametrize(
+    "times", [range(1990, 2030), range(20250101, 20250141), range(1737331200, 1737331220)]
+)
+def test_other_numbers_are_numbers(write, times):
+    assert log_at(write, times).axis.times.tolist() == list(times)
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e6, 1e9])
+@pytest.mark.parametrize("start", [1, 1737331200])
+def test_a_change_from_seconds_to_smaller_units_is_refused(write, start, factor):
+    seconds = [start + 60 * i for i in range(10)]
+    times = [t if i < 4 else round(t * factor) for i, t in enumerate(seconds)]
+    with pytest.raises(TableError, match="line 5 and .* in line 6"):
+        log_at(write, times)
+    assert log_at(write, [round(t * factor) for t in seconds]).axis.unit == "1 (t)"
+
+
+@pytest.mark.parametrize("text", ["08/01/2025", "08:00", "now", "today", "2025-13-01", "-2025"])
+def test_times_are_in_iso_8601(write, text):
+    with pytest.raises(TableError, match=f"Got '{text}' in line 3"):
+        log_at(write, ["2025-01-20", text])
 
 
 @pytest.mark.parametrize(
@@ -156,7 +220,7 @@ def test_log_of_timestamps_counts_in_its_commonest_gap(write):
         ("when,a\n", {}, "Got an empty log"),
         ("", {}, "No columns to parse"),
         ("when\n2020-01-01\n", {}, "a time column and at least one arm.*Got columns when"),
-        ("when,a\n2020-01-01,1\nsoon,2\n", {}, "timestamps like .* Got 'soon' in line 3"),
+        ("when,a\n2020-01-01,1\nsoon,2\n", {}, "timestamps .* Got 'soon' in line 3"),
         ("when,a\n2020-01-01,1\n2020-01-02,x7\n", {}, "numbers in column 'a'.*Got 'x7' in line 3"),
         ("when,a,b\n2020-01-01,1,2\n2020-01-02,,3\n", {}, "arm 'a' at 2020-01-02.*--drop-missing"),
         ("when,a\n2020-01-01,1\n2020-01-02,inf\n", {}, "Got an infinity in line 3"),
@@ -167,7 +231,7 @@ def test_log_of_timestamps_counts_in_its_commonest_gap(write):
         ),
         ("t,a\n1,1\n2,2\n", {"resample": "10min"}, "timestamps in column 't' to resample"),
         (PANEL, {"resample": "soon"}, "resample like 10min or 1h. Got 'soon'"),
-        (PANEL, {"resample": "-5min"}, "resample longer than zero"),
+        (PANEL, {"resample": "-5min"}, "resample .*Got '-5min'"),
         (PANEL, {"resample": "10"}, "resample like 10min or 1h. Got '10'"),
         (PANEL, {"time_unit": "60"}, "time unit like 10min or 1h. Got '60'"),
         ("when,a\n2020-01-01,1,5\n2020-01-02,2,5\n", {}, "as many cells in each row"),

@@ -80,6 +80,15 @@ def test_a_loop(tvbo, run, space):
     assert trials.load.tolist() == [3.0] * 6
 
 
+def test_a_time_far_ahead_is_no_lock(tvbo, run):
+    assert asked(tvbo, run, "--t", 1000)["t"] == 1000
+    code, out, err = tvbo("ask", run, *HERE, "--t", 2)
+    assert (code, out) == (2, "")
+    assert "trial 1" in err
+    tvbo("fail", run, 1, "a wrong clock")
+    assert asked(tvbo, run, "--t", 2)["t"] == 2
+
+
 def test_a_key_gives_the_same_trial_again(tvbo, run):
     one = asked(tvbo, run, "--key", "request 17")
     assert asked(tvbo, run, "--key", "request 17") == one

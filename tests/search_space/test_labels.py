@@ -38,9 +38,9 @@ def test_zones_are_converted_and_not_mixed():
         TimeScale("1h").to_number(noon)
 
 
-@pytest.mark.parametrize("unit", ["", "an hour", "-1h", "0s", 3.5, None])
+@pytest.mark.parametrize("unit", ["", "an hour", "-1h", "0s", 3.5, None, "60", "01:00:00"])
 def test_bad_units(unit):
-    with pytest.raises(ValueError, match="Expected time_unit such as '1h'"):
+    with pytest.raises(ValueError, match=f"Got {unit!r}"):
         TimeScale(unit)
 
 
@@ -56,7 +56,7 @@ def test_numbers_stay_numbers_and_timestamps_need_a_unit():
     for t in (pd.Timestamp(0), datetime(2026, 1, 1), np.datetime64("2026-01-01")):
         with pytest.raises(InputDataError, match="Expected a number for t, or time_unit='1h'"):
             labels.number(t)
-    with pytest.raises(InputDataError, match="Expected a time. Got NaT"):
+    with pytest.raises(InputDataError, match="Got NaT"):
         Labels(time=TimeScale("1h")).number(pd.NaT)
 
 

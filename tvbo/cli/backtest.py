@@ -41,7 +41,8 @@ from tvbo.evaluation.backtesting.simulation import DRAWS, HORIZON
 from tvbo.fitting import DriftFit
 from tvbo.plotting import plot_backtest, save_figure
 from tvbo.tables import CsvOptions, LogTable, TableError, read_log, read_panel
-from tvbo.tables.log import parse_timedelta, row_range
+from tvbo.tables.log import row_range
+from tvbo.tables.times import parse_timedelta
 
 
 class Tuned(StrEnum):
@@ -92,7 +93,7 @@ def run_backtest(
         str | None, typer.Option(help="Average over steps such as 10min; needs timestamps.")
     ] = None,
     time_unit: Annotated[
-        str | None, typer.Option(help="Unit of time such as 1h. Default: the commonest gap.")
+        str | None, typer.Option(help="Unit of time such as 1h. Default: one near the gaps.")
     ] = None,
     unit: Annotated[str, typer.Option(help="Unit of the values, for the verdict.")] = "",
     time: Annotated[str | None, typer.Option(help="Column of times, in a long log.")] = None,
@@ -173,6 +174,7 @@ def run_backtest(
         table = read_log(
             log, time, reward, columns, None, train, time_unit, drop_missing=drop_missing, **written
         )
+        note(*table.axis.remarks)
         note_on_rows(table, columns)
         result = _of_log(table, names, starts, horizon, draws, shared)
     print_backtest(result)
@@ -205,6 +207,7 @@ def _of_panel(
 ) -> BacktestResult:
     folds = 1 if folds is None else folds
     table = read_panel(panel, resample, None, time_unit, allow_gaps=True, **csv)
+    note(*table.axis.remarks)
     note_on_steps(table)
     length = len(table.values)
     trained = row_range(train, length)

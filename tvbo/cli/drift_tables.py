@@ -7,6 +7,7 @@ from rich.text import Text
 
 from tvbo.cli.app import console, note
 from tvbo.fitting import DriftFit, GroupedDriftFit
+from tvbo.fitting.panel_season import duration
 
 
 def print_drift_fit(fit: DriftFit) -> None:
@@ -61,11 +62,8 @@ def print_grouped_fit(fit: GroupedDriftFit) -> None:
 
 def _in_time(amount: float, unit: str) -> str:
     """Format an amount of time in its unit, and in hours if the unit is one of pandas."""
-    import pandas as pd
-
     text = f"{amount:.4g} × {unit}"
-    try:
-        hours = amount * pd.Timedelta(unit) / pd.Timedelta("1h")
-    except ValueError:
+    if (step := duration(unit)) is None:
         return text
+    hours = amount * step.total_seconds() / 3600
     return f"{text} = {hours:.3g} h"

@@ -103,7 +103,9 @@ def fit(
     rows: Annotated[str | None, typer.Option(help="Rows a:b, from 0, after resampling.")] = None,
     time_unit: Annotated[
         str | None,
-        typer.Option(help="Unit of time such as 1h. Default: the step, or the commonest gap."),
+        typer.Option(
+            help="Unit of time such as 1h. Default: the step, or one near the median gap."
+        ),
     ] = None,
     noise_variance: Annotated[
         float | None, typer.Option(help="Fix the noise variance; default: learn it.")
@@ -230,6 +232,7 @@ def _names(columns: str | None) -> list[str]:
 
 def note_on_rows(table: LogTable, inputs: list[str]) -> None:
     """Print what became of the rows and columns of a file."""
+    note(*table.axis.remarks)
     if table.num_dropped:
         count = table.num_dropped + len(table.lines)
         note(f"{table.num_dropped} of {count} rows have an empty cell and were left out")
@@ -260,7 +263,7 @@ def _fit_panel(table: PanelTable, noise_variance: float | None, level: float) ->
         # The covariance was estimated with them.
         outliers=False,
     )
-    return replace(result, messages=[*result.messages, KERNEL_IS_ESTIMATED])
+    return replace(result, messages=[*result.messages, *table.axis.remarks, KERNEL_IS_ESTIMATED])
 
 
 @announced()

@@ -35,7 +35,7 @@ def time_of(optimizer: Optimizer, t: str | None) -> Any:
         except ValueError as error:
             raise InputDataError(f"Expected a number for --t. Got {t!r}.") from error
     if t is not None:
-        return scale.read_text(t)
+        return t
     now = datetime.now(UTC)
     return now if scale.zone is not None else now.replace(tzinfo=None)
 

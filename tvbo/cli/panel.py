@@ -15,7 +15,7 @@ from tvbo.fitting import PanelCandidate, PanelFit, fit_panel
 from tvbo.fitting.drift_comparison import DriftComparison
 from tvbo.fitting.panel_report import in_words, season_in_words
 from tvbo.tables import PanelTable, TableError
-from tvbo.tables.log import parse_timedelta
+from tvbo.tables.times import parse_timedelta
 
 Sep = Annotated[
     str | None,

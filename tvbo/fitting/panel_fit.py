@@ -24,6 +24,7 @@ from tvbo.fitting.panel_report import PanelFit, build_panel_fit
 from tvbo.fitting.panel_season import seasons_of
 from tvbo.fitting.season import Season
 from tvbo.kernels import TemporalKernel
+from tvbo.tables.times import ISO_8601, from_iso
 from tvbo.values import as_numbers
 
 if TYPE_CHECKING:
@@ -175,11 +176,11 @@ def _local_timestamp(origin: datetime | str) -> pd.Timestamp:
     import pandas as pd
 
     try:
-        zero = pd.Timestamp(origin)
+        zero = from_iso(pd.Series([origin])).iloc[0]
     except ValueError as error:
         raise ValueError(f"Expected a timestamp as origin. Got {origin!r}.") from error
     if zero is pd.NaT:
-        raise ValueError(f"Expected a timestamp as origin. Got {origin!r}.")
+        raise ValueError(f"Expected a timestamp {ISO_8601} as origin. Got {origin!r}.")
     return zero.tz_localize(None)
 
 

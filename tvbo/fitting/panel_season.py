@@ -21,6 +21,8 @@ from tvbo.fitting.season import (
     SegmentProfile,
     WorkweekSeason,
 )
+from tvbo.tables.files import TableError
+from tvbo.tables.times import parse_timedelta
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -199,12 +201,7 @@ def duration(time_unit: str) -> pd.Timedelta | None:
     Args:
         time_unit: Name of the unit. A number alone is no duration.
     """
-    import pandas as pd
-
-    if not any(character.isalpha() for character in time_unit):
-        # pandas would read a number without a unit as nanoseconds.
-        return None
     try:
-        return pd.Timedelta(time_unit)
-    except ValueError:
+        return parse_timedelta("time_unit", time_unit)
+    except TableError:
         return None

@@ -15,6 +15,8 @@ from gpytorch.models import ExactGP
 from torch import Generator, Tensor
 from torch.nn import Parameter
 
+from tvbo.search_space.labels import Instant
+
 GPYTORCH = ("constraints", "kernels", "likelihoods", "means", "priors")
 CLASSES_FROM = (
     *(f"tvbo.{name}" for name in ("acquisition", "kernels", "models")),
@@ -65,6 +67,7 @@ BY_PARTS: dict[str, tuple[type, Callable[[Any], Iterable[Any]], Callable[[list[A
         (frozenset, list, frozenset),
         (torch.Size, list, torch.Size),
         (range, lambda r: (r.start, r.stop, r.step), lambda parts: range(*parts)),
+        (Instant, lambda t: (float(t), t.nanoseconds), lambda parts: Instant(*parts)),
         (slice, lambda s: (s.start, s.stop, s.step), lambda parts: slice(*parts)),
         (type(...), lambda _: (), lambda _: ...),
         (torch.device, lambda device: (str(device),), lambda parts: torch.device(*parts)),

@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 
 from tvbo.journal.database import EVENT_COLUMNS
 from tvbo.journal.recorded import LONGEST_WORDS, Event, Kind
+from tvbo.search_space.labels import Instant
 from tvbo.trial import Trial
 
 COLUMNS = EVENT_COLUMNS.split(", ")
@@ -86,12 +87,15 @@ class Record:
         )
 
     def to_row(self) -> tuple[Any, ...]:
-        """Return the values of ``EVENT_COLUMNS``; floats as their eight bytes."""
+        """Return the values of ``EVENT_COLUMNS``; floats as their eight bytes.
+
+        After those of the number of a timestamp, eight bytes hold its nanoseconds.
+        """
         return (
             self.kind,
             self.trial_id,
             _pack(self.X),
-            _pack(_one(self.t)),
+            _pack_time(self.t),
             _pack(self.context),
             int(self.informative),
             _pack(_one(self.information_gain)),
@@ -113,8 +117,8 @@ class Record:
         values = dict(zip(COLUMNS, row, strict=True))
         for name in ("X", "context", "Y", "Yvar"):
             values[name] = _unpack(name, values[name])
-        for name in ("t", "information_gain"):
-            values[name] = _unpack_one(name, values[name])
+        values["t"] = _unpack_time(values["t"])
+        values["information_gain"] = _unpack_one("information_gain", values["information_gain"])
         informative, skipped = values["informative"], values["skipped"]
         record = cls(**values | {"informative": informative == 1, "skipped": skipped == 1})
         opens, tells, has_values = (
@@ -202,6 +206,16 @@ def _pack(values: Sequence[float] | None) -> bytes | None:
     return None if values is None else struct.pack(f"<{len(values)}d", *values)
 
 
+def _pack_time(t: float | None) -> bytes | None:
+    return struct.pack("<dq", t, t.nanoseconds) if isinstance(t, Instant) else _pack(_one(t))
+
+
+def _unpack_time(data: Any) -> float | None:
+    if isinstance(data, bytes) and len(data) == 16:
+        return Instant(*struct.unpack("<dq", data))
+    return _unpack_one("t", data)
+
+
 def _unpack(name: str, data: Any) -> tuple[float, ...] | None:
     if data is None:
         return None
@@ -253,7 +267,7 @@ def open_trials_to_json(trials: Iterable[Trial]) -> str:
         [
             {
                 "trial": trial.id,
-                "t": trial.t,
+                "t": [trial.t, trial.t.nanoseconds] if isinstance(trial.t, Instant) else trial.t,
                 "X": trial.X.reshape(-1).tolist(),
                 "context": None if trial.context is None else trial.context.reshape(-1).tolist(),
             }
@@ -271,7 +285,8 @@ def open_trials_from_json(text: str) -> list[dict[str, Any]]:
     trials = []
     for row in parse_json(text):
         X, context = ([float(x) for x in row[name] or ()] for name in ("X", "context"))
-        trial = {"trial": row["trial"], "t": float(row["t"]), "X": X, "context": context}
+        t = Instant(*row["t"]) if isinstance(row["t"], list) else float(row["t"])
+        trial = {"trial": row["trial"], "t": t, "X": X, "context": context}
         if type(row["trial"]) is not int or not all(map(isfinite, (trial["t"], *X, *context))):
             raise ValueError(f"Expected the number of a trial and finite numbers. Got {row}.")
         trials.append(trial)

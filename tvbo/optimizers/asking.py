@@ -88,8 +88,8 @@ class AskMixin(UnitsMixin, JournalMixin):
         """Suggest the next action, or a batch of actions.
 
         Args:
-            t: The present time, a number in the user's unit or a timestamp, never before that of an
-                earlier ask or of an outcome told; None counts rounds 1, 2, ...
+            t: The present time, a number in the user's unit or a timestamp, also in ISO 8601, never
+                before that of an open ask or of an outcome told; None counts rounds 1, 2, ...
             context: The present context, where contexts were declared: ``c`` numbers, or a dict or
                 Series by name. Several asks at one time, with a tell after each, see one another's
                 outcomes.
@@ -108,7 +108,7 @@ class AskMixin(UnitsMixin, JournalMixin):
             tuple of ``q``. Where choices are given, its ``choice`` is the row that was chosen.
 
         Raises:
-            InputDataError: if ``t`` is not finite, or lies before an earlier ask or outcome;
+            InputDataError: if ``t`` is not finite, or lies before an open ask or an outcome;
                 ``context`` is not finite or none of those declared; a row of ``choices`` is no
                 action; ``q`` is not a whole number of at least 1, or comes with a key.
             BotorchTensorDimensionError: if ``context`` has the wrong size, is missing, or none was
@@ -151,11 +151,12 @@ class AskMixin(UnitsMixin, JournalMixin):
                 trials = [self._judge(each) for each in new]
                 asks = [Event("ask", trial, reason=key or "") for trial in trials]
                 with self._recorded(*before, *self._refits(), *asks):
-                    self._num_asked, self._t = round_number, t
+                    self._num_asked = round_number
                     for trial in trials:
                         self._remember(key, trial)
                         if not trial.skipped:
                             self._open_trial(trial)
+                            self._asked_at = {**self._asked_at, trial.id: t}
                 before = []
                 opened += trials
         return tuple(opened)

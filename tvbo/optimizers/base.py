@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from datetime import timedelta
 
@@ -68,7 +67,6 @@ class Optimizer(AskMixin, TablesMixin, ABC):
         self._open: dict[int, Trial] = {}
         self._num_trials = 0
         self._num_asked = 0
-        self._t = -math.inf
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {what}" for what, count in self._counts().items())
@@ -146,14 +144,15 @@ class Optimizer(AskMixin, TablesMixin, ABC):
         told = Event("tell", trial, *self._as_told(observation))
         with self._recorded(told):
             self._learn(trial, observation)
-            del self._open[trial.id]
-            self._t = max(self._t, trial.t)
+            self._close(trial)
+            self._newest_told = max(self._newest_told, (trial.t, trial.id))
             self.trial_log.num_told += 1
 
     def fail(self, trial: Trial | int, reason: str) -> None:
         """Record that a trial has no outcome: a crash, an invalid value, a patient lost.
 
-        The model learns nothing from it, and it no longer counts as pending.
+        The model learns nothing from it, and it no longer counts as pending, nor its time as the
+        present.
 
         Args:
             trial: The trial or its id.
@@ -223,9 +222,13 @@ class Optimizer(AskMixin, TablesMixin, ABC):
         lost = LostTrial(trial, ending, as_text(reason))
         kind: Kind = "fail" if ending == "failed" else "expire"
         with self._recorded(Event(kind, trial, reason=lost.reason)):
+            self._close(trial)
             self._forget(lost)
-            del self._open[trial.id]
             self.trial_log.lose(lost)
+
+    def _close(self, trial: Trial) -> None:
+        del self._open[trial.id]
+        self._asked_at = {i: t for i, t in self._asked_at.items() if i != trial.id}
 
     def _observation(self, trial: Trial, Y: Outcome, Yvar: Outcome | None) -> Observations:
         """Return an outcome as the model sees it."""

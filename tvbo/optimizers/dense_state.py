@@ -102,6 +102,9 @@ class DenseState(PosteriorState):
             t: The present time.
         """
 
+    def restart(self) -> None:
+        """Do nothing, since the model is built anew in each round."""
+
 
 def averaged(fitter: ModelFitter, observations: Observations) -> DenseGP | AveragedGP:
     """Return the newest model of a fitter, averaged over the hyperparameters where it has sets.

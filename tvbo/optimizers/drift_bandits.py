@@ -136,8 +136,9 @@ class SlidingWindowUCB(DriftUCB):
         return counts, torch.zeros(n, dtype=torch.float64).index_add(0, arms, rewards)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
-        # No ask comes before the latest one, so that older outcomes are of no use any more.
-        kept = [row for row in self._outcomes if self._t - row[0] <= self.window]
+        # No ask comes before the newest outcome, so that older ones are of no use any more.
+        newest = max(trial.t, self._newest_told[0])
+        kept = [row for row in self._outcomes if newest - row[0] <= self.window]
         self._outcomes = [*kept, (trial.t, *self._arm_and_reward(trial, observation))]
 
 

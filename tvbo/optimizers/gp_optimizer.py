@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from dataclasses import replace
+from functools import reduce
 
 import torch
 from botorch.acquisition import AcquisitionFunction
@@ -114,6 +115,8 @@ class GPOptimizer(Optimizer):
         self._rows: dict[int, Tensor] = {}
 
     _takes_requests = True
+    # Observations that were discarded for asks from which nothing was told yet, and their times.
+    _set_aside: tuple[tuple[float, Observations], ...] = ()
 
     @property
     def repeats_open_trials(self) -> bool:
@@ -158,11 +161,11 @@ class GPOptimizer(Optimizer):
 
         Args:
             context: The context, where contexts were declared: ``c`` numbers, or values by name.
-            t: The time; None is that of the latest ask or outcome.
+            t: The time; None is that of the newest open ask or outcome.
             choices: The actions to recommend one of, as of :meth:`ask`; None: all.
 
         Raises:
-            InputDataError: if nothing was asked or told yet and no ``t`` is given, ``t`` is no time
+            InputDataError: if nothing is told or open and no ``t`` is given, ``t`` is no time
                 or before what a streaming model still knows, the context was not declared, or a row
                 of ``choices`` is no action.
             BotorchTensorDimensionError: if the context has the wrong size, or is missing.
@@ -193,7 +196,7 @@ class GPOptimizer(Optimizer):
 
         Args:
             contexts: ``m x c``, or a table with the names; None is every one of a declared list.
-            t: The time; None is that of the latest ask or outcome.
+            t: The time; None is that of the newest open ask or outcome.
 
         Raises:
             ValueError: if contexts declared by bounds are left out, or the table is empty.
@@ -235,11 +238,27 @@ class GPOptimizer(Optimizer):
         return search_space.maximize(acq_function, ask_context, self.generator, joint)
 
     def _discard(self, t: float) -> None:
-        """Forget the observations that retention no longer keeps."""
+        """Forget the observations that retention no longer keeps.
+
+        They are set aside until an outcome has come from then on, since the ask may fail.
+        """
+        self._bring_back(t)
         keep = self.retention.keep(self.observations, self.posterior_state.last_model, t)
+        newest = self._newest_told[0]
+        self._set_aside = tuple(each for each in self._set_aside if each[0] > newest)
         if not keep.all():
             self.posterior_state.drop(self.observations, keep, t)
+            if t > newest:
+                self._set_aside += ((t, self.observations[~keep]),)
             self.observations = self.observations[keep]
+
+    def _bring_back(self, present: float) -> None:
+        """Take in again what was discarded for later times than the present, which none has."""
+        again = [each for t, each in self._set_aside if t > present]
+        if again:
+            self.posterior_state.restart()
+            self.observations = reduce(Observations.append, [*again, self.observations])
+            self._set_aside = tuple(each for each in self._set_aside if each[0] <= present)
 
     def _condition(self, t: float) -> Model:
         """Update the posterior, and return it given the observations and the pending trials."""
@@ -310,8 +329,9 @@ class GPOptimizer(Optimizer):
 
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:
         super()._check_outcome(trial, observation)
-        if trial.informative and len(self.observations):
-            check_variances(self.observations, observation)
+        for held in (self.observations, *(each for _, each in self._set_aside)):
+            if trial.informative and len(held):
+                check_variances(held, observation)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         # What may refuse the outcome comes first, what takes it in last.
@@ -333,6 +353,7 @@ class GPOptimizer(Optimizer):
 
     def _forget(self, lost: LostTrial) -> None:
         self._let_go(lost.trial)
+        self._bring_back(self._present[0])
 
     def _let_go(self, trial: Trial) -> None:
         self._predictions.pop(trial.id, None)

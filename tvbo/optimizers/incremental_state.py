@@ -136,3 +136,8 @@ class IncrementalState(RowPosteriorState):
             kept = kept[kept]
         self._kept = kept
         self._num_seen -= int(gone.sum())
+
+    def restart(self) -> None:
+        """Forget all observations: those of the next :meth:`update` are new."""
+        if self.last_model is not None:
+            self.start(self.dense)

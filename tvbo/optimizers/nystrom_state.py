@@ -146,6 +146,10 @@ class NystromState(RowPosteriorState):
         """
         self._forget(keep)
 
+    def restart(self) -> None:
+        """Forget all observations, so that the first set of the next is all of them."""
+        self._forget(torch.zeros_like(self._included))
+
     def _forget(self, keep: Tensor) -> None:
         keep = keep[: len(self._included)]
         if not keep.all():

@@ -96,6 +96,10 @@ class PosteriorState(ABC):
             t: The present time.
         """
 
+    @abstractmethod
+    def restart(self) -> None:
+        """Forget all observations: those of the next :meth:`update` are new."""
+
     def predict(self, row: Tensor) -> tuple[float, float]:
         """Return mean and variance at a row by the outcomes alone, whatever is pending.
 

@@ -138,7 +138,7 @@ class MultiOutcomeOptimizer(GPOptimizer):
 
         Args:
             context: The context, where contexts were declared.
-            t: The time; None is that of the latest ask or outcome.
+            t: The time; None is that of the newest open ask or outcome.
             num_points: Largest number of actions; of more, those far from one another.
             choices: The actions to choose from, as of :meth:`ask`; None: all.
 
@@ -179,7 +179,13 @@ class MultiOutcomeOptimizer(GPOptimizer):
     def _discard(self, t: float) -> None:
         super()._discard(t)
         for other in self.others.values():
+            other._newest_told = self._newest_told
             other._discard(t)
+
+    def _bring_back(self, present: float) -> None:
+        super()._bring_back(present)
+        for other in self.others.values():
+            other._bring_back(present)
 
     def _condition(self, t: float) -> Model:
         for other in self.others.values():

@@ -180,6 +180,12 @@ class StreamingState(PosteriorState):
         else:
             self._num_seen -= seen
 
+    def restart(self) -> None:
+        """Forget all observations: those of the next :meth:`update` are new."""
+        if self._posterior is not None:
+            self._reset()
+            self._factor = None
+
     def _can_stream(self, observations: Observations, rows: Tensor) -> bool:
         """Return whether a stream might hold these pending trials."""
         if len(rows) == 0:

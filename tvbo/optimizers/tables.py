@@ -91,7 +91,8 @@ class TablesMixin(JournalMixin):
                 ``action_0``, ``context_0``, ..., in any order of time.
             outcome: Column of the outcomes; None is ``"outcome"``, and of several outcomes the
                 columns of their names.
-            t: Column of the times: numbers, or timestamps where the optimizer has a unit of time.
+            t: Column of the times: numbers, or where the optimizer has a unit of time timestamps,
+                also in ISO 8601.
             variance: Column of the variances of their noise; None where they are not known.
 
         Returns:
@@ -110,8 +111,6 @@ class TablesMixin(JournalMixin):
         parts = zip(table.index, X, contexts, *columns, strict=True)
         for label, action, context, time, Y, Yvar in parts:
             with _in_row(label):
-                if isinstance(time, str) and self.time_scale is not None:
-                    time = self.time_scale.read_text(time)
                 action, context = self._read_action(action), self._check_context(context)
                 number = self.num_trials + len(rows) + 1
                 trial = self._trial(number, action, self._number(time), context)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from numbers import Real
+from types import MappingProxyType
 from typing import Any, TypedDict
 
 import torch
@@ -35,8 +36,8 @@ class UnitOptions(TypedDict, total=False):
             of which smaller values are; None is False. Outcomes are told and recommended as they
             are; models, acquisitions and priors are of their negatives.
         time_unit: Unit of time for timestamps, as pandas writes it, such as ``"1h"``: times are
-            then ``pandas.Timestamp``, ``datetime`` or ``numpy.datetime64``, which count units since
-            the beginning of 1970. None: times are numbers.
+            then ``pandas.Timestamp``, ``datetime``, ``numpy.datetime64`` or text in ISO 8601, and
+            ``trial.t`` counts units since the beginning of 1970. None: times are numbers.
         time_zone: Time zone of timestamps, such as ``"UTC"``; those of other zones are converted,
             those without one refused. None: timestamps have no time zone.
 
@@ -57,12 +58,15 @@ class UnitsMixin:
     search_space: SearchSpace
     contexts: ContextSpace | None
     layout: InputLayout
-    _t: float
     _num_trials: int
     _event_sink: EventSink | None
     # A replay repeats calls with the numbers that were recorded.
     _takes_numbers: bool = False
     _labels: Labels | None = None
+    # Times of the open trials that were asked for, by number; and time and number of the newest
+    # trial that was told.
+    _asked_at: Mapping[int, float] = MappingProxyType({})
+    _newest_told: tuple[float, int] = (-math.inf, 0)
 
     def set_units(
         self,
@@ -150,11 +154,21 @@ class UnitsMixin:
         """Return several contexts, each as declared; None stands for a whole declared list."""
         return [self._declared_context(each) for each in context_table(self.contexts, contexts)]
 
+    @property
+    def _present(self) -> tuple[float, int]:
+        """Time and number of the newest trial that was told, or was asked for and is open."""
+        return max([self._newest_told, *((t, number) for number, t in self._asked_at.items())])
+
     def _time_of(self, t: Any) -> float:
-        """Return a checked time; None stands for that of the latest ask or outcome."""
-        if t is None and self._t == -math.inf:
-            raise InputDataError("Expected t, since nothing was asked or told yet. Got none.")
-        return self._t if t is None else self._number(t)
+        """Return a checked time; None stands for the present."""
+        if t is not None:
+            return self._number(t)
+        now, number = self._present
+        if number == 0:
+            raise InputDataError(
+                "Expected t, since nothing was asked or told that is not lost. Got none."
+            )
+        return now
 
     def _number(self, t: Any) -> float:
         """Return a checked time as a number; with a unit of time, it must be a timestamp."""
@@ -169,11 +183,16 @@ class UnitsMixin:
         if t is None and self.time_scale is not None:
             raise InputDataError("Expected t, since time_unit was given. Got none.")
         now = self._number(float(round_number) if t is None else t)
-        if now < self._t:
+        present, number = self._present
+        if now < present:
             stamp = self.labels.stamp
+            way_out = "an outcome stays: where its time is wrong, begin a new run"
+            if number in self._asked_at:
+                way_out = "fail or expire it, if it holds a wrong time"
             raise InputDataError(
-                f"Expected t >= {stamp(self._t)}, the time of an earlier ask or outcome: an action "
-                f"is chosen for the present. Got t={stamp(now)}."
+                f"Expected t >= {stamp(present)}, the time of trial {number}, since an action is "
+                f"chosen for the present. Got t={stamp(now)}. Trial {number} is "
+                f"{'open' if number in self._asked_at else 'told'}: {way_out}."
             )
         return now
 

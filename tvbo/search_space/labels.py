@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
+from fractions import Fraction
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +16,14 @@ from torch import Tensor
 from tvbo.observations import check_finite, check_time
 from tvbo.search_space.named import Named, check_names, is_named
 from tvbo.search_space.parameters import Parameters
+from tvbo.tables.times import ISO_8601, from_iso, parse_timedelta
 from tvbo.values import as_number, as_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Time = float | date | np.datetime64
-"""A time: a number, or a timestamp of pandas, Python or NumPy."""
+Time = float | date | np.datetime64 | str
+"""A time: a number, or a timestamp of pandas, Python or NumPy, or in ISO 8601."""
 
 Context = Tensor | Named
 """A context: numbers, or values by name."""
@@ -65,6 +68,32 @@ RESERVED = frozenset(
 """Names that a parameter may not have, since tables have such columns."""
 
 
+class Instant(float):
+    """A timestamp as a number, which a float64 holds to some 200 nanoseconds only.
+
+    Args:
+        number: Units of time since the beginning of 1970.
+        nanoseconds: The same in nanoseconds.
+
+    Raises:
+        TypeError: if the nanoseconds are no whole number.
+        OverflowError: if there is no such timestamp.
+    """
+
+    nanoseconds: int
+
+    def __new__(cls, number: float, nanoseconds: int) -> Instant:
+        """Return the number, which knows its timestamp."""
+        made = super().__new__(cls, number)
+        made.nanoseconds = index(nanoseconds)
+        if abs(made.nanoseconds) >= 2**63:
+            raise OverflowError(f"Expected a timestamp. Got {nanoseconds} ns since 1970.")
+        return made
+
+    def __getnewargs__(self) -> tuple[float, int]:  # type: ignore[override]  # One more than float.
+        return float(self), self.nanoseconds
+
+
 @dataclass(frozen=True)
 class TimeScale:
     """Timestamps as numbers: units of time since the beginning of 1970.
@@ -84,12 +113,7 @@ class TimeScale:
     def __post_init__(self) -> None:
         import pandas as pd
 
-        try:
-            positive = isinstance(self.unit, str) and pd.Timedelta(self.unit) > pd.Timedelta(0)
-        except (TypeError, ValueError):
-            positive = False
-        if not positive:
-            raise ValueError(f"Expected time_unit such as '1h' or '15min'. Got {self.unit!r}.")
+        parse_timedelta("time_unit", self.unit)
         try:
             pd.Timestamp(0, tz=self.zone)
         except (KeyError, OSError, TypeError, ValueError) as error:
@@ -97,20 +121,21 @@ class TimeScale:
                 f"Expected time_zone such as 'UTC' or 'Europe/Berlin'. Got {self.zone!r}."
             ) from error
 
-    def to_number(self, t: Any) -> float:
-        """Return a timestamp as a number.
+    def to_number(self, t: Any) -> Instant:
+        """Return a timestamp, or a text in ISO 8601, as a number.
 
         Raises:
-            InputDataError: if it has a time zone and the scale has none, or the reverse.
+            InputDataError: if it is none, or has a time zone and the scale has none, or the
+                reverse.
         """
         import pandas as pd
 
         try:
-            stamp = pd.Timestamp(t)
+            stamp = from_iso(pd.Series([t])).iloc[0] if isinstance(t, str) else pd.Timestamp(t)
         except (TypeError, ValueError) as error:
             raise InputDataError(f"Expected a time. Got {t!r}: {error}.") from error
         if stamp is pd.NaT:
-            raise InputDataError(f"Expected a time. Got {t!r}.")
+            raise InputDataError(f"Expected a timestamp {ISO_8601}. Got {t!r}.")
         if (stamp.tzinfo is None) != (self.zone is None):
             wanted = "without a time zone" if self.zone is None else "with a time zone"
             given = f"time_zone={self.zone!r}" if self.zone else "no time_zone"
@@ -118,43 +143,35 @@ class TimeScale:
                 f"Expected times {wanted}, since {given} was given with time_unit. Got {t!r}."
             )
         try:
-            return float((stamp - self._origin) / pd.Timedelta(self.unit))
+            nanoseconds = stamp.value
         except (OverflowError, ValueError) as error:
             raise InputDataError(f"Expected a time between 1678 and 2261. Got {t!r}.") from error
-
-    def read_text(self, text: str) -> pd.Timestamp:
-        """Return the timestamp that a text stands for.
-
-        Raises:
-            InputDataError: if it is none.
-        """
-        import pandas as pd
-
-        try:
-            return pd.Timestamp(text)
-        except (TypeError, ValueError) as error:
-            raise InputDataError(
-                f"Expected a time such as 2026-01-31T12:00. Got {text!r}."
-            ) from error
+        return Instant(nanoseconds / self._nanoseconds, nanoseconds)
 
     def to_span(self, span: Any) -> float:
         """Return a span of time, such as a ``timedelta``, as a number."""
         import pandas as pd
 
-        return float(pd.Timedelta(span) / pd.Timedelta(self.unit))
+        nanoseconds: int = pd.Timedelta(span).value
+        return nanoseconds / self._nanoseconds
 
     def to_stamp(self, t: float) -> pd.Timestamp:
-        """Return a number as a timestamp, to the microsecond."""
+        """Return the timestamp that a number was made of; of another number to the microsecond."""
         import pandas as pd
 
-        stamp = (self._origin + t * pd.Timedelta(self.unit)).round("us")
+        if isinstance(t, Instant):
+            nanoseconds = t.nanoseconds
+        else:
+            # In whole numbers, since a product of floats would be truncated.
+            nanoseconds = 1000 * round(Fraction(t) * self._nanoseconds / 1000)
+        stamp = pd.Timestamp(nanoseconds, tz=None if self.zone is None else "UTC")
         return stamp if self.zone is None else stamp.tz_convert(self.zone)
 
     @property
-    def _origin(self) -> pd.Timestamp:
-        import pandas as pd
-
-        return pd.Timestamp(0, tz=None if self.zone is None else "UTC")
+    def _nanoseconds(self) -> int:
+        """The unit."""
+        length: int = parse_timedelta("time_unit", self.unit).value
+        return length
 
 
 @dataclass(frozen=True)
@@ -308,14 +325,15 @@ class Labels:
             InputDataError: if it is a timestamp and no unit was stated, has another kind of time
                 zone, or is not finite.
         """
-        if not isinstance(t, date | np.datetime64):
-            return check_time(t)
-        if self.time is None:
-            raise InputDataError(
-                "Expected a number for t, or time_unit='1h' in the recipe for timestamps. "
-                f"Got {t!r}."
-            )
-        return check_time(self.time.to_number(t))
+        if isinstance(t, date | np.datetime64 | str):
+            if self.time is None:
+                raise InputDataError(
+                    "Expected a number for t, or time_unit='1h' in the recipe for timestamps. "
+                    f"Got {t!r}."
+                )
+            t = self.time.to_number(t)
+        number = check_time(t)
+        return t if isinstance(t, Instant) else number
 
     def span(self, span: Any) -> float:
         """Return a span of time as a number."""

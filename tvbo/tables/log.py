@@ -13,6 +13,14 @@ import torch
 from torch import Tensor
 
 from tvbo.tables.files import CsvOptions, TableError, first_row, line_of, read_table
+from tvbo.tables.times import (
+    ISO_8601,
+    change_of_unit,
+    from_digits,
+    from_iso,
+    parse_timedelta,
+    round_unit,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,11 +70,13 @@ class TimeAxis:
         times: One per row, float64.
         unit: Name of the unit, such as ``10min``.
         origin: Timestamp of time zero; None if the times were numbers.
+        remarks: How timestamps were read; none if the times were numbers.
     """
 
     times: Tensor
     unit: str
     origin: pd.Timestamp | None = None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,7 +132,7 @@ def read_log(
         actions: Columns of the action.
         reward_variance: Column of known noise variances, or None.
         rows: ``a:b``, the rows used, counted from 0.
-        time_unit: Unit of time, such as ``1h``; default the most frequent gap between timestamps.
+        time_unit: Unit of time, such as ``1h``; default one near the gaps between timestamps.
             Numeric times are not converted; this is then the name of their unit.
         contexts: Columns of the context.
         group: Column of labels of groups, or None.
@@ -223,64 +233,58 @@ def _check_labels(column: pd.Series, path: str | Path) -> None:
 
 def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
     """Return a column of timestamps, in UTC without an offset, or of numbers."""
-    import pandas as pd
     from pandas.api.types import is_numeric_dtype
 
     column = frame[name]
     if is_numeric_dtype(column):
-        return numbers_of(column, path)
+        return _numbers_or_dates(column, path)
     # Converted to UTC, since a log may contain a change of the clocks; times without an offset are
     # not converted.
-    times = pd.to_datetime(column, errors="coerce", format="ISO8601", utc=True).dt.tz_convert(None)
+    times = from_iso(column, utc=True).dt.tz_convert(None)
     if times.isna().any():
         index = times.isna().idxmax()
         raise TableError(
-            f"Expected timestamps like 2004-03-04 00:10:00, or numbers, in column '{name}' of "
+            f"Expected timestamps {ISO_8601}, or numbers, in column '{name}' of "
             f"{path}. Got {column[index]!r} in {line_of(index, path)}."
         )
     return times
 
 
+def _numbers_or_dates(column: pd.Series, path: str | Path) -> pd.Series:
+    """Return a column of numbers, as timestamps where they are dates such as 20250120."""
+    numbers = numbers_of(column, path)
+    if (dates := from_digits(numbers)) is not None:
+        return dates
+    if (change := change_of_unit(numbers.to_numpy())) is not None:
+        values = [f"{numbers.iloc[i]:.15g} in {line_of(numbers.index[i], path)}" for i in change]
+        raise TableError(
+            f"Expected times in one unit in column '{column.name}' of {path}. Got "
+            f"{' and '.join(values)}: from there on they are some thousand times as large, and so "
+            "are their gaps, as where seconds become milliseconds."
+        )
+    return numbers
+
+
 def time_axis(times: pd.Series, unit: str | None) -> TimeAxis:
-    """Return times as numbers, in a unit or in their most frequent gap."""
+    """Return times as numbers, in a unit or in one near their gaps."""
     from pandas.api.types import is_datetime64_any_dtype
 
+    if unit is not None and not any(map(str.isalpha, unit)):
+        raise TableError(f"Expected time unit like 10min or 1h. Got {unit!r}, without a unit.")
     if not is_datetime64_any_dtype(times):
         column = f"1 ({times.name})" if isinstance(times.name, str) else "1"
         return TimeAxis(torch.tensor(times.to_numpy(dtype=float)), unit or column)
+    origin, chosen = times.min(), ""
     if unit is None:
         gaps = times.drop_duplicates().sort_values().diff().dropna()
         if gaps.empty:
             raise TableError(f"Expected at least two times. Got {times.nunique()}.")
-        unit = _short(gaps.mode().iloc[0])
-    origin = times.min()
+        unit = round_unit(gaps)
+        ratio = gaps.median() / parse_timedelta("time unit", unit)
+        chosen = f": their median gap is {ratio:.3g} × {unit}; --time-unit sets another"
     numbers = ((times - origin) / parse_timedelta("time unit", unit)).to_numpy(dtype=float)
-    return TimeAxis(torch.tensor(numbers), unit, origin)
-
-
-def _short(gap: pd.Timedelta) -> str:
-    """Format a gap in the largest unit that divides it, such as ``5min``."""
-    for name, seconds in (("D", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count = gap.total_seconds() / seconds
-        if count >= 1 and count == int(count):
-            return f"{int(count)}{name}"
-    return f"{gap.total_seconds():g}s"
-
-
-def parse_timedelta(name: str, text: str) -> pd.Timedelta:
-    """Return a length of time such as ``10min``, read from the option ``name``."""
-    import pandas as pd
-
-    try:
-        step = pd.Timedelta(text)
-    except ValueError as error:
-        raise TableError(f"Expected {name} like 10min or 1h. Got {text!r}.") from error
-    if not any(character.isalpha() for character in text):
-        # pandas would read a number without a unit as nanoseconds.
-        raise TableError(f"Expected {name} like 10min or 1h. Got {text!r}, without a unit.")
-    if not step > pd.Timedelta(0):
-        raise TableError(f"Expected {name} longer than zero. Got {text!r}.")
-    return step
+    remark = f"times from {origin} to {times.max()}, in units of {unit}{chosen}"
+    return TimeAxis(torch.tensor(numbers), unit, origin, (remark,))
 
 
 def row_range(text: str | None, length: int) -> slice:

@@ -14,11 +14,11 @@ from tvbo.tables.files import CsvOptions, TableError, read_table
 from tvbo.tables.log import (
     TimeAxis,
     numbers_of,
-    parse_timedelta,
     row_range,
     time_axis,
     time_column,
 )
+from tvbo.tables.times import parse_timedelta
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +55,8 @@ def read_panel(
         path: A CSV file, or a compressed one such as ``.csv.gz``, or a Parquet file.
         resample: Average over steps of this length, such as ``10min``; needs timestamps.
         rows: ``a:b``, the rows used, counted from 0 after resampling, without those that are empty.
-        time_unit: Unit of time, such as ``1h``. Default: the resampling step, else the most
-            frequent gap between timestamps. Numeric times are not converted; this is then the name
+        time_unit: Unit of time, such as ``1h``. Default: the resampling step, else one near
+            the gaps between timestamps. Numeric times are not converted; this is then the name
             of their unit.
         allow_gaps: Whether cells may be empty; their values are NaN. An arm without any reading is
             an error in any case; a row without any is left out.
