@@ -121,7 +121,7 @@ class TimeScale:
                 f"Expected time_zone such as 'UTC' or 'Europe/Berlin'. Got {self.zone!r}."
             ) from error
 
-    def to_number(self, t: Any) -> Instant:
+    def to_number(self, t: Any) -> float:
         """Return a timestamp, or a text in ISO 8601, as a number.
 
         Raises:
