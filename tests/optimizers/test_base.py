@@ -133,7 +133,7 @@ def test_a_trial_of_another_optimizer_is_refused(optimizer):
 
 def test_an_action_is_not_chosen_for_a_time_before_what_was_observed(learner):
     learner.tell(learner.attach([3.0], t=99.0), 1.0)
-    with pytest.raises(InputDataError, match=r"Expected t >= 99.0.*outcome.*Got t=1.0"):
+    with pytest.raises(InputDataError, match=r"t >= 99.0.* trial 1.*Got t=1.0"):
         learner.ask()
     assert learner.ask(t=99.0).t == 99.0
 

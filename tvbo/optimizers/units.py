@@ -186,13 +186,13 @@ class UnitsMixin:
         present, number = self._present
         if now < present:
             stamp = self.labels.stamp
-            way_out = "an outcome stays: where its time is wrong, begin a new run"
+            state, way_out = "told", "an outcome stays, so begin a new run with the right times"
             if number in self._asked_at:
-                way_out = "fail or expire it, if it holds a wrong time"
+                state, way_out = "open", "fail or expire it"
             raise InputDataError(
-                f"Expected t >= {stamp(present)}, the time of trial {number}, since an action is "
-                f"chosen for the present. Got t={stamp(now)}. Trial {number} is "
-                f"{'open' if number in self._asked_at else 'told'}: {way_out}."
+                f"Expected t >= {stamp(present)}, the time of trial {number}, which is {state}: an "
+                f"action is chosen for the present. Got t={stamp(now)}. If the time of trial "
+                f"{number} is wrong, {way_out}."
             )
         return now
 
