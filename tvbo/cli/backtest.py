@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -174,7 +175,6 @@ def run_backtest(
         table = read_log(
             log, time, reward, columns, None, train, time_unit, drop_missing=drop_missing, **written
         )
-        note(*table.axis.remarks)
         note_on_rows(table, columns)
         result = _of_log(table, names, starts, horizon, draws, shared)
     print_backtest(result)
@@ -207,7 +207,6 @@ def _of_panel(
 ) -> BacktestResult:
     folds = 1 if folds is None else folds
     table = read_panel(panel, resample, None, time_unit, allow_gaps=True, **csv)
-    note(*table.axis.remarks)
     note_on_steps(table)
     length = len(table.values)
     trained = row_range(train, length)
@@ -222,7 +221,7 @@ def _of_panel(
     )
     fitted = FittedAlgorithm.of_panel(fits) if tune is None else TunedAlgorithm(fits)
     horizon = len(range(length)[slice(trained.stop, None) if played is None else played])
-    return backtest(
+    result = backtest(
         table.values,
         table.axis.times,
         panel_algorithms(
@@ -240,6 +239,7 @@ def _of_panel(
         arms=table.arms,
         **shared,
     )
+    return replace(result, messages=[*result.messages, *table.axis.remarks])
 
 
 def _of_log(
