@@ -59,7 +59,7 @@ def test_a_timestamp_comes_back_to_the_nanosecond(unit, count):
         assert [t.isoformat() for t in back] == [t.isoformat() for t in given]
         assert [optimizer.attach(CHOICES[0], t).time for t in given[:8]] == given[:8]
         # A number alone is one to the microsecond.
-        coarse = [t.floor("us") for t in given]
+        coarse = [t for t in given if t.value % 1000 == 0]
         assert [labels.stamp(float(labels.number(t))) for t in coarse] == coarse
 
 
