@@ -21,7 +21,7 @@ from tvbo.evaluation import (
 from tvbo.evaluation.diagnosis.calibration import binomial_interval
 from tvbo.evaluation.diagnosis.findings import facts, findings, verdict
 from tvbo.journal import JournalError
-from tvbo.optimizers.fit_watch import AtBound
+from tvbo.models.at_bounds import AtBound
 from tvbo.plotting import plot_diagnosis, save_figure
 from tvbo.problems import drifting_gp, unit_grid
 from tvbo.retention import EntropyThreshold, EventReset, SlidingWindow

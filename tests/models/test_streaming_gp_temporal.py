@@ -434,12 +434,6 @@ def test_errors(small):
     refuses(ValueError, "exactly one of forgetting_rate.*Got neither", kernel)
     refuses(ValueError, "exactly one of.*Got both", kernel, 0.1, temporal_kernel=decay())
     refuses(ValueError, "noise_variance >= 0, finite. Got None", kernel, 0.1, noise_variance=None)
-    refuses(
-        TypeError,
-        "TemporalKernel, or a ScaleKernel of one. Got RBF",
-        kernel,
-        temporal_kernel=kernel,
-    )
     refuses(ValueError, "without active_dims", kernel, temporal_kernel=matern_on_column())
     two = [kernel, kernel]
     refuses(ValueError, "as many as.*Got 2 and 1", two, temporal_kernel=decay())

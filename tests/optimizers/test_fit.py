@@ -7,12 +7,13 @@ import logging
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
+from botorch.models import ModelListGP
 from botorch.models.transforms import Standardize
 from gpytorch.kernels import RBFKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 
 from tvbo.kernels import TemporalDecayKernel
-from tvbo.models import TimeVaryingGP
+from tvbo.models import ContextualGP, TimeVaryingGP
 from tvbo.observations import Observations
 from tvbo.optimizers import ModelFitter
 from tvbo.optimizers.fit import FitWatch, fit_from, learned_values
@@ -167,6 +168,25 @@ def test_a_fit_at_a_bound_is_logged_once(caplog):
         assert "too long a unit" in about[0][1]
         learning.fit(misleading(), 13, torch.Generator())
         assert messages(caplog) == logged
+
+
+@pytest.mark.parametrize("kind", [TimeVaryingGP, ContextualGP])
+def test_a_fit_by_botorch_at_a_bound_is_logged(caplog, kind):
+    """As one of a recipe, also in a list of models."""
+    kernel = TemporalDecayKernel().double()
+    of_columns = {"context_features": [1], "time_feature": 2} if kind is ContextualGP else {}
+    X, Y = misleading().X, misleading().Y
+    model = kind(X, Y, temporal_kernel=kernel, **of_columns)
+    both = ModelListGP(model)
+    fit_gpytorch_mll(SumMarginalLogLikelihood(both.likelihood, both))
+    assert kernel.forgetting_rate.item() == pytest.approx(1 - 1e-4)
+    about = [m for m in messages(caplog) if "forgetting_rate" in m[1]]
+    assert len(about) == 1
+    assert about[0][0] == logging.WARNING
+    assert "0.9999" in about[0][1]
+    caplog.clear()
+    assert fitted(seen(24)).forgetting_rate.item() < 0.2
+    assert not messages(caplog)
 
 
 def test_a_jump_of_the_rate_is_logged(caplog):

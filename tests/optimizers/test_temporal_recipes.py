@@ -9,11 +9,13 @@ from gpytorch.means import ZeroMean
 from reference import dense_gp, rbf, with_lengthscale
 
 from tvbo import recipes
+from tvbo.fitting import fit_panel
 from tvbo.kernels import (
     ConstantTemporalKernel,
     DampedOscillationKernel,
     SeasonalKernel,
     TemporalDecayKernel,
+    TemporalKernel,
     TemporalMaternKernel,
     memory_length,
 )
@@ -128,6 +130,64 @@ def test_contexts():
     assert isinstance(by_parts.model, StreamingGP)
 
 
+class OfOnesOwn(TemporalKernel):
+    """It has no parameter and inherits ``weight``."""
+
+    num_states = 1
+
+    def correlation(self, lag):
+        return torch.exp(-lag / 9)
+
+    def transition(self, lag):
+        return self.correlation(lag)[..., None, None]
+
+
+class Gaussian(OfOnesOwn):
+    """Not Markov."""
+
+    def correlation(self, lag):
+        return torch.exp(-lag.square() / 200)
+
+
+@pytest.mark.parametrize("space", [{"choices": CHOICES}, {"bounds": BOX}])
+@pytest.mark.parametrize(
+    "make", [OfOnesOwn, TemporalMaternKernel, lambda: DampedOscillationKernel(period=7.0)]
+)
+def test_kernels_of_the_default_dtype(make, space):
+    """They choose as the same in float64, with the same memory, to the precision of parameters."""
+    both = [
+        recipes.tv_gp_ucb(
+            **space, covar_module=rbf(0.4), temporal_kernel=kernel, noise_variance=NOISE
+        )
+        for kernel in (make(), make().double())
+    ]
+    assert both[0].retention.length == pytest.approx(both[1].retention.length, rel=1e-5)
+    for t in (1.0, 2.0, 3.0):
+        one, two = (optimizer.ask(t) for optimizer in both)
+        torch.testing.assert_close(one.X, two.X, rtol=0, atol=1e-4)
+        for optimizer, trial in zip(both, (one, two), strict=True):
+            optimizer.tell(trial, math.sin(t))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda kernel: recipes.tv_gp_ucb(
+            bounds=BOX, covar_module=rbf(), temporal_kernel=kernel, noise_variance=NOISE
+        ),
+        lambda kernel: recipes.tv_gp_ucb(bounds=BOX, temporal_kernel=[kernel]),
+        lambda kernel: StreamingGP(CHOICES, rbf(), noise_variance=NOISE, temporal_kernel=kernel),
+        lambda kernel: fit_panel(torch.zeros(9, 3), torch.arange(9), temporal_kernel=kernel),
+    ],
+)
+@pytest.mark.parametrize(("kernel", "error"), [(Gaussian(), ValueError), (rbf(), TypeError)])
+def test_a_kernel_that_is_not_markov_is_refused(make, kernel, error):
+    with pytest.raises(error) as refused:
+        make(kernel)
+    for said in (type(kernel).__name__, "Markov", "docs/models.md"):
+        assert said in str(refused.value)
+
+
 def test_amplitudes_of_several_with_one_kernel_are_learned():
     optimizer = recipes.tv_gp_ucb(
         choices=CHOICES,
@@ -196,8 +256,6 @@ def test_errors():
     for make in (recipes.gp_ucb, recipes.gp_ts):
         with pytest.raises(ValueError, match="either temporal_kernel or forgetting_rate.*Got both"):
             make(**given, temporal_kernel=matern())
-    with pytest.raises(TypeError, match="Expected a TemporalKernel. Got RBFKernel"):
-        recipes.tv_gp_ucb(**given, temporal_kernel=rbf())
     with pytest.raises(ValueError, match="amplitudes of temporal_kernel, since refit is never"):
         recipes.tv_gp_ucb(**given, temporal_kernel=[matern(), decay(0.1)], refit=RefitNever())
     recipes.gp_ts(**given, forgetting_rate=None, temporal_kernel=matern()).ask(1.0)

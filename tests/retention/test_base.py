@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
+from tvbo import recipes
 from tvbo.observations import Observations
-from tvbo.retention import Admission, Chain, Prediction, Retention
+from tvbo.retention import Admission, Chain, KeepAll, Prediction, Retention
 
 
 def prediction(variance=2.0, noise_variance=0.5, mean=1.0):
@@ -73,3 +74,54 @@ def test_and_joins_in_order():
     assert isinstance(both, Chain)
     assert both.policies[0] is one
     assert both.policies[1] is two
+
+
+class Answers(Retention):
+    """Answers with a mask made of one that keeps all, which it notes."""
+
+    def __init__(self, mask=lambda mask: mask):
+        self.mask, self.asked = mask, []
+
+    def keep(self, observations, model, t):
+        self.asked.append(len(observations))
+        return self.mask(observations.X[:, -1] <= t)
+
+
+def loop(policy):
+    return recipes.tv_gp_ucb(choices=torch.linspace(0, 1, 5).unsqueeze(-1), retention=policy)
+
+
+@pytest.mark.parametrize("join", [lambda policy: policy, lambda policy: KeepAll() & policy])
+def test_keep_is_not_called_without_observations(join):
+    optimizer = loop(join(Answers()))
+    trials = [optimizer.ask(), optimizer.ask()]
+    optimizer.tell(trials[0], 1.0)
+    optimizer.ask()
+    optimizer.recommend()
+    policy = getattr(optimizer.retention, "policies", [optimizer.retention])[-1]
+    assert policy.asked
+    assert 0 not in policy.asked
+
+
+@pytest.mark.parametrize("join", [lambda policy: policy, lambda policy: KeepAll() & policy])
+@pytest.mark.parametrize(
+    ("mask", "error", "what"),
+    [
+        (lambda mask: mask[1:], ValueError, "(1,)"),
+        (lambda mask: mask.unsqueeze(-1), ValueError, "(2, 1)"),
+        (lambda mask: mask.double(), TypeError, "float64"),
+        (lambda mask: mask.tolist(), TypeError, "list"),
+        (lambda mask: None, TypeError, "NoneType"),
+    ],
+)
+def test_a_wrong_mask_is_named(join, mask, error, what):
+    optimizer = loop(join(Answers(mask)))
+    for t in (1.0, 2.0):
+        optimizer.tell(optimizer.attach(torch.tensor([[t / 2]]), t), t)
+    for call in (optimizer.ask, optimizer.recommend):
+        with pytest.raises(error) as refused:
+            call(t=3.0)
+        assert what in str(refused.value)
+        assert "Answers" in str(refused.value)
+    assert len(optimizer.observations) == 2
+    assert optimizer.num_trials == 2

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 
 from tvbo.fitting.panel_data import panel_data
@@ -24,6 +25,7 @@ from tvbo.fitting.panel_search import (
 from tvbo.fitting.panel_terms import Component, DriftTerms, in_unit_of_time
 from tvbo.fitting.season import Season
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
+from tvbo.kernels.temporal_base import check_markov
 
 Array = NDArray[np.float64]
 
@@ -74,7 +76,8 @@ def candidates_of(
     """Return the forms of drift to compare.
 
     Raises:
-        ValueError: if it is none of these.
+        TypeError: if a kernel is no temporal kernel.
+        ValueError: if it is none of these, or a kernel is not Markov.
     """
     if temporal_kernel is None:
         return [CANDIDATES[0]]
@@ -88,14 +91,10 @@ def candidates_of(
             "Expected a temporal kernel, a list of them, None, 'auto', or one of "
             f"{', '.join(named)}. Got {temporal_kernel!r}."
         )
-    kernels = [temporal_kernel] if isinstance(temporal_kernel, TemporalKernel) else temporal_kernel
-    kernels = list(kernels)
-    if not kernels or not all(isinstance(kernel, TemporalKernel) for kernel in kernels):
-        raise ValueError(
-            "Expected a temporal kernel, or a list of them. Got "
-            f"{', '.join(type(kernel).__name__ for kernel in kernels) or 'none'}."
-        )
-    given = kernels
+    kernels = [temporal_kernel] if isinstance(temporal_kernel, Kernel) else temporal_kernel
+    given = [check_markov(kernel) for kernel in kernels]
+    if not given:
+        raise ValueError("Expected a temporal kernel, or a list of them. Got none.")
     return [Candidate(" + ".join(type(kernel).__name__ for kernel in given), lambda: given)]
 
 

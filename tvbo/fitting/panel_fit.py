@@ -101,6 +101,7 @@ def fit_panel(
             increase within a segment, there are fewer than 8 times or 2 arms, the values are
             constant, or nearly so, or the period is longer than half the log, or shorter than two
             gaps.
+        TypeError: if a kernel in ``temporal_kernel`` is no temporal kernel.
         ValueError: if ``temporal_kernel``, ``season`` or ``origin`` is none of the above.
 
     Example:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Size, Tensor
 from torch.nn import Parameter
@@ -19,6 +21,15 @@ from tvbo.kernels.batch import BatchKernel
 from tvbo.observations import check_finite
 
 LONGEST_MEMORY = 1e15
+
+HOW_TO = (
+    "a tvbo.kernels.TemporalKernel, which is Markov: its transition(a + b) is transition(b) @ "
+    "transition(a). How to write one: help(tvbo.kernels.TemporalKernel), and docs/models.md, "
+    "'A drift of your own'"
+)
+
+MARKOV_TOLERANCE = 1e-4
+"""Difference of correlations up to which a kernel is taken for Markov, however it rounds."""
 
 
 class TemporalKernel(BatchKernel):
@@ -44,6 +55,16 @@ class TemporalKernel(BatchKernel):
     Raises:
         InputDataError: if a time is NaN or infinite.
         BotorchTensorDimensionError: if there is more than one column.
+
+    Example:
+        >>> class Decay(TemporalKernel):
+        >>>     num_states = 1
+        >>>
+        >>>     def correlation(self, lag):
+        >>>         return torch.exp(-lag / 20)
+        >>>
+        >>>     def transition(self, lag):
+        >>>         return self.correlation(lag)[..., None, None]
     """
 
     @property
@@ -87,8 +108,10 @@ class TemporalKernel(BatchKernel):
         """
         with torch.no_grad():
             values, vectors = torch.linalg.eigh(self.stationary_covariance())
-            root = (vectors * values.sqrt().unsqueeze(-2)).unsqueeze(-3)
-            A = torch.linalg.solve(root, self.transition(torch.atleast_1d(lag)) @ root)
+            A = self.transition(torch.atleast_1d(lag))
+            # Lags may be of another type than the kernel.
+            root = (vectors * values.sqrt().unsqueeze(-2)).unsqueeze(-3).to(A)
+            A = torch.linalg.solve(root, A @ root)
             norm: Tensor = torch.linalg.matrix_norm(A, ord=2)
             return norm.square().reshape(self._shape(lag))
 
@@ -176,6 +199,50 @@ class TemporalKernel(BatchKernel):
     def _over_lags(self, value: Tensor) -> Tensor:
         """Return a parameter ``batch_shape x 1`` as a number where there is no batch."""
         return value if self.batch_shape else value.squeeze(-1)
+
+
+def check_temporal_kernel(kernel: Kernel) -> TemporalKernel:
+    """Return a kernel if it is a temporal kernel without columns of its own.
+
+    Raises:
+        TypeError: if it is another kernel.
+        ValueError: if it has ``active_dims``.
+    """
+    if not isinstance(kernel, TemporalKernel):
+        raise TypeError(f"Expected {HOW_TO}. Got {type(kernel).__name__}.")
+    if kernel.active_dims is not None:
+        raise ValueError(
+            "Expected a temporal kernel without active_dims, which the model sets. "
+            f"Got active_dims={kernel.active_dims.tolist()}."
+        )
+    return kernel
+
+
+def check_markov(kernel: Kernel) -> TemporalKernel:
+    """Return a kernel if it is a temporal kernel, and Markov with its present parameters.
+
+    Raises:
+        TypeError: if it is another kernel.
+        ValueError: if it has ``active_dims``, or its correlation is not that of two transitions,
+            one after the other.
+    """
+    kernel = check_temporal_kernel(kernel)
+    lags = torch.cat([torch.zeros(1), 2.0 ** torch.arange(-20, 21, 2)]).double()
+    a, b = torch.cartesian_prod(lags, lags).T
+    with torch.no_grad():
+        exact = deepcopy(kernel).double()
+        right, A, B = exact.correlation(a + b), exact.transition(a), exact.transition(b)
+        h, P = exact.observation.to(A), exact.stationary_covariance().to(A)
+        found = (B @ A @ (P @ h)[..., None, :, None]).squeeze(-1) @ h
+    error = (found - right).abs().nan_to_num()
+    if (error > MARKOV_TOLERANCE).any():
+        at = tuple((error == error.max()).nonzero()[0].tolist())
+        raise ValueError(
+            f"Expected {HOW_TO}. Got {type(kernel).__name__}, whose correlation at lag "
+            f"{a[at[-1]]:g} + {b[at[-1]]:g} is {right[at]:.4g}, where its transitions over these "
+            f"give {found[at]:.4g}."
+        )
+    return kernel
 
 
 def memory_length(kernels: Sequence[TemporalKernel], tol: float) -> float:

@@ -15,7 +15,7 @@ from torch import Tensor
 from tvbo.kernels.batch import BatchKernel
 from tvbo.kernels.column import ColumnKernel
 from tvbo.kernels.temporal import TemporalDecayKernel, check_forgetting_rate
-from tvbo.kernels.temporal_base import TemporalKernel
+from tvbo.kernels.temporal_base import TemporalKernel, check_temporal_kernel
 from tvbo.observations import check_finite
 
 
@@ -94,17 +94,9 @@ def as_temporal_kernels(
             f"Got both, with forgetting_rate={forgetting_rate}."
         )
     given = [temporal_kernel] if isinstance(temporal_kernel, Kernel) else list(temporal_kernel)
-    for kernel in given:
-        if not isinstance(kernel, TemporalKernel):
-            raise TypeError(f"Expected a TemporalKernel. Got {type(kernel).__name__}.")
-        if kernel.active_dims is not None:
-            raise ValueError(
-                "Expected a temporal kernel without active_dims, which the model sets. "
-                f"Got active_dims={kernel.active_dims.tolist()}."
-            )
     if not given:
         raise ValueError("Expected at least one temporal kernel. Got none.")
-    return given
+    return [check_temporal_kernel(kernel) for kernel in given]
 
 
 def make_drifting_kernel(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
+from botorch.fit import _fit_fallback
 from botorch.models import SingleTaskGP
 from botorch.models.transforms.input import InputTransform
 from botorch.models.transforms.outcome import OutcomeTransform
@@ -17,12 +18,14 @@ from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
+from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.priors import Prior
 from torch import Tensor
 
 from tvbo.kernels.column import ColumnKernel
 from tvbo.kernels.temporal import TemporalDecayKernel
 from tvbo.kernels.temporal_base import TemporalKernel
+from tvbo.models.at_bounds import log_bounds
 from tvbo.models.construction import (
     check_training_data,
     make_drifting_kernel,
@@ -174,6 +177,16 @@ class TimeVaryingGP(SingleTaskGP):
     def is_static(self) -> bool:
         """Whether time makes no difference, with the present parameters."""
         return all(kernel.is_static for kernel in self.temporal_kernels)
+
+    def custom_fit(self, mll: MarginalLogLikelihood, **kwargs: Any) -> MarginalLogLikelihood:
+        """Fit as BoTorch does, and log parameters that end at a bound of their constraint.
+
+        ``fit_gpytorch_mll`` calls it. The logger is ``"tvbo.optimizers.fit"``, the level that of
+        :class:`tvbo.optimizers.ModelFitter`.
+        """
+        fitted = _fit_fallback(mll, **kwargs)
+        log_bounds(self)
+        return fitted
 
     @classmethod
     def construct_inputs(

@@ -20,6 +20,7 @@ from tvbo.kernels.temporal import (
     MIN_FORGETTING_RATE,
     check_forgetting_rate,
 )
+from tvbo.kernels.temporal_base import check_markov
 from tvbo.models import ContextualGP, TimeVaryingGP
 from tvbo.models.construction import as_temporal_kernels
 
@@ -55,8 +56,9 @@ class Drift:
         temporal_kernels: The temporal kernels that were given, with their parameters.
 
     Raises:
+        TypeError: if a temporal kernel is another kernel.
         ValueError: if ε lies outside [0, 1], is given beside a temporal kernel, or
-            ``temporal_kernel`` is another string.
+            ``temporal_kernel`` is another string, or is not Markov.
     """
 
     forms: list[Form]
@@ -69,7 +71,8 @@ class Drift:
         self.forgetting_rate = forgetting_rate
         if not isinstance(temporal_kernel, str):
             self.forms = [temporal_kernel]
-            self.temporal_kernels = as_temporal_kernels(temporal_kernel, forgetting_rate)
+            given = as_temporal_kernels(temporal_kernel, forgetting_rate)
+            self.temporal_kernels = [check_markov(kernel) for kernel in given]
             return
         if temporal_kernel != "auto" or forgetting_rate is not None:
             raise ValueError(

@@ -28,6 +28,7 @@ from tvbo.optimizers.rejection_log import RejectionLog
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Rejection, Retention
+from tvbo.retention.base import mask_of
 from tvbo.search_space import (
     AskContext,
     Context,
@@ -243,7 +244,7 @@ class GPOptimizer(Optimizer):
         They are set aside until an outcome has come from then on, since the ask may fail.
         """
         self._bring_back(t)
-        keep = self.retention.keep(self.observations, self.posterior_state.last_model, t)
+        keep = mask_of(self.retention, self.observations, self.posterior_state.last_model, t)
         newest = self._newest_told[0]
         self._set_aside = tuple(each for each in self._set_aside if each[0] > newest)
         if not keep.all():
@@ -288,7 +289,7 @@ class GPOptimizer(Optimizer):
         X = torch.cat([self._rows[trial.id] for trial in counted])
         # Nor what would be dropped as soon as it is told.
         outcomes = Observations(X, torch.zeros(len(X), 1, dtype=torch.float64))
-        return X[self.retention.keep(outcomes, self.posterior_state.last_model, t)]
+        return X[mask_of(self.retention, outcomes, self.posterior_state.last_model, t)]
 
     def _row(self, trial: Trial) -> Tensor:
         return self.layout.rows(trial.X, trial.t, self._seen(trial.context))
@@ -382,7 +383,7 @@ class GPOptimizer(Optimizer):
     def _look_at(self, t: float) -> Model:
         """Return the posterior that an ask at ``t`` would have without pending trials."""
         state, generator = self.posterior_state, copy_of(self.generator)
-        keep = self.retention.keep(self.observations, state.last_model, t)
+        keep = mask_of(self.retention, self.observations, state.last_model, t)
         model = state.preview(self.observations, keep, self._num_told, generator)
         self._newest_model = model
         return model

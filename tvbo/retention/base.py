@@ -30,7 +30,7 @@ class Retention:
         observations stay.
 
         Args:
-            observations: The observations held; the last column of X is time.
+            observations: The observations held, one or more; the last column of X is time.
             model: The model of the previous round, None in the first round.
             t: The present time.
         """
@@ -47,6 +47,26 @@ class Retention:
     def __and__(self, other: Retention) -> Chain:
         """Join two policies."""
         return Chain(self, other)
+
+
+def mask_of(policy: Retention, observations: Observations, model: Model | None, t: float) -> Tensor:
+    """Return the mask of a policy, which is not asked where there are no observations.
+
+    Raises:
+        TypeError: if it is no boolean tensor.
+        ValueError: if it has another shape than ``n``.
+    """
+    if len(observations) == 0:
+        return torch.ones(0, dtype=torch.bool)
+    mask: object = policy.keep(observations, model, t)
+    expected = f"Expected a boolean mask of shape ({len(observations)},)"
+    source = f"from {type(policy).__name__}.keep"
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"{expected}. Got {kind} {source}.")
+    if mask.shape != (len(observations),):
+        raise ValueError(f"{expected}. Got shape {tuple(mask.shape)} {source}.")
+    return mask
 
 
 class Admission(Retention):
@@ -131,8 +151,7 @@ class Chain(Admission):
         """Return True for the observations that all policies keep."""
         kept = torch.ones(len(observations), dtype=torch.bool)
         for policy in self.policies:
-            part = policy.keep(observations[kept], model, t)
-            kept[kept.clone()] = part
+            kept[kept.clone()] = mask_of(policy, observations[kept], model, t)
         return kept
 
     def admit(self, prediction: Prediction, num_held: int) -> Rejection | None:

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from tvbo.evaluation.diagnosis.calibration import BAND, Calibration
 from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial
-from tvbo.optimizers.fit_watch import EXPECTED
+from tvbo.models.at_bounds import EXPECTED
 
 FEWEST = 20
 """Number of independent outcomes below which nothing is said to be in order."""

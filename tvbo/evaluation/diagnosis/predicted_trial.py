@@ -11,9 +11,9 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
+from tvbo.models.at_bounds import AtBound
 from tvbo.models.raw import RawRowKernel
 from tvbo.optimizers.drift import DenseGP
-from tvbo.optimizers.fit_watch import AtBound
 from tvbo.retention.prediction import Prediction
 
 

@@ -11,6 +11,7 @@ from torch import Size, Tensor
 from torch.nn import Parameter
 
 from tvbo.kernels import ConstantTemporalKernel, TemporalDecayKernel, TemporalKernel
+from tvbo.kernels.temporal_base import check_markov
 from tvbo.models.streaming.component import Component
 from tvbo.models.streaming.finite_prior import DecayPrior, FiniteCovariance
 from tvbo.models.streaming.prior import MarkovPrior
@@ -35,8 +36,8 @@ def make_prior(
 
     Raises:
         TypeError: if a temporal kernel is none.
-        ValueError: if batch shapes do not broadcast, a temporal kernel has ``active_dims``, or the
-            numbers of kernels differ.
+        ValueError: if batch shapes do not broadcast, a temporal kernel has ``active_dims`` or is
+            not Markov, or the numbers of kernels differ.
     """
     given = [time] if isinstance(time, Tensor | Kernel) else list(time)
     parts = [_parts(each) for each in given]
@@ -84,16 +85,7 @@ def _parts(time: Tensor | Kernel) -> tuple[Tensor | TemporalKernel, Tensor]:
     amplitude = torch.ones(())
     if isinstance(time, ScaleKernel):
         amplitude, time = time.outputscale, time.base_kernel
-    if isinstance(time, Kernel) and not isinstance(time, TemporalKernel):
-        raise TypeError(
-            f"Expected a TemporalKernel, or a ScaleKernel of one. Got {type(time).__name__}."
-        )
-    if isinstance(time, Kernel) and time.active_dims is not None:
-        raise ValueError(
-            "Expected a temporal kernel without active_dims. "
-            f"Got active_dims={time.active_dims.tolist()}."
-        )
-    return time, amplitude
+    return time if isinstance(time, Tensor) else check_markov(time), amplitude
 
 
 def _rate(time: Tensor | TemporalKernel, amplitude: Tensor) -> Tensor | None:
