@@ -1,14 +1,16 @@
 """The fit of a panel, its forecasts, files and settings."""
 
 import json
+import math
 from dataclasses import replace
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
-from tvbo.fitting import PanelFit, fit_panel
+from tvbo.fitting import PanelFit, SavedFitError, fit_panel
 from tvbo.fitting.panel_evidence import PanelCandidate, choose, exponential
 from tvbo.fitting.panel_file import describe, make_kernel
 from tvbo.fitting.season import PeriodicSeason, SegmentProfile, WorkweekSeason
@@ -272,8 +274,58 @@ def test_a_file_of_a_newer_version_or_of_something_else_is_refused(fit, tmp_path
     np.savez(tmp_path / "other.npz", a=np.zeros(2))
     (tmp_path / "text.npz").write_text("no archive")
     for name in ("other.npz", "text.npz"):
-        with pytest.raises(ValueError, match="written by PanelFit.save"):
+        with pytest.raises(SavedFitError):
             PanelFit.load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"modes": np.full((5, 5), np.nan)},
+        {"modes": np.zeros((0, 0))},
+        {"amplitudes": np.zeros((1, 3))},
+        {"posterior_mean": np.zeros(4)},
+        {"posterior_covariance": np.array("text")},
+        {"header": np.zeros(2)},
+        {"header": np.array("[" * 100_000)},
+        {"last_time": math.nan},
+        {"noise_variance": -1.0},
+        {"evidence": [{}]},
+        {"chosen": 99},
+        {"temporal_kernels": [{"class": "SeasonalKernel", "period": 7.0, "num_harmonics": 10**9}]},
+        {"season": {"class": "PeriodicSeason", "length": 7.0, "num_harmonics": 10**9}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_forged_file_is_refused(fit, change, tmp_path):
+    fit.save(tmp_path / "fit.npz")
+    with np.load(tmp_path / "fit.npz") as archive:
+        arrays = dict(archive)
+    header = json.loads(str(arrays["header"]))
+    if not change.keys() <= arrays.keys():
+        change = {"header": np.array(json.dumps({**header, **change}))}
+    np.savez_compressed(tmp_path / "forged.npz", **{**arrays, **change})
+    with pytest.raises(SavedFitError):
+        PanelFit.load(tmp_path / "forged.npz")
+
+
+def test_a_file_that_unfolds_to_more_than_memory_is_refused(fit, tmp_path):
+    fit.save(tmp_path / "fit.npz")
+    with ZipFile(tmp_path / "fit.npz", "a") as archive:
+        archive.getinfo("modes.npy").file_size = 2**40
+        archive.comment = b"so that the directory is written again"
+    with pytest.raises(SavedFitError) as refused:
+        PanelFit.load(tmp_path / "fit.npz")
+    assert str(2**29) in str(refused.value)
+
+
+def test_a_damaged_file_is_refused(fit, tmp_path):
+    fit.save(tmp_path / "fit.npz")
+    whole = (tmp_path / "fit.npz").read_bytes()
+    for content in (b"", whole[:500], whole[:-30], whole.replace(b"modes", b"nodes")):
+        (tmp_path / "damaged.npz").write_bytes(content)
+        with pytest.raises(SavedFitError):
+            PanelFit.load(tmp_path / "damaged.npz")
 
 
 def test_bad_input_is_refused():

@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel
 
 from tvbo.fitting.panel_evidence import CANDIDATES, PanelCandidate
 from tvbo.fitting.panel_file import describe, make_kernel
-from tvbo.fitting.saved import kernel_from_data, kernel_to_data
+from tvbo.fitting.saved import check_index, from_plain, kernel_from_data, kernel_to_data
 from tvbo.kernels import TemporalKernel
 
 
@@ -59,8 +59,15 @@ class DriftComparison:
     def from_dict(cls, values: dict[str, Any]) -> DriftComparison:
         """Return what :meth:`to_dict` described."""
         made = {
-            "evidence": [PanelCandidate(**row) for row in values["evidence"]],
+            "evidence": [from_plain(PanelCandidate, row) for row in values["evidence"]],
             "temporal_kernels": [make_kernel(words) for words in values["temporal_kernels"]],
             "covar_modules": [kernel_from_data(data) for data in values["covar_modules"]],
         }
-        return cls(**{**values, **made})
+        new = from_plain(cls, {**values, **made})
+        check_index("chosen", new.chosen, new.evidence)
+        if not 1 <= len(new.covar_modules) == len(new.temporal_kernels):
+            raise ValueError(
+                "Expected a kernel over actions for each temporal kernel. "
+                f"Got {len(new.covar_modules)} and {len(new.temporal_kernels)}."
+            )
+        return new

@@ -13,10 +13,11 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean
 
 from tvbo.fitting.saved import (
-    SavedFitError,
+    from_plain,
     kernel_from_data,
     kernel_to_data,
     read_saved,
+    reading,
     write_saved,
 )
 from tvbo.terminal import html_table
@@ -173,7 +174,7 @@ class DriftFit:
             OSError: if it cannot be read.
         """
         content = read_saved(path, SAVED, SAVED_VERSION)
-        try:
+        with reading(path, SAVED):
             values = dict(content["fit"])
             for name in ("profile", "forgetting_rate_by_noise", "outliers"):
                 values[name] = [tuple(pair) for pair in values[name]]
@@ -184,9 +185,8 @@ class DriftFit:
                 from tvbo.fitting.drift_comparison import DriftComparison
 
                 values["comparison"] = DriftComparison.from_dict(values["comparison"])
-            return cls(**values, covar_module=kernel_from_data(content["covar_module"]))
-        except (KeyError, TypeError) as error:
-            raise SavedFitError(f"Expected a whole {SAVED} in {path}. Got {error!r}.") from error
+            values["covar_module"] = kernel_from_data(content["covar_module"])
+            return from_plain(cls, values)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields but the kernel, in types of JSON; an infinite half-life is None."""

@@ -20,6 +20,7 @@ from tvbo.fitting.panel_file import PLAIN, describe, read_panel_fit, write_panel
 from tvbo.fitting.panel_mean import ModeForecast, PanelMean, mode_forecast
 from tvbo.fitting.panel_search import FittedPanel
 from tvbo.fitting.panel_terms import NOISE_RANGE
+from tvbo.fitting.saved import check_index, from_plain, reading
 from tvbo.fitting.season import Season
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel, TemporalKernel
 
@@ -182,7 +183,11 @@ class PanelFit:
         Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
 
     def save(self, path: str | Path) -> None:
-        """Write all of it as data, a NumPy archive without pickle, for :meth:`load`."""
+        """Write all of it as data, a NumPy archive without pickle, for :meth:`load`.
+
+        Raises:
+            SavedFitError: if its arrays are larger than 512 MiB.
+        """
         numbers = {name: getattr(self, name) for name in PLAIN}
         write_panel_fit(path, numbers, self.evidence, self.mode_forecast)
 
@@ -191,10 +196,13 @@ class PanelFit:
         """Read a fit that :meth:`save` wrote.
 
         Raises:
-            FileNotFoundError: if there is no such file.
-            ValueError: if it is no such file, or one of a newer version.
+            SavedFitError: if the file is no saved fit, or one of a later version.
+            OSError: if it cannot be read.
         """
-        return PanelFit(**read_panel_fit(path))
+        with reading(path, "PanelFit"):
+            fit = from_plain(PanelFit, read_panel_fit(path))
+            check_index("chosen", fit.chosen, fit.evidence)
+            return fit
 
     def __str__(self) -> str:
         """Return a summary in several lines."""

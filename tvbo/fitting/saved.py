@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from botorch.models.kernels import CategoricalKernel
@@ -41,6 +44,10 @@ class SavedFitError(ValueError):
 
 
 Options = dict[str, Any]
+Made = TypeVar("Made")
+
+LONGEST_NUMBER = 25
+"""Characters of a number in a file of ours, and some more."""
 
 
 def _ard(kernel: Any) -> Options:
@@ -114,18 +121,20 @@ def kernel_from_data(data: dict[str, Any]) -> Kernel:
         SavedFitError: if a class of kernel or constraint is not known here, or parameters do not
             belong to the kernel.
     """
-    kernel = _built(data["form"]).double()
     state = {
         name: torch.tensor(saved["values"], dtype=getattr(torch, saved["dtype"]))
         for name, saved in data["state"].items()
     }
+    kernel = _built(data["form"], sum(value.numel() for value in state.values())).double()
     bounds = {name: x for name, x in kernel.state_dict().items() if name.endswith("_bound")}
     try:
         kernel.load_state_dict({**bounds, **state})
     except RuntimeError as error:
         raise SavedFitError(f"Expected parameters of the saved kernel. Got {error}.") from error
-    for name, parameter in kernel.named_parameters():
+    for name, parameter, constraint in kernel.named_parameters_and_constraints():
         parameter.requires_grad_(name in data["learned"])
+        if constraint is not None and not constraint.transform(parameter).isfinite().all():
+            raise SavedFitError(f"Expected finite parameters. Got {name}={parameter.tolist()}.")
     return kernel
 
 
@@ -157,7 +166,8 @@ def _form(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def _built(form: dict[str, Any]) -> Kernel:
+def _built(form: dict[str, Any], size: int) -> Kernel:
+    """Return the kernel of a form, whose parameters are ``size`` numbers at most."""
     kinds = {kind.__name__: kind for kind in (*LEAVES, *COMPOSED)}
     if form["class"] not in kinds:
         raise SavedFitError(
@@ -167,7 +177,10 @@ def _built(form: dict[str, Any]) -> Kernel:
         name: torch.tensor(value, dtype=torch.float64) if name == "covar_matrix" else value
         for name, value in form["options"].items()
     }
-    kernel: Kernel = kinds[form["class"]](*map(_built, form["parts"]), **options)
+    if math.prod(options.get(name, 1) for name in ("ard_num_dims", "num_tasks", "rank")) > size:
+        raise SavedFitError(f"Expected a kernel of {size} parameters. Got options {options}.")
+    parts = [_built(part, size) for part in form["parts"]]
+    kernel: Kernel = kinds[form["class"]](*parts, **options)
     for name, saved in form["constraints"].items():
         # Under its GPyTorch name, the constraint of the new kernel is replaced.
         kernel.register_constraint(name, _built_constraint(saved))
@@ -207,6 +220,95 @@ def _built_constraint(saved: dict[str, Any]) -> Interval:
     return kind(*bounds, transform=transform, inv_transform=inverse)
 
 
+@contextmanager
+def reading(path: str | Path, kind: str) -> Iterator[None]:
+    """Raise one class of error, whatever an open file leads to that is no saved fit.
+
+    Raises:
+        SavedFitError: for any error.
+    """
+    try:
+        yield
+    except SavedFitError:
+        raise
+    except Exception as error:
+        raise SavedFitError(
+            f"Expected a saved {kind}. Got {path}, which is none, or damaged: "
+            f"{type(error).__name__}: {str(error)[:200]}"
+        ) from error
+
+
+def finite_json(text: str | bytes) -> Any:
+    """Return the content of JSON all of whose numbers are finite.
+
+    Raises:
+        ValueError: if one is not, or it is no JSON.
+    """
+
+    def number(words: str) -> float:
+        value = float(words)
+        if not math.isfinite(value):
+            raise ValueError(f"Expected finite numbers. Got {words[:LONGEST_NUMBER]}.")
+        return value
+
+    def integer(words: str) -> int:
+        if len(words) > LONGEST_NUMBER:
+            raise ValueError(f"Expected numbers of 64 bits. Got {words[:LONGEST_NUMBER]}...")
+        return int(words)
+
+    return json.loads(text, parse_float=number, parse_int=integer, parse_constant=number)
+
+
+def from_plain(kind: Callable[..., Made], values: dict[str, Any]) -> Made:
+    """Make a dataclass of values from a file, of the types that its annotations name.
+
+    Raises:
+        TypeError: if one is of another type, or they are not the fields of the class.
+        ValueError: if a rate or a variance is out of range.
+    """
+    for each in fields(kind):  # type: ignore[arg-type]
+        fits = PLAIN_TYPES.get(str(each.type))
+        if fits is not None and each.name in values and not fits(values[each.name]):
+            raise TypeError(f"Expected {each.name} of type {each.type}. Got {values[each.name]!r}.")
+    for name, most in (("forgetting_rate", 1.0), ("noise_variance", math.inf)):
+        if not 0 <= (values.get(name) or 0.0) <= most:
+            raise ValueError(f"Expected {name} from 0 to {most}. Got {values[name]}.")
+    return kind(**values)
+
+
+def check_index(name: str, index: int, rows: list[Any]) -> None:
+    """Raise a ValueError unless an index is one of a list."""
+    if not 0 <= index < len(rows):
+        raise ValueError(f"Expected {name} among {len(rows)} rows. Got {index}.")
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(map(_is_number, value))
+
+
+def _each(fits: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and all(map(fits, value))
+
+
+PLAIN_TYPES: dict[str, Callable[[object], bool]] = {
+    "bool": lambda value: isinstance(value, bool),
+    "float": _is_number,
+    "float | None": lambda value: value is None or _is_number(value),
+    "int": lambda value: type(value) is int,
+    "list[float]": _each(_is_number),
+    "list[str]": _each(lambda value: isinstance(value, str)),
+    "list[tuple[float, float]]": _each(_is_pair),
+    "list[tuple[int, float]]": _each(_is_pair),
+    "str": lambda value: isinstance(value, str),
+    "tuple[float, float]": _is_pair,
+}
+"""Whether a value is of a type, by its annotation."""
+
+
 def write_saved(path: str | Path, kind: str, number: int, content: dict[str, Any]) -> None:
     """Write content as JSON with a header.
 
@@ -234,9 +336,11 @@ def read_saved(path: str | Path, kind: str, number: int) -> dict[str, Any]:
         OSError: if the file cannot be read.
     """
     try:
-        content = json.loads(Path(path).read_bytes())
-    except ValueError as error:
-        raise SavedFitError(f"Expected a saved {kind}. Got {path}, which is no JSON.") from error
+        content = finite_json(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise SavedFitError(
+            f"Expected a saved {kind}. Got {path}, which is no JSON of finite numbers."
+        ) from error
     if not isinstance(content, dict) or content.get("format") != kind:
         what = content.get("format") if isinstance(content, dict) else None
         raise SavedFitError(

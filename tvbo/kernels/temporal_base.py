@@ -226,11 +226,11 @@ def check_markov(kernel: Kernel) -> TemporalKernel:
         ValueError: if it has ``active_dims``, or its correlation is not that of two transitions,
             one after the other.
     """
-    kernel = check_temporal_kernel(kernel)
+    checked = check_temporal_kernel(kernel)
     lags = torch.cat([torch.zeros(1), 2.0 ** torch.arange(-20, 21, 2)]).double()
     a, b = torch.cartesian_prod(lags, lags).T
     with torch.no_grad():
-        exact = deepcopy(kernel).double()
+        exact = deepcopy(checked).double()
         right, A, B = exact.correlation(a + b), exact.transition(a), exact.transition(b)
         h, P = exact.observation.to(A), exact.stationary_covariance().to(A)
         found = (B @ A @ (P @ h)[..., None, :, None]).squeeze(-1) @ h
@@ -242,7 +242,7 @@ def check_markov(kernel: Kernel) -> TemporalKernel:
             f"{a[at[-1]]:g} + {b[at[-1]]:g} is {right[at]:.4g}, where its transitions over these "
             f"give {found[at]:.4g}."
         )
-    return kernel
+    return checked
 
 
 def memory_length(kernels: Sequence[TemporalKernel], tol: float) -> float:

@@ -105,11 +105,15 @@ class EvictionPolicy:
             What dropped rows explained, as of the new time of ``evicted``, ``b x R``; None if none
             was dropped.
         """
-        unneeded = self._num_unneeded(store, now, new_times)
         merging = evicted.merged is not None
+        unneeded = self._num_unneeded(
+            store, now, new_times, reserve_rows(len(store.V), store.V.shape[-1])
+        )
         count = unneeded
         if not merging:
-            count = min(unneeded, self._num_negligible(prior, store, now))
+            # Rows without weight are held for no late outcome that still says something.
+            least = self._num_unneeded(store, now, new_times, RESERVE_ROWS[0])
+            count = min(least, self._num_negligible(prior, store, now))
         capacity = store.capacity
         forced = self.num_to_evict(store, new_times.shape[1])
         count = max(count, forced)
@@ -130,12 +134,15 @@ class EvictionPolicy:
         store.resize(count, capacity)
         return lost
 
-    def _num_unneeded(self, store: RowStore, now: Tensor, new_times: Tensor) -> int:
-        """Return how many of the oldest rows no allowed late observation needs."""
+    def _num_unneeded(self, store: RowStore, now: Tensor, new_times: Tensor, reserve: int) -> int:
+        """Return how many of the oldest rows no allowed late observation needs.
+
+        Where lateness has no stated limit, that is of those before the last ``reserve`` rows.
+        """
         earliest = new_times.amin(dim=-1)
         count = store.count
         if self.max_lateness is None:
-            count = max(0, store.count - reserve_rows(len(store.V), store.V.shape[-1]))
+            count = max(0, store.count - reserve)
         else:
             earliest = torch.minimum(earliest, now - self.max_lateness)
         return min(count, _num_leading(store.held.made_at <= earliest.unsqueeze(-1)))
