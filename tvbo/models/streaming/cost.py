@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from tvbo.kernels.temporal import check_forgetting_rate
-from tvbo.models.streaming.eviction_policy import merge_block_rows, reserve_rows
+from tvbo.models.streaming.eviction_policy import RESERVE_ROWS, merge_block_rows, reserve_rows
 from tvbo.models.streaming.finite_prior import MAX_CACHED
 
 NUMBER = 8
@@ -93,13 +93,14 @@ def streaming_cost(
     if num_choices < 1 or batch_size < 1:
         raise ValueError(f"Expected num_choices, batch_size >= 1. Got {num_choices}, {batch_size}.")
     reserve = reserve_rows(batch_size, num_choices) if max_lateness is None else max_lateness
-    needed = max(streaming_rows(forgetting_rate, tol) + (max_lateness or 0), reserve)
-    merged = needed > num_choices and reserve < needed
+    needed = streaming_rows(forgetting_rate, tol) + (max_lateness or 0)
+    merged = needed > max(num_choices, reserve)
     if merged:
         held, capacity = reserve, reserve + merge_block_rows(num_choices)
     else:
         # Buffers grow by a half; when full, they are cut back to the rows with weight.
-        held, capacity = needed, 1.25 * needed
+        held = max(needed, RESERVE_ROWS[0]) if max_lateness is None else needed
+        capacity = 1.25 * held
     rows = 0.5 * (held + capacity)
     numbers = batch_size * num_choices * (capacity + 4)
     if max_lateness != 0:

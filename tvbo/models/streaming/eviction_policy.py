@@ -15,11 +15,11 @@ from tvbo.models.streaming.rows import RowStore
 INITIAL_CAPACITY = 64
 
 RESERVE_ENTRIES = 2**20
-"""Rows of up to this many entries in all are held whatever their weight, so that late observations
-can be taken in: reading them costs less than the rest of a round."""
+"""Rows with weight of up to this many entries in all are not merged, so that late observations can
+be taken in: reading them costs less than the rest of a round."""
 
 RESERVE_ROWS = (256, 2048)
-"""Minimum and maximum number of such rows."""
+"""Minimum and maximum number of such rows. The minimum is held whatever the weight."""
 
 MIN_EVICTION = 8
 """Rows are evicted only if they are at least one part in this many of the capacity, since each
@@ -111,7 +111,7 @@ class EvictionPolicy:
         )
         count = unneeded
         if not merging:
-            # Rows without weight are held for no late outcome that still says something.
+            # What comes so late that it needs rows without weight says nothing of the present.
             least = self._num_unneeded(store, now, new_times, RESERVE_ROWS[0])
             count = min(least, self._num_negligible(prior, store, now))
         capacity = store.capacity
@@ -155,7 +155,7 @@ class EvictionPolicy:
 
 
 def reserve_rows(batch_size: int, num_choices: int) -> int:
-    """Return the number of rows held whatever their weight where lateness has no stated limit."""
+    """Return the number of rows that are not merged where lateness has no stated limit."""
     least, most = RESERVE_ROWS
     for rows in range(most, least, -1):
         if batch_size * rows * (num_choices + rows) <= RESERVE_ENTRIES:
