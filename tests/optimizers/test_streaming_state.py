@@ -212,15 +212,15 @@ def _counted(method, calls):
 def test_a_run_is_no_larger_once_old_outcomes_have_no_weight():
     """They have none from an age of 263 on, and nothing else grows."""
     optimizer, sizes = make(0.1), {}
-    for t in range(1, 701):
+    for t in range(1, 561):
         asks = t % 50 == 0
         trial = (
             optimizer.ask(float(t)) if asks else optimizer.attach(CHOICES[t % 16, None], float(t))
         )
         optimizer.tell(trial, outcome(trial))
-        sizes[t] = len(pickle.dumps(optimizer)) if t in (350, 700) else 0
+        sizes[t] = len(pickle.dumps(optimizer)) if t in (350, 560) else 0
     assert optimizer.model_size < 350
-    assert sizes[700] < 1.05 * sizes[350]
+    assert sizes[560] < 1.05 * sizes[350]
 
 
 def test_limits_reach_the_model_and_a_later_outcome_is_still_exact():
