@@ -186,7 +186,8 @@ class GPOptimizer(Optimizer):
             InputDataError: if the noise of the outcomes is neither known nor learned.
         """
         fitter = self.posterior_state.fitter.copy()
-        keep = self.retention.keep(self.observations, self.posterior_state.last_model, self._t)
+        t = self._present[0]
+        keep = mask_of(self.retention, self.observations, self.posterior_state.last_model, t)
         fitter.fit(self.observations[keep], self._num_told, copy_of(self.generator))
         return estimate_drift(fitter, None if self.time_scale is None else self.time_scale.unit)
 
