@@ -320,3 +320,16 @@ def test_beta_counts_attached_trials():
     for t in range(5, 7):
         optimizer.ask(t=float(t))
     assert rounds == [6, 7]
+
+
+def test_asks_without_an_outcome_between_them_share_a_fit():
+    optimizer = recipes.tv_gp_ucb(bounds=[(0.0, 1.0)])
+    for _ in range(optimizer.initial):
+        optimizer.tell((trial := optimizer.ask()), trial.X.sin().item())
+    first = optimizer.ask()
+    fitted = optimizer.posterior_state.last_model
+    optimizer.ask()
+    assert optimizer.posterior_state.last_model is fitted
+    optimizer.tell(first, 0.3)
+    optimizer.ask()
+    assert optimizer.posterior_state.last_model is not fitted

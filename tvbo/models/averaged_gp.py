@@ -13,6 +13,7 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.means import ConstantMean
 from torch import Tensor
+from torch.nn.functional import pad
 
 from tvbo.kernels import ColumnKernel, TemporalKernel
 from tvbo.models.averaged_fantasies import (
@@ -117,6 +118,8 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
             noise = torch.cat(noises).unsqueeze(-1)
         noise = (scale**2 * noise).expand(len(log_weights), len(train_X))
         self.register_buffer("_noise_variance", self.weights @ noise.mean(dim=-1))
+        s, none = len(log_weights), noise[:, :0]
+        self._set_data(train_X[:0], none[0], none, none.view(s, 0, 0), none.unsqueeze(-1))
         self._condition(train_X, train_Y.squeeze(-1), noise)
 
     @property
@@ -213,10 +216,10 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         new._parts = self._parts
         for name in self._shared:
             new.register_buffer(name, getattr(self, name))
+        new._set_data(self._X, self._Y, self._noise, self._whitening, self._innovations)
         _, checked = self._residuals(X, Y, noise)
         added = self._noise.mean(dim=-1, keepdim=True) if noise is None else checked
-        noise = torch.cat([self._noise, added.expand(len(self._noise), len(X))], dim=-1)
-        new._condition(torch.cat([self._X, X]), torch.cat([self._Y, Y.squeeze(-1)]), noise)
+        new._condition(X, Y.squeeze(-1), added.expand(len(self._noise), len(X)))
         return new
 
     def member(self, i: int) -> IncrementalGP:
@@ -255,18 +258,32 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         return mean, self._average(deviations.square() + (means - mean).square())
 
     def _condition(self, X: Tensor, Y: Tensor, noise: Tensor) -> None:
-        """Take in all observations: rows, outcomes ``n`` and noise variances ``s x n``."""
+        """Take in further observations: rows, outcomes ``q`` and noise variances ``s x q``."""
+        with torch.no_grad():
+            # Blocks of the inverse Cholesky factors, of which the first is that of the earlier.
+            V = self._covar(X, self._X) @ self._whitening
+            root = torch.linalg.cholesky(self._covar(X, X) + torch.diag_embed(noise) - V @ V.mT)
+            eye = torch.eye(len(X)).to(root).expand_as(root)
+            inverse_root = torch.linalg.solve_triangular(root, eye, upper=False)
+            residuals = (Y - self._mean.unsqueeze(-1)).unsqueeze(-1) - V @ self._innovations
+            columns = torch.cat([-self._whitening @ V.mT, eye], dim=-2) @ inverse_root.mT
+            self._set_data(
+                torch.cat([self._X, X]),
+                torch.cat([self._Y, Y]),
+                torch.cat([self._noise, noise], dim=-1),
+                torch.cat([pad(self._whitening, (0, 0, 0, len(X))), columns], dim=-1),
+                torch.cat([self._innovations, inverse_root @ residuals], dim=-2),
+            )
+        self._set_marginals()
+
+    def _set_data(
+        self, X: Tensor, Y: Tensor, noise: Tensor, whitening: Tensor, innovations: Tensor
+    ) -> None:
         self.register_buffer("_X", X)
         self.register_buffer("_Y", Y)
         self.register_buffer("_noise", noise)
-        with torch.no_grad():
-            root = torch.linalg.cholesky(self._covar(X, X) + torch.diag_embed(noise))
-            eye = torch.eye(len(X)).to(root).expand_as(root)
-            inverse_root = torch.linalg.solve_triangular(root, eye, upper=False)
-            residuals = Y - self._mean.unsqueeze(-1)
-            self.register_buffer("_whitening", inverse_root.mT.contiguous())
-            self.register_buffer("_innovations", inverse_root @ residuals.unsqueeze(-1))
-        self._set_marginals()
+        self.register_buffer("_whitening", whitening)
+        self.register_buffer("_innovations", innovations)
 
     def _set_marginals(self) -> None:
         """Set what predicts single rows, from the buffers."""

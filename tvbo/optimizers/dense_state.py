@@ -1,4 +1,4 @@
-"""The posterior where hyperparameters are learned in each round: a model that is built anew."""
+"""The posterior where hyperparameters are learned from each outcome: a model that is built anew."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
 
 
 class DenseState(PosteriorState):
-    """Build the model of all observations anew in each round.
+    """Build the model of all observations anew after each outcome.
 
-    The choice where hyperparameters are learned in each round.
+    The choice where hyperparameters are learned from each. Asks without an outcome between them,
+    such as those of a batch, share a model.
 
     Args:
         fitter: Holds or learns the hyperparameters, and builds the model.
@@ -28,6 +29,7 @@ class DenseState(PosteriorState):
     def __init__(self, fitter: ModelFitter):
         super().__init__(fitter)
         self._posterior: Model | None = None
+        self._num_told = 0
 
     def update(self, observations: Observations, num_told: int, generator: Generator) -> None:
         """Build the model, with its hyperparameters fitted if that is due.
@@ -40,6 +42,9 @@ class DenseState(PosteriorState):
         Raises:
             InputDataError: if the noise of the outcomes is neither known nor learned.
         """
+        if self._posterior is not None and num_told == self._num_told:
+            return
+        self._num_told = num_told
         self.last_model = self.fitter.fit(observations, num_told, generator)
         self._posterior = averaged(self.fitter, observations)
 
@@ -94,13 +99,14 @@ class DenseState(PosteriorState):
         return averaged(fitter, kept)
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
-        """Do nothing, since the model is built anew from the observations that are left.
+        """Have the next update build the model anew, from the observations that are left.
 
         Args:
             observations: All that are held.
             keep: Mask of the observations that stay, ``n``.
             t: The present time.
         """
+        self._posterior = None
 
     def restart(self) -> None:
         """Do nothing, since the model is built anew in each round."""
