@@ -1,26 +1,34 @@
-"""Utilization of 16 workers by run_async, with evaluations of 50 ms and of 200 ms.
+"""Utilization of 16 workers by run_async, and trials a second of the default beside random search.
 
 python benchmarks/async_throughput.py --json docs/results/async_throughput.json
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 
 import torch
 from gpytorch.kernels import RBFKernel
 from report import parser, show
 
 from tvbo import recipes, run_async
+from tvbo.evaluation import dask_executor
 from tvbo.optimizers import Hallucinate, Optimizer, Trial
 from tvbo.problems import unit_grid
 
 WORKERS = 16
 TRIALS = 960
+
+DEFAULT_WORKERS = 4
+DEFAULT_SECONDS = 0.1
+DEFAULT_TRIALS = 200
 
 
 @dataclass(frozen=True)
@@ -135,11 +143,60 @@ def measure(setting: Setting) -> dict:
     }
 
 
-def main() -> None:
-    """Run the benchmark, print a table, save JSON."""
-    chosen = parser(__doc__).parse_args()
-    torch.set_num_threads(1)
-    results = [measure(setting) for setting in SETTINGS]
+@contextmanager
+def dask_cluster() -> Iterator[Executor]:
+    """Return the executor of a cluster of processes on this machine."""
+    from distributed import LocalCluster
+
+    with (
+        LocalCluster(DEFAULT_WORKERS, threads_per_worker=1, dashboard_address=":0") as cluster,
+        dask_executor(cluster.scheduler_address) as executor,
+    ):
+        yield executor
+
+
+EXECUTORS = {
+    "threads": partial(ThreadPoolExecutor, DEFAULT_WORKERS),
+    "processes": partial(ProcessPoolExecutor, DEFAULT_WORKERS, mp_context=get_context("spawn")),
+    "Dask": dask_cluster,
+}
+
+
+def measure_default(name: str) -> list[dict]:
+    """Time the default, with nothing given, and random search on the same workers."""
+    bounds = [(0.0, 1.0), (0.0, 1.0)]
+    made = {
+        "random search": recipes.random_search(bounds=bounds),
+        "TV-GP-UCB, nothing given": recipes.tv_gp_ucb(bounds=bounds),
+    }
+    wait = partial(evaluate, seconds=DEFAULT_SECONDS)
+    results = []
+    with EXECUTORS[name]() as executor:
+        for optimizer_name, optimizer in made.items():
+            given = {"max_pending": DEFAULT_WORKERS, "progress": False}
+            run_async(wait, optimizer, executor, num_trials=5 * DEFAULT_WORKERS, **given)
+            started, cpu_started = time.perf_counter(), time.process_time()
+            history = run_async(wait, optimizer, executor, num_trials=DEFAULT_TRIALS, **given)
+            elapsed = time.perf_counter() - started
+            results.append(
+                {
+                    "executor": name,
+                    "optimizer": optimizer_name,
+                    "trials": DEFAULT_TRIALS,
+                    "workers": DEFAULT_WORKERS,
+                    "evaluation_seconds": DEFAULT_SECONDS,
+                    "trials_per_second": DEFAULT_TRIALS / elapsed,
+                    "cpu_seconds_per_trial": (time.process_time() - cpu_started) / DEFAULT_TRIALS,
+                    "ask_seconds": history.ask_seconds.mean().item(),
+                }
+            )
+    for each in results:
+        each["of_random_search"] = each["trials_per_second"] / results[0]["trials_per_second"]
+    return results
+
+
+def show_given(results: list[dict]) -> None:
+    """Print the table of the settings."""
     rows = [
         (
             r["optimizer"],
@@ -171,7 +228,39 @@ def main() -> None:
         f"{TRIALS} evaluations on {WORKERS} workers; asking is faster than evaluating where ask + "
         "tell take less than is affordable"
     )
-    show(title, columns, rows, results, chosen.json)
+    show(title, columns, rows, None, None)
+
+
+def show_default(results: list[dict]) -> None:
+    """Print the table of the default."""
+    columns = ("workers", "optimizer", "trials a second", "of random search", "CPU ms", "ask, ms")
+    rows = [
+        (
+            f"{r['workers']} {r['executor']}",
+            r["optimizer"],
+            f"{r['trials_per_second']:.1f}",
+            f"{r['of_random_search']:.2f}",
+            f"{1e3 * r['cpu_seconds_per_trial']:.1f}",
+            f"{1e3 * r['ask_seconds']:.1f}",
+        )
+        for r in results
+    ]
+    title = f"{DEFAULT_TRIALS} evaluations of {DEFAULT_SECONDS} s on {DEFAULT_WORKERS} workers"
+    show(title, columns, rows, None, None)
+
+
+def main() -> None:
+    """Run the benchmark, print its tables, save JSON."""
+    options = parser(__doc__)
+    options.add_argument("--only-default", action="store_true", help="leave out the 16 workers")
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+    default = [each for name in EXECUTORS for each in measure_default(name)]
+    show_default(default)
+    given = [] if chosen.only_default else [measure(setting) for setting in SETTINGS]
+    show_given(given)
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps({"given": given, "default": default}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

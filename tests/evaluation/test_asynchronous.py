@@ -3,6 +3,7 @@
 import math
 import random
 import threading
+import time
 from collections import Counter
 from concurrent.futures import Executor, Future
 from concurrent.futures import ThreadPoolExecutor as Threads
@@ -129,6 +130,34 @@ def test_skipped_trials_count_and_are_not_evaluated():
         history = go(lambda trial: evaluated.append(trial.id) or 1.0, Skipping(), executor, 6)
     assert sorted(evaluated) == [1, 3, 5]
     assert statuses(history) == {i: "skipped" if i % 2 == 0 else "told" for i in range(1, 7)}
+
+
+@pytest.mark.parametrize("contexts", [None, lambda: torch.zeros(1, dtype=torch.float64)])
+def test_where_asks_are_slow_the_next_trials_are_ready(contexts):
+    class Slow(Watched):
+        def ask(self, t=None, context=None):
+            most_open.append(len(self.open_trials))
+            time.sleep(0.03)
+            return super().ask(t, context)
+
+    class Counting(Threads):
+        def submit(self, function, *args):
+            under_way.append(1 + sum(not future.done() for future in futures))
+            futures.append(super().submit(function, *args))
+            return futures[-1]
+
+    def measure(trial):
+        time.sleep(0.02)
+        return 1.0
+
+    most_open, under_way, futures, optimizer = [], [], [], Slow()
+    with Counting(3) as executor:
+        history = go(measure, optimizer, executor, 40, max_pending=3, contexts=contexts)
+    assert history.counts == {"told": 40, "open": 0}
+    assert [r.trial.id for r in history.rounds] == list(range(1, 41))
+    assert max(under_way) <= 3
+    # A context is that of the evaluation, so the ask waits for a worker.
+    assert max(most_open) > 3 if contexts is None else max(most_open) < 3
 
 
 # Bad input.

@@ -1,5 +1,6 @@
-"""Against a real cluster of four processes, one of which is killed."""
+"""Against a real cluster of four processes, five of which are killed."""
 
+import re
 from concurrent.futures import BrokenExecutor, CancelledError
 from functools import partial
 from pathlib import Path
@@ -7,9 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from evaluation.watched import Watched, go, statuses
 
 from experiments.spread import spread
 from tvbo import recipes, run_async
+from tvbo.evaluation import History
 from tvbo.evaluation.dask_cluster import dask_executor
 
 distributed = pytest.importorskip("distributed")
@@ -46,7 +49,7 @@ def cluster(evaluations):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_loses_no_trial(cluster, evaluations, tmp_path):
+def test_killed_workers_lose_no_trial(cluster, evaluations, tmp_path):
     optimizer = recipes.random_search(choices=CHOICES)
     before = {worker.pid for worker in cluster.workers.values()}
     with dask_executor(cluster.scheduler_address) as executor:
@@ -58,7 +61,7 @@ def test_a_killed_worker_loses_no_trial(cluster, evaluations, tmp_path):
             max_pending=8,
             progress=False,
         )
-    assert (tmp_path / "killed").exists()
+    assert len([*tmp_path.iterdir()]) == 5
     assert len(before) == 4
     assert history.counts == {"told": 180, "failed": 20, "open": 0}
     closed = optimizer.trial_log
@@ -71,6 +74,36 @@ def test_a_killed_worker_loses_no_trial(cluster, evaluations, tmp_path):
         assert r.status == ("failed" if r.reason else "told")
         if r.status == "told":
             assert r.reward == r.trial.X.item() ** 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["exit", "broken", "cancelled"])
+def test_whatever_an_objective_raises_fails_its_trial(cluster, evaluations, how):
+    with dask_executor(cluster.scheduler_address) as executor:
+        history = go(partial(evaluations.leaves, how), Watched(), executor, 20)
+    assert statuses(history) == {i: "told" if i % 2 else "failed" for i in range(1, 21)}
+
+
+@pytest.mark.slow
+def test_if_all_hang_the_rest_is_not_lost(cluster, evaluations):
+    optimizer, history = Watched(), History()
+    with (
+        dask_executor(cluster.scheduler_address) as executor,
+        pytest.raises(TimeoutError, match=r"Got 4 that hang .* trials \[1, 2, 3, 4\]"),
+    ):
+        go(evaluations.hangs, optimizer, executor, 20, 6, timeout=1.0, history=history)
+    assert statuses(history) == {i: "expired" if i < 5 else "open" for i in range(1, 7)}
+
+
+@pytest.mark.slow
+def test_a_cluster_without_workers_is_said(evaluations):
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as empty,
+        dask_executor(empty.scheduler_address) as executor,
+        # Warnings are errors here.
+        pytest.raises(UserWarning, match=re.escape(empty.scheduler_address)),
+    ):
+        go(evaluations.hangs, Watched(), executor, 4)
 
 
 @pytest.mark.slow

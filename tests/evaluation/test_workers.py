@@ -1,12 +1,16 @@
 """Evaluations that give no outcome, hang, or are done by other processes."""
 
+import asyncio
 import math
 import os
 import re
+import sys
 import threading
 import time
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor, CancelledError, Future
 from concurrent.futures import ThreadPoolExecutor as Threads
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -188,11 +192,77 @@ def test_trials_queued_behind_what_hangs_stay_open():
             )
         optimizer.released.set()
     assert optimizer.begun == [1]
-    assert statuses(history) == {i: "expired" if i < 4 else "open" for i in range(1, 6)}
-    assert [trial.id for trial in optimizer.open_trials] == [4, 5]
+    assert statuses(history) == {1: "expired", 2: "open", 3: "open"}
+    assert [trial.id for trial in optimizer.open_trials] == [2, 3]
+
+
+@pytest.mark.parametrize("make", [Threads, processes])
+def test_the_timeout_counts_from_the_start_of_an_evaluation(make):
+    optimizer = Watched()
+    # Neither from that of the worker nor from submitting: the last one begins after 0.8 s.
+    with make(1, initializer=time.sleep, initargs=(0.5,)) as executor:
+        history = go(rests, optimizer, executor, 4, max_pending=4, timeout=0.4)
+    assert history.counts == {"told": 4, "open": 0}
 
 
 # Processes.
+
+
+def rests(trial):
+    time.sleep(0.1)
+    return 1.0
+
+
+class CodedError(Exception):
+    """Pickles, but cannot be unpickled."""
+
+    def __init__(self, code, text):
+        super().__init__(f"{code}: {text}")
+
+
+class WordlessError(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+def goes_wrong(kind, trial):
+    """Go wrong where the number of the trial is even."""
+    if trial.id % 2:
+        return 1.0
+    if kind == "exit":
+        sys.exit(3)
+    if kind == "local":
+        raise type("Local", (Exception,), {})(lambda: None)
+    if kind == "no outcome":
+        return {"loss": lambda: None}
+    raise {
+        "coded": CodedError(7, "cold"),
+        "wordless": WordlessError(),
+        "broken": BrokenProcessPool("not of this pool"),
+        "cancelled": CancelledError(),
+        "awaited": asyncio.CancelledError(),
+    }[kind]
+
+
+WRONG = {
+    "exit": "SystemExit: 3",
+    "local": "Local: ",
+    "no outcome": "InputDataError: ",
+    "coded": "CodedError: 7: cold",
+    "wordless": "WordlessError",
+    "broken": "BrokenProcessPool: not of this pool",
+    "cancelled": "CancelledError: ",
+    "awaited": "CancelledError: ",
+}
+
+
+@pytest.mark.parametrize("make", [Threads, processes])
+def test_whatever_an_objective_raises_fails_its_trial_and_no_other(make):
+    with make(2) as executor:
+        for kind, reason in WRONG.items():
+            history = go(partial(goes_wrong, kind), Watched(), executor, 6)
+            assert statuses(history) == {i: "told" if i % 2 else "failed" for i in range(1, 7)}
+            assert history.round_of(2).reason.startswith(reason)
 
 
 def in_a_process(trial):

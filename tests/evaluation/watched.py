@@ -65,7 +65,7 @@ def accounted_for(optimizer):
     )
 
 
-def processes(n):
+def processes(n, **given):
     if "fork" not in get_all_start_methods():
         pytest.skip("processes are not forked here")
-    return ProcessPoolExecutor(n, mp_context=get_context("fork"))
+    return ProcessPoolExecutor(n, mp_context=get_context("fork"), **given)

@@ -35,10 +35,14 @@ def run_async(
 
     The optimizer is only ever called here, in the calling thread. A call from another thread while
     one is under way is refused there; between two of them it is not, but would surprise the run.
-    Every outcome that has arrived is told before the next ask. Trials that the optimizer holds open
-    at the start, such as those of an interrupted run, are submitted first and count. A trial whose
-    evaluation raises, or returns what is no finite number, or a number that the optimizer refuses,
-    fails with that reason.
+    Every outcome that has arrived is told before the next ask, unless asks are slow. Where
+    ``max_pending`` of them take more than a quarter of an evaluation, as many trials are asked for
+    while all workers are busy, each at its time, and outcomes are told between two such batches: a
+    worker that ends gets its next trial at once, and the asks of a batch share a fit.
+
+    Trials that the optimizer holds open at the start, such as those of an interrupted run, are
+    submitted first and count. A trial whose evaluation raises, or returns what is no finite number,
+    or a number that the optimizer refuses, fails with that reason.
 
     Ctrl-C takes effect between two calls of the optimizer; a second one at once. Evaluations not
     begun are cancelled, outcomes that have arrived are told, all other trials stay open: call this
@@ -55,28 +59,31 @@ def run_async(
         num_trials: Number of trials, including those that were open at the start and those that the
             optimizer skips, which are not evaluated.
         max_pending: Number of evaluations under way; best what the executor has workers.
-        times: Returns the present time for an ask; None counts rounds.
+        times: Returns the present time for an ask; None counts rounds. A trial that is asked for
+            while all workers are busy has the time of its ask.
         contexts: Returns the present context for an ask; None where there are none. An optimizer
-            that was declared without contexts is not told them.
-        timeout: Seconds from submitting a trial until it expires. Its evaluation is cancelled, or
-            if it has begun, goes on in its worker and keeps its place among the ``max_pending``
-            until it ends; what it returns is dropped. None waits. Dask does not say what has begun:
-            there the place is given away, and trials may expire behind a worker that hangs.
+            that was declared without contexts is not told them. With contexts, no trial is asked
+            for before there is a worker.
+        timeout: Seconds from the start of an evaluation until its trial expires; on executors other
+            than threads, processes and Dask, from submitting it. The evaluation goes on in its
+            worker and keeps its place among the ``max_pending`` until it ends; what it returns is
+            dropped. None waits.
         history: Where to record the rounds, also if this raises; default a new one. That of an
             earlier run of the same optimizer is continued.
         progress: Show a progress bar.
         label: What the bar says; default the name of the optimizer's class.
 
     Warns:
-        UserWarning: if several trials are to be open at a time, but the optimizer ignores those.
+        UserWarning: if several trials are to be open at a time, but the optimizer ignores those, or
+            a Dask cluster has no workers.
 
     Raises:
         ValueError: if ``num_trials`` or ``max_pending`` is no whole number above 0, ``timeout`` is
             not positive, or ``history`` is another optimizer's.
         TypeError: if ``executor`` is none, or ``objective`` cannot be sent to its processes.
         BrokenExecutor: if the executor lost its workers.
-        TimeoutError: if all places are taken by evaluations that hang: past their ``timeout``, and
-            for one more ``timeout`` none of them ended. All other trials stay open. A worker that
+        TimeoutError: if evaluations hang, past their ``timeout``, none is under way within it, and
+            for one more ``timeout`` none began or ended. All other trials stay open. A worker that
             hangs is not ended here; a ``with`` over an executor waits for it.
 
     Example:
@@ -97,7 +104,8 @@ def run_async(
     label = type(optimizer).__name__ if label is None else label
     with TrialProgress(num_trials, label, progress) as bar:
         loop = Loop(optimizer, function, workers, history)
-        loop.run(num_trials, present, bar, resumed=optimizer.open_trials)
+        # A context is that of the evaluation, and may be another one by then.
+        loop.run(num_trials, present, bar, optimizer.open_trials, may_ask_ahead=contexts is None)
     return history
 
 

@@ -17,8 +17,8 @@ def dask_executor(address: str, timeout: float = CONNECT_SECONDS) -> Iterator[Ex
     If a worker dies, the scheduler gives its task to another one. A task that kills several workers
     (Dask's ``allowed-failures``, by default 3) fails.
 
-    Dask does not report whether a task has begun, and a cancelled task goes on in its worker.
-    Evaluations that may hang need a time limit of their own, in the function.
+    A cancelled task goes on in its worker. Evaluations that may hang need a time limit of their
+    own, in the function.
 
     If you have a ``distributed.Client`` already, use ``client.get_executor(pure=False)``; without
     ``pure=False``, Dask reuses the result of a task that looks the same.

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from tvbo.evaluation.objective import Told, TrialFunction, evaluate
 from tvbo.optimizers import Trial
@@ -22,13 +22,15 @@ class Evaluation:
         trial: The trial, with the context of its round.
         future: Done once the outcome has arrived.
         submitted: When it was submitted, on the clock ``time.perf_counter``.
+        begun: When its evaluation was seen to have begun, if it has.
         ended: When its evaluation ended, if it has.
         expired: Why its outcome is waited for no longer; empty if it is.
     """
 
     trial: Trial
-    future: Future[Told]
+    future: Future[Any]
     submitted: float = field(default_factory=time.perf_counter)
+    begun: float | None = None
     ended: float | None = None
     expired: str = ""
 
@@ -48,8 +50,8 @@ class TrialExecutor(Protocol):
     """Whether an evaluation that goes wrong fails its trial; otherwise it ends the run."""
 
     @property
-    def has_room(self) -> bool:
-        """Whether another trial may be submitted."""
+    def room(self) -> int:
+        """Number of trials that may be submitted now."""
 
     @property
     def awaits(self) -> bool:
@@ -99,15 +101,15 @@ class SimulatedExecutor:
         self._coming: list[tuple[float, int, Evaluation, Told]] = []
 
     @property
-    def has_room(self) -> bool:
-        """Whether the trial submitted last was evaluated."""
-        return self._submitted is None
+    def room(self) -> int:
+        """1 if the trial submitted last was evaluated."""
+        return int(self._submitted is None)
 
     @property
     def awaits(self) -> bool:
         """Whether an outcome is to come by the time of the last ask."""
         arrives = bool(self._coming) and self._coming[0][0] <= self._now + self._rounding
-        return arrives or not self.has_room
+        return arrives or self._submitted is not None
 
     def submit(self, trial: Trial) -> None:
         """Note a trial; the next :meth:`wait` evaluates it."""

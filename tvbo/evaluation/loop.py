@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
 from dataclasses import replace
+from itertools import islice
+from statistics import fmean
 
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
@@ -19,6 +21,12 @@ from tvbo.optimizers import GPOptimizer, Optimizer, Trial
 from tvbo.optimizers.posterior_state import mean_and_variance
 from tvbo.terminal import TrialProgress, visible
 from tvbo.values import as_numbers
+
+AHEAD = 0.25
+"""Share of the time of an evaluation above which asks for all workers are made ahead."""
+
+RECENT = 20
+"""Number of asks and of evaluations whose mean time counts for that."""
 
 Present = Callable[[], tuple[float | None, Tensor | None]]
 """Returns the time and the context of the ask that comes next."""
@@ -49,7 +57,12 @@ class Loop:
         self._executor = executor
         self._history = history
         self._left = 0
-        self._resumed: deque[Trial] = deque()
+        self._may_ask_ahead = False
+        # Open trials that wait for room, and the asks to make before outcomes are told.
+        self._waiting: deque[Trial] = deque()
+        self._batch = 0
+        self._asking: deque[float] = deque(maxlen=RECENT)
+        self._evaluating: deque[float] = deque(maxlen=RECENT)
         self._closing_seconds = 0.0
         self._newest = ""
 
@@ -59,6 +72,7 @@ class Loop:
         present: Present,
         bar: TrialProgress,
         resumed: Iterable[Trial] = (),
+        may_ask_ahead: bool = True,
     ) -> None:
         """Have a number of trials evaluated.
 
@@ -67,16 +81,21 @@ class Loop:
             present: Called once before each ask.
             bar: Shows how many have ended.
             resumed: Open trials to begin with.
+            may_ask_ahead: Whether a trial may wait for a worker, at another time than its own.
 
         Raises:
             BrokenExecutor: if the executor lost its workers.
         """
         history, ended_before = self._history, self._history.num_ended
-        self._left, self._resumed = num_trials, deque(resumed)
+        self._left, self._may_ask_ahead = num_trials, may_ask_ahead
         started = time.perf_counter()
         try:
-            while self._left > 0 or self._executor.awaits:
-                if self._left == 0 or not self._executor.has_room:
+            with uninterrupted():
+                for trial in islice(resumed, num_trials):
+                    self._begin(Round(trial, trial.context))
+                self._submit_waiting()
+            while self._left > 0 or self._waiting or self._executor.awaits:
+                if self._num_wanted == 0:
                     self._executor.wait()
                 with uninterrupted():
                     self._step(present)
@@ -98,19 +117,40 @@ class Loop:
             history.slot_seconds += self._executor.max_pending * (time.perf_counter() - started)
             bar.show(history.num_ended - ended_before, history.counts)
 
+    @property
+    def _num_wanted(self) -> int:
+        """Number of trials to ask for now."""
+        wanted = self._executor.room + self._num_ahead - len(self._waiting)
+        return max(0, min(self._left, wanted))
+
+    @property
+    def _num_ahead(self) -> int:
+        """Number of trials to have ready for the workers that are busy; 0 where asking is fast."""
+        workers = self._executor.max_pending
+        if not self._may_ask_ahead or workers == 1 or not self._evaluating:
+            return 0
+        is_slow = workers * fmean(self._asking or [0.0]) > AHEAD * fmean(self._evaluating)
+        return workers if is_slow else 0
+
     def _step(self, present: Present) -> None:
-        """Close the trials that ended; submit another one if there is room."""
-        asks = self._left > 0 and self._executor.has_room
-        resumed = self._resumed.popleft() if asks and self._resumed else None
-        t, context = present() if asks and resumed is None else (None, None)
-        started = time.perf_counter()
-        for evaluation in self._executor.completed(t):
-            self._close(evaluation)
-        self._closing_seconds += time.perf_counter() - started
-        if resumed is not None:
-            self._submit(Round(resumed, resumed.context))
-        elif asks:
-            self._submit(self._ask(t, context))
+        """Close the trials that ended; ask for another one if there is room.
+
+        Where asking is slow, several are asked for before outcomes are told: they share a fit.
+        """
+        self._submit_waiting()
+        asks = self._num_wanted > 0
+        t, context = present() if asks else (None, None)
+        if not asks or self._batch == 0:
+            started = time.perf_counter()
+            for evaluation in self._executor.completed(t):
+                self._close(evaluation)
+            self._closing_seconds += time.perf_counter() - started
+            self._submit_waiting()
+            self._batch = self._num_wanted if self._num_ahead else 1
+        if asks:
+            self._batch -= 1
+            self._begin(self._ask(t, context))
+            self._submit_waiting()
 
     def _in_words(self) -> str:
         """Return the newest outcome, what was expected of the newest trial, and the drift."""
@@ -135,6 +175,7 @@ class Loop:
         trial = self._optimizer.ask(now, None if self._optimizer.contexts is None else context)
         seconds = time.perf_counter() - started
         closing_seconds, self._closing_seconds = self._closing_seconds, 0.0
+        self._asking.append(closing_seconds + seconds)
         if trial.context is not None:
             # As the optimizer understood it: what single precision rounded is undone.
             context = trial.context
@@ -148,8 +189,8 @@ class Loop:
             seconds=closing_seconds + seconds,
         )
 
-    def _submit(self, asked: Round) -> None:
-        """Record a round, and submit its trial unless it is skipped."""
+    def _begin(self, asked: Round) -> None:
+        """Record a round; its trial waits for room, unless it is skipped."""
         trial = replace(asked.trial, context=asked.context)
         if self._score is not None:
             value, optimal_value = self._score(trial)
@@ -159,7 +200,12 @@ class Loop:
         if trial.skipped:
             self._history.end(trial, "skipped")
         else:
-            self._executor.submit(trial)
+            self._waiting.append(trial)
+
+    def _submit_waiting(self) -> None:
+        """Submit the trials for which there is room."""
+        while self._waiting and self._executor.room > 0:
+            self._executor.submit(self._waiting.popleft())
 
     def _close(self, evaluation: Evaluation) -> None:
         """Tell the outcome of a trial, or that it failed or expired, and record it."""
@@ -178,6 +224,7 @@ class Loop:
             self._optimizer.fail(trial, str(error))
             self._history.end(trial, "failed", seconds, reason=str(error))
         else:
+            self._evaluating.append(seconds)
             names = self._optimizer.labels.outcome_columns
             outcomes = Y if isinstance(Y, dict) else {names[0]: Y}
             if isinstance(Yvar, dict):

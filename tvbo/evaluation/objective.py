@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Mapping
-from concurrent.futures import BrokenExecutor, CancelledError, Future
+from concurrent.futures import BrokenExecutor, Future
 from typing import Any
 
 from botorch.exceptions.errors import InputDataError
@@ -32,7 +32,10 @@ Objective = DriftingProblem | TrialFunction
 
 
 class EvaluationError(Exception):
-    """An evaluation that raised; the message says what."""
+    """An evaluation that raised; the message says what.
+
+    Unlike what was raised, it can be sent from one process to another.
+    """
 
 
 class ProblemFunction:
@@ -85,27 +88,55 @@ def as_function(objective: Objective, optimizer: Optimizer) -> TrialFunction:
     return objective
 
 
-def evaluate(function: TrialFunction, trial: Trial | bytes) -> Told:
+def evaluate(function: TrialFunction, trial: Trial) -> Told:
     """Return the outcome of a trial and the variance of its noise, as plain numbers.
-
-    Args:
-        function: The objective.
-        trial: The trial, pickled where it was sent to a worker.
 
     Raises:
         InputDataError: if the outcome, or the variance, is no real number.
         BotorchTensorDimensionError: if it is not one number, or one of each name.
     """
-    outcome = function(pickle.loads(trial) if isinstance(trial, bytes) else trial)
+    outcome = function(trial)
     Y, Yvar = outcome if isinstance(outcome, tuple) else (outcome, None)
     return _numbers("Y", Y), None if Yvar is None else _numbers("Yvar", Yvar)
 
 
-def collect(future: Future[Told]) -> Told:
-    """Return what :func:`evaluate` returned, once its future is done.
+def evaluate_by_worker(
+    function: TrialFunction, trial: bytes, begun: Callable[[], None] | None = None
+) -> Told | EvaluationError | KeyboardInterrupt:
+    """Return what :func:`evaluate` returns or, so that an executor sees no error, raises.
+
+    What the objective raises may be no exception that can be pickled and unpickled, or one that
+    means something to the executor: then it would break it, or be taken for the executor's own.
+
+    Args:
+        function: The objective.
+        trial: The trial, pickled.
+        begun: Says that the evaluation has begun.
+    """
+    try:
+        if begun is not None:
+            begun()
+        return evaluate(function, pickle.loads(trial))
+    except KeyboardInterrupt:
+        return KeyboardInterrupt()
+    except BaseException as error:  # Such as SystemExit.
+        return EvaluationError(type_and_text(error))
+
+
+def type_and_text(error: BaseException) -> str:
+    """Return what an error says, of one that cannot say it its type."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except BaseException:
+        return name
+
+
+def collect(future: Future[Any]) -> Told:
+    """Return the outcome that :func:`evaluate_by_worker` returned, once its future is done.
 
     Raises:
-        EvaluationError: if it raised.
+        EvaluationError: if the evaluation raised.
         InputDataError: if it returned numbers that cannot be told.
         BrokenExecutor: if the trial was not evaluated, through no fault of its own.
         KeyboardInterrupt: if the worker was interrupted.
@@ -115,11 +146,16 @@ def collect(future: Future[Told]) -> Told:
     error = future.exception()
     if isinstance(error, (BrokenExecutor, KeyboardInterrupt)):
         raise error
-    if isinstance(error, CancelledError):
-        raise BrokenExecutor("an evaluation was cancelled there.") from error
+    if error is not None and type(error).__name__ == "KilledWorker":
+        # Of Dask: this trial has killed several workers.
+        raise EvaluationError(type_and_text(error)) from error
     if error is not None:
-        raise EvaluationError(f"{type(error).__name__}: {error}") from error
-    Y, Yvar = future.result()
+        # What the objective raises does not come this way.
+        raise BrokenExecutor(f"{type_and_text(error)}.") from error
+    returned = future.result()
+    if isinstance(returned, BaseException):
+        raise returned
+    Y, Yvar = returned
     for each in Y.values() if isinstance(Y, dict) else [Y]:
         if not math.isfinite(each):
             raise InputDataError(f"Expected a finite outcome. Got {each}.")
@@ -132,5 +168,5 @@ def collect(future: Future[Told]) -> Told:
 
 def _numbers(name: str, value: Numbers) -> Plain:
     if isinstance(value, Mapping):
-        return {each: as_number(each, number) for each, number in value.items()}
+        return {str(each): as_number(str(each), number) for each, number in value.items()}
     return as_number(name, value)
