@@ -1,13 +1,16 @@
 """`run` on a problem, and the history that it writes."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo import recipes, run
+from tvbo import recipes, run, run_async
+from tvbo.evaluation import EvaluationError
 from tvbo.optimizers import RandomSearch
 from tvbo.problems import ExampleFunction, MovingPeak, PanelProblem, drifting_gp, unit_grid
 from tvbo.search_space import FiniteSpace
@@ -198,6 +201,38 @@ def test_bad_runs(problem):
         run(problem, optimizer, horizon=3, times=[1.0, 2.0])
     with pytest.raises(ValueError, match="delay >= 0. Got -1.0"):
         run(problem, optimizer, horizon=3, delay=lambda trial: -1.0, progress=False)
+
+
+def poor(trial):
+    """Of five trials one raises, and one gives NaN."""
+    if trial.id % 5 == 2:
+        raise OSError("unplugged")
+    return math.nan if trial.id % 5 == 4 else trial.X.sum()
+
+
+@pytest.mark.parametrize("delay", [None, lambda trial: 2.0])
+def test_an_evaluation_that_goes_wrong_may_fail_its_trial(problem, delay, capsys):
+    optimizer = recipes.random_search(choices=problem.choices)
+    with pytest.raises(OSError, match="unplugged"):
+        run(poor, optimizer, horizon=5, progress=False)
+    assert [trial.id for trial in optimizer.open_trials] == [2]
+    optimizer = recipes.random_search(choices=problem.choices)
+    history = run(poor, optimizer, horizon=10, delay=delay, on_error="fail")
+    assert history.counts["failed"] == optimizer.trial_log.num_failed == 4 - (delay is not None)
+    assert "OSError" in history.rounds[1].reason
+    assert "nan" in history.rounds[3].reason
+    assert f"{history.counts['failed']} failed" in capsys.readouterr().err
+
+
+def test_an_evaluation_that_goes_wrong_elsewhere_may_end_the_run(problem):
+    with ThreadPoolExecutor(1) as executor:
+        for go in (partial(run, horizon=5), partial(run_async, num_trials=5, max_pending=1)):
+            optimizer = recipes.random_search(choices=problem.choices)
+            with pytest.raises(EvaluationError, match="OSError"):
+                go(poor, optimizer, executor=executor, on_error="raise", progress=False)
+            assert [trial.id for trial in optimizer.open_trials] == [2]
+            with pytest.raises(ValueError, match="ignore"):
+                go(poor, optimizer, executor=executor, on_error="ignore", progress=False)
 
 
 def test_progress_bar_is_shown_on_request(problem, capsys):

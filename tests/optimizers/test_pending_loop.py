@@ -68,21 +68,22 @@ class Dense:
         mean = self.mean(at) + weights.T @ (y - self.mean(rows))
         return mean, self.scale - (k * weights).sum(0)
 
-    def with_open(self, policy, told, waiting, at, open_noise=None):
-        """The same with stand-ins: told is (rows, y, noise), waiting rows."""
+    def with_open(self, policy, told, waiting, at, open_noise=None, lost=None):
+        """The same with stand-ins: told is (rows, y, noise), waiting and lost rows."""
         rows, y, noise = told
-        if isinstance(policy, IgnorePending) or len(waiting) == 0:
+        lost = waiting[:0] if lost is None else lost
+        if isinstance(policy, IgnorePending) or len(waiting) + len(lost) == 0:
             return self.given(rows, y, noise, at)
-        everything = np.concatenate([rows, waiting])
+        more = np.concatenate([waiting, lost])
         open_noise = self.noise if open_noise is None else open_noise
-        noises = np.concatenate([noise, np.full(len(waiting), open_noise)])
+        noises = np.concatenate([noise, np.full(len(more), open_noise)])
         if isinstance(policy, ConstantLiar):
-            stand_in = np.full(len(waiting), policy.value)
-            return self.given(everything, np.concatenate([y, stand_in]), noises, at)
-        mean, _ = self.given(rows, y, noise, at)
-        stand_in = np.zeros(len(waiting))
-        _, variance = self.given(everything, np.concatenate([y, stand_in]), noises, at)
-        return mean, variance
+            stand_in = np.full(len(more), policy.value)
+        else:
+            stand_in, _ = self.given(rows, y, noise, more)
+        # What failed is as bad as the worst outcome.
+        stand_in[len(waiting) :] = stand_in[len(waiting) :].clip(max=y.min(initial=np.inf))
+        return self.given(np.concatenate([rows, more]), np.concatenate([y, stand_in]), noises, at)
 
 
 @dataclass
@@ -104,6 +105,8 @@ class Story:
     def __post_init__(self):
         self.random = np.random.default_rng(self.seed)
         self.open = {}
+        # Of those that failed or expired: row, number of outcomes before, whether by chance.
+        self.lost = []
         self.told = []
         self.t = 0.0
         self.checked = 0
@@ -132,8 +135,12 @@ class Story:
             for row, trial in zip(rows, self.open.values(), strict=True)
             if trial.informative and trial.t <= self.t
         ]
+        lost = [each for each in self.lost if each[0][-1] <= self.t and self.keeps(each[0], self.t)]
+        rows += [row for row, _, by_chance in lost if by_chance]
         waiting = np.array(rows).reshape(-1, width)
-        return self.dense.with_open(self.policy, told, waiting, at)
+        rows = [row for row, _, by_chance in lost if not by_chance]
+        lost = np.array(rows).reshape(-1, width)
+        return self.dense.with_open(self.policy, told, waiting, at, lost=lost)
 
     def ask(self, context=None):
         self.t += self.random.choice([0.0, 0.5, 1.0, 1.0, 2.0])
@@ -161,9 +168,35 @@ class Story:
         y = math.sin(5 * trial.X.sum().item() + trial.t / 7) + 0.3 * self.random.standard_normal()
         noise = 0.01 + 0.1 * self.random.random() if self.told_noise else None
         self.optimizer.tell(trial if trial.id % 2 else trial.id, y, noise)
-        if trial.informative:
-            self.told.append((self.row(trial), y, self.dense.noise if noise is None else noise))
+        self.count(trial, y, self.dense.noise if noise is None else noise)
+
+    def count(self, trial, y, noise=NOISE):
+        """Note an outcome: after 20, or one of the same action, a failure counts no more."""
         del self.open[trial.id]
+        if trial.informative:
+            row = self.row(trial)
+            self.told.append((row, y, noise))
+            self.lost = [
+                (each, before, by_chance)
+                for each, before, by_chance in self.lost
+                if len(self.told) - before < 20 and (each[:-1] != row[:-1]).any()
+            ]
+
+    def lose(self, trial):
+        del self.open[trial.id]
+        if trial.informative:
+            row = self.row(trial)
+            held = [each for each, *_ in self.told if self.keeps(each, self.t)]
+            by_chance = self.near(row, held) and not self.near(
+                row, [each for each, *_ in self.lost]
+            )
+            self.lost.append((row, len(self.told), by_chance))
+
+    def near(self, row, rows):
+        width = self.choices.amax(0) - self.choices.amin(0)
+        if self.layout.num_contexts:
+            width = torch.cat([width, self.contexts.amax(0) - self.contexts.amin(0)])
+        return any((abs(each - row)[:-1] <= 0.05 * width.numpy()).all() for each in rows)
 
     def any_open(self):
         ids = list(self.open)
@@ -178,10 +211,10 @@ class Story:
                 self.tell(trial)
             elif kind < 0.9:
                 self.optimizer.fail(trial, "the worker died")
-                del self.open[trial.id]
+                self.lose(trial)
             else:
                 self.optimizer.expire(trial)
-                del self.open[trial.id]
+                self.lose(trial)
         kind = self.random.random()
         if kind < 0.1:
             X = self.choices[self.random.integers(len(self.choices))]
@@ -240,7 +273,7 @@ def test_finite_set_where_old_rows_are_merged_or_dropped(rate, policy, monkeypat
     monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
     monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (12, 13))
     optimizer = finite(rate, policy, retention=KeepAll())
-    story = Story(optimizer, policy, Dense(rate), seed=4)
+    story = Story(optimizer, policy, Dense(rate), seed=4, atol=2e-7)
     # Neither is ever answered.
     story.ask()
     story.ask()
@@ -326,11 +359,11 @@ def test_separate_contexts(policy, rate):
             trial, story = asked.pop(random.integers(len(asked)))
             if random.random() < 0.25:
                 optimizer.fail(trial, "lost")
+                story.lose(trial)
             else:
                 y = random.standard_normal()
                 optimizer.tell(trial, y)
-                story.told.append((story.row(trial), y, NOISE))
-            del story.open[trial.id]
+                story.count(trial, y)
     assert len(stories) == 3
     assert len(optimizer.open_trials) == len(asked)
     assert sum(len(loop.open_trials) for loop in optimizer.loops.values()) == len(asked)
@@ -383,7 +416,7 @@ def test_what_retention_drops(policy, kind):
         for trial in list(story.open.values()):
             if not keeps(story.row(trial), soon):
                 optimizer.expire(trial)
-                del story.open[trial.id]
+                story.lose(trial)
                 dropped += 1
     assert dropped > 2
 

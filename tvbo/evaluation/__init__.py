@@ -38,6 +38,7 @@ from tvbo.evaluation.diagnosis import (
 )
 from tvbo.evaluation.exploration import Exploration, tune_exploration
 from tvbo.evaluation.history import History, Round
+from tvbo.evaluation.objective import EvaluationError
 from tvbo.evaluation.synchronous import run
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "DistributionDelay",
     "DriftModel",
     "Estimate",
+    "EvaluationError",
     "Exploration",
     "ExponentialDelay",
     "FittedAlgorithm",

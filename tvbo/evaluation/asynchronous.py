@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 
 from torch import Tensor
 
+from tvbo.evaluation.executors import OnError, isolates
 from tvbo.evaluation.history import History
 from tvbo.evaluation.loop import Loop
 from tvbo.evaluation.objective import Objective, TrialFunction, as_function
@@ -27,6 +28,7 @@ def run_async(
     times: Callable[[], float] | None = None,
     contexts: Callable[[], Tensor] | None = None,
     timeout: float | None = None,
+    on_error: OnError = "fail",
     history: History | None = None,
     progress: bool = True,
     label: str | None = None,
@@ -41,8 +43,7 @@ def run_async(
     worker that ends gets its next trial at once, and the asks of a batch share a fit.
 
     Trials that the optimizer holds open at the start, such as those of an interrupted run, are
-    submitted first and count. A trial whose evaluation raises, or returns what is no finite number,
-    or a number that the optimizer refuses, fails with that reason.
+    submitted first and count.
 
     Ctrl-C takes effect between two calls of the optimizer; a second one at once. Evaluations not
     begun are cancelled, outcomes that have arrived are told, all other trials stay open: call this
@@ -68,6 +69,9 @@ def run_async(
             than threads, processes and Dask, from submitting it. The evaluation goes on in its
             worker and keeps its place among the ``max_pending`` until it ends; what it returns is
             dropped. None waits.
+        on_error: What becomes of a trial whose evaluation raises, or returns what is no finite
+            number, or a number that the optimizer refuses: ``"fail"``, it fails with that reason,
+            or ``"raise"``, it stays open, and the run ends.
         history: Where to record the rounds, also if this raises; default a new one. That of an
             earlier run of the same optimizer is continued.
         progress: Show a progress bar.
@@ -79,7 +83,8 @@ def run_async(
 
     Raises:
         ValueError: if ``num_trials`` or ``max_pending`` is no whole number above 0, ``timeout`` is
-            not positive, or ``history`` is another optimizer's.
+            not positive, ``on_error`` is neither, or ``history`` is another optimizer's.
+        EvaluationError: if an evaluation raised, with ``on_error="raise"``.
         TypeError: if ``executor`` is none, or ``objective`` cannot be sent to its processes.
         BrokenExecutor: if the executor lost its workers.
         TimeoutError: if evaluations hang, past their ``timeout``, none is under way within it, and
@@ -94,7 +99,7 @@ def run_async(
     if timeout is not None and not timeout > 0:
         raise ValueError(f"Expected a timeout > 0 seconds. Got {timeout}.")
     function = as_function(objective, optimizer)
-    workers = make_workers(executor, function, optimizer, max_pending, timeout)
+    workers = make_workers(executor, function, optimizer, max_pending, timeout, on_error)
     history = History() if history is None else history
     history.check(optimizer)
 
@@ -115,10 +120,11 @@ def make_workers(
     optimizer: Optimizer,
     max_pending: int,
     timeout: float | None = None,
+    on_error: OnError = "fail",
 ) -> WorkerExecutor:
     """Return the workers of a run; warn on behalf of its caller if trials would be repeated."""
     check_count(max_pending=max_pending)
-    workers = WorkerExecutor(executor, function, max_pending, timeout)
+    workers = WorkerExecutor(executor, function, max_pending, timeout, isolates(on_error))
     if max_pending > 1 and optimizer.repeats_open_trials:
         warnings.warn(
             "Expected an optimizer that counts open trials, such as any recipe with the default "

@@ -8,10 +8,29 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
-from tvbo.evaluation.objective import Told, TrialFunction, evaluate
+from tvbo.evaluation.objective import (
+    EvaluationError,
+    Told,
+    TrialFunction,
+    evaluate,
+    type_and_text,
+)
 from tvbo.optimizers import Trial
+
+OnError = Literal["raise", "fail"]
+
+
+def isolates(on_error: OnError) -> bool:
+    """Return whether an evaluation that goes wrong fails its trial.
+
+    Raises:
+        ValueError: if it is neither ``"raise"`` nor ``"fail"``.
+    """
+    if on_error not in get_args(OnError):
+        raise ValueError(f"Expected on_error 'raise' or 'fail'. Got {on_error!r}.")
+    return on_error == "fail"
 
 
 @dataclass(eq=False)
@@ -85,20 +104,25 @@ class SimulatedExecutor:
         function: The objective.
         delay: Returns how long after ``trial.t`` the outcome arrives; None for 0.
         rounding: Difference up to which two times are one.
+        isolates_errors: Whether an evaluation that raises fails its trial.
     """
 
     max_pending = 1
-    isolates_errors = False
 
     def __init__(
-        self, function: TrialFunction, delay: Callable[[Trial], float] | None, rounding: float
+        self,
+        function: TrialFunction,
+        delay: Callable[[Trial], float] | None,
+        rounding: float,
+        isolates_errors: bool,
     ):
+        self.isolates_errors = isolates_errors
         self._function = function
         self._delay = delay
         self._rounding = rounding
         self._now = -math.inf
         self._submitted: Evaluation | None = None
-        self._coming: list[tuple[float, int, Evaluation, Told]] = []
+        self._coming: list[tuple[float, int, Evaluation, Told | EvaluationError]] = []
 
     @property
     def room(self) -> int:
@@ -119,13 +143,20 @@ class SimulatedExecutor:
         """Evaluate the trial that was submitted.
 
         Raises:
+            Exception: what its evaluation raises, unless errors are isolated.
             ValueError: if its delay is negative.
         """
         evaluation = self._submitted
         if evaluation is None:
             return
         evaluation.submitted = time.perf_counter()
-        outcome = evaluate(self._function, evaluation.trial)
+        outcome: Told | EvaluationError
+        try:
+            outcome = evaluate(self._function, evaluation.trial)
+        except Exception as error:
+            if not self.isolates_errors:
+                raise
+            outcome = EvaluationError(type_and_text(error))
         evaluation.ended = time.perf_counter()
         trial = evaluation.trial
         lateness = 0.0 if self._delay is None else float(self._delay(trial))

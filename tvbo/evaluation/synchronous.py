@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from torch import Tensor
 
 from tvbo.evaluation.asynchronous import make_workers
-from tvbo.evaluation.executors import SimulatedExecutor, TrialExecutor
+from tvbo.evaluation.executors import OnError, SimulatedExecutor, TrialExecutor, isolates
 from tvbo.evaluation.history import History
 from tvbo.evaluation.loop import Loop
 from tvbo.evaluation.objective import Objective, as_function
@@ -32,6 +32,7 @@ def run(
     delay: Callable[[Trial], float] | None = None,
     times: Iterable[float] | None = None,
     contexts: Tensor | None = None,
+    on_error: OnError | None = None,
     history: History | None = None,
     progress: bool = True,
     label: str | None = None,
@@ -48,9 +49,8 @@ def run(
             the round, even if the optimizer was declared without contexts.
         optimizer: Asked once per round.
         horizon: Number of rounds.
-        executor: Executor of :mod:`concurrent.futures` that evaluates the trials; a trial whose
-            evaluation fails then fails with that reason, as in :func:`run_async`. None evaluates
-            them in the calling thread, where an error ends the run.
+        executor: Executor of :mod:`concurrent.futures` that evaluates the trials, as in
+            :func:`run_async`. None evaluates them in the calling thread.
         max_pending: Number of evaluations under way on the executor.
         delay: Returns how long after ``trial.t`` the outcome of a trial arrives, in the unit of
             time. An ask knows the outcomes that arrived before it: one that arrives at the very
@@ -65,6 +65,10 @@ def run(
             one after another.
         contexts: The context of each round, ``horizon x c``; default what ``problem.context`` says.
             An optimizer that was declared without contexts is not told them.
+        on_error: What becomes of a trial whose evaluation raises, or returns what is no finite
+            number, or a number that the optimizer refuses: ``"fail"``, it fails with that reason,
+            or ``"raise"``, it stays open, and the run ends with the error. None is ``"raise"`` in
+            the calling thread, and ``"fail"`` on an executor, where others are under way.
         history: Where to record the rounds, also if this raises; default a new one. That of an
             earlier run of the same optimizer is continued.
         progress: Show a progress bar.
@@ -78,7 +82,8 @@ def run(
         ValueError: if ``horizon`` is not positive, ``times`` does not give ``horizon`` times or
             ``contexts`` not as many contexts, the problem has contexts and none are given, a delay
             is negative, there are both a delay and an executor, ``max_pending`` is no whole number
-            above 0 or above 1 without an executor, or ``history`` is another optimizer's.
+            above 0 or above 1 without an executor, ``on_error`` is neither, or ``history`` is
+            another optimizer's.
         TypeError: if ``objective`` is neither a problem nor callable, ``executor`` is none, or
             cannot be sent the objective.
         BrokenExecutor: if the executor lost its workers.
@@ -102,9 +107,11 @@ def run(
     if executor is None:
         # Sums such as 0.7 + 0.1 and 0.8 are one time, whichever way they are rounded.
         rounding = SAME_TIME * max(abs(t) for t in numbers)
-        trial_executor = SimulatedExecutor(function, delay, rounding)
+        trial_executor = SimulatedExecutor(function, delay, rounding, isolates(on_error or "raise"))
     elif delay is None:
-        trial_executor = make_workers(executor, function, optimizer, max_pending)
+        trial_executor = make_workers(
+            executor, function, optimizer, max_pending, on_error=on_error or "fail"
+        )
     else:
         raise ValueError("Expected a simulated delay or an executor. Got both.")
     history = History() if history is None else history

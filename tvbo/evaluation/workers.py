@@ -35,12 +35,11 @@ class WorkerExecutor:
         function: The objective.
         max_pending: Number of slots.
         timeout: Seconds from its beginning until an evaluation is overdue; None waits for ever.
+        isolates_errors: Whether an evaluation that goes wrong fails its trial.
 
     Raises:
         TypeError: if ``executor`` is none, or ``function`` cannot be sent to its processes.
     """
-
-    isolates_errors = True
 
     def __init__(
         self,
@@ -48,6 +47,7 @@ class WorkerExecutor:
         function: TrialFunction,
         max_pending: int,
         timeout: float | None = None,
+        isolates_errors: bool = True,
     ):
         if not isinstance(executor, Executor):
             raise TypeError(
@@ -57,6 +57,7 @@ class WorkerExecutor:
         if isinstance(executor, ProcessPoolExecutor):
             _check_pickles(function)
         self.max_pending = max_pending
+        self.isolates_errors = isolates_errors
         self._executor = executor
         self._function = function
         self._timeout = timeout

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from datetime import timedelta
 
+import torch
 from torch import Generator, Tensor
 
 from tvbo.journal.recorded import Event, Kind
@@ -25,6 +27,11 @@ from tvbo.search_space import (
 )
 from tvbo.terminal import html_table
 from tvbo.trial import Trial
+
+logger = logging.getLogger("tvbo.optimizers")
+
+IN_A_ROW = 5
+"""Number of failures in a row after which it is said that they are alike, if they are."""
 
 
 class Optimizer(AskMixin, TablesMixin, ABC):
@@ -65,6 +72,8 @@ class Optimizer(AskMixin, TablesMixin, ABC):
         self._labels = self._read_labels()
         self.trial_log = TrialLog()
         self._open: dict[int, Trial] = {}
+        # Actions of the newest trials, as long as all fail.
+        self._failing: list[Tensor] = []
         self._num_trials = 0
         self._num_asked = 0
 
@@ -147,12 +156,15 @@ class Optimizer(AskMixin, TablesMixin, ABC):
             self._close(trial)
             self._newest_told = max(self._newest_told, (trial.t, trial.id))
             self.trial_log.num_told += 1
+            self._failing.clear()
 
     def fail(self, trial: Trial | int, reason: str) -> None:
         """Record that a trial has no outcome: a crash, an invalid value, a patient lost.
 
-        The model learns nothing from it, and it no longer counts as pending, nor its time as the
-        present.
+        It counts as pending still, with an outcome as bad as any, until others have come or it has
+        faded (:class:`GPOptimizer`); a bandit learns the least reward. Its time no longer counts as
+        the present. Hyperparameters are learned without it. Five failures in a row within a tenth
+        of the space are logged as a warning.
 
         Args:
             trial: The trial or its id.
@@ -166,6 +178,8 @@ class Optimizer(AskMixin, TablesMixin, ABC):
 
     def expire(self, trial: Trial | int, reason: str = "past its deadline") -> None:
         """Stop waiting for the outcome of a trial; a late one can be added with :meth:`attach`.
+
+        The next actions are chosen as after :meth:`fail`.
 
         Args:
             trial: The trial or its id.
@@ -225,6 +239,23 @@ class Optimizer(AskMixin, TablesMixin, ABC):
             self._close(trial)
             self._forget(lost)
             self.trial_log.lose(lost)
+            if ending == "failed" and not self._is_inner:
+                self._count_failure(trial)
+
+    def _count_failure(self, trial: Trial) -> None:
+        """Log a warning after some failures in a row, of actions that are alike."""
+        self._failing = [*self._failing, trial.X][-IN_A_ROW:]
+        X, bounds = torch.cat(self._failing), self.search_space.bounds
+        width = X.amax(dim=0) - X.amin(dim=0)
+        if len(X) == IN_A_ROW and bool((width <= 0.1 * (bounds[1] - bounds[0])).all()):
+            self._failing.clear()
+            logger.warning(
+                "The last %d trials failed, within a tenth of the space, the newest %s. Where an "
+                "outcome that is measured tells what will fail, give it with constraints=, else "
+                "leave such actions out of the space.",
+                IN_A_ROW,
+                trial,
+            )
 
     def _close(self, trial: Trial) -> None:
         del self._open[trial.id]

@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.trial_log import LostTrial
 from tvbo.rounding import any_largest
 from tvbo.search_space import ContextSpace, FiniteSpace, SearchSpace
 from tvbo.trial import Trial
@@ -51,9 +52,9 @@ class LastBest(Optimizer):
     """The action whose newest outcome is the largest.
 
     Each action is known by its newest outcome alone, however old that is. One without an outcome
-    comes first. It explores nothing: it stays with an action until an outcome of it falls below the
-    newest one of another. Outcomes of a log are given by ``attach`` and ``tell``. Among ties the
-    generator decides.
+    comes first, one whose newest trial failed or expired last. It explores nothing: it stays with
+    an action until an outcome of it falls below the newest one of another. Outcomes of a log are
+    given by ``attach`` and ``tell``. Among ties the generator decides.
 
     Args:
         search_space: The actions.
@@ -85,7 +86,13 @@ class LastBest(Optimizer):
         return self.search_space.choices[[arm]].clone()
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
+        self._set_newest(trial, observation.Y.item())
+
+    def _forget(self, lost: LostTrial) -> None:
+        self._set_newest(lost.trial, -math.inf)
+
+    def _set_newest(self, trial: Trial, Y: float) -> None:
         arm = int(self.search_space.index(trial.X))
         if trial.t >= self._times[arm]:
-            self._newest[arm] = observation.Y.item()
+            self._newest[arm] = Y
             self._times[arm] = trial.t

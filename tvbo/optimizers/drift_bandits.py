@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
+from tvbo.optimizers.trial_log import LostTrial
 from tvbo.rounding import any_largest
 from tvbo.search_space import ContextSpace, FiniteSpace
 from tvbo.trial import Trial
@@ -25,7 +26,8 @@ class DriftUCB(Optimizer):
         N_i = \sum_{s : I_s = i} w_s, \quad n = \sum_i N_i,
 
     over the outcomes :math:`X_s` told so far, with weights :math:`w_s` that a subclass defines. An
-    arm whose :math:`N_i` is zero comes first. Among ties the generator decides.
+    arm whose :math:`N_i` is zero comes first. Among ties the generator decides. A trial that failed
+    or expired counts as one with the lowest reward, which the paper does not know.
 
     Args:
         search_space: The arms.
@@ -84,6 +86,12 @@ class DriftUCB(Optimizer):
     def _unit(self) -> float:
         low, high = self.reward_bounds
         return high - low
+
+    def _forget(self, lost: LostTrial) -> None:
+        row = self.layout.rows(lost.trial.X, lost.trial.t)
+        self._learn(
+            lost.trial, Observations(row, torch.full_like(row[:, :1], self.reward_bounds[0]))
+        )
 
     def _arm_and_reward(self, trial: Trial, observation: Observations) -> tuple[int, float]:
         reward = (observation.Y.item() - self.reward_bounds[0]) / self._unit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from copy import deepcopy
 from dataclasses import replace
@@ -20,12 +21,13 @@ from tvbo.models.stream_preview import StreamPreview
 from tvbo.observations import Observations, check_variances, provided
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.drift_estimate import DriftEstimate, estimate_drift
-from tvbo.optimizers.pending import Hallucinate, Pending
+from tvbo.optimizers.pending import FailuresAtWorst, Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refit import RefitNever
 from tvbo.optimizers.rejection_log import RejectionLog
 from tvbo.optimizers.trial_log import LostTrial
+from tvbo.optimizers.winsorize import lower_cutoff
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Rejection, Retention
 from tvbo.retention.base import mask_of
@@ -43,6 +45,17 @@ from tvbo.search_space import (
 from tvbo.threads import threads_for
 from tvbo.trial import Trial
 
+logger = logging.getLogger("tvbo.optimizers")
+
+OTHERS = 20
+"""Number of outcomes after which a trial that failed or expired no longer counts."""
+
+MOST_LOST = 100
+"""Largest number of such trials that count, where no outcomes come: an ask costs its cube."""
+
+NEAR = 0.05
+"""Share of the range of each column within which actions and contexts are about the same."""
+
 
 class GPOptimizer(Optimizer):
     """Bayesian optimization with a Gaussian process, by ask/tell.
@@ -50,6 +63,12 @@ class GPOptimizer(Optimizer):
     Each ask discards the observations that retention no longer keeps, updates the posterior, and
     maximizes the acquisition at the present time. Outcomes told late enter with the time at which
     they were sampled. A trial says so where retention judges that its outcome is not worth having.
+
+    A trial that failed or expired counts as pending still, until 20 outcomes of others were told,
+    one of the same action was, or retention would drop it. The least outcome held is then in the
+    place of its own, if that is below what ``pending`` says; but not of the first that fails where
+    others had outcomes, which may be chance. Outcomes far below all others are winsorized before
+    they enter the model, and the first time a warning is logged; ``observations`` has them as told.
 
     Args:
         search_space: The set of actions.
@@ -114,10 +133,17 @@ class GPOptimizer(Optimizer):
         self._predictions: dict[int, Prediction] = {}
         # Rows of the pending trials, so that no round need lay them out again.
         self._rows: dict[int, Tensor] = {}
+        # Of trials that failed or expired: row, number of outcomes told before, whether by chance.
+        self._lost: dict[int, tuple[Tensor, int, bool]] = {}
+        # Below it, outcomes are winsorized in the posterior.
+        self._cutoff = -math.inf
+        self._has_winsorized = False
 
     _takes_requests = True
     # Observations that were discarded for asks from which nothing was told yet, and their times.
     _set_aside: tuple[tuple[float, Observations], ...] = ()
+    _is_objective = True
+    """Whether larger outcomes are better, as they are not where they are under a constraint."""
 
     @property
     def repeats_open_trials(self) -> bool:
@@ -264,9 +290,45 @@ class GPOptimizer(Optimizer):
 
     def _condition(self, t: float) -> Model:
         """Update the posterior, and return it given the observations and the pending trials."""
-        rows = self._pending_rows(t)
-        self.posterior_state.update(self.observations, self._num_told, self.generator)
-        return self.posterior_state.condition(self.observations, rows, self.pending)
+        opened = [self._rows[each.id] for each in self.open_trials if each.informative]
+        opened += [row for row, _, by_chance in self._lost.values() if by_chance]
+        waiting = self._counted(opened, t)
+        failed = self._counted([row for row, _, chance in self._lost.values() if not chance], t)
+        told, cutoff = self._winsorized()
+        if cutoff != self._cutoff:
+            self.posterior_state.restart()
+            self._cutoff = cutoff
+            self._say_winsorized()
+        pending = self.pending
+        if len(failed) > 0 and len(told) > 0 and self._is_objective:
+            pending = FailuresAtWorst(pending, len(failed), told.Y.min().item())
+        self.posterior_state.update(told, self._num_told, self.generator)
+        return self.posterior_state.condition(told, torch.cat([waiting, failed]), pending)
+
+    def _say_winsorized(self) -> None:
+        """Log, the first time, that outcomes are winsorized."""
+        if self._has_winsorized or self._cutoff == -math.inf:
+            return
+        self._has_winsorized = True
+        low = self.observations.Y[self._cutoff > self.observations.Y]
+        logger.warning(
+            "Outcomes far %s all others, the newest %g, enter the model as %.4g, here and from now "
+            "on. A trial that crashed may also be ended by fail(trial, reason).",
+            "above" if self._sign < 0 else "below",
+            self._sign * low[-1].item(),
+            self._sign * self._cutoff,
+        )
+
+    def _winsorized(self) -> tuple[Observations, float]:
+        """Return the observations as they enter the model, and the least outcome that may."""
+        told = self.observations
+        if not self._is_objective:
+            return told, -math.inf
+        scale = self._unit if isinstance(self.posterior_state.fitter.refit, RefitNever) else 0.0
+        cutoff = lower_cutoff(told, self._bounds(), self.layout.num_actions, scale)
+        if cutoff > -math.inf:
+            told = replace(told, Y=told.Y.clamp_min(cutoff))
+        return told, cutoff
 
     def _acquisition_function(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         return self.acquisition(model, ask_context)
@@ -275,19 +337,18 @@ class GPOptimizer(Optimizer):
         """Return the next space-filling action of a set; None where all choices were tried."""
         tried = [self.observations.X[:, : self.layout.num_actions]]
         tried += [trial.X for trial in self.open_trials]
+        tried += [row[:, : self.layout.num_actions] for row, *_ in self._lost.values()]
         return self._space_filling.next(search_space, torch.cat(tried), self.generator)
 
     def _is_starting(self) -> bool:
         """Return whether too little was tried yet to learn from."""
         return self._num_told + len(self._open) < self.initial
 
-    def _pending_rows(self, t: float) -> Tensor:
-        """Return the rows of the pending trials that count for the next action, ``q x d``."""
-        # What will not enter, or lies in the future, need not be counted now.
-        counted = [each for each in self.open_trials if each.informative and each.t <= t]
-        if not counted or not self.pending.enabled:
-            return self.observations.X[:0]
-        X = torch.cat([self._rows[trial.id] for trial in counted])
+    def _counted(self, rows: list[Tensor], t: float) -> Tensor:
+        """Return those of the rows without outcome that count for the next action, ``q x d``."""
+        X = torch.cat([self.observations.X[:0], *rows])
+        # What lies in the future need not be counted now.
+        X = X[X[:, -1] <= t] if self.pending.enabled else X[:0]
         # Nor what would be dropped as soon as it is told.
         outcomes = Observations(X, torch.zeros(len(X), 1, dtype=torch.float64))
         return X[mask_of(self.retention, outcomes, self.posterior_state.last_model, t)]
@@ -347,6 +408,7 @@ class GPOptimizer(Optimizer):
             self.observations = observations
             # What is refused makes no fit due: it would learn nothing from it.
             self._num_told += 1
+            self._release(observation.X[:, :-1])
         self._let_go(trial)
 
     def _open_trial(self, trial: Trial) -> Trial:
@@ -354,8 +416,36 @@ class GPOptimizer(Optimizer):
         return super()._open_trial(trial)
 
     def _forget(self, lost: LostTrial) -> None:
-        self._let_go(lost.trial)
+        trial = lost.trial
+        if trial.informative:
+            row = self._rows[trial.id]
+            before = torch.cat([row[:0], *(each for each, *_ in self._lost.values())])
+            # What has worked may fail by chance, once.
+            by_chance = self._is_near(row, self.observations.X) and not self._is_near(row, before)
+            self._lost[trial.id] = row, self._num_told, by_chance
+            if len(self._lost) > MOST_LOST:
+                del self._lost[next(iter(self._lost))]
+        self._let_go(trial)
         self._bring_back(self._present[0])
+
+    def _is_near(self, row: Tensor, rows: Tensor) -> bool:
+        """Return whether one of the rows has about the same action and context."""
+        lower, upper = self._bounds()
+        return bool(((rows - row)[:, :-1].abs() <= NEAR * (upper - lower)).all(dim=-1).any())
+
+    def _bounds(self) -> Tensor:
+        """Return the range of all columns but time, ``2 x (d + c)``."""
+        if self.contexts is None or not self.layout.num_contexts:
+            return self.search_space.bounds
+        return torch.cat([self.search_space.bounds, self.contexts.bounds], dim=-1)
+
+    def _release(self, told: Tensor) -> None:
+        """Let go of failures after many outcomes, or one of the same action and context."""
+        self._lost = {
+            number: (row, before, by_chance)
+            for number, (row, before, by_chance) in self._lost.items()
+            if self._num_told - before < OTHERS and not torch.equal(row[:, :-1], told)
+        }
 
     def _let_go(self, trial: Trial) -> None:
         self._predictions.pop(trial.id, None)
@@ -385,7 +475,11 @@ class GPOptimizer(Optimizer):
         """Return the posterior that an ask at ``t`` would have without pending trials."""
         state, generator = self.posterior_state, copy_of(self.generator)
         keep = mask_of(self.retention, self.observations, state.last_model, t)
-        model = state.preview(self.observations, keep, self._num_told, generator)
+        told, cutoff = self._winsorized()
+        if cutoff != self._cutoff:
+            state = deepcopy(state)
+            state.restart()
+        model = state.preview(told, keep, self._num_told, generator)
         self._newest_model = model
         return model
 

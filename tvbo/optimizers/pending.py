@@ -91,3 +91,24 @@ class ConstantLiar(Pending):
     def outcomes(self, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:
         """Return the constant for each."""
         return torch.full_like(rows[:, :1], self.value)
+
+
+@dataclass(frozen=True)
+class FailuresAtWorst(Pending):
+    """Another rule, with at most the least outcome in place of those that failed.
+
+    Args:
+        pending: The rule.
+        num_failed: Number of trials that failed, the last of the rows.
+        worst: The least outcome.
+    """
+
+    pending: Pending
+    num_failed: int
+    worst: float
+
+    def outcomes(self, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:
+        """Return the values of the rule, the last ones no larger than the least outcome."""
+        values = self.pending.outcomes(rows, expected).clone()
+        values[-self.num_failed :] = values[-self.num_failed :].clamp_max(self.worst)
+        return values

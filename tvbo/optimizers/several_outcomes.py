@@ -21,6 +21,7 @@ from tvbo.observations import Observations, provided
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.pareto import pareto_actions
 from tvbo.optimizers.recommendation import Recommendation
+from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.search_space import (
     AskContext,
@@ -95,7 +96,9 @@ class MultiOutcomeOptimizer(GPOptimizer):
             first.initial,
         )
         self.others = dict(zip(goals.names[1:], others, strict=True))
-        for other in others:
+        for place, other in enumerate(others, start=1):
+            other._is_objective = place < goals.num_objectives
+            other.minimize = goals.names[place] in goals.minimized
             other.search_space, other.contexts = self.search_space, self.contexts
             other.generator = self.generator
             other._is_inner = True
@@ -297,6 +300,11 @@ class MultiOutcomeOptimizer(GPOptimizer):
         for other in self.others.values():
             other._open_trial(trial)
         return super()._open_trial(trial)
+
+    def _forget(self, lost: LostTrial) -> None:
+        for other in self.others.values():
+            other._forget(lost)
+        super()._forget(lost)
 
     def _let_go(self, trial: Trial) -> None:
         super()._let_go(trial)

@@ -1,0 +1,177 @@
+"""Trials that fail, and crashes told as penalties: what the next actions make of them."""
+
+import copy
+import logging
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from tvbo import recipes
+from tvbo.optimizers import Optimizer
+
+GRID = torch.linspace(0.0, 1.0, 21, dtype=torch.float64).unsqueeze(-1)
+SPACES = {
+    "box": {"bounds": [(0.0, 1.0)]},
+    "grid": {"choices": GRID},
+    "mixed": {"bounds": {"x": (0.0, 1.0), "mode": ["a", "b"]}},
+}
+
+
+def make(recipe=recipes.tv_gp_ucb, **options):
+    kernel = ScaleKernel(RBFKernel())
+    kernel.outputscale, kernel.base_kernel.lengthscale = 0.25, 0.3
+    given = {"covar_module": kernel, "noise_variance": 0.0025}
+    if recipe is recipes.tv_gp_ucb:
+        given["forgetting_rate"] = 0.01
+    return recipe(**given, **options)
+
+
+def play(optimizer, rounds, end, best=0.9):
+    """Return how often a machine trips that stands no more than 0.6."""
+    trips = 0
+    for _ in range(rounds):
+        trial = optimizer.ask()
+        x = trial.X[0, 0].item()
+        if x > 0.6:
+            trips += 1
+            end(optimizer, trial)
+        else:
+            optimizer.tell(trial, 1 - 4 * (x - best) ** 2)
+    return trips
+
+
+def fail(optimizer, trial):
+    optimizer.fail(trial, "tripped")
+
+
+def expire(optimizer, trial):
+    optimizer.expire(trial)
+
+
+@pytest.mark.parametrize(
+    ("space", "end", "rounds"),
+    [("box", fail, 10), ("grid", fail, 40), ("grid", expire, 40), ("mixed", fail, 8)],
+)
+def test_an_action_that_failed_is_not_asked_for_again_and_again(space, end, rounds):
+    assert play(make(**SPACES[space]), rounds, end) <= 0.375 * rounds
+
+
+def test_nor_with_learned_hyperparameters():
+    assert play(recipes.tv_gp_ucb(choices=GRID), 30, fail) <= 10
+
+
+def test_nor_by_a_bandit():
+    for recipe, options in (
+        (recipes.sw_ucb, {"window": 100.0, "reward_bounds": (0.0, 1.0)}),
+        (recipes.d_ucb, {"discount": 0.99, "reward_bounds": (0.0, 1.0)}),
+        (recipes.last_best, {}),
+    ):
+        assert play(recipe(choices=GRID, **options), 40, fail, best=0.3) <= 18
+
+
+def test_nor_for_one_of_several_outcomes():
+    optimizer = make(choices=GRID, objectives=["speed"], constraints={"heat": (None, 2.0)})
+    failed = optimizer.attach(GRID[20], t=0.0)
+    optimizer.tell(optimizer.attach(GRID[10], t=0.0), {"speed": 0.5, "heat": 1.0})
+    optimizer.fail(failed, "tripped")
+    assert all(abs(optimizer.ask(t=1.0).X.item() - 1.0) > 0.1 for _ in range(3))
+
+
+def test_what_comes_after_all_takes_the_place_of_a_failure():
+    one, two = (make(choices=GRID) for _ in range(2))
+    for optimizer in (one, two):
+        optimizer.tell(optimizer.attach(GRID[4], t=1.0), 0.1)
+    lost = one.attach(GRID[18], t=1.0)
+    one.expire(lost)
+    one.ask(t=1.0)
+    for optimizer in (one, two):
+        optimizer.tell(optimizer.attach(GRID[18], t=1.0), 0.9)
+    assert one.recommend(t=2.0).mean == pytest.approx(two.recommend(t=2.0).mean, abs=1e-9)
+    one.fail(one.open_trials[0], "not of interest")
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_a_run_goes_on_alike_after_failures_and_penalties(space, tmp_path):
+    optimizer = make(**SPACES[space])
+    optimizer.record(tmp_path / "run.db")
+    play(optimizer, 3, fail)
+    play(optimizer, 3, lambda optimizer, trial: optimizer.tell(trial, -1e6))
+    same = copy.deepcopy(optimizer)
+    optimizer.close()
+    with Optimizer.open(tmp_path / "run.db") as again:
+        assert torch.equal(again.ask().X, same.ask().X)
+
+
+@pytest.mark.parametrize(("spread", "is_said"), [(0.02, True), (0.2, False)])
+def test_failures_in_a_row_that_are_alike_are_said(spread, is_said, caplog):
+    optimizer = recipes.random_search(bounds=[(0.0, 1.0)])
+    for i in range(5):
+        optimizer.fail(optimizer.attach([0.1 + i * spread], t=1.0), "tripped")
+    said = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert ["constraints=" in record.getMessage() for record in said] == [True] * is_said
+
+
+@pytest.mark.parametrize("minimize", [False, True])
+@pytest.mark.parametrize("recipe", [recipes.tv_gp_ucb, recipes.bkb], ids=lambda r: r.__name__)
+@pytest.mark.parametrize("space", ["box", "grid"])
+def test_the_size_of_a_penalty_does_not_matter(recipe, space, minimize, caplog):
+    options = {"qbar": 5.0} if recipe is recipes.bkb else {}
+    sign = -1 if minimize else 1
+    asked = {}
+    for penalty in (1e3, 1e6):
+        optimizer = make(recipe, **SPACES[space], **options, minimize=minimize)
+        rows = asked[penalty] = []
+        for x in (0.9, 0.1, 0.8, 0.5, 0.2, 0.7, 0.3):
+            Y = -penalty if x > 0.6 else 1 - 4 * (x - 0.4) ** 2
+            optimizer.tell(optimizer.attach([x], t=1.0 + x), sign * Y)
+            if len(optimizer.observations) in (1, 4, 7):
+                rows.append(optimizer.recommend().X.item())
+                rows.append(optimizer.ask(t=2.0).X.item())
+        assert optimizer.observations.Y.min() == -penalty
+        assert abs(rows[-2] - 0.4) < 0.1
+    assert asked[1e3][2:] == asked[1e6][2:]
+    said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert [f"{-sign * penalty:g}" in text for text, penalty in zip(said, asked, strict=True)]
+
+
+def test_nor_with_learned_hyperparameters_or_noise_told(caplog):
+    recommended = []
+    for penalty in (1e3, 1e6):
+        optimizer = recipes.tv_gp_ucb(bounds=[(0.0, 1.0)])
+        for i in range(12):
+            x = (0.05 + 0.37 * i) % 1
+            Y = -penalty if x > 0.6 else 1 - 4 * (x - 0.4) ** 2
+            optimizer.tell(optimizer.attach([x], t=float(i)), Y, Yvar=0.01)
+        recommended.append(optimizer.recommend().X.item())
+    assert recommended[0] == recommended[1] == pytest.approx(0.4, abs=0.1)
+
+
+def test_a_level_that_falls_is_no_crash():
+    optimizer = make(choices=GRID)
+    for t in range(24):
+        level = 0.0 if t < 12 else -1e3
+        optimizer.tell(optimizer.attach(GRID[t * 8 % 21], t=float(t)), level + 0.1 * (t % 3))
+    assert optimizer.recommend(t=24.0).mean < -100
+    # By its own outcomes alone.
+    assert optimizer.recommend(t=24.0).mean < optimizer.recommend(t=30.0).mean
+
+
+def test_a_context_that_is_worse_is_no_crash():
+    contexts = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    optimizer = recipes.tv_cgp_ucb(choices=GRID, contexts=contexts)
+    for i in range(24):
+        X, context = GRID[i * 8 % 21], contexts[i % 2]
+        level = -1e3 * context.item()
+        Y = level - (X.item() - 0.3) ** 2
+        optimizer.tell(optimizer.attach(X, t=float(i), context=context), Y)
+    assert optimizer.recommend(context=contexts[1], t=24.0).mean < -900
+
+
+def test_a_loop_that_has_converged_is_left_alone():
+    """Its newest outcomes are alike, and the rest of the function is far below them."""
+    optimizer = recipes.tv_gp_ucb(choices=GRID, forgetting_rate=0.0)
+    for t, x in enumerate((0, 5, 8, 12, 16, 20, *[10] * 24)):
+        Y = -((GRID[x].item() - 0.5) ** 2) + 1e-9 * (t % 3)
+        optimizer.tell(optimizer.attach(GRID[x], t=float(t)), Y)
+    assert optimizer.recommend(choices=GRID[[0]]).mean == pytest.approx(-0.25, abs=0.05)
