@@ -1,7 +1,8 @@
-"""Generators, and the only code that draws from torch's global generator."""
+"""Generators, and the only code that draws from the global ones of torch and Python."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,13 +26,14 @@ def copy_of(generator: Generator) -> Generator:
 
 @contextmanager
 def seeded(generator: Generator) -> Iterator[None]:
-    """Seed torch's global generators from ``generator`` inside a ``with`` block.
+    """Seed the global generators from ``generator`` inside a ``with`` block.
 
-    BoTorch's optimizers and fits draw their starts from them. The state of the CPU's is restored
-    afterwards.
+    BoTorch's optimizers and fits draw their starts from torch's, and some values of a category of
+    many from Python's. The states of both on the CPU are restored afterwards.
     """
-    seed, state = draw_seed(generator), torch.get_rng_state()
+    seed, state, python_state = draw_seed(generator), torch.get_rng_state(), random.getstate()
     try:
+        random.seed(seed)
         # ``torch.manual_seed`` formats a stack trace for each kind of device that is not in use.
         torch.default_generator.manual_seed(seed)
         if torch.cuda.is_initialized():
@@ -39,6 +41,7 @@ def seeded(generator: Generator) -> Iterator[None]:
         yield
     finally:
         torch.set_rng_state(state)
+        random.setstate(python_state)
 
 
 def draw_seed(generator: Generator) -> int:

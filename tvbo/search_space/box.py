@@ -19,6 +19,7 @@ from tvbo.search_space.bounds import Bounds, as_bounds
 from tvbo.search_space.closed_form import ClosedFormAcquisition, gen_candidates_closed_form
 from tvbo.search_space.parameter import SINGLE_PRECISION
 from tvbo.search_space.parameters import Parameters
+from tvbo.search_space.unit_cube import InUnitCube, unit_bounds
 from tvbo.values import copies_tensors
 
 
@@ -63,63 +64,57 @@ class Box:
     ) -> Tensor:
         """Return the maximizer found by BoTorch's ``optimize_acqf`` at fixed time and context.
 
-        The actions of a batch are searched jointly.
+        It searches the unit cube. The actions of a batch are searched jointly.
         Of the restarts whose values are tied (:mod:`tvbo.rounding`), the first one is taken.
         """
-        fixed = ask_context.layout.fixed_features(ask_context.t, ask_context.context)
-        fixed_values = torch.tensor(list(fixed.values()), dtype=torch.float64)
-        # The columns [context | time] follow the actions; their bounds are never searched.
-        order = torch.tensor(list(fixed)).argsort()
-        bounds = torch.cat([self.bounds, fixed_values[order].expand(2, -1)], dim=-1)
+        in_cube = InUnitCube(acq_function, self.bounds, ask_context.rows)
+        cube = unit_bounds(self.dim)
         search: Any = gen_candidates_closed_form
         if q > 1 or not isinstance(acq_function, ClosedFormAcquisition):
             search = gen_candidates_scipy
-            probe = ask_context.rows(self.bounds.mean(dim=0, keepdim=True)).requires_grad_()
-            if not acq_function(probe).requires_grad:
+            if not in_cube(cube.mean(dim=0, keepdim=True).requires_grad_()).requires_grad:
                 # A constant acquisition, such as a prior mean, has no gradient to follow.
                 return torch.cat([self.sample(generator) for _ in range(q)])
+        own = getattr(acq_function, "raw_samples", None)
         with seeded(generator):
-            rows, values = optimize_acqf(
-                acq_function,
-                bounds=bounds,
+            points, values = optimize_acqf(
+                in_cube,
+                bounds=cube,
                 q=q,
                 num_restarts=self.num_restarts,
-                batch_initial_conditions=self._starts(acq_function, ask_context, q),
-                fixed_features=dict(fixed),
+                batch_initial_conditions=self._starts(in_cube, q, own),
                 gen_candidates=search,
                 return_best_only=False,
                 # A line search that ends early has reached rounding error at a maximum.
                 retry_on_optimization_warning=False,
             )
         assert values is not None
-        best = int(first_largest(values))
-        return rows[best, :, : self.dim].clamp(*self.bounds)
+        return in_cube.columns(points[int(first_largest(values))]).clamp(*self.bounds)
 
-    def _starts(self, acq_function: AcquisitionFunction, ask_context: AskContext, q: int) -> Tensor:
-        """Return the rows at which the search starts, ``num_restarts x q x d'``.
+    def _starts(self, in_cube: InUnitCube, q: int, own: int | None) -> Tensor:
+        """Return the points at which the search starts, ``num_restarts x q x d``.
 
         As in BoTorch's ``initialize_q_batch``, the best of the raw samples and others drawn with
         probabilities that grow with their values; values that differ by rounding are ties. Of a
         function with a number ``raw_samples`` of its own, one with many maxima that is evaluated in
-        no time, they are the best of as many.
+        no time, they are the best of as many, ``own``.
         """
-        own = getattr(acq_function, "raw_samples", None)
         seed = int(torch.randint(2**31 - 1, (1,)))
-        samples = draw_sobol_samples(self.bounds, n=own or self.raw_samples, q=q, seed=seed)
-        rows = ask_context.rows(samples)
+        cube = unit_bounds(self.dim)
+        samples = draw_sobol_samples(cube, n=own or self.raw_samples, q=q, seed=seed)
         with torch.no_grad():
-            values = acq_function(rows)
+            values = in_cube(samples)
         tied = tied_for_largest(values)
         if tied.all():
             # Standardizing a flat acquisition would amplify its rounding errors.
-            return rows[torch.randperm(len(rows))[: self.num_restarts]]
+            return samples[torch.randperm(len(samples))[: self.num_restarts]]
         if own is not None:
-            return rows[values.topk(min(self.num_restarts, own)).indices]
+            return samples[values.topk(min(self.num_restarts, own)).indices]
         places = boltzmann_sample(values, num_samples=self.num_restarts, eta=1.0)
         best = tied.to(torch.uint8).argmax()
         if not (places == best).any():
             places[-1] = best
-        return rows[places]
+        return samples[places]
 
     def sample(self, generator: Generator) -> Tensor:
         """Return one action, ``1 x d``, drawn uniformly from the box."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -29,7 +28,6 @@ def gen_candidates_closed_form(
     acquisition_function: AcquisitionFunction,
     lower_bounds: Tensor,
     upper_bounds: Tensor,
-    fixed_features: Mapping[int, float | Tensor],
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
     """Generate candidates as :func:`botorch.generation.gen_candidates_scipy` does.
@@ -42,27 +40,17 @@ def gen_candidates_closed_form(
         acquisition_function: A :class:`ClosedFormAcquisition`.
         lower_bounds: Smallest values of the columns, ``d'``.
         upper_bounds: Largest values of the columns, ``d'``.
-        fixed_features: The columns that are not searched, with their values.
 
     Returns:
         The candidates, ``b x 1 x d'``, and their values, ``b``.
     """
     evaluate = cast(ClosedFormAcquisition, acquisition_function).value_and_gradient
-    starts = columnwise_clamp(initial_conditions, lower_bounds, upper_bounds).squeeze(-2).numpy()
-    row = starts[0].copy()
-    for column, value in fixed_features.items():
-        row[column] = float(value)
-    free = np.delete(np.arange(len(row)), list(fixed_features))
+    starts = columnwise_clamp(initial_conditions, lower_bounds, upper_bounds).squeeze(-2)
 
-    def rows_of(actions: Array) -> Array:
-        rows = np.tile(row, (len(actions), 1))
-        rows[:, free] = actions
-        return rows
+    def negative(X: Array) -> tuple[Array, Array]:
+        values, gradients = evaluate(X)
+        return -values, -gradients
 
-    def negative(actions: Array) -> tuple[Array, Array]:
-        values, gradients = evaluate(rows_of(actions))
-        return -values, -gradients[:, free]
-
-    bounds = list(zip(lower_bounds[free].tolist(), upper_bounds[free].tolist(), strict=True))
-    actions, values, _ = fmin_l_bfgs_b_batched(negative, starts[:, free], bounds, maxiter=2000)
-    return torch.from_numpy(rows_of(actions)).unsqueeze(-2), torch.from_numpy(-values)
+    bounds = list(zip(lower_bounds.tolist(), upper_bounds.tolist(), strict=True))
+    X, values, _ = fmin_l_bfgs_b_batched(negative, starts.numpy(), bounds, maxiter=2000)
+    return torch.from_numpy(X).unsqueeze(-2), torch.from_numpy(-values)

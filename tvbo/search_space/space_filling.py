@@ -11,6 +11,7 @@ from tvbo.randomness import draw_seed
 from tvbo.search_space.base import FiniteSpace, SearchSpace
 from tvbo.search_space.box import Box
 from tvbo.search_space.mixed import MixedSpace
+from tvbo.search_space.unit_cube import unit_bounds
 
 
 class SpaceFilling:
@@ -50,9 +51,8 @@ class SpaceFilling:
         if self._seed is None:
             self._seed = draw_seed(generator)
         self._num_drawn += 1
-        unit = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, dim)
         # The points of the sequence do not depend on how many are drawn.
-        point = draw_sobol_samples(unit, n=self._num_drawn, q=1, seed=self._seed)[-1]
+        point = draw_sobol_samples(unit_bounds(dim), n=self._num_drawn, q=1, seed=self._seed)[-1]
         if isinstance(search_space, MixedSpace):
             return search_space.parameters.from_unit(point)
         lower, upper = search_space.bounds.unbind()

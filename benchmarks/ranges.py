@@ -1,0 +1,130 @@
+"""Regret in any range of actions and contexts: nothing of a loop may depend on the unit.
+
+A peak of height 1 and width 0.25 goes around the unit square in 600 rounds; with contexts it is
+ahead by a quarter of a turn at the upper end of the only context, which is uniform. Actions and
+contexts are multiplied by the range; "mixed" gives one coordinate the range 1e-9, the other 1e9 and
+the context 1e6. Kernels that are given have lengthscales in the same unit. Noise has standard
+deviation 0.02. The seed draws contexts, noise and the loop, the same in each range.
+
+    python benchmarks/ranges.py --seeds 10 --json docs/results/ranges.json
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import torch
+from gpytorch.kernels import RBFKernel
+from report import parser, show
+from rich.progress import track
+from torch import Generator, Tensor
+
+from tvbo import recipes
+from tvbo.optimizers import RefitEvery
+
+HORIZON, LATE, PERIOD, NOISE, RATE = 60, 20, 600, 0.02, 0.002
+BETA = 0.25
+RANGES = {f"{size:g}": [size] * 3 for size in (1.0, 1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9)}
+RANGES["mixed"] = [1e-9, 1e9, 1e6]
+
+
+def kernel(lengthscale: float, sizes: list[float]) -> RBFKernel:
+    """Return a squared exponential kernel with its lengthscale in ranges."""
+    made = RBFKernel(ard_num_dims=len(sizes)).double()
+    made.lengthscale = lengthscale * torch.tensor(sizes, dtype=torch.float64)
+    return made
+
+
+def known(sizes: list[float]) -> dict[str, Any]:
+    """Return bounds, kernel and noise of a recipe without contexts."""
+    return {
+        "bounds": [(0.0, size) for size in sizes[:2]],
+        "covar_module": kernel(0.25, sizes[:2]),
+        "noise_variance": NOISE**2,
+        "beta": BETA,
+    }
+
+
+def in_contexts(sizes: list[float]) -> dict[str, Any]:
+    """Return bounds of actions and contexts."""
+    return {"bounds": known(sizes)["bounds"], "context_bounds": [(0.0, sizes[2])]}
+
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "default": lambda sizes, **given: recipes.tv_gp_ucb(bounds=known(sizes)["bounds"], **given),
+    "kernel given": lambda sizes, **given: recipes.tv_gp_ucb(
+        forgetting_rate=RATE, **known(sizes), **given
+    ),
+    "gp_ts, kernel given": lambda sizes, **given: recipes.gp_ts(
+        forgetting_rate=RATE, **known(sizes), **given
+    ),
+    "contexts, kernel given": lambda sizes, **given: recipes.tv_cgp_ucb(
+        action_kernel=kernel(0.25, sizes[:2]),
+        context_kernel=kernel(0.5, sizes[2:]),
+        noise_variance=NOISE**2,
+        beta=BETA,
+        forgetting_rate=RATE,
+        **in_contexts(sizes),
+        **given,
+    ),
+    "contexts, learned": lambda sizes, **given: recipes.tv_cgp_ucb(
+        refit=RefitEvery(10), **in_contexts(sizes), **given
+    ),
+}
+
+
+def play(name: str, range_name: str, seed: int) -> float:
+    """Return the mean regret of the late rounds."""
+    torch.set_num_threads(1)
+    sizes = RANGES[range_name]
+    generator = Generator().manual_seed(seed)
+    optimizer = METHODS[name](sizes, generator=Generator().manual_seed(seed))
+    regret = []
+    for t in range(1, HORIZON + 1):
+        share, noise = torch.rand((), generator=generator), torch.randn((), generator=generator)
+        has_context = name.startswith("contexts")
+        context = (share * sizes[2]).reshape(1).double() if has_context else None
+        trial = optimizer.ask(float(t), context)
+        angle = 2 * math.pi * t / PERIOD + (0.5 * math.pi * share.item() if has_context else 0.0)
+        center = 0.5 + 0.3 * torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
+        place = trial.X[0] / torch.tensor(sizes[:2], dtype=torch.float64)
+        value = math.exp(-(place - center).square().sum().item() / (2 * 0.25**2))
+        optimizer.tell(trial, value + NOISE * noise.item())
+        regret.append(1 - value)
+    return sum(regret[-LATE:]) / LATE
+
+
+def with_error(values: Tensor) -> str:
+    """Return mean and standard error as text."""
+    return f"{values.mean():.4f} ± {values.std() / math.sqrt(len(values)):.4f}"
+
+
+def main() -> None:
+    """Print the late regret in each range, and its paired differences to that in range 1."""
+    options = parser(__doc__)
+    options.add_argument("--seeds", type=int, default=10)
+    options.add_argument("--workers", type=int, default=1)
+    options.add_argument("--only", nargs="*", choices=METHODS, default=list(METHODS))
+    given = options.parse_args()
+    seeds = range(given.seeds)
+    jobs = [(name, size, seed) for name in given.only for size in RANGES for seed in seeds]
+    with ProcessPoolExecutor(given.workers) as pool:
+        played = track(pool.map(play, *zip(*jobs, strict=True)), total=len(jobs))
+        found = dict(zip(jobs, played, strict=True))
+    figures, rows = [], []
+    for name in given.only:
+        one = torch.tensor([found[name, "1", seed] for seed in seeds])
+        for size in RANGES:
+            regret = torch.tensor([found[name, size, seed] for seed in seeds])
+            figures.append({"method": name, "range": size, "regret": regret.tolist()})
+            rows.append((name, size, with_error(regret), with_error(regret - one)))
+    columns = ("method", "range", "late regret", "more than in range 1, paired")
+    title = f"mean regret of the last {LATE} of {HORIZON} rounds, {len(seeds)} seeds"
+    show(title, columns, rows, figures, given.json)
+
+
+if __name__ == "__main__":
+    main()
