@@ -3,8 +3,8 @@
 A peak of height 1 and width 0.25 goes around a circle in the unit cube in 600 rounds; with contexts
 it is ahead by an eighth of a turn at the upper end of the only context, which is uniform. Actions
 and contexts are multiplied by the range; "mixed" has 1e-9, 1e9 and 1 in the coordinates of actions
-and 1e6 in that of contexts. Kernels that are given have lengthscales in the same unit. Noise has standard
-deviation 0.02. The seed draws contexts, noise and the loop, the same in each range.
+and 1e6 in that of contexts. Kernels that are given have lengthscales in the same unit. Noise has
+standard deviation 0.02. The seed draws contexts, noise and the loop, the same in each range.
 
     python benchmarks/ranges.py --seeds 10 --json docs/results/ranges.json
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
@@ -185,7 +186,7 @@ class Labels:
         outcomes: Names of the outcomes; empty for one without a name.
 
     Raises:
-        ValueError: if a name stands for two columns of a table.
+        ValueError: if a name is empty, or stands for two columns of a table.
     """
 
     actions: Parameters | None = None
@@ -199,7 +200,11 @@ class Labels:
         names += [f"{name}_{end}" for name in outcomes for end in MOMENTS]
         for parameters in (self.actions, self.contexts):
             names += [] if parameters is None else parameters.names
-        twice = {name for name in names if names.count(name) > 1}
+        if not all(name.strip() for name in names):
+            raise ValueError(
+                f"Expected names of parameters and outcomes. Got {min(names, key=str.strip)!r}."
+            )
+        twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ValueError(
                 "Expected names of parameters and outcomes that differ from one another and from "

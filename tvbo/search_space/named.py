@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Protocol, TypeGuard
 
@@ -48,7 +48,7 @@ def is_named(values: object) -> TypeGuard[Named]:
 
 
 def check_names(
-    given: Iterable[Any], known: Sequence[str], what: str, optional: Sequence[str] = ()
+    given: Iterable[Any], known: Sequence[str], what: str, optional: Collection[str] = ()
 ) -> None:
     """Raise ``InputDataError`` unless names are those known, each of them.
 
@@ -58,9 +58,9 @@ def check_names(
         what: What they are names of, for the message.
         optional: Those that need not come.
     """
-    given = list(given)
+    given, wanted = dict.fromkeys(given), set(known)
     missing = [name for name in known if name not in given and name not in optional]
-    unknown = [name for name in given if name not in known]
+    unknown = [name for name in given if name not in wanted]
     if missing or unknown:
         words = [f"no {', '.join(missing)}"] if missing else []
         for name in unknown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, product
+from itertools import chain, islice, product
 from numbers import Integral
 from typing import Any
 
@@ -189,7 +189,7 @@ class Parameters:
             InputDataError: if a name is missing or unknown, or a value none of its parameter.
         """
         given = dict(values.items())
-        fixed = [part.name for part in self.parts if part not in self.varying]
+        fixed = {part.name for part in self.parts if not part.width}
         check_names(given, self.names, "values of", optional=fixed)
         columns: list[float] = []
         for part in self.parts:
@@ -214,11 +214,8 @@ class Parameters:
 
     def decode(self, columns: Tensor) -> dict[str, Value]:
         """Return the values by name of columns, ``d`` or ``1 x d``."""
-        row, values = columns.reshape(-1).tolist(), {}
-        for part in self.parts:
-            values[part.name] = part.decode(row[: part.width])
-            row = row[part.width :]
-        return values
+        row = iter(columns.reshape(-1).tolist())
+        return {part.name: part.decode(list(islice(row, part.width))) for part in self.parts}
 
     def snap(self, X: Tensor) -> Tensor:
         """Return columns, ``n x d``, without rounding to single precision.
