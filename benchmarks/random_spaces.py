@@ -191,10 +191,11 @@ def main() -> None:
     """Print how many of the spaces raised, and which."""
     options = parser(__doc__)
     options.add_argument("--spaces", type=int, default=300)
+    options.add_argument("--first-seed", type=int, default=0)
     options.add_argument("--asks", type=int, default=20)
     options.add_argument("--workers", type=int, default=1)
     given = options.parse_args()
-    seeds = range(given.spaces)
+    seeds = range(given.first_seed, given.first_seed + given.spaces)
     with ProcessPoolExecutor(given.workers) as pool:
         each = pool.map(played, seeds, [given.asks] * len(seeds))
         errors = list(track(each, total=len(seeds)))

@@ -25,7 +25,7 @@ from torch import Generator, Tensor
 from tvbo import recipes
 from tvbo.optimizers import RefitEvery
 
-HORIZON, LATE, PERIOD, NOISE, RATE = 50, 20, 600, 0.02, 0.002
+HORIZON, LATE, PERIOD, NOISE, RATE = 40, 15, 600, 0.02, 0.002
 BETA = 0.25
 RANGES = {f"{size:g}": [size] * 4 for size in (1.0, 1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9)}
 RANGES["mixed"] = [1e-9, 1e9, 1.0, 1e6]
@@ -56,9 +56,6 @@ def in_contexts(sizes: list[float]) -> dict[str, Any]:
 METHODS: dict[str, Callable[..., Any]] = {
     "default": lambda sizes, **given: recipes.tv_gp_ucb(bounds=known(sizes)["bounds"], **given),
     "kernel given": lambda sizes, **given: recipes.tv_gp_ucb(
-        forgetting_rate=RATE, **known(sizes), **given
-    ),
-    "gp_ts, kernel given": lambda sizes, **given: recipes.gp_ts(
         forgetting_rate=RATE, **known(sizes), **given
     ),
     "contexts, kernel given": lambda sizes, **given: recipes.tv_cgp_ucb(
