@@ -1,3 +1,4 @@
+from cProfile import Profile
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -6,7 +7,8 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.search_space import Labels, Parameters, TimeScale
+from tvbo import recipes
+from tvbo.search_space import Labels, Number, Parameters, TimeScale
 
 
 def test_times_of_any_type_are_the_same_number():
@@ -86,3 +88,25 @@ def test_plain_data_and_back():
     labels = Labels(Parameters.of({"n": (1, 4)}), None, TimeScale("1h", "UTC"))
     assert Labels.from_json(labels.to_json()) == labels
     assert Labels.from_json(Labels().to_json()) == Labels()
+
+
+@pytest.mark.parametrize("name", ["", " "])
+@pytest.mark.parametrize("kind", ["bounds", "choices", "context_bounds"])
+def test_an_empty_name_is_none(kind, name):
+    given = {"bounds": {"x": (0.0, 1.0)}} if kind == "context_bounds" else {}
+    recipe = recipes.tv_cgp_ucb if kind == "context_bounds" else recipes.tv_gp_ucb
+    value = ["a", "b"] if kind == "choices" else (0.0, 1.0)
+    with pytest.raises(ValueError, match=repr(name)):
+        recipe(**given, **{kind: {name: value}})
+
+
+def test_work_grows_as_the_number_of_parameters():
+    def calls(count):
+        parameters = Parameters(tuple(Number(f"x{i}", 0.0, 1.0) for i in range(count)))
+        values = dict.fromkeys(parameters.names, 0.5)
+        with Profile() as profile:
+            labels = Labels(parameters)
+            assert labels.parameters(labels.action(values)) == values
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert calls(800) < 12 * calls(100)

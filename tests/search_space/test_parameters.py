@@ -15,6 +15,7 @@ from ConfigSpace import (
     Normal,
 )
 
+from tvbo import recipes
 from tvbo.search_space import Category, Number, Parameters
 
 SPACE = {
@@ -272,3 +273,10 @@ def test_an_ordered_column_of_a_table():
 def test_bad_tables(table, message):
     with pytest.raises(InputDataError, match=message):
         Parameters.of_table(table)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1e-30), (1e-9 / 3, 1e-9 / 2), (1e9 / 3, 1e9 / 2)])
+def test_bounds_are_not_rounded(bounds):
+    optimizer = recipes.random_search(bounds={"x": bounds})
+    for end in bounds:
+        assert optimizer.attach({"x": end}, t=1.0).parameters == {"x": end}

@@ -54,14 +54,15 @@ class Parameters:
             return space
         import ConfigSpace
 
+        ranges: dict[Any, Number] = {}
         try:
-            made = (
-                space
-                if isinstance(space, ConfigSpace.ConfigurationSpace)
-                else ConfigSpace.ConfigurationSpace(
-                    {name: _bounds_of_one_type(name, entry) for name, entry in space.items()}
+            made: Any = space
+            if not isinstance(space, ConfigSpace.ConfigurationSpace):
+                # ConfigSpace rounds bounds to 13 decimal places.
+                ranges = {k: _range(k, v) for k, v in space.items() if isinstance(v, tuple)}
+                made = ConfigSpace.ConfigurationSpace(
+                    {k: v for k, v in space.items() if not isinstance(v, tuple)}
                 )
-            )
         except (TypeError, ValueError) as error:
             raise InputDataError(
                 "Expected parameters by name, such as {'rate': (0.0, 1.0), 'kind': ['a', 'b']}. "
@@ -73,13 +74,13 @@ class Parameters:
                 f"{[str(each) for each in (*made.conditions, *made.forbidden_clauses)]}."
             )
         for name in space:
-            if name not in made:
+            if name not in ranges and name not in made:
                 raise InputDataError(
                     f"Expected a parameter of the name under which it stands, {name!r}. "
                     f"Got {space[name].name!r}."
                 )
         # ConfigSpace sorts by name; a caller's dict has an order of its own.
-        parameters = cls(tuple(_part_of(made[name]) for name in space))
+        parameters = cls(tuple(ranges.get(name) or _part_of(made[name]) for name in space))
         if parameters.dim == 0:
             raise InputDataError(f"Expected a parameter that can vary. Got {space!r}.")
         return parameters
@@ -270,12 +271,16 @@ class Parameters:
         )
 
 
-def _bounds_of_one_type(name: str, entry: Any) -> Any:
-    """Return bounds of which one is no integer as floats: ConfigSpace looks at the lower one."""
-    if not isinstance(entry, tuple):
-        return entry
-    bounds = as_numbers(name, entry)
-    return entry if all(isinstance(bound, Integral) for bound in entry) else tuple(bounds.tolist())
+def _range(name: Any, bounds: tuple[Any, ...]) -> Number:
+    """Return the number between two bounds, an integer if both are."""
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is no name.")
+    values = as_numbers(name, bounds)
+    check_coordinates(name, values)
+    lower, upper = values.tolist()
+    if not lower < upper:
+        raise ValueError(f"the lower bound of {name} is not below the upper one.")
+    return Number(name, lower, upper, all(isinstance(bound, Integral) for bound in bounds))
 
 
 def _part_of(hyperparameter: Any) -> Number | Category:
