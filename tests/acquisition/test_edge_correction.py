@@ -25,6 +25,7 @@ from tvbo.observations import InputLayout, Observations
 from tvbo.retention import SizeLimit
 from tvbo.search_space import AskContext, Box, FiniteSpace, MixedSpace, Parameters
 from tvbo.search_space.closed_form import gen_candidates_closed_form
+from tvbo.search_space.unit_cube import InUnitCube, unit_bounds
 
 BOUNDS = torch.tensor([[0.0, -2.0], [1.0, 3.0]], dtype=torch.float64)
 NOW = 20.0
@@ -168,14 +169,14 @@ def test_the_gradient_of_the_share():
 
 def test_the_search_in_closed_form_is_that_of_botorch():
     acq_function = EdgeCorrectedUCB(make_model([[0.2, 0.6], [1.5, 0.1]]), 1.0, 1.0, Box(BOUNDS))
-    starts = rows(draw_sobol_samples(BOUNDS, n=6, q=1, seed=1).squeeze(-2))
-    bounds = torch.cat([BOUNDS, torch.full((2, 1), NOW, dtype=torch.float64)], dim=-1)
-    given = {"lower_bounds": bounds[0], "upper_bounds": bounds[1], "fixed_features": {2: NOW}}
-    found, values = gen_candidates_closed_form(starts, acq_function, **given)
-    expected, expected_values = gen_candidates_scipy(starts, acq_function, **given)
+    in_cube = InUnitCube(acq_function, BOUNDS, context_of(Box(BOUNDS)).rows)
+    lower, upper = unit_bounds(2)
+    starts = draw_sobol_samples(unit_bounds(2), n=6, q=1, seed=1)
+    found, values = gen_candidates_closed_form(starts, in_cube, lower, upper)
+    expected, expected_values = gen_candidates_scipy(starts, in_cube, lower, upper)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(values, expected_values, rtol=1e-9, atol=1e-12)
-    assert (values > acq_function(starts)).all()
+    assert (values > in_cube(starts)).all()
 
 
 def test_exploration_leaves_the_corners():

@@ -275,7 +275,7 @@ def test_bad_tables(table, message):
         Parameters.of_table(table)
 
 
-@pytest.mark.parametrize("bounds", [(0.0, 1e-30), (1e-9 / 3, 1e-9 / 2), (1e9 / 3, 1e9 / 2)])
+@pytest.mark.parametrize("bounds", [(0.0, 1e-30), (0.0, 1e-9 / 3)])
 def test_bounds_are_not_rounded(bounds):
     optimizer = recipes.random_search(bounds={"x": bounds})
     for end in bounds:
