@@ -12,7 +12,6 @@ standard deviation 0.02. The seed draws contexts, noise and the loop, the same i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -23,10 +22,11 @@ from rich.progress import track
 from torch import Generator, Tensor
 
 from tvbo import recipes
-from tvbo.optimizers import RefitEvery
+from tvbo.optimizers import GPOptimizer
 
 HORIZON, LATE, PERIOD, NOISE, RATE = 40, 15, 600, 0.02, 0.002
 BETA = 0.25
+METHODS = ["default", "kernel given", "contexts, kernel given"]
 RANGES = {f"{size:g}": [size] * 4 for size in (1.0, 1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9)}
 RANGES["mixed"] = [1e-9, 1e9, 1.0, 1e6]
 
@@ -38,39 +38,22 @@ def kernel(lengthscale: float, sizes: list[float]) -> RBFKernel:
     return made
 
 
-def known(sizes: list[float]) -> dict[str, Any]:
-    """Return bounds, kernel and noise of a recipe without contexts."""
-    return {
-        "bounds": [(0.0, size) for size in sizes[:3]],
-        "covar_module": kernel(0.4, sizes[:3]),
-        "noise_variance": NOISE**2,
-        "beta": BETA,
-    }
-
-
-def in_contexts(sizes: list[float]) -> dict[str, Any]:
-    """Return bounds of actions and contexts."""
-    return {"bounds": known(sizes)["bounds"], "context_bounds": [(0.0, sizes[3])]}
-
-
-METHODS: dict[str, Callable[..., Any]] = {
-    "default": lambda sizes, **given: recipes.tv_gp_ucb(bounds=known(sizes)["bounds"], **given),
-    "kernel given": lambda sizes, **given: recipes.tv_gp_ucb(
-        forgetting_rate=RATE, **known(sizes), **given
-    ),
-    "contexts, kernel given": lambda sizes, **given: recipes.tv_cgp_ucb(
-        action_kernel=kernel(0.4, sizes[:3]),
+def make(name: str, sizes: list[float], generator: Generator) -> GPOptimizer:
+    """Return an optimizer of actions and a context in ranges."""
+    bounds = [(0.0, size) for size in sizes[:3]]
+    if name == "default":
+        return recipes.tv_gp_ucb(bounds=bounds, generator=generator)
+    known: dict[str, Any] = {"forgetting_rate": RATE, "noise_variance": NOISE**2, "beta": BETA}
+    known |= {"bounds": bounds, "generator": generator}
+    actions = kernel(0.4, sizes[:3])
+    if name == "kernel given":
+        return recipes.tv_gp_ucb(covar_module=actions, **known)
+    return recipes.tv_cgp_ucb(
+        action_kernel=actions,
         context_kernel=kernel(0.5, sizes[3:]),
-        noise_variance=NOISE**2,
-        beta=BETA,
-        forgetting_rate=RATE,
-        **in_contexts(sizes),
-        **given,
-    ),
-    "contexts, learned": lambda sizes, **given: recipes.tv_cgp_ucb(
-        refit=RefitEvery(10), **in_contexts(sizes), **given
-    ),
-}
+        context_bounds=[(0.0, sizes[3])],
+        **known,
+    )
 
 
 def play(name: str, range_name: str, seed: int) -> float:
@@ -78,7 +61,7 @@ def play(name: str, range_name: str, seed: int) -> float:
     torch.set_num_threads(1)
     sizes = RANGES[range_name]
     generator = Generator().manual_seed(seed)
-    optimizer = METHODS[name](sizes, generator=Generator().manual_seed(seed))
+    optimizer = make(name, sizes, Generator().manual_seed(seed))
     regret = []
     for t in range(1, HORIZON + 1):
         share, noise = torch.rand((), generator=generator), torch.randn((), generator=generator)
