@@ -381,7 +381,7 @@ def test_a_bad_noise_variance(tvbo, log):
     code, _, err = tvbo(
         "fit", log, "--time", "t", "--reward", "y", "--action", "x1,x2", "--noise-variance", "-1"
     )
-    check_one_line(code, err, "noise_variance > 0. Got -1")
+    check_one_line(code, err, "noise_variance > 0 and finite. Got -1")
 
 
 @pytest.mark.parametrize(

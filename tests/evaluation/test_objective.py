@@ -182,7 +182,7 @@ def test_an_error_in_a_worker_fails_the_trial():
     [
         (math.nan, "Expected a finite outcome. Got nan"),
         ((1.0, -1.0), "Expected a variance of the noise, 0 or above. Got -1.0"),
-        (1e300, r"Expected Y between .* Got 1e\+300"),
+        (1e300, r"1e\+300"),
     ],
 )
 def test_what_cannot_be_told_is_raised(outcome, message):

@@ -377,7 +377,7 @@ def test_shapes_must_agree():
 
 def test_noise_must_be_positive_and_given_once():
     X, Y = draw_log(0.05, n=10)
-    with pytest.raises(ValueError, match="noise_variance > 0. Got -1"):
+    with pytest.raises(ValueError, match="noise_variance > 0 and finite. Got -1"):
         fit_drift(X, Y, noise_variance=-1.0)
     with pytest.raises(ValueError, match="Got both"):
         fit_drift(X, Y, torch.ones_like(Y), noise_variance=1.0)

@@ -204,7 +204,7 @@ def test_errors(data):
         with pytest.raises(error, match=message):
             TimeVaryingGP(*data, **kwargs)
 
-    refuses("Expected a TemporalKernel. Got RBFKernel", TypeError, temporal_kernel=[RBFKernel()])
+    refuses("Got RBFKernel", TypeError, temporal_kernel=[RBFKernel()])
     refuses("Expected at least one temporal kernel. Got none", temporal_kernel=[])
     refuses(
         r"without active_dims.*Got active_dims=\[2\]",

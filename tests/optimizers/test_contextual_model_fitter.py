@@ -201,7 +201,7 @@ def test_a_whole_kernel_beside_a_part_of_it(part):
     ("options", "message"),
     [
         ({"structure": "sum"}, "structure 'product', 'additive' or 'both'. Got 'sum'"),
-        ({"noise_variance": -1.0}, "noise_variance > 0. Got -1.0"),
+        ({"noise_variance": -1.0}, "noise_variance > 0 and finite. Got -1.0"),
         ({"forgetting_rate": 1.5}, r"forgetting_rate in \[0, 1\]. Got 1.5"),
     ],
 )

@@ -97,22 +97,6 @@ def test_without_delay_also_where_the_function_drifts(form):
     assert torch.equal(choices_of(one, 30), choices_of(two, 30))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_trial_that_failed_at_once_leaves_no_trace(form):
-    """As if every outcome had come at once: nothing was ever open at an ask."""
-    recipe, options, plain = FORMS[form]
-    one, two = (
-        recipe(**options, **settings("finite", "given")),
-        plain(pending=IgnorePending(), **settings("finite", "given")),
-    )
-
-    def fate(trial):
-        return "fail" if trial.id % 3 == 0 else "tell"
-
-    assert torch.equal(choices_of(one, 20, fate=fate), choices_of(two, 20, fate=fate))
-    assert one.trial_log.num_failed == two.trial_log.num_failed == 6
-
-
 @pytest.mark.parametrize(
     ("recipe", "options", "policy"),
     [

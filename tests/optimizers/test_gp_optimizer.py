@@ -242,7 +242,7 @@ def test_a_fitter_refuses_what_it_cannot_use():
     bounds = torch.tensor([[0.0], [1.0]])
     with pytest.raises(ValueError, match="Expected forgetting_rate, since refit is never"):
         ModelFitter(InputLayout(1), bounds, covar_module=rbf(), refit=RefitNever())
-    with pytest.raises(ValueError, match="noise_variance > 0. Got 0"):
+    with pytest.raises(ValueError, match="noise_variance > 0 and finite. Got 0"):
         ModelFitter(InputLayout(1), bounds, noise_variance=0.0)
     with pytest.raises(ValueError, match=r"forgetting_rate in \[0, 1\]. Got 2"):
         recipes.tv_gp_ucb(bounds=bounds, forgetting_rate=2.0)

@@ -150,7 +150,7 @@ def test_features_of_zero_say_nothing():
 
 def test_bad_arguments():
     bounds = torch.tensor([[0.0], [1.0]])
-    with pytest.raises(ValueError, match="noise_variance > 0. Got 0"):
+    with pytest.raises(ValueError, match="noise_variance > 0 and finite. Got 0"):
         recipes.linear_ucb(choices=torch.eye(2), context_bounds=bounds, noise_variance=0.0)
     with pytest.raises(InputDataError, match="choices that differ"):
         recipes.linear_ucb(choices=torch.ones(2, 1), context_bounds=bounds)

@@ -56,6 +56,9 @@ class Optimizer(AskMixin, TablesMixin, ABC):
         BotorchTensorDimensionError: if ``layout`` does not fit the search space or the contexts.
     """
 
+    # Actions of the newest trials, as long as all fail.
+    _failing: tuple[Tensor, ...] = ()
+
     def __init__(
         self,
         search_space: SearchSpace,
@@ -72,8 +75,6 @@ class Optimizer(AskMixin, TablesMixin, ABC):
         self._labels = self._read_labels()
         self.trial_log = TrialLog()
         self._open: dict[int, Trial] = {}
-        # Actions of the newest trials, as long as all fail.
-        self._failing: list[Tensor] = []
         self._num_trials = 0
         self._num_asked = 0
 
@@ -156,7 +157,7 @@ class Optimizer(AskMixin, TablesMixin, ABC):
             self._close(trial)
             self._newest_told = max(self._newest_told, (trial.t, trial.id))
             self.trial_log.num_told += 1
-            self._failing.clear()
+            self._failing = ()
 
     def fail(self, trial: Trial | int, reason: str) -> None:
         """Record that a trial has no outcome: a crash, an invalid value, a patient lost.
@@ -244,11 +245,11 @@ class Optimizer(AskMixin, TablesMixin, ABC):
 
     def _count_failure(self, trial: Trial) -> None:
         """Log a warning after some failures in a row, of actions that are alike."""
-        self._failing = [*self._failing, trial.X][-IN_A_ROW:]
+        self._failing = (*self._failing, trial.X)[-IN_A_ROW:]
         X, bounds = torch.cat(self._failing), self.search_space.bounds
         width = X.amax(dim=0) - X.amin(dim=0)
         if len(X) == IN_A_ROW and bool((width <= 0.1 * (bounds[1] - bounds[0])).all()):
-            self._failing.clear()
+            self._failing = ()
             logger.warning(
                 "The last %d trials failed, within a tenth of the space, the newest %s. Where an "
                 "outcome that is measured tells what will fail, give it with constraints=, else "
