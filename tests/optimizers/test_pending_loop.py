@@ -81,8 +81,9 @@ class Dense:
             stand_in = np.full(len(more), policy.value)
         else:
             stand_in, _ = self.given(rows, y, noise, more)
-        # What failed is as bad as the worst outcome.
-        stand_in[len(waiting) :] = stand_in[len(waiting) :].clip(max=y.min(initial=np.inf))
+        # What failed is as bad as the worst outcome, and so is the same question still waiting.
+        failed = np.array([(row == lost).all(-1).any() for row in more])
+        stand_in[failed] = stand_in[failed].clip(max=y.min(initial=np.inf))
         return self.given(np.concatenate([rows, more]), np.concatenate([y, stand_in]), noises, at)
 
 

@@ -17,7 +17,6 @@ from tvbo.journal.record import OPENING
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.one_step_ahead import one_step_ahead
 from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Recommendation
-from tvbo.retention.base import mask_of
 
 WEEK = timedelta(days=7)
 """Span of the trials to look at, where times have a unit."""
@@ -153,8 +152,7 @@ def _predicted(
     t: float,
 ) -> dict[str, Any]:
     """Return how the outcomes that a model holds differ from what those before them predict."""
-    held = part.observations
-    held = held[mask_of(part.retention, held, part.posterior_state.last_model, t)]
+    held = part.observations_at(t)
     if len(held) < max(1, part.posterior_state.fitter.num_initial()):
         # The hyperparameters are defaults still.
         return {}

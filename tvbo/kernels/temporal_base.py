@@ -234,7 +234,7 @@ def check_markov(kernel: Kernel) -> TemporalKernel:
         right, A, B = exact.correlation(a + b), exact.transition(a), exact.transition(b)
         h, P = exact.observation.to(A), exact.stationary_covariance().to(A)
         found = (B @ A @ (P @ h)[..., None, :, None]).squeeze(-1) @ h
-    error = (found - right).abs().nan_to_num()
+    error = (found - right).abs().nan_to_num(nan=math.inf)
     if (error > MARKOV_TOLERANCE).any():
         at = tuple((error == error.max()).nonzero()[0].tolist())
         raise ValueError(

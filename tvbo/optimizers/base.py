@@ -163,9 +163,9 @@ class Optimizer(AskMixin, TablesMixin, ABC):
         """Record that a trial has no outcome: a crash, an invalid value, a patient lost.
 
         It counts as pending still, with an outcome as bad as any, until others have come or it has
-        faded (:class:`GPOptimizer`); a bandit learns the least reward. Its time no longer counts as
-        the present. Hyperparameters are learned without it. Five failures in a row within a tenth
-        of the space are logged as a warning.
+        faded (:class:`GPOptimizer`); SW-UCB and D-UCB learn the least reward. Its time no longer
+        counts as the present. Hyperparameters are learned without it. Five failures in a row within
+        a tenth of the space are logged as a warning.
 
         Args:
             trial: The trial or its id.

@@ -106,10 +106,11 @@ class DenseState(PosteriorState):
             keep: Mask of the observations that stay, ``n``.
             t: The present time.
         """
-        self._posterior = None
+        self.restart()
 
     def restart(self) -> None:
-        """Do nothing, since the model is built anew in each round."""
+        """Have the next :meth:`update` build the model again."""
+        self._posterior = None
 
 
 def averaged(fitter: ModelFitter, observations: Observations) -> DenseGP | AveragedGP:

@@ -143,7 +143,7 @@ class GPOptimizer(Optimizer):
     # Observations that were discarded for asks from which nothing was told yet, and their times.
     _set_aside: tuple[tuple[float, Observations], ...] = ()
     _is_objective = True
-    """Whether larger outcomes are better, as they are not where they are under a constraint."""
+    """Whether larger outcomes are better; False for an outcome that only has limits."""
 
     @property
     def repeats_open_trials(self) -> bool:
@@ -212,9 +212,8 @@ class GPOptimizer(Optimizer):
             InputDataError: if the noise of the outcomes is neither known nor learned.
         """
         fitter = self.posterior_state.fitter.copy()
-        t = self._present[0]
-        keep = mask_of(self.retention, self.observations, self.posterior_state.last_model, t)
-        fitter.fit(self.observations[keep], self._num_told, copy_of(self.generator))
+        observations = self.observations_at(self._present[0])
+        fitter.fit(observations, self._num_told, copy_of(self.generator))
         return estimate_drift(fitter, None if self.time_scale is None else self.time_scale.unit)
 
     def policy(self, contexts: Table | None = None, t: Time | None = None) -> Policy:
@@ -270,7 +269,11 @@ class GPOptimizer(Optimizer):
 
         They are set aside until an outcome has come from then on, since the ask may fail.
         """
-        self._bring_back(t)
+        held = self._held(t)
+        if len(held) > len(self.observations):
+            self.posterior_state.restart()
+            self.observations = held
+            self._set_aside = tuple(each for each in self._set_aside if each[0] <= t)
         keep = mask_of(self.retention, self.observations, self.posterior_state.last_model, t)
         newest = self._newest_told[0]
         self._set_aside = tuple(each for each in self._set_aside if each[0] > newest)
@@ -280,30 +283,32 @@ class GPOptimizer(Optimizer):
                 self._set_aside += ((t, self.observations[~keep]),)
             self.observations = self.observations[keep]
 
-    def _bring_back(self, present: float) -> None:
-        """Take in again what was discarded for later times than the present, which none has."""
-        again = [each for t, each in self._set_aside if t > present]
-        if again:
-            self.posterior_state.restart()
-            self.observations = reduce(Observations.append, [*again, self.observations])
-            self._set_aside = tuple(each for each in self._set_aside if each[0] <= present)
+    def _held(self, t: float) -> Observations:
+        """Return the observations held, with those that were set aside for an ask after ``t``."""
+        again = [each for later, each in self._set_aside if later > t]
+        return reduce(Observations.append, [*again, self.observations])
+
+    def observations_at(self, t: float) -> Observations:
+        """Return the observations that count at a time, with outcomes as they enter the model."""
+        told, _ = self._winsorized(self._held(t))
+        return told[mask_of(self.retention, told, self.posterior_state.last_model, t)]
 
     def _condition(self, t: float) -> Model:
         """Update the posterior, and return it given the observations and the pending trials."""
         opened = [self._rows[each.id] for each in self.open_trials if each.informative]
-        opened += [row for row, _, by_chance in self._lost.values() if by_chance]
-        waiting = self._counted(opened, t)
-        failed = self._counted([row for row, _, chance in self._lost.values() if not chance], t)
-        told, cutoff = self._winsorized()
+        rows = self._counted([*opened, *(row for row, *_ in self._lost.values())], t)
+        rows = rows[rows[:, -1].argsort(stable=True)]
+        failed = {tuple(row[0].tolist()) for row, _, chance in self._lost.values() if not chance}
+        told, cutoff = self._winsorized(self.observations)
         if cutoff != self._cutoff:
             self.posterior_state.restart()
             self._cutoff = cutoff
             self._say_winsorized()
         pending = self.pending
-        if len(failed) > 0 and len(told) > 0 and self._is_objective:
-            pending = FailuresAtWorst(pending, len(failed), told.Y.min().item())
+        if failed and len(told) > 0 and self._is_objective:
+            pending = FailuresAtWorst(pending, frozenset(failed), told.Y.min().item())
         self.posterior_state.update(told, self._num_told, self.generator)
-        return self.posterior_state.condition(told, torch.cat([waiting, failed]), pending)
+        return self.posterior_state.condition(told, rows, pending)
 
     def _say_winsorized(self) -> None:
         """Log, the first time, that outcomes are winsorized."""
@@ -312,16 +317,15 @@ class GPOptimizer(Optimizer):
         self._has_winsorized = True
         low = self.observations.Y[self._cutoff > self.observations.Y]
         logger.warning(
-            "Outcomes far %s all others, the newest %g, enter the model as %.4g, here and from now "
+            "Outcomes far %s the rest, the newest %g, enter the model as %.4g, here and from now "
             "on. A trial that crashed may also be ended by fail(trial, reason).",
             "above" if self._sign < 0 else "below",
             self._sign * low[-1].item(),
             self._sign * self._cutoff,
         )
 
-    def _winsorized(self) -> tuple[Observations, float]:
-        """Return the observations as they enter the model, and the least outcome that may."""
-        told = self.observations
+    def _winsorized(self, told: Observations) -> tuple[Observations, float]:
+        """Return observations as they enter the model, and the least outcome that may."""
         if not self._is_objective:
             return told, -math.inf
         scale = self._unit if isinstance(self.posterior_state.fitter.refit, RefitNever) else 0.0
@@ -426,7 +430,6 @@ class GPOptimizer(Optimizer):
             if len(self._lost) > MOST_LOST:
                 del self._lost[next(iter(self._lost))]
         self._let_go(trial)
-        self._bring_back(self._present[0])
 
     def _is_near(self, row: Tensor, rows: Tensor) -> bool:
         """Return whether one of the rows has about the same action and context."""
@@ -474,9 +477,9 @@ class GPOptimizer(Optimizer):
     def _look_at(self, t: float) -> Model:
         """Return the posterior that an ask at ``t`` would have without pending trials."""
         state, generator = self.posterior_state, copy_of(self.generator)
-        keep = mask_of(self.retention, self.observations, state.last_model, t)
-        told, cutoff = self._winsorized()
-        if cutoff != self._cutoff:
+        told, cutoff = self._winsorized(self._held(t))
+        keep = mask_of(self.retention, told, state.last_model, t)
+        if cutoff != self._cutoff or len(told) > len(self.observations):
             state = deepcopy(state)
             state.restart()
         model = state.preview(told, keep, self._num_told, generator)

@@ -99,16 +99,16 @@ class FailuresAtWorst(Pending):
 
     Args:
         pending: The rule.
-        num_failed: Number of trials that failed, the last of the rows.
+        failed: Rows of the trials that failed.
         worst: The least outcome.
     """
 
     pending: Pending
-    num_failed: int
+    failed: frozenset[tuple[float, ...]]
     worst: float
 
     def outcomes(self, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:
-        """Return the values of the rule, the last ones no larger than the least outcome."""
-        values = self.pending.outcomes(rows, expected).clone()
-        values[-self.num_failed :] = values[-self.num_failed :].clamp_max(self.worst)
-        return values
+        """Return the values of the rule, those that failed no larger than the least outcome."""
+        values = self.pending.outcomes(rows, expected)
+        is_failed = torch.tensor([[tuple(row) in self.failed] for row in rows.tolist()])
+        return torch.where(is_failed, values.clamp_max(self.worst), values)

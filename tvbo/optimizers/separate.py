@@ -116,7 +116,8 @@ class SeparateContexts(Optimizer):
                 inner = self._inner.pop(number)
                 for loop in self.loops.values():
                     if loop._open.get(inner.id) is inner:
-                        loop.expire(inner, "its ask was interrupted")
+                        loop._close(inner)
+                        loop._let_go(inner)
             raise
 
     def _cell(self, context: Tensor) -> tuple[int, ...]:

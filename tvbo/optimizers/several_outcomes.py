@@ -185,11 +185,6 @@ class MultiOutcomeOptimizer(GPOptimizer):
             other._newest_told = self._newest_told
             other._discard(t)
 
-    def _bring_back(self, present: float) -> None:
-        super()._bring_back(present)
-        for other in self.others.values():
-            other._bring_back(present)
-
     def _condition(self, t: float) -> Model:
         for other in self.others.values():
             other._newest_model = other._condition(t)
