@@ -8,6 +8,7 @@ from collections import Counter
 from concurrent.futures import Executor, Future
 from concurrent.futures import ThreadPoolExecutor as Threads
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -132,8 +133,23 @@ def test_skipped_trials_count_and_are_not_evaluated():
     assert statuses(history) == {i: "skipped" if i % 2 == 0 else "told" for i in range(1, 7)}
 
 
-@pytest.mark.parametrize("contexts", [None, lambda: torch.zeros(1, dtype=torch.float64)])
-def test_where_asks_are_slow_the_next_trials_are_ready(contexts):
+def test_an_outcome_is_told_before_the_next_ask_if_a_timeout_is_watched_meanwhile():
+    optimizer = Watched()
+    with Threads(1) as executor:
+        # The first of 20 looks within the timeout finds it under way.
+        go(lambda trial: time.sleep(0.3) or 1.0, optimizer, executor, 3, 1, timeout=4.0)
+    assert [call[0] for call in optimizer.calls] == ["ask", "tell"] * 3
+
+
+@pytest.mark.parametrize(
+    ("start", "contexts"),
+    [
+        (partial(run_async, num_trials=40), None),
+        (partial(run_async, num_trials=40), lambda: torch.zeros(1, dtype=torch.float64)),
+        (partial(run, horizon=40), torch.zeros(40, 1, dtype=torch.float64)),
+    ],
+)
+def test_where_asks_are_slow_the_next_trials_are_ready(start, contexts):
     class Slow(Watched):
         def ask(self, t=None, context=None):
             most_open.append(len(self.open_trials))
@@ -152,7 +168,14 @@ def test_where_asks_are_slow_the_next_trials_are_ready(contexts):
 
     most_open, under_way, futures, optimizer = [], [], [], Slow()
     with Counting(3) as executor:
-        history = go(measure, optimizer, executor, 40, max_pending=3, contexts=contexts)
+        history = start(
+            measure,
+            optimizer,
+            executor=executor,
+            max_pending=3,
+            contexts=contexts,
+            progress=False,
+        )
     assert history.counts == {"told": 40, "open": 0}
     assert [r.trial.id for r in history.rounds] == list(range(1, 41))
     assert max(under_way) <= 3

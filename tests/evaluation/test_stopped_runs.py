@@ -10,7 +10,7 @@ from concurrent.futures import wait
 
 import pytest
 from botorch.exceptions.errors import InputDataError
-from evaluation.watched import CHOICES, Watched, accounted_for, go, raises, square
+from evaluation.watched import CHOICES, Watched, accounted_for, go, processes, raises, square
 
 from tvbo import recipes
 from tvbo.evaluation import History
@@ -129,6 +129,25 @@ def test_an_ask_that_raises_loses_no_outcome():
         go(square, optimizer, executor, 10, times=times, history=history)
     assert history.counts == {"told": 3, "open": 0}
     assert optimizer.trial_log.num_told == 3
+
+
+def rests(trial):
+    time.sleep(0.1)
+    return 1.0
+
+
+def test_what_a_process_begins_after_the_end_does_not_fail():
+    class Slow(Watched):
+        def tell(self, trial, Y, Yvar=None):
+            time.sleep(0.5)
+            super().tell(trial, Y, Yvar)
+
+    optimizer, now = Slow(), iter([1.0, 2.0, 3.0])
+    with processes(1) as executor, pytest.raises(ZeroDivisionError):
+        # Trial 3, which the pool does not cancel, begins and ends while the outcome of 1 is told.
+        go(rests, optimizer, executor, 9, 3, timeout=60.0, times=lambda: next(now, 0) or 1 / 0)
+    assert optimizer.trial_log.num_failed == 0
+    assert optimizer.trial_log.num_told + len(optimizer.open_trials) == 3
 
 
 def test_outside_the_main_thread():

@@ -38,9 +38,10 @@ def run_async(
     The optimizer is only ever called here, in the calling thread. A call from another thread while
     one is under way is refused there; between two of them it is not, but would surprise the run.
     Every outcome that has arrived is told before the next ask, unless asks are slow. Where
-    ``max_pending`` of them take more than a quarter of an evaluation, as many trials are asked for
-    while all workers are busy, each at its time, and outcomes are told between two such batches: a
-    worker that ends gets its next trial at once, and the asks of a batch share a fit.
+    ``max_pending`` asks take more than a quarter of an evaluation, as many trials are asked for
+    while all workers are busy, each at its time, and outcomes are told, and trials expire, between
+    two such batches: a worker that ends gets its next trial at once, and the asks of a batch share
+    a fit.
 
     Trials that the optimizer holds open at the start, such as those of an interrupted run, are
     submitted first and count.
@@ -109,8 +110,7 @@ def run_async(
     label = type(optimizer).__name__ if label is None else label
     with TrialProgress(num_trials, label, progress) as bar:
         loop = Loop(optimizer, function, workers, history)
-        # A context is that of the evaluation, and may be another one by then.
-        loop.run(num_trials, present, bar, optimizer.open_trials, may_ask_ahead=contexts is None)
+        loop.run(num_trials, present, bar, optimizer.open_trials)
     return history
 
 

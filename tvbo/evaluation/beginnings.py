@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,8 @@ class Beginnings(Protocol):
     def mark(self, trial_id: int) -> Callable[[], None]:
         """Return what a worker calls when it begins with a trial."""
 
-    def seen(self) -> Mapping[int, float]:
-        """Return when each trial was begun last, on the clock ``time.perf_counter``, by its id."""
+    def seen(self, trial_ids: Iterable[int]) -> Mapping[int, float]:
+        """Return when trials were begun last, if they were, on the clock ``time.perf_counter``."""
 
     def close(self) -> None:
         """Look no longer."""
@@ -30,17 +30,17 @@ class FileBeginnings:
     """Workers of this machine touch a file."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="tvbo-")
+        self._folder = tempfile.TemporaryDirectory(prefix="tvbo-", ignore_cleanup_errors=True)
 
     def mark(self, trial_id: int) -> Callable[[], None]:
         """Return what a worker calls when it begins with a trial."""
         return Path(self._folder.name, str(trial_id)).touch
 
-    def seen(self) -> Mapping[int, float]:
-        """Return when each trial was begun last, on the clock ``time.perf_counter``, by its id."""
+    def seen(self, trial_ids: Iterable[int]) -> Mapping[int, float]:
+        """Return when trials were begun last, if they were, on the clock ``time.perf_counter``."""
         offset = time.perf_counter() - time.time()
-        files = Path(self._folder.name).iterdir()
-        return {int(file.name): file.stat().st_mtime + offset for file in files}
+        files = {trial_id: Path(self._folder.name, str(trial_id)) for trial_id in trial_ids}
+        return {i: file.stat().st_mtime + offset for i, file in files.items() if file.exists()}
 
     def close(self) -> None:
         """Remove the files."""
@@ -64,9 +64,9 @@ class DaskBeginnings:
         """Return what a worker calls when it begins with a trial."""
         return partial(_log_event, self._topic, trial_id)
 
-    def seen(self) -> Mapping[int, float]:
-        """Return when each trial was begun last, on the clock ``time.perf_counter``, by its id."""
-        return self._seen
+    def seen(self, trial_ids: Iterable[int]) -> Mapping[int, float]:
+        """Return when trials were begun last, if they were, on the clock ``time.perf_counter``."""
+        return {i: self._seen[i] for i in trial_ids if i in self._seen}
 
     def close(self) -> None:
         """Be sent no further events."""

@@ -57,7 +57,7 @@ class Loop:
         self._executor = executor
         self._history = history
         self._left = 0
-        self._may_ask_ahead = False
+        self._has_context = False
         # Open trials that wait for room, and the asks to make before outcomes are told.
         self._waiting: deque[Trial] = deque()
         self._batch = 0
@@ -72,7 +72,6 @@ class Loop:
         present: Present,
         bar: TrialProgress,
         resumed: Iterable[Trial] = (),
-        may_ask_ahead: bool = True,
     ) -> None:
         """Have a number of trials evaluated.
 
@@ -81,13 +80,12 @@ class Loop:
             present: Called once before each ask.
             bar: Shows how many have ended.
             resumed: Open trials to begin with.
-            may_ask_ahead: Whether a trial may wait for a worker, at another time than its own.
 
         Raises:
             BrokenExecutor: if the executor lost its workers.
         """
         history, ended_before = self._history, self._history.num_ended
-        self._left, self._may_ask_ahead = num_trials, may_ask_ahead
+        self._left = num_trials
         started = time.perf_counter()
         try:
             with uninterrupted():
@@ -127,7 +125,8 @@ class Loop:
     def _num_ahead(self) -> int:
         """Number of trials to have ready for the workers that are busy; 0 where asking is fast."""
         workers = self._executor.max_pending
-        if not self._may_ask_ahead or workers == 1 or not self._evaluating:
+        # A context is that of the evaluation, and may be another one by then.
+        if self._has_context or workers == 1 or not self._evaluating:
             return 0
         is_slow = workers * fmean(self._asking or [0.0]) > AHEAD * fmean(self._evaluating)
         return workers if is_slow else 0
@@ -140,13 +139,15 @@ class Loop:
         self._submit_waiting()
         asks = self._num_wanted > 0
         t, context = present() if asks else (None, None)
+        if asks:
+            self._has_context = context is not None
         if not asks or self._batch == 0:
             started = time.perf_counter()
             for evaluation in self._executor.completed(t):
                 self._close(evaluation)
             self._closing_seconds += time.perf_counter() - started
             self._submit_waiting()
-            self._batch = self._num_wanted if self._num_ahead else 1
+            self._batch = (self._num_wanted if self._num_ahead else 1) if asks else 0
         if asks:
             self._batch -= 1
             self._begin(self._ask(t, context))

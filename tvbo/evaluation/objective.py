@@ -6,6 +6,7 @@ import math
 import pickle
 from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor, Future
+from contextlib import suppress
 from typing import Any
 
 from botorch.exceptions.errors import InputDataError
@@ -115,7 +116,9 @@ def evaluate_by_worker(
     """
     try:
         if begun is not None:
-            begun()
+            # A run that is over has removed where to say so.
+            with suppress(OSError):
+                begun()
         return evaluate(function, pickle.loads(trial))
     except KeyboardInterrupt:
         return KeyboardInterrupt()

@@ -116,11 +116,11 @@ class WorkerExecutor:
                 yield evaluation
         if self._timeout is None:
             return
-        begun = {} if self._beginnings is None else self._beginnings.seen()
-        for trial_id, evaluation in self._awaited.items():
-            if trial_id in begun:
-                # The clock of files is coarse.
-                evaluation.begun = max(begun[trial_id], evaluation.submitted)
+        begun = {} if self._beginnings is None else self._beginnings.seen(self._awaited)
+        for trial_id, seconds in begun.items():
+            evaluation = self._awaited[trial_id]
+            # The clock of files is coarse.
+            evaluation.begun = max(seconds, evaluation.submitted)
         self._newest_sign = max([self._newest_sign, *begun.values()])
         now = time.perf_counter()
         for evaluation in [*self._awaited.values()]:
