@@ -118,6 +118,28 @@ def test_a_few_sizes_are_categories(write):
     assert log.categories == {0: ["10 mm", "12 mm", "14 mm"]}
 
 
+@pytest.mark.parametrize(
+    "label",
+    [
+        lambda i: f"{2000 + i // 12}-{i % 12 + 1:02}",
+        lambda i: f"{i}a{7 * i % 13}f",
+        lambda i: f"{i}{'st' if i % 3 else 'nd'}",
+        lambda i: f"#{i}",
+        lambda i: f"10.0.0.{i}",
+    ],
+)
+def test_labels_may_begin_with_a_number(write, label):
+    rows = "".join(f"{i},{i % 3},{label(i)}\n" for i in range(40))
+    log = read_log(write(f"t,y,x\n{rows}"), "t", "y", ["x"])
+    assert log.categories == {0: sorted(map(label, range(40)))}
+
+
+def test_a_label_with_a_comma_keeps_it(write):
+    text = "t;y;x;k\n1;0,5;1,5;1,2\n2;0,7;2;both\n3;0,9;3;none\n"
+    log = read_log(write(text), "t", "y", ["x"], group="k", sep=";", decimal=",")
+    assert (log.groups, log.Y.flatten().tolist()) == (["1,2", "both", "none"], [0.5, 0.7, 0.9])
+
+
 def test_panel_in_another_unit(write):
     assert read_panel(write(PANEL), time_unit="1h").axis.times[-1].item() == 0.25
 
@@ -192,10 +214,17 @@ def test_dates_of_digits_are_dates(write, form):
 
 
 @pytest.mark.parametrize(
-    "times", [range(1990, 2030), range(20250101, 20250141), range(1737331200, 1737331220)]
+    "times", [range(1990, 2030), range(20250170, 20250210), range(1737331200, 1737331220)]
 )
 def test_other_numbers_are_numbers(write, times):
     assert log_at(write, times).axis.times.tolist() == list(times)
+
+
+@pytest.mark.parametrize("wrong", [20250230, 2025012, 20250131.5, 21250120])
+def test_a_mistyped_date_of_digits_is_named(write, wrong):
+    with pytest.raises(TableError) as error:
+        log_at(write, [20250120, wrong, 20250122])
+    assert str(wrong) in str(error.value)
 
 
 @pytest.mark.parametrize("factor", [1e3, 1e6, 1e9])

@@ -101,6 +101,14 @@ def test_bad_options_are_one_line(tvbo, panel, options, message):
     assert re.search(re.escape(message), err), err
 
 
+@pytest.mark.parametrize("option", ["--block", "--season"])
+def test_a_duration_is_no_number_of_units(tvbo, tmp_path, option):
+    path = tmp_path / "panel.csv"
+    path.write_text("t,a,b\n" + "".join(f"{i},{i % 3},{i % 5}\n" for i in range(20)))
+    code, _, err = tvbo("backtest", path, "--train", "0:12", option, "1h")
+    assert (code, err.count("\n"), "'1h'" in err) == (2, 1, True)
+
+
 @pytest.mark.parametrize("options", [[], ["--resample", "10min"]])
 def test_times_without_a_reading_are_left_out(tvbo, panel, tmp_path, options):
     lines = panel.read_text().splitlines()

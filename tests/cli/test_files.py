@@ -80,6 +80,14 @@ def test_a_file_that_cannot_be_fitted_is_one_line(tvbo, tmp_path, content, optio
     assert [value for value in named if value not in line] == []
 
 
+@pytest.mark.parametrize("head", ["# made by x", "my value"])
+def test_a_title_is_no_row_of_columns(tvbo, tmp_path, head):
+    path = tmp_path / "log.csv"
+    path.write_text(f"{head}\n1\n2\n")
+    code, _, err = tvbo("fit", path, *COLUMNS)
+    assert (code, "--sep" in err) == (2, False)
+
+
 @pytest.mark.parametrize("column", [[{"a": 1}, {"a": 2}, {"a": 3}], [np.ones(1)] * 3])
 def test_a_parquet_column_of_structs_is_one_line(tvbo, tmp_path, monkeypatch, column):
     path = tmp_path / "log.parquet"

@@ -119,6 +119,14 @@ def test_a_lock_that_cannot_be_made(recorded):
         Optimizer.open(run)
 
 
+def test_a_lock_file_that_is_no_text_is_locked_too(run, make_random):
+    run.with_name("run.db-lock").write_bytes(b"\xff" * 20)
+    optimizer = make_random()
+    optimizer.record(run)
+    with pytest.raises(JournalBusyError):
+        Optimizer.open(run)
+
+
 def test_closing_lets_go(run, make_random):
     optimizer = make_random()
     optimizer.record(run)

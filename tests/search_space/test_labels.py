@@ -67,6 +67,10 @@ def test_spans():
     assert labels.span(timedelta(hours=2)) == labels.span(pd.Timedelta("2h")) == 4
     assert labels.span(np.timedelta64(2, "h")) == 4
     assert labels.span(3) == 3
+    for span in (np.timedelta64("NaT"), np.timedelta64(1, "Y"), timedelta.max):
+        with pytest.raises(InputDataError) as error:
+            labels.span(span)
+        assert repr(span) in str(error.value)
 
 
 def test_a_row_has_names_where_there_are_any():

@@ -23,6 +23,7 @@ from tvbo.cli.panel import (
     Encoding,
     Sep,
     TemporalName,
+    in_units,
     note_on_steps,
     parse_season,
     reject_options,
@@ -43,7 +44,6 @@ from tvbo.fitting import DriftFit
 from tvbo.plotting import plot_backtest, save_figure
 from tvbo.tables import CsvOptions, LogTable, TableError, read_log, read_panel
 from tvbo.tables.log import row_range
-from tvbo.tables.times import parse_timedelta
 
 
 class Tuned(StrEnum):
@@ -234,7 +234,7 @@ def _of_panel(
         test=played,
         folds=folds,
         starts=STARTS if starts is None else starts,
-        block_length=None if block is None else _in_units(block, table.axis.unit),
+        block_length=None if block is None else in_units("--block", block, table.axis.unit),
         time_unit=table.axis.unit,
         arms=table.arms,
         **shared,
@@ -288,11 +288,3 @@ def print_backtest(result: BacktestResult) -> None:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2g}"
-
-
-def _in_units(block: str, time_unit: str) -> float:
-    """Return a length of time in units of the panel; a plain number is in these units already."""
-    try:
-        return float(block)
-    except ValueError:
-        return float(parse_timedelta("--block", block) / parse_timedelta("time unit", time_unit))

@@ -14,6 +14,7 @@ from tvbo.cli.app import console, note, working
 from tvbo.fitting import PanelCandidate, PanelFit, fit_panel
 from tvbo.fitting.drift_comparison import DriftComparison
 from tvbo.fitting.panel_report import in_words, season_in_words
+from tvbo.fitting.panel_season import duration
 from tvbo.tables import PanelTable, TableError
 from tvbo.tables.times import parse_timedelta
 
@@ -140,11 +141,23 @@ def parse_season(text: str, unit: str) -> float | Literal["auto"] | None:
         return "auto"
     if text == "none":
         return None
+    return in_units("season", text, unit)
+
+
+def in_units(option: str, text: str, unit: str) -> float:
+    """Return a length of time in units of a panel; a plain number is in these units already.
+
+    Raises:
+        TableError: if it is neither, or a duration where the times of the panel are numbers.
+    """
     try:
         return float(text)
     except ValueError:
-        pass
-    return float(parse_timedelta("season", text) / parse_timedelta("time unit", unit))
+        if (one := duration(unit)) is None:
+            raise TableError(
+                f"Expected {option} as a number of units, since times are numbers. Got {text!r}."
+            ) from None
+        return float(parse_timedelta(option, text) / one)
 
 
 def reject_options(where: str, **options: object) -> None:

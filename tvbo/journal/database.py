@@ -45,6 +45,9 @@ TABLES_BEFORE = {
 WAL_PAGES = 32
 """Pages, some 30 events, after which SQLite merges the write-ahead log into the file."""
 
+NO_TEXT = (OSError, UnicodeError)
+"""What reading or writing a lock file of another kind raises."""
+
 SIGNATURE, LONGEST_SIGNATURE = "process ", 400
 """How the name of its holder in a lock file begins, and characters of it that are read."""
 
@@ -104,7 +107,7 @@ def lock_for_writing(path: Path, wait: float = 0.0) -> FileLock:
 
 def _sign(lock_file: str) -> None:
     """Write into a lock file that is held who holds it, for others to read."""
-    with suppress(OSError), open(lock_file, "r+", encoding="utf-8") as file:
+    with suppress(*NO_TEXT), open(lock_file, "r+", encoding="utf-8") as file:
         if file.read(len(SIGNATURE)) in ("", SIGNATURE):  # Of no other kind of lock.
             since = datetime.now(UTC).isoformat(" ", "seconds")
             file.seek(0)
@@ -114,7 +117,7 @@ def _sign(lock_file: str) -> None:
 
 def _holder(lock_file: str) -> str:
     """Return who holds a lock file, as far as it is known."""
-    with suppress(OSError, UnicodeDecodeError), open(lock_file, encoding="utf-8") as file:
+    with suppress(*NO_TEXT), open(lock_file, encoding="utf-8") as file:
         if (words := file.read(LONGEST_SIGNATURE)).startswith(SIGNATURE):
             return words
     return "another process"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from fractions import Fraction
+from functools import cache
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -147,14 +148,24 @@ class TimeScale:
             nanoseconds = stamp.value
         except (OverflowError, ValueError) as error:
             raise InputDataError(f"Expected a time between 1678 and 2261. Got {t!r}.") from error
-        return Instant(nanoseconds / self._nanoseconds, nanoseconds)
+        return Instant(nanoseconds / _nanoseconds(self.unit), nanoseconds)
 
     def to_span(self, span: Any) -> float:
-        """Return a span of time, such as a ``timedelta``, as a number."""
+        """Return a span of time, such as a ``timedelta``, as a number.
+
+        Raises:
+            InputDataError: if it is none, or not within 292 years.
+        """
         import pandas as pd
 
-        nanoseconds: int = pd.Timedelta(span).value
-        return nanoseconds / self._nanoseconds
+        try:
+            length = pd.Timedelta(span)
+            nanoseconds: int = length.value
+        except (OverflowError, TypeError, ValueError) as error:
+            raise InputDataError(f"Expected a span of time. Got {span!r}: {error}.") from error
+        if length is pd.NaT:
+            raise InputDataError(f"Expected a span of time. Got {span!r}.")
+        return nanoseconds / _nanoseconds(self.unit)
 
     def to_stamp(self, t: float) -> pd.Timestamp:
         """Return the timestamp that a number was made of; of another number to the microsecond."""
@@ -164,15 +175,15 @@ class TimeScale:
             nanoseconds = t.nanoseconds
         else:
             # In whole numbers, since a product of floats would be truncated.
-            nanoseconds = 1000 * round(Fraction(t) * self._nanoseconds / 1000)
+            nanoseconds = 1000 * round(Fraction(t) * _nanoseconds(self.unit) / 1000)
         stamp = pd.Timestamp(nanoseconds, tz=None if self.zone is None else "UTC")
         return stamp if self.zone is None else stamp.tz_convert(self.zone)
 
-    @property
-    def _nanoseconds(self) -> int:
-        """The unit."""
-        length: int = parse_timedelta("time_unit", self.unit).value
-        return length
+
+@cache  # Not on the scale, which is stored.
+def _nanoseconds(unit: str) -> int:
+    length: int = parse_timedelta("time_unit", unit).value
+    return length
 
 
 @dataclass(frozen=True)

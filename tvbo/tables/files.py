@@ -91,22 +91,25 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
         )
     frame.columns = frame.columns.str.strip()
     for name, column in frame.select_dtypes(exclude="number").items():
-        frame[name] = column.map(partial(_cleaned, decimal=decimal))
+        frame[name] = _cleaned(column, decimal)
     if frame.empty:
         raise TableError(f"Expected rows in {path}. Got an empty log.")
     return frame
 
 
-def _cleaned(cell: object, decimal: str) -> object:
-    """Return text without white space around it, and with a decimal point if it is a number."""
-    if not isinstance(cell, str):
-        return cell
-    text = cell.strip()
-    try:
-        float(plain := text.replace(decimal, "."))
-    except ValueError:
-        return text
-    return plain
+def _cleaned(column: pd.Series, decimal: str) -> pd.Series:
+    """Return cells without white space around them, and numbers among them with a decimal point.
+
+    Where fewer than half are numbers, these are labels such as ``1,2``.
+    """
+    import pandas as pd
+
+    cells = column.map(lambda cell: cell.strip() if isinstance(cell, str) else cell)
+    if decimal == ".":
+        return cells
+    plain = cells.map(lambda cell: cell.replace(decimal, ".") if isinstance(cell, str) else cell)
+    is_number = pd.to_numeric(plain, errors="coerce").notna()
+    return plain.where(is_number, cells) if is_number.sum() >= cells.count() / 2 else cells
 
 
 def _check_once(names: pd.Series, path: str | Path) -> None:
@@ -135,7 +138,9 @@ def _advice(
     head, row, *_ = [*raw.decode(found["--encoding"], "replace").splitlines(), "", ""]
     if sep not in head:
         best = max(",;\t|", key=head.count)
-        found["--sep"] = best if best in head else r"\s+" if " " in head.strip() else sep
+        best = best if best in head else r"\s+"
+        cells, below = (len(line.split(None if best == r"\s+" else best)) for line in (head, row))
+        found["--sep"] = best if cells == below > 1 else sep  # Otherwise a title, or one column.
     if found["--sep"] != "," and re.search(r"\d,\d", row):
         found["--decimal"] = ","
     given = {"--sep": sep, "--decimal": decimal, "--encoding": encoding}

@@ -207,26 +207,26 @@ def _is_text(column: pd.Series) -> bool:
     return is_text and bool(pd.to_numeric(column, errors="coerce").isna().all())
 
 
-NUMBER = r"^\W*\d[\d.,]*"
-"""The number at the beginning of a text, with the signs before it."""
+NUMBER = (
+    r"^[-+]?([^\w\s#+-]*)\s*[-+]?"  # A sign such as $, not that of numbered labels.
+    r"\d+(?:[.,]\d{3})*(?:[.,]\d+)?(?:[eE][-+]?\d+)?\s*(\D{0,8})$"
+)
+"""A number, with a sign before it or a short unit behind it, or neither."""
 
 FEW = 10
 """Number of labels up to which numbers with one unit, such as sizes, are categories."""
 
 
 def _check_labels(column: pd.Series, path: str | Path) -> None:
-    """Raise if texts seem to be numbers, with a unit or a decimal comma, and not categories.
-
-    They begin with a number, nearly all, and are followed by one unit, or differ in most rows.
-    """
-    begins = column.str.contains(NUMBER)
-    units = column.str.replace(NUMBER, "", regex=True)
+    """Raise if nearly all texts are numbers with the same unit, or decimal comma, and not a few."""
+    before, behind = (part for _, part in column.str.extract(NUMBER).items())
+    units = before + behind
     count = column.nunique()
-    if begins.mean() > 0.9 and count > (FEW if units.nunique() == 1 else len(column) / 2):
-        index = begins.idxmax()
+    if count > FEW and units.value_counts().max() > 0.9 * len(column):
+        index = units.notna().idxmax()
         raise TableError(
             f"Expected numbers, or labels of categories, in column '{column.name}' of {path}. Got "
-            f"{count} texts that begin with a number, the first {column[index]!r} in "
+            f"{count} texts that seem to be numbers, the first {column[index]!r} in "
             f"{line_of(index, path)}{_comma_hint(column[index]) or '; leave out its unit'}."
         )
 
@@ -237,32 +237,32 @@ def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
 
     column = frame[name]
     if is_numeric_dtype(column):
-        return _numbers_or_dates(column, path)
-    # Converted to UTC, since a log may contain a change of the clocks; times without an offset are
-    # not converted.
-    times = from_iso(column, utc=True).dt.tz_convert(None)
+        numbers = numbers_of(column, path)
+        if (times := from_digits(numbers)) is None:
+            _check_unit(numbers, path)
+            return numbers
+    else:
+        # Converted to UTC, since a log may contain a change of the clocks; times without an offset
+        # are not converted.
+        times = from_iso(column, utc=True).dt.tz_convert(None)
     if times.isna().any():
         index = times.isna().idxmax()
         raise TableError(
             f"Expected timestamps {ISO_8601}, or numbers, in column '{name}' of "
-            f"{path}. Got {column[index]!r} in {line_of(index, path)}."
+            f"{path}. Got {str(column[index])!r} in {line_of(index, path)}."
         )
     return times
 
 
-def _numbers_or_dates(column: pd.Series, path: str | Path) -> pd.Series:
-    """Return a column of numbers, as timestamps where they are dates such as 20250120."""
-    numbers = numbers_of(column, path)
-    if (dates := from_digits(numbers)) is not None:
-        return dates
+def _check_unit(numbers: pd.Series, path: str | Path) -> None:
+    """Raise if times begin to count in a smaller unit."""
     if (change := change_of_unit(numbers.to_numpy())) is not None:
         values = [f"{numbers.iloc[i]:.15g} in {line_of(numbers.index[i], path)}" for i in change]
         raise TableError(
-            f"Expected times in one unit in column '{column.name}' of {path}. Got "
+            f"Expected times in one unit in column '{numbers.name}' of {path}. Got "
             f"{' and '.join(values)}: from there on they are some thousand times as large, and so "
             "are their gaps, as where seconds become milliseconds."
         )
-    return numbers
 
 
 def time_axis(times: pd.Series, unit: str | None) -> TimeAxis:

@@ -45,15 +45,20 @@ def from_iso(texts: pd.Series, utc: bool = False) -> pd.Series:
 
 
 def from_digits(numbers: pd.Series) -> pd.Series | None:
-    """Return numbers such as 20250120 or 202501310800 as timestamps; None if they are no dates."""
+    """Return numbers such as 20250120 or 202501310800 as timestamps, and NaT for every other one.
+
+    None if fewer than half are dates, as of times that are numbers.
+    """
     import pandas as pd
 
     texts = numbers.map("{:.0f}".format)
-    lengths = texts.str.len().unique()
-    if len(lengths) != 1 or lengths[0] not in DIGITS or (numbers % 1 != 0).any():
+    lengths = texts.str.len()
+    if (length := lengths.mode()[0]) not in DIGITS:
         return None
-    dates = pd.to_datetime(texts, errors="coerce", format=DIGITS[lengths[0]])
-    return dates if dates.dt.year.between(*YEARS).all() else None
+    written = texts.where((lengths == length) & (numbers % 1 == 0))
+    dates = pd.to_datetime(written, errors="coerce", format=DIGITS[length])
+    is_date = dates.dt.year.between(*YEARS)
+    return dates.where(is_date) if is_date.mean() >= 0.5 else None
 
 
 def change_of_unit(numbers: np.ndarray) -> tuple[int, int] | None:
