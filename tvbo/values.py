@@ -1,4 +1,4 @@
-"""Real numbers of what a caller passes, and attributes whose tensors nobody else can change."""
+"""What a caller passes: as real numbers, in words, or kept where nobody else can change it."""
 
 from __future__ import annotations
 
@@ -60,6 +60,12 @@ def as_number(name: str, value: Any) -> float:
     return number.item()
 
 
+def shortened(words: object, width: int = 120) -> str:
+    """Return words on one line, cut to a width."""
+    text = " ".join(str(words).split())
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
 def copies_tensors(*names: str) -> Callable[[T], T]:
     """Make attributes of a class hold a copy of their tensor, and return a new copy each time.
 
@@ -107,7 +113,7 @@ def _plain(name: str, values: Any) -> Any:
             return float(values)
         except OverflowError as error:
             raise _no_real_numbers(name, "a number above the largest float") from error
-    shown = " ".join(repr(values).split())[:LONGEST]
+    shown = shortened(repr(values), LONGEST)
     raise _no_real_numbers(name, f"{shown} of type {type(values).__name__}")
 
 

@@ -36,6 +36,12 @@ def test_numbers_come_back_as_they_were(trial, generator):
     assert (back.t, back.context) == (0.30000000000000004, (1 / 7,))
 
 
+def test_a_long_reason_is_shown_cut_on_one_line(trial, generator):
+    event = Event("fail", trial, reason="very\nlong " * 900)
+    for each in (event, Record.of(event, generator)):
+        assert (len(str(each)), str(each)[-3:], "\n" in str(each)) == (1000, "...", False)
+
+
 @pytest.mark.parametrize(
     "event",
     [

@@ -21,6 +21,7 @@ from rich.text import Text
 import tvbo
 from tvbo.journal import JournalBusyError
 from tvbo.terminal import progress_lines, visible
+from tvbo.values import shortened
 
 CODE_ERROR, BAD_INPUT, BUSY, INTERRUPTED = 1, 2, 75, 130
 
@@ -84,10 +85,7 @@ def run_app(app: typer.Typer, name: str, arguments: list[str] | None = None) -> 
 
 
 def _fail(name: str, message: str, code: int = BAD_INPUT) -> NoReturn:
-    words = " ".join(message.split())
-    if len(words) > LONGEST_MESSAGE:
-        words = words[: LONGEST_MESSAGE - 3] + "..."
-    print(f"{name}: {visible(words)}", file=sys.stderr)  # noqa: T201
+    print(f"{name}: {visible(shortened(message, LONGEST_MESSAGE))}", file=sys.stderr)  # noqa: T201
     sys.exit(code)
 
 

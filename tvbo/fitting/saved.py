@@ -37,6 +37,7 @@ from tvbo.kernels import (
     IdentityKernel,
     TaskKernel,
 )
+from tvbo.values import shortened
 
 
 class SavedFitError(ValueError):
@@ -234,7 +235,7 @@ def reading(path: str | Path, kind: str) -> Iterator[None]:
     except Exception as error:
         raise SavedFitError(
             f"Expected a saved {kind}. Got {path}, which is none, or damaged: "
-            f"{type(error).__name__}: {str(error)[:200]}"
+            f"{type(error).__name__}: {shortened(error, 200)}"
         ) from error
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from tvbo.journal.database import JournalError
-from tvbo.journal.description import shortened
 from tvbo.journal.objects import class_of_library
 from tvbo.journal.state import State, Value
+from tvbo.values import shortened
 
 PROBLEM = ("search_space", "contexts", "layout", "minimize", "time_scale")
 """Attributes that are compared first, since they define the problem."""

@@ -10,6 +10,7 @@ from tvbo.journal.database import JournalError, open_to_read
 from tvbo.journal.record import LONGEST_WORDS, parse_json
 from tvbo.journal.recorded import Recorded
 from tvbo.search_space import ContextSpace, Labels
+from tvbo.values import shortened
 
 LONGEST_VALUE = 2_000
 """Characters of a description in the table ``meta``; a longer one is forged."""
@@ -78,9 +79,3 @@ def _contexts_in_words(contexts: ContextSpace) -> str:
     if contexts.parameters is not None:
         return shortened(contexts.parameters, LONGEST_WORDS)
     return f"{type(contexts).__name__}, c = {contexts.dim}"
-
-
-def shortened(words: object, width: int = 120) -> str:
-    """Return words on one line, cut to a width."""
-    text = " ".join(str(words).split())
-    return text if len(text) <= width else text[: width - 3] + "..."

@@ -16,6 +16,7 @@ from tvbo.journal.database import EVENT_COLUMNS
 from tvbo.journal.recorded import LONGEST_WORDS, Event, Kind
 from tvbo.search_space.labels import Instant
 from tvbo.trial import Trial
+from tvbo.values import shortened
 
 COLUMNS = EVENT_COLUMNS.split(", ")
 KINDS = get_args(Kind)
@@ -148,9 +149,9 @@ class Record:
 
     def __str__(self) -> str:
         if self.kind == "refit":
-            return f"refit that learned {self.fit}"[:LONGEST_WORDS]
+            return shortened(f"refit that learned {self.fit}", LONGEST_WORDS)
         if self.kind == "request":
-            return f"request for {self.fit}"[:LONGEST_WORDS]
+            return shortened(f"request for {self.fit}", LONGEST_WORDS)
         words = f"{self.kind} of trial {self.trial_id}"
         if self.X is not None:
             words += f", X={list(self.X)}, t={self.t!r}"
@@ -162,7 +163,7 @@ class Record:
         if self.skipped:
             words += ", skipped"
         words += f" ({self.reason})" if self.reason else ""
-        return words if len(words) <= LONGEST_WORDS else words[: LONGEST_WORDS - 3] + "..."
+        return shortened(words, LONGEST_WORDS)
 
 
 def chained(checksum: str, seq: int, row: Sequence[Any]) -> str:
@@ -257,8 +258,7 @@ def _is_count(value: object) -> bool:
 
 def _check(name: str, value: object, good: bool) -> None:
     if not good:
-        words = repr(value)
-        raise ValueError(f"its {name} is {words if len(words) <= 60 else words[:57] + '...'}")
+        raise ValueError(f"its {name} is {shortened(repr(value), 60)}")
 
 
 def open_trials_to_json(trials: Iterable[Trial]) -> str:

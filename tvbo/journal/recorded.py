@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from tvbo.observations import InputLayout
 from tvbo.search_space import ContextSpace, Labels, Outcome, SearchSpace
 from tvbo.trial import Trial
+from tvbo.values import shortened
 
 LONGEST_WORDS = 1_000
 """Characters to which an event in words is cut."""
@@ -42,10 +43,10 @@ class Event:
 
     def __str__(self) -> str:
         if self.trial is None:
-            return f"{self.kind}: {self.fit}"[:LONGEST_WORDS]
+            return shortened(f"{self.kind}: {self.fit}", LONGEST_WORDS)
         words = f"{self.kind}: {self.trial}"
         words += "" if self.Y is None else f", outcome {' '.join(f'{Y:g}' for Y in self.Y)}"
-        return (words + (f" ({self.reason})" if self.reason else ""))[:LONGEST_WORDS]
+        return shortened(words + (f" ({self.reason})" if self.reason else ""), LONGEST_WORDS)
 
 
 class EventSink(Protocol):

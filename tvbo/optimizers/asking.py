@@ -12,7 +12,6 @@ from typing import overload
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 from torch import Tensor
 
-from tvbo.journal.description import shortened
 from tvbo.journal.recorded import Event
 from tvbo.journal.request import Request
 from tvbo.optimizers.journal_mixin import JournalMixin
@@ -20,6 +19,7 @@ from tvbo.optimizers.refusals import LONGEST_REASON, TrialError, as_text
 from tvbo.optimizers.units import UnitsMixin
 from tvbo.search_space import Context, FiniteSpace, SearchSpace, Table, Time
 from tvbo.trial import Trial
+from tvbo.values import shortened
 
 
 class AskMixin(UnitsMixin, JournalMixin):

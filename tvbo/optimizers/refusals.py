@@ -7,10 +7,10 @@ from numbers import Integral
 
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.journal.description import shortened
 from tvbo.observations import Observations
 from tvbo.optimizers.trial_log import TrialLog
 from tvbo.trial import Trial
+from tvbo.values import shortened
 
 LONGEST_REASON = 10_000
 """Characters of a reason that are kept."""
