@@ -19,7 +19,7 @@ def benchmark(monkeypatch):
     sys.modules.pop("random_spaces", None)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_random_space(benchmark, seed, tmp_path):
     benchmark.play(seed, 7, tmp_path)
 
