@@ -26,7 +26,7 @@ def lower_cutoff(
 ) -> float:
     """Return the value at which outcomes are winsorized; minus infinity where none is far below.
 
-    It is one range of the others below the others. Outcomes that are low for a while, or in some
+    It is half the range of the others below the others. Outcomes that are low for a while, or in some
     contexts, are a level of their own, and stay.
 
     Args:
@@ -57,7 +57,7 @@ def lower_cutoff(
     enough = num_above[:-1] >= max(least, SHARE * num_above[-1].item())
     for place in (is_far & enough).nonzero().flatten().tolist():
         if _is_mixed(values[place] > Y, contexts):
-            return (values[place] - above[place]).item()
+            return (values[place] - above[place] / 2).item()
     return -math.inf
 
 
