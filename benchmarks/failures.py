@@ -71,12 +71,12 @@ def play(space: str, form: str, seed: int, penalty: float | None) -> tuple[int, 
 
 
 def with_error(values: Tensor) -> str:
-    """Return mean and standard error in words."""
+    """Return mean and standard error as text."""
     return f"{values.mean():.3g} ± {values.std() / math.sqrt(len(values)):.2g}"
 
 
 def ratio(values: Tensor, others: Tensor) -> str:
-    """Return the ratio of two means of paired values, with its standard error, in words."""
+    """Return the ratio of two means of paired values, with its standard error, as text."""
     of_means = values.mean() / others.mean()
     error = (values - of_means * others).std() / math.sqrt(len(values)) / others.mean()
     return f"{of_means:.2f} ± {error:.2f}"

@@ -119,7 +119,7 @@ IN_CONTEXTS: dict[str, Callable[[Space, Space], Optimizer]] = {
 
 
 def make(seed: int) -> tuple[Optimizer, Parameters | None, str]:
-    """Return the optimizer of a seed, the parameters of its contexts, and both in words."""
+    """Return the optimizer of a seed, the parameters of its contexts, and both as text."""
     random = Random(seed)
     bounds, kinds = draw(random, "x", random.randint(1, 5))
     if seed % 3:

@@ -129,7 +129,7 @@ def plain_attributes(thing: object) -> dict[str, Any] | None:
     attributes, slots = state if isinstance(state, tuple) else (state, None)
     found = {**(attributes or {}), **(slots or {})}
     if isinstance(thing, ExactGP):
-        # A cache of objects of many classes, which GPyTorch makes anew when it is None.
+        # A cache of objects of many classes, which GPyTorch makes again when it is None.
         found["prediction_strategy"] = None
     return found
 

@@ -47,7 +47,7 @@ class AtBound(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """What that says, in words."""
+        """What that says."""
         return MEANING.get((self.name, self.side), "the data would take it further")
 
 
