@@ -49,11 +49,11 @@ ALGORITHM_COLORS = {
     "merged, drift": "#E69F00",
     "separate": "#009E73",
     "separate, prior": "#999999",
-    "bpe-delay": "#332288",
-    "bpe": "#56B4E9",
-    "gp-ucb-sdf": "#CC6677",
-    "gp-ts-sdf": "#DDAA33",
-    "gp-bucb": "#882255",
+    "bpe-delay": "#0072B2",
+    "bpe": "#D55E00",
+    "gp-ucb-sdf": "#CC79A7",
+    "gp-ts-sdf": "#56B4E9",
+    "gp-bucb": "#E69F00",
 }
 """The color of each algorithm in all figures. A name has that of the longest key it begins with."""
 
