@@ -26,7 +26,7 @@ def lower_cutoff(
 ) -> float:
     """Return the value at which outcomes are winsorized; minus infinity where none is far below.
 
-    It is half the range of the others below the others. Outcomes that are low for a while, or in some
+    It is half the range of the others below them. Outcomes that are low for a while, or in some
     contexts, are a level of their own, and stay.
 
     Args:

@@ -70,10 +70,13 @@ def algorithm_styles(names: Iterable[str]) -> dict[str, tuple[str, str | tuple]]
         known = [each for each in ALGORITHM_COLORS if key.startswith(each)]
         colors[name] = ALGORITHM_COLORS[max(known, key=len)] if known else ""
     others = cycle([each for each in COLORS if each not in colors.values()] or COLORS)
-    return {
-        name: (color or next(others), line)
-        for (name, color), line in zip(colors.items(), cycle(LINES), strict=False)
-    }
+    styles: dict[str, tuple[str, str | tuple]] = {}
+    for place, (name, known_color) in enumerate(colors.items()):
+        color = known_color or next(others)
+        lines = [LINES[(place + each) % len(LINES)] for each in range(len(LINES))]
+        unused = [line for line in lines if (color, line) not in styles.values()]
+        styles[name] = color, (unused or lines)[0]
+    return styles
 
 
 def name_lines(
