@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from report import parser, show
+from report import parser, show, with_error
 from rich.progress import track
 from torch import Generator, Tensor
 
@@ -70,11 +70,6 @@ def play(space: str, form: str, seed: int, penalty: float | None) -> tuple[int, 
     return num_trips, mean(asked), mean(recommended or [math.nan])
 
 
-def with_error(values: Tensor) -> str:
-    """Return mean and standard error as text."""
-    return f"{values.mean():.3g} ± {values.std() / math.sqrt(len(values)):.2g}"
-
-
 def ratio(values: Tensor, others: Tensor) -> str:
     """Return the ratio of two means of paired values, with its standard error, as text."""
     of_means = values.mean() / others.mean()
@@ -94,13 +89,15 @@ def main() -> None:
         figures.append({"space": space, "form": form, "penalty": penalty, "runs": played})
         trips, *distances = torch.tensor(played, dtype=torch.float64).unbind(-1)
         if penalty is None:
-            rows.append((space, form, "fail", with_error(trips), "", "", "", ""))
+            rows.append((space, form, "fail", with_error(trips, ".3g", ".2g"), "", "", "", ""))
             continue
         if penalty == PENALTIES[0]:
             least = distances
         pairs = zip(distances, least, strict=True)
-        shown = [text for new, old in pairs for text in (with_error(new), ratio(new, old))]
-        rows.append((space, form, f"tell {-penalty:g}", with_error(trips), *shown))
+        shown = [
+            text for new, old in pairs for text in (with_error(new, ".3g", ".2g"), ratio(new, old))
+        ]
+        rows.append((space, form, f"tell {-penalty:g}", with_error(trips, ".3g", ".2g"), *shown))
     columns = ("space", "kernel", "a trip is", "trips", "asked", "ratio", "recommended", "ratio")
     title = f"trips, and distances to the best setting, {chosen.seeds} seeds"
     show(title, columns, rows, figures, chosen.json)

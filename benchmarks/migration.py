@@ -11,7 +11,6 @@ mean of the last 20. With ``--still``, the optimum stays where it is at the firs
 from __future__ import annotations
 
 import io
-import math
 import random
 import re
 import time
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from report import parser, show
+from report import parser, show, with_error
 from rich.progress import track
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -127,11 +126,6 @@ class Seed:
     def _add(self, name: str, costs: list[float], seconds: float) -> None:
         self.regret[name] = sum(costs[-LAST:]) / LAST
         self.seconds[name] = seconds
-
-
-def with_error(values: torch.Tensor) -> str:
-    """Return the mean and its standard error."""
-    return f"{values.mean():.2f} ± {values.std() / math.sqrt(len(values)):.2f}"
 
 
 def main() -> None:

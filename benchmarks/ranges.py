@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import RBFKernel
-from report import parser, show
+from report import parser, show, with_error
 from rich.progress import track
-from torch import Generator, Tensor
+from torch import Generator
 
 from tvbo import recipes
 from tvbo.optimizers import GPOptimizer
@@ -78,11 +78,6 @@ def play(name: str, range_name: str, seed: int) -> float:
     return sum(regret[-LATE:]) / LATE
 
 
-def with_error(values: Tensor) -> str:
-    """Return mean and standard error as text."""
-    return f"{values.mean():.4f} ± {values.std() / math.sqrt(len(values)):.4f}"
-
-
 def main() -> None:
     """Print the late regret in each range, and its paired differences to that in range 1."""
     options = parser(__doc__)
@@ -101,7 +96,7 @@ def main() -> None:
         for size in RANGES:
             regret = torch.tensor([found[name, size, seed] for seed in seeds])
             figures.append({"method": name, "range": size, "regret": regret.tolist()})
-            rows.append((name, size, with_error(regret), with_error(regret - one)))
+            rows.append((name, size, with_error(regret, ".4f"), with_error(regret - one, ".4f")))
     columns = ("method", "range", "late regret", "more than in range 1, paired")
     title = f"mean regret of the last {LATE} of {HORIZON} rounds, {len(seeds)} seeds"
     show(title, columns, rows, figures, given.json)

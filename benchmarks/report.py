@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -31,3 +32,9 @@ def show(
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def with_error(values: Tensor, form: str = ".2f", error_form: str = "") -> str:
+    """Return the mean of independent values and its standard error as text."""
+    error = values.std().item() / len(values) ** 0.5
+    return f"{values.mean().item():{form}} ± {error:{error_form or form}}"

@@ -24,7 +24,7 @@ from botorch.models.model import Model
 from botorch.models.transforms import Normalize
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from report import parser, show
+from report import parser, show, with_error
 from rich.progress import track
 from torch import Generator, Tensor
 
@@ -123,11 +123,6 @@ def error_of(figures: list[dict[str, Any]], drift: str, model: str) -> Tensor:
     """Return the errors of a model under a drift, by seed."""
     [found] = [f for f in figures if f["drift"] == drift and f["model"] == model]
     return torch.tensor(found["error"])
-
-
-def with_error(values: Tensor) -> str:
-    """Return the mean and its standard error."""
-    return f"{values.mean():.2f} ± {values.std() / math.sqrt(len(values)):.2f}"
 
 
 def main() -> None:

@@ -77,7 +77,7 @@ FORMS = {
     BlockLikelihood: "the exact likelihood, block by block",
     VecchiaLikelihood: "an approximate likelihood, by blocks given the rows before them",
 }
-"""Forms of the likelihood in words."""
+"""Name of each form of the likelihood, as it is printed."""
 
 SUBSAMPLE_SIZE, LONG = 1000, 2000
 """Observations of the subsample from which the starts of a long log are maximized, and those above

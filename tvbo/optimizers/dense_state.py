@@ -1,4 +1,4 @@
-"""The posterior where hyperparameters are learned from each outcome: a model that is built anew."""
+"""The posterior where hyperparameters are learned: a model built again after each outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
 
 
 class DenseState(PosteriorState):
-    """Build the model of all observations anew after each outcome.
+    """Build the model of all observations again after each outcome.
 
     The choice where hyperparameters are learned from each. Asks without an outcome between them,
     such as those of a batch, share a model.
@@ -99,7 +99,7 @@ class DenseState(PosteriorState):
         return averaged(fitter, kept)
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
-        """Have the next update build the model anew, from the observations that are left.
+        """Have the next update build the model from the observations that are left.
 
         Args:
             observations: All that are held.
