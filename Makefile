@@ -27,7 +27,7 @@ test-all: $(VENV)/.dev
 
 # The tests of extras, which the others skip.
 test-extras: $(VENV)/.migration
-	$(BIN)/python -m pytest $(TEST_OPTIONS) tests/test_in_ax.py tests/models/test_ax.py
+	$(BIN)/python -m pytest $(TEST_OPTIONS) tests/integrations tests/models/test_ax.py
 
 # The tests of what is chosen, where linear algebra is rounded as another CPU might.
 ROUNDING ?= 0

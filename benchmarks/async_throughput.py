@@ -21,7 +21,7 @@ from report import parser, show
 from tvbo import recipes, run_async
 from tvbo.evaluation import dask_executor
 from tvbo.optimizers import Hallucinate, Optimizer, Trial
-from tvbo.problems import unit_grid
+from tvbo.test_functions import unit_grid
 
 WORKERS = 16
 TRIALS = 960

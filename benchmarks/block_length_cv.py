@@ -18,8 +18,8 @@ from experiments.bogunovic.fig3a import BETA, NOISE_VARIANCE
 from experiments.data.intel_lab import intel_lab
 from tvbo import recipes, run
 from tvbo.evaluation import tune_block_length
-from tvbo.problems import PanelProblem
-from tvbo.problems.empirical import EmpiricalPanel
+from tvbo.test_functions import PanelProblem
+from tvbo.test_functions.empirical import EmpiricalPanel
 
 LENGTHS = (5, 8, 10, 12, 15, 18, 20, 25, 30, 40, 50, 75, 144)
 DAYS = 3

@@ -21,10 +21,10 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from report import parser, show
 from torch import Generator, Tensor
 
-from tvbo.observations import Observations
 from tvbo.optimizers import ModelFitter
-from tvbo.problems import MovingPeak
-from tvbo.search_space import InputLayout
+from tvbo.spaces import InputLayout
+from tvbo.spaces.observations import Observations
+from tvbo.test_functions import MovingPeak
 
 SIZES = (50, 200, 1000)
 NOISE = 0.05

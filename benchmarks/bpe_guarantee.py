@@ -20,8 +20,8 @@ from scipy.stats import binomtest
 
 from tvbo import recipes, run
 from tvbo.evaluation import PoissonDelay
-from tvbo.problems import unit_grid
-from tvbo.problems.rkhs import RKHSFunction
+from tvbo.test_functions import unit_grid
+from tvbo.test_functions.rkhs import RKHSFunction
 from tvbo.theory import (
     FiniteSetWidth,
     FixedWidth,

@@ -38,7 +38,6 @@ from rich.progress import track
 from torch import Tensor
 
 from tvbo import recipes, run
-from tvbo.problems import PanelProblem, covariance_root, drifting_values, unit_grid
 from tvbo.retention import (
     EntropyThreshold,
     KeepAll,
@@ -47,6 +46,7 @@ from tvbo.retention import (
     SlidingWindow,
     StaleCutoff,
 )
+from tvbo.test_functions import PanelProblem, covariance_root, drifting_values, unit_grid
 
 RATE = 0.01
 NOISE = 0.01

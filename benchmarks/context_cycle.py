@@ -16,9 +16,9 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from report import parser, show
 from rich.progress import track
 
-from tvbo.fitting import DriftFit, fit_drift
 from tvbo.kernels import ContextActionKernel
-from tvbo.problems import drifting_gp_log, time_of_day
+from tvbo.logs import DriftFit, fit_drift
+from tvbo.test_functions import drifting_gp_log, time_of_day
 
 NOISE = 0.01
 PER_HOUR = 2

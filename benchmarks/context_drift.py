@@ -24,13 +24,13 @@ from torch import Tensor
 from tvbo import recipes, run
 from tvbo.kernels import ContextActionKernel
 from tvbo.optimizers import Optimizer
-from tvbo.problems import (
+from tvbo.spaces import action_context_rows
+from tvbo.test_functions import (
     ContextualPanelProblem,
     covariance_root,
     drifting_values,
     unit_grid,
 )
-from tvbo.search_space import action_context_rows
 
 RATE = 0.03
 NOISE = 0.01

@@ -19,9 +19,9 @@ from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from report import parser, show
 from rich.progress import track
 
-from tvbo.fitting import fit_drift
 from tvbo.kernels import ContextActionKernel
-from tvbo.problems import drifting_gp_log
+from tvbo.logs import fit_drift
+from tvbo.test_functions import drifting_gp_log
 
 RATE = 0.03
 NOISE = 0.05

@@ -18,11 +18,11 @@ from rich.progress import track
 from torch import Tensor
 
 from tvbo import recipes, run
-from tvbo.fitting import DriftFit, fit_drift
 from tvbo.kernels import ContextActionKernel
+from tvbo.logs import DriftFit, fit_drift
 from tvbo.models import TimeVaryingGP
-from tvbo.problems import drifting_contextual_gp
-from tvbo.search_space import action_context_rows
+from tvbo.spaces import action_context_rows
+from tvbo.test_functions import drifting_contextual_gp
 
 STRUCTURES = ("product", "additive", "both")
 ACTIONS = torch.linspace(0, 1, 15, dtype=torch.float64).unsqueeze(-1)

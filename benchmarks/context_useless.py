@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tvbo import recipes, run
 from tvbo.optimizers import Optimizer
-from tvbo.problems import ContextualPanelProblem, drifting_gp
+from tvbo.test_functions import ContextualPanelProblem, drifting_gp
 
 ACTIONS = torch.linspace(0, 1, 15, dtype=torch.float64).unsqueeze(-1)
 COUNTS = (2, 6, 20)

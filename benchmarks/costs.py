@@ -14,11 +14,11 @@ from report import parser, show
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
-from tvbo.fitting import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
 from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.logs import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
 from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter
-from tvbo.problems import unit_grid
-from tvbo.search_space import FiniteSpace, InputLayout
+from tvbo.spaces import FiniteSpace, InputLayout
+from tvbo.test_functions import unit_grid
 
 ROUNDS = (200, 400, 800, 1200)
 DENSE = (300, 1000, 2000, 3000)

@@ -17,8 +17,8 @@ from gpytorch.kernels import RBFKernel
 from report import parser, show
 from rich.progress import track
 
-from tvbo.fitting import fit_drift
-from tvbo.problems import drifting_gp_log
+from tvbo.logs import fit_drift
+from tvbo.test_functions import drifting_gp_log
 
 RATES = (0.01, 0.05, 0.2)
 

@@ -41,7 +41,7 @@ from experiments.vakili.setting import (
 from tvbo.acquisition import LogBeta
 from tvbo.evaluation import PoissonDelay
 from tvbo.optimizers import Optimizer
-from tvbo.problems.rkhs import RKHSFunction
+from tvbo.test_functions.rkhs import RKHSFunction
 from tvbo.theory.delays import SubExponentialDelay
 
 RATE = 50

@@ -19,8 +19,8 @@ from report import parser, show
 from torch import Tensor
 
 from experiments.data.intel_lab import intel_lab
-from tvbo.fitting import DenseLikelihood, DriftFit, DriftLog, fit_drift, panel_rows
 from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.logs import DenseLikelihood, DriftFit, DriftLog, fit_drift, panel_rows
 
 DENSE_SIZE = 9000
 MISSING = 0.05

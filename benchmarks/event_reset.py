@@ -25,9 +25,9 @@ from scipy.stats import binomtest, norm, poisson
 
 from tvbo import recipes, run
 from tvbo.optimizers import GPOptimizer
-from tvbo.problems import PanelProblem, drifting_gp, unit_grid
 from tvbo.retention import Retention
 from tvbo.retention.event_reset import EventReset
+from tvbo.test_functions import PanelProblem, drifting_gp, unit_grid
 
 ACTIONS = unit_grid(50, dim=1)
 NOISE = 0.01

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from numpy.random import Generator
 
-from tvbo.fitting import fit_panel
 from tvbo.kernels import SeasonalKernel, TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
+from tvbo.logs import fit_panel
 
 ARMS, TIMES = 50, 500
 NOISE_VARIANCE, MEAN_VARIANCE, SEASON_VARIANCE = 0.1, 1.0, 0.5

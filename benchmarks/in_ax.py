@@ -1,4 +1,4 @@
-"""`tvbo.ax.drifting_strategy` in Ax's `Client`, against `tv_gp_ucb` in our own loop.
+"""`tvbo.integrations.ax.drifting_strategy` in Ax's `Client`, against `tv_gp_ucb` in our own loop.
 
 The problem is that of `moving_peak.py`; the seeds draw the same noise for each method. Ax by its
 own has time as a parameter, held at the present in each round, whose range is that of the run.
@@ -25,7 +25,7 @@ from report import parser, show
 from rich.progress import track
 
 from tvbo import recipes
-from tvbo.ax import drifting_strategy
+from tvbo.integrations.ax import drifting_strategy
 
 OURS = "tv_gp_ucb, our loop"
 

@@ -1,6 +1,6 @@
 """How many space-filling actions pay: `tv_gp_ucb` with nothing given but `initial`.
 
-The fifteen problems of :func:`tvbo.problems.dynamic_problems`, 80 rounds, noise variance 0.05. The
+The fifteen problems of `dynamic_problems`, 80 rounds, noise variance 0.05. The
 regret counts from the first round on, since first actions cost what they cost. The default is two
 actions for each number that is learned: 2 (d + 3) on a box of d parameters.
 

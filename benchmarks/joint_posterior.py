@@ -15,7 +15,7 @@ from report import parser, show
 from torch import Generator
 
 from tvbo.models import StreamingGP
-from tvbo.problems import unit_grid
+from tvbo.test_functions import unit_grid
 
 RATE, NOISE, POINTS, OBSERVATIONS = 0.03, 0.01, 50, 500
 REPEATS = 201

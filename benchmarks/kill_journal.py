@@ -32,8 +32,8 @@ from report import parser, show
 
 from tvbo import recipes
 from tvbo.evaluation import History, run_async
-from tvbo.journal import JournalReader, trials_of, writer
 from tvbo.optimizers import Hallucinate, Optimizer, Trial
+from tvbo.storage import JournalReader, trials_of, writer
 
 ARMS = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
 OPEN = 3

@@ -20,7 +20,7 @@ from rich.progress import track
 from torch import Generator
 
 from tvbo import recipes
-from tvbo.problems import dynamic_problems
+from tvbo.test_functions import dynamic_problems
 
 LOST, FAILED = 0.05, 0.1
 PATIENCE = 20.0

@@ -28,7 +28,7 @@ from rich.progress import track
 from torch import Generator, Tensor
 
 from tvbo import recipes
-from tvbo.search_space import Parameters
+from tvbo.spaces import Parameters
 
 HORIZON, INITIAL, NOISE, WIDTH = 80, 15, 0.22, 0.35
 SPACE = {

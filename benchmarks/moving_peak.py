@@ -30,7 +30,7 @@ from tvbo import recipes
 from tvbo.acquisition import LogBeta
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.optimizers import GPOptimizer
-from tvbo.problems import MovingPeak
+from tvbo.test_functions import MovingPeak
 
 HORIZON = 70
 FIRST = 16

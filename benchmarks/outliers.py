@@ -16,8 +16,8 @@ from gpytorch.kernels import RBFKernel
 from report import parser, show
 from torch import Tensor
 
-from tvbo.fitting import DriftFit, fit_drift
-from tvbo.problems import drifting_gp_log
+from tvbo.logs import DriftFit, fit_drift
+from tvbo.test_functions import drifting_gp_log
 
 ROWS = 300
 RATE = 0.05

@@ -16,8 +16,8 @@ import torch
 from evidence import draw
 from report import parser, show
 
-from tvbo.fitting import DenseLikelihood, DriftLog, fit_panel, panel_rows
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
+from tvbo.logs import DenseLikelihood, DriftLog, fit_panel, panel_rows
 
 ARMS, TIMES = 207, 1152
 DENSE_ROWS = (2000, 4000, 8000)

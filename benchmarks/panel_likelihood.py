@@ -12,8 +12,8 @@ import torch
 from gpytorch.kernels import RBFKernel
 from report import parser, show
 
-from tvbo.fitting import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
-from tvbo.problems import drifting_gp, unit_grid
+from tvbo.logs import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
+from tvbo.test_functions import drifting_gp, unit_grid
 
 SIZES = ((16, 25), (16, 50), (16, 100), (36, 100))
 REPEATS = 5

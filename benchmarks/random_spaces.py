@@ -30,7 +30,7 @@ from rich.progress import track
 from tvbo import recipes
 from tvbo.acquisition import LogEI
 from tvbo.optimizers import Optimizer, RefitEvery
-from tvbo.search_space import Parameters
+from tvbo.spaces import Parameters
 
 Space = dict[str, Any]
 

@@ -22,7 +22,7 @@ from torch import Generator, Tensor
 from tvbo import recipes, run
 from tvbo.acquisition import LogBeta, ResettingBeta, TimeVaryingBeta
 from tvbo.plotting.figure import ALGORITHM_COLORS, new_figure, save_figure
-from tvbo.problems import drifting_gp, unit_grid
+from tvbo.test_functions import drifting_gp, unit_grid
 from tvbo.theory import (
     block_length,
     greedy_information_gain,

@@ -18,7 +18,7 @@ from report import parser, show
 
 from tvbo.cli.space_file import SPACE as SPACE_NOTE
 from tvbo.cli.space_file import optimizer_of
-from tvbo.journal import JournalReader, start_journal
+from tvbo.storage import JournalReader, start_journal
 
 SPACE = """
 [parameters]

@@ -37,8 +37,8 @@ from tvbo.acquisition import Goals
 from tvbo.kernels import ConstantTemporalKernel, SeasonalKernel, TemporalDecayKernel
 from tvbo.optimizers import GPOptimizer, IgnorePending, MultiOutcomeOptimizer
 from tvbo.optimizers.pending import Hallucinate, Pending
-from tvbo.problems import SimulatedService
 from tvbo.retention import EntropyThreshold
+from tvbo.test_functions import SimulatedService
 
 HORIZON = 300
 LONGEST = 50.0

@@ -22,8 +22,8 @@ from torch import Generator, Tensor
 from tvbo import History, recipes, run
 from tvbo.acquisition import CompactBeta, FiniteBeta, LogBeta, LogEI
 from tvbo.evaluation import PoissonDelay
-from tvbo.problems import drifting_gp, unit_grid
-from tvbo.problems.rkhs import RKHSFunction
+from tvbo.test_functions import drifting_gp, unit_grid
+from tvbo.test_functions.rkhs import RKHSFunction
 from tvbo.theory import (
     CompactSetWidth,
     FiniteSetWidth,

@@ -26,7 +26,7 @@ from tvbo.kernels import ColumnKernel, TemporalDecayKernel
 from tvbo.models import StreamingGP
 from tvbo.models.time_varying_gp import make_temporal_kernel
 from tvbo.optimizers import GPOptimizer
-from tvbo.problems.drifting_gp import covariance_root, unit_grid
+from tvbo.test_functions.drifting_gp import covariance_root, unit_grid
 
 RATE, NOISE, POINTS = 0.03, 0.01, 50
 BETA = LogBeta()

@@ -18,7 +18,7 @@ from tvbo import recipes
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel, memory_length
 from tvbo.optimizers import GPOptimizer
 from tvbo.optimizers.builder import TOL
-from tvbo.problems.drifting_gp import unit_grid
+from tvbo.test_functions.drifting_gp import unit_grid
 
 RATE, NOISE, POINTS = 0.03, 0.01, 50
 EARLY, LATE, WINDOW = 5_000, 50_000, 300

@@ -1,6 +1,6 @@
 """Thompson sampling on a box: a drawn function maximized, against one drawn at 1,000 points.
 
-Two problems of :func:`tvbo.problems.dynamic_problems`, as the peers are compared on
+Two problems of :func:`tvbo.test_functions.dynamic_problems`, as the peers are compared on
 (`benchmarks/peers/play.py`): 80 rounds, noise variance 0.05, 15 initial points that all methods of
 a seed share. All learn all hyperparameters in each round: `gp_ts` as it is, which averages over
 them, corrects the function that it draws for the edge of the box, and has β = 0.5; the same with
@@ -31,7 +31,7 @@ from tvbo.models.draws import draw_function
 from tvbo.optimizers import GPOptimizer
 from tvbo.optimizers.builder import build
 from tvbo.randomness import draw_seed
-from tvbo.search_space import AskContext
+from tvbo.spaces import AskContext
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 

@@ -27,12 +27,12 @@ from PIL import Image
 
 from tvbo import recipes, run
 from tvbo.evaluation import ConstantDelay
-from tvbo.fitting import fit_drift
-from tvbo.journal import JournalReader, trials_of
+from tvbo.logs import fit_drift
 from tvbo.models import TimeVaryingGP
 from tvbo.optimizers import Hallucinate, IgnorePending, Optimizer
 from tvbo.plotting import COLORS, new_figure, plot_backtest, plot_diagnosis, save_figure
-from tvbo.problems import (
+from tvbo.storage import JournalReader, trials_of
+from tvbo.test_functions import (
     ExampleFunction,
     drifting_gp,
     drifting_gp_log,

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tvbo.fitting import DriftFit
+from tvbo.logs import DriftFit
 
 BEYOND = 2.0
 """Number of standard errors by which a claim must hold where it says so."""

@@ -18,8 +18,8 @@ from experiments.report import print_reproduction
 from experiments.spread import worker_processes
 from tvbo.cli.app import check_outputs, check_picture, console, run_app, saving
 from tvbo.evaluation.dask_cluster import dask_executor
+from tvbo.logs.reading import TableError
 from tvbo.plotting import save_figure
-from tvbo.tables import TableError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -22,9 +22,9 @@ from experiments.data.metr_la import metr_la
 from experiments.data.traffic import TrafficDays, traffic
 from experiments.spread import spread
 from tvbo.evaluation.exploration import play_tv_gp_ucb, tune_exploration
-from tvbo.fitting import fit_panel
+from tvbo.logs import fit_panel
 from tvbo.plotting import plot_regret_panels
-from tvbo.problems.empirical import EmpiricalPanel
+from tvbo.test_functions.empirical import EmpiricalPanel
 
 NAME = "panels"
 FITTED, LAST_BEST, RANDOM = "TV-GP-UCB, fitted", "best arm a step ago, always", "random"

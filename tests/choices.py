@@ -16,8 +16,8 @@ from gpytorch.kernels import MaternKernel, RBFKernel
 
 from tvbo import recipes
 from tvbo.acquisition import LogEI, MaxMean
-from tvbo.problems import unit_grid
 from tvbo.retention import SizeLimit
+from tvbo.test_functions import unit_grid
 
 GRID = 2 * unit_grid(7) - 1
 CONTEXTS = torch.tensor([[-0.5], [0.0], [0.5]], dtype=torch.float64)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tvbo.evaluation import History, run, run_async
-    from tvbo.fitting import DriftFit, fit_drift
+    from tvbo.logs import DriftFit, fit_drift
     from tvbo.optimizers import recipes
 
 __version__ = version("botorch-tvbo")
@@ -27,9 +27,9 @@ __all__ = ["DriftFit", "History", "fit_drift", "recipes", "run", "run_async"]
 
 # Imported at first use, as in BoTorch, whose models and optimizers take most of the time.
 _MODULES = {
-    "DriftFit": "tvbo.fitting",
+    "DriftFit": "tvbo.logs",
     "History": "tvbo.evaluation",
-    "fit_drift": "tvbo.fitting",
+    "fit_drift": "tvbo.logs",
     "recipes": "tvbo.optimizers.recipes",
     "run": "tvbo.evaluation",
     "run_async": "tvbo.evaluation",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -18,6 +19,10 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 LONGEST = 200
 """Characters of a value that are shown in an error."""
+
+
+class TableError(ValueError):
+    """A table, or an option to read it, that is not as expected."""
 
 
 def as_numbers(name: str, values: Any) -> Tensor:
@@ -119,3 +124,36 @@ def _plain(name: str, values: Any) -> Any:
 
 def _no_real_numbers(name: str, got: str) -> InputDataError:
     return InputDataError(f"Expected real numbers for {name}. Got {got}.")
+
+
+def check_positive(**values: float) -> None:
+    """Raise unless every value is positive and finite; the keywords are their names."""
+    for name, value in values.items():
+        if not 0 < value < math.inf:
+            raise ValueError(f"Expected {name} > 0 and finite. Got {value}.")
+
+
+def check_not_negative(**values: float) -> None:
+    """Raise unless every value is at least 0 and finite."""
+    for name, value in values.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"Expected {name} >= 0 and finite. Got {value}.")
+
+
+def check_count(**values: int) -> None:
+    """Raise unless every value is a whole number, at least 1."""
+    for name, value in values.items():
+        if not 1 <= value < math.inf or value != int(value):
+            raise ValueError(f"Expected {name} to be a whole number >= 1. Got {value}.")
+
+
+def check_rate(forgetting_rate: float) -> None:
+    """Raise unless ε lies in [0, 1]."""
+    if not 0 <= forgetting_rate <= 1:
+        raise ValueError(f"Expected forgetting_rate in [0, 1]. Got {forgetting_rate}.")
+
+
+def check_probability(delta: float) -> None:
+    """Raise unless the probability of failure lies in (0, 1)."""
+    if not 0 < delta < 1:
+        raise ValueError(f"Expected delta in (0, 1). Got {delta}.")

@@ -19,7 +19,7 @@ import torch
 from methods import INITIAL, METHODS, Method
 from torch import Generator, Tensor
 
-from tvbo.problems import DriftingFeatures, DriftingProblem, dynamic_problems
+from tvbo.test_functions import DriftingFeatures, DriftingProblem, dynamic_problems
 
 HORIZON = 80
 NOISE_VARIANCE = 0.05

@@ -25,7 +25,7 @@ from experiments.bedi.setting import (
 )
 from experiments.claims import Claim, Reproduction, mean_and_error
 from tvbo.optimizers.recipes.others import QBAR
-from tvbo.search_space import FiniteSpace
+from tvbo.spaces import FiniteSpace
 from tvbo.theory import information_model_order_bound, model_order_bound
 
 CLOSE = 0.05

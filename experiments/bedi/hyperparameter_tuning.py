@@ -11,12 +11,12 @@ from torch import Generator, Tensor
 
 from experiments.bedi.logistic_regression import Hyperparameters, train_logistic_regression
 from experiments.data.digits import ClassificationData
-from tvbo.observations import check_finite, check_last_dimension
-from tvbo.problems.base import DriftingProblem
-from tvbo.problems.drifting_gp import unit_grid
 from tvbo.randomness import PROBLEM_SEED, default_generator
-from tvbo.search_space import FiniteSpace, InputLayout
+from tvbo.spaces import FiniteSpace, InputLayout
+from tvbo.spaces.observations import check_finite, check_last_dimension
 from tvbo.terminal import progress_bar
+from tvbo.test_functions.base import DriftingProblem
+from tvbo.test_functions.drifting_gp import unit_grid
 
 LEARNING_RATE = (-3.0, 1.0)
 """Range of its ``log10``."""

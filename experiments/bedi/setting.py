@@ -25,11 +25,11 @@ from tvbo.optimizers import (
     PosteriorState,
 )
 from tvbo.optimizers.recipes import bkb
-from tvbo.problems.base import DriftingProblem
-from tvbo.problems.drifting_gp import unit_grid
-from tvbo.problems.static_functions import ExampleFunction
 from tvbo.retention import EntropyThreshold, Retention
-from tvbo.search_space import FiniteSpace, InputLayout
+from tvbo.spaces import FiniteSpace, InputLayout
+from tvbo.test_functions.base import DriftingProblem
+from tvbo.test_functions.drifting_gp import unit_grid
+from tvbo.test_functions.static_functions import ExampleFunction
 from tvbo.theory import compression_budget
 
 NOISE_VARIANCE = 0.001

@@ -22,10 +22,10 @@ from experiments.claims import (
 from experiments.spread import spread
 from tvbo import run
 from tvbo.acquisition import LogBeta
-from tvbo.fitting import DriftFit, fit_drift, panel_rows
+from tvbo.logs import DriftFit, fit_drift, panel_rows
 from tvbo.optimizers import Optimizer, recipes, rexp3_block_length
-from tvbo.problems.empirical import EmpiricalPanel
-from tvbo.problems.panel import PanelProblem
+from tvbo.test_functions.empirical import EmpiricalPanel
+from tvbo.test_functions.panel import PanelProblem
 
 NAME = "bogunovic-fig3a"
 TITLE = "Temperatures of 46 sensors, 10-minute steps, average regret in °C"

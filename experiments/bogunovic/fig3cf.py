@@ -23,9 +23,9 @@ from experiments.data.traffic import TrafficDays
 from experiments.spread import spread
 from tvbo import run
 from tvbo.acquisition import LogBeta
-from tvbo.fitting import DriftFit, fit_drift, panel_rows, panel_segments
+from tvbo.logs import DriftFit, fit_drift, panel_rows, panel_segments
 from tvbo.optimizers import Optimizer, recipes
-from tvbo.problems.panel import PanelProblem
+from tvbo.test_functions.panel import PanelProblem
 
 NAME = "bogunovic-fig3cf"
 NUM_SENSORS = 50

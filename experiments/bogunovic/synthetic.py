@@ -16,7 +16,7 @@ from experiments.spread import spread
 from tvbo.acquisition import LogBeta
 from tvbo.evaluation import Replicates, ucb_sweep
 from tvbo.models import StreamingGP
-from tvbo.problems.drifting_gp import covariance_root, unit_grid
+from tvbo.test_functions.drifting_gp import covariance_root, unit_grid
 
 HORIZON = 200
 POINTS_PER_SIDE = 50

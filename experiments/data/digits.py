@@ -12,9 +12,9 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
-from tvbo.observations import check_finite
+from tvbo.logs.reading import TableError
 from tvbo.randomness import PROBLEM_SEED, default_generator
-from tvbo.tables import TableError
+from tvbo.spaces.observations import check_finite
 
 UNSIGNED_BYTE = 8
 """Meaning of the third byte of an idx file, the type of its entries."""

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from experiments.data.recorded import data_folder
-from tvbo.problems.empirical import EmpiricalPanel
-from tvbo.tables import UNREADABLE, TableError, numbers_of, read_csv, read_panel
+from tvbo.logs.reading import UNREADABLE, TableError, numbers_of, read_csv, read_panel
+from tvbo.test_functions.empirical import EmpiricalPanel
 
 FILE = "intel_lab/temperature.csv.gz"
 POSITIONS = "intel_lab/mote_locs.csv"

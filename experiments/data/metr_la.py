@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.data.recorded import data_folder
-from tvbo.problems.empirical import EmpiricalPanel
-from tvbo.tables import TableError, read_panel
+from tvbo.logs.reading import TableError, read_panel
+from tvbo.test_functions.empirical import EmpiricalPanel
 
 FILE = "metr_la/speed.csv.gz"
 TRAIN_STEPS, TEST_STEPS, LATER_STEPS = 1152, 288, 576

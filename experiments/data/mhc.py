@@ -14,7 +14,7 @@ from torch import Tensor
 
 from experiments.data.peptides import blosum62_features, hamming_distances
 from experiments.data.recorded import data_folder
-from tvbo.tables import TableError, line_of, numbers_of, read_csv
+from tvbo.logs.reading import TableError, line_of, numbers_of, read_csv
 
 AFFINITY_FILE = "mhc/affinity.csv.gz"
 POCKET_FILE = "mhc/pseudosequences.csv"

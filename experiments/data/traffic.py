@@ -11,8 +11,8 @@ import torch
 from torch import Generator
 
 from experiments.data.recorded import data_folder
-from tvbo.problems.empirical import EmpiricalPanel
-from tvbo.tables import TableError, numbers_of, read_csv
+from tvbo.logs.reading import TableError, numbers_of, read_csv
+from tvbo.test_functions.empirical import EmpiricalPanel
 
 FILE = "traffic/speed_morning_filled.csv.gz"
 INDEX = ("day", "step")

@@ -32,7 +32,7 @@ from tvbo import run
 from tvbo.acquisition import LogBeta
 from tvbo.kernels import IdentityKernel
 from tvbo.optimizers import Optimizer, recipes
-from tvbo.problems.time_of_day import HOURS_PER_DAY, TimeOfDayPanel
+from tvbo.test_functions.time_of_day import HOURS_PER_DAY, TimeOfDayPanel
 
 NAME = "krause-fig3"
 PER_STEP = 5

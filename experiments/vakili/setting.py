@@ -18,8 +18,8 @@ from tvbo.acquisition import BetaSchedule, ConstantBeta, LogBeta
 from tvbo.evaluation import PoissonDelay
 from tvbo.optimizers import IgnorePending, Optimizer
 from tvbo.optimizers.recipes import bpe, bpe_delay, gp_bucb, gp_ts_sdf, gp_ucb, gp_ucb_sdf
-from tvbo.problems import unit_grid
-from tvbo.problems.rkhs import RKHSFunction
+from tvbo.test_functions import unit_grid
+from tvbo.test_functions.rkhs import RKHSFunction
 from tvbo.theory.confidence import FiniteSetWidth
 from tvbo.theory.delays import SubExponentialDelay, SubExponentialTail
 

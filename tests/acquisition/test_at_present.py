@@ -24,9 +24,9 @@ from gpytorch.kernels import RBFKernel
 from tvbo import recipes
 from tvbo.acquisition import AtPresent, BestMean, LogEI
 from tvbo.models import TimeVaryingGP
-from tvbo.observations import InputLayout, Observations
 from tvbo.optimizers import Optimizer
-from tvbo.search_space import AskContext, Box, FiniteSpace
+from tvbo.spaces import AskContext, Box, FiniteSpace
+from tvbo.spaces.observations import InputLayout, Observations
 
 LAYOUT = InputLayout(num_actions=1, num_contexts=1)
 NOW = 30.0

@@ -11,8 +11,8 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from tvbo.acquisition.bkb_beta import BKBBeta, bkb_qbar
 from tvbo.models import IncrementalGP
 from tvbo.models.nystrom_gp import NystromGP
-from tvbo.observations import Observations
-from tvbo.search_space import AskContext, InputLayout
+from tvbo.spaces import AskContext, InputLayout
+from tvbo.spaces.observations import Observations
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -19,11 +19,11 @@ from tvbo import recipes, run
 from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
 from tvbo.models import TimeVaryingGP
-from tvbo.observations import Observations
 from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter
 from tvbo.optimizers.builder import posterior_state
-from tvbo.problems import PanelProblem, unit_grid
-from tvbo.search_space import AskContext, Box, FiniteSpace, InputLayout
+from tvbo.spaces import AskContext, Box, FiniteSpace, InputLayout
+from tvbo.spaces.observations import Observations
+from tvbo.test_functions import PanelProblem, unit_grid
 
 CHOICES = torch.linspace(0, 1, 101, dtype=torch.float64).unsqueeze(-1)
 RULES = [EI(), LogEI(), MPI(), PI(), LogPI(), EI(BestMean()), LogEI(MaxMean()), LogPI(BestMean())]

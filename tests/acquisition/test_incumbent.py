@@ -11,8 +11,8 @@ from reference import rbf
 
 from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
 from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
-from tvbo.observations import Observations
-from tvbo.search_space import AskContext, Box, FiniteSpace, InputLayout
+from tvbo.spaces import AskContext, Box, FiniteSpace, InputLayout
+from tvbo.spaces.observations import Observations
 
 SCALE, RATE, NOISE = 0.3, 0.05, 0.01
 NOW, CONTEXT = 14.0, 0.4

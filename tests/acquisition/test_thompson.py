@@ -13,7 +13,7 @@ from scipy.stats import norm
 from tvbo.acquisition import DrawnFunction, ThompsonSampling
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import IncrementalGP, StreamingGP
-from tvbo.search_space import AskContext, Box, FiniteSpace, InputLayout
+from tvbo.spaces import AskContext, Box, FiniteSpace, InputLayout
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

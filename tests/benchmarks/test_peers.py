@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tvbo.problems import MovingPeak
+from tvbo.test_functions import MovingPeak
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
 MODULES = ["botorch_loop", "methods", "store", "play", "run", "table"]

@@ -14,8 +14,8 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.cli.app import OutputError, check_outputs, saving
-from tvbo.fitting import DriftFit
-from tvbo.problems import drifting_gp_log
+from tvbo.logs import DriftFit
+from tvbo.test_functions import drifting_gp_log
 
 
 @pytest.fixture
@@ -384,25 +384,6 @@ def test_a_bad_noise_variance(tvbo, log):
     check_one_line(code, err, "noise_variance > 0 and finite. Got -1")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "moved"),
-    [
-        (["reproduce"], "'python -m experiments', run in"),
-        (["reproduce", "--help"], "'python -m experiments --help', run in"),
-        (
-            ["reproduce", "bogunovic-fig2a", "--trials", "3", "--json", "a b"],
-            "'python -m experiments bogunovic-fig2a --trials 3 --json 'a b'', run in",
-        ),
-        (["data", "intel-lab", "--from", "x"], "'python -m experiments.data intel-lab --from x'"),
-        (["reproduce", "\x1b[31m"], r"\x1b[31m"),
-    ],
-)
-def test_commands_that_moved_say_where(tvbo, arguments, moved):
-    code, out, err = tvbo(*arguments)
-    check_one_line(code, err, re.escape(moved))
-    assert out == ""
-
-
 def test_demo(tvbo, tmp_path, monkeypatch):
     monkeypatch.setattr("tvbo.cli.demo.LOG_TIMES", 20)
     out_option = ["--out", tmp_path / "demo"]
@@ -428,7 +409,6 @@ def test_without_a_command_shows_the_help(tvbo):
     code, out, err = tvbo()
     assert (code, err) == (0, "")
     assert "fit" in out
-    assert "reproduce" not in out
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 1), ("2", 2)])

@@ -8,7 +8,7 @@ import pytest
 
 from tvbo import recipes
 from tvbo.cli import main
-from tvbo.fitting import PanelFit
+from tvbo.logs import PanelFit
 
 
 @pytest.fixture

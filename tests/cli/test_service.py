@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tvbo.cli.space_file import SpaceError, optimizer_of
-from tvbo.journal import JournalReader, start_journal, trials_of
 from tvbo.optimizers import Optimizer
+from tvbo.storage import JournalReader, start_journal, trials_of
 
 SPACE = """
 minimize = true
@@ -144,7 +144,7 @@ def test_status_imports_little(tmp_path):
             optimizer.attach({"x": number / 11}, float(number)), (number / 11 - 0.3) ** 2
         )
     optimizer.close()
-    late = ["ConfigSpace", "matplotlib", "pandas", "sklearn", "sympy", "tvbo.fitting.drift_fit"]
+    late = ["ConfigSpace", "matplotlib", "pandas", "sklearn", "sympy", "tvbo.logs.drift_fit"]
     script = (
         "import sys\nfrom tvbo.cli import main\n"
         f"try:\n    main(['status', {str(tmp_path / 'run.db')!r}, '--json'])\n"

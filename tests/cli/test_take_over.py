@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tvbo.cli.space_file import SPACE, optimizer_of
-from tvbo.journal import JournalReader, start_journal, trials_of
+from tvbo.storage import JournalReader, start_journal, trials_of
 
 TEXT = """
 minimize = true

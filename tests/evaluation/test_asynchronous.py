@@ -16,8 +16,8 @@ from evaluation.watched import CHOICES, Watched, go, processes, raises, square, 
 
 from tvbo import recipes, run, run_async
 from tvbo.evaluation import History
-from tvbo.problems import unit_grid
-from tvbo.problems.panel import PanelProblem
+from tvbo.test_functions import unit_grid
+from tvbo.test_functions.panel import PanelProblem
 
 # The scheduling.
 

@@ -18,8 +18,8 @@ from tvbo.evaluation import (
     tune_exploration,
 )
 from tvbo.evaluation.backtesting.simulation import drifting_draw
-from tvbo.fitting import fit_panel
-from tvbo.problems import drifting_gp_log
+from tvbo.logs import fit_panel
+from tvbo.test_functions import drifting_gp_log
 
 N = 5
 

@@ -10,7 +10,7 @@ from gpytorch.kernels import RBFKernel
 from tvbo.acquisition import LogBeta
 from tvbo.evaluation import Replicates, ucb_sweep
 from tvbo.models import StreamingGP, TimeVaryingGP
-from tvbo.problems.drifting_gp import covariance_root, drifting_values
+from tvbo.test_functions.drifting_gp import covariance_root, drifting_values
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

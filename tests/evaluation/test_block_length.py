@@ -10,7 +10,7 @@ from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
 from tvbo.evaluation import tune_block_length
 from tvbo.kernels import CovarianceMatrixKernel
-from tvbo.problems import PanelProblem
+from tvbo.test_functions import PanelProblem
 
 NOISE = 0.01
 

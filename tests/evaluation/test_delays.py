@@ -20,7 +20,7 @@ from tvbo.evaluation import (
     ResampledDelay,
 )
 from tvbo.optimizers import EstimatedDelay
-from tvbo.problems import ExampleFunction
+from tvbo.test_functions import ExampleFunction
 from tvbo.trial import Trial
 
 NUM = 4000

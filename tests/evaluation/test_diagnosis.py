@@ -20,12 +20,12 @@ from tvbo.evaluation import (
 )
 from tvbo.evaluation.diagnosis.calibration import binomial_interval
 from tvbo.evaluation.diagnosis.findings import facts, findings, verdict
-from tvbo.journal import JournalError
 from tvbo.models.at_bounds import AtBound
 from tvbo.plotting import plot_diagnosis, save_figure
-from tvbo.problems import drifting_gp, unit_grid
 from tvbo.retention import EntropyThreshold, EventReset, SlidingWindow
 from tvbo.retention.prediction import Prediction
+from tvbo.storage import JournalError
+from tvbo.test_functions import drifting_gp, unit_grid
 
 NOISE = 0.01
 COUNTS = dict.fromkeys(("told", "failed", "expired", "skipped", "discarded", "open"), 0)
@@ -439,7 +439,7 @@ def test_code_of_the_caller_is_not_imported(tmp_path, monkeypatch):
     optimizer.record(tmp_path / "run.db")
     run(outcome, optimizer, horizon=4, progress=False)
     optimizer.close()
-    monkeypatch.setattr("tvbo.journal.load.from_pickle", SimpleNamespace)
+    monkeypatch.setattr("tvbo.storage.load.from_pickle", SimpleNamespace)
     with pytest.raises(JournalError, match="OwnAcquisition.*like="):
         diagnose(tmp_path / "run.db")
     like = made(acquisition=OwnAcquisition())

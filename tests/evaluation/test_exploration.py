@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tvbo.evaluation.exploration import play_tv_gp_ucb, tune_exploration
-from tvbo.fitting import fit_panel
 from tvbo.kernels import TemporalMaternKernel
+from tvbo.logs import fit_panel
 
 
 def panel(steps=48, arms=4):

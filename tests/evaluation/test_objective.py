@@ -17,8 +17,8 @@ from tvbo import History, recipes, run, run_async
 from tvbo.evaluation import ConstantDelay
 from tvbo.evaluation.objective import ProblemFunction
 from tvbo.optimizers import RandomSearch
-from tvbo.problems import ContextualPanelProblem, MovingPeak, drifting_gp, unit_grid
-from tvbo.search_space import FiniteSpace
+from tvbo.spaces import FiniteSpace
+from tvbo.test_functions import ContextualPanelProblem, MovingPeak, drifting_gp, unit_grid
 
 CHOICES = torch.arange(10, dtype=torch.float64).unsqueeze(-1)
 KERNEL = RBFKernel()

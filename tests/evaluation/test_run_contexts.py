@@ -9,7 +9,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
-from tvbo.problems import ContextualPanelProblem, PanelProblem, TimeOfDayPanel
+from tvbo.test_functions import ContextualPanelProblem, PanelProblem, TimeOfDayPanel
 
 T, N, M = 12, 5, 3
 

@@ -6,7 +6,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
-from tvbo.problems import PanelProblem
+from tvbo.test_functions import PanelProblem
 
 
 class Counted(PanelProblem):

@@ -12,8 +12,8 @@ from gpytorch.kernels import RBFKernel
 from tvbo import recipes, run, run_async
 from tvbo.evaluation import EvaluationError
 from tvbo.optimizers import RandomSearch
-from tvbo.problems import ExampleFunction, MovingPeak, PanelProblem, drifting_gp, unit_grid
-from tvbo.search_space import FiniteSpace
+from tvbo.spaces import FiniteSpace
+from tvbo.test_functions import ExampleFunction, MovingPeak, PanelProblem, drifting_gp, unit_grid
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 
 from tvbo import run_async
 from tvbo.optimizers import RandomSearch
-from tvbo.search_space import FiniteSpace
+from tvbo.spaces import FiniteSpace
 
 CHOICES = torch.arange(10, dtype=torch.float64).unsqueeze(-1)
 

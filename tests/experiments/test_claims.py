@@ -12,7 +12,7 @@ from experiments.claims import (
     jackknife,
     mean_and_error,
 )
-from tvbo.fitting import fit_drift, panel_rows
+from tvbo.logs import fit_drift, panel_rows
 
 
 def test_mean_and_error():

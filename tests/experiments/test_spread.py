@@ -21,8 +21,8 @@ from experiments.data.traffic import TrafficDays
 from experiments.krause.fig2 import krause_fig2
 from experiments.krause.fig3 import krause_fig3
 from experiments.spread import spread, worker_processes
-from tvbo.problems import drifting_gp, unit_grid
-from tvbo.problems.empirical import EmpiricalPanel
+from tvbo.test_functions import drifting_gp, unit_grid
+from tvbo.test_functions.empirical import EmpiricalPanel
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,6 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import UniformPrior
 from reference import rbf
 
-from tvbo.fitting import fit_drift
 from tvbo.kernels import (
     ContextActionKernel,
     CovarianceMatrixKernel,
@@ -30,8 +29,9 @@ from tvbo.kernels import (
     TaskKernel,
     TemporalDecayKernel,
 )
+from tvbo.logs import fit_drift
 from tvbo.models import ContextualGP, StreamingGP, TimeVaryingGP
-from tvbo.problems import drifting_gp_log
+from tvbo.test_functions import drifting_gp_log
 
 pytestmark = [
     pytest.mark.usefixtures("double_by_default"),

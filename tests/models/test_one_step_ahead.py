@@ -6,7 +6,7 @@ from gpytorch.kernels import MaternKernel
 
 from tvbo.models import ContextualGP, TimeVaryingGP
 from tvbo.models.one_step_ahead import one_step_ahead
-from tvbo.observations import Observations
+from tvbo.spaces.observations import Observations
 
 GENERATOR = torch.Generator().manual_seed(11)
 X = torch.rand(9, 3, dtype=torch.float64, generator=GENERATOR)

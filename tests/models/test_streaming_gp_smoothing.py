@@ -8,7 +8,7 @@ from gpytorch.means import ConstantMean
 from tvbo.kernels import TemporalMaternKernel
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.models.stream_preview import Amendments, StreamPreview, amended
-from tvbo.observations import Observations
+from tvbo.spaces.observations import Observations
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

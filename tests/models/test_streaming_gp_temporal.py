@@ -20,7 +20,7 @@ from tvbo.kernels import (
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.models.stream_preview import Amendments, StreamPreview, amended, predict_without
 from tvbo.models.streaming import streaming_rows
-from tvbo.observations import Observations
+from tvbo.spaces.observations import Observations
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

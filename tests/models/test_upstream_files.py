@@ -24,7 +24,7 @@ FILES = [
     *(f"tvbo/models/{name}.py" for name in ("at_bounds", "construction", "time_varying_gp")),
 ]
 # Of the checks of what callers pass, these alone; the rest of the file is not taken.
-CHECKS, USED_CHECKS = "tvbo/observations.py", {"check_finite", "split_time"}
+CHECKS, USED_CHECKS = "tvbo/spaces/observations.py", {"check_finite", "split_time"}
 LIBRARIES = {"torch", "gpytorch", "botorch"}
 
 ALONE = """
@@ -73,7 +73,7 @@ def test_the_kernel_needs_its_three_files_and_one_check(name):
     own = {each for each in imports(f"tvbo/kernels/{name}.py") if each.startswith("tvbo.")}
     modules = {f"tvbo.kernels.{each}" for each in KERNEL}
     assert {e for e in own if e.rpartition(".")[0] not in modules} <= {
-        "tvbo.observations.check_finite"
+        "tvbo.spaces.observations.check_finite"
     }
 
 
@@ -82,7 +82,7 @@ def test_they_work_in_a_folder_of_their_own(tmp_path):
         target = tmp_path / file
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, target)
-    for folder in ("tvbo", "tvbo/kernels", "tvbo/models"):
+    for folder in ("tvbo", "tvbo/kernels", "tvbo/models", "tvbo/spaces"):
         (tmp_path / folder / "__init__.py").touch()
     done = subprocess.run(
         [sys.executable, "-c", ALONE],
@@ -94,7 +94,7 @@ def test_they_work_in_a_folder_of_their_own(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     loaded, mean = done.stdout.splitlines()
-    assert set(ast.literal_eval(loaded)) == {module(file) for file in FILES}
+    assert set(ast.literal_eval(loaded)) == {module(file) for file in (*FILES, CHECKS)}
     t = torch.arange(6.0, dtype=torch.float64).unsqueeze(-1)
     model = TimeVaryingGP(torch.cat([t.sin(), t], -1), t.cos(), covar_module=RBFKernel())
     here = model.posterior(torch.tensor([[0.3, 7.0]], dtype=torch.float64)).mean.item()

@@ -17,12 +17,12 @@ from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta
 from tvbo.models import IncrementalGP
 from tvbo.models.nystrom_gp import NystromGP
-from tvbo.observations import Observations
 from tvbo.optimizers import ModelFitter, RefitEvery, RefitNever
 from tvbo.optimizers.nystrom_state import NystromState
 from tvbo.optimizers.recipes import bkb
 from tvbo.retention import EntropyThreshold, Reset, SizeLimit, SlidingWindow
-from tvbo.search_space import InputLayout
+from tvbo.spaces import InputLayout
+from tvbo.spaces.observations import Observations
 
 NOISE, LENGTHSCALE = 0.05, 0.2
 QBAR = 2.0

@@ -21,7 +21,7 @@ from tvbo.optimizers import (
 )
 from tvbo.optimizers.pending import IgnorePending
 from tvbo.retention import Admission, EntropyThreshold, EventReset, Reset, SlidingWindow
-from tvbo.search_space import (
+from tvbo.spaces import (
     Box,
     ContextBounds,
     ContextList,

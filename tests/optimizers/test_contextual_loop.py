@@ -14,7 +14,7 @@ from tvbo.kernels import ContextActionKernel, TaskKernel
 from tvbo.optimizers import RefitNever, TrialError
 from tvbo.optimizers.pending import IgnorePending
 from tvbo.retention import Reset, SlidingWindow, StaleCutoff
-from tvbo.search_space import InputLayout
+from tvbo.spaces import InputLayout
 
 NOISE = 0.01
 SCALES = (0.7, 0.4, 1.3)

@@ -14,9 +14,9 @@ from tvbo import recipes, run
 from tvbo.acquisition import ConstantBeta, LogBeta
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel
 from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter, RefitEvery, RefitNever
-from tvbo.problems import MovingPeak, drifting_gp, unit_grid
 from tvbo.retention import Reset, SlidingWindow
-from tvbo.search_space import Box, InputLayout
+from tvbo.spaces import Box, InputLayout
+from tvbo.test_functions import MovingPeak, drifting_gp, unit_grid
 
 CHOICES = unit_grid(6)
 

@@ -8,7 +8,6 @@ from states import updated
 
 from tvbo.acquisition import UCB, LogBeta
 from tvbo.models import IncrementalGP
-from tvbo.observations import Observations
 from tvbo.optimizers import (
     ContextualModelFitter,
     DenseState,
@@ -19,7 +18,8 @@ from tvbo.optimizers import (
     RefitNever,
 )
 from tvbo.retention import KeepAll, SlidingWindow, StaleCutoff
-from tvbo.search_space import Box, ContextBounds, FiniteSpace, InputLayout
+from tvbo.spaces import Box, ContextBounds, FiniteSpace, InputLayout
+from tvbo.spaces.observations import Observations
 
 NOISE = 0.01
 UNIT = torch.tensor([[0.0], [1.0]], dtype=torch.float64)

@@ -25,7 +25,7 @@ from tvbo.retention import (
     SizeLimit,
     SlidingWindow,
 )
-from tvbo.search_space import Box, FiniteSpace, InputLayout
+from tvbo.spaces import Box, FiniteSpace, InputLayout
 
 NOISE = 0.02
 LENGTHSCALE = 0.3

@@ -6,11 +6,11 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo.models import StreamingGP
 from tvbo.models.stream_preview import StreamPreview
-from tvbo.observations import Observations
 from tvbo.optimizers import ModelFitter, StreamingState
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate
 from tvbo.optimizers.pending_posterior import PendingPosterior
-from tvbo.search_space import InputLayout
+from tvbo.spaces import InputLayout
+from tvbo.spaces.observations import Observations
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

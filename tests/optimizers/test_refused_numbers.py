@@ -10,8 +10,8 @@ from botorch.exceptions.errors import InputDataError
 
 from tvbo import recipes
 from tvbo.evaluation import run
-from tvbo.fitting import fit_drift, fit_panel
-from tvbo.problems import PanelProblem
+from tvbo.logs import fit_drift, fit_panel
+from tvbo.test_functions import PanelProblem
 
 NO_NUMBERS = {
     "1j": 1j,

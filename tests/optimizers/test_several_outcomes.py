@@ -17,9 +17,9 @@ from torch import Generator
 
 from tvbo import recipes
 from tvbo.acquisition import Goals, LogEI, ThompsonSampling
-from tvbo.journal import JournalError, JournalReader, trials_of
 from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Optimizer
 from tvbo.retention import EntropyThreshold, EventReset
+from tvbo.storage import JournalError, JournalReader, trials_of
 
 GRID = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
 LIMIT = {"load": (None, 0.5)}

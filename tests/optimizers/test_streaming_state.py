@@ -11,7 +11,6 @@ from states import updated
 
 from tvbo import recipes
 from tvbo.models import StreamingGP, TimeVaryingGP
-from tvbo.observations import Observations
 from tvbo.optimizers import (
     DenseState,
     IncrementalState,
@@ -21,9 +20,10 @@ from tvbo.optimizers import (
     StreamingState,
 )
 from tvbo.optimizers.pending import IgnorePending
-from tvbo.problems import unit_grid
 from tvbo.retention import KeepAll, SlidingWindow, StaleCutoff
-from tvbo.search_space import InputLayout
+from tvbo.spaces import InputLayout
+from tvbo.spaces.observations import Observations
+from tvbo.test_functions import unit_grid
 
 CHOICES = unit_grid(4)
 NOISE = 0.01

@@ -10,9 +10,9 @@ from botorch.exceptions.errors import InputDataError, UnsupportedError
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
-from tvbo.journal import JournalReader, trials_of
-from tvbo.observations import Observations
 from tvbo.optimizers import Optimizer, TrialError
+from tvbo.spaces.observations import Observations
+from tvbo.storage import JournalReader, trials_of
 
 SPACE = {"x": (0.0, 1.0), "n": (1, 40), "rule": ["a", "b", "c"]}
 BEGIN = pd.Timestamp("2026-01-01", tz="UTC")

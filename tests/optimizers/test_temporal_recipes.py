@@ -9,7 +9,6 @@ from gpytorch.means import ZeroMean
 from reference import dense_gp, rbf, with_lengthscale
 
 from tvbo import recipes
-from tvbo.fitting import fit_panel
 from tvbo.kernels import (
     ConstantTemporalKernel,
     DampedOscillationKernel,
@@ -19,11 +18,12 @@ from tvbo.kernels import (
     TemporalMaternKernel,
     memory_length,
 )
+from tvbo.logs import fit_panel
 from tvbo.models import IncrementalGP, StreamingGP, TimeVaryingGP
 from tvbo.optimizers import DenseState, RefitEvery, RefitNever
 from tvbo.optimizers.pending import IgnorePending
-from tvbo.problems import unit_grid
 from tvbo.retention import SlidingWindow
+from tvbo.test_functions import unit_grid
 
 CHOICES = unit_grid(4)
 CONTEXTS = torch.tensor([[0.0], [1.0]], dtype=torch.float64)

@@ -9,9 +9,9 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
-from tvbo.journal import JournalReader, trials_of
 from tvbo.optimizers import GPOptimizer, IgnorePending, Optimizer
 from tvbo.retention import Reset, SizeLimit, SlidingWindow
+from tvbo.storage import JournalReader, trials_of
 
 SPACE = {"x": (0.0, 1.0)}
 CHOICES = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)

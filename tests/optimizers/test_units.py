@@ -12,10 +12,10 @@ from ConfigSpace import Float
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
-from tvbo.journal import JournalReader, trials_of
 from tvbo.optimizers import FixedAction, Optimizer
-from tvbo.problems import MovingPeak
-from tvbo.search_space import FiniteSpace, MixedSpace
+from tvbo.spaces import FiniteSpace, MixedSpace
+from tvbo.storage import JournalReader, trials_of
+from tvbo.test_functions import MovingPeak
 
 NAMED = {"x": (0.0, 1.0), "y": (-1.0, 1.0)}
 NUMBERS = [(0.0, 1.0), (-1.0, 1.0)]

@@ -7,7 +7,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
-from tvbo.fitting import DriftFit
+from tvbo.logs import DriftFit
 from tvbo.plotting import (
     plot_average_regret,
     plot_drift_fit,
@@ -17,7 +17,7 @@ from tvbo.plotting import (
     save_figure,
 )
 from tvbo.plotting.drift_fit import profile_curve
-from tvbo.problems import MovingPeak, drifting_gp, unit_grid
+from tvbo.test_functions import MovingPeak, drifting_gp, unit_grid
 
 
 def make_fit(rate, low, high):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tvbo import recipes
-from tvbo.observations import Observations
 from tvbo.retention import Admission, Chain, KeepAll, Prediction, Retention
+from tvbo.spaces.observations import Observations
 
 
 def prediction(variance=2.0, noise_variance=0.5, mean=1.0):

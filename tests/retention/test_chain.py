@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from tvbo.observations import Observations
 from tvbo.retention import (
     Admission,
     Chain,
@@ -16,6 +15,7 @@ from tvbo.retention import (
     SizeLimit,
     SlidingWindow,
 )
+from tvbo.spaces.observations import Observations
 
 PREDICTION = Prediction(t=1.0, mean=0.0, variance=0.1, noise_variance=1.0)
 

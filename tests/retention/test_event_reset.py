@@ -10,10 +10,10 @@ from reference import rbf
 
 from tvbo import recipes, run
 from tvbo.models import IncrementalGP, StreamingGP
-from tvbo.observations import Observations
-from tvbo.problems import PanelProblem, drifting_gp, unit_grid
 from tvbo.retention import Chain, EntropyThreshold, Prediction, SlidingWindow
 from tvbo.retention.event_reset import EventReset
+from tvbo.spaces.observations import Observations
+from tvbo.test_functions import PanelProblem, drifting_gp, unit_grid
 
 NOISE = 0.01
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from tvbo.observations import Observations
 from tvbo.retention import KeepAll, Reset, SlidingWindow, StaleCutoff
+from tvbo.spaces.observations import Observations
 
 
 def at_times(*times):

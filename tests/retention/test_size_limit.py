@@ -13,9 +13,9 @@ from reference import dense_gp, rbf
 from tvbo import recipes
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.models import IncrementalGP, StreamingGP
-from tvbo.observations import Observations
 from tvbo.retention import SlidingWindow
 from tvbo.retention.size_limit import SizeLimit, marginal_information
+from tvbo.spaces.observations import Observations
 
 RATE = 0.05
 NOISE = 0.02

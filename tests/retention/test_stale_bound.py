@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from tvbo.observations import Observations
 from tvbo.retention import StaleCutoff
+from tvbo.spaces.observations import Observations
 
 NOW = 20.0
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo.problems import unit_grid
+from tvbo.test_functions import unit_grid
 from tvbo.theory import (
     CompactSetWidth,
     Exploration,

@@ -28,9 +28,9 @@ from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.covariance import prior_covariance
 from tvbo.models.incremental import RowModel
 from tvbo.models.streaming_gp import StreamingGP
-from tvbo.observations import provided
 from tvbo.rounding import power_of_two, scale_of, variance_of
-from tvbo.search_space import AskContext, FiniteSpace
+from tvbo.spaces import AskContext, FiniteSpace
+from tvbo.spaces.observations import provided
 
 Acquisition = Callable[[Model, AskContext], AcquisitionFunction]
 """A function from the model and the ask context to a BoTorch acquisition function."""

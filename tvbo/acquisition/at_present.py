@@ -28,7 +28,7 @@ from tvbo.acquisition.analytic import Acquisition, marginals, unit_of
 from tvbo.acquisition.goals import Goals
 from tvbo.acquisition.incumbent import BestMean
 from tvbo.randomness import default_generator, draw_seed, seeded
-from tvbo.search_space import AskContext, FiniteSpace
+from tvbo.spaces import AskContext, FiniteSpace
 
 NUM_SAMPLES = 128
 """Draws of a Monte-Carlo acquisition."""

@@ -11,7 +11,7 @@ from botorch.models.model import Model
 from tvbo.acquisition.analytic import AnyScaleUCB, unit_of
 from tvbo.models.incremental import ConditionedGP
 from tvbo.models.nystrom_gp import NystromGP
-from tvbo.search_space import AskContext
+from tvbo.spaces import AskContext
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tvbo.acquisition.at_present import actions_of
 from tvbo.acquisition.goals import Goals
 from tvbo.acquisition.thompson import DrawnValues
 from tvbo.randomness import default_generator
-from tvbo.search_space import AskContext
+from tvbo.spaces import AskContext
 
 PENALTY = 100.0
 """What a shortfall of 1 in log probability costs, in ranges of the acquisition function."""

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.closed_form import Array, ClosedForm
-from tvbo.observations import provided
-from tvbo.search_space import SearchSpace
+from tvbo.spaces import SearchSpace
+from tvbo.spaces.observations import provided
 
 
 class ShareInside:
@@ -83,7 +83,7 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
     out.
 
     Values and gradients are in closed form, which a search uses without PyTorch
-    (:class:`tvbo.search_space.ClosedFormAcquisition`).
+    (:class:`tvbo.spaces.ClosedFormAcquisition`).
 
     Args:
         model: The model.

@@ -13,7 +13,7 @@ from botorch.utils.probability.utils import log_ndtr, log_prob_normal_in
 from torch import Tensor
 
 from tvbo.acquisition.analytic import marginals
-from tvbo.search_space.labels import OUTCOME
+from tvbo.spaces.labels import OUTCOME
 
 Limits = Mapping[str, tuple[float | None, float | None]]
 """Lower and upper limit of outcomes by name; None is no limit."""

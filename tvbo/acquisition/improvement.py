@@ -20,7 +20,7 @@ from tvbo.acquisition.analytic import (
     unit_of,
 )
 from tvbo.acquisition.incumbent import BestObserved, Incumbent, MaxMean
-from tvbo.search_space import AskContext
+from tvbo.spaces import AskContext
 
 
 @dataclass(frozen=True)

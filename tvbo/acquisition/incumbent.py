@@ -12,8 +12,8 @@ from torch import Tensor
 
 from tvbo.acquisition.analytic import mean_of, posterior_mean
 from tvbo.randomness import copy_of, default_generator
-from tvbo.search_space import AskContext, FiniteSpace
-from tvbo.search_space.base import EVALUATION_CHUNK
+from tvbo.spaces import AskContext, FiniteSpace
+from tvbo.spaces.base import EVALUATION_CHUNK
 
 Incumbent = Callable[[Model, AskContext], float]
 """A function from the model and the ask context to the value to improve on, in outcome units."""

@@ -27,15 +27,13 @@ for _name, _command in SERVICE.items():
 @cache
 def add_other_commands() -> None:
     """Import the modules of the commands that are given once in a while."""
-    from tvbo.cli import backtest, demo, diagnose, fit, moved, runs
+    from tvbo.cli import backtest, demo, diagnose, fit, runs
 
     app.command()(fit.fit)
     app.command(name="backtest")(backtest.run_backtest)
     app.command()(demo.demo)
     app.command(name="diagnose")(diagnose.run_diagnose)
     app.add_typer(runs.app, name="runs")
-    app.command(hidden=True, context_settings=moved.ANY_ARGUMENTS)(moved.reproduce)
-    app.command(hidden=True, context_settings=moved.ANY_ARGUMENTS)(moved.data)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 import tvbo
-from tvbo.journal import JournalBusyError
+from tvbo.storage import JournalBusyError
 from tvbo.terminal import progress_lines, visible
 from tvbo.values import shortened
 
@@ -126,7 +126,7 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def announced() -> Iterator[None]:
     """Print on stderr what a fit logs before its work: rows, likelihood, the time it may take."""
-    logger, handler = logging.getLogger("tvbo.fitting"), logging.StreamHandler()
+    logger, handler = logging.getLogger("tvbo.logs"), logging.StreamHandler()
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

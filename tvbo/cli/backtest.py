@@ -40,10 +40,10 @@ from tvbo.evaluation.backtesting import (
 )
 from tvbo.evaluation.backtesting.backtest import STARTS
 from tvbo.evaluation.backtesting.simulation import DRAWS, HORIZON
-from tvbo.fitting import DriftFit
+from tvbo.logs import DriftFit
+from tvbo.logs.reading import CsvOptions, LogTable, TableError, read_log, read_panel
+from tvbo.logs.reading.log import row_range
 from tvbo.plotting import plot_backtest, save_figure
-from tvbo.tables import CsvOptions, LogTable, TableError, read_log, read_panel
-from tvbo.tables.log import row_range
 
 
 class Tuned(StrEnum):

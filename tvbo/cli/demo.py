@@ -15,11 +15,11 @@ from torch import Generator, Tensor
 from tvbo.acquisition import LogBeta
 from tvbo.cli.app import check_outputs, console, saving, working
 from tvbo.evaluation import History, run
-from tvbo.fitting import DriftFit, fit_drift
+from tvbo.logs import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer, recipes
 from tvbo.plotting import plot_tracking, save_figure
-from tvbo.problems import MovingPeak, unit_grid
 from tvbo.retention import SlidingWindow
+from tvbo.test_functions import MovingPeak, unit_grid
 
 NOISE_VARIANCE = 0.01
 LOG_TIMES = 80

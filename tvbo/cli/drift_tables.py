@@ -6,8 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tvbo.cli.app import console, note
-from tvbo.fitting import DriftFit, GroupedDriftFit
-from tvbo.fitting.panel_season import duration
+from tvbo.logs import DriftFit, GroupedDriftFit
+from tvbo.logs.panel_season import duration
 
 
 def print_drift_fit(fit: DriftFit) -> None:

@@ -30,7 +30,8 @@ from tvbo.cli.panel import (
     print_panel_fit,
     reject_options,
 )
-from tvbo.fitting import (
+from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
+from tvbo.logs import (
     DriftFit,
     FitOptions,
     GroupedDriftFit,
@@ -40,11 +41,10 @@ from tvbo.fitting import (
     outcome_unit,
     panel_rows,
 )
-from tvbo.fitting.outliers import clipped
-from tvbo.fitting.parameters import scaled_kernel
-from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
+from tvbo.logs.outliers import clipped
+from tvbo.logs.parameters import scaled_kernel
+from tvbo.logs.reading import CsvOptions, LogTable, PanelTable, TableError, read_log, read_panel
 from tvbo.plotting import plot_drift_fit, save_figure
-from tvbo.tables import CsvOptions, LogTable, PanelTable, TableError, read_log, read_panel
 
 
 class KernelName(StrEnum):

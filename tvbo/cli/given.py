@@ -11,7 +11,7 @@ import typer
 from botorch.exceptions.errors import InputDataError
 
 from tvbo.optimizers import Optimizer
-from tvbo.search_space import Parameters
+from tvbo.spaces import Parameters
 
 As = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Time = Annotated[str | None, typer.Option("--t", help="The time; with time_unit, now.")]

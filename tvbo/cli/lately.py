@@ -12,11 +12,11 @@ from botorch.models import SingleTaskGP
 
 from tvbo.acquisition.analytic import marginals
 from tvbo.cli.given import plain, short
-from tvbo.journal import JournalReader
-from tvbo.journal.record import OPENING
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.one_step_ahead import one_step_ahead
 from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Recommendation
+from tvbo.storage import JournalReader
+from tvbo.storage.record import OPENING
 
 WEEK = timedelta(days=7)
 """Span of the trials to look at, where times have a unit."""

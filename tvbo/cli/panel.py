@@ -11,12 +11,12 @@ import typer
 from rich.table import Table
 
 from tvbo.cli.app import console, note, working
-from tvbo.fitting import PanelCandidate, PanelFit, fit_panel
-from tvbo.fitting.drift_comparison import DriftComparison
-from tvbo.fitting.panel_report import in_words, season_in_words
-from tvbo.fitting.panel_season import duration
-from tvbo.tables import PanelTable, TableError
-from tvbo.tables.times import parse_timedelta
+from tvbo.logs import PanelCandidate, PanelFit, fit_panel
+from tvbo.logs.drift_comparison import DriftComparison
+from tvbo.logs.panel_report import in_words, season_in_words
+from tvbo.logs.panel_season import duration
+from tvbo.logs.reading import PanelTable, TableError
+from tvbo.spaces.times import parse_timedelta
 
 Sep = Annotated[
     str | None,

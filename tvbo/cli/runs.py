@@ -12,10 +12,10 @@ import typer
 from rich.table import Table
 
 from tvbo.cli.app import Run, check_outputs, check_picture, console, files_of, note, saving
-from tvbo.journal import JournalReader, trials_of
 from tvbo.plotting import save_figure
 from tvbo.plotting.runs import plot_run
-from tvbo.search_space import Labels
+from tvbo.spaces import Labels
+from tvbo.storage import JournalReader, trials_of
 
 if TYPE_CHECKING:
     import pandas as pd

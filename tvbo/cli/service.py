@@ -25,10 +25,10 @@ from tvbo.cli.given import (
     time_of,
 )
 from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of, optimizer_of_run, read_text
-from tvbo.journal import JournalReader, start_journal
-from tvbo.journal.compatibility import OtherSettingsError
-from tvbo.journal.database import connect_to_read
 from tvbo.optimizers import Optimizer, Trial
+from tvbo.storage import JournalReader, start_journal
+from tvbo.storage.compatibility import OtherSettingsError
+from tvbo.storage.database import connect_to_read
 
 
 def new(

@@ -12,9 +12,9 @@ from botorch.exceptions.errors import BotorchError
 from torch import Generator
 
 from tvbo import recipes
-from tvbo.journal.description import read_description
 from tvbo.optimizers import Optimizer
-from tvbo.search_space import Labels
+from tvbo.spaces import Labels
+from tvbo.storage.description import read_description
 
 SPACE = "space"
 """Name of the text of the SPACE file in a journal."""

@@ -15,8 +15,8 @@ from tvbo.cli.app import Run, console, note
 from tvbo.cli.given import As, Context, Time, context_of, plain, short, time_of
 from tvbo.cli.lately import in_words, lately
 from tvbo.cli.space_file import optimizer_of_run
-from tvbo.journal import JournalReader
 from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Optimizer, Recommendation
+from tvbo.storage import JournalReader
 
 LATELY = ("last_week", "newest")
 """What was told lately: of the last week, or without a unit of time the newest outcomes."""

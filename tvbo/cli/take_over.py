@@ -12,10 +12,10 @@ from botorch.exceptions.errors import InputDataError
 
 from tvbo.cli.given import read_named, read_values
 from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of_run
-from tvbo.journal import JournalReader, trials_of
-from tvbo.journal.create import start_filled_journal
 from tvbo.optimizers import MultiOutcomeOptimizer, Optimizer
-from tvbo.search_space import Category, Number, Parameters
+from tvbo.spaces import Category, Number, Parameters
+from tvbo.storage import JournalReader, trials_of
+from tvbo.storage.create import start_filled_journal
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from tvbo.evaluation.objective import Objective, TrialFunction, as_function
 from tvbo.evaluation.workers import WorkerExecutor
 from tvbo.optimizers import Optimizer
 from tvbo.terminal import TrialProgress
-from tvbo.theory.arguments import check_count
+from tvbo.values import check_count
 
 
 def run_async(
@@ -53,7 +53,7 @@ def run_async(
 
     Args:
         objective: A function of a trial that returns the outcome, or the outcome and the variance
-            of its noise, or a :class:`tvbo.problems.DriftingProblem`, as in :func:`run`. For
+            of its noise, or a :class:`tvbo.test_functions.DriftingProblem`, as in :func:`run`. For
             processes it must be picklable.
         optimizer: What is asked and told.
         executor: Evaluates: threads, processes, or those of a Dask cluster

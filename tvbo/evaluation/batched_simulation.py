@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tvbo.acquisition import BetaSchedule
 from tvbo.models import StreamingGP
-from tvbo.problems.drifting_gp import drifting_values
 from tvbo.rounding import first_largest
+from tvbo.test_functions.drifting_gp import drifting_values
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Replicates:
         """Draw functions of the Markov model (3)-(4) of Bogunovic et al. (2016).
 
         Args:
-            root: From :func:`tvbo.problems.drifting_gp.covariance_root`, ``n x n``.
+            root: From :func:`tvbo.test_functions.drifting_gp.covariance_root`, ``n x n``.
             forgetting_rate: ε per round.
             horizon: T.
             noise_variance: σ².

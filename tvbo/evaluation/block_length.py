@@ -13,7 +13,7 @@ from tvbo.acquisition import BetaSchedule
 from tvbo.evaluation.synchronous import run
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.optimizers import recipes
-from tvbo.problems import PanelProblem
+from tvbo.test_functions import PanelProblem
 from tvbo.values import as_numbers
 
 LENGTHS = (5, 10, 15, 20, 30, 50, 75, 100)

@@ -14,9 +14,8 @@ from torch import Generator, Tensor
 from torch.distributions import Distribution
 
 from tvbo.randomness import default_generator, seeded
-from tvbo.theory.arguments import check_not_negative, check_positive
 from tvbo.trial import Trial
-from tvbo.values import as_numbers
+from tvbo.values import as_numbers, check_not_negative, check_positive
 
 DELAY_SEED = 2_718_281
 """Not the seed of optimizers or problems, with whose actions and noise delays would correlate."""

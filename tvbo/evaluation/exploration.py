@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from tvbo.evaluation.synchronous import run
-from tvbo.fitting import PanelFit, fit_panel
 from tvbo.kernels import TemporalKernel
+from tvbo.logs import PanelFit, fit_panel
 from tvbo.optimizers import recipes
-from tvbo.problems import PanelProblem
+from tvbo.test_functions import PanelProblem
 
 MULTIPLIERS = (0.0, 0.06, 0.2, 0.6, 2.0)
 """Multipliers of the posterior standard deviation: shares 0, .03, .1, .3 and 1 of two of them."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from tvbo.observations import Observations
 from tvbo.optimizers import Optimizer, Trial
-from tvbo.search_space import InputLayout
+from tvbo.spaces import InputLayout
+from tvbo.spaces.observations import Observations
 from tvbo.values import copies_tensors
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class History:
 
     Regret of a round is the best true value at that time minus that of the chosen action
     (Bogunovic et al., 2016, Section 2): the noise in the reward does not enter. It is known where
-    the objective is a :class:`tvbo.problems.DriftingProblem`.
+    the objective is a :class:`tvbo.test_functions.DriftingProblem`.
 
     Attributes:
         rounds: The rounds; :meth:`round_of` finds one by its trial.

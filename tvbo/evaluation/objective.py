@@ -13,7 +13,7 @@ from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from tvbo.optimizers import Optimizer, Trial
-from tvbo.problems.base import DriftingProblem
+from tvbo.test_functions.base import DriftingProblem
 from tvbo.values import as_number
 
 Number = float | Tensor

@@ -12,10 +12,10 @@ from tvbo.evaluation.executors import OnError, SimulatedExecutor, TrialExecutor,
 from tvbo.evaluation.history import History
 from tvbo.evaluation.loop import Loop
 from tvbo.evaluation.objective import Objective, as_function
-from tvbo.observations import check_finite
 from tvbo.optimizers import Optimizer, Trial
-from tvbo.problems.base import DriftingProblem
+from tvbo.spaces.observations import check_finite
 from tvbo.terminal import TrialProgress
+from tvbo.test_functions.base import DriftingProblem
 from tvbo.values import as_numbers
 
 SAME_TIME = 1e-12
@@ -43,7 +43,8 @@ def run(
     that are open at the start stay so; :func:`run_async` begins with them.
 
     Args:
-        objective: A :class:`tvbo.problems.DriftingProblem`, which also scores each round against
+        objective: A :class:`tvbo.test_functions.DriftingProblem`, which also scores each round
+            against
             its optimum, or a function of a :class:`tvbo.optimizers.Trial` that returns the outcome,
             or the outcome and the variance of its noise. The trial that it gets has the context of
             the round, even if the optimizer was declared without contexts.

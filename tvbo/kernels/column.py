@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Size, Tensor
 
-from tvbo.observations import check_finite
+from tvbo.spaces.observations import check_finite
 
 
 class ColumnKernel(Kernel):

@@ -15,7 +15,7 @@ from torch import Size, Tensor
 from torch.nn import Parameter
 
 from tvbo.kernels.column import ColumnKernel
-from tvbo.observations import check_finite
+from tvbo.spaces.observations import check_finite
 
 Structure = Literal["product", "additive", "both"]
 

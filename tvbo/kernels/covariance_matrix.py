@@ -9,7 +9,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Size, Tensor
 
 from tvbo.kernels.batch import BatchKernel
-from tvbo.observations import check_finite
+from tvbo.spaces.observations import check_finite
 
 
 class CovarianceMatrixKernel(BatchKernel):

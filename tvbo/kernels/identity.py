@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tvbo.kernels.batch import BatchKernel
-from tvbo.observations import check_finite
+from tvbo.spaces.observations import check_finite
 
 
 class IdentityKernel(BatchKernel):

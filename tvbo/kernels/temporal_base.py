@@ -18,7 +18,7 @@ from torch import Size, Tensor
 from torch.nn import Parameter
 
 from tvbo.kernels.batch import BatchKernel
-from tvbo.observations import check_finite
+from tvbo.spaces.observations import check_finite
 
 LONGEST_MEMORY = 1e15
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 from botorch.models import SingleTaskGP
 from gpytorch.module import Module
 
-logger = logging.getLogger("tvbo.optimizers.fit")
+logger = logging.getLogger("tvbo.fit.fitted_forms")
 
 Place = tuple[str, int, str]
 """A bound: path of the parameter in the model, entry, and side."""

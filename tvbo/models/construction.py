@@ -16,7 +16,7 @@ from tvbo.kernels.batch import BatchKernel
 from tvbo.kernels.column import ColumnKernel
 from tvbo.kernels.temporal import TemporalDecayKernel, check_forgetting_rate
 from tvbo.kernels.temporal_base import TemporalKernel, check_temporal_kernel
-from tvbo.observations import check_finite
+from tvbo.spaces.observations import check_finite
 
 
 def check_training_data(train_X: Tensor, train_Y: Tensor, train_Yvar: Tensor | None) -> None:

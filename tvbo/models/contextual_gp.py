@@ -23,7 +23,7 @@ from torch import Size, Tensor
 from tvbo.kernels import ContextActionKernel, Structure, TemporalKernel
 from tvbo.models.construction import check_training_data
 from tvbo.models.time_varying_gp import TimeVaryingGP
-from tvbo.observations import split_context
+from tvbo.spaces.observations import split_context
 
 
 class ContextualGP(TimeVaryingGP):

@@ -19,7 +19,7 @@ from tvbo.kernels import ColumnKernel, ContextActionKernel
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.raw import RawRowKernel, check_one_output, transformed
 from tvbo.models.scale import outcome_scale
-from tvbo.observations import check_last_dimension
+from tvbo.spaces.observations import check_last_dimension
 
 if TYPE_CHECKING:
     import pandas as pd

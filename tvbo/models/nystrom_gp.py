@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tvbo.models.incremental import RowPosterior, Whitened
 from tvbo.models.resizable_module import ResizableModule
-from tvbo.observations import check_finite
+from tvbo.spaces.observations import check_finite
 
 FITTED = ("_whitening", "_weights")
 OBSERVED = ("_X", "_residual", "_observed_noise", "_observed_variance", "_observed_prior_variance")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.raw import RawMean, RawRowKernel, raw_noise_variance
-from tvbo.observations import Observations
+from tvbo.spaces.observations import Observations
 
 
 def one_step_ahead(model: Model, observations: Observations) -> tuple[Tensor, Tensor]:

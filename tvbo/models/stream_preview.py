@@ -12,8 +12,8 @@ from torch import Size, Tensor
 
 from tvbo.models.streaming.posterior import Predictions
 from tvbo.models.streaming_gp import StreamingGP
-from tvbo.observations import Observations
 from tvbo.rounding import floor_
+from tvbo.spaces.observations import Observations
 
 
 @dataclass(frozen=True)

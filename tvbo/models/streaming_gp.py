@@ -19,8 +19,8 @@ from tvbo.models.streaming import Draws, EvictionPolicy, Innovations, Revisions
 from tvbo.models.streaming.make_prior import make_prior
 from tvbo.models.streaming.raw_action_kernel import raw_kernels
 from tvbo.models.time_varying_gp import TimeVaryingGP
-from tvbo.observations import provided
-from tvbo.search_space import RowIndex
+from tvbo.spaces import RowIndex
+from tvbo.spaces.observations import provided
 
 
 class StreamingGP(Revisions, Draws):

@@ -33,7 +33,7 @@ from tvbo.models.construction import (
     output_dimensions,
     temporal_kernels_of,
 )
-from tvbo.observations import split_time
+from tvbo.spaces.observations import split_time
 
 
 class TimeVaryingGP(SingleTaskGP):
@@ -181,7 +181,7 @@ class TimeVaryingGP(SingleTaskGP):
     def custom_fit(self, mll: MarginalLogLikelihood, **kwargs: Any) -> MarginalLogLikelihood:
         """Fit as BoTorch does, and log parameters that end at a bound of their constraint.
 
-        ``fit_gpytorch_mll`` calls it. The logger is ``"tvbo.optimizers.fit"``, the level that of
+        ``fit_gpytorch_mll`` calls it. The logger is ``"tvbo.fit.fitted_forms"``, the level that of
         :class:`tvbo.optimizers.ModelFitter`.
         """
         fitted = _fit_fallback(mll, **kwargs)

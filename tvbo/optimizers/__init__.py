@@ -1,12 +1,14 @@
 """Ask/tell loops."""
 
-from tvbo.journal.recorded import Event, EventSink
+from tvbo.fit.contextual_model_fitter import ContextualModelFitter
+from tvbo.fit.drift_estimate import DriftEstimate
+from tvbo.fit.model_fitter import ModelFitter
+from tvbo.fit.refit import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.builder import OutcomeOptions
 from tvbo.optimizers.constant_rules import FixedAction, LastBest
-from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
 from tvbo.optimizers.dense_state import DenseState
 from tvbo.optimizers.drift_bandits import (
     DiscountedUCB,
@@ -15,16 +17,13 @@ from tvbo.optimizers.drift_bandits import (
     d_ucb_discount,
     sw_ucb_window,
 )
-from tvbo.optimizers.drift_estimate import DriftEstimate
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
-from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.nystrom_state import NystromState
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending, Pending
 from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.recommendation import Policy, Recommendation
-from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.refusals import TrialError
 from tvbo.optimizers.rejection_log import RejectedTrial, RejectionLog
 from tvbo.optimizers.rexp3 import RExp3, rexp3_block_length
@@ -33,6 +32,7 @@ from tvbo.optimizers.several_outcomes import MultiOutcomeOptimizer
 from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.optimizers.trial_log import LostTrial, TrialLog
 from tvbo.optimizers.units import UnitOptions
+from tvbo.storage.recorded import Event, EventSink
 from tvbo.trial import Trial
 
 __all__ = [

@@ -12,12 +12,12 @@ from typing import overload
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 from torch import Tensor
 
-from tvbo.journal.recorded import Event
-from tvbo.journal.request import Request
 from tvbo.optimizers.journal_mixin import JournalMixin
 from tvbo.optimizers.refusals import LONGEST_REASON, TrialError, as_text
 from tvbo.optimizers.units import UnitsMixin
-from tvbo.search_space import Context, FiniteSpace, SearchSpace, Table, Time
+from tvbo.spaces import Context, FiniteSpace, SearchSpace, Table, Time
+from tvbo.storage.recorded import Event
+from tvbo.storage.request import Request
 from tvbo.trial import Trial
 from tvbo.values import shortened
 

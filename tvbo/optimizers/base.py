@@ -9,14 +9,12 @@ from datetime import timedelta
 import torch
 from torch import Generator, Tensor
 
-from tvbo.journal.recorded import Event, Kind
-from tvbo.observations import Observations
 from tvbo.optimizers.asking import AskMixin
 from tvbo.optimizers.refusals import as_text, check_outcome, find_open
 from tvbo.optimizers.tables import TablesMixin
 from tvbo.optimizers.trial_log import Ending, LostTrial, TrialLog
 from tvbo.randomness import default_generator
-from tvbo.search_space import (
+from tvbo.spaces import (
     Context,
     ContextSpace,
     InputLayout,
@@ -25,6 +23,8 @@ from tvbo.search_space import (
     SearchSpace,
     Time,
 )
+from tvbo.spaces.observations import Observations
+from tvbo.storage.recorded import Event, Kind
 from tvbo.terminal import html_table
 from tvbo.trial import Trial
 

@@ -16,19 +16,19 @@ from tvbo.acquisition import UCB, Acquisition, BetaSchedule, LogBeta
 from tvbo.acquisition.analytic import as_beta_schedule
 from tvbo.acquisition.at_present import as_acquisition
 from tvbo.acquisition.goals import Limits
+from tvbo.fit.drift import Form
+from tvbo.fit.model_fitter import ModelFitter
+from tvbo.fit.refit import Refit, RefitEvery, RefitNever
 from tvbo.kernels import Structure, memory_length
 from tvbo.optimizers.dense_state import DenseState
-from tvbo.optimizers.drift import Form
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
-from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import PosteriorState
-from tvbo.optimizers.refit import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.optimizers.units import UnitOptions
 from tvbo.retention import Retention, SlidingWindow, StaleCutoff
-from tvbo.search_space import (
+from tvbo.spaces import (
     ContextList,
     ContextSpace,
     FiniteSpace,
@@ -92,7 +92,7 @@ class GPOptions(UnitOptions, OutcomeOptions, total=False):
 
     Args:
         bounds: Box of actions, a ``2 x d`` tensor or ``d`` pairs (lower, upper), or parameters by
-            name (:meth:`tvbo.search_space.Parameters.of`). Give either this or ``choices``.
+            name (:meth:`tvbo.spaces.Parameters.of`). Give either this or ``choices``.
         choices: Finite set of actions, ``n x d``, a table with a row for each, or all combinations
             of integers and categories by name.
         covar_module: Kernel over actions; in a recipe whose model has contexts, over
@@ -108,7 +108,7 @@ class GPOptions(UnitOptions, OutcomeOptions, total=False):
             exponential decay and Matérn-5/2. Predictions are averaged over both and over their
             hyperparameters (:class:`tvbo.models.AveragedGP`) where kernel, mean and likelihood are
             left out and each round has a fit; elsewhere that of larger density counts. None
-            learns ε. Both have priors in rounds (:mod:`tvbo.optimizers.drift`).
+            learns ε. Both have priors in rounds (:mod:`tvbo.fit.drift`).
         noise_variance: Variance σ² of the noise, in squared units of the outcome, for outcomes told
             without a variance of their own. None learns it.
         mean_module: Prior mean, over rows ``[action | context | time]``. None is zero where nothing

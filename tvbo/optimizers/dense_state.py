@@ -5,13 +5,13 @@ from __future__ import annotations
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
+from tvbo.fit.drift import DenseGP
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import TimeVaryingGP
 from tvbo.models.averaged_gp import AveragedGP
-from tvbo.observations import Observations, provided
-from tvbo.optimizers.drift import DenseGP
-from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
+from tvbo.spaces.observations import Observations, provided
 
 
 class DenseState(PosteriorState):

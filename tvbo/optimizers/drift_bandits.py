@@ -8,11 +8,11 @@ from abc import abstractmethod
 import torch
 from torch import Generator, Tensor
 
-from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.rounding import any_largest
-from tvbo.search_space import ContextSpace, FiniteSpace
+from tvbo.spaces import ContextSpace, FiniteSpace
+from tvbo.spaces.observations import Observations
 from tvbo.trial import Trial
 
 

@@ -15,23 +15,21 @@ from torch import Generator, Tensor
 
 from tvbo.acquisition import Acquisition, AtPresent, DrawnValues, ThompsonSampling
 from tvbo.acquisition.analytic import posterior_mean
-from tvbo.journal.recorded import Event
+from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
+from tvbo.fit.refit import RefitNever
+from tvbo.fit.winsorize import lower_cutoff
 from tvbo.models import IncrementalGP
 from tvbo.models.stream_preview import StreamPreview
-from tvbo.observations import Observations, check_variances, provided
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.drift_estimate import DriftEstimate, estimate_drift
 from tvbo.optimizers.pending import FailuresAtWorst, Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
 from tvbo.optimizers.recommendation import Policy, Recommendation
-from tvbo.optimizers.refit import RefitNever
 from tvbo.optimizers.rejection_log import RejectionLog
 from tvbo.optimizers.trial_log import LostTrial
-from tvbo.optimizers.winsorize import lower_cutoff
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Rejection, Retention
 from tvbo.retention.base import mask_of
-from tvbo.search_space import (
+from tvbo.spaces import (
     AskContext,
     Context,
     ContextSpace,
@@ -42,6 +40,8 @@ from tvbo.search_space import (
     Table,
     Time,
 )
+from tvbo.spaces.observations import Observations, check_variances, provided
+from tvbo.storage.recorded import Event
 from tvbo.threads import threads_for
 from tvbo.trial import Trial
 
@@ -74,7 +74,7 @@ class GPOptimizer(Optimizer):
         search_space: The set of actions.
         posterior_state: Holds the posterior of the observations.
         acquisition: Builds the acquisition function: :class:`tvbo.acquisition.UCB`, or any function
-            of a model and a :class:`tvbo.search_space.AskContext` to a BoTorch acquisition.
+            of a model and a :class:`tvbo.spaces.AskContext` to a BoTorch acquisition.
         retention: Which observations stay, and which outcomes enter; all by default. The optimizer
             works on a copy, ``optimizer.retention``, since a policy may learn from what it is told.
         layout: Layout of the model's rows; by default actions, declared contexts and time.

@@ -8,12 +8,12 @@ import torch
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
+from tvbo.fit.drift import DenseGP
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import IncrementalGP
-from tvbo.observations import Observations, provided
-from tvbo.optimizers.drift import DenseGP
-from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.posterior_state import RowPosteriorState, weights
 from tvbo.rounding import TIE_TOLERANCE
+from tvbo.spaces.observations import Observations, provided
 
 
 class IncrementalState(RowPosteriorState):

@@ -12,9 +12,9 @@ from typing import Any, Self, cast
 
 from torch import Tensor
 
-from tvbo.journal import JournalError, open_journal, start_journal
-from tvbo.journal.recorded import Event, EventSink
 from tvbo.optimizers.listener import Listener
+from tvbo.storage import JournalError, open_journal, start_journal
+from tvbo.storage.recorded import Event, EventSink
 from tvbo.trial import Trial
 
 ONE_AT_A_TIME = (
@@ -85,7 +85,7 @@ def one_at_a_time(method: Callable[..., Any]) -> Callable[..., Any]:
 class JournalMixin:
     """Records an optimizer in a journal, if asked to; lets one thread at a time call it.
 
-    The journal is read and written by :mod:`tvbo.journal`. As a context manager, the optimizer
+    The journal is read and written by :mod:`tvbo.storage`. As a context manager, the optimizer
     closes it. Copies of an optimizer, pickled ones too, are not recorded.
     """
 
@@ -117,7 +117,7 @@ class JournalMixin:
             path: A file that does not exist yet.
 
         Raises:
-            tvbo.journal.JournalError: if the file exists, this optimizer is recorded already, or
+            tvbo.storage.JournalError: if the file exists, this optimizer is recorded already, or
                 something in it cannot be pickled, such as a lambda.
         """
         # The journal records what the base of all optimizers has.
@@ -148,10 +148,10 @@ class JournalMixin:
             wait: Seconds to wait for another process that has it open for writing.
 
         Warns:
-            tvbo.journal.DamagedJournalWarning: if ``read_only`` and only a part could be read.
+            tvbo.storage.DamagedJournalWarning: if ``read_only`` and only a part could be read.
 
         Raises:
-            tvbo.journal.JournalError: if the file is no journal, is damaged, is of another problem,
+            tvbo.storage.JournalError: if the file is no journal, is damaged, is of another problem,
                 class or version, is in use, or a replayed choice differs from the recorded one.
         """
         optimizer = open_journal(path, cast("Any", like), read_only, progress, wait)

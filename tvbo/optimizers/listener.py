@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tvbo.journal.recorded import Event
+from tvbo.storage.recorded import Event
 from tvbo.trial import Trial
 
 

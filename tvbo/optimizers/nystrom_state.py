@@ -12,12 +12,12 @@ from botorch.models.model import Model
 from botorch.posteriors import GPyTorchPosterior
 from torch import Generator, Tensor
 
+from tvbo.fit.drift import DenseGP
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import IncrementalGP
 from tvbo.models.nystrom_gp import NystromGP
-from tvbo.observations import Observations, provided
-from tvbo.optimizers.drift import DenseGP
-from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.posterior_state import RowPosteriorState
+from tvbo.spaces.observations import Observations, provided
 
 
 class NystromState(RowPosteriorState):

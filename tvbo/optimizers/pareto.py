@@ -15,10 +15,10 @@ from torch import Tensor
 from tvbo.acquisition import Goals, constrained
 from tvbo.acquisition.analytic import marginals
 from tvbo.acquisition.at_present import actions_of
-from tvbo.observations import provided
 from tvbo.randomness import default_generator, draw_seed
 from tvbo.rounding import first_largest
-from tvbo.search_space import AskContext, FiniteSpace
+from tvbo.spaces import AskContext, FiniteSpace
+from tvbo.spaces.observations import provided
 
 NUM_RANDOM = 2048
 """Random actions of an infinite search space among the candidates."""

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tvbo.models import StreamingGP
 from tvbo.models.stream_preview import Amendments, Sums, amended, predict_without
-from tvbo.observations import Observations
 from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import mean_and_variance
+from tvbo.spaces.observations import Observations
 
 Key = tuple[float, ...]
 """A row as what it asks for: trials with equal rows are interchangeable."""

@@ -12,15 +12,15 @@ from linear_operator import to_dense
 from torch import Generator, Tensor
 
 from tvbo.acquisition.analytic import marginals, mean_of
+from tvbo.fit.drift import DenseGP
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import IncrementalGP
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.incremental import RowPosterior
 from tvbo.models.scale import outcome_scale
-from tvbo.observations import Observations, provided
-from tvbo.optimizers.drift import DenseGP
-from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.pending import Pending
 from tvbo.rounding import CERTAIN
+from tvbo.spaces.observations import Observations, provided
 
 
 class PosteriorState(ABC):

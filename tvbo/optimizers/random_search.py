@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
-from tvbo.search_space import SearchSpace
+from tvbo.spaces import SearchSpace
+from tvbo.spaces.observations import Observations
 from tvbo.trial import Trial
 
 

@@ -7,8 +7,8 @@ from numbers import Integral
 
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.observations import Observations
 from tvbo.optimizers.trial_log import TrialLog
+from tvbo.spaces.observations import Observations
 from tvbo.trial import Trial
 from tvbo.values import shortened
 

@@ -8,10 +8,10 @@ import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 from torch import Generator, Tensor
 
-from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.trial_log import LostTrial
-from tvbo.search_space import Context, FiniteSpace, Named, Time
+from tvbo.spaces import Context, FiniteSpace, Named, Time
+from tvbo.spaces.observations import Observations
 from tvbo.trial import Trial
 
 

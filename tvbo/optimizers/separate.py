@@ -9,15 +9,12 @@ from typing import cast
 import torch
 from torch import Generator, Tensor
 
-from tvbo.journal.recorded import Event
-from tvbo.journal.request import Request
-from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
-from tvbo.search_space import (
+from tvbo.spaces import (
     Context,
     ContextBounds,
     ContextList,
@@ -27,6 +24,9 @@ from tvbo.search_space import (
     Table,
     Time,
 )
+from tvbo.spaces.observations import Observations
+from tvbo.storage.recorded import Event
+from tvbo.storage.request import Request
 from tvbo.trial import Trial
 
 

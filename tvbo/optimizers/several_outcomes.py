@@ -16,14 +16,12 @@ from torch import Tensor
 
 from tvbo.acquisition import UCB, AtPresent, Goals, constrained
 from tvbo.acquisition.analytic import marginals, posterior_mean
-from tvbo.journal.recorded import Event
-from tvbo.observations import Observations, provided
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.pareto import pareto_actions
 from tvbo.optimizers.recommendation import Recommendation
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
-from tvbo.search_space import (
+from tvbo.spaces import (
     AskContext,
     Context,
     Labels,
@@ -31,6 +29,8 @@ from tvbo.search_space import (
     Table,
     Time,
 )
+from tvbo.spaces.observations import Observations, provided
+from tvbo.storage.recorded import Event
 from tvbo.trial import Trial
 
 

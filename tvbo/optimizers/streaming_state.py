@@ -8,19 +8,19 @@ import torch
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
+from tvbo.fit.drift import DenseGP
+from tvbo.fit.model_fitter import ModelFitter
+from tvbo.fit.refit import RefitNever
 from tvbo.models import StreamingGP
 from tvbo.models.raw import RawRowKernel
 from tvbo.models.stream_preview import StreamPreview
 from tvbo.models.streaming.raw_action_kernel import with_time
-from tvbo.observations import Observations, provided
-from tvbo.optimizers.drift import DenseGP
 from tvbo.optimizers.incremental_state import IncrementalState
-from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.pending import IgnorePending, Pending
 from tvbo.optimizers.pending_posterior import PendingPosterior
 from tvbo.optimizers.posterior_state import PosteriorState, least_noise
-from tvbo.optimizers.refit import RefitNever
 from tvbo.rounding import TIE_TOLERANCE
+from tvbo.spaces.observations import Observations, provided
 
 
 class StreamingState(PosteriorState):

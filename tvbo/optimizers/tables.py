@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tvbo.optimizers.journal_mixin import JournalMixin
 from tvbo.optimizers.refusals import TrialError
-from tvbo.search_space import Parameters
+from tvbo.spaces import Parameters
 from tvbo.values import as_number, as_numbers
 
 if TYPE_CHECKING:

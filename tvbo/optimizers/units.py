@@ -12,10 +12,8 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.journal.recorded import EventSink
-from tvbo.observations import Observations
 from tvbo.optimizers.recommendation import Recommendation
-from tvbo.search_space import (
+from tvbo.spaces import (
     ContextSpace,
     InputLayout,
     Labels,
@@ -24,7 +22,9 @@ from tvbo.search_space import (
     Table,
     TimeScale,
 )
-from tvbo.search_space.context_space import context_table, table_rows
+from tvbo.spaces.context_space import context_table, table_rows
+from tvbo.spaces.observations import Observations
+from tvbo.storage.recorded import EventSink
 from tvbo.values import as_numbers
 
 

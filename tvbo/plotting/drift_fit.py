@@ -10,7 +10,7 @@ import torch
 from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
-from tvbo.fitting import DriftFit
+from tvbo.logs import DriftFit
 from tvbo.plotting.figure import COLORS, new_figure
 from tvbo.terminal import visible
 

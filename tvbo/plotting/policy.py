@@ -12,9 +12,9 @@ from botorch.models.model import Model
 from botorch.posteriors import GPyTorchPosterior
 from torch import Tensor
 
-from tvbo.observations import check_last_dimension
 from tvbo.optimizers.recommendation import Policy
 from tvbo.plotting.figure import COLORS, LINES, new_figure
+from tvbo.spaces.observations import check_last_dimension
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,7 +22,7 @@ def plot_run(trials: pd.DataFrame, title: str = "", outcome: str = "outcome") ->
     """Plot outcomes over time, the mean of the newest 20, and the trials without an outcome.
 
     Args:
-        trials: Table of trials from :func:`tvbo.journal.trials_of`.
+        trials: Table of trials from :func:`tvbo.storage.trials_of`.
         title: Title of the figure.
         outcome: Column of the outcome.
     """

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tvbo.evaluation import History
 from tvbo.plotting.figure import algorithm_styles, name_lines, new_figure
-from tvbo.problems import MovingPeak, PanelProblem
+from tvbo.test_functions import MovingPeak, PanelProblem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from tvbo.kernels.temporal import check_forgetting_rate
-from tvbo.observations import Observations
 from tvbo.retention.prediction import Prediction, Rejection
+from tvbo.spaces.observations import Observations
 
 
 class Retention:

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 
 from tvbo.retention.base import Admission
 from tvbo.retention.prediction import Prediction, Rejection
-from tvbo.theory.arguments import check_count
 from tvbo.theory.compression import compression_budget
+from tvbo.values import check_count
 
 Mode = Literal["skip", "discard"]
 

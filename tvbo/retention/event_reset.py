@@ -8,9 +8,9 @@ from statistics import NormalDist
 from botorch.models.model import Model
 from torch import Tensor
 
-from tvbo.observations import Observations
 from tvbo.retention.base import Admission
 from tvbo.retention.prediction import Prediction, Rejection
+from tvbo.spaces.observations import Observations
 from tvbo.theory.cusum import (
     average_run_length,
     cusum_step,

@@ -11,9 +11,9 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from tvbo.models.covariance import noise_variance, prior_covariance
-from tvbo.observations import Observations
 from tvbo.retention.base import Retention
 from tvbo.rounding import first_largest
+from tvbo.spaces.observations import Observations
 
 NOISE_FLOOR = 1e-8
 """Floor of the noise variances as a share of the largest prior variance. Without noise the

@@ -31,9 +31,9 @@ import math
 import torch
 from torch import Tensor
 
-from tvbo.theory.arguments import check_count, check_not_negative, check_positive
 from tvbo.theory.information import checked_covariance
 from tvbo.theory.regret_bounds import DISCRETIZATION_REGRET
+from tvbo.values import check_count, check_not_negative, check_positive
 
 
 def product_covariance(action_covar: Tensor, context_covar: Tensor) -> Tensor:

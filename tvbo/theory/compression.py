@@ -23,8 +23,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tvbo.theory.arguments import check_count, check_not_negative, check_positive
 from tvbo.theory.information import checked_covariance
+from tvbo.values import check_count, check_not_negative, check_positive
 
 NEGLIGIBLE = 1e-6
 """Largest information of the truncated eigenvectors per observation, as a share of the budget; the

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from tvbo.theory.arguments import check_count, check_not_negative, check_positive
+from tvbo.values import check_count, check_not_negative, check_positive
 
 COMPACT_DISCRETIZATION_REGRET = math.pi**2 / 6
 """Regret that the discretization of a compact set adds: the sum of 1 / t²."""

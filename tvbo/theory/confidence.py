@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from tvbo.theory.arguments import check_count, check_not_negative, check_positive, check_probability
+from tvbo.values import check_count, check_not_negative, check_positive, check_probability
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from tvbo.theory.arguments import check_count
+from tvbo.values import check_count
 
 ROUNDING = 1e-9
 """Difference up to which two odds, or two probabilities, are equal."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tvbo.theory.arguments import check_count, check_not_negative, check_positive, check_probability
+from tvbo.values import check_count, check_not_negative, check_positive, check_probability
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from tvbo.theory.arguments import check_count, check_not_negative, check_positive
 from tvbo.theory.confidence import Exploration, Width, WidthRule
 from tvbo.theory.exploration_rounds import exploration_rounds
+from tvbo.values import check_count, check_not_negative, check_positive
 
 
 def surviving_regret_bound(

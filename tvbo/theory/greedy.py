@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tvbo.rounding import first_largest
-from tvbo.theory.arguments import check_count, check_positive, check_rate
 from tvbo.theory.information import checked_covariance
+from tvbo.values import check_count, check_positive, check_rate
 
 STATIC_SHARE = 1 - math.exp(-1)
 """Least share of the maximum that greedy choice reaches for a static function."""

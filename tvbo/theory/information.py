@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tvbo.theory.arguments import check_positive, check_rate
+from tvbo.values import check_positive, check_rate
 
 
 def drifting_covariance(covar: Tensor, times: Tensor, forgetting_rate: float) -> Tensor:

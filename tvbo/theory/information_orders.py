@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tvbo.theory.arguments import check_count
+from tvbo.values import check_count
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tvbo.theory.arguments import check_count, check_not_negative, check_rate
 from tvbo.theory.information_orders import InformationOrder, matern_information_order
+from tvbo.values import check_count, check_not_negative, check_rate
 
 
 @dataclass(frozen=True)

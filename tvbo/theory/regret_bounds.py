@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from tvbo.theory.arguments import (
+from tvbo.values import (
     check_count,
     check_not_negative,
     check_positive,

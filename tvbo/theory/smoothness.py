@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from tvbo.theory.arguments import check_not_negative, check_positive
+from tvbo.values import check_not_negative, check_positive
 
 
 class TailConstants(NamedTuple):

@@ -9,7 +9,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from sklearn.datasets import load_digits
 
 from experiments.data.digits import ClassificationData, digits, mnist
-from tvbo.tables import TableError
+from tvbo.logs.reading import TableError
 
 FILES = [
     "train-images-idx3-ubyte",

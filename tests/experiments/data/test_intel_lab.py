@@ -6,7 +6,7 @@ import torch
 
 from experiments.data import recorded
 from experiments.data.intel_lab import FILE, POSITIONS, build_intel_lab, intel_lab, intel_lab_days
-from tvbo.tables import TableError
+from tvbo.logs.reading import TableError
 
 
 def write_raw(path, readings):

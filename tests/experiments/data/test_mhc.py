@@ -6,7 +6,7 @@ import torch
 
 from experiments.data.mhc import ITS_RELATIVES, MOLECULES, RELATED, UNRELATED, mhc
 from experiments.data.peptides import blosum62_features
-from tvbo.tables import TableError
+from tvbo.logs.reading import TableError
 
 POCKETS = {"a": "YFAM", "b": "YFAW", "c": "WWWW"}
 AFFINITY = [

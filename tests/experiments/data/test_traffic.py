@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from experiments.data.traffic import FILE, traffic
-from tvbo.tables import TableError
+from tvbo.logs.reading import TableError
 
 SENSORS = ("a", "b", "c")
 

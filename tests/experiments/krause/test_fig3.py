@@ -26,8 +26,8 @@ from experiments.krause.fig3_fit import (
 )
 from experiments.registry import EXPERIMENTS
 from tvbo.kernels import IdentityKernel
-from tvbo.problems import time_of_day
-from tvbo.problems.time_of_day import TimeOfDayPanel
+from tvbo.test_functions import time_of_day
+from tvbo.test_functions.time_of_day import TimeOfDayPanel
 
 STEPS = 6
 """Of a made-up day, four hours each."""

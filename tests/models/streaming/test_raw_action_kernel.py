@@ -8,9 +8,9 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean, ZeroMean
 
 from tvbo.models import StreamingGP, TimeVaryingGP
-from tvbo.observations import Observations
 from tvbo.optimizers import ModelFitter, RefitEvery
-from tvbo.search_space import InputLayout
+from tvbo.spaces import InputLayout
+from tvbo.spaces.observations import Observations
 
 pytestmark = [
     pytest.mark.usefixtures("double_by_default"),

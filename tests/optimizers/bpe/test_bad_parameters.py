@@ -6,7 +6,7 @@ from gpytorch.kernels import RBFKernel
 from tvbo.evaluation import PoissonDelay
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.delays import NO_DELAY
-from tvbo.search_space import FiniteSpace
+from tvbo.spaces import FiniteSpace
 from tvbo.theory.confidence import FixedWidth
 
 NOISE = 0.04

@@ -11,7 +11,7 @@ from reference import rbf, rbf_posterior
 from tvbo.optimizers import TrialError
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.bpe.delays import NO_DELAY
-from tvbo.search_space import FiniteSpace
+from tvbo.spaces import FiniteSpace
 from tvbo.theory import SubExponentialDelay, SubExponentialTail, estimate_delay
 from tvbo.theory.confidence import FiniteSetWidth, FixedWidth
 

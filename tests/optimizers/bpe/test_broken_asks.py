@@ -6,7 +6,7 @@ import torch
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.bpe.delays import NO_DELAY
-from tvbo.search_space import Box, FiniteSpace
+from tvbo.spaces import Box, FiniteSpace
 from tvbo.theory import estimate_delay
 from tvbo.theory.confidence import FixedWidth
 

@@ -6,7 +6,7 @@ from reference import rbf_posterior
 
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.delays import NO_DELAY
-from tvbo.search_space import Box, FiniteSpace
+from tvbo.spaces import Box, FiniteSpace
 from tvbo.theory.confidence import FixedWidth
 
 NOISE = 0.01

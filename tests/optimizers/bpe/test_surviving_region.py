@@ -9,7 +9,7 @@ from reference import rbf_posterior
 
 from tvbo.optimizers.bpe import BPEDelay, SurvivingRegion
 from tvbo.optimizers.bpe.delays import NO_DELAY
-from tvbo.search_space import Box
+from tvbo.spaces import Box
 from tvbo.theory.confidence import FixedWidth
 
 NOISE = 0.01

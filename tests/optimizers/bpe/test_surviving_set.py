@@ -5,7 +5,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from reference import rbf_posterior
 
 from tvbo.optimizers.bpe import RoundBounds, SurvivingSet, surviving_set
-from tvbo.search_space import FiniteSpace
+from tvbo.spaces import FiniteSpace
 from tvbo.theory.confidence import Width
 
 NOISE = 0.0004

@@ -25,11 +25,10 @@ from tvbo.evaluation.backtesting.play import (
     rolling_folds,
 )
 from tvbo.evaluation.backtesting.result import BacktestResult
-from tvbo.fitting.panel_season import duration
-from tvbo.observations import check_finite
+from tvbo.logs.panel_season import duration
 from tvbo.optimizers import FixedAction, Optimizer
-from tvbo.theory.arguments import check_count
-from tvbo.values import as_numbers
+from tvbo.spaces.observations import check_finite
+from tvbo.values import as_numbers, check_count
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -79,7 +78,7 @@ def backtest(
             taken as independent. None is an hour, or the root of the number of times where the
             times have no unit of pandas.
         time_unit: Name of the unit of time, such as ``"5min"``.
-        origin: Timestamp of time zero, as of :func:`tvbo.fitting.fit_panel`.
+        origin: Timestamp of time zero, as of :func:`tvbo.logs.fit_panel`.
         unit: Name of the unit of the values, for the verdict.
         arms: Names of the arms; None counts from 0.
         progress: Show progress bars on stderr.

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tvbo.fitting import DriftFit, PanelFit, fit_drift, fit_panel, outcome_unit, panel_rows
-from tvbo.fitting.panel_report import season_in_words
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
+from tvbo.logs import DriftFit, PanelFit, fit_drift, fit_panel, outcome_unit, panel_rows
+from tvbo.logs.panel_report import season_in_words
 from tvbo.optimizers import Optimizer, recipes
 
 
@@ -95,13 +95,13 @@ class DriftModel:
 
 @dataclass
 class PanelModel:
-    """Means, season and covariances of the arms, by :func:`tvbo.fitting.fit_panel`.
+    """Means, season and covariances of the arms, by :func:`tvbo.logs.fit_panel`.
 
     Times at which an arm has no reading are left out of the fit.
 
     Args:
         time_unit: Name of the unit of time.
-        options: Further arguments of :func:`tvbo.fitting.fit_panel`, such as ``origin``; by default
+        options: Further arguments of :func:`tvbo.logs.fit_panel`, such as ``origin``; by default
             drift and season are chosen among its candidates.
 
     Attributes:

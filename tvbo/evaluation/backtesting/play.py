@@ -16,7 +16,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Generator, Tensor
 
 from tvbo.optimizers import Optimizer
-from tvbo.search_space import FiniteSpace
+from tvbo.spaces import FiniteSpace
 from tvbo.terminal import named_steps
 
 Algorithm = Callable[[Tensor, Tensor, Generator], Optimizer]

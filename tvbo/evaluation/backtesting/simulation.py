@@ -14,13 +14,12 @@ from tvbo.evaluation.backtesting.backtest import collect
 from tvbo.evaluation.backtesting.models import DriftModel
 from tvbo.evaluation.backtesting.play import Stretch, play
 from tvbo.evaluation.backtesting.result import BacktestResult
-from tvbo.fitting import DriftFit
 from tvbo.kernels import CovarianceMatrixKernel, temporal_correlation
-from tvbo.observations import check_last_dimension
-from tvbo.problems.drifting_gp import covariance_root
-from tvbo.search_space import FiniteSpace
-from tvbo.theory.arguments import check_count
-from tvbo.values import as_numbers
+from tvbo.logs import DriftFit
+from tvbo.spaces import FiniteSpace
+from tvbo.spaces.observations import check_last_dimension
+from tvbo.test_functions.drifting_gp import covariance_root
+from tvbo.values import as_numbers, check_count
 
 HORIZON, DRAWS = 300, 10
 """Times that are played, and functions that are drawn, by default."""

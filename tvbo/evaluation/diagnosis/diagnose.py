@@ -39,7 +39,7 @@ def diagnose(
     Raises:
         DiagnosisError: if the optimizer has no Gaussian process, nothing was asked of it, or the
             run cannot be repeated.
-        tvbo.journal.JournalError: if the source is no journal that can be read, or of another
+        tvbo.storage.JournalError: if the source is no journal that can be read, or of another
             problem than ``optimizer``.
 
     Example:

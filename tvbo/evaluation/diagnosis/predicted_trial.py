@@ -10,10 +10,10 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from tvbo.fit.drift import DenseGP
 from tvbo.kernels import TemporalKernel
 from tvbo.models.at_bounds import AtBound
 from tvbo.models.raw import RawRowKernel
-from tvbo.optimizers.drift import DenseGP
 from tvbo.retention.prediction import Prediction
 
 

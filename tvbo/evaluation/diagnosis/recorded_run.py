@@ -13,10 +13,6 @@ import torch
 from torch import Tensor
 
 from tvbo.evaluation.history import History
-from tvbo.journal import JournalReader, restore_start
-from tvbo.journal.record import Record
-from tvbo.journal.recorded import Recorded
-from tvbo.journal.writer import JournalWriter
 from tvbo.optimizers import (
     GPOptimizer,
     ModelFitter,
@@ -27,6 +23,10 @@ from tvbo.optimizers import (
 )
 from tvbo.retention import Retention
 from tvbo.retention.base import Chain
+from tvbo.storage import JournalReader, restore_start
+from tvbo.storage.record import Record
+from tvbo.storage.recorded import Recorded
+from tvbo.storage.writer import JournalWriter
 
 Source = History | Optimizer | str | Path
 """What a run can be diagnosed from."""
@@ -81,7 +81,7 @@ def recorded_run(source: Source, optimizer: Optimizer | None) -> RecordedRun:
     Raises:
         DiagnosisError: if a history comes without an optimizer, or the optimizer cannot be made
             anew.
-        tvbo.journal.JournalError: if the source is no journal that can be read.
+        tvbo.storage.JournalError: if the source is no journal that can be read.
     """
     if isinstance(source, History):
         if optimizer is None:

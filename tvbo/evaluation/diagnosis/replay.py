@@ -15,11 +15,11 @@ from torch import Tensor
 from tvbo.acquisition import DrawnValues
 from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial, read_parameters
 from tvbo.evaluation.diagnosis.recorded_run import RecordedRun, as_tensor, no_model
-from tvbo.journal.record import Record
+from tvbo.fit.drift import form_in_words, half_life
 from tvbo.models.at_bounds import parameters_at_bounds
 from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, SeparateContexts, Trial
-from tvbo.optimizers.drift import form_in_words, half_life
 from tvbo.retention.prediction import Prediction
+from tvbo.storage.record import Record
 from tvbo.terminal import patient_progress_bar
 
 

@@ -16,8 +16,8 @@ from torch import Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
 from tvbo.models.one_output import OneOutputModel
-from tvbo.observations import check_finite, check_last_dimension
 from tvbo.rounding import floor_, floored_posterior, least_variance
+from tvbo.spaces.observations import check_finite, check_last_dimension
 
 
 class RowModel(OneOutputModel):

@@ -16,9 +16,9 @@ from torch import Size, Tensor
 
 from tvbo.models.one_output import OneOutputModel
 from tvbo.models.streaming.innovations import Innovations
-from tvbo.observations import check_finite, check_last_dimension
 from tvbo.rounding import floor_, floored, floored_posterior
-from tvbo.search_space import RowIndex
+from tvbo.spaces import RowIndex
+from tvbo.spaces.observations import check_finite, check_last_dimension
 
 
 class Predictions(OneOutputModel):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tvbo.models.streaming.innovations import Innovations
 from tvbo.models.streaming.updatable import UpdatablePosterior
-from tvbo.observations import check_finite
+from tvbo.spaces.observations import check_finite
 
 
 class Revisions(UpdatablePosterior):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tvbo.models.streaming.eviction_policy import EvictionPolicy
 from tvbo.models.streaming.posterior import Predictions
-from tvbo.observations import check_finite
+from tvbo.spaces.observations import check_finite
 
 BLOCK = 256
 """Observations processed at once: a Cholesky factorization of this size costs little."""

@@ -10,7 +10,6 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
-from tvbo.observations import Observations
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bpe.bounds import RoundBounds, check_noise
 from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay, WaitingRule, waiting_rule
@@ -27,12 +26,12 @@ from tvbo.optimizers.recommendation import Recommendation
 from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.rounding import power_of_two
-from tvbo.search_space import Box, Context, FiniteSpace, Time
-from tvbo.theory.arguments import check_count, check_positive, check_probability
+from tvbo.spaces import Box, Context, FiniteSpace, Time
+from tvbo.spaces.observations import Observations
 from tvbo.theory.confidence import Exploration, PriorDrawWidth, WidthRule
 from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
 from tvbo.trial import Trial
-from tvbo.values import as_number
+from tvbo.values import as_number, check_count, check_positive, check_probability
 
 if TYPE_CHECKING:
     import pandas as pd

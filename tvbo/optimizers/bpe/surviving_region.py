@@ -16,7 +16,7 @@ from tvbo.optimizers.bpe.search import Smooth, climb
 from tvbo.optimizers.bpe.surviving_set import TIE
 from tvbo.randomness import draw_seed
 from tvbo.rounding import TIE_TOLERANCE, any_largest, first_largest, power_of_two
-from tvbo.search_space import Box
+from tvbo.spaces import Box
 
 SOBOL_POINTS = 4096
 """Number of Sobol points in the box, of which the share left measures the region."""

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from tvbo.models.incremental.growing_cholesky import grown_capacity
 from tvbo.optimizers.bpe.bounds import RoundBounds
 from tvbo.rounding import TIE_TOLERANCE, any_largest, first_largest
-from tvbo.search_space import FiniteSpace
+from tvbo.spaces import FiniteSpace
 
 MAX_CACHED = 25_000_000
 """Entries up to which the whole covariance is stored: 200 MB, of 5,000 actions left."""

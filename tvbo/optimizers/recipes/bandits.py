@@ -15,7 +15,7 @@ from tvbo.optimizers.drift_bandits import (
 )
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.optimizers.units import UnitOptions
-from tvbo.search_space import (
+from tvbo.spaces import (
     ContextSpace,
     Space,
     Table,

@@ -11,6 +11,8 @@ from gpytorch.kernels import Kernel, LinearKernel
 from torch import Tensor
 
 from tvbo.acquisition import LogBeta
+from tvbo.fit.contextual_model_fitter import ContextualModelFitter
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import ContextActionKernel, IdentityKernel
 from tvbo.optimizers.builder import (
     ContextOptions,
@@ -19,13 +21,11 @@ from tvbo.optimizers.builder import (
     build,
     context_space_of,
 )
-from tvbo.optimizers.contextual_model_fitter import ContextualModelFitter
 from tvbo.optimizers.gp_optimizer import GPOptimizer
-from tvbo.optimizers.model_fitter import ModelFitter
 from tvbo.optimizers.recipes.drifting import gp_ucb, tv_gp_ucb
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.optimizers.separate import SeparateContexts
-from tvbo.search_space import (
+from tvbo.spaces import (
     Category,
     ContextList,
     ContextSpace,

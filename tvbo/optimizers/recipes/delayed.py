@@ -17,7 +17,7 @@ from tvbo.optimizers.recipes.drifting import tv_gp_ucb
 from tvbo.optimizers.recipes.others import gp_ts
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.optimizers.units import UnitOptions
-from tvbo.search_space import MixedSpace, Space, Table, make_search_space
+from tvbo.spaces import MixedSpace, Space, Table, make_search_space
 from tvbo.theory.confidence import FixedWidth, WidthRule
 
 STANDS_IN = "minimum stands in for the outcomes of pending trials"

@@ -18,7 +18,7 @@ from tvbo.optimizers.rexp3 import RExp3
 from tvbo.optimizers.units import UnitOptions
 from tvbo.retention import EntropyThreshold
 from tvbo.retention.entropy import Mode
-from tvbo.search_space import (
+from tvbo.spaces import (
     Space,
     Table,
     make_context_space,

@@ -1,0 +1,240 @@
+"""What a contextual loop learns, scales and refuses."""
+
+import math
+
+import pytest
+import torch
+from botorch.exceptions.errors import InputDataError
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from reference import rbf
+
+from tvbo import recipes
+from tvbo.fit.contextual_model_fitter import ContextualModelFitter
+from tvbo.kernels import ContextActionKernel
+from tvbo.models import ContextualGP
+from tvbo.optimizers import RefitEvery, RefitNever
+from tvbo.spaces import InputLayout
+from tvbo.spaces.observations import Observations
+
+learns = pytest.mark.filterwarnings(
+    "ignore::botorch.exceptions.warnings.OptimizationWarning",
+)
+
+
+def tensor(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+CHOICES = torch.rand(11, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+LISTED = tensor([10.0], [13.5], [15.0], [20.0])
+FINITE = {"choices": CHOICES, "contexts": LISTED}
+BOUNDED = {"bounds": tensor([100.0], [300.0]), "context_bounds": tensor([10.0], [20.0])}
+
+
+def kernels():
+    return {"action_kernel": rbf(0.4), "context_kernel": rbf(4.0)}
+
+
+def told(optimizer, rounds):
+    """Outcomes of actions and contexts drawn at random, one at each time."""
+    generator = torch.Generator().manual_seed(2)
+    lower, upper = optimizer.search_space.bounds
+    for t in range(1, rounds + 1):
+        z = LISTED[int(torch.randint(4, (1,), generator=generator))]
+        X = optimizer.search_space.sample(generator)
+        y = math.sin(3 * ((X - lower) / (upper - lower)).sum().item() + z.item() / 4 + t / 9)
+        scatter = 0.1 * math.sin(7.0 * t)
+        optimizer.tell(optimizer.attach(X, float(t), z), y + scatter)
+    return optimizer
+
+
+def fitter(**options):
+    layout = InputLayout(2, 1)
+    bounds = tensor([0.0, 0.0], [1.0, 1.0]), tensor([10.0], [20.0])
+    return ContextualModelFitter(layout, *bounds, **options)
+
+
+@learns
+@pytest.mark.parametrize("declared", [FINITE, BOUNDED], ids=["finite", "bounded"])
+@pytest.mark.parametrize("structure", ["product", "additive", "both"])
+@pytest.mark.combinations
+def test_everything_is_learned_by_default(declared, structure):
+    """Ten observations or more for five to eight numbers; raw units far from the unit cube."""
+    optimizer = told(recipes.tv_cgp_ucb(**declared, structure=structure), 20)
+    trial = optimizer.ask(context=LISTED[2], t=21.0)
+    optimizer.search_space.snap(trial.X)
+    model = optimizer.model
+    assert isinstance(model, ContextualGP)
+    assert model.context_action_kernel.structure == structure
+    # Constraints of the defaults: what was learned has moved off its start.
+    fresh = recipes.tv_cgp_ucb(**declared, structure=structure)
+    fresh.ask(context=LISTED[2])
+    old = dict(fresh.model.named_parameters())
+    moved = {name for name, p in model.named_parameters() if not torch.equal(p, old[name])}
+    assert moved == set(old)
+    # Between the outcomes it fits: the model explains most of them.
+    observed = optimizer.observations
+    residual = observed.Y - model.posterior(observed.X).mean
+    assert residual.var() < 0.5 * observed.Y.var()
+
+
+@pytest.mark.slow
+@learns
+def test_refit_at_every_third_outcome():
+    optimizer = recipes.tv_cgp_ucb(
+        **FINITE,
+        action_kernel=ScaleKernel(rbf(0.4)),
+        context_kernel=rbf(4.0),
+        refit=RefitEvery(3),
+    )
+    told(optimizer, 14)
+    rates, sizes = [], []
+    for i in range(8):
+        trial = optimizer.ask(t=15.0 + i, context=LISTED[i % 4])
+        rates.append(optimizer.model.forgetting_rate.item())
+        sizes.append(optimizer.model_size)
+        optimizer.tell(trial, math.sin(i))
+    changes = [n for n, one, two in zip(sizes[1:], rates, rates[1:], strict=False) if one != two]
+    # Fitted at 14, since 12 is enough for six numbers; then at 17 and 20.
+    assert changes == [17, 20]
+
+
+@learns
+def test_what_is_given_is_learned_on_a_copy_and_used_in_raw_units():
+    action, context = ScaleKernel(rbf(0.4)), rbf(4.0)
+    before = [p.detach().clone() for k in (action, context) for p in k.parameters()]
+    optimizer = recipes.tv_cgp_ucb(
+        **FINITE, action_kernel=action, context_kernel=context, refit=RefitEvery(1)
+    )
+    told(optimizer, 13).ask(t=14.0, context=LISTED[0])
+    after = [p for k in (action, context) for p in k.parameters()]
+    assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
+    model = optimizer.model
+    assert not hasattr(model, "outcome_transform")
+    assert not hasattr(model, "input_transform")
+    learned = list(model.context_action_kernel.parameters())
+    assert not any(torch.equal(one, two) for one, two in zip(before, learned, strict=True))
+
+
+def test_only_the_columns_of_default_kernels_are_scaled():
+    rows = torch.cat([CHOICES[:4], LISTED, tensor([1.0], [2.0], [3.0], [4.0])], dim=-1)
+    observations = Observations(rows, tensor([1.0], [2.0], [0.5], [0.0]))
+    scaled = {
+        (True, True): [],
+        (False, True): [0, 1],
+        (True, False): [2],
+        (False, False): [0, 1, 2],
+    }
+    for (action, context), layout in scaled.items():
+        given = {
+            "action_kernel": rbf(0.4) if action else None,
+            "context_kernel": rbf(0.4) if context else None,
+        }
+        model = fitter(**given).fit(observations, 4, torch.Generator())
+        seen = model.transform_inputs(rows)
+        expected = rows.clone()
+        if 2 in layout:
+            expected[:, 2] = (rows[:, 2] - 10) / 10
+        torch.testing.assert_close(seen, expected)
+        assert hasattr(model, "outcome_transform") == bool(layout)
+
+
+def test_scales_of_both_must_be_learned():
+    known = {**FINITE, **kernels(), "structure": "both", "noise_variance": 0.1}
+    with pytest.raises(ValueError, match="Expected a refit, since the scales .* covar_module="):
+        recipes.cgp_ucb(**known, refit=RefitNever())
+    # Without a rule, they are learned in each round: everything else is given.
+    optimizer = recipes.cgp_ucb(**known)
+    optimizer.ask(context=LISTED[0])
+    scales = optimizer.model.context_action_kernel.outputscales
+    assert scales.tolist() == [1.0] * 3
+
+
+@learns
+def test_both_with_everything_given_learns_its_scales_alone():
+    given = [kernel.requires_grad_(False) for kernel in kernels().values()]
+    optimizer = recipes.cgp_ucb(
+        **FINITE,
+        action_kernel=given[0],
+        context_kernel=given[1],
+        structure="both",
+        noise_variance=0.1,
+    )
+    told(optimizer, 12).ask(t=13.0, context=LISTED[0])
+    kernel = optimizer.model.context_action_kernel
+    assert kernel.outputscales.tolist() != [1.0] * 3
+    assert kernel.action_kernel.base_kernel.lengthscale.item() == pytest.approx(0.4)
+    assert kernel.context_kernel.base_kernel.lengthscale.item() == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ({"action_kernel": None}, "Expected action_kernel, since"),
+        ({"context_kernel": None}, "Expected context_kernel, since"),
+        ({"forgetting_rate": None}, "Expected forgetting_rate, since"),
+        ({"action_kernel": None, "context_kernel": None}, "Expected action_kernel, context_kernel"),
+    ],
+)
+def test_what_is_missing_is_named(missing, message):
+    options = {**kernels(), "forgetting_rate": 0.1, "noise_variance": 0.1, **missing}
+    with pytest.raises(ValueError, match=message):
+        recipes.tv_cgp_ucb(**FINITE, **options, refit=RefitNever())
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"action_kernel": rbf(0.4)},
+        {"context_kernel": rbf(0.4)},
+        {"structure": "additive"},
+        {"structure": "both"},
+    ],
+    ids=str,
+)
+def test_a_whole_kernel_beside_a_part_of_it(part):
+    with pytest.raises(ValueError, match="either covar_module, .*or its parts. Got both"):
+        recipes.cgp_ucb(**FINITE, covar_module=RBFKernel(), **part)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"structure": "sum"}, "structure 'product', 'additive' or 'both'. Got 'sum'"),
+        ({"noise_variance": -1.0}, "noise_variance > 0 and finite. Got -1.0"),
+        ({"forgetting_rate": 1.5}, r"forgetting_rate in \[0, 1\]. Got 1.5"),
+    ],
+)
+def test_bad_options_are_refused_when_the_loop_is_made(options, message):
+    known = {**kernels(), "forgetting_rate": 0.1, "noise_variance": 0.1, **options}
+    with pytest.raises(ValueError, match=message):
+        recipes.tv_cgp_ucb(**FINITE, **known)
+
+
+def test_a_whole_kernel_is_its_parts():
+    """Any kernel over [action | context], without a context kernel to be found in it."""
+    parts = kernels()
+    joint = ContextActionKernel(*parts.values(), action_features=[0, 1], context_features=[2])
+    whole = recipes.cgp_ucb(**FINITE, covar_module=joint, noise_variance=0.1)
+    in_parts = recipes.cgp_ucb(**FINITE, **parts, noise_variance=0.1)
+    for i in range(20):
+        one, two = (loop.ask(context=LISTED[i % 4]) for loop in (whole, in_parts))
+        assert torch.equal(one.X, two.X)
+        for loop, trial in ((whole, one), (in_parts, two)):
+            loop.tell(trial, math.sin(3 * one.X.sum().item() + i))
+
+
+def test_outcomes_without_noise_where_none_is_known():
+    for declared in (FINITE, BOUNDED):
+        optimizer = recipes.cgp_ucb(
+            **declared,
+            action_kernel=MaternKernel().double(),
+            context_kernel=rbf(4.0),
+            refit=RefitNever(),
+        )
+        optimizer.tell(optimizer.ask(context=LISTED[0]), 1.0)
+        with pytest.raises(InputDataError, match="Yvar with every outcome"):
+            optimizer.ask(context=LISTED[0])
+        with pytest.raises(InputDataError, match="Yvar with every outcome"):
+            optimizer.recommend(context=LISTED[0])
+        assert optimizer.open_trials == ()

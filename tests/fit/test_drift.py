@@ -1,0 +1,281 @@
+"""The drift that a loop learns: its prior, and the form that the observations favour."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
+from gpytorch.kernels import MaternKernel, RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ZeroMean
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from scipy.stats import norm
+
+from tvbo import recipes
+from tvbo.fit.contextual_model_fitter import ContextualModelFitter
+from tvbo.fit.drift import Drift, LogarithmPrior, mean_gap
+from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
+from tvbo.models import TimeVaryingGP
+from tvbo.optimizers import ModelFitter
+from tvbo.spaces import InputLayout
+from tvbo.spaces.observations import Observations
+
+BOUNDS = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+
+
+def drawn(kernel, n=60, seed=0, gap=1.0) -> Observations:
+    """Outcomes of a function that drifts by a temporal kernel, at random actions."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 1, dtype=torch.float64, generator=generator)
+    over_actions = RBFKernel().double()
+    over_actions.lengthscale = 0.3
+    times = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
+    with torch.no_grad():
+        covar = over_actions(X).to_dense() * kernel.double()(times).to_dense()
+        root = torch.linalg.cholesky(covar + 1e-8 * torch.eye(n))
+    normal = torch.randn(2, n, dtype=torch.float64, generator=generator)
+    Y = root @ normal[0] + 0.1 * normal[1]
+    return Observations(torch.cat([X, gap * times], dim=-1), Y.unsqueeze(-1))
+
+
+def fitted(observations: Observations, **options) -> TimeVaryingGP:
+    fitter = ModelFitter(InputLayout(1), BOUNDS, **options)
+    return fitter.fit(observations, len(observations), torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("observations", "expected"),
+    [
+        (drawn(TemporalMaternKernel(2.5)), TemporalMaternKernel),
+        (drawn(TemporalDecayKernel(), n=120), TemporalDecayKernel),
+    ],
+)
+def test_auto_takes_the_form_that_the_outcomes_have(observations, expected):
+    model = fitted(observations, temporal_kernel="auto")
+    assert isinstance(model.temporal_kernel, expected)
+
+
+@pytest.mark.parametrize("form", [None, "auto"])
+def test_the_unit_of_time_makes_no_difference(form):
+    """Drift is fitted, and forms are compared, per round."""
+    kernel = TemporalMaternKernel(2.5)
+    one, other = (
+        fitted(drawn(kernel, n=30, gap=gap), temporal_kernel=form) for gap in (1.0, 900.0)
+    )
+    assert type(one.temporal_kernel) is type(other.temporal_kernel)
+    if form == "auto":
+        expected = one.temporal_kernel.lengthscale.item() * 900
+        assert other.temporal_kernel.lengthscale.item() == pytest.approx(expected, rel=1e-4)
+    else:
+        rate, slow = (-math.log1p(-m.forgetting_rate.item()) for m in (one, other))
+        assert slow * 900 == pytest.approx(rate, rel=1e-4)
+
+
+@pytest.mark.parametrize("form", [None, "auto"])
+def test_a_round_is_as_long_as_those_of_all_outcomes(form):
+    """A later fit ends where that of a new fitter does, whose prior is of all outcomes."""
+    observations = drawn(TemporalDecayKernel(), n=60)
+    X = observations.X
+    X[30:, -1] = 30 + 0.1 * torch.arange(30)
+    observations = replace(observations, X=X)
+    learning = ModelFitter(InputLayout(1), BOUNDS, temporal_kernel=form)
+    learning.fit(observations[:30], 30, torch.Generator())
+    model = learning.fit(observations, 60, torch.Generator())
+    expected = fitted(observations, temporal_kernel=form)
+    for (name, value), other in zip(
+        model.covar_module.state_dict().items(),
+        expected.covar_module.state_dict().values(),
+        strict=True,
+    ):
+        assert torch.allclose(value, other, rtol=1e-4), name
+
+
+@pytest.mark.parametrize(
+    ("form", "median", "spread"), [(0, math.log(-math.log1p(-0.05)), 1.0), (1, math.log(30), 1.5)]
+)
+def test_the_prior_is_normal_in_the_logarithm(form, median, spread):
+    """Against the log posterior with and without it."""
+    observations = drawn(TemporalDecayKernel(), n=20, gap=7.0)
+    drift = Drift(None, "auto")
+    values = {}
+    for with_prior in (False, True):
+        model = TimeVaryingGP(
+            observations.X,
+            observations.Y,
+            outcome_transform=None,
+            **drift.arguments(drift.forms[form]),
+        )
+        if with_prior:
+            drift.set_prior(model, observations.X[:, -1])
+        kernel = model.temporal_kernel
+        if form == 0:
+            kernel.forgetting_rate = 0.02
+            place = math.log(-math.log1p(-0.02) * 7)
+        else:
+            kernel.lengthscale = 50.0
+            place = math.log(50 / 7)
+        mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+        with torch.no_grad():
+            value = mll(model(*model.train_inputs), model.train_targets).item()
+        values[with_prior] = value * 20
+    assert values[True] - values[False] == pytest.approx(norm(median, spread).logpdf(place))
+
+
+def test_restarts_may_draw_from_the_prior():
+    """BoTorch does if a fit fails from all starts."""
+    observations = drawn(TemporalDecayKernel(), n=20)
+    drift = Drift(None, "auto")
+    for form in drift.forms:
+        model = TimeVaryingGP(observations.X, observations.Y, **drift.arguments(form))
+        drift.set_prior(model, observations.X[:, -1])
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            for _, module, prior, _, setting in model.named_priors():
+                setting(
+                    module,
+                    prior.sample(module.raw_noise.shape if hasattr(module, "raw_noise") else ()),
+                )
+        assert model(observations.X).variance.isfinite().all()
+
+
+def test_the_round_is_the_mean_gap_of_distinct_times():
+    assert mean_gap(torch.tensor([3.0, 1.0, 1.0, 8.0])) == 3.5
+    assert mean_gap(torch.tensor([4.0, 4.0])) == mean_gap(torch.tensor([])) == 1.0
+
+
+def test_few_outcomes_do_not_make_a_function_without_memory():
+    """New at each time, alike at all actions: ε = 0.9999 is most likely without a prior."""
+    X = torch.rand(12, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    X[:, 1] = torch.arange(12) // 2
+    Y = torch.tensor([1.0, 1.0, -1.0, -1.0] * 3, dtype=torch.float64).unsqueeze(-1)
+    free = fitted(Observations(X, Y), temporal_kernel=TemporalDecayKernel().double())
+    assert free.forgetting_rate.item() > 0.9
+    assert fitted(Observations(X, Y)).forgetting_rate.item() < 0.6
+
+
+def kernels_of(model):
+    return [each for each in model.modules() if isinstance(each, RBFKernel | MaternKernel)]
+
+
+@pytest.mark.parametrize(("temporal", "kind"), [("auto", MaternKernel), (None, RBFKernel)])
+def test_the_kernel_over_actions_is_matern_where_both_forms_are_learned(temporal, kind):
+    observations = drawn(TemporalDecayKernel(), n=5)
+    (kernel,) = kernels_of(fitted(observations, temporal_kernel=temporal))
+    assert type(kernel) is kind
+    # With the priors of BoTorch's default.
+    (default,) = kernels_of(get_covar_module_with_dim_scaled_prior(ard_num_dims=1))
+    for name in ("loc", "scale"):
+        found, expected = (getattr(k.lengthscale_prior, name) for k in (kernel, default))
+        assert found == expected
+
+
+def test_with_contexts_it_is_rbf():
+    layout = InputLayout(1, 1)
+    fitter = ContextualModelFitter(layout, BOUNDS, BOUNDS, temporal_kernel="auto")
+    model = fitter.fit(Observations.empty(layout.num_columns), 0, torch.Generator())
+    assert {type(kernel) for kernel in kernels_of(model)} == {RBFKernel}
+
+
+def test_the_prior_of_the_noise_is_normal_in_the_logarithm():
+    """Where the drift is learned, unless a likelihood or a kernel is given."""
+    fitter = ModelFitter(InputLayout(1), BOUNDS)
+    noise = fitted(drawn(TemporalDecayKernel(), n=20)).likelihood.noise_covar
+    place = math.log(0.2)
+    log_prob = noise.noise_prior.log_prob(torch.tensor(0.2, dtype=torch.float64)).item()
+    assert log_prob == pytest.approx(norm(math.log(0.03), 1.5).logpdf(place))
+    empty = Observations.empty(2)
+    first = fitter.fit(empty, 0, torch.Generator()).likelihood
+    assert first.noise.item() == pytest.approx(0.03)
+    own = GaussianLikelihood().double()
+    for options in ({"likelihood": own}, {"covar_module": RBFKernel().double()}):
+        given = ModelFitter(InputLayout(1), BOUNDS, **options).fit(empty, 0, torch.Generator())
+        prior = getattr(given.likelihood.noise_covar, "noise_prior", None)
+        assert not isinstance(prior, LogarithmPrior)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"temporal_kernel": "matern"}, {"temporal_kernel": "auto", "forgetting_rate": 0.1}],
+)
+def test_another_string_or_a_rate_beside_auto_is_refused(options):
+    with pytest.raises(
+        ValueError, match="or 'auto' without a forgetting_rate. Got '(matern|auto)'"
+    ):
+        recipes.tv_gp_ucb(bounds=BOUNDS, **options)
+
+
+def test_a_change_of_form_is_logged(caplog):
+    fitter = ModelFitter(InputLayout(1), BOUNDS, temporal_kernel="auto")
+    rough, smooth = drawn(TemporalDecayKernel(), n=120), drawn(TemporalMaternKernel(2.5))
+    with caplog.at_level(logging.INFO, "tvbo"):
+        fitter.fit(rough, 120, torch.Generator())
+        assert fitter.newest_fit is not None
+        assert not any("form of drift" in r.getMessage() for r in caplog.records)
+        fitter.fit(smooth, 240, torch.Generator())
+    said = [r.getMessage() for r in caplog.records if "form of drift" in r.getMessage()]
+    assert said == [
+        "Fit of 60 observations: the form of drift changed from TemporalDecayKernel to "
+        "TemporalMaternKernel."
+    ]
+
+
+def told(optimizer, observations):
+    """Tell an optimizer what was observed."""
+    for (x, t), y in zip(observations.X.tolist(), observations.Y.tolist(), strict=True):
+        optimizer.tell(optimizer.attach([x], t), y[0])
+    return optimizer
+
+
+def test_the_drift_of_an_optimizer_and_its_interval():
+    """The interval is by the second derivative of the log posterior, here by its formula."""
+    over_actions = RBFKernel().double()
+    over_actions.lengthscale = 0.3
+    options = {"bounds": BOUNDS, "covar_module": over_actions, "noise_variance": 0.01}
+    observations = drawn(TemporalDecayKernel(), n=40)
+    optimizer = told(recipes.tv_gp_ucb(mean_module=ZeroMean(), **options), observations)
+    drift = optimizer.drift()
+    assert drift == optimizer.drift()
+    assert drift.form == "exponential decay"
+    assert drift.half_life == pytest.approx(2 * math.log(2) / -math.log1p(-drift.forgetting_rate))
+    lags = (observations.X[:, 1:] - observations.X[:, 1]).abs()
+    in_space = over_actions(observations.X[:, :1]).to_dense().detach()
+
+    def log_posterior(log_half_life):
+        pace = 2 * math.log(2) / math.exp(log_half_life)
+        covar = in_space * torch.exp(-pace * lags / 2) + 0.01 * torch.eye(40)
+        zero = torch.zeros(40, dtype=torch.float64)
+        outcomes = torch.distributions.MultivariateNormal(zero, covar)
+        prior = norm.logpdf(math.log(pace), math.log(-math.log1p(-0.05)), 1.0)
+        return outcomes.log_prob(observations.Y.squeeze(-1)).item() + prior
+
+    center, h = math.log(drift.half_life), 1e-3
+    low, middle, high = (log_posterior(center + step) for step in (-h, 0.0, h))
+    spread = 1.96 / math.sqrt((2 * middle - low - high) / h**2)
+    expected = [math.exp(center - spread), math.exp(center + spread)]
+    assert drift.half_life_interval == pytest.approx(expected, rel=1e-2)
+
+
+def test_the_interval_of_the_default_is_around_the_half_life():
+    drift = told(recipes.tv_gp_ucb(bounds=BOUNDS), drawn(TemporalDecayKernel(), n=40)).drift()
+    low, high = drift.half_life_interval
+    assert low < drift.half_life < high
+    assert math.sqrt(low * high) == pytest.approx(drift.half_life)
+
+
+@pytest.mark.parametrize(
+    ("make", "n", "half_life"),
+    [
+        (lambda: recipes.tv_gp_ucb(bounds=BOUNDS, forgetting_rate=0.05), 8, 27.03),
+        (lambda: recipes.gp_ucb(bounds=BOUNDS), 8, math.inf),
+        (lambda: recipes.tv_gp_ucb(bounds=BOUNDS), 4, 27.03),
+    ],
+    ids=["given", "none", "not yet learned"],
+)
+def test_a_drift_that_is_not_learned_has_no_interval(make, n, half_life):
+    drift = told(make(), drawn(TemporalDecayKernel(), n=n)).drift()
+    assert drift.half_life == pytest.approx(half_life, abs=0.01)
+    assert drift.half_life_interval is None

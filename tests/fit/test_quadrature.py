@@ -1,0 +1,270 @@
+"""Averages over hyperparameters, against integrals over a grid, and in the loop."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from botorch.acquisition import LogExpectedImprovement
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.means import ConstantMean
+from torch import Generator, Tensor
+
+from tvbo import recipes
+from tvbo.fit.drift import Drift
+from tvbo.fit.log_posterior import LogPosterior
+from tvbo.fit.sigma_points import quadrature
+from tvbo.models import AveragedGP, TimeVaryingGP
+from tvbo.models.scale import unit_cube
+from tvbo.optimizers import RefitEvery
+from tvbo.test_functions import MovingPeak
+
+SIDE = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+
+
+def fitted(form: int, n: int) -> tuple[TimeVaryingGP, LogPosterior, Tensor, Tensor]:
+    """A model with two hyperparameters at their mode: its lengthscale, and one of time."""
+    generator = Generator().manual_seed(n)
+    X = torch.rand(n, 2, dtype=torch.float64, generator=generator)
+    X[:, 1] = torch.arange(n)
+    Y = torch.sin(5 * X[:, :1] + 0.1 * X[:, 1:])
+    Y = Y + 0.3 * torch.randn(n, 1, dtype=torch.float64, generator=generator)
+    drift = Drift(None, "auto")
+    model = TimeVaryingGP(
+        X,
+        Y,
+        torch.full_like(Y, 0.09),
+        input_transform=unit_cube([0], SIDE),
+        **drift.arguments(drift.forms[form]),
+    )
+    drift.set_prior(model, X[:, -1])
+    posterior = LogPosterior(model)
+    posterior.climb()
+    return model, posterior, X, Y
+
+
+def on_a_grid(posterior: LogPosterior) -> tuple[float, np.ndarray, np.ndarray]:
+    """Log evidence, points and weights of a fine grid over both logarithms."""
+    mode = posterior.present()
+    sides = [
+        np.linspace(max(m - 5, low), min(m + 5, high), 61)
+        for m, (low, high) in zip(mode, posterior.bounds, strict=True)
+    ]
+    points = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
+    logs = np.array([posterior(point)[0] for point in points])
+    cell = math.prod(side[1] - side[0] for side in sides)
+    weights = np.exp(logs - logs.max())
+    return math.log(cell * weights.sum()) + logs.max(), points, weights / weights.sum()
+
+
+def test_the_logarithms_have_normal_priors_with_the_mode_of_botorchs():
+    """Differences of the log density between two points, against a likelihood without priors."""
+    _, posterior, X, Y = fitted(1, 16)
+    lengthscale, in_time = posterior.parameters
+    location, scale = lengthscale.location_and_spread
+    median, spread = in_time.location_and_spread
+    y = ((Y - Y.mean()) / Y.std()).flatten()
+    ours, theirs = [], []
+    mode = posterior.present()
+    for point in (mode, mode + np.array([0.7, -0.4])):
+        value, _, mean = posterior(point)
+        ours.append(value)
+        lags = torch.cdist(X[:, 1:], X[:, 1:]) / math.exp(point[1])
+        x = math.sqrt(5) * lags
+        covar = (1 + x + x.square() / 3) * torch.exp(-x)
+        covar = covar * torch.exp(
+            -0.5 * (torch.cdist(X[:, :1], X[:, :1]) / math.exp(point[0])) ** 2
+        )
+        covar = covar + 0.09 / Y.var() * torch.eye(16)
+        normal = torch.distributions.MultivariateNormal(torch.full((16,), mean).double(), covar)
+        prior = -0.5 * ((point[0] - location + scale**2) / scale) ** 2
+        prior -= 0.5 * ((point[1] - median) / spread) ** 2
+        theirs.append(normal.log_prob(y).item() + prior)
+    # BoTorch has its prior in single precision.
+    assert ours[1] - ours[0] == pytest.approx(theirs[1] - theirs[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("form", [0, 1])
+def test_the_weights_sum_to_the_evidence_and_average_as_integrals_do(form):
+    _, posterior, _, _ = fitted(form, 40)
+    evidence, points, weights = on_a_grid(posterior)
+    sets = quadrature(posterior)
+    assert len(sets.mean) == 5
+    # In nats; forms of drift that differ by a tenth are alike.
+    assert sets.log_weights.logsumexp(0).item() == pytest.approx(evidence, abs=0.1)
+    shares = sets.log_weights.softmax(0)
+    logarithms = sets.lengthscales[:, 0].log()
+    exact = (weights @ points)[0]
+    spread = math.sqrt(weights @ (points[:, 0] - exact) ** 2)
+    mean = (shares @ logarithms).item()
+    assert mean == pytest.approx(exact, abs=0.15 * spread)
+    found = math.sqrt((shares @ (logarithms - mean).square()).item())
+    assert found == pytest.approx(spread, rel=0.2)
+
+
+@pytest.mark.parametrize("form", [0, 1])
+def test_predictions_are_those_of_the_integral(form):
+    model, posterior, X, Y = fitted(form, 16)
+    at = torch.tensor([[[0.2, 17.0]], [[0.8, 30.0]]], dtype=torch.float64)
+    found = AveragedGP(model, X, Y, [quadrature(posterior)]).posterior(at)
+    _, points, weights = on_a_grid(posterior)
+    mean, second = torch.zeros(2).double(), torch.zeros(2).double()
+    heavy = np.flatnonzero(weights > 1e-2 * weights.max())[::4]
+    for point, weight in zip(points[heavy], weights[heavy] / weights[heavy].sum(), strict=True):
+        model.train()
+        posterior.assign(point, posterior(point)[2])
+        with torch.no_grad():
+            each = model.eval().posterior(at)
+        mean += weight * each.mean.flatten()
+        second += weight * (each.variance + each.mean.square()).flatten()
+    deviation = (second - mean.square()).sqrt()
+    # Relative to the standard deviation of the prediction.
+    assert ((found.mean.flatten() - mean).abs() < 0.2 * deviation).all()
+    torch.testing.assert_close(found.variance.flatten().sqrt(), deviation, rtol=0.15, atol=0)
+
+
+def test_of_many_outcomes_the_mode_stands_alone():
+    _, posterior, _, _ = fitted(0, 260)
+    sets = quadrature(posterior)
+    assert len(sets.mean) == 1
+    mode = posterior.present()
+    assert sets.lengthscales.log().item() == pytest.approx(mode[0])
+
+
+def test_a_point_that_a_bound_brings_nearer_counts_as_what_it_is():
+    """Outcomes without noise: the noise is learned near its lower bound."""
+    X = torch.rand(60, 2, dtype=torch.float64, generator=Generator().manual_seed(0))
+    X[:, 1] = torch.arange(60)
+    Y = torch.sin(5 * X[:, :1] + 0.1 * X[:, 1:])
+    drift = Drift(None, "auto")
+    model = TimeVaryingGP(
+        X, Y, input_transform=unit_cube([0], SIDE), **drift.arguments(drift.forms[1])
+    )
+    drift.set_prior(model, X[:, -1])
+    posterior = LogPosterior(model)
+    posterior.climb()
+    sets = quadrature(posterior)
+    mode, hessian = posterior.present(), posterior.quadratic(posterior.present()).hessian
+    p, cut = len(mode), 0
+    volume = 0.5 * (p * math.log(2 * math.pi) - np.linalg.slogdet(hessian)[1])
+    for i in range(1, len(sets.mean)):
+        lengthscale, noise = sets.lengthscales[i].item(), sets.noise[i].item()
+        point = np.log([lengthscale, sets.temporal_kernel.lengthscale[i].item(), noise])
+        step = point - mode
+        energy = 0.5 * step @ hessian @ step
+        cut += energy < 0.5 * (p + 1) - 0.1
+        expected = posterior(point)[0] + energy + volume - math.log(2 * p + 2)
+        assert sets.log_weights[i].item() == pytest.approx(expected, abs=1e-6)
+    assert cut > 0
+
+
+def test_a_parameter_at_a_bound_is_held():
+    model, _, _, _ = fitted(0, 40)
+    model.temporal_kernel.raw_forgetting_rate_constraint.upper_bound.fill_(1e-4)
+    model.temporal_kernel.forgetting_rate = 1e-4
+    posterior = LogPosterior(model)
+    posterior.climb()
+    sets = quadrature(posterior)
+    assert len(sets.mean) == 3
+    assert sets.temporal_kernel.forgetting_rate.flatten().tolist() == pytest.approx([1e-4] * 3)
+
+
+def played(scale: float = 1.0, **options):
+    problem = MovingPeak(noise_variance=0.01)
+    optimizer = recipes.tv_gp_ucb(
+        bounds=problem.bounds, generator=Generator().manual_seed(0), **options
+    )
+    for t in range(1, 14):
+        trial = optimizer.ask(t=float(t))
+        outcome = problem(problem.layout.rows(trial.X, float(t))).item()
+        optimizer.tell(trial, scale * outcome)
+    optimizer.ask(t=14.0)
+    return optimizer
+
+
+def test_the_default_on_a_box_averages():
+    optimizer = played()
+    model = optimizer.model
+    assert isinstance(model, AveragedGP)
+    # Two forms, and four hyperparameters in each.
+    assert model.weights.shape == (18,)
+    assert model.weights.sum().item() == pytest.approx(1)
+    assert model.covar_module(model._X[:2]).shape == (2, 2)
+    again = optimizer.ask(t=14.0)
+    # The pending trial lowers the deviation at its row.
+    row = optimizer.layout.rows(optimizer.open_trials[0].X, 14.0)
+    assert optimizer.model.posterior(row).variance < model.posterior(row).variance
+    assert not torch.equal(again.X, optimizer.open_trials[0].X)
+    recommended = optimizer.recommend(t=15.0)
+    assert isinstance(optimizer.model, AveragedGP)
+    at = optimizer.model.posterior(optimizer.layout.rows(recommended.X, 15.0))
+    assert recommended.mean == pytest.approx(at.mean.item())
+
+
+def test_other_loops_take_one_form():
+    auto = {"temporal_kernel": "auto"}
+    own = ScaleKernel(RBFKernel(ard_num_dims=2)).double()
+    for options in (
+        {"refit": RefitEvery(2)},
+        {"forgetting_rate": 0.1},
+        {**auto, "covar_module": own},
+        {**auto, "mean_module": ConstantMean().double()},
+    ):
+        assert not isinstance(played(**options).model, AveragedGP)
+
+
+def test_other_acquisitions_take_it():
+    optimizer = played(
+        acquisition=lambda model, context: LogExpectedImprovement(model, best_f=0.5), beta=None
+    )
+    assert isinstance(optimizer.model, AveragedGP)
+
+
+def test_initial_is_how_many_actions_fill_the_space():
+    bounds = MovingPeak().bounds
+    filling = recipes.tv_gp_ucb(bounds=bounds, initial=3, generator=Generator().manual_seed(1))
+    first = [filling.ask(t=float(t)).X for t in range(3)]
+    default = recipes.tv_gp_ucb(bounds=bounds, generator=Generator().manual_seed(1))
+    assert (default.initial, filling.initial) == (10, 3)
+    for t, X in enumerate(first):
+        torch.testing.assert_close(default.ask(t=float(t)).X, X)
+    # The fourth no longer fills the space: with three pending trials it avoids them.
+    assert not torch.allclose(filling.ask(t=3.0).X, default.ask(t=3.0).X)
+    with pytest.raises(ValueError, match="initial"):
+        recipes.tv_gp_ucb(bounds=bounds, initial=-1)
+
+
+def test_the_unit_of_the_outcomes_makes_no_difference():
+    one, other = (played(scale=scale) for scale in (1.0, 2.0**-40))
+    for trial, scaled in zip(one.observations.X, other.observations.X, strict=True):
+        torch.testing.assert_close(scaled, trial, rtol=0, atol=1e-6)
+    torch.testing.assert_close(other.open_trials[0].X, one.open_trials[0].X, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_thousand_rounds_of_a_box_some_outcomes_lost():
+    generator = Generator().manual_seed(0)
+    problem = MovingPeak(period=100.0, noise_variance=0.01, generator=generator)
+    optimizer = recipes.tv_gp_ucb(bounds=problem.bounds, generator=generator)
+    fates = torch.rand(1000, generator=generator)
+    regret, sizes = [], []
+    for t in range(1, 1001):
+        optimizer.expire_overdue(float(t), max_delay=20.0)
+        trial = optimizer.ask(t=float(t))
+        row = problem.layout.rows(trial.X, float(t))
+        outcome = problem(row).item()
+        if fates[t - 1] >= 0.1:
+            optimizer.tell(trial, outcome)
+        elif fates[t - 1] >= 0.05:
+            optimizer.fail(trial, "NaN")
+        regret.append(1.0 - problem.evaluate_true(row).item())
+        sizes.append(optimizer.model_size)
+    # It counts what is told after the ask as well.
+    assert max(sizes) == 101
+    assert min(sizes[200:]) >= 90
+    assert len(optimizer.open_trials) <= 20
+    # A random action loses 0.66, and one that stays where the peak once was 0.56.
+    for first in range(100, 1000, 100):
+        assert np.mean(regret[first : first + 100]) < 0.4

@@ -1,0 +1,133 @@
+"""Blocks against the dense likelihood: gaps, irregular times, repeats, known noise, segments."""
+
+import pytest
+import torch
+from linear_operator.utils.errors import NotPSDError
+
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.logs import (
+    BlockLikelihood,
+    DenseLikelihood,
+    DriftLog,
+    Panel,
+    PanelLikelihood,
+    panel_rows,
+)
+
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
+RATES = [0.0, 1e-9, 1e-3, 0.03, 1.0, 1e9]
+
+
+@pytest.fixture
+def irregular(generator):
+    """Rows over seven actions: many at one time, one of them twice."""
+    n = 90
+    arm = torch.randint(7, (n,), generator=generator)
+    times = torch.sort(30 * torch.rand(n, generator=generator)).values
+    times[20:35] = times[20]
+    arm[22] = arm[23]
+    actions = torch.rand(7, 2, generator=generator)
+    X = torch.cat([actions[arm], times.unsqueeze(-1)], dim=-1)
+    return X[torch.randperm(n, generator=generator)], torch.randn(n, 1, generator=generator)
+
+
+@pytest.fixture
+def gappy(generator):
+    """A panel with a fifth of its cells missing, at unequal steps."""
+    values = torch.randn(20, 6, generator=generator)
+    values[torch.rand(20, 6, generator=generator) < 0.2] = float("nan")
+    times = torch.cumsum(0.1 + torch.rand(20, generator=generator), 0)
+    return panel_rows(values, times)
+
+
+def check_against_dense(log, make_kernel, evaluate, rate, mean, block):
+    columns = log.actions.shape[-1]
+    dense = evaluate(lambda k: DenseLikelihood(log, k, mean), make_kernel(columns), rate)
+    blocks = evaluate(lambda k: BlockLikelihood(log, k, mean, block), make_kernel(columns), rate)
+    assert blocks[0] == pytest.approx(dense[0], rel=1e-11)
+    assert blocks[1] == pytest.approx(dense[1], abs=1e-9)
+    torch.testing.assert_close(blocks[2], dense[2], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("mean", [None, 0.3])
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("block", [1, 7, 40, 500])
+@pytest.mark.combinations
+def test_irregular_log(irregular, make_kernel, evaluate, rate, mean, block):
+    log = DriftLog.from_rows(*irregular, None, -1)
+    check_against_dense(log, make_kernel, evaluate, rate, mean, block)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_panel_with_gaps(gappy, make_kernel, evaluate, rate):
+    log = DriftLog.from_rows(*gappy, None, -1)
+    check_against_dense(log, make_kernel, evaluate, rate, None, 16)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_known_noise(irregular, make_kernel, evaluate, rate, generator):
+    Yvar = 0.01 + 0.3 * torch.rand(len(irregular[1]), 1, generator=generator)
+    log = DriftLog.from_rows(*irregular, Yvar, -1)
+    check_against_dense(log, make_kernel, evaluate, rate, None, 16)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_segments(irregular, make_kernel, evaluate, rate, generator):
+    labels = torch.tensor([7.5, -1.0, 3.0])[torch.randint(3, (90,), generator=generator)]
+    log = DriftLog.from_rows(*irregular, None, -1, labels)
+    check_against_dense(log, make_kernel, evaluate, rate, None, 16)
+
+
+def test_full_panel_equals_the_modes(make_kernel, evaluate, generator):
+    log = DriftLog.from_rows(
+        *panel_rows(torch.randn(40, 6, generator=generator), torch.arange(40.0)), None, -1
+    )
+    panel = evaluate(lambda k: PanelLikelihood(Panel.from_log(log), k, None), make_kernel(), 0.1)
+    blocks = evaluate(lambda k: BlockLikelihood(log, k, None), make_kernel(), 0.1)
+    assert blocks[0] == pytest.approx(panel[0], rel=1e-12)
+    torch.testing.assert_close(blocks[2], panel[2], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("rate", [1e-3, 0.3])
+def test_gradient_equals_differences(irregular, make_kernel, evaluate, differences, rate):
+    log = DriftLog.from_rows(*irregular, None, -1)
+
+    def likelihood_of(kernel):
+        return BlockLikelihood(log, kernel, None, block=16)
+
+    gradient = evaluate(likelihood_of, make_kernel(2), rate)[2]
+    expected = differences(likelihood_of, make_kernel(2), rate)
+    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_singular_spatial_covariance(gappy, evaluate):
+    X, Y = gappy
+    log = DriftLog.from_rows(X, Y, None, -1)
+    kernel = CovarianceMatrixKernel(torch.ones(6, 6))
+    dense = evaluate(lambda k: DenseLikelihood(log, k, None), kernel, 0.1)
+    blocks = evaluate(lambda k: BlockLikelihood(log, k, None, 16), kernel, 0.1)
+    assert blocks[0] == pytest.approx(dense[0], rel=1e-11)
+    torch.testing.assert_close(blocks[2], dense[2], rtol=1e-9, atol=1e-9)
+
+
+def test_little_noise_on_a_long_static_log(generator, make_kernel):
+    """The base is subtracted from the prior again and again; nothing is lost to rounding."""
+    n = 600
+    arm = torch.randint(5, (n,), generator=generator)
+    X = torch.stack([arm.double(), torch.arange(float(n))], dim=-1)
+    Y = torch.randn(5, generator=generator)[arm].unsqueeze(-1)
+    Y = Y + 1e-3 * torch.randn(n, 1, generator=generator)
+    log = DriftLog.from_rows(X, Y, None, -1)
+    point = torch.tensor(1e-9), torch.tensor(1e-6)
+    with torch.no_grad():
+        dense, _ = DenseLikelihood(log, make_kernel(), 0.0)(*point)
+        blocks, _ = BlockLikelihood(log, make_kernel(), 0.0)(*point)
+    assert blocks.item() == pytest.approx(dense.item(), rel=1e-8)
+
+
+def test_a_singular_log_is_said_to_be_singular(make_kernel):
+    X, Y = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 2.0]]), torch.tensor([[1.0], [2.0], [3.0]])
+    log = DriftLog.from_rows(X, Y, torch.zeros(3, 1), -1)
+    with pytest.raises(NotPSDError, match="singular to rounding"):
+        BlockLikelihood(log, make_kernel(), None)(torch.tensor(0.1), torch.tensor(1.0))

@@ -1,0 +1,156 @@
+"""Forms of drift of a long log."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions.errors import ModelFittingError
+from gpytorch.kernels import RBFKernel
+
+from tvbo import recipes
+from tvbo.kernels import TemporalMaternKernel
+from tvbo.logs import DriftFit, DriftLog, fit_drift
+from tvbo.logs.drift_forms import _Start, _temporal_kernels
+from tvbo.logs.panel_evidence import CANDIDATES
+from tvbo.logs.parameters import times_factor
+from tvbo.models import TimeVaryingGP
+
+N, NOISE = 120, 0.01
+
+
+def log(n=N, seed=1):
+    """A log whose drift is Matérn-3/2 with lengthscale 12, in units far from one."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 2, dtype=torch.float64, generator=generator)
+    X[:, 1] = 0.5 * torch.arange(n)
+    over_actions, in_time = RBFKernel().double(), TemporalMaternKernel().double()
+    over_actions.lengthscale, in_time.lengthscale = 0.4, 6.0
+    lags = (X[:, 1:] - X[:, 1]).abs()
+    with torch.no_grad():
+        covar = over_actions(X[:, :1]).to_dense() * in_time.correlation(lags)
+    covar += NOISE * torch.eye(n)
+    root = torch.linalg.cholesky(covar)
+    return X, 50 + 200 * root @ torch.randn(n, 1, dtype=torch.float64, generator=generator)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return fit_drift(*log(), temporal_kernel="auto", time_unit="h")
+
+
+def test_the_form_of_the_truth_is_chosen(fit):
+    chosen = fit.comparison
+    assert [row.temporal_kernel for row in chosen.evidence] == [
+        "exponential", "matern32", "two-scales",
+    ]  # fmt: skip
+    assert chosen.evidence[chosen.chosen].temporal_kernel == "matern32"
+    assert chosen.reason.startswith("matern32: it has the largest evidence")
+    assert chosen.temporal_kernels[0].lengthscale.item() == pytest.approx(6.0, rel=0.4)
+    # So short a log says little of small noise but that it is small.
+    assert chosen.noise_variance < 10 * 200**2 * NOISE
+
+
+def test_exponential_decay_has_the_likelihood_of_the_fit_of_its_rate(fit):
+    row = fit.comparison.evidence[0]
+    # Two searches for the same maximum.
+    assert row.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-2)
+    assert row.evidence == row.log_likelihood - 0.5 * row.num_parameters * math.log(N)
+    # Lengthscale, scale, rate, noise, mean.
+    assert row.num_parameters == 5
+    assert fit.comparison.evidence[2].num_parameters == 7
+
+
+def test_settings_are_the_model_of_the_chosen_form(fit):
+    X, Y = log()
+    settings = fit.settings()
+    assert "forgetting_rate" not in settings
+    model = TimeVaryingGP(
+        X,
+        Y,
+        torch.full_like(Y, settings["noise_variance"]),
+        covar_module=settings["covar_module"],
+        temporal_kernel=settings["temporal_kernel"],
+        mean_module=settings["mean_module"],
+        outcome_transform=None,
+    )
+    with torch.no_grad():
+        density = model.likelihood(model.train()(X), X).log_prob(model.train_targets).item()
+    assert density == pytest.approx(fit.comparison.evidence[1].log_likelihood, rel=1e-8)
+    choices = torch.linspace(0, 1, 5, dtype=torch.float64).unsqueeze(-1)
+    assert recipes.tv_gp_ucb(choices=choices, **settings).ask(t=61.0).X.shape == (1, 1)
+
+
+def test_prediction_is_that_of_the_conditional_distribution(fit):
+    X, Y = log()
+    start = _Start(
+        DriftLog.from_rows(X, Y / 256, None, -1),
+        0.5,
+        fit.forgetting_rate,
+        times_factor(fit.covar_module, 256.0**-2),
+        fit.noise_variance / 256**2,
+        False,
+        fit.mean / 256,
+        False,
+    )
+    cut = math.ceil(0.75 * N)
+    matern = CANDIDATES[1]
+    part = start.fit(matern, torch.arange(N) < cut)
+    with torch.no_grad():
+        rows = start.model(_temporal_kernels(part), None).train_inputs[0]
+        covar = part.covar_module(rows).to_dense() + part.likelihood.noise * torch.eye(N)
+    covar = covar.numpy()
+    residual = (Y / 256 - part.mean_module.constant.detach()).squeeze(-1).numpy()
+    solved = np.linalg.solve(covar[:cut, :cut], covar[:cut, cut:])
+    below = covar[cut:, cut:] - covar[cut:, :cut] @ solved
+    error = residual[cut:] - solved.T @ residual[:cut]
+    density = -0.5 * (error @ np.linalg.solve(below, error) + np.linalg.slogdet(below)[1])
+    density -= 0.5 * len(error) * math.log(2 * math.pi)
+    score, penalized = start.prediction(matern, 5)
+    assert score == pytest.approx(density / len(error), rel=1e-8)
+    assert penalized == pytest.approx(density - 2.5 * math.log(len(error)), rel=1e-8)
+    row = fit.comparison.evidence[1]
+    assert row.predictive_score == pytest.approx(score - math.log(256), abs=1e-3)
+
+
+def test_a_file_holds_the_comparison(fit, tmp_path):
+    fit.save(tmp_path / "fit.json")
+    loaded = DriftFit.load(tmp_path / "fit.json")
+    assert loaded.to_dict() == fit.to_dict()
+    one, other = (each.settings()["temporal_kernel"] for each in (fit, loaded))
+    lags = torch.arange(5.0, dtype=torch.float64)
+    torch.testing.assert_close(one.correlation(lags), other.correlation(lags), rtol=0, atol=0)
+
+
+def test_a_long_log_is_compared_on_its_newest_rows(monkeypatch):
+    monkeypatch.setattr("tvbo.logs.drift_forms.MOST", 60)
+    X, Y = log()
+    fit = fit_drift(X, Y, temporal_kernel="exponential")
+    assert fit.comparison.messages == ["Forms of drift were compared on the newest 60 of 120 rows."]
+    assert fit.comparison.reason == "exponential: the only candidate."
+    assert fit.settings()["forgetting_rate"] == fit.forgetting_rate
+
+
+def test_what_is_fixed_stays():
+    X, Y = log(40)
+    fit = fit_drift(X, Y, noise_variance=500.0, mean=3.0, temporal_kernel="matern32")
+    assert (fit.comparison.noise_variance, fit.comparison.mean) == (500.0, pytest.approx(3.0))
+    # Lengthscale and scale of the actions, lengthscale of the times.
+    assert fit.comparison.evidence[0].num_parameters == 3
+
+
+def test_a_search_that_fails_is_said(monkeypatch):
+    def fail(mll):
+        raise ModelFittingError("no")
+
+    monkeypatch.setattr("tvbo.logs.drift_forms.fit_gpytorch_mll", fail)
+    fit = fit_drift(*log(40), temporal_kernel="matern32")
+    assert fit.comparison.messages == ["The search for matern32 did not converge."]
+
+
+def test_bad_arguments():
+    X, Y = log(20)
+    with pytest.raises(ValueError, match="Expected a temporal kernel"):
+        fit_drift(X, Y, temporal_kernel="linear")
+    with pytest.raises(ValueError, match="one segment"):
+        fit_drift(X, Y, temporal_kernel="auto", segments=torch.arange(20) // 10)

@@ -1,0 +1,115 @@
+import json
+import math
+
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import RBFKernel
+
+from tvbo.logs import fit_drift, fit_drift_by
+from tvbo.test_functions import drifting_gp_log
+
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
+
+OPTIONS = {
+    "covar_module": RBFKernel().double().requires_grad_(False),
+    "mean": 0.0,
+    "num_starts": 1,
+}
+
+
+def draw(rate, seed, n=50):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 2, generator=generator)
+    X[:, 1] = torch.arange(n)
+    kernel = RBFKernel().double()
+    return X, drifting_gp_log(X, kernel, rate, 0.01, generator=generator)
+
+
+@pytest.fixture(scope="module")
+def log():
+    """Rows of two machines in turn, of which the mill drifts fast and has an outlier."""
+    (slow_X, slow_Y), (fast_X, fast_Y) = draw(0.01, 0), draw(0.5, 1)
+    fast_Y[20] += 100.0
+    X = torch.stack([slow_X, fast_X], dim=1).reshape(-1, 2)
+    Y = torch.stack([slow_Y, fast_Y], dim=1).reshape(-1, 1)
+    return X, Y, ["lathe", "mill"] * len(slow_X)
+
+
+@pytest.fixture(scope="module")
+def fit(log):
+    return fit_drift_by(*log, **OPTIONS)
+
+
+def test_each_group_is_fitted_alone(fit, log):
+    X, Y, groups = log
+    lathe = torch.tensor([group == "lathe" for group in groups])
+    alone = fit_drift(X[lathe], Y[lathe], **OPTIONS)
+    assert fit.groups["lathe"].to_dict() == alone.to_dict()
+    assert list(fit.groups) == ["lathe", "mill"]
+
+
+def test_together_the_groups_are_segments_with_one_rate(fit, log):
+    X, Y, groups = log
+    numbers = torch.tensor([float(group == "mill") for group in groups])
+    whole = fit_drift(X, Y, segments=numbers, **OPTIONS)
+    assert fit.together.to_dict() == whole.to_dict()
+    rates = [part.forgetting_rate for part in fit.groups.values()]
+    assert min(rates) < fit.together.forgetting_rate < max(rates)
+
+
+def test_outliers_are_named_by_their_row_of_the_whole_log(fit):
+    assert [row for row, _ in fit.groups["mill"].outliers] == [41]
+    assert "row 41 (" in fit.groups["mill"].messages[0]
+    assert 41 in [row for row, _ in fit.together.outliers]
+
+
+def test_different_rates_are_said(fit):
+    [message] = fit.messages
+    assert "interval of 'mill' begins at" in message
+
+
+def test_the_table_has_a_row_for_each_group_and_one_for_all(fit, tmp_path):
+    frame = fit.to_frame()
+    assert frame.group.tolist() == ["lathe", "mill", "all"]
+    assert frame.rows.tolist()[:2] == [50, 49]
+    assert frame.forgetting_rate[1] == fit.groups["mill"].forgetting_rate
+    fit.to_json(tmp_path / "fit.json")
+    saved = json.loads((tmp_path / "fit.json").read_text())
+    assert saved["groups"]["mill"]["forgetting_rate"] == fit.groups["mill"].forgetting_rate
+    assert saved["together"]["n_observations"] == fit.together.n_observations
+
+
+@pytest.mark.slow
+def test_segments_of_groups_stay_apart(log):
+    X, Y, groups = log
+    days = (X[:, 1] >= 25).double()
+    fit = fit_drift_by(X, Y, torch.tensor([len(g) for g in groups]), segments=days, **OPTIONS)
+    four = days + 2 * torch.tensor([float(group == "lathe") for group in groups])
+    whole = fit_drift(X, Y, segments=four, **OPTIONS)
+    assert list(fit.groups) == ["4", "5"]
+    assert fit.together.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-9)
+
+
+def test_a_group_with_one_row_is_refused_by_name(log):
+    X, Y, groups = log
+    with pytest.raises(InputDataError, match=r"at least 3 rows .* Got 1 in group 'drill'\."):
+        fit_drift_by(X, Y, ["drill", *groups[1:]])
+
+
+def test_a_group_that_cannot_be_fitted_is_named(log):
+    X, Y, groups = log
+    Y = torch.where(torch.tensor([g == "mill" for g in groups])[:, None], 0.0, Y)
+    with pytest.raises(InputDataError, match="In group 'mill': Expected outcomes that vary"):
+        fit_drift_by(X, Y, groups, **OPTIONS)
+
+
+def test_every_row_has_one_of_several_groups(log):
+    X, Y, groups = log
+    with pytest.raises(InputDataError, match="two groups"):
+        fit_drift_by(X, Y, ["a"] * len(X))
+    with pytest.raises(BotorchTensorDimensionError, match="Got 99 labels"):
+        fit_drift_by(X, Y, groups[1:])
+    with pytest.raises(InputDataError, match="Got nan in row 0"):
+        fit_drift_by(X, Y, [math.nan, *groups[1:]])

@@ -1,0 +1,116 @@
+"""The profile's ends against a fine grid, with and without other parameters, and its steps."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from scipy.optimize import brentq
+from scipy.stats import chi2
+
+from tvbo.logs import (
+    DenseLikelihood,
+    DriftLog,
+    LikelihoodMaximizer,
+    NuisanceParameters,
+    profile_rate,
+    rates_at_noise,
+    steps,
+)
+from tvbo.logs.profile import ROOT_TOLERANCE
+from tvbo.test_functions import drifting_gp_log
+
+pytestmark = pytest.mark.usefixtures("double_by_default")
+
+DROP = 0.5 * chi2.ppf(0.95, 1)
+
+
+def make_maximizer(noise_variance, learns_scale, n=80, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 2, generator=generator)
+    X[:, 1] = torch.arange(n)
+    kernel = ScaleKernel(RBFKernel()).double().requires_grad_(False)
+    kernel.base_kernel.lengthscale = 0.3
+    kernel.outputscale = 1.0
+    Y = drifting_gp_log(X, kernel, 0.1, 0.05, generator=generator)
+    kernel.raw_outputscale.requires_grad_(learns_scale)
+    log = DriftLog.from_rows(X, Y, None, -1)
+    return LikelihoodMaximizer(
+        DenseLikelihood(log, kernel, None),
+        NuisanceParameters(kernel, noise_variance, Y.var().item()),
+        rate_bounds=(2e-6 / n, 32.0),
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("noise", "learns_scale"), [(0.05, False), (None, False), (None, True)])
+@pytest.mark.combinations
+def test_ends_lie_on_the_threshold_to_the_tolerance(noise, learns_scale, seed):
+    maximizer = make_maximizer(noise, learns_scale, seed=seed)
+    profile = profile_rate(maximizer, 3, 0.95, lambda step: None)
+
+    def excess(log_rate):
+        rough = maximizer.maximize_at(log_rate, profile.best.nuisance)
+        point = maximizer.refine_at(rough)
+        return point.log_likelihood - profile.best.log_likelihood + DROP
+
+    for end, outwards in zip(profile.interval, (-1.0, 1.0), strict=True):
+        inside = math.log(end) - outwards * 0.1
+        expected = brentq(excess, inside, math.log(end) + outwards * 0.1, xtol=1e-8)
+        assert math.log(end) == pytest.approx(expected, abs=ROOT_TOLERANCE)
+
+
+def test_the_maximum_is_that_of_the_best_start():
+    maximizer = make_maximizer(None, True)
+    profile = profile_rate(maximizer, 3, 0.95, lambda step: None)
+    searched = [
+        maximizer.explore(log_rate, maximizer.nuisance.start).log_likelihood
+        for log_rate in np.linspace(*maximizer.rate_bounds, 8)[1:-1]
+    ]
+    assert profile.best.log_likelihood >= max(searched) - 1e-7
+    assert profile.best.converged
+    assert abs(profile.best.slope) < 1e-2
+
+
+def test_every_step_is_told_in_turn():
+    told = []
+    profile_rate(make_maximizer(0.05, False), 2, 0.95, told.append)
+    assert ["outliers", *dict.fromkeys(told)] == steps(2)
+    assert told.count("interval") > 1
+
+
+def test_few_points_are_needed():
+    told = []
+    profile_rate(make_maximizer(None, True), 2, 0.95, told.append)
+    assert told.count("interval") <= 10
+
+
+def test_a_subsample_start_of_another_log_leaves_the_result_as_it_is():
+    maximizer, subsample = make_maximizer(None, True), make_maximizer(None, True, n=60, seed=5)
+    # One kernel is moved by both, as in a fit.
+    subsample.likelihood.covar_module = maximizer.likelihood.covar_module
+    subsample.nuisance = maximizer.nuisance
+    alone = profile_rate(maximizer, 3, 0.95, lambda step: None)
+    subsampled = profile_rate(maximizer, 3, 0.95, lambda step: None, subsample)
+    assert subsampled.best.log_likelihood == pytest.approx(alone.best.log_likelihood, abs=1e-7)
+    assert subsampled.at_zero.log_likelihood == pytest.approx(
+        alone.at_zero.log_likelihood, abs=1e-6
+    )
+    assert subsampled.interval == pytest.approx(alone.interval, rel=2 * ROOT_TOLERANCE)
+
+
+@pytest.mark.parametrize(("noise", "learns_scale"), [(0.05, False), (None, True)])
+def test_rates_with_the_noise_held(noise, learns_scale):
+    maximizer = make_maximizer(noise, learns_scale)
+    best = profile_rate(maximizer, 3, 0.95, lambda step: None).best
+    variances = [0.02, 0.2]
+    for variance, rate in zip(variances, rates_at_noise(maximizer, best, variances), strict=True):
+        held = profile_rate(make_maximizer(variance, learns_scale), 3, 0.95, lambda step: None)
+        assert rate == pytest.approx(math.exp(held.best.log_rate), rel=1e-3)
+
+
+def test_rates_with_noise_at_which_there_is_no_likelihood_are_left_out():
+    maximizer = make_maximizer(0.05, False)
+    best = profile_rate(maximizer, 3, 0.95, lambda step: None).best
+    assert len(rates_at_noise(maximizer, best, [0.02, -10.0, 0.01])) == 1

@@ -1,0 +1,368 @@
+"""Journals that somebody wrote by hand, with every checksum right."""
+
+import io
+import json
+import math
+import pickle
+import sqlite3
+import struct
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from tvbo.cli import main
+from tvbo.optimizers import Optimizer
+from tvbo.spaces import Box
+from tvbo.storage import DamagedJournalWarning, JournalError
+from tvbo.storage.database import EVENT_COLUMNS
+from tvbo.storage.objects import full_name
+from tvbo.storage.state import State, StateError
+
+
+def packed(*values):
+    return struct.pack(f"<{len(values)}d", *values)
+
+
+ODD = [
+    None,
+    -1,
+    0,
+    2**62,
+    1.5,
+    math.inf,
+    1e308,
+    "",
+    "word",
+    "{",
+    "[[[]]]",
+    '{"a": 1, "b": [1e999, "x"]}',
+    '{"a": [1e400]}',
+    "[" * 100_000,
+    b"",
+    b"\xff" * 7,
+    packed(math.nan),
+    packed(-1e308),
+    packed(1e308, 1e308),
+    packed(math.inf),
+]
+"""Values of wrong types and sizes, numbers out of range, and text that is not what it should be."""
+
+COLUMNS = {
+    "events": ["seq", *EVENT_COLUMNS.split(", "), "written_at"],
+    "meta": ["name", "value"],
+    "sessions": ["after", "environment", "opened_at"],
+    "start": ["optimizer", "state"],
+    "snapshot": ["seq", "chain", "environment", "state"],
+}
+
+
+def read(path, make, plot=False) -> list[str]:
+    """Do all that can be done with a journal; gives what was said of it.
+
+    Whatever else is raised than a JournalError, or by a command than its exit code, passes through.
+    """
+    said = []
+    ways = [{"like": make()}, {"like": make(), "read_only": True}, {}, {"read_only": True}]
+    out = path.with_name("out")
+    commands = [["show"], ["export", "--csv", f"{out}.csv"]]
+    if plot:
+        commands.append(["plot", "--out", f"{out}.png"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for way in ways:
+            try:
+                Optimizer.open(path, progress=False, **way).close()
+            except JournalError as error:
+                said.append(str(error))
+        for name, *options in commands:
+            with pytest.raises(SystemExit) as stop:
+                main(["runs", name, str(path), *options])
+            assert stop.value.code in (0, 2), name
+    return said
+
+
+@pytest.fixture
+def forged(recorded, play, make_random, forge):
+    """A journal of 20 events with a snapshot after the 12th, changed by a statement."""
+
+    def write(statement, *values):
+        run = recorded(12, close=True)
+        optimizer = Optimizer.open(run, like=make_random())
+        play(optimizer, 8)
+        optimizer._event_sink._end("that is dead")
+        forge(run, statement, *values)
+        return run
+
+    return write
+
+
+PLACES = [(table, column) for table, columns in COLUMNS.items() for column in columns]
+
+
+@pytest.mark.slow_cases(*map(str, range(len(PLACES), 2 * len(PLACES))))
+@pytest.mark.parametrize("number", range(2 * len(PLACES)))
+def test_odd_values(forged, make_random, number):
+    """Two for each column; which, changes from column to column, so that all have their turn."""
+    table, column = PLACES[number % len(PLACES)]
+    value = ODD[(7 * number) % len(ODD)]
+    where = {"events": "WHERE seq = 3", "meta": "WHERE name = 'columns'"}.get(table, "")
+    read(forged(f"UPDATE {table} SET {column} = ? {where}", value), make_random)
+
+
+@pytest.mark.parametrize("column", ["t", "Y", "X", "Yvar"])
+def test_plots_of_huge_numbers(forged, make_random, column):
+    record = {"t": 1, "X": 1}.get(column, 4)
+    run = forged(f"UPDATE events SET {column} = ? WHERE seq = {record}", packed(1.7e308))
+    read(run, make_random, plot=True)
+
+
+@pytest.mark.parametrize("column", EVENT_COLUMNS.split(", "))
+@pytest.mark.parametrize("value", [-1, b"\xff" * 7], ids=["int", "cut"])
+def test_a_column_of_the_wrong_type_is_named(forged, make_random, column, value):
+    run = forged(f"UPDATE events SET {column} = ? WHERE seq = 4", value)
+    with pytest.raises(JournalError, match=f"record 4: its {column} is .*first 3 records are good"):
+        Optimizer.open(run, like=make_random())
+
+
+@pytest.mark.parametrize("name", ["open", "search space", "tvbo"])
+@pytest.mark.parametrize("value", ["word", "[" * 100_000, '[{"trial": 1}]', b"\xff"])
+def test_odd_descriptions(forged, make_random, name, value):
+    run = forged("UPDATE meta SET value = ? WHERE name = ?", value, name)
+    said = read(run, make_random)
+    assert not said or "damaged" in said[0]
+
+
+def test_a_huge_outcome_is_refused_in_words_or_taken(forge, make_streaming, run):
+    """A journal may hold an outcome that is refused by now."""
+    optimizer = make_streaming()
+    optimizer.record(run)
+    optimizer.tell(optimizer.ask(), 0.5)
+    optimizer.close()
+    forge(run, "UPDATE events SET Y = ? WHERE seq = 2", packed(1.7e308))
+    said = read(run, make_streaming)
+    assert all("event" in words for words in said)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        [
+            "ALTER TABLE events RENAME TO others",
+            "CREATE VIEW events AS WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 "
+            "FROM n) SELECT others.* FROM others, n",
+        ],
+        ["ALTER TABLE meta ADD COLUMN more AS (hex(zeroblob(900000000)))"],
+        ["CREATE TRIGGER more AFTER INSERT ON sessions BEGIN DELETE FROM events; END"],
+        ["CREATE TABLE more (x)"],
+        ["DROP TABLE snapshot"],
+    ],
+    ids=["view", "computed", "trigger", "more", "less"],
+)
+def test_only_plain_tables_are_read(recorded, make_random, capsys, statements):
+    run = recorded(8)
+    connection = sqlite3.connect(run, isolation_level=None)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+    started = time.monotonic()
+    for given in ({}, {"like": make_random()}, {"read_only": True}):
+        with pytest.raises(JournalError, match="Expected the tables of a journal and nothing else"):
+            Optimizer.open(run, **given)
+    with pytest.raises(SystemExit) as stop:
+        main(["runs", "show", str(run)])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert time.monotonic() - started < 30
+
+
+class Touch:
+    """Pickled, a command that makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_with_like_nothing_is_unpickled(recorded, make_random, play, tmp_path, forge, read_only):
+    run, touched = recorded(12), tmp_path / "touched"
+    forge(run, "UPDATE start SET optimizer = ?", pickle.dumps(Touch(touched)))
+    whole = make_random()
+    play(whole, 12)
+    optimizer = Optimizer.open(run, like=make_random(), read_only=read_only)
+    assert play(optimizer, 8) == play(whole, 8)
+    assert not touched.exists()
+
+
+@pytest.mark.parametrize("part", ["start", "snapshot"])
+def test_a_state_that_is_a_pickle_is_not_run(forged, make_random, tmp_path, part):
+    touched = tmp_path / "touched"
+    file = io.BytesIO()
+    torch.save(Touch(touched), file)
+    run = forged(f"UPDATE {part} SET state = ?", file.getvalue())
+    if part == "start":
+        with pytest.raises(JournalError, match="stored as plain data. Got UnpicklingError"):
+            Optimizer.open(run, like=make_random())
+    else:
+        Optimizer.open(run, like=make_random())
+    assert not touched.exists()
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"object": "subprocess.Popen", "state": {}},
+        {"function": "os.system"},
+        {"class": "subprocess.Popen"},
+        {"object": "tvbo.storage.writer.JournalWriter", "state": {}},
+        {"object": "tvbo.cli.main", "state": {}},
+        {"object": "torch.nn.modules.module.sys", "state": {}},
+        {"function": "torch.load"},
+        {"function": "tvbo.optimizers.recipes.gp_ucb"},
+        {"method": "tvbo.optimizers.journal_mixin.JournalMixin.record", "of": [0]},
+        {"opaque": "subprocess.Popen", "words": ""},
+        {"kind": "partial", "parts": [[1], [1], [1]]},
+        {"kind": "tuple", "parts": "itself"},
+        {"kind": "Popen", "parts": []},
+        {"list": [[10**9]]},
+        {"list": [["x"]]},
+        {"list": [{}]},
+        {"tensor": -1, "grad": False},
+        {"kind": "Generator", "parts": [0, 0]},
+        {"unheard_of": 0},
+        {},
+    ],
+    ids=lambda node: "-".join(str(value) for value in node.values())[:40] or "empty",
+)
+def test_a_state_names_only_what_is_known(make_random, node):
+    state = State.of(make_random())
+    if node.get("parts") == "itself":
+        node = node | {"parts": [[len(state.nodes)]]}
+    nodes = [*state.nodes, node]
+    nodes[0]["state"]["more"] = [len(nodes) - 1]
+    forged = State(state.root, nodes, state.tensors)
+    with pytest.raises(StateError):
+        State.from_bytes(forged.to_bytes()).restore(make_random(), state.classes)
+
+
+def test_a_state_of_another_class_is_refused(make_random, make_streaming):
+    other = State.of(make_streaming())
+    with pytest.raises(StateError, match="a GPOptimizer instead of a RandomSearch"):
+        other.restore(make_random(), other.classes)
+
+
+def test_properties_are_passed_by(make_random):
+    """Attributes are set where they are kept, not by what a class does when they are set."""
+    state = State.of(make_random())
+    state.nodes[0]["state"]["model_size"] = 7
+    made = state.restore(make_random(), state.classes)
+    assert made.model_size == 0
+
+
+class Willing:
+    """Of a user's; what it does when it is brought back is not for a file to say."""
+
+    called = False
+
+    def __setstate__(self, state):
+        Willing.called = True
+
+
+def no_node(state):
+    state.nodes[1] = 7
+
+
+def no_tensor(state):
+    state.tensors[0] = "word"
+
+
+def no_attributes(state):
+    del state.nodes[0]["state"]
+
+
+def number_of_a_node(state):
+    state.nodes[0]["state"]["more"] = [-1]
+
+
+def kind_of_a_node(state):
+    state.nodes.append({"unheard_of": 0})
+    state.nodes[0]["state"]["more"] = [len(state.nodes) - 1]
+
+
+def number_of_trials(state):
+    state.nodes.append({"opaque": "builtins.memoryview", "words": ""})
+    state.nodes[0]["state"]["_num_trials"] = "many"
+
+
+def setstate(state):
+    state.nodes.append({"object": full_name(Willing), "state": {}})
+    state.nodes[0]["state"]["more"] = [len(state.nodes) - 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (no_node, "stored as plain data. Got TypeError: a node is no object"),
+        (no_tensor, "stored as plain data. Got TypeError: a tensor is none"),
+        (no_attributes, "Expected a stored state that can be compared. Got KeyError: 'state'"),
+        (number_of_a_node, "stored as plain data. Got number of a node -1"),
+        (kind_of_a_node, "stored as plain data. Got a node of kind 'unheard_of'"),
+        (number_of_trials, "stored as plain data. Got 'many' trials"),
+        (setstate, "stored as plain data. Got .*Willing, which has a __setstate__ of its own"),
+    ],
+)
+def test_a_forged_start_is_said_and_its_pickle_still_opens(
+    recorded, make_random, play, forge, change, words
+):
+    run = recorded(12)
+    state = State.of(make_random())
+    change(state)
+    forge(run, "UPDATE start SET state = ?", state.to_bytes())
+    like = make_random()
+    like.more = Willing()
+    for read_only in (True, False):
+        with pytest.raises(JournalError, match=words):
+            Optimizer.open(run, like=like, read_only=read_only)
+    assert not Willing.called
+    whole = make_random()
+    play(whole, 12)
+    assert play(Optimizer.open(run), 6) == play(whole, 6)
+
+
+def test_a_snapshot_of_other_settings_is_passed_over(forged, make_random, play):
+    """All is done again from the start."""
+    other = make_random()
+    play(other, 12)
+    other.search_space = Box(2 * other.search_space.bounds)
+    run = forged("UPDATE snapshot SET state = ?", State.of(other).to_bytes())
+    whole = make_random()
+    play(whole, 20)
+    assert play(Optimizer.open(run, like=make_random()), 6) == play(whole, 6)
+
+
+def test_a_pickle_that_is_none_is_said(forged, make_random):
+    run = forged("UPDATE start SET optimizer = x'00'")
+    with pytest.raises(JournalError, match="Expected an optimizer that this code can read. Got "):
+        Optimizer.open(run)
+    assert Optimizer.open(run, like=make_random())._num_asked > 0
+
+
+@pytest.mark.parametrize(
+    "trial", [{"trial": 1.5}, {"t": math.inf}, {"X": [math.nan]}, {"context": [-math.inf]}]
+)
+def test_trials_from_before_are_numbers(forged, make_random, trial):
+    row = {"trial": 1, "t": 1.0, "X": [0.5], "context": None} | trial
+    run = forged("UPDATE meta SET value = ? WHERE name = 'open'", json.dumps([row]))
+    with pytest.raises(
+        JournalError,
+        match="its trials from before: Expected the number of a trial and finite numb"
+        ".*first 20 records are good",
+    ):
+        Optimizer.open(run, like=make_random())
+    with pytest.warns(DamagedJournalWarning):
+        assert Optimizer.open(run, read_only=True)._num_asked > 0

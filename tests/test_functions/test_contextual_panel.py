@@ -1,0 +1,276 @@
+import math
+
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import RBFKernel
+
+from tvbo import run
+from tvbo.optimizers import recipes
+from tvbo.spaces import InputLayout, action_context_rows
+from tvbo.test_functions import (
+    ContextualPanelProblem,
+    TimeOfDayPanel,
+    covariance_root,
+    drifting_contextual_gp,
+    time_of_day,
+    unit_grid,
+)
+
+
+def tensor(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def kernel():
+    """Over [action | context], one column each, with length-scales of their own."""
+    joint = RBFKernel(ard_num_dims=2).double()
+    joint.lengthscale = tensor(0.4, 2.0)
+    return joint
+
+
+# Three actions, two contexts, two times: the digits are time, action, context.
+VALUES = tensor([[[111, 112], [121, 122], [131, 132]], [[211, 212], [291, 222], [231, 232]]])[0]
+CONTEXTS = tensor([0.5, 7.0], [0.5, 8.0])
+
+
+@pytest.fixture
+def panel():
+    return ContextualPanelProblem(VALUES, CONTEXTS, times=tensor(0.5, 3.0))
+
+
+def test_gives_its_values_and_its_optimum(panel):
+    assert panel.layout == InputLayout(1, 2)
+    for i, t in enumerate((0.5, 3.0)):
+        for action in range(3):
+            for j, context in enumerate(CONTEXTS):
+                row = panel.layout.rows(tensor([action]), t, context)
+                assert panel.evaluate_true(row).item() == VALUES[i, action, j]
+    assert panel.optimal_value(3.0, CONTEXTS[0]) == 291
+    assert panel.optimal_value(3.0, CONTEXTS[1]) == 232
+    assert panel.optimal_action(3.0, CONTEXTS[0]).tolist() == [1]
+    assert panel.optimal_action(3.0, CONTEXTS[1]).tolist() == [2]
+    assert panel.context(3.0) is None
+
+
+def test_holds_what_it_was_given(panel):
+    assert torch.equal(panel.values, VALUES)
+    assert torch.equal(panel.contexts, CONTEXTS)
+    assert panel.choices.flatten().tolist() == [0, 1, 2]
+    assert panel.times.tolist() == [0.5, 3.0]
+    assert ContextualPanelProblem(VALUES, CONTEXTS).times.tolist() == [1, 2]
+
+
+def test_noise_has_the_stated_variance():
+    panel = ContextualPanelProblem(torch.zeros(1, 1, 1), torch.zeros(1, 1), noise_variance=4.0)
+    sample = panel(tensor([0, 0, 1]).expand(20000, 3))
+    assert sample.var().item() == pytest.approx(4.0, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: ContextualPanelProblem(torch.zeros(3, 2), CONTEXTS),
+            BotorchTensorDimensionError,
+            r"shape T x n x m. Got values.shape=\(3, 2\)",
+        ),
+        (
+            lambda: ContextualPanelProblem(torch.full((2, 2, 2), math.nan), CONTEXTS),
+            InputDataError,
+            r"finite values. Got nan at index \(0, 0, 0\)",
+        ),
+        (
+            lambda: ContextualPanelProblem(torch.zeros(2, 3, 3), CONTEXTS),
+            BotorchTensorDimensionError,
+            r"2 times, 3 choices and 3 contexts for values of shape 2 x 3 x 3.*contexts.shape=\(2,",
+        ),
+        (
+            lambda: ContextualPanelProblem(torch.zeros(2, 3, 2), CONTEXTS, times=torch.ones(3)),
+            BotorchTensorDimensionError,
+            r"Expected 2 times.* Got times.shape=\(3,\)",
+        ),
+        (
+            lambda: ContextualPanelProblem(torch.zeros(2, 3, 2), CONTEXTS, choices=torch.eye(2)),
+            BotorchTensorDimensionError,
+            r"3 choices and.* choices.shape=\(2, 2\)",
+        ),
+        (
+            lambda: ContextualPanelProblem(torch.zeros(2, 3, 2), CONTEXTS, times=tensor(1.0, 1.0)),
+            InputDataError,
+            "times that increase",
+        ),
+        (
+            lambda: ContextualPanelProblem(torch.zeros(2, 3, 2), torch.ones(2, 1)),
+            InputDataError,
+            "contexts that differ",
+        ),
+        (
+            lambda: ContextualPanelProblem(VALUES, CONTEXTS, noise_variance=-1),
+            ValueError,
+            "noise_variance >= 0. Got -1",
+        ),
+        (
+            lambda: drifting_contextual_gp(unit_grid(3, 1), CONTEXTS, kernel(), 1.5, horizon=2),
+            ValueError,
+            "Got 1.5",
+        ),
+        (
+            lambda: drifting_contextual_gp(unit_grid(3, 1), CONTEXTS, kernel(), 0.5, horizon=0),
+            ValueError,
+            "horizon >= 1. Got 0",
+        ),
+        (
+            lambda: drifting_contextual_gp(
+                unit_grid(3, 1), CONTEXTS, kernel(), 0.5, horizon=2, root=torch.eye(5)
+            ),
+            BotorchTensorDimensionError,
+            r"root of shape 6 x 6.* Got root.shape=\(5, 5\)",
+        ),
+        (
+            lambda: action_context_rows(torch.zeros(3), CONTEXTS),
+            BotorchTensorDimensionError,
+            "choices of shape n x d",
+        ),
+        (
+            lambda: action_context_rows(torch.eye(3), torch.zeros(3)),
+            BotorchTensorDimensionError,
+            "contexts of shape n x d",
+        ),
+    ],
+)
+def test_bad_problems(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "message"),
+    [
+        ([0, 0.5, 7.0, 1.0], InputDataError, "recorded times, from 0.5 to 3. Got t=1"),
+        ([0, 0.5, 9.0, 0.5], InputDataError, r"among the 2 contexts. Got \[0.5, 9.0\]"),
+        ([4, 0.5, 7.0, 0.5], InputDataError, r"among the 3 choices. Got \[4.0\]"),
+        ([0, 0.5, math.nan, 0.5], InputDataError, "finite X"),
+        ([0, 0.5, 0.5], BotorchTensorDimensionError, "last dimension 4"),
+    ],
+)
+def test_bad_rows(panel, row, error, message):
+    with pytest.raises(error, match=message):
+        panel.evaluate_true(tensor(row))
+
+
+def test_its_optimum_needs_a_context(panel):
+    with pytest.raises(BotorchTensorDimensionError, match="2 context"):
+        panel.optimal_value(0.5)
+
+
+def test_pairs_have_all_contexts_of_an_action_together():
+    rows = action_context_rows(tensor([1.0], [2.0]), tensor([5.0, 6.0], [7.0, 8.0]))
+    assert rows.tolist() == [[1, 5, 6], [1, 7, 8], [2, 5, 6], [2, 7, 8]]
+
+
+@pytest.mark.slow
+def test_draws_have_the_covariance_of_the_model():
+    """Over many draws: the product of the kernel over pairs and (1 - ε)^(lag / 2)."""
+    choices, contexts, T = tensor([0.0], [0.5], [0.7]), tensor([1.0], [4.0]), 3
+    root = covariance_root(action_context_rows(choices, contexts), kernel())
+    draws = torch.stack(
+        [
+            drifting_contextual_gp(
+                choices,
+                contexts,
+                kernel(),
+                0.3,
+                horizon=T,
+                generator=torch.Generator().manual_seed(seed),
+                root=root,
+            ).values.flatten()
+            for seed in range(1500)
+        ]
+    )
+    expected = torch.empty(T * 3 * 2, T * 3 * 2, dtype=torch.float64)
+    places = [(t, s, z) for t in range(T) for s in range(3) for z in range(2)]
+    for i, (t, s, z) in enumerate(places):
+        for j, (u, r, y) in enumerate(places):
+            action = ((choices[s] - choices[r]) / 0.4).square().sum()
+            context = ((contexts[z] - contexts[y]) / 2.0).square().sum()
+            expected[i, j] = torch.exp(-0.5 * (action + context)) * 0.7 ** (abs(t - u) / 2)
+    sample = draws.mT @ draws / len(draws)
+    # The standard error of an entry is at most sqrt(2 / 1500) = 0.037.
+    assert (sample - expected).abs().max() < 0.15
+    assert (sample - expected).square().mean().sqrt() < 0.037
+
+
+def test_a_root_that_is_given_is_used_as_if_it_were_computed():
+    choices, contexts = unit_grid(4, 1), tensor([0.0], [3.0])
+    root = covariance_root(action_context_rows(choices, contexts), kernel())
+    one, other = (
+        drifting_contextual_gp(choices, contexts, kernel(), 0.1, horizon=5, root=given)
+        for given in (None, root)
+    )
+    assert torch.equal(one.values, other.values)
+    assert one.values.shape == (5, 4, 2)
+    doubled = drifting_contextual_gp(choices, contexts, kernel(), 0.1, horizon=5, root=2 * root)
+    torch.testing.assert_close(doubled.values, 2 * one.values)
+
+
+def test_time_of_day_is_a_circle():
+    points = time_of_day(tensor(0.0, 6.0, 12.0, 18.0))
+    expected = tensor([1, 0], [0, 1], [-1, 0], [0, -1])
+    assert (points - expected).abs().max() < 1e-15
+    # Midnight is no edge: five minutes on either side of it are as near as anywhere.
+    apart = 2 * math.sin(math.pi * (1 / 12) / 24)
+    for t in (23 + 11 / 12, 7.3, 11.99):
+        distance = (time_of_day(t + 1 / 12) - time_of_day(t)).norm().item()
+        assert distance == pytest.approx(apart, abs=1e-9)
+    assert time_of_day(3.0).shape == (2,)
+    with pytest.raises(InputDataError, match="finite t. Got inf"):
+        time_of_day(math.inf)
+
+
+def test_the_same_time_of_another_day_is_the_same_point():
+    steps = torch.arange(288, dtype=torch.float64)
+    for day in range(1, 6):
+        assert torch.equal(time_of_day((steps + 288 * day) / 12), time_of_day(steps / 12))
+    assert torch.equal(time_of_day(tensor(-1.0)), time_of_day(tensor(23.0)))
+
+
+@pytest.fixture
+def days():
+    """Two days of six steps of four hours, two arms, from four in the morning on."""
+    times = 4 + 4 * torch.arange(12, dtype=torch.float64)
+    return TimeOfDayPanel(torch.arange(24.0).reshape(12, 2), times, choices=tensor([5.0], [9.0]))
+
+
+def test_a_panel_knows_its_context_from_its_time(days):
+    assert days.layout == InputLayout(1, 2)
+    for t in days.times.tolist():
+        assert torch.equal(days.context(t), time_of_day(t))
+    rows = days.layout.rows(days.choices, 12.0, days.context(12.0))
+    assert days.evaluate_true(rows).tolist() == [4.0, 5.0]
+    assert days.optimal_value(12.0, days.context(12.0)) == days.optimal_value(12.0) == 5.0
+    assert days.optimal_action(12.0).tolist() == [9.0]
+    assert torch.equal(days.contexts, time_of_day(tensor(0, 4, 8, 12, 16, 20)))
+
+
+def test_a_panel_is_run_with_and_without_its_context(days):
+    """Several rounds at a time; every time of day has its own loop, and is met again."""
+    shared = {"choices": days.choices, "covar_module": RBFKernel().double(), "noise_variance": 0.1}
+    separate = recipes.separate(contexts=days.contexts, **shared)
+    plain = recipes.gp_ucb(**shared)
+    for optimizer in (separate, plain):
+        times = days.times.repeat_interleave(2).tolist()
+        history = run(days, optimizer, horizon=24, times=times, progress=False)
+        assert torch.equal(history.contexts, time_of_day(torch.tensor(times)))
+        best = days.values.amax(dim=1).repeat_interleave(2)
+        torch.testing.assert_close(history.regret, best - history.reward)
+    assert len(separate.loops) == 6
+    assert all(loop.model_size == 4 for loop in separate.loops.values())
+
+
+def test_a_context_that_is_not_the_time_of_day_is_refused():
+    problem = TimeOfDayPanel(torch.arange(72.0).reshape(24, 3), torch.arange(24.0))
+    rows = problem.layout.rows(problem.choices[:1], 3.0, problem.context(3.0))
+    assert problem(rows).shape == (1,)
+    with pytest.raises(InputDataError, match="Expected the time of day .* at t=3. Got"):
+        problem(problem.layout.rows(problem.choices[:1], 3.0, problem.context(15.0)))

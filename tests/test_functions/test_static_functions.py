@@ -1,0 +1,143 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import RBFKernel
+
+from tvbo import recipes, run
+from tvbo.test_functions import unit_grid
+from tvbo.test_functions.static_functions import ExampleFunction, Rosenbrock
+
+
+def tensor(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_example_function_is_4_1():
+    x = [0.0, 0.3, 1.7, 9.9]
+    rows = tensor(*[[value, 5.0] for value in x])
+    expected = [math.sin(v) + math.cos(v) + 0.1 * v for v in x]
+    assert ExampleFunction().evaluate_true(rows).tolist() == pytest.approx(expected, rel=1e-14)
+
+
+def test_the_best_of_the_example_function():
+    """f' = 0 where √2 cos(x + π/4) = -0.1: the second maximum, one turn after the first."""
+    problem = ExampleFunction()
+    x = math.acos(-0.1 / math.sqrt(2)) - math.pi / 4 + 2 * math.pi
+    assert problem.optimal_action(0.0).item() == pytest.approx(x, abs=0.005)
+    best = math.sin(x) + math.cos(x) + 0.1 * x
+    # Half a step of the grid beside it, where the curvature is √2: at most 1.8e-5 below.
+    assert best - 1.8e-5 <= problem.optimal_value(0.0) <= best
+    assert len(problem.choices) == 1000
+    assert problem.bounds.tolist() == [[0.0], [10.0]]
+
+
+def test_rosenbrock_is_4_2_negated():
+    problem = Rosenbrock(a=1.5, b=7.0, shift=0.0, scale=1.0)
+    for x, y in ((0.0, 0.0), (1.5, 2.25), (-1.0, 3.0)):
+        expected = -((1.5 - x) ** 2 + 7.0 * (y - x**2) ** 2)
+        assert problem.evaluate_true(tensor([x, y, 9.0])).item() == pytest.approx(expected)
+
+
+def test_rosenbrock_is_standardized_over_its_choices():
+    problem = Rosenbrock()
+    values = problem.evaluate_true(problem.layout.rows(problem.choices, 3.0)).numpy()
+    x, y = problem.choices.numpy().T
+    raw = -((1 - x) ** 2 + 10 * (y - x**2) ** 2)
+    assert values == pytest.approx((raw - np.mean(raw)) / np.std(raw), abs=1e-12)
+    assert len(values) == 2500
+    assert problem.bounds.tolist() == [[-2.0, -1.0], [2.0, 3.0]]
+    assert problem.optimal_value(1.0) == values.max()
+    assert problem.optimal_action(1.0).tolist() == pytest.approx([1.0, 1.0], abs=0.08)
+
+
+def test_shift_and_scale():
+    rows = tensor([2.0, 0.0], [4.0, 0.0])
+    raw = ExampleFunction().evaluate_true(rows)
+    fitted = ExampleFunction(shift=0.5, scale=4.0)
+    assert torch.allclose(fitted.evaluate_true(rows), (raw - 0.5) / 4.0, rtol=1e-14)
+    assert fitted.optimal_value(0.0) == pytest.approx(
+        (ExampleFunction().optimal_value(0.0) - 0.5) / 4.0
+    )
+
+
+def test_optimum_is_that_of_the_choices():
+    problem = ExampleFunction(choices=tensor([0.0], [1.0], [4.0]))
+    assert problem.optimal_action(0.0).item() == 1.0
+    assert problem.optimal_value(7.0) == pytest.approx(math.sin(1) + math.cos(1) + 0.1)
+
+
+@pytest.mark.parametrize("problem", [ExampleFunction(), Rosenbrock()])
+def test_nothing_drifts(problem):
+    early, late = (problem.layout.rows(problem.choices[:20], t) for t in (1.0, 1e6))
+    assert torch.equal(problem.evaluate_true(early), problem.evaluate_true(late))
+
+
+def test_noise_has_the_variance_stated():
+    problem = ExampleFunction(scale=10.0, noise_variance=0.04)
+    rows = problem.layout.rows(problem.choices.repeat(10, 1), 0.0)
+    residual = problem(rows) - problem.evaluate_true(rows)
+    # Of 10,000 draws: five standard errors, √(2 / 10,000) of the variance each.
+    assert residual.var().item() == pytest.approx(0.04, rel=0.07)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_loop_finds_the_ridge(seed):
+    """The regret is 0.004 ± 0.002 in 15 runs: the limit is seven standard deviations above."""
+    kernel = RBFKernel().double()
+    kernel.lengthscale = tensor(1.0)
+    choices = tensor([-2.0, -1.0]) + 4 * unit_grid(20)
+    problem = Rosenbrock(choices=choices)
+    optimizer = recipes.gp_ucb(
+        choices=choices,
+        covar_module=kernel,
+        noise_variance=1e-4,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    history = run(problem, optimizer, horizon=40, progress=False)
+    assert history.regret[-5:].mean() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: ExampleFunction(choices=torch.zeros(3, 2)),
+            InputDataError,
+            "Expected choices that differ",
+        ),
+        (
+            lambda: ExampleFunction(choices=unit_grid(3)),
+            BotorchTensorDimensionError,
+            r"choices of shape n x 1. Got choices.shape=\(9, 2\)",
+        ),
+        (
+            lambda: Rosenbrock(choices=unit_grid(3, dim=1)),
+            BotorchTensorDimensionError,
+            r"choices of shape n x 2. Got choices.shape=\(3, 1\)",
+        ),
+        (
+            lambda: Rosenbrock(choices=torch.zeros(1, 2)),
+            InputDataError,
+            "choices whose values differ. Got one value",
+        ),
+        (lambda: ExampleFunction(scale=0.0), ValueError, "scale > 0. Got 0.0"),
+        (lambda: ExampleFunction(scale=math.nan), ValueError, "scale > 0. Got nan"),
+        (lambda: ExampleFunction(shift=math.inf), ValueError, "finite shift. Got inf"),
+        (lambda: ExampleFunction(noise_variance=-1.0), ValueError, "noise_variance >= 0. Got -1.0"),
+        (lambda: Rosenbrock(b=0.0), ValueError, "finite a, and b > 0. Got a=1.0, b=0.0"),
+        (lambda: Rosenbrock(a=math.nan), ValueError, "finite a, and b > 0. Got a=nan"),
+    ],
+)
+def test_bad_arguments(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_bad_rows():
+    with pytest.raises(BotorchTensorDimensionError, match="X with last dimension 2"):
+        ExampleFunction()(tensor([1.0]).unsqueeze(0))
+    with pytest.raises(InputDataError, match="Expected finite X"):
+        ExampleFunction()(tensor([math.nan, 1.0]))

@@ -1,0 +1,230 @@
+"""Maximize the marginal posterior from several starts, and carry what was learned."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from copy import copy
+
+import torch
+from botorch.exceptions.warnings import OptimizationWarning
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import SingleTaskGP
+from botorch.optim.core import OptimizationStatus
+from botorch.optim.fit import fit_gpytorch_mll_scipy
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from gpytorch.settings import fast_computations
+from torch import Generator, Tensor
+
+from tvbo.fit.drift import DenseGP
+from tvbo.fit.fit_watch import FitWatch
+from tvbo.fit.log_posterior import OPTIONS, LogPosterior
+from tvbo.fit.sigma_points import quadrature
+from tvbo.models.averaged_gp import HyperparameterSets
+from tvbo.randomness import draw_seed, seeded
+from tvbo.spaces.observations import provided
+
+Values = dict[str, Tensor]
+"""Values of the learned parameters by name, as the model holds them."""
+
+SAME_OPTIMUM = 1e-6
+"""Relative difference of two log posteriors up to which their fits are taken for the same."""
+
+
+def learned_values(model: SingleTaskGP) -> Values:
+    """Return copies of the parameters that require gradients."""
+    return {
+        name: value.detach().clone()
+        for name, value in model.named_parameters()
+        if value.requires_grad
+    }
+
+
+def larger(value: float, other: float) -> bool:
+    """Return whether a log posterior is larger than another one by more than rounding."""
+    return value > other + SAME_OPTIMUM * max(1.0, abs(other))
+
+
+def fit_from(
+    model: SingleTaskGP,
+    starts: Sequence[Values],
+    generator: Generator,
+    posterior: LogPosterior | None = None,
+) -> float:
+    """Fit a model by L-BFGS-B from each of several starts, and keep the best.
+
+    Where two starts end in the same optimum, to a relative difference of 1e-6 in the log
+    posterior, the earlier start is kept, so that rounding does not decide. Log determinants are
+    computed by Cholesky factors for any number of observations, since estimates of them are random.
+
+    Args:
+        model: Of one output and no batch; holds the fitted parameters afterwards.
+        starts: One or more, in order of preference.
+        generator: Seeds the restarts of BoTorch, which draws them from the priors.
+        posterior: That of the model in closed form; None takes GPyTorch's.
+
+    Returns:
+        The log posterior density there, up to a constant.
+
+    Raises:
+        botorch.exceptions.errors.ModelFittingError: if all starts fail, and all restarts.
+    """
+    mll = ExactMarginalLogLikelihood(model.likelihood, model)
+    best = None
+    with fast_computations(log_prob=False):
+        for start in starts:
+            _set(model, start)
+            value = _climb(mll) if posterior is None else posterior.climb()
+            if not math.isfinite(value):
+                continue
+            if best is None or larger(value, best[0]):
+                best = (value, learned_values(model))
+        if best is None:
+            _set(model, starts[0])
+            with seeded(generator):
+                fit_gpytorch_mll(mll, optimizer_kwargs={"options": OPTIONS})
+            best = (_climb(mll), learned_values(model))
+        _set(model, best[1])
+    mll.eval()
+    return best[0]
+
+
+class FittedParameters:
+    """Carry learned hyperparameters from fit to fit.
+
+    Attributes:
+        values: Values that the newest fit learned; None before the first.
+        density: The log posterior density there, up to a constant.
+        sets: Sets of hyperparameters around those of the newest fit; None unless asked for.
+    """
+
+    # Of the class, since journals of earlier versions begin with one that does not have it.
+    values: Values | None = None
+
+    def __init__(self) -> None:
+        self.density = -math.inf
+        self.sets: HyperparameterSets | None = None
+
+    def load_into(self, model: SingleTaskGP) -> None:
+        """Give a model what was learned so far, of the parameters that it has."""
+        if self.values is not None:
+            _set(model, self.values)
+
+    def fit(
+        self,
+        model: DenseGP,
+        defaults: Values | None,
+        generator: Generator,
+        is_default: bool = False,
+        averages: bool = False,
+    ) -> None:
+        """Fit a model from its present values and from the defaults, and remember the result.
+
+        Args:
+            model: Model whose parameters are those of the last fit; holds the new ones afterwards.
+            defaults: Its values before anything was learned, the only start of the first fit; None
+                begins a later one at the present values alone.
+            generator: Seeds the restarts of a fit that failed from all its starts.
+            is_default: Whether the model is one that :class:`LogPosterior` takes.
+            averages: Whether such a model is to have ``sets``.
+
+        Raises:
+            botorch.exceptions.errors.ModelFittingError: if the fit fails in every restart.
+        """
+        present = learned_values(model)
+        posterior = LogPosterior(model) if is_default else None
+        if posterior is not None and posterior.part is not None and defaults is not None:
+            _set(model, defaults)
+            posterior.part.climb()
+            defaults = learned_values(model)
+        starts = [present] if self.values is not None else []
+        if defaults is not None:
+            starts.append(defaults)
+        # One draw, so that later ones do not depend on whether restarts are needed.
+        restarts = Generator().manual_seed(draw_seed(generator))
+        self.density = fit_from(model, starts, restarts, posterior)
+        if posterior is not None and averages:
+            self.sets = quadrature(posterior)
+        self.values = learned_values(model)
+
+
+class FittedForms:
+    """Carry the hyperparameters of each form of drift, and which of the forms is chosen.
+
+    Args:
+        num_forms: Number of forms.
+
+    Attributes:
+        newest: Values that the newest fit of the chosen form learned, by name of the parameter;
+            None before the first. Each fit has an object of its own.
+    """
+
+    # Of the class, as above.
+    newest: dict[str, list[float]] | None = None
+
+    def __init__(self, num_forms: int):
+        self._forms = [FittedParameters() for _ in range(num_forms)]
+        self._watch = FitWatch()
+        self.chosen = 0
+        """Index of the form with the largest posterior density in the newest fit."""
+
+    @property
+    def sets(self) -> list[HyperparameterSets]:
+        """Sets of hyperparameters to average over, of each form; none if there is but one."""
+        return [fitted.sets for fitted in self._forms if fitted.sets is not None]
+
+    def load_into(self, models: Sequence[DenseGP]) -> None:
+        """Give models what was learned so far."""
+        for fitted, model in zip(self._forms, models, strict=True):
+            fitted.load_into(model)
+
+    def fit(
+        self,
+        models: Sequence[DenseGP],
+        defaults: Sequence[Values] | None,
+        generator: Generator,
+        is_default: bool,
+    ) -> None:
+        """Fit each model, as :meth:`FittedParameters.fit` does, and choose one."""
+        largest = -math.inf
+        for i, (fitted, model) in enumerate(zip(self._forms, models, strict=True)):
+            start = None if defaults is None else defaults[i]
+            fitted.fit(model, start, generator, is_default, averages=len(models) > 1)
+            if i == 0 or larger(fitted.density, largest):
+                largest, self.chosen = fitted.density, i
+        values = provided(self._forms[self.chosen].values)
+        self.newest = {name: value.flatten().tolist() for name, value in values.items()}
+        self._watch.see(models[self.chosen])
+
+    def copy(self) -> FittedForms:
+        """Return a copy whose further fits change nothing here."""
+        new = copy(self)
+        new._forms = [copy(fitted) for fitted in self._forms]
+        new._watch = copy(self._watch)
+        return new
+
+
+def _climb(mll: ExactMarginalLogLikelihood) -> float:
+    """Climb from the present values; return the log posterior there, not finite if it failed."""
+    for _ in range(2):
+        mll.train()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", OptimizationWarning)
+            result = fit_gpytorch_mll_scipy(mll, options=OPTIONS)
+        if result.status is not OptimizationStatus.FAILURE or not math.isfinite(result.fval):
+            break
+        # A line search that found no larger value. With its memory of curvatures cleared, L-BFGS
+        # goes on where there is one, and stops at once where there is none.
+    return -float(result.fval) * len(mll.model.train_targets)
+
+
+def _set(model: SingleTaskGP, values: Values) -> None:
+    """Set those of the values whose parameters the model has.
+
+    It has no noise to learn where that comes with the outcomes.
+    """
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name in values:
+                parameter.copy_(values[name])

@@ -1,0 +1,1 @@
+"""Models of this library inside other optimizers."""

@@ -1,0 +1,311 @@
+"""Observations for a fit of the drift rate: a log of any shape, or a full panel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from torch import Tensor
+
+from tvbo.spaces.observations import Observations, split_time
+from tvbo.values import as_numbers
+
+RUN = 100
+"""Successive observations in each run of a subsample."""
+
+OUTCOME_EXPONENT = 500
+"""Standard deviations of outcomes from 2^-500 to 2^500 can be fitted, because then all variances
+that are learned and reported are within the range of double precision."""
+
+TIMES = (1e-280, 1e280)
+"""Smallest gap between times and longest log whose rates are within that range."""
+
+FEWEST_OTHERS, RARE = 10, 0.05
+"""Outcomes other than the most frequent one, and their share of all, below which a log is constant
+but for exceptions."""
+
+LARGEST_NOISE = 1e100
+"""Largest noise variance, as a multiple of the variance of the outcomes; far above it, squares of
+the likelihood's derivatives overflow."""
+
+FINEST = 1e-16
+"""Smallest gap as a share of the length, which bounds the range of rates that is searched."""
+
+
+@dataclass(frozen=True)
+class DriftLog:
+    """Checked observations of a fit, in float64, with separate actions and times.
+
+    Args:
+        actions: ``n x d``.
+        times: ``n``.
+        Y: ``n``.
+        Yvar: ``n``, or None.
+        segments: ``n``, the number of the segment of each observation, from 0. The functions of
+            different segments are independent.
+    """
+
+    actions: Tensor
+    times: Tensor
+    Y: Tensor
+    Yvar: Tensor | None
+    segments: Tensor
+
+    @classmethod
+    def from_rows(
+        cls,
+        train_X: Tensor,
+        train_Y: Tensor,
+        train_Yvar: Tensor | None,
+        time_feature: int,
+        segments: Tensor | None = None,
+    ) -> DriftLog:
+        """Build a log from rows.
+
+        Args:
+            train_X: ``n x d`` rows, one column of them time.
+            train_Y: ``n x 1``.
+            train_Yvar: ``n x 1``, or None.
+            time_feature: Index of the time column.
+            segments: ``n`` labels, such as days; None if the log is a single segment.
+
+        Raises:
+            BotorchTensorDimensionError: if shapes do not agree, or there is no action column.
+            InputDataError: if a value is not finite, there are fewer than three observations or
+                only one time (in every segment), or the outcome is constant, or nearly so
+                (:func:`check_varies`), or if gaps between times or the length of the log exceed the
+                range of double precision.
+        """
+        train_X, train_Y = as_numbers("train_X", train_X), as_numbers("train_Y", train_Y)
+        train_Yvar = None if train_Yvar is None else as_numbers("train_Yvar", train_Yvar)
+        if train_X.ndim == 2 and train_Y.shape != (len(train_X), 1):
+            raise BotorchTensorDimensionError(
+                f"Expected Y of shape {len(train_X)} x 1, one row for each row of X. "
+                f"Got Y.shape={tuple(train_Y.shape)}."
+            )
+        observations = Observations(train_X, train_Y, train_Yvar)
+        time_column, action_columns = split_time(time_feature, train_X.shape[-1])
+        log = cls(
+            actions=observations.X[:, action_columns],
+            times=observations.X[:, time_column],
+            Y=observations.Y.squeeze(-1),
+            Yvar=None if observations.Yvar is None else observations.Yvar.squeeze(-1),
+            segments=_segment_numbers(segments, len(observations.X)),
+        )
+        if len(log) < 3:
+            raise InputDataError(f"Expected at least 3 observations. Got {len(log)}.")
+        check_varies(log.Y)
+        if len(log.gaps) == 0:
+            where = f"all {len(log)} at t={log.times[0].item():g}"
+            raise InputDataError(
+                "Expected observations at two times at least. "
+                f"Got {where if segments is None else 'each segment at one'}."
+            )
+        finest, span = log.gaps.min().item(), log.span
+        if not (TIMES[0] <= finest and FINEST * span <= finest and span <= TIMES[1]):
+            raise InputDataError(
+                f"Expected a log no longer than {TIMES[1]:g} and gaps between its times of at "
+                f"least {TIMES[0]:g}, and of {FINEST:g} of its length. Got a smallest gap of "
+                f"{finest:g} in a log of length {span:g}; round its times, or state them in "
+                "another unit."
+            )
+        return log
+
+    def divided_by(self, unit: float) -> DriftLog:
+        """Return the log with outcomes divided by ``unit``, and noise variances by its square."""
+        Yvar = None if self.Yvar is None else self.Yvar / unit**2
+        return replace(self, Y=self.Y / unit, Yvar=Yvar)
+
+    def check_noise(self, noise_variance: float | None, unit: float) -> None:
+        """Raise unless the noise variances of a log in units are within double precision.
+
+        Args:
+            noise_variance: A fixed σ², not divided; None if there is none.
+            unit: What the outcomes were divided by.
+        """
+        fixed = [] if noise_variance is None else [noise_variance / unit**2]
+        known = [] if self.Yvar is None else [self.Yvar.max().item()]
+        if not all(0 <= ratio <= LARGEST_NOISE for ratio in fixed + known) or 0 in fixed:
+            raise ValueError(
+                f"Expected a noise variance of at most {LARGEST_NOISE:g} times the variance of the "
+                f"outcomes, which is about {unit**2:.2g}, and not so far below it that the "
+                f"quotient is 0. Got {max(fixed + known):.3g} times that variance."
+            )
+
+    def __len__(self) -> int:
+        """Return the number of observations."""
+        return len(self.Y)
+
+    @cached_property
+    def instants(self) -> Tensor:
+        """Distinct rows ``[segment | time]``, in order."""
+        instants: Tensor = torch.unique(
+            torch.stack([self.segments.double(), self.times], dim=-1), dim=0
+        )
+        return instants
+
+    @property
+    def gaps(self) -> Tensor:
+        """Gaps between successive times within segments."""
+        segment_steps, gaps = self.instants.diff(dim=0).unbind(-1)
+        return gaps[segment_steps == 0]
+
+    @property
+    def span(self) -> float:
+        """Time from first to last observation of the longest segment."""
+        numbers, times = self.instants.unbind(-1)
+        lengths = [
+            times.new_zeros(int(numbers[-1]) + 1).scatter_reduce(
+                0, numbers.long(), times, end, include_self=False
+            )
+            for end in ("amax", "amin")
+        ]
+        return (lengths[0] - lengths[1]).max().item()
+
+    @property
+    def is_mostly_alone(self) -> bool:
+        """Whether most times have a single observation."""
+        return 2 * len(self.instants) > len(self)
+
+    @property
+    def can_be_fitted(self) -> bool:
+        """Whether there are three observations, two times and outcomes that vary, at least."""
+        return len(self) >= 3 and len(self.gaps) > 0 and bool((self.Y[0] != self.Y).any())
+
+    @property
+    def order(self) -> Tensor:
+        """Indices that sort the observations by segment and, within a segment, by time."""
+        by_time = torch.argsort(self.times, stable=True)
+        return by_time[torch.argsort(self.segments[by_time], stable=True)]
+
+    def blocks(self, size: int) -> list[tuple[slice, bool]]:
+        """Return slices of an ordered log, and whether each is the first of its segment.
+
+        Args:
+            size: Maximum length of a slice. Those of a segment have about equal lengths.
+        """
+        blocks, start = [], 0
+        for length in torch.bincount(self.segments).tolist():
+            count = math.ceil(length / size)
+            ends = [start + length * k // count for k in range(count + 1)]
+            blocks += [(slice(*pair), pair[0] == start) for pair in pairwise(ends)]
+            start += length
+        return blocks
+
+    def subsample(self, size: int) -> DriftLog:
+        """Return about ``size`` observations, in runs of successive ones spread over the log.
+
+        Runs, not single observations, so that there are short lags as well as long ones.
+        """
+        ordered = self.rows(self.order)
+        starts = torch.linspace(0, len(self) - RUN, size // RUN, dtype=torch.float64).long()
+        return ordered.rows((starts.unsqueeze(-1) + torch.arange(RUN)).flatten().unique())
+
+    def rows(self, chosen: Tensor | slice) -> DriftLog:
+        """Return the observations at some indices, in that order, without checking them again."""
+        return DriftLog(
+            self.actions[chosen],
+            self.times[chosen],
+            self.Y[chosen],
+            None if self.Yvar is None else self.Yvar[chosen],
+            # Numbered from 0 again, since a segment may have no chosen observation.
+            torch.unique(self.segments[chosen], return_inverse=True)[1],
+        )
+
+
+def check_varies(Y: Tensor) -> None:
+    """Raise if outcomes are constant, but for so few that they tell nothing about drift.
+
+    These are fewer than :data:`FEWEST_OTHERS`, and at most :data:`RARE` of all: a few clicks in a
+    long log, to a Gaussian likelihood, are evidence of anything.
+
+    Raises:
+        InputDataError: if they are.
+    """
+    usual = Y.mode().values
+    others = int((usual != Y).sum())
+    if others < FEWEST_OTHERS and others <= RARE * len(Y):
+        where = f"all but {others} of" if others else "all"
+        raise InputDataError(
+            f"Expected outcomes that vary. Got the constant {usual.item():g} in {where} {len(Y)} "
+            "observations, which tell nothing about drift."
+        )
+
+
+def outcome_unit(Y: Tensor) -> float:
+    """Return the power of two next to the standard deviation of outcomes; 1 if they are constant.
+
+    Division by it is exact, so that results computed from the quotients are the same, bit for bit,
+    for outcomes times any power of two.
+
+    Raises:
+        InputDataError: if the standard deviation is not between 2^-500 and 2^500.
+    """
+    exponent = math.frexp(Y.abs().max().item())[1] - 1
+    spread = (Y / 2.0**exponent).std(correction=0).item()
+    if spread == 0:
+        return 1.0
+    exponent += round(math.log2(spread))
+    if abs(exponent) > OUTCOME_EXPONENT:
+        low, high = (2.0**power for power in (-OUTCOME_EXPONENT, OUTCOME_EXPONENT))
+        raise InputDataError(
+            f"Expected outcomes with a standard deviation between {low:.2g} and {high:.2g}, so "
+            "that variances can be computed; state them in another unit. Got one of about "
+            f"2^{exponent}, with outcomes from {Y.min().item():g} to {Y.max().item():g}."
+        )
+    return 2.0**exponent
+
+
+def _segment_numbers(segments: Tensor | None, n: int) -> Tensor:
+    """Return numbers from 0 for labels, in the order of the labels."""
+    if segments is None:
+        return torch.zeros(n, dtype=torch.long)
+    if segments.shape != (n,) or not torch.isfinite(segments).all():
+        raise InputDataError(
+            f"Expected one finite label of its segment for each of {n} observations. "
+            f"Got segments.shape={tuple(segments.shape)}, "
+            f"{int((~torch.isfinite(segments)).sum())} of them not finite."
+        )
+    numbers: Tensor = torch.unique(segments, return_inverse=True)[1]
+    return numbers
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A log in which every action was observed at every time.
+
+    Args:
+        actions: ``n x d``, without duplicates.
+        gaps: ``T - 1`` gaps between times, infinite from one segment to the next.
+        values: Outcomes, ``T x n``.
+    """
+
+    actions: Tensor
+    gaps: Tensor
+    values: Tensor
+
+    @classmethod
+    def from_log(cls, log: DriftLog) -> Panel | None:
+        """Return the panel that a log forms.
+
+        None if a cell is missing or repeated, or the noise variances of the log are known.
+        """
+        if log.Yvar is not None:
+            return None
+        actions, arm = torch.unique(log.actions, dim=0, return_inverse=True)
+        steps = len(log.instants)
+        if len(log) != len(actions) * steps:
+            return None
+        instants = torch.stack([log.segments.double(), log.times], dim=-1)
+        step = torch.unique(instants, dim=0, return_inverse=True)[1]
+        cell = step * len(actions) + arm
+        if len(torch.unique(cell)) != len(cell):
+            return None
+        values = log.Y.new_empty(len(cell)).scatter(0, cell, log.Y)
+        segment_steps, gaps = log.instants.diff(dim=0).unbind(-1)
+        gaps = torch.where(segment_steps == 0, gaps, math.inf)
+        return cls(actions, gaps, values.reshape(steps, len(actions)))

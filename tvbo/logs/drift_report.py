@@ -1,0 +1,182 @@
+"""The report of a fit of the drift rate: its numbers, and messages on their reliability."""
+
+from __future__ import annotations
+
+import math
+
+from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
+
+from tvbo.logs.dataset import DriftLog
+from tvbo.logs.drift_result import DriftFit
+from tvbo.logs.maximize import LikelihoodMaximizer
+from tvbo.logs.profile import Profile, rates_at_noise
+from tvbo.logs.vecchia import VecchiaLikelihood
+from tvbo.theory import block_length
+
+NOISE_FACTORS = (2.0, 10.0)
+"""Factors of the noise variance, and of its inverse, for which ε is reported as well."""
+
+LONG = 10.0
+"""Half-life, as a multiple of the longest segment, above which ε is an extrapolation."""
+
+NEGLIGIBLE = 1e-6
+"""Share of variance that omitted observations explain below which no message is given."""
+
+FLAT = 0.1
+"""Range of the profile, in nats, below which the likelihood counts as flat."""
+
+
+def report(
+    profile: Profile,
+    maximizer: LikelihoodMaximizer,
+    log: DriftLog,
+    kernel: Kernel,
+    level: float,
+    time_unit: str,
+    unit: float,
+) -> DriftFit:
+    """Build the result of a fit, and set the kernel to the maximum.
+
+    Args:
+        profile: The profile likelihood.
+        maximizer: The maximizer of the likelihood.
+        log: The observations, with outcomes divided by ``unit``.
+        kernel: The kernel over actions.
+        level: Confidence of the interval.
+        time_unit: Name of the unit of time.
+        unit: Unit of the outcomes of ``log``, in the unit of the user.
+    """
+    # Imported here since importing scipy.stats takes longer than the rest of tvbo.
+    from scipy.stats import chi2
+
+    best, at_zero = profile.best, profile.at_zero
+    by_noise = [] if log.Yvar is not None else _by_noise(profile, maximizer, unit)
+    sigma2, mean = maximizer.assign(best)
+    # Converts the density of the outcomes to the user's unit.
+    offset = -len(log) * math.log(unit)
+    rate = profile.rate(best.log_rate)
+    epsilon = -math.expm1(-rate)
+    statistic = max(0.0, 2 * (best.log_likelihood - at_zero.log_likelihood))
+    smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
+    scaled = [k for k in kernel.modules() if isinstance(k, ScaleKernel)]
+    nu = next((k.nu for k in smooth if isinstance(k, MaternKernel)), math.inf)
+    low, high = profile.interval
+    round_length = log.gaps.median().item()
+    horizon = log.span / round_length + 1
+    return DriftFit(
+        forgetting_rate=epsilon,
+        forgetting_rate_interval=(-math.expm1(-low), -math.expm1(-high)),
+        level=level,
+        time_unit=time_unit,
+        half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
+        noise_variance=None if log.Yvar is not None else sigma2 * unit**2,
+        mean=mean * unit,
+        lengthscales=[x for k in smooth for x in k.lengthscale.detach().flatten().tolist()],
+        outputscale=scaled[0].outputscale.item() if scaled else None,
+        log_likelihood=best.log_likelihood + offset,
+        lr_statistic=statistic,
+        lr_pvalue=0.5 * float(chi2.sf(statistic, df=1)) if statistic > 0 else 1.0,
+        round_length=round_length,
+        block_length=block_length(
+            -math.expm1(-rate * round_length), horizon, dim=log.actions.shape[-1], nu=nu
+        ),
+        n_observations=len(log),
+        messages=_messages(profile, maximizer, log, by_noise, sigma2 * unit**2, level, time_unit),
+        profile=[(-math.expm1(-profile.rate(x)), y + offset) for x, y in profile.points],
+        covar_module=kernel,
+        forgetting_rate_by_noise=by_noise,
+    )
+
+
+def _by_noise(
+    profile: Profile, maximizer: LikelihoodMaximizer, unit: float
+) -> list[tuple[float, float]]:
+    """Return ``(σ², ε)`` for σ² fixed at some multiples of its value at the maximum, by σ²."""
+    sigma2, _ = maximizer.assign(profile.best)
+    pairs = [(sigma2, -math.expm1(-profile.rate(profile.best.log_rate)))]
+    for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
+        fixed = [sigma2 * factor for factor in factors]
+        rates = rates_at_noise(maximizer, profile.best, fixed)
+        pairs += [(v, -math.expm1(-rate)) for v, rate in zip(fixed, rates, strict=False)]
+    return sorted((v * unit**2, rate) for v, rate in pairs)
+
+
+def _messages(
+    profile: Profile,
+    maximizer: LikelihoodMaximizer,
+    log: DriftLog,
+    by_noise: list[tuple[float, float]],
+    sigma2: float,
+    level: float,
+    time_unit: str,
+) -> list[str]:
+    """Return warnings on the reliability of the numbers, with σ² in the unit of the user."""
+    messages = []
+    best = profile.best
+    low, high = profile.interval
+    values = [y for _, y in profile.points]
+    change = max(values) - min(values)
+    half_life = 2 * math.log(2) / math.exp(best.log_rate)
+    if change < FLAT:
+        messages.append(
+            f"The likelihood is flat: from no drift to no memory it changes by {change:.2g} nats, "
+            "so this log says nothing about ε."
+        )
+    elif low == 0 and high == math.inf:
+        messages.append(
+            f"The {level:.0%} interval is all of [0, 1]: the log is too short, or too sparse in "
+            "time, to tell the drift."
+        )
+    elif best.log_rate <= maximizer.rate_bounds[0] and low == 0:
+        messages.append("ε is at its lower bound: the log shows no drift.")
+    elif best.log_rate >= maximizer.rate_bounds[1]:
+        messages.append(
+            "ε is at its upper bound: the function shares nothing between times, or the times are "
+            "too far apart to see what it shares."
+        )
+    elif half_life > LONG * log.span and low > 0:
+        messages.append(
+            f"The half-life is more than {LONG:g} times the length of the log: the function "
+            "drifts, but so slowly for its variance that ε and the signal variance cannot be told "
+            "apart. Trust neither alone; a fixed kernel, or a longer log, tells ε."
+        )
+    if low > 40:
+        messages.append(
+            f"ε rounds to 1 per {time_unit}: state time in a shorter unit to tell it from 1."
+        )
+    likelihood = maximizer.likelihood
+    if isinstance(likelihood, VecchiaLikelihood):
+        weight = likelihood.neglected_weight(profile.rate(best.log_rate))
+        if weight > NEGLIGIBLE:
+            messages.append(
+                "The log is too long for the exact likelihood: each block of observations was "
+                f"conditioned on the {likelihood.conditioning_size} before it. Of the variance of "
+                f"the function at a block, a share of at most {weight:.2g} was there already at "
+                "the time of the nearest observation left out."
+            )
+    for name in maximizer.nuisance.at_bounds(best.nuisance):
+        if name == "noise variance":
+            messages.append(
+                f"At an end of its range: noise variance, {sigma2:.3g}."
+                + _rests_on(by_noise, sigma2)
+            )
+        else:
+            messages.append(f"At an end of its range: {name}.")
+    if log.Yvar is None and maximizer.nuisance.noise_variance is not None:
+        messages.append(
+            f"The noise variance {sigma2:.3g} was given, not learned." + _rests_on(by_noise, sigma2)
+        )
+    if not best.converged:
+        messages.append(f"The maximization did not converge: {best.message}.")
+    return messages
+
+
+def _rests_on(by_noise: list[tuple[float, float]], sigma2: float) -> str:
+    """Return ε at half and twice the noise variance in words, as far as it could be fitted."""
+    words = [
+        f"{rate:.3g} with {name}"
+        for name, factor in (("half of it", 0.5), ("twice as much", 2.0))
+        for variance, rate in by_noise
+        if math.isclose(variance, factor * sigma2, rel_tol=1e-9)
+    ]
+    return f" ε rests on it: {', '.join(words)}." if words else " ε rests on it."

@@ -1,0 +1,209 @@
+"""The result of a fit of the drift rate, which can be saved."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.means import ConstantMean
+
+from tvbo.logs.saved import (
+    from_plain,
+    kernel_from_data,
+    kernel_to_data,
+    read_saved,
+    reading,
+    write_saved,
+)
+from tvbo.terminal import html_table
+
+if TYPE_CHECKING:
+    from tvbo.kernels import TemporalKernel
+    from tvbo.logs.drift_comparison import DriftComparison
+
+SAVED, SAVED_VERSION = "tvbo.DriftFit", 1
+"""Name and version of the form in which fits are saved."""
+
+
+class RecipeSettings(TypedDict, total=False):
+    """Options of a recipe that a fit gives, with a forgetting rate or temporal kernels."""
+
+    covar_module: Kernel | list[Kernel]
+    mean_module: ConstantMean
+    forgetting_rate: float
+    temporal_kernel: TemporalKernel | list[TemporalKernel]
+    noise_variance: float | None
+
+
+@dataclass(frozen=True)
+class DriftFit:
+    r"""The drift rate of a log, with its uncertainty and the other parameters.
+
+    Args:
+        forgetting_rate: Maximum likelihood ε, per ``time_unit``.
+        forgetting_rate_interval: Profile-likelihood interval of ε; an open end is 0 or 1.
+        level: Confidence of the interval.
+        time_unit: Name of the unit of time.
+        half_life: Lag at which the correlation is one half, :math:`2 \ln 2 / \rho` with
+            :math:`\rho = -\ln(1 - \varepsilon)`, in ``time_unit``; infinite at ε = 0.
+        noise_variance: σ², learned or given; None if each outcome had a known one.
+        mean: The prior mean.
+        lengthscales: Lengthscales of all parts of the kernel in order, action before context, in
+            units of their columns; empty if it has none.
+        outputscale: The first scale in the kernel; None if it has none. Those of a
+            :class:`tvbo.kernels.ContextActionKernel` are ``covar_module.outputscales``.
+        log_likelihood: Log likelihood at the maximum.
+        lr_statistic: Twice the log likelihood ratio against ε = 0.
+        lr_pvalue: Its p-value, half the tail of a χ² with one degree of freedom, since ε = 0 is on
+            the boundary.
+        round_length: The median gap between times, in ``time_unit``: the length of a round.
+        block_length: N of R-GP-UCB by the paper's rule, in rounds; ``Reset`` takes
+            ``block_length * round_length``.
+        n_observations: Number of observations, without outliers.
+        messages: Warnings on the reliability of the numbers; empty if there are none.
+        profile: ``(ε, log likelihood)`` of the points of the profile, by ε.
+        covar_module: The kernel over actions, at the maximum.
+        forgetting_rate_by_noise: Pairs ``(σ², ε)``, by σ²: the maximum likelihood ε for a σ² fixed
+            at a tenth, half, once, twice and ten times ``noise_variance``, with the kernel's
+            parameters learned each time. Without those at which the likelihood is not finite; empty
+            if each outcome had a known noise variance.
+        outliers: Rows left out as outliers, ``(row, residual)``: the row of ``train_X``, from 0
+            or by ``row_numbers``, and the distance of its outcome from what the other rows predict,
+            in standard deviations.
+        comparison: Forms of drift that were compared, and the model of the chosen one; None if
+            there was no comparison.
+    """
+
+    forgetting_rate: float
+    forgetting_rate_interval: tuple[float, float]
+    level: float
+    time_unit: str
+    half_life: float
+    noise_variance: float | None
+    mean: float
+    lengthscales: list[float]
+    outputscale: float | None
+    log_likelihood: float
+    lr_statistic: float
+    lr_pvalue: float
+    round_length: float
+    block_length: int
+    n_observations: int
+    messages: list[str]
+    profile: list[tuple[float, float]] = field(repr=False)
+    covar_module: Kernel = field(repr=False)
+    forgetting_rate_by_noise: list[tuple[float, float]] = field(default_factory=list, repr=False)
+    outliers: list[tuple[int, float]] = field(default_factory=list)
+    comparison: DriftComparison | None = None
+
+    def __repr__(self) -> str:
+        words = [f"{name} {value}" for name, value in self._summary().items()]
+        return f"DriftFit: {', '.join(words)}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._summary())
+
+    def _summary(self) -> dict[str, str]:
+        low, high = self.forgetting_rate_interval
+        noise = "as told" if self.noise_variance is None else f"{self.noise_variance:.4g}"
+        interval = f"{self.level:.0%} interval {low:.4g} to {high:.4g}"
+        return {
+            "ε": f"{self.forgetting_rate:.4g} per {self.time_unit} ({interval})",
+            "half-life": f"{self.half_life:.4g} x {self.time_unit}",
+            "noise variance": noise,
+            "observations": str(self.n_observations),
+            "outliers": str(len(self.outliers)),
+            "messages": str(len(self.messages)),
+        }
+
+    @property
+    def is_undetermined(self) -> bool:
+        """Whether the log says nothing about ε: no rate is outside of the interval."""
+        return self.forgetting_rate_interval == (0.0, 1.0)
+
+    @property
+    def mean_module(self) -> ConstantMean:
+        """The prior mean as a fixed module, for a recipe that takes ``covar_module`` as well."""
+        return _constant_mean(self.mean)
+
+    def settings(self) -> RecipeSettings:
+        """Return the fit as options of :func:`tvbo.recipes.tv_gp_ucb`.
+
+        The noise variance is None, which learns it, if each outcome of the log had a known one.
+        Where forms of drift were compared, they are those of the chosen one.
+
+        Example:
+            >>> optimizer = recipes.tv_gp_ucb(choices=choices, **fit.settings())
+        """
+        chosen = self.comparison
+        if chosen is not None and not chosen.is_exponential:
+            kernels, modules = chosen.temporal_kernels, chosen.covar_modules
+            return {
+                "covar_module": modules if len(modules) > 1 else modules[0],
+                "mean_module": _constant_mean(chosen.mean),
+                "temporal_kernel": kernels if len(kernels) > 1 else kernels[0],
+                "noise_variance": chosen.noise_variance,
+            }
+        return {
+            "covar_module": self.covar_module,
+            "mean_module": self.mean_module,
+            "forgetting_rate": self.forgetting_rate,
+            "noise_variance": self.noise_variance,
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the fit and its kernel to a file of JSON, for :meth:`load`.
+
+        Raises:
+            SavedFitError: if the kernel has a part of a class that tvbo does not know.
+        """
+        kernel = kernel_to_data(self.covar_module)
+        write_saved(path, SAVED, SAVED_VERSION, {"fit": self.to_dict(), "covar_module": kernel})
+
+    @classmethod
+    def load(cls, path: str | Path) -> DriftFit:
+        """Return the fit that :meth:`save` wrote; the file is data, and no code of it is run.
+
+        Raises:
+            SavedFitError: if the file is no saved fit, or one of a later version.
+            OSError: if it cannot be read.
+        """
+        content = read_saved(path, SAVED, SAVED_VERSION)
+        with reading(path, SAVED):
+            values = dict(content["fit"])
+            for name in ("profile", "forgetting_rate_by_noise", "outliers"):
+                values[name] = [tuple(pair) for pair in values[name]]
+            values["forgetting_rate_interval"] = tuple(values["forgetting_rate_interval"])
+            values["half_life"] = math.inf if values["half_life"] is None else values["half_life"]
+            if values.get("comparison") is not None:
+                # Imported here, as most fits compare nothing.
+                from tvbo.logs.drift_comparison import DriftComparison
+
+                values["comparison"] = DriftComparison.from_dict(values["comparison"])
+            values["covar_module"] = kernel_from_data(content["covar_module"])
+            return from_plain(cls, values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields but the kernel, in types of JSON; an infinite half-life is None."""
+        names = [name for name in self.__dataclass_fields__ if name != "covar_module"]
+        values = {name: getattr(self, name) for name in names}
+        if math.isinf(self.half_life):
+            values["half_life"] = None
+        if self.comparison is not None:
+            values["comparison"] = self.comparison.to_dict()
+        return values
+
+    def to_json(self, path: str | Path) -> None:
+        """Write :meth:`to_dict` as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+
+def _constant_mean(value: float) -> ConstantMean:
+    mean_module = ConstantMean().double()
+    mean_module.constant = torch.tensor(value, dtype=torch.float64)
+    return mean_module.requires_grad_(False)

@@ -1,0 +1,199 @@
+"""Fits of a log in groups, such as machines: a drift rate for each, and one for all."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from tvbo.logs.drift_fit import fit_drift
+from tvbo.logs.drift_result import DriftFit
+from tvbo.logs.outliers import OutlierSearch
+from tvbo.terminal import patient_steps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEWEST = 3
+"""Fewest rows of a group."""
+
+
+class FitOptions(TypedDict, total=False):
+    """Options of :func:`tvbo.logs.fit_drift` that hold for every group."""
+
+    time_feature: int
+    covar_module: Kernel | None
+    noise_variance: float | None
+    mean: float | None
+    time_unit: str
+    level: float
+    num_starts: int
+    outliers: bool | OutlierSearch
+    on_step: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class GroupedDriftFit:
+    """The drift rates of the groups of a log.
+
+    Args:
+        groups: The fit of each group alone, by its label.
+        together: One fit of all groups: their functions are independent of each other, with the
+            same rate, kernel, noise and mean.
+        messages: What the rates say about each other; empty if nothing.
+    """
+
+    groups: dict[str, DriftFit]
+    together: DriftFit
+    messages: list[str]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each group, and a last one, ``all``, for the fit of all of them."""
+        import pandas as pd
+
+        fits = {**self.groups, "all": self.together}
+        return pd.DataFrame(
+            {
+                "group": list(fits),
+                "rows": [fit.n_observations for fit in fits.values()],
+                "forgetting_rate": [fit.forgetting_rate for fit in fits.values()],
+                "low": [fit.forgetting_rate_interval[0] for fit in fits.values()],
+                "high": [fit.forgetting_rate_interval[1] for fit in fits.values()],
+                "half_life": [fit.half_life for fit in fits.values()],
+                "noise_variance": [
+                    math.nan if fit.noise_variance is None else fit.noise_variance
+                    for fit in fits.values()
+                ],
+                "outliers": [len(fit.outliers) for fit in fits.values()],
+            }
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fits but their kernels, in types of JSON."""
+        return {
+            "groups": {label: fit.to_dict() for label, fit in self.groups.items()},
+            "together": self.together.to_dict(),
+            "messages": self.messages,
+        }
+
+    def to_json(self, path: str | Path) -> None:
+        """Write :meth:`to_dict` as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+
+def fit_drift_by(
+    train_X: Tensor,
+    train_Y: Tensor,
+    groups: Sequence[object] | Tensor,
+    train_Yvar: Tensor | None = None,
+    *,
+    segments: Tensor | None = None,
+    row_numbers: Sequence[int] | None = None,
+    progress: bool = True,
+    **options: Unpack[FitOptions],
+) -> GroupedDriftFit:
+    """Learn ε of each group of a log alone, and one ε of all groups together.
+
+    Args:
+        train_X: ``n x d`` rows, one column of them time.
+        train_Y: ``n x 1`` outcomes.
+        groups: ``n`` labels, such as machines.
+        train_Yvar: ``n x 1`` known noise variances, or None.
+        segments: ``n`` labels of independent segments within groups, or None.
+        row_numbers: ``n`` numbers by which outliers are named; None counts from 0.
+        progress: Show a progress bar, if the fits take longer than two seconds.
+        **options: Options of :func:`tvbo.logs.fit_drift`.
+
+    Raises:
+        InputDataError: if a label is missing, there is one group only, or a group has fewer than
+            three rows or cannot be fitted; the message names it.
+        BotorchTensorDimensionError: if there is not one label for each row.
+
+    Example:
+        >>> fit = fit_drift_by(train_X, train_Y, ["lathe", "lathe", ..., "mill"])
+        >>> fit.groups["mill"].forgetting_rate, fit.together.forgetting_rate, fit.to_frame()
+    """
+    labels = _labels(groups, len(train_X))
+    names = sorted(set(labels))
+    rows = {name: [i for i, label in enumerate(labels) if label == name] for name in names}
+    small = {name: len(part) for name, part in rows.items() if len(part) < FEWEST}
+    if small:
+        counts = ", ".join(f"{count} in group '{name}'" for name, count in small.items())
+        raise InputDataError(f"Expected at least {FEWEST} rows in each group. Got {counts}.")
+    if len(names) < 2:
+        raise InputDataError(f"Expected at least two groups. Got '{names[0]}' alone.")
+    numbers = list(range(len(labels))) if row_numbers is None else list(row_numbers)
+
+    def fit_of(name: str) -> DriftFit:
+        part = rows[name]
+        try:
+            return fit_drift(
+                train_X[part],
+                train_Y[part],
+                None if train_Yvar is None else train_Yvar[part],
+                segments=None if segments is None else segments[part],
+                row_numbers=[numbers[i] for i in part],
+                progress=False,
+                **options,
+            )
+        except InputDataError as error:
+            raise InputDataError(f"In group '{name}': {error}") from error
+
+    number_of = {name: float(number) for number, name in enumerate(names)}
+    apart = torch.tensor([number_of[label] for label in labels], dtype=torch.float64)
+    if segments is not None:
+        pairs = torch.stack([apart, segments.to(apart)], dim=-1)
+        apart = torch.unique(pairs, dim=0, return_inverse=True)[1].to(apart)
+    fits = {}
+    with patient_steps([*names, "all groups"], "fit_drift_by", progress) as show:
+        for name in names:
+            show(name)
+            fits[name] = fit_of(name)
+        show("all groups")
+        together = fit_drift(
+            train_X,
+            train_Y,
+            train_Yvar,
+            segments=apart,
+            row_numbers=numbers,
+            progress=False,
+            **options,
+        )
+    return GroupedDriftFit(fits, together, _messages(fits))
+
+
+def _labels(groups: Sequence[object] | Tensor, n: int) -> list[str]:
+    """Return one label for each row, as text."""
+    labels = groups.tolist() if isinstance(groups, Tensor) else list(groups)
+    if len(labels) != n:
+        raise BotorchTensorDimensionError(
+            f"Expected a group for each of {n} rows. Got {len(labels)} labels."
+        )
+    for row, label in enumerate(labels):
+        if label is None or label != label:
+            raise InputDataError(f"Expected a group for each row. Got {label} in row {row}.")
+    return [str(label) for label in labels]
+
+
+def _messages(fits: dict[str, DriftFit]) -> list[str]:
+    """Return a message if the intervals of two groups do not overlap."""
+    slowest = min(fits, key=lambda name: fits[name].forgetting_rate_interval[1])
+    fastest = max(fits, key=lambda name: fits[name].forgetting_rate_interval[0])
+    low, high = (
+        fits[fastest].forgetting_rate_interval[0],
+        fits[slowest].forgetting_rate_interval[1],
+    )
+    if low <= high:
+        return []
+    return [
+        f"The groups drift at different rates: the interval of '{fastest}' begins at {low:.3g}, "
+        f"that of '{slowest}' ends at {high:.3g}. One rate for all describes neither."
+    ]

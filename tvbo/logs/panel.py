@@ -1,0 +1,114 @@
+"""Panels: their exact log likelihood, in time nearly linear in their length, and their rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from tvbo.logs.dataset import Panel
+from tvbo.logs.dense import weighted_mean, with_gradient
+from tvbo.logs.modes import ModeFilter
+
+
+class PanelLikelihood:
+    r"""Log likelihood of every action at every time, by modes of the spatial covariance.
+
+    With :math:`K = U \Lambda U^\top` over the ``n`` actions, the columns of :math:`Z = Y U` are
+    independent. Mode ``i`` is a Markov process of stationary variance :math:`\lambda_i` and
+    correlation :math:`e^{-\rho |\Delta t| / 2}`, observed with noise variance σ²: a scalar Kalman
+    filter gives its likelihood in one pass. This costs :math:`O(n^3 + n^2 T)` instead of
+    :math:`O(n^3 T^3)`, for the same value. The filters restart with each segment.
+
+    Differentiating an eigendecomposition divides by gaps between eigenvalues, which may be zero.
+    The likelihood itself is smooth in :math:`K`: its derivative is computed in the basis of the
+    modes and transformed back.
+
+    Args:
+        panel: The observations.
+        covar_module: The kernel over actions.
+        mean: The prior mean; None takes its maximum likelihood value (generalized least squares).
+    """
+
+    def __init__(self, panel: Panel, covar_module: Kernel, mean: float | None):
+        self.covar_module = covar_module
+        self.mean = mean
+        self.actions = panel.actions
+        self.gaps = panel.gaps.numpy()
+        self.values = panel.values.numpy().T
+        self.ones = np.ones_like(self.values)
+
+    def __call__(self, rate: Tensor, noise_variance: Tensor) -> tuple[Tensor, float]:
+        """Return the log likelihood, differentiable, and the mean at which it was evaluated.
+
+        Args:
+            rate: ρ per unit of time, a scalar.
+            noise_variance: σ², a scalar.
+        """
+        covar = self.covar_module(self.actions).to_dense()
+        eigenvalues, modes = np.linalg.eigh(covar.detach().numpy())
+        filters = ModeFilter(
+            eigenvalues.clip(min=0.0), self.gaps, rate.item(), noise_variance.item()
+        )
+        series = modes.T @ np.stack([self.values, self.ones])
+        innovations = filters.innovations(series)
+        mean = self.mean
+        if mean is None:
+            white = innovations / np.sqrt(filters.totals)
+            mean = weighted_mean(white[0], white[1])
+        residual = series[0] - mean * series[1]
+        error = innovations[0] - mean * innovations[1]
+        value = filters.log_likelihood(error)
+        if not torch.is_grad_enabled():
+            return torch.tensor(value, dtype=torch.float64), mean
+        gradient = filters.gradient(residual, error)
+        return with_gradient(
+            value,
+            (rate, gradient.rate),
+            (noise_variance, gradient.noise_variance),
+            (covar, modes @ gradient.covar @ modes.T),
+        ), mean
+
+
+def panel_rows(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a ``T x n`` panel as rows ``[arm index | time]``, ``N x 2``, and outcomes, ``N x 1``.
+
+    Cells that are NaN were not observed and give no row.
+
+    Args:
+        values: ``T x n``.
+        times: ``T``.
+
+    Raises:
+        BotorchTensorDimensionError: if there is not one time for each row of ``values``.
+    """
+    _check_panel(values, "times", times)
+    arms = torch.arange(values.shape[1], dtype=torch.float64)
+    grid_t, grid_arm = torch.meshgrid(times.to(torch.float64), arms, indexing="ij")
+    observed = ~values.isnan()
+    return torch.stack([grid_arm[observed], grid_t[observed]], dim=-1), values[observed][:, None]
+
+
+def panel_segments(values: Tensor, segments: Tensor) -> Tensor:
+    """Return the segment labels of the rows of :func:`panel_rows` from one label per time.
+
+    Args:
+        values: ``T x n``.
+        segments: ``T``, such as the day of each time.
+
+    Raises:
+        BotorchTensorDimensionError: if there is not one label for each row of ``values``.
+    """
+    _check_panel(values, "segments", segments)
+    return segments.unsqueeze(-1).expand_as(values)[~values.isnan()]
+
+
+def _check_panel(values: Tensor, name: str, labels: Tensor) -> None:
+    """Raise unless there is one label for each row of ``values``."""
+    if values.ndim != 2 or labels.shape != values.shape[:1]:
+        raise BotorchTensorDimensionError(
+            f"Expected values T x n and T {name}. Got values.shape={tuple(values.shape)}, "
+            f"{name}.shape={tuple(labels.shape)}."
+        )

@@ -1,0 +1,308 @@
+"""The result of a fit of a panel: numbers, messages, forecasts, and a tuner's settings."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel, TemporalKernel
+from tvbo.logs.panel_data import PanelData
+from tvbo.logs.panel_evidence import PanelCandidate
+from tvbo.logs.panel_file import PLAIN, describe, read_panel_fit, write_panel_fit
+from tvbo.logs.panel_mean import ModeForecast, PanelMean, mode_forecast
+from tvbo.logs.panel_search import FittedPanel
+from tvbo.logs.panel_terms import NOISE_RANGE
+from tvbo.logs.saved import check_index, from_plain, reading
+from tvbo.logs.season import Season
+
+Array = NDArray[np.float64]
+
+SHORT = 20.0
+"""Correlation times that a panel should span for its covariance to be known."""
+
+ESTIMATED = (
+    "Covariances, means and season are this panel's own estimates, and the bands of a forecast "
+    "take the covariances as known: the fewer correlation times the panel spans, the more they are "
+    "too narrow."
+)
+
+
+@dataclass(frozen=True)
+class PanelForecast:
+    """Mean and band of every arm at future times.
+
+    Args:
+        times: ``k``.
+        mean: ``k x n``.
+        standard_deviation: ``k x n``, of the arms' true values.
+        lower: ``k x n``, the lower end of the band.
+        upper: ``k x n``, its upper end.
+        level: Probability of the band.
+    """
+
+    times: Tensor
+    mean: Tensor
+    standard_deviation: Tensor
+    lower: Tensor
+    upper: Tensor
+    level: float
+
+
+@dataclass(frozen=True)
+class PanelFit:
+    r"""A model of a panel, :math:`y_a(t) = m_a + s_a(t) + \sum_c f_{c,a}(t) + \text{noise}`.
+
+    Args:
+        time_unit: Name of the unit of time.
+        num_times: Number of times.
+        last_time: Last time of the log; None if its segments are independent.
+        mean: Common mean of the arms.
+        arm_means: ``n``, shrunk to the common mean.
+        temporal_kernels: Temporal kernel of each component.
+        covariances: Covariance of each component over the arms, ``n x n``.
+        noise_variance: σ².
+        log_likelihood: Log marginal likelihood, with means and season integrated out.
+        evidence: The candidates that were compared.
+        chosen: Index of the one that was chosen.
+        reason: Why this one was chosen, in a sentence.
+        messages: Remarks on season and on the reliability of the numbers.
+        mode_forecast: The distribution of the modes after the log.
+    """
+
+    time_unit: str
+    num_times: int
+    last_time: float | None
+    mean: float
+    arm_means: Tensor = field(repr=False)
+    temporal_kernels: list[TemporalKernel] = field(repr=False)
+    covariances: list[Tensor] = field(repr=False)
+    noise_variance: float
+    log_likelihood: float
+    evidence: list[PanelCandidate] = field(repr=False)
+    chosen: int
+    reason: str
+    messages: list[str]
+    mode_forecast: ModeForecast = field(repr=False)
+
+    @property
+    def season(self) -> Season | None:
+        """The season, in the unit of time of the fit; None without one."""
+        return self.mode_forecast.season
+
+    @property
+    def season_length(self) -> float | None:
+        """Period of the season, or length of the segments; None without a season."""
+        return None if self.season is None else self.season.length
+
+    @property
+    def num_arms(self) -> int:
+        """Number of arms."""
+        return len(self.arm_means)
+
+    @property
+    def mean_module(self) -> PanelMean:
+        """The forecast as a prior mean over rows ``[arm | time]``, for times after the log."""
+        return PanelMean(self.mode_forecast)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of a recipe, such as ``recipes.tv_gp_ucb(**fit.settings())``.
+
+        The choices are the indices of the arms, in one column; the time of an ask is in the unit of
+        the fit. One exponential component gives ``forgetting_rate``, others ``temporal_kernel``.
+        """
+        covar_modules = [CovarianceMatrixKernel(covar) for covar in self.covariances]
+        shared = {
+            "choices": torch.arange(self.num_arms, dtype=torch.float64).unsqueeze(-1),
+            "noise_variance": self.noise_variance,
+            "mean_module": self.mean_module,
+        }
+        first = self.temporal_kernels[0]
+        if len(covar_modules) > 1:
+            return {
+                **shared,
+                "covar_module": covar_modules,
+                "temporal_kernel": self.temporal_kernels,
+            }
+        shared["covar_module"] = covar_modules[0]
+        if isinstance(first, TemporalDecayKernel):
+            return {**shared, "forgetting_rate": first.forgetting_rate.item()}
+        return {**shared, "temporal_kernel": first}
+
+    def forecast(self, times: Tensor | float, level: float = 0.95) -> PanelForecast:
+        """Return mean and band of every arm at future times.
+
+        The band is of the true values, without the noise of an observation.
+
+        Args:
+            times: ``k`` times, or one, after the log; with independent segments, times within a
+                new one.
+            level: Probability of the band.
+
+        Raises:
+            InputDataError: if a time is not finite, or before the end of the log.
+            ValueError: if ``level`` lies outside (0, 1).
+        """
+        later = torch.atleast_1d(torch.as_tensor(times, dtype=torch.float64))
+        if not torch.isfinite(later).all() or later.ndim != 1:
+            raise InputDataError(f"Expected finite times, k. Got {later.tolist()}.")
+        if not 0 < level < 1:
+            raise ValueError(f"Expected level in (0, 1). Got {level}.")
+        if self.last_time is not None and (later < self.last_time).any():
+            raise InputDataError(
+                f"Expected times from the end of the log on, {self.last_time:g}. Got "
+                f"{later.min().item():g}."
+            )
+        rows = later.numpy()
+        mean = torch.as_tensor(self.mode_forecast.means(rows))
+        deviation = torch.as_tensor(np.sqrt(self.mode_forecast.variances(rows)))
+        half = deviation * torch.special.ndtri(torch.tensor(0.5 + level / 2, dtype=torch.float64))
+        return PanelForecast(later, mean, deviation, mean - half, mean + half, level)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers, without covariances and state, in types of JSON."""
+        return {
+            **{name: getattr(self, name) for name in PLAIN},
+            "season_length": self.season_length,
+            "arm_means": self.arm_means.tolist(),
+            "temporal_kernels": [describe(kernel) for kernel in self.temporal_kernels],
+            "mean_variances": [covar.diagonal().mean().item() for covar in self.covariances],
+            "evidence": [asdict(row) for row in self.evidence],
+        }
+
+    def to_json(self, path: str | Path) -> None:
+        """Write :meth:`to_dict` as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+    def save(self, path: str | Path) -> None:
+        """Write all of it as data, a NumPy archive without pickle, for :meth:`load`.
+
+        Raises:
+            SavedFitError: if its arrays are larger than 512 MiB.
+        """
+        numbers = {name: getattr(self, name) for name in PLAIN}
+        write_panel_fit(path, numbers, self.evidence, self.mode_forecast)
+
+    @staticmethod
+    def load(path: str | Path) -> PanelFit:
+        """Read a fit that :meth:`save` wrote.
+
+        Raises:
+            SavedFitError: if the file is no saved fit, or one of a later version.
+            OSError: if it cannot be read.
+        """
+        with reading(path, "PanelFit"):
+            fit = from_plain(PanelFit, read_panel_fit(path))
+            check_index("chosen", fit.chosen, fit.evidence)
+            return fit
+
+    def __str__(self) -> str:
+        """Return a summary in several lines."""
+        lines = [
+            f"Panel of {self.num_arms} arms at {self.num_times} times, common mean {self.mean:.4g}",
+            f"season: {season_in_words(self)}",
+        ]
+        for kernel, covar in zip(self.temporal_kernels, self.covariances, strict=True):
+            deviation = covar.diagonal().mean().sqrt().item()
+            lines.append(f"drift: {in_words(kernel, self.time_unit)}, deviation {deviation:.4g}")
+        lines.append(f"noise: deviation {math.sqrt(self.noise_variance):.4g}")
+        return "\n".join([*lines, self.reason, *self.messages])
+
+    __repr__ = __str__
+
+
+def season_in_words(fit: PanelFit) -> str:
+    """Return what repeats, and its length, in words."""
+    if fit.season is None:
+        return "none"
+    return f"{fit.season.in_words} {fit.season.length:.6g} × {fit.time_unit}"
+
+
+def in_words(kernel: TemporalKernel, time_unit: str) -> str:
+    """Return class and parameters of a temporal kernel in words."""
+    words = describe(kernel)
+    name = words.pop("class")
+    numbers = ", ".join(f"{key.replace('_', ' ')} {value:.4g}" for key, value in words.items())
+    return f"{name} ({numbers}; time in {time_unit})"
+
+
+def build_panel_fit(
+    fit: FittedPanel,
+    data: PanelData,
+    unit: float,
+    gap: float,
+    time_unit: str,
+    is_segmented: bool,
+    evidence: list[PanelCandidate],
+    chosen: int,
+    reason: str,
+    messages: list[str],
+) -> PanelFit:
+    """Build the result from a model in units in which computations are of order one.
+
+    Args:
+        fit: The model.
+        data: The panel.
+        unit: Unit of its values, in the user's.
+        gap: Unit of its times, in the user's.
+        time_unit: Name of the user's unit of time.
+        is_segmented: Whether the panel has independent segments.
+        evidence: The table of candidates.
+        chosen: Index of the one that was chosen.
+        reason: Why this one was chosen.
+        messages: Remarks so far.
+    """
+    forecast = mode_forecast(fit, data, unit, gap, is_segmented)
+    modes = forecast.modes
+    return PanelFit(
+        time_unit=time_unit,
+        num_times=data.num_times,
+        last_time=forecast.last_time,
+        mean=fit.mean * unit,
+        arm_means=torch.as_tensor(modes @ forecast.posterior.mean[:, 0]),
+        temporal_kernels=forecast.kernels,
+        covariances=[torch.as_tensor((modes * scale) @ modes.T) for scale in forecast.amplitudes],
+        noise_variance=math.exp(fit.theta[-1]) * unit**2,
+        log_likelihood=fit.log_likelihood - data.num_values * math.log(unit),
+        evidence=evidence,
+        chosen=chosen,
+        reason=reason,
+        messages=[*messages, *_messages(fit, data), ESTIMATED],
+        mode_forecast=forecast,
+    )
+
+
+def _messages(fit: FittedPanel, data: PanelData) -> list[str]:
+    """Return warnings on the reliability of the numbers."""
+    messages = []
+    variance = float(fit.covariance.eigenvalues.mean())
+    noise = math.exp(fit.theta[-1])
+    for bound, side in zip(NOISE_RANGE, ("lower", "upper"), strict=True):
+        if math.isclose(noise, bound * variance, rel_tol=1e-3):
+            messages.append(f"The noise variance is at its {side} bound.")
+    longest = max(_correlation_time(component.kernel) for component in fit.components)
+    if data.span < SHORT * longest:
+        messages.append(
+            f"The panel is shorter than {SHORT:g} correlation times of its slowest component "
+            f"({data.span / longest:.2g} of them): what drifts so slowly can hardly be told from "
+            "the means of the arms."
+        )
+    if not fit.converged:
+        messages.append("The maximization did not converge.")
+    return messages
+
+
+def _correlation_time(kernel: TemporalKernel) -> float:
+    """Return the lag at which the correlation has fallen to 1 / e, within a factor of two."""
+    lag = 2.0 ** torch.arange(-10, 40, dtype=torch.float64)
+    with torch.no_grad():
+        below = kernel.correlation(lag).abs() < math.exp(-1)
+    return math.inf if not below.any() else lag[below][0].item()

@@ -1,0 +1,207 @@
+"""Which seasons a panel may have: given, known from its times, or found in the log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from botorch.exceptions.errors import InputDataError
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tvbo.logs.panel_data import PanelData
+from tvbo.logs.panel_search import FittedPanel
+from tvbo.logs.panel_terms import spectrum
+from tvbo.logs.reading.files import TableError
+from tvbo.logs.season import (
+    MAX_HARMONICS,
+    PeriodicSeason,
+    Season,
+    SegmentProfile,
+    WorkweekSeason,
+)
+from tvbo.spaces.times import parse_timedelta
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+
+MODES = 5
+"""Number of leading modes in which a season is looked for."""
+
+OVERSAMPLING = 8
+"""Frequencies of the periodogram for each one that the length of the log resolves."""
+
+HARMONIC_WEIGHTS = (1.0, 0.9, 0.8)
+"""Weights of the first harmonics in the search for a period, so that of a period and its multiples
+the shortest is found."""
+
+PEAKS = 3
+"""Number of periods that are tried."""
+
+WORKWEEK_HARMONICS = 12
+"""Largest number of harmonics of each of the two profiles of working days and weekends."""
+
+PERIODS, FOUND_PERIODS = 2.0, 4.0
+"""Numbers of periods that a log must span, of a period that is known and of one found in it: what
+comes twice may be slow drift."""
+
+
+def seasons_of(
+    season: float | Season | Literal["auto"] | None,
+    fit_flat: Callable[[], FittedPanel],
+    data: PanelData,
+    gap: float,
+    time_unit: str,
+    origin: pd.Timestamp | None,
+    segments: Tensor | None,
+    messages: list[str],
+) -> list[Season]:
+    """Return the seasons to compare, in units of time of one gap; none if there can be none.
+
+    Args:
+        season: A period or a season in the user's unit of time, ``"auto"``, or None.
+        fit_flat: Fits a model without a season, where a period must be looked for in the log.
+        data: The panel.
+        gap: Unit of the times of ``data``, in the user's.
+        time_unit: Name of the user's unit.
+        origin: Time zero by the calendar, in local time; None if it is not known.
+        segments: Labels of segments; None if there is one.
+        messages: Remarks are appended.
+
+    Raises:
+        InputDataError: if a given period is longer than half the log, or shorter than two gaps.
+        ValueError: if ``season`` is a word other than "auto", or not positive.
+    """
+    if season is None:
+        return []
+    if isinstance(season, Season):
+        given = season.in_unit_of_time(gap)
+        if isinstance(given, WorkweekSeason) and not _has_both(given, data):
+            messages.append(
+                "The log has only working days, or only weekends: a season of one profile is "
+                "fitted."
+            )
+            given = _periodic(given.length)
+        return [given]
+    if season != "auto":
+        return [_given(season, data, gap, segments)]
+    if segments is not None:
+        ends = {(group.times[0], group.times[-1]) for group in data.groups}
+        if len(ends) > 1 or data.num_times < PERIODS * len(data.groups[0].times):
+            messages.append(
+                "No season was looked for, since the segments have different ranges of times; "
+                "give `season`, or restart the times with each segment."
+            )
+            return []
+        (start, stop) = ends.pop()
+        count = min(MAX_HARMONICS, len(data.groups[0].times) - 1)
+        return [SegmentProfile(stop - start, count, start)]
+    unit = duration(time_unit)
+    if unit is not None:
+        periods = [period / unit / gap for period in _known_periods()]
+        fitting = [period for period in periods if PERIODS * period <= data.span + 1]
+        if not fitting:
+            messages.append(
+                f"No season was looked for, since the log, {data.span * gap:.4g} × {time_unit} "
+                "long, does not span two days."
+            )
+        seasons: list[Season] = [_periodic(period) for period in fitting if period >= 4]
+        if origin is not None and seasons:
+            week = _workweek(seasons[0].length, origin, gap * unit)
+            seasons += [week] if _has_both(week, data) else []
+        return seasons
+    if len(data.lags) > 2:
+        messages.append(
+            "No season was looked for, since the times have unequal gaps and are no timestamps; "
+            "give `season`."
+        )
+        return []
+    return [_periodic(period) for period in find_periods(fit_flat(), data)]
+
+
+def find_periods(flat: FittedPanel, data: PanelData) -> list[float]:
+    """Return the periods at which the leading modes have most more power than drift explains.
+
+    The periodogram of each mode is divided by the spectral density of its drift and noise, and
+    summed over modes and the first three harmonics. Which is the period, and whether the log has a
+    season, is for the evidence to say.
+
+    Args:
+        flat: A fit without a season.
+        data: A panel of one segment with equal gaps.
+
+    Returns:
+        The largest :data:`PEAKS` peaks, in units of one gap; none if the log is too short for any.
+    """
+    modes = flat.covariance.modes[:, -MODES:]
+    (residuals,) = data.residuals(None, flat.coefficients).segments()
+    series = residuals @ modes
+    T = len(series)
+    # From four periods in the log to four gaps in a period.
+    places = np.arange(FOUND_PERIODS * OVERSAMPLING, OVERSAMPLING * T // 4 + 1).astype(int)
+    if len(places) == 0:
+        return []
+    power = np.abs(np.fft.rfft(series, n=OVERSAMPLING * T, axis=0)) ** 2 / T
+    frequencies = 2 * math.pi * np.arange(len(power)) / (OVERSAMPLING * T)
+    density = spectrum(flat.terms(data).spaces(flat.theta[None]), frequencies)[0, -MODES:]
+    ratio = (power / density.T).sum(1)
+    total = np.zeros(len(places))
+    for j, weight in enumerate(HARMONIC_WEIGHTS, start=1):
+        inside = j * places < len(ratio)
+        total[inside] += weight * ratio[j * places[inside]]
+    around = np.pad(total, 1, constant_values=-np.inf)
+    is_peak = (total >= around[:-2]) & (total >= around[2:])
+    peaks = places[is_peak][np.argsort(-total[is_peak])]
+    return [float(OVERSAMPLING * T / place) for place in peaks[:PEAKS]]
+
+
+def _given(season: float | str, data: PanelData, gap: float, segments: Tensor | None) -> Season:
+    if isinstance(season, str) or not 0 < season < math.inf:
+        raise ValueError(f"Expected a period, 'auto' or None as season. Got {season!r}.")
+    longest = data.span + 1 if segments is None else math.inf
+    if not 2 <= season / gap <= longest / PERIODS:
+        raise InputDataError(
+            "Expected a season of at least two gaps between times, and at most half the log. Got "
+            f"a period of {season:g}, with gaps of {gap:g} and a log {data.span * gap:g} long."
+        )
+    return _periodic(season / gap)
+
+
+def _periodic(period: float) -> PeriodicSeason:
+    return PeriodicSeason(period, min(MAX_HARMONICS, int(period / 2)))
+
+
+def _workweek(day: float, origin: pd.Timestamp, gap: pd.Timedelta) -> WorkweekSeason:
+    """Return the season of a calendar, in units of time of one gap."""
+    midnight = origin.normalize()
+    monday = (midnight - origin) / gap - midnight.dayofweek * day
+    return WorkweekSeason(day, min(WORKWEEK_HARMONICS, int(day / 2)), monday)
+
+
+def _has_both(season: WorkweekSeason, data: PanelData) -> bool:
+    """Return whether a panel has times on working days and on weekends."""
+    weekend = np.concatenate([season.is_weekend(group.times) for group in data.groups])
+    return bool(weekend.any() and not weekend.all())
+
+
+def _known_periods() -> list[pd.Timedelta]:
+    """Return a day and a week."""
+    import pandas as pd
+
+    return [pd.Timedelta(days=1), pd.Timedelta(days=7)]
+
+
+def duration(time_unit: str) -> pd.Timedelta | None:
+    """Return the length of a unit of time such as ``"5min"``; None if its name is of no duration.
+
+    Args:
+        time_unit: Name of the unit. A number alone is no duration.
+    """
+    try:
+        return parse_timedelta("time_unit", time_unit)
+    except TableError:
+        return None

@@ -1,0 +1,210 @@
+"""Files of tables: CSV, and Parquet where pyarrow is installed."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import re
+import zlib
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from tvbo.values import TableError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARQUET = (".parquet", ".pq")
+"""Endings of the names of Parquet files."""
+
+UNREADABLE = (ValueError, OSError, EOFError, zlib.error)
+"""What pandas raises for a file that is not CSV, or a compressed file that is truncated or broken.
+Its parser errors, and those of decoding, are ValueErrors."""
+
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", r"\s+": "spaces"}
+"""What a file may have between its columns, in words."""
+
+
+class CsvOptions(TypedDict, total=False):
+    r"""How a CSV file is written; of each option None is the default.
+
+    Args:
+        sep: What is between its columns, one character, or ``\s+`` for any white space; default a
+            comma. A space after it is left out.
+        decimal: The decimal point, default a point.
+        encoding: The encoding of its text, default UTF-8.
+    """
+
+    sep: str | None
+    decimal: str | None
+    encoding: str | None
+
+
+def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
+    """Read a CSV file with a header and as many cells in each row.
+
+    Raises:
+        TableError: if the file is missing, empty or no such CSV file, or a name occurs twice in its
+            header; where other options seem to fit the file, the message names them.
+    """
+    import pandas as pd
+
+    if not Path(path).is_file():
+        raise TableError(f"Expected a CSV file. Got {path}, which is no file.")
+    sep, decimal = csv.get("sep") or ",", csv.get("decimal") or "."
+    sep = "\t" if sep == r"\t" else sep
+    encoding = csv.get("encoding") or "utf-8"
+    if (len(sep) > 1 and sep != r"\s+") or len(decimal) > 1:
+        raise TableError(
+            "Expected one character for --sep, or \\t or \\s+, and one for --decimal. "
+            f"Got {sep!r} and {decimal!r}."
+        )
+    read = partial(
+        pd.read_csv, path, sep=sep, decimal=decimal, encoding=encoding, skipinitialspace=True
+    )
+    advice = partial(_advice, path, sep, decimal, encoding)
+    try:
+        # As it is written: the columns of a frame have other names if one occurs twice.
+        header = read(header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0].str.strip()
+        is_garbled = "\0" in header[0]
+        if (len(header) == 1 or is_garbled) and (hint := advice(is_garbled)):
+            raise TableError(
+                f"Expected {SEPARATORS.get(sep, repr(sep))} between columns of {path}. Got "
+                f"{header[0]!r}.{hint}"
+            )
+        # Read in one chunk: otherwise a column of numbers and words warns, and has both types.
+        frame = read(low_memory=False)
+    except TableError:
+        raise
+    except (*UNREADABLE, LookupError) as error:
+        hint = advice(isinstance(error, UnicodeError | LookupError))
+        raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.{hint}") from error
+    _check_once(header, path)
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise TableError(
+            f"Expected as many cells in each row of {path} as in its header, {frame.shape[1]}. "
+            "Got rows with more."
+        )
+    frame.columns = frame.columns.str.strip()
+    for name, column in frame.select_dtypes(exclude="number").items():
+        frame[name] = _cleaned(column, decimal)
+    if frame.empty:
+        raise TableError(f"Expected rows in {path}. Got an empty log.")
+    return frame
+
+
+def _cleaned(column: pd.Series, decimal: str) -> pd.Series:
+    """Return cells without white space around them, and numbers among them with a decimal point.
+
+    Where fewer than half are numbers, these are labels such as ``1,2``.
+    """
+    import pandas as pd
+
+    cells = column.map(lambda cell: cell.strip() if isinstance(cell, str) else cell)
+    if decimal == ".":
+        return cells
+    plain = cells.map(lambda cell: cell.replace(decimal, ".") if isinstance(cell, str) else cell)
+    is_number = pd.to_numeric(plain, errors="coerce").notna()
+    return plain.where(is_number, cells) if is_number.sum() >= cells.count() / 2 else cells
+
+
+def _check_once(names: pd.Series, path: str | Path) -> None:
+    """Raise if a name occurs twice in a header."""
+    twice = names[names.duplicated() & (names != "")]
+    if len(twice):
+        raise TableError(f"Expected each column once in {path}. Got '{twice.iloc[0]}' twice.")
+
+
+def _advice(
+    path: str | Path, sep: str, decimal: str, encoding: str, is_undecodable: bool = False
+) -> str:
+    """Return in words which options would fit a file; empty if none but those given."""
+    try:
+        with (gzip.open if Path(path).suffix == ".gz" else open)(path, "rb") as file:
+            raw = file.read(2**16)
+    except UNREADABLE:
+        return ""
+    if raw.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        return " It is a workbook of Excel: save it as CSV."
+    found = {"--sep": sep, "--decimal": decimal, "--encoding": encoding}
+    if is_undecodable:
+        fitting = _encoding_of(raw)
+        # The bytes that are no such text may come later.
+        found["--encoding"] = "latin-1" if fitting == encoding else fitting
+    head, row, *_ = [*raw.decode(found["--encoding"], "replace").splitlines(), "", ""]
+    if sep not in head:
+        best = max(",;\t|", key=head.count)
+        best = best if best in head else r"\s+"
+        cells, below = (len(line.split(None if best == r"\s+" else best)) for line in (head, row))
+        found["--sep"] = best if cells == below > 1 else sep  # Otherwise a title, or one column.
+    if found["--sep"] != "," and re.search(r"\d,\d", row):
+        found["--decimal"] = ","
+    given = {"--sep": sep, "--decimal": decimal, "--encoding": encoding}
+    other = {option: each for option, each in found.items() if each != given[option]}
+    if not other:
+        return ""
+    words = {"--sep": SEPARATORS.get(found["--sep"]), "--decimal": "decimal commas"}
+    names = [words.get(option) or f"text in {each}" for option, each in other.items()]
+    options = [f"{option} '{each}'" for option, each in other.items()]
+    return f" It seems to have {', '.join(names)}: try {' '.join(options)}.".replace("\t", r"\t")
+
+
+def _encoding_of(raw: bytes) -> str:
+    """Return in which encoding the beginning of a text seems to be written."""
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    for start, encoding in enumerate(("utf-16-be", "utf-16-le")):
+        if raw[start::2].count(0) > len(raw) / 4:
+            return encoding
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(raw)
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"
+
+
+def read_table(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
+    """Read a Parquet file, known by its ending, or a CSV file; rows are counted from 0.
+
+    A named index of a Parquet file, such as one of timestamps, becomes the first column.
+
+    Raises:
+        TableError: if the file is missing, empty or no such file, or pyarrow is not installed.
+    """
+    if not _is_parquet(path):
+        return read_csv(path, **csv)
+    import pandas as pd
+
+    if not Path(path).is_file():
+        raise TableError(f"Expected a Parquet file. Got {path}, which is no file.")
+    for option, given in csv.items():
+        if given is not None:
+            raise TableError(f"Expected no --{option} with a Parquet file. Got {given!r}.")
+    try:
+        frame = pd.read_parquet(path)
+    except ImportError as error:
+        raise TableError(
+            f"Expected pyarrow to read {path}: pip install pyarrow, or save the table as CSV. Got "
+            "no pyarrow."
+        ) from error
+    except Exception as error:  # Those of pyarrow have no base class but this one.
+        raise TableError(f"Expected a Parquet file. Got {path}: {str(error).strip()}.") from error
+    if frame.empty:
+        raise TableError(f"Expected rows in {path}. Got an empty log.")
+    return frame.reset_index(drop=isinstance(frame.index, pd.RangeIndex))
+
+
+def first_row(path: str | Path) -> int:
+    """Return the number of the first row in messages: line 2 of CSV, row 0 of a Parquet file."""
+    return 0 if _is_parquet(path) else 2
+
+
+def line_of(index: int, path: str | Path) -> str:
+    """Return a row in words: as the line of a CSV file, with the header in line 1, or as a row."""
+    return f"{'row' if _is_parquet(path) else 'line'} {index + first_row(path)}"
+
+
+def _is_parquet(path: str | Path) -> bool:
+    return Path(path).suffix.lower() in PARQUET

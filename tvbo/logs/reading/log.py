@@ -1,0 +1,303 @@
+"""Columns of tables, and long logs, with errors that name the cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tvbo.logs.reading.files import CsvOptions, TableError, first_row, line_of, read_table
+from tvbo.spaces.times import (
+    ISO_8601,
+    change_of_unit,
+    from_digits,
+    from_iso,
+    parse_timedelta,
+    round_unit,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -> pd.Series:
+    """Return a column as finite numbers, with NaN for an allowed empty cell.
+
+    Raises:
+        TableError: if a cell is not a finite number; the message names the cell.
+    """
+    import pandas as pd
+
+    # Timestamps and durations would be numbers of their unit.
+    cells = column.astype(str) if column.dtype.kind in "mM" else column
+    numbers = pd.to_numeric(cells, errors="coerce")
+    unreadable = numbers.isna() & column.notna()
+    if unreadable.any():
+        index = unreadable.idxmax()
+        raise TableError(
+            f"Expected numbers in column '{column.name}' of {path}. "
+            f"Got {column[index]!r} in {line_of(index, path)}{_comma_hint(column[index])}."
+        )
+    infinite = np.isinf(numbers)
+    missing = numbers.isna() & (not allow_empty)
+    if (infinite | missing).any():
+        index = (infinite | missing).idxmax()
+        what = "an infinity" if infinite[index] else "an empty cell"
+        raise TableError(
+            f"Expected finite numbers in column '{column.name}' of {path}. "
+            f"Got {what} in {line_of(index, path)}."
+        )
+    return numbers.astype(float)
+
+
+def _comma_hint(cell: object) -> str:
+    """Return what to try if the comma of a number may be that of its decimals."""
+    is_number = isinstance(cell, str) and re.fullmatch(r"[-+]?\d+,\d+", cell)
+    return "; if its comma is that of decimals, try --decimal ','" if is_number else ""
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """Times as numbers, and the name of their unit.
+
+    Args:
+        times: One per row, float64.
+        unit: Name of the unit, such as ``10min``.
+        origin: Timestamp of time zero; None if the times were numbers.
+        remarks: How timestamps were read; none if the times were numbers.
+    """
+
+    times: Tensor
+    unit: str
+    origin: pd.Timestamp | None = None
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LogTable:
+    """A long log: one row per observation.
+
+    Args:
+        axis: The times.
+        actions: ``n x d``, followed by the columns of the context.
+        Y: ``n x 1``.
+        Yvar: ``n x 1``, or None.
+        lines: The line of the file of each row; of a Parquet file its row, from 0.
+        categories: Labels by column of ``actions``, for columns of text: their values are indices
+            of these labels.
+        groups: The label of the group of each row, or None.
+        num_dropped: Number of rows left out because a cell, or each, was empty.
+    """
+
+    axis: TimeAxis
+    actions: Tensor
+    Y: Tensor
+    Yvar: Tensor | None
+    lines: list[int]
+    categories: dict[int, list[str]]
+    groups: list[str] | None
+    num_dropped: int
+
+    @property
+    def train_X(self) -> Tensor:
+        """Rows ``[action | time]``."""
+        return torch.cat([self.actions, self.axis.times.unsqueeze(-1)], dim=-1)
+
+
+def read_log(
+    path: str | Path,
+    time: str,
+    reward: str,
+    actions: Sequence[str],
+    reward_variance: str | None = None,
+    rows: str | None = None,
+    time_unit: str | None = None,
+    contexts: Sequence[str] = (),
+    group: str | None = None,
+    drop_missing: bool = False,
+    **csv: Unpack[CsvOptions],
+) -> LogTable:
+    """Read a long log: one row per observation, columns by name.
+
+    Args:
+        path: A CSV file, or a compressed one such as ``.csv.gz``, or a Parquet file.
+        time: Column of times, timestamps or numbers.
+        reward: Column of rewards.
+        actions: Columns of the action.
+        reward_variance: Column of known noise variances, or None.
+        rows: ``a:b``, the rows used, counted from 0.
+        time_unit: Unit of time, such as ``1h``; default one near the gaps between timestamps.
+            Numeric times are not converted; this is then the name of their unit.
+        contexts: Columns of the context.
+        group: Column of labels of groups, or None.
+        drop_missing: Leave out rows in which a cell of these columns is empty. Those in which each
+            is empty are left out in any case.
+        **csv: How a CSV file is written, as of :class:`CsvOptions`.
+
+    Columns of actions and contexts are numbers, or text throughout, which is categories, but for
+    texts that seem to be numbers with a unit.
+
+    Raises:
+        TableError: if the file, a column or a cell is not as expected; the message names it.
+    """
+    frame = read_table(path, **csv)
+    if not actions:
+        raise TableError("Expected at least one action column. Got none.")
+    inputs = [*actions, *contexts]
+    wanted = [time, reward, *inputs, *(name for name in (reward_variance, group) if name)]
+    for name in wanted:
+        if name not in frame.columns:
+            raise TableError(
+                f"Expected a column '{name}' in {path}. "
+                f"Got columns {', '.join(map(str, frame.columns))}."
+            )
+    if len(set(wanted)) < len(wanted):
+        raise TableError(f"Expected different columns for each role. Got {', '.join(wanted)}.")
+    frame = frame.iloc[row_range(rows, len(frame))]
+    num_rows = len(frame)
+    empty = frame[wanted].isna()
+    left_out = empty.any(axis="columns") if drop_missing else empty.all(axis="columns")
+    frame, empty = frame[~left_out], empty[~left_out]
+    if frame.empty:
+        raise TableError(
+            f"Expected rows of {path} without an empty cell. Got none among {num_rows}."
+        )
+    for name in wanted:
+        if empty[name].any():
+            raise TableError(
+                f"Expected a value in each row of column '{name}' of {path}. Got an empty cell in "
+                f"{line_of(empty[name].idxmax(), path)}; --drop-missing leaves such rows out."
+            )
+    categories, columns = {}, []
+    for place, name in enumerate(inputs):
+        if _is_text(frame[name]):
+            _check_labels(frame[name], path)
+            codes, labels = frame[name].factorize(sort=True)
+            categories[place] = labels.tolist()
+            columns.append(codes.astype(float))
+        else:
+            columns.append(numbers_of(frame[name], path).to_numpy())
+
+    def tensor(name: str) -> Tensor:
+        return torch.tensor(numbers_of(frame[name], path).to_numpy())[:, None]
+
+    return LogTable(
+        axis=time_axis(time_column(frame, time, path), time_unit),
+        actions=torch.tensor(np.stack(columns, axis=-1)),
+        Y=tensor(reward),
+        Yvar=tensor(reward_variance) if reward_variance else None,
+        lines=[index + first_row(path) for index in frame.index],
+        categories=categories,
+        groups=frame[group].astype(str).tolist() if group else None,
+        num_dropped=num_rows - len(frame),
+    )
+
+
+def _is_text(column: pd.Series) -> bool:
+    """Return whether all cells are text that is no number."""
+    import pandas as pd
+
+    is_text = all(isinstance(cell, str) for cell in column)
+    return is_text and bool(pd.to_numeric(column, errors="coerce").isna().all())
+
+
+NUMBER = (
+    r"^[-+]?([^\w\s#+-]*)\s*[-+]?"  # A sign such as $, not that of numbered labels.
+    r"\d+(?:[.,]\d{3})*(?:[.,]\d+)?(?:[eE][-+]?\d+)?\s*(\D{0,8})$"
+)
+"""A number, with a sign before it or a short unit behind it, or neither."""
+
+FEW = 10
+"""Number of labels up to which numbers with one unit, such as sizes, are categories."""
+
+
+def _check_labels(column: pd.Series, path: str | Path) -> None:
+    """Raise if nearly all texts are numbers with the same unit, or decimal comma, and not a few."""
+    before, behind = (part for _, part in column.str.extract(NUMBER).items())
+    units = before + behind
+    count = column.nunique()
+    if count > FEW and units.value_counts().max() > 0.9 * len(column):
+        index = units.notna().idxmax()
+        raise TableError(
+            f"Expected numbers, or labels of categories, in column '{column.name}' of {path}. Got "
+            f"{count} texts that seem to be numbers, the first {column[index]!r} in "
+            f"{line_of(index, path)}{_comma_hint(column[index]) or '; leave out its unit'}."
+        )
+
+
+def time_column(frame: pd.DataFrame, name: str, path: str | Path) -> pd.Series:
+    """Return a column of timestamps, in UTC without an offset, or of numbers."""
+    from pandas.api.types import is_numeric_dtype
+
+    column = frame[name]
+    if is_numeric_dtype(column):
+        numbers = numbers_of(column, path)
+        if (times := from_digits(numbers)) is None:
+            _check_unit(numbers, path)
+            return numbers
+    else:
+        # Converted to UTC, since a log may contain a change of the clocks; times without an offset
+        # are not converted.
+        times = from_iso(column, utc=True).dt.tz_convert(None)
+    if times.isna().any():
+        index = times.isna().idxmax()
+        raise TableError(
+            f"Expected timestamps {ISO_8601}, or numbers, in column '{name}' of "
+            f"{path}. Got {str(column[index])!r} in {line_of(index, path)}."
+        )
+    return times
+
+
+def _check_unit(numbers: pd.Series, path: str | Path) -> None:
+    """Raise if times begin to count in a smaller unit."""
+    if (change := change_of_unit(numbers.to_numpy())) is not None:
+        values = [f"{numbers.iloc[i]:.15g} in {line_of(numbers.index[i], path)}" for i in change]
+        raise TableError(
+            f"Expected times in one unit in column '{numbers.name}' of {path}. Got "
+            f"{' and '.join(values)}: from there on they are some thousand times as large, and so "
+            "are their gaps, as where seconds become milliseconds."
+        )
+
+
+def time_axis(times: pd.Series, unit: str | None) -> TimeAxis:
+    """Return times as numbers, in a unit or in one near their gaps."""
+    from pandas.api.types import is_datetime64_any_dtype
+
+    if unit is not None and not any(map(str.isalpha, unit)):
+        raise TableError(f"Expected time unit like 10min or 1h. Got {unit!r}, without a unit.")
+    if not is_datetime64_any_dtype(times):
+        column = f"1 ({times.name})" if isinstance(times.name, str) else "1"
+        return TimeAxis(torch.tensor(times.to_numpy(dtype=float)), unit or column)
+    origin, chosen = times.min(), ""
+    if unit is None:
+        gaps = times.drop_duplicates().sort_values().diff().dropna()
+        if gaps.empty:
+            raise TableError(f"Expected at least two times. Got {times.nunique()}.")
+        unit = round_unit(gaps)
+        ratio = gaps.median() / parse_timedelta("time unit", unit)
+        chosen = f": their median gap is {ratio:.3g} × {unit}; --time-unit sets another"
+    numbers = ((times - origin) / parse_timedelta("time unit", unit)).to_numpy(dtype=float)
+    remark = f"times from {origin} to {times.max()}, in units of {unit}{chosen}"
+    return TimeAxis(torch.tensor(numbers), unit, origin, (remark,))
+
+
+def row_range(text: str | None, length: int) -> slice:
+    """Return rows ``a:b`` of ``length`` as a slice; None is all of them."""
+    if text is None:
+        return slice(None)
+    try:
+        start, stop = (int(part) if part else None for part in text.split(":"))
+    except ValueError as error:
+        raise TableError(f"Expected rows as a:b, such as 0:432. Got {text!r}.") from error
+    chosen = slice(start, stop)
+    if len(range(length)[chosen]) == 0:
+        raise TableError(
+            f"Expected rows among the {length} there are. Got {text!r}, which is none."
+        )
+    return chosen

@@ -1,0 +1,64 @@
+"""Space-filling actions, for the rounds before hyperparameters can be learned."""
+
+from __future__ import annotations
+
+import torch
+from botorch.utils.sampling import draw_sobol_samples
+from torch import Generator, Tensor
+from torch.quasirandom import SobolEngine
+
+from tvbo.randomness import draw_seed
+from tvbo.spaces.base import FiniteSpace, SearchSpace
+from tvbo.spaces.box import Box
+from tvbo.spaces.mixed import MixedSpace
+from tvbo.spaces.unit_cube import unit_bounds
+
+
+class SpaceFilling:
+    """Space-filling actions from a scrambled Sobol sequence.
+
+    On a box, the points of the sequence. On a finite set, the untried choice nearest to the next
+    point, with each column scaled by its range; None once all were tried. On a mixed space, the
+    values in whose share of [0, 1) the coordinates of the point are. On any other search space, and
+    in more columns than a Sobol sequence has, uniform draws.
+
+    The scrambling is seeded from the generator of the first call.
+    """
+
+    def __init__(self) -> None:
+        self._seed: int | None = None
+        self._num_drawn = 0
+
+    def next(self, search_space: SearchSpace, tried: Tensor, generator: Generator) -> Tensor | None:
+        """Return the next action, ``1 x d``; None if all were tried.
+
+        Args:
+            search_space: The set of actions.
+            tried: Observed and pending actions, ``n x d``.
+            generator: Source of randomness.
+        """
+        if isinstance(search_space, FiniteSpace):
+            # Others may have been tried as well, where choices come with an ask.
+            untried = ~(search_space.choices.unsqueeze(1) == tried).all(dim=-1).any(dim=-1)
+            if not untried.any():
+                return None
+        dim = search_space.dim
+        if isinstance(search_space, MixedSpace):
+            dim = len(search_space.parameters.varying)
+        is_known = isinstance(search_space, Box | MixedSpace | FiniteSpace)
+        if not is_known or dim > SobolEngine.MAXDIM:
+            return search_space.sample(generator)
+        if self._seed is None:
+            self._seed = draw_seed(generator)
+        self._num_drawn += 1
+        # The points of the sequence do not depend on how many are drawn.
+        point = draw_sobol_samples(unit_bounds(dim), n=self._num_drawn, q=1, seed=self._seed)[-1]
+        if isinstance(search_space, MixedSpace):
+            return search_space.parameters.from_unit(point)
+        lower, upper = search_space.bounds.unbind()
+        if not isinstance(search_space, FiniteSpace):
+            return (lower + point * (upper - lower)).clamp(lower, upper)
+        choices = search_space.choices[untried]
+        scaled = (choices - lower) / torch.where(upper > lower, upper - lower, 1.0)
+        nearest = (scaled - point).square().sum(dim=-1).argmin()
+        return choices[nearest].clone().unsqueeze(0)

@@ -1,0 +1,65 @@
+"""The unit cube, in which every search of an acquisition function takes place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from botorch.acquisition import AcquisitionFunction
+from torch import Tensor
+from torch.nn import Module
+
+from tvbo.spaces.closed_form import Array, ClosedFormAcquisition
+
+
+def unit_bounds(dim: int) -> Tensor:
+    """Return the bounds of the unit cube, ``2 x d``."""
+    return torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, dim)
+
+
+class InUnitCube(AcquisitionFunction):
+    """An acquisition function of points of the unit cube.
+
+    L-BFGS-B stops by an absolute tolerance of the gradient, and its first step has length one: both
+    mean the same in any unit of the actions only if these are scaled.
+
+    Args:
+        acq_function: A function of rows ``b x q x d'``.
+        bounds: Smallest and largest value of each column that is searched, ``2 x d``.
+        rows: Returns the rows of columns that are searched, ``... x d``.
+        unit: Unit of the values, since searches stop by an absolute tolerance of these as well.
+    """
+
+    def __init__(
+        self,
+        acq_function: AcquisitionFunction,
+        bounds: Tensor,
+        rows: Callable[[Tensor], Tensor],
+        unit: float = 1.0,
+    ):
+        # Not every acquisition function has a model, as BoTorch's base class does.
+        Module.__init__(self)
+        self._acq_function, self._rows, self._unit = acq_function, rows, unit
+        self._lower, self._width = bounds[0], bounds[1] - bounds[0]
+
+    def columns(self, unit: Tensor) -> Tensor:
+        """Return the columns that are searched of points of the cube, ``... x d``."""
+        return self._lower + unit * self._width
+
+    def points(self, columns: Tensor) -> Tensor:
+        """Return the points of the cube of columns that are searched, ``... x d``."""
+        return (columns - self._lower) / self._width
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return the values, ``b``, at points ``b x q x d``, or at ``q x d``."""
+        rows = self._rows(self.columns(X if X.ndim > 2 else X.unsqueeze(0)))
+        values: Tensor = self._acq_function(rows)
+        return values / self._unit
+
+    def value_and_gradient(self, X: Array) -> tuple[Array, Array]:
+        """Return values ``b`` at points ``b x d``, and gradients ``b x d``, in closed form."""
+        evaluate = cast(ClosedFormAcquisition, self._acq_function).value_and_gradient
+        values, gradients = evaluate(self._rows(self.columns(torch.from_numpy(X))).numpy())
+        width = self._width.numpy()
+        return values / self._unit, gradients[:, : len(width)] * width / self._unit

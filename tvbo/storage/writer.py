@@ -1,0 +1,311 @@
+"""Writing a journal: each event before it takes effect, and a snapshot of the state at times."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from botorch.exceptions.errors import InputDataError
+from filelock import FileLock
+from torch import Tensor
+
+from tvbo.storage.database import EVENT_COLUMNS, JournalError, error_of
+from tvbo.storage.environment import Environment
+from tvbo.storage.record import Record, chained, digest_of, generator_digest
+from tvbo.storage.recorded import Event, Recorded
+from tvbo.storage.state import State, StateError
+
+logger = logging.getLogger("tvbo.storage")
+
+INSERT = (
+    f"INSERT INTO events (seq, {EVENT_COLUMNS}, written_at, checksum) "
+    f"VALUES ({', '.join('?' * (EVENT_COLUMNS.count(',') + 4))})"
+)
+
+EVERY = 256
+"""Minimum number of events between two snapshots."""
+
+BYTES_PER_EVENT = 2**16
+"""A large state is stored more rarely, so that it costs no more bytes than these per event."""
+
+LARGEST = 2**29
+"""Bytes; a larger state is not stored, since SQLite takes no more than twice that in one value."""
+
+
+class Snapshots:
+    """Stores the state of an optimizer from time to time; only the newest one is kept.
+
+    A snapshot is a shortcut past a replay: it is used only with the versions and code that it was
+    made with, and a journal without one is complete. So none is stored from the moment on at which
+    the optimizer holds what cannot be restored, such as objects of a class of the caller's that it
+    did not hold when recording began.
+
+    Args:
+        environment: That of the code in memory, whatever becomes of its files meanwhile.
+        classes: Full names of the classes that the optimizer held when recording began.
+        seq: Number of events at the newest snapshot, or at the start.
+    """
+
+    def __init__(self, environment: Environment, classes: Iterable[str], seq: int):
+        self._environment = json.dumps(environment)
+        self._classes = frozenset(classes)
+        self._seq = seq
+        self._interval = EVERY
+        self._is_possible = True
+
+    def write_if_due(
+        self, connection: sqlite3.Connection, optimizer: Recorded, seq: int, chain: str
+    ) -> None:
+        """Store the state if enough has happened since the last one."""
+        if seq - self._seq >= self._interval:
+            self.write(connection, optimizer, seq, chain)
+
+    def write(
+        self, connection: sqlite3.Connection, optimizer: Recorded, seq: int, chain: str
+    ) -> None:
+        """Store the state; where that is not possible, the run goes on without.
+
+        Args:
+            connection: Of the journal.
+            optimizer: In the state after event ``seq``.
+            seq: Number of that event.
+            chain: Checksum of that event.
+        """
+        if seq == self._seq or not self._is_possible:
+            return
+        self._seq = seq
+        try:
+            state = State.of(optimizer)
+            if names := state.unreadable(self._classes):
+                raise StateError(f"{', '.join(names)} cannot be restored from plain data")
+            data = state.to_bytes()
+        except Exception as error:  # Any: the event is written already, and an error would deny it.
+            self._give_up(error)
+            return
+        self._interval = max(EVERY, len(data) // BYTES_PER_EVENT)
+        if len(data) > LARGEST:
+            return
+        row = (seq, chain, self._environment, data, digest_of(data))
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM snapshot")
+            connection.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?)", row)
+            connection.execute("COMMIT")
+        except BaseException as error:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            if not isinstance(error, sqlite3.Error):
+                raise
+            self._give_up(error)
+
+    def _give_up(self, why: Exception) -> None:
+        """Store no state any more, and say so once."""
+        self._is_possible = False
+        logger.warning("No state is stored, so that the run is replayed when opened: %s", why)
+
+
+class JournalWriter:
+    """The :class:`tvbo.storage.recorded.EventSink` of a journal.
+
+    Each change of the optimizer is one transaction: the events are inserted, take effect in memory,
+    and are committed, which returns when they are on disk. So what has returned to the caller is
+    never lost. Where memory and journal may differ, the writer closes the file and refuses
+    further events.
+
+    Args:
+        optimizer: Whose events; only weakly referenced.
+        path: The journal.
+        connection: Open for writing.
+        lock: Held; released with the connection.
+        seq: Number of events in the journal.
+        checksum: That of the newest of them.
+        snapshots: Stores the state from time to time.
+    """
+
+    def __init__(
+        self,
+        optimizer: Recorded,
+        path: Path,
+        connection: sqlite3.Connection,
+        lock: FileLock,
+        seq: int,
+        checksum: str,
+        snapshots: Snapshots,
+    ):
+        self.path = path
+        self._reference = weakref.ref(optimizer)
+        self._connection = connection
+        self._lock = lock
+        self._seq = seq
+        self._checksum = checksum
+        self._snapshots = snapshots
+        self._process = os.getpid()
+        self._generator = generator_digest(optimizer.generator)
+        self._ended: str | None = None
+
+    def check(self) -> None:
+        """Raise if nothing can be written any more, or other code drew random numbers.
+
+        Raises:
+            JournalError: saying why, and that the journal can be opened again.
+        """
+        self._check_open()
+        if generator_digest(self._optimizer.generator) != self._generator:
+            self.invalidate("others draw from its generator")
+            raise JournalError(
+                "Expected a generator that only this optimizer draws from. Got one that has moved "
+                "on since the last event, so that the choices cannot be made again: give the "
+                "problem and its noise a generator of their own, and go on with "
+                f"Optimizer.open({str(self.path)!r})."
+            )
+
+    def reconcile(self, X: Tensor) -> Tensor:
+        """Return the action as it was chosen."""
+        return X
+
+    @contextmanager
+    def transaction(self, *events: Event) -> Iterator[None]:
+        """Write events; the body makes them take effect; commit when it ends.
+
+        An ``InputDataError`` of the body undoes the transaction, since input is refused before
+        anything changes. After any other error memory may differ from the journal.
+
+        Raises:
+            JournalError: if the events could not be written or committed, another process wrote
+                meanwhile, or as :meth:`check`.
+        """
+        if events[-1].kind == "ask":
+            # It has drawn from the generator by now, and was checked before that.
+            self._check_open()
+        else:
+            self.check()
+        is_part = self._connection.in_transaction
+        try:
+            if not is_part:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._check_newest()
+            seq, checksum = self._insert(events)
+            yield
+            if not is_part:
+                self._connection.execute("COMMIT")
+        except BaseException as error:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            if is_part or not isinstance(error, InputDataError):
+                self.invalidate(f"{type(error).__name__}: {error}")
+            if isinstance(error, sqlite3.Error):
+                raise self._not_written(error) from error
+            raise
+        self._seq, self._checksum = seq, checksum
+        self._generator = generator_digest(self._optimizer.generator)
+        if not is_part:
+            self._store_snapshot()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Commit the transactions of the body when it ends, or none of them.
+
+        Raises:
+            JournalError: as :meth:`transaction`.
+        """
+        self.check()
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._check_newest()
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            if self._ended is None:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                self.invalidate(f"{type(error).__name__}: {error}")
+            if isinstance(error, sqlite3.Error):
+                raise self._not_written(error) from error
+            raise
+        self._store_snapshot()
+
+    def _store_snapshot(self) -> None:
+        snapshots = self._snapshots
+        snapshots.write_if_due(self._connection, self._optimizer, self._seq, self._checksum)
+
+    def _not_written(self, error: sqlite3.Error) -> JournalError:
+        return error_of(
+            f"Expected to write to {self.path}. Got {error}. What was told last did not enter; "
+            "open the journal again to go on.",
+            error,
+        )
+
+    def invalidate(self, why: str) -> None:
+        """Close the file and refuse further events, since memory and journal may differ."""
+        self._end(f"that was interrupted ({why}) and may differ from it")
+
+    def close(self) -> None:
+        """Store a snapshot, so that the journal opens without a replay, and close the file."""
+        optimizer = self._reference()
+        is_open = self._ended is None and os.getpid() == self._process
+        if is_open and optimizer and generator_digest(optimizer.generator) == self._generator:
+            self._snapshots.write(self._connection, optimizer, self._seq, self._checksum)
+        self._end("that was closed")
+
+    @property
+    def _optimizer(self) -> Recorded:
+        """The optimizer, which is there while one of its methods runs."""
+        optimizer = self._reference()
+        assert optimizer is not None
+        return optimizer
+
+    def _check_open(self) -> None:
+        if self._ended is not None:
+            raise JournalError(
+                f"Expected an optimizer that goes with its journal. Got one {self._ended}: go on "
+                f"with Optimizer.open({str(self.path)!r})."
+            )
+        if os.getpid() != self._process:
+            raise JournalError(
+                f"Expected process {self._process}, which opened {self.path}. Got {os.getpid()}, "
+                "forked from it: ask and tell where the journal was opened."
+            )
+
+    def _check_newest(self) -> None:
+        """Raise if another process wrote: the lock file may have been deleted by hand."""
+        newest = self._connection.execute(
+            "SELECT seq, checksum FROM events ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
+        seq, checksum = newest or (0, self._checksum)
+        if (seq, checksum) != (self._seq, self._checksum):
+            raise JournalError(
+                f"Expected {self.path} as this process left it, with {self._seq} events. Got "
+                f"{seq}, or another newest one: another process wrote meanwhile."
+            )
+
+    def _insert(self, events: tuple[Event, ...]) -> tuple[int, str]:
+        """Insert events; return number and checksum of the last one."""
+        seq, checksum = self._seq, self._checksum
+        for event in events:
+            row = Record.of(event, self._optimizer.generator).to_row()
+            seq += 1
+            checksum = chained(checksum, seq, row)
+            self._connection.execute(INSERT, (seq, *row, time.time(), checksum))
+        return seq, checksum
+
+    def _end(self, how: str) -> None:
+        if self._ended is not None:
+            return
+        self._ended = how
+        # In a forked process, file and lock are the parent's.
+        if os.getpid() == self._process:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._lock.release()
+
+    def __del__(self) -> None:
+        # Without the attribute, the constructor has raised.
+        if hasattr(self, "_ended"):
+            self._end("that is gone")

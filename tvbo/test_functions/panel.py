@@ -1,0 +1,90 @@
+"""Problems with the value of each action given at a grid of times."""
+
+from __future__ import annotations
+
+import torch
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from torch import Generator, Tensor
+
+from tvbo.spaces import FiniteSpace, InputLayout
+from tvbo.spaces.observations import check_finite
+from tvbo.test_functions.base import DriftingProblem
+from tvbo.values import as_numbers
+
+
+class PanelProblem(DriftingProblem):
+    """Values of ``n`` actions at ``T`` times, recorded or drawn from a model.
+
+    Args:
+        values: ``T x n``.
+        times: ``T``, strictly increasing; default ``1, ..., T``.
+        choices: The actions, ``n x d``; default the indices ``0, ..., n - 1`` in one column.
+        noise_variance: Variance of noise added to the values; recorded data already has noise.
+        generator: Source of the noise.
+
+    Raises:
+        BotorchTensorDimensionError: if the shapes do not agree.
+        InputDataError: if a value or time is not finite, or times do not increase.
+    """
+
+    def __init__(
+        self,
+        values: Tensor,
+        times: Tensor | None = None,
+        choices: Tensor | None = None,
+        noise_variance: float = 0.0,
+        generator: Generator | None = None,
+    ):
+        values = as_numbers("values", values)
+        if values.ndim != 2 or 0 in values.shape:
+            raise BotorchTensorDimensionError(
+                f"Expected values of shape T x n. Got values.shape={tuple(values.shape)}."
+            )
+        check_finite("values", values)
+        T, n = values.shape
+        if times is None:
+            times = torch.arange(1, T + 1, dtype=torch.float64)
+        if choices is None:
+            choices = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
+        self.search_space = FiniteSpace(choices)
+        times = as_numbers("times", times)
+        if times.shape != (T,) or len(self.search_space.choices) != n:
+            raise BotorchTensorDimensionError(
+                f"Expected {T} times and {n} choices for values of shape {T} x {n}. "
+                f"Got times.shape={tuple(times.shape)}, "
+                f"choices.shape={tuple(self.search_space.choices.shape)}."
+            )
+        check_finite("times", times)
+        if (times.diff() <= 0).any():
+            raise InputDataError("Expected times that increase. Got times that do not.")
+        super().__init__(InputLayout(self.search_space.dim), noise_variance, generator)
+        self.values = values
+        self.times = times
+
+    @property
+    def choices(self) -> Tensor:
+        """The actions, ``n x d``."""
+        return self.search_space.choices
+
+    def optimal_value(self, t: float, context: Tensor | None = None) -> float:
+        """Return the largest value at the recorded time ``t``."""
+        return self._at(torch.tensor([t], dtype=torch.float64)).max().item()
+
+    def optimal_action(self, t: float) -> Tensor:
+        """Return the action, ``d``, with the largest value at the recorded time ``t``."""
+        return self.choices[self._at(torch.tensor([t], dtype=torch.float64))[0].argmax()]
+
+    def _evaluate_true(self, X: Tensor) -> Tensor:
+        arm = self.search_space.index(X[:, : self.layout.num_actions])
+        return self._at(X[:, -1]).gather(-1, arm.unsqueeze(-1)).squeeze(-1)
+
+    def _at(self, t: Tensor) -> Tensor:
+        """Return the values of all actions at recorded times, ``len(t) x n``."""
+        index = torch.searchsorted(self.times, t.contiguous()).clamp_max(len(self.times) - 1)
+        missing = self.times[index] != t
+        if missing.any():
+            raise InputDataError(
+                f"Expected one of the {len(self.times)} recorded times, from {self.times[0]:g} "
+                f"to {self.times[-1]:g}. Got t={t[missing][0]:g}."
+            )
+        return self.values[index]
