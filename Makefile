@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TEST_OPTIONS := --numprocesses 2 --dist loadfile
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-extras test-rounding test-lowest coverage lint docs pictures wheel-check \
+.PHONY: demo test test-all test-extras test-lowest coverage lint docs pictures wheel-check \
 	validate reproduce bench clean
 
 demo: $(VENV)/.installed
@@ -28,13 +28,6 @@ test-all: $(VENV)/.dev
 # The tests of extras, which the others skip.
 test-extras: $(VENV)/.migration
 	$(BIN)/python -m pytest $(TEST_OPTIONS) tests/integrations tests/models/test_ax.py
-
-# The tests of what is chosen, where linear algebra is rounded as another CPU might.
-ROUNDING ?= 0
-test-rounding: $(VENV)/.dev
-	TVBO_TEST_ROUNDING=$(ROUNDING) $(BIN)/python -m pytest $(TEST_OPTIONS) tests/test_same_choices.py
-	TVBO_TEST_ROUNDING=$(ROUNDING) $(BIN)/python -m pytest $(TEST_OPTIONS) -m 'not slow' \
-		tests/test_rounding.py tests/acquisition tests/optimizers
 
 # The tests with the lowest versions that pyproject.toml allows, which uv installs.
 test-lowest:

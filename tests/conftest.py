@@ -13,7 +13,6 @@ CPU_LIMIT = float(os.environ.get("TVBO_TEST_CPU_LIMIT", "inf"))
 REPORTED_SECONDS = 10
 
 import torch  # noqa: E402
-from rounding import OtherRounding  # noqa: E402
 
 torch.set_num_threads(int(THREADS))
 
@@ -93,17 +92,6 @@ def _no_compiler():
     """Keep BoTorch from compiling a kernel, which takes 20 s where there is a compiler."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("botorch.acquisition.multi_objective.logei._load_attempted", True)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _rounding():
-    """Round otherwise than this CPU does, where TVBO_TEST_ROUNDING names a seed."""
-    seed = os.environ.get("TVBO_TEST_ROUNDING")
-    if not seed:
-        yield
-        return
-    with OtherRounding(int(seed)):
         yield
 
 

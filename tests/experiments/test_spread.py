@@ -87,7 +87,6 @@ def same(one, two):
     "reproduce",
     [fig2a, *(pytest.param(f, marks=pytest.mark.slow) for f in (fig2c, fig3a, fig3cf, krause3))],
 )
-@pytest.mark.skipif("TVBO_TEST_ROUNDING" in os.environ, reason="only this process rounds otherwise")
 def test_on_processes_as_here(pool, reproduce):
     here = reproduce(progress=False)
     there = reproduce(progress=False, executor=pool)
