@@ -126,15 +126,12 @@ bench: $(VENV)/.migration
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
 	$(BIN)/python benchmarks/box_fit.py --repeats 3 --json docs/results/box_fit.json
 	$(BIN)/python benchmarks/long_box.py --rounds 1000 --json docs/results/long_box.json
-	$(BIN)/python benchmarks/service_status.py --json docs/results/service_status.json
 	$(BIN)/python benchmarks/regret_bounds.py --json docs/results/regret_bounds.json \
 		--plot docs/results/regret_bounds.png
-	$(BIN)/python benchmarks/static_regret_bounds.py --json docs/results/static_regret_bounds.json
 	PYTHONPATH=. $(BIN)/python benchmarks/block_length_cv.py --json docs/results/block_length_cv.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ranges.py --json docs/results/ranges.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/failures.py --json docs/results/failures.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/random_spaces.py --workers 2
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/initial_points.py --json docs/results/initial_points.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/in_ax.py --json docs/results/in_ax.json
 
 $(VENV)/.installed: pyproject.toml constraints.txt

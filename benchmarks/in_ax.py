@@ -19,9 +19,8 @@ import torch
 from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
 from ax.generation_strategy.generation_strategy import GenerationStrategy
-from migration import with_error
 from moving_peak import FIRST, HORIZON, ScaledPeak, with_recipe
-from report import parser, show
+from report import parser, show, with_error
 from rich.progress import track
 
 from tvbo import recipes

@@ -40,7 +40,7 @@ from tvbo.randomness import seeded
 
 NUM_FEATURES = 1024
 """Features of a path, as many as in BoTorch: given them, its standard deviation is within some 2 %
-of the posterior's, and 64 features would leave 10 % (`benchmarks/paths.py`)."""
+of the posterior's, and 64 features would leave 10 %."""
 
 
 def has_paths(model: Model) -> bool:
