@@ -71,7 +71,7 @@ wheel-check: $(VENV)/.dev
 	test -f build/empty/lib/python*/site-packages/tvbo/py.typed
 	cd build && ! empty/bin/python -c 'import experiments' 2>/dev/null
 
-# Long measurements; their tables are in docs/validation*.md.
+# Long measurements; their tables are in experiments/docs/validation*.md.
 validate: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/coverage.py --draws 200 --json docs/results/coverage.json
@@ -109,7 +109,7 @@ reproduce: $(VENV)/.dev
 	$(BIN)/tvbo backtest $$TVBO_DATA/intel_lab/temperature.csv.gz --resample 10min --train 0:432 \
 		--unit °C --tune beta --json docs/results/backtest_intel_lab.json
 
-# Ratios, each measured in one run; their tables are in docs/benchmarks.md and docs/in_ax.md.
+# Ratios, each measured in one run; their tables are in experiments/docs/benchmarks.md and docs/in_ax.md.
 bench: $(VENV)/.migration
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/joint_posterior.py --json docs/results/joint_posterior.json

@@ -14,7 +14,7 @@ from botorch.acquisition.multi_objective import logei
 from every_model import MODELS
 from report import parser, show
 
-PAGE = Path(__file__).parents[1] / "docs" / "acquisitions_and_models.md"
+PAGE = Path(__file__).parents[1] / "experiments" / "docs" / "acquisitions.md"
 BEGIN, END = "<!-- begin of table -->", "<!-- end of table -->"
 SIGNS = {"yes": "✓", "refused": "refused", "no option": "–", "fails": "✗"}
 

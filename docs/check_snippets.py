@@ -1,4 +1,4 @@
-"""Run every ``python`` block of README, CONTRIBUTING and pages, as a reader who pastes it.
+"""Run every ``python`` block of README, CONTRIBUTING, guides and research pages, as a reader does.
 
 Of the first two each block runs in a process of its own, so it must import what it uses. Of a page
 the blocks share one process and its names, from top to bottom. Each process starts in an empty
@@ -7,6 +7,7 @@ folder; two run at a time.
     python docs/check_snippets.py                # all of them
     python docs/check_snippets.py loop.md        # some pages
     python docs/check_snippets.py ../README.md   # the README alone
+    python docs/check_snippets.py ../experiments/docs/theory.md   # which may import experiments
 
 Exits 1 naming the page, block and line that failed. Blocks of other languages, such as ``console``,
 are not run.
@@ -26,6 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+RESEARCH = ROOT / "experiments" / "docs"
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
 BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 # Under the name of the page, so that tracebacks quote its lines; nothing is defined beforehand.
@@ -85,6 +87,9 @@ def run(program: Program) -> tuple[float, str | None]:
     started = time.perf_counter()
     # The examples are small: more threads only wait for one another.
     environment = {"OMP_NUM_THREADS": "1"} | os.environ | {"PYTHONIOENCODING": "utf-8"}
+    if program.page.is_relative_to(RESEARCH):
+        paths = [str(ROOT), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, "-c", RUN.format(name=str(program.page))],
@@ -119,7 +124,10 @@ def main() -> int:
     pages = [(DOCS / name).resolve() for name in sys.argv[1:]] or [
         README,
         CONTRIBUTING,
-        *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts),
+        *sorted(
+            page for page in DOCS.rglob("*.md") if not {"_build", "research"} & set(page.parts)
+        ),
+        *sorted(RESEARCH.glob("*.md")),
     ]
     todo = [program for page in pages for program in programs(page)]
     failed = 0

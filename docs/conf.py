@@ -55,6 +55,24 @@ def copy_tutorials() -> None:
         shutil.copy2(path, docs / "tutorials" / name)
 
 
+def copy_research() -> None:
+    """Bring the pages of ../experiments/docs into the source tree as research/, links adapted."""
+    docs = Path(__file__).parent
+    shutil.rmtree(docs / "research", ignore_errors=True)
+    (docs / "research").mkdir()
+    for page in (docs.parent / "experiments" / "docs").glob("*.md"):
+        text = page.read_text(encoding="utf-8").replace("../../docs/", "../")
+        text = text.replace("../../tutorials/", "../tutorials/")
+        (docs / "research" / page.name).write_text(text, encoding="utf-8")
+
+
+def link_research(app, name, content):
+    """Lead links to ../experiments/docs and ../tutorials to where the site has these pages."""
+    content[0] = content[0].replace("../experiments/docs/", "research/")
+    if "/" not in name:
+        content[0] = content[0].replace("](../tutorials/", "](tutorials/")
+
+
 def show_options_as_written() -> None:
     """Let recipes end in ``**options``, which their docstrings link to the TypedDict.
 
@@ -119,9 +137,11 @@ def visit_math(self, node):
 def setup(app):
     """Register the renderer of formulas, and what goes before and after Napoleon (priority 500)."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
+    app.connect("source-read", link_research)
     app.connect("autodoc-process-docstring", hide_colons, priority=400)
     app.connect("autodoc-process-docstring", show_colons, priority=600)
 
 
 copy_tutorials()
+copy_research()
 show_options_as_written()

@@ -19,6 +19,7 @@ def checker(tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(module, "RESEARCH", tmp_path / "experiments" / "docs")
     monkeypatch.setattr(module, "README", tmp_path / "README.md")
     monkeypatch.setattr(module, "CONTRIBUTING", tmp_path / "CONTRIBUTING.md")
     monkeypatch.setattr(sys, "argv", ["check_snippets.py"])

@@ -16,7 +16,7 @@ from experiments.registry import EXPERIMENTS, Experiment
 from tvbo.plotting import plot_regret_against
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "experiments.md"
+PAGE = ROOT / "experiments" / "docs" / "experiments.md"
 
 
 @pytest.fixture

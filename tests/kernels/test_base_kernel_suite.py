@@ -1,6 +1,6 @@
 """GPyTorch's own tests of a kernel, as they are in the installed version, on each of ours.
 
-The page ``docs/upstream.md`` lists what differs; a test compares the two.
+The page ``experiments/docs/upstream.md`` lists what differs; a test compares the two.
 """
 
 import inspect
@@ -18,7 +18,7 @@ import tvbo.kernels
 
 pytestmark = pytest.mark.draws_globally  # the suite does
 
-PAGE = Path(__file__).parents[2] / "docs" / "upstream.md"
+PAGE = Path(__file__).parents[2] / "experiments" / "docs" / "upstream.md"
 
 BROADCAST, DOUBLE = "test_kernel_getitem_broadcast", "test_kernel_getitem_double_batch"
 EXPANSION = (

@@ -31,7 +31,7 @@ PERTURBED = (
 )
 # What these show, others do.
 REPEATS = ("ContextualGP", "NystromGP", "ConditionedGP")
-PAGE = Path(__file__).parents[2] / "docs" / "acquisitions_and_models.md"
+PAGE = Path(__file__).parents[2] / "experiments" / "docs" / "acquisitions.md"
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in OF_OTHER_MODELS])

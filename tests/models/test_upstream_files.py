@@ -1,6 +1,6 @@
 """``TemporalDecayKernel`` and ``TimeVaryingGP`` need torch, GPyTorch and BoTorch alone.
 
-The page ``docs/upstream.md`` names their files. They work in a folder of their own.
+The page ``experiments/docs/upstream.md`` names their files. They work in a folder of their own.
 """
 
 import ast
@@ -102,6 +102,6 @@ def test_they_work_in_a_folder_of_their_own(tmp_path):
 
 
 def test_the_page_names_them():
-    page = (ROOT / "docs" / "upstream.md").read_text()
+    page = (ROOT / "experiments" / "docs" / "upstream.md").read_text()
     rows = re.findall(r"^\| `(tvbo/\S+\.py)` ", page, re.MULTILINE)
     assert sorted(rows) == sorted([*FILES, CHECKS])
