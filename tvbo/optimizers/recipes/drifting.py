@@ -39,8 +39,8 @@ def set_defaults(forgetting_rate: float | None, options: GPOptions) -> bool:
 def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptions]) -> GPOptimizer:
     """Build TV-GP-UCB: old data are forgotten smoothly (Bogunovic et al., 2016, Algorithm 2).
 
-    On a box, with neither kernel nor drift given, it is what did best
-    where all is learned, not the paper's algorithm: ``temporal_kernel="auto"``, with a Matérn-5/2 kernel
+    On a box, with neither kernel nor drift given, it is what did best where
+    all is learned, not the paper's algorithm: ``temporal_kernel="auto"``, with a Matérn-5/2 kernel
     over actions; β = 2.5 with a correction for the edge of the box
     (:class:`tvbo.acquisition.EdgeCorrectedUCB`); and ``retention=SizeLimit(100)``, so that a round
     costs the same at any age of the loop. Whatever of these is given counts.
