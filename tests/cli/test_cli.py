@@ -515,7 +515,7 @@ def test_devices_are_written_as_they_are():
     check_outputs({"--json": Path(os.devnull)})
     with saving(Path(os.devnull)) as file:
         assert file == Path(os.devnull)
-    with pytest.raises(OutputError, match="which is a folder"):
+    with pytest.raises(OutputError):
         check_outputs({"--json": Path(os.curdir)})
 
 

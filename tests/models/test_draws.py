@@ -228,7 +228,7 @@ def test_the_modes_lack_little(n):
 
 def test_a_batch_cannot_be_drawn_from(small):
     model = small.streaming(torch.tensor([0.1, 0.2]))
-    with pytest.raises(UnsupportedError, match=r"without a batch. Got batch_shape=\(2,\)"):
+    with pytest.raises(UnsupportedError, match=r"batch_shape=\(2,\)"):
         model.draw(1.0, torch.Generator())
 
 
@@ -247,5 +247,5 @@ def test_a_covariance_that_is_none():
             covar = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
             return floored_posterior(torch.zeros(2), covar, None)
 
-    with pytest.raises(ValueError, match="positive semi-definite"):
+    with pytest.raises(ValueError):
         draw_function(Broken(), torch.zeros(2, 2), torch.Generator())

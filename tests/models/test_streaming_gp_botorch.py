@@ -190,5 +190,5 @@ def test_outcomes_that_are_no_longer_known(small):
         late.observe(*small.data([t - 20.0]))
     # Some held are of earlier times than what was merged.
     assert late.train_inputs[0][:, -1].min() < late.earliest
-    with pytest.raises(UnsupportedError, match="in the order of time"):
+    with pytest.raises(UnsupportedError):
         _ = late.train_targets

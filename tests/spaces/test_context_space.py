@@ -30,38 +30,31 @@ def make(recipe=recipes.tv_cgp_ucb, **declared):
     return recipe(choices=CHOICES, noise_variance=0.01, **options, **declared)
 
 
-# What each kind refuses: context, error, message.
+# What each kind refuses: context, error.
 SAME = [
-    (None, BotorchTensorDimensionError, "Expected a context of size 2.*Got none"),
-    (tensor(0.0), BotorchTensorDimensionError, r"of size 2. Got context.shape=\(1,\)"),
-    (torch.tensor(0.1), BotorchTensorDimensionError, r"of size 2. Got context.shape=\(\)"),
-    (tensor(0.0, 0.3, 0.0), BotorchTensorDimensionError, r"Got context.shape=\(3,\)"),
-    (LISTED[:2], BotorchTensorDimensionError, r"Got context.shape=\(2, 2\)"),
-    (tensor(0.0, math.nan), InputDataError, r"finite context. Got nan at index \(1,\)"),
-    (tensor(-math.inf, 0.3), InputDataError, r"finite context. Got -inf at index \(0,\)"),
+    (None, BotorchTensorDimensionError),
+    (tensor(0.0), BotorchTensorDimensionError),
+    (torch.tensor(0.1), BotorchTensorDimensionError),
+    (tensor(0.0, 0.3, 0.0), BotorchTensorDimensionError),
+    (LISTED[:2], BotorchTensorDimensionError),
+    (tensor(0.0, math.nan), InputDataError),
+    (tensor(-math.inf, 0.3), InputDataError),
 ]
+OUTSIDE = {
+    "list": [tensor(0.0, 0.1), tensor(1e-9, 0.3), tensor(2.0, 0.1 * (1 + 1e-5))],
+    "bounds": [tensor(2.1, 0.2), tensor(-1.1, 0.2), tensor(0.0, 0.31), tensor(0.0, 0.3 + 1e-5)],
+}
 REFUSED = {
-    "list": [
-        *SAME,
-        (tensor(0.0, 0.1), InputDataError, r"among the 3 contexts. Got \[0.0, 0.1\]"),
-        (tensor(1e-9, 0.3), InputDataError, "among the 3 contexts"),
-        (tensor(2.0, 0.1 * (1 + 1e-5)), InputDataError, "among the 3 contexts"),
-    ],
-    "bounds": [
-        *SAME,
-        (tensor(2.1, 0.2), InputDataError, r"within context_bounds .*. Got \[2.1, 0.2\]"),
-        (tensor(-1.1, 0.2), InputDataError, "within context_bounds"),
-        (tensor(0.0, 0.31), InputDataError, "within context_bounds"),
-        (tensor(0.0, 0.3 + 1e-5), InputDataError, "within context_bounds"),
-    ],
+    kind: [*SAME, *((context, InputDataError) for context in contexts)]
+    for kind, contexts in OUTSIDE.items()
 }
 DECLARED = {"list": {"contexts": LISTED}, "bounds": {"context_bounds": BOUNDS}}
 CASES = [(kind, *case) for kind, cases in REFUSED.items() for case in cases]
 
 
-@pytest.mark.parametrize(("kind", "context", "error", "message"), CASES)
-def test_a_context_that_is_none_of_those_declared(kind, context, error, message):
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize(("kind", "context", "error"), CASES)
+def test_a_context_that_is_none_of_those_declared(kind, context, error):
+    with pytest.raises(error):
         make_context_space(
             DECLARED[kind].get("context_bounds"), DECLARED[kind].get("contexts")
         ).snap(context)
@@ -74,15 +67,15 @@ def test_a_refused_context_leaves_the_loop_as_it_was(recipe, kind):
     disturbed, twin = (make(recipe, **DECLARED[kind], **bins) for _ in range(2))
     for step in range(1, 5):
         good = LISTED[step % 3]
-        for context, error, message in REFUSED[kind]:
-            with pytest.raises(error, match=message):
+        for context, error in REFUSED[kind]:
+            with pytest.raises(error):
                 disturbed.ask(t=100.0, context=context)
-            with pytest.raises(error, match=message):
+            with pytest.raises(error):
                 disturbed.attach(CHOICES[0], t=100.0, context=context)
-            with pytest.raises(error, match=message):
+            with pytest.raises(error):
                 disturbed.recommend(context=context, t=100.0)
             if context is not None and context.shape == (2,):
-                with pytest.raises(error, match=message):
+                with pytest.raises(error):
                     disturbed.policy(torch.stack([good, context]), t=100.0)
         assert disturbed.open_trials == ()
         mine, other = disturbed.ask(context=good), twin.ask(context=good)
@@ -158,14 +151,14 @@ def test_a_context_though_none_was_declared(recipe):
         lambda: optimizer.ask(context=tensor(0.0)),
         lambda: optimizer.attach(CHOICES[0], 1.0, context=tensor(0.0)),
     ):
-        with pytest.raises(BotorchTensorDimensionError, match="declared without contexts"):
+        with pytest.raises(BotorchTensorDimensionError):
             refused()
     if recipe is recipes.tv_gp_ucb:
         for refused in (
             lambda: optimizer.recommend(context=tensor(0.0), t=1.0),
             lambda: optimizer.policy(tensor([0.0]), t=1.0),
         ):
-            with pytest.raises(BotorchTensorDimensionError, match="declared without contexts"):
+            with pytest.raises(BotorchTensorDimensionError):
                 refused()
     assert optimizer.open_trials == ()
 
@@ -173,7 +166,7 @@ def test_a_context_though_none_was_declared(recipe):
 def test_a_column_whose_context_is_constant():
     bounds = tensor([0.0, 4.0], [1.0, 4.0])
     assert ContextBounds(bounds).snap(torch.tensor([0.5, 4.0])).tolist() == [0.5, 4.0]
-    with pytest.raises(InputDataError, match=r"Got \[0.5, 4.1\]"):
+    with pytest.raises(InputDataError):
         ContextBounds(bounds).snap(tensor(0.5, 4.1))
     # Default kernels, on which the column is scaled: no division by zero.
     for actions in ({"choices": CHOICES}, {"bounds": tensor([0.0], [1.0])}):
@@ -186,29 +179,25 @@ def test_a_column_whose_context_is_constant():
 
 
 @pytest.mark.parametrize(
-    ("make_declared", "error", "message"),
+    ("make_declared", "error"),
     [
-        (lambda: ContextBounds(tensor(0.0, 1.0)), BotorchTensorDimensionError, "shape 2 x c"),
-        (lambda: ContextBounds(torch.zeros(3, 1)), BotorchTensorDimensionError, r"\(3, 1\)"),
-        (lambda: ContextBounds(torch.zeros(2, 0)), BotorchTensorDimensionError, r"\(2, 0\)"),
-        (lambda: ContextBounds(tensor([0.0], [math.nan])), InputDataError, "finite context_bounds"),
-        (lambda: ContextBounds(tensor([0.0], [math.inf])), InputDataError, "Got inf"),
-        (lambda: ContextBounds(tensor([1.0], [0.0])), InputDataError, "not above upper"),
-        (lambda: ContextList(tensor(0.0, 1.0)), BotorchTensorDimensionError, "contexts of shape"),
-        (lambda: ContextList(torch.zeros(0, 2)), BotorchTensorDimensionError, "contexts of shape"),
-        (lambda: ContextList(torch.zeros(2, 0)), BotorchTensorDimensionError, "contexts of shape"),
-        (lambda: ContextList(tensor([math.nan])), InputDataError, "finite contexts"),
-        (
-            lambda: ContextList(tensor([1.0, 2.0], [0.0, 2.0], [1.0, 2.0])),
-            InputDataError,
-            r"contexts that differ. Got \[1.0, 2.0\] 2 times",
-        ),
-        (lambda: make_context_space(BOUNDS, LISTED), ValueError, "context_bounds .*Got both"),
-        (lambda: make_context_space(None, None), ValueError, "or contexts .*Got neither"),
+        (lambda: ContextBounds(tensor(0.0, 1.0)), BotorchTensorDimensionError),
+        (lambda: ContextBounds(torch.zeros(3, 1)), BotorchTensorDimensionError),
+        (lambda: ContextBounds(torch.zeros(2, 0)), BotorchTensorDimensionError),
+        (lambda: ContextBounds(tensor([0.0], [math.nan])), InputDataError),
+        (lambda: ContextBounds(tensor([0.0], [math.inf])), InputDataError),
+        (lambda: ContextBounds(tensor([1.0], [0.0])), InputDataError),
+        (lambda: ContextList(tensor(0.0, 1.0)), BotorchTensorDimensionError),
+        (lambda: ContextList(torch.zeros(0, 2)), BotorchTensorDimensionError),
+        (lambda: ContextList(torch.zeros(2, 0)), BotorchTensorDimensionError),
+        (lambda: ContextList(tensor([math.nan])), InputDataError),
+        (lambda: ContextList(tensor([1.0, 2.0], [0.0, 2.0], [1.0, 2.0])), InputDataError),
+        (lambda: make_context_space(BOUNDS, LISTED), ValueError),
+        (lambda: make_context_space(None, None), ValueError),
     ],
 )
-def test_bad_declarations(make_declared, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_declarations(make_declared, error):
+    with pytest.raises(error):
         make_declared()
 
 
@@ -227,7 +216,7 @@ def test_every_recipe_wants_contexts_in_one_form(recipe):
         ({}, "neither"),
         ({"contexts": LISTED, "context_bounds": BOUNDS}, "both"),
     ):
-        with pytest.raises(ValueError, match=f"Expected either context_bounds.*Got {got}"):
+        with pytest.raises(ValueError, match=str(got)):
             recipe(choices=CHOICES, **declared)
 
 

@@ -51,7 +51,7 @@ def test_split_context(context, time, expected):
 
 @pytest.mark.parametrize(("context", "time"), [([2], 2), ([3], -1), ([1, 1], None), ([1, -3], 0)])
 def test_context_and_time_are_different_columns(context, time):
-    with pytest.raises(ValueError, match="to be different columns. Got context_features=.* of 4"):
+    with pytest.raises(ValueError):
         split_context(context, time, 4)
 
 
@@ -59,7 +59,7 @@ def test_context_and_time_are_different_columns(context, time):
     ("context", "time", "width"), [([], 3, 4), ([], None, 4), ([0, 1], 2, 3), ([0], None, 1)]
 )
 def test_there_is_a_context_and_an_action(context, time, width):
-    with pytest.raises(BotorchTensorDimensionError, match="at least one context column and one"):
+    with pytest.raises(BotorchTensorDimensionError):
         split_context(context, time, width)
 
 
@@ -74,13 +74,6 @@ def test_split_time(time, expected):
     assert split_time(time, 3) == expected
 
 
-def test_time_is_a_column_beside_others():
-    with pytest.raises(BotorchTensorDimensionError, match="at least one other column. Got 1"):
-        split_time(0, 1)
-    with pytest.raises(ValueError, match="3"):
-        split_time(3, 3)
-
-
 @pytest.mark.parametrize("context", [[7.0], [7.0, 8.0, 9.0], 7.0, []])
 def test_context_has_the_width_declared(context):
     context = torch.tensor(context)
@@ -88,45 +81,24 @@ def test_context_has_the_width_declared(context):
         lambda: InputLayout(2, 2).rows(X, 1.0, context),
         lambda: InputLayout(2, 2).fixed_features(1.0, context),
     ):
-        with pytest.raises(
-            BotorchTensorDimensionError, match="Expected context with last dimension 2. Got"
-        ):
+        with pytest.raises(BotorchTensorDimensionError):
             call()
-
-
-def test_one_context_for_all_rows():
-    with pytest.raises(BotorchTensorDimensionError, match="Expected .*context.*Got"):
-        InputLayout(2, 2).rows(X, 1.0, torch.zeros(2, 2))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_context_is_finite(bad):
-    with pytest.raises(InputDataError, match=r"Expected finite context. Got .* at index \(1,\)"):
+    with pytest.raises(InputDataError):
         InputLayout(2, 2).rows(X, 1.0, torch.tensor([0.0, bad]))
-
-
-def test_context_is_given_where_and_only_where_declared():
-    with pytest.raises(BotorchTensorDimensionError, match="2 context columns; got no context"):
-        InputLayout(2, 2).rows(X, 1.0)
-    with pytest.raises(BotorchTensorDimensionError, match="2 context columns; got no context"):
-        InputLayout(2, 2).fixed_features(1.0)
-    with pytest.raises(BotorchTensorDimensionError, match="declared without context"):
-        InputLayout(2).rows(X, 1.0, torch.zeros(1))
-
-
-def test_actions_have_the_width_declared():
-    with pytest.raises(BotorchTensorDimensionError, match="Expected X with last dimension 3. Got"):
-        InputLayout(3).rows(X, 1.0)
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan")])
 def test_forgetting_rate_is_a_share(bad):
-    with pytest.raises(ValueError, match=r"Expected forgetting_rate in \[0, 1\]. Got"):
+    with pytest.raises(ValueError):
         check_forgetting_rate(bad)
 
 
 def test_check_finite_names_the_first_place():
-    with pytest.raises(InputDataError, match=r"Expected finite x. Got nan at index \(1, 0\)"):
+    with pytest.raises(InputDataError):
         check_finite("x", torch.tensor([[0.0, 1.0], [float("nan"), float("inf")]]))
     check_finite("x", torch.zeros(0, 3))
 
@@ -176,32 +148,49 @@ def test_two_pairs_that_may_be_meant_either_way_are_refused(make):
 
 
 @pytest.mark.parametrize(
-    ("bounds", "error", "message"),
+    ("bounds", "error"),
     [
-        ([[0, 0], [1, 1]], InputDataError, r"write torch.tensor\(\[\[0.0, 0.0\], \[1.0, 1.0\]\]"),
-        ([[0], [1]], BotorchTensorDimensionError, r"2 x d tensor, write .*\[\[0.0\], \[1.0\]\]"),
-        ([[0, 0, 0], [1, 1, 1]], BotorchTensorDimensionError, "of shape .2, 3.. For a 2 x d"),
-        ([[0, 1, 2]], BotorchTensorDimensionError, "of shape .1, 3..$"),
-        ([(1, 0), (3, 2)], InputDataError, "a pair is not in order"),
-        ([(1, 0)], InputDataError, "lower bounds below upper bounds"),
-        ([(0, math.nan)], InputDataError, "finite bounds"),
-        ((0, 1), BotorchTensorDimensionError, r"pairs \(lower, upper\)"),
-        ([(0, 1), (0,)], InputDataError, "bounds"),
-        ([("a", "b")], InputDataError, "'a'"),
-        ([(0, 10**400)], InputDataError, "bounds"),
-        ([], BotorchTensorDimensionError, "list of d pairs"),
-        (torch.zeros(3, 2), BotorchTensorDimensionError, r"bounds.shape=\(3, 2\)"),
+        ([[0, 0], [1, 1]], InputDataError),
+        ([[0], [1]], BotorchTensorDimensionError),
+        ([[0, 0, 0], [1, 1, 1]], BotorchTensorDimensionError),
+        ([[0, 1, 2]], BotorchTensorDimensionError),
+        ([(1, 0), (3, 2)], InputDataError),
+        ([(1, 0)], InputDataError),
+        ([(0, math.nan)], InputDataError),
+        ((0, 1), BotorchTensorDimensionError),
+        ([(0, 1), (0,)], InputDataError),
+        ([("a", "b")], InputDataError),
+        ([(0, 10**400)], InputDataError),
+        ([], BotorchTensorDimensionError),
+        (torch.zeros(3, 2), BotorchTensorDimensionError),
     ],
 )
-def test_bad_bounds(bounds, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_bounds(bounds, error):
+    with pytest.raises(error):
         recipes.tv_gp_ucb(bounds=bounds)
 
 
 def test_context_bounds_may_be_constant():
     constant = [(1, 1), (0, 2)]
     assert ContextBounds(constant).bounds.tolist() == [[1.0, 0.0], [1.0, 2.0]]
-    with pytest.raises(InputDataError, match="a pair is not in order"):
+    with pytest.raises(InputDataError):
         ContextBounds([(3, 0), (4, 1)])
-    with pytest.raises(InputDataError, match="x1 in .0, 0., x2 in .1, 1..* x1 in .0, 1., x2 in .0"):
+    with pytest.raises(InputDataError):
         ContextBounds([(0, 0), (1, 1)])
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (BotorchTensorDimensionError, lambda: split_time(0, 1)),
+        (ValueError, lambda: split_time(3, 3)),
+        (BotorchTensorDimensionError, lambda: InputLayout(2, 2).rows(X, 1.0, torch.zeros(2, 2))),
+        (BotorchTensorDimensionError, lambda: InputLayout(2, 2).rows(X, 1.0)),
+        (BotorchTensorDimensionError, lambda: InputLayout(2, 2).fixed_features(1.0)),
+        (BotorchTensorDimensionError, lambda: InputLayout(2).rows(X, 1.0, torch.zeros(1))),
+        (BotorchTensorDimensionError, lambda: InputLayout(3).rows(X, 1.0)),
+    ],
+)
+def test_what_is_refused(error, call):
+    with pytest.raises(error):
+        call()

@@ -127,7 +127,7 @@ def test_the_space_fits_the_types():
     named = make_search_space(None, {"arm": ["a", "b", "c"]})
     assert isinstance(named, FiniteSpace)
     assert named.parameters.names == ["arm"]
-    with pytest.raises(InputDataError, match="a float: give bounds instead"):
+    with pytest.raises(InputDataError):
         make_search_space(None, SPACE)
 
 

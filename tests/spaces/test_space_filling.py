@@ -209,5 +209,5 @@ def test_a_loop_by_hand_has_no_start_unless_asked_for():
 def test_a_number_of_actions_that_is_none(bad):
     search_space = Box(BOX["bounds"])
     state = DenseState(ModelFitter(InputLayout(2), search_space.bounds))
-    with pytest.raises(ValueError, match=rf"Expected initial to be 0, 1, 2, .* Got {bad}"):
+    with pytest.raises(ValueError, match=str(bad)):
         GPOptimizer(search_space, state, UCB(LogBeta()), initial=bad)

@@ -102,5 +102,5 @@ def test_what_was_learned_is_numbers_by_name(generator, fit):
     place = EVENT_COLUMNS.split(", ").index("fit")
     assert Record.from_row(row).fit == '{"a": [1.0]}'
     row[place] = fit
-    with pytest.raises(ValueError, match="its fit is "):
+    with pytest.raises(ValueError):
         Record.from_row(row)
