@@ -12,7 +12,7 @@ import torch
 from acquisition_cases import CASES, outcome
 from botorch.acquisition.multi_objective import logei
 from every_model import MODELS
-from report import parser, show
+from shared import parser, show
 
 PAGE = Path(__file__).parents[1] / "experiments" / "docs" / "acquisitions.md"
 BEGIN, END = "<!-- begin of table -->", "<!-- end of table -->"
@@ -40,7 +40,8 @@ def main() -> None:
     }
     figures = {"cases": len(CASES), "not_maximized": {k: v for k, v in reasons.items() if v}}
     columns = ("acquisition function", *MODELS)
-    show("Acquisition functions and models", columns, rows, figures, chosen.json)
+    cells = {column: lambda row, i=i: row[i] for i, column in enumerate(columns)}
+    show("Acquisition functions and models", cells, rows, chosen.json, figures)
     lines = ["| " + " | ".join(columns) + " |", "|---|" + "---|" * len(MODELS)]
     lines += ["| " + " | ".join([f"`{row[0]}`", *row[1:]]) + " |" for row in rows]
     counts = (sum(row[i] == "✓" for row in rows) for i in range(1, len(columns)))

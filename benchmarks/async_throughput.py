@@ -5,7 +5,6 @@ python benchmarks/async_throughput.py --json docs/results/async_throughput.json
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -15,8 +14,7 @@ from functools import partial
 from multiprocessing import get_context
 
 import torch
-from gpytorch.kernels import RBFKernel
-from report import parser, show
+from shared import parser, seconds, show, squared_exponential
 
 from tvbo import recipes, run_async
 from tvbo.evaluation import dask_executor
@@ -43,11 +41,6 @@ class Setting:
     seconds: float = 0.05
     max_pending: int = WORKERS
 
-    @property
-    def affordable(self) -> float:
-        """Seconds of an ask and a tell above which asking is slower than evaluating."""
-        return self.seconds / WORKERS
-
 
 def random_search() -> Optimizer:
     """Return random search, which asks in negligible time."""
@@ -56,11 +49,9 @@ def random_search() -> Optimizer:
 
 def tv_gp_ucb(points: int) -> Optimizer:
     """Return TV-GP-UCB on ``points**2`` choices, on which the cost of an ask depends."""
-    kernel = RBFKernel().double()
-    kernel.lengthscale = 0.2
     return recipes.tv_gp_ucb(
         choices=unit_grid(points),
-        covar_module=kernel,
+        covar_module=squared_exponential(0.2),
         forgetting_rate=0.03,
         noise_variance=0.01,
         pending=Hallucinate(),
@@ -83,26 +74,15 @@ def evaluate(trial: Trial, seconds: float) -> float:
     return torch.sin(6 * trial.X).sum().item()
 
 
-def seconds_alone(executor: Executor, wait: Callable[[Trial], float]) -> float:
-    """Return the seconds of all evaluations submitted at once, without an optimizer."""
-    X = torch.zeros(1, 2, dtype=torch.float64)
-    trials = [Trial(i, X, 0.0) for i in range(1, TRIALS + 1)]
-    started = time.perf_counter()
-    list(executor.map(wait, trials))
-    return time.perf_counter() - started
-
-
 def note_seconds_of_tell(optimizer: Optimizer) -> list[float]:
     """Return a list that records the seconds of each tell from now on."""
-    tell, seconds = optimizer.tell, []
+    tell, taken = optimizer.tell, []
 
-    def timed(trial: Trial, Y: float, Yvar: float | None = None) -> None:
-        started = time.perf_counter()
-        tell(trial, Y, Yvar)
-        seconds.append(time.perf_counter() - started)
+    def timed(*arguments: object) -> None:
+        taken.append(seconds(lambda: tell(*arguments)))
 
     optimizer.tell = timed
-    return seconds
+    return taken
 
 
 def measure(setting: Setting) -> dict:
@@ -112,7 +92,8 @@ def measure(setting: Setting) -> dict:
     with ThreadPoolExecutor(WORKERS) as executor:
         given = {"max_pending": setting.max_pending, "progress": False}
         run_async(wait, optimizer, executor, num_trials=2 * WORKERS, **given)
-        alone = seconds_alone(executor, wait)
+        waiting = Trial(1, torch.zeros(1, 2, dtype=torch.float64), 0.0)
+        alone = seconds(lambda: list(executor.map(wait, [waiting] * TRIALS)))
         tell_seconds = note_seconds_of_tell(optimizer)
         started = time.perf_counter()
         history = run_async(wait, optimizer, executor, num_trials=TRIALS, **given)
@@ -122,24 +103,17 @@ def measure(setting: Setting) -> dict:
     ideal = TRIALS * setting.seconds / WORKERS
     return {
         "optimizer": setting.name,
-        "trials": TRIALS,
-        "workers": WORKERS,
         "pending": setting.max_pending,
         "evaluation_seconds": setting.seconds,
-        "elapsed_seconds": elapsed,
-        "executor_seconds": alone,
-        "ideal_seconds": ideal,
         # Of what the executor does with all of them submitted at once.
         "capacity": alone / elapsed,
         "ideal": ideal / elapsed,
         "executor_ideal": ideal / alone,
-        "slots_filled": history.slots_filled,
-        "ask_seconds": ask.median().item(),
-        "ask_seconds_p95": ask.quantile(0.95).item(),
-        "tell_seconds": tell.median().item(),
+        "ask_ms": 1e3 * ask.median().item(),
+        "ask_ms_p95": 1e3 * ask.quantile(0.95).item(),
         # On average, since an ask may do the work of several tells before it.
-        "ask_and_tell_seconds": (ask.mean() + tell.mean()).item(),
-        "ask_and_tell_seconds_affordable": setting.affordable,
+        "ask_and_tell_ms": 1e3 * (ask.mean() + tell.mean()).item(),
+        "affordable_ms": 1e3 * setting.seconds / WORKERS,
     }
 
 
@@ -170,7 +144,7 @@ def measure_default(name: str) -> list[dict]:
         "TV-GP-UCB, nothing given": recipes.tv_gp_ucb(bounds=bounds),
     }
     wait = partial(evaluate, seconds=DEFAULT_SECONDS)
-    results = []
+    records = []
     with EXECUTORS[name]() as executor:
         for optimizer_name, optimizer in made.items():
             given = {"max_pending": DEFAULT_WORKERS, "progress": False}
@@ -178,75 +152,18 @@ def measure_default(name: str) -> list[dict]:
             started, cpu_started = time.perf_counter(), time.process_time()
             history = run_async(wait, optimizer, executor, num_trials=DEFAULT_TRIALS, **given)
             elapsed = time.perf_counter() - started
-            results.append(
+            records.append(
                 {
-                    "executor": name,
+                    "workers": f"{DEFAULT_WORKERS} {name}",
                     "optimizer": optimizer_name,
-                    "trials": DEFAULT_TRIALS,
-                    "workers": DEFAULT_WORKERS,
-                    "evaluation_seconds": DEFAULT_SECONDS,
                     "trials_per_second": DEFAULT_TRIALS / elapsed,
-                    "cpu_seconds_per_trial": (time.process_time() - cpu_started) / DEFAULT_TRIALS,
-                    "ask_seconds": history.ask_seconds.mean().item(),
+                    "cpu_ms": 1e3 * (time.process_time() - cpu_started) / DEFAULT_TRIALS,
+                    "ask_ms": 1e3 * history.ask_seconds.mean().item(),
                 }
             )
-    for each in results:
-        each["of_random_search"] = each["trials_per_second"] / results[0]["trials_per_second"]
-    return results
-
-
-def show_given(results: list[dict]) -> None:
-    """Print the table of the settings."""
-    rows = [
-        (
-            r["optimizer"],
-            f"{1e3 * r['evaluation_seconds']:.0f}",
-            str(r["pending"]),
-            f"{1e3 * r['ask_seconds']:.2f}",
-            f"{1e3 * r['ask_seconds_p95']:.2f}",
-            f"{1e3 * r['ask_and_tell_seconds']:.2f}",
-            f"{1e3 * r['ask_and_tell_seconds_affordable']:.1f}",
-            f"{r['capacity']:.1%}",
-            f"{r['ideal']:.1%}",
-            f"{r['executor_ideal']:.1%}",
-        )
-        for r in results
-    ]
-    columns = (
-        "optimizer",
-        "evaluation, ms",
-        "open",
-        "ask, ms",
-        "95 %",
-        "ask + tell, mean",
-        "affordable",
-        "of executor alone",
-        "of ideal",
-        "executor alone, of ideal",
-    )
-    title = (
-        f"{TRIALS} evaluations on {WORKERS} workers; asking is faster than evaluating where ask + "
-        "tell take less than is affordable"
-    )
-    show(title, columns, rows, None, None)
-
-
-def show_default(results: list[dict]) -> None:
-    """Print the table of the default."""
-    columns = ("workers", "optimizer", "trials a second", "of random search", "CPU ms", "ask, ms")
-    rows = [
-        (
-            f"{r['workers']} {r['executor']}",
-            r["optimizer"],
-            f"{r['trials_per_second']:.1f}",
-            f"{r['of_random_search']:.2f}",
-            f"{1e3 * r['cpu_seconds_per_trial']:.1f}",
-            f"{1e3 * r['ask_seconds']:.1f}",
-        )
-        for r in results
-    ]
-    title = f"{DEFAULT_TRIALS} evaluations of {DEFAULT_SECONDS} s on {DEFAULT_WORKERS} workers"
-    show(title, columns, rows, None, None)
+    for each in records:
+        each["of_random_search"] = each["trials_per_second"] / records[0]["trials_per_second"]
+    return records
 
 
 def main() -> None:
@@ -256,11 +173,34 @@ def main() -> None:
     chosen = options.parse_args()
     torch.set_num_threads(1)
     default = [each for name in EXECUTORS for each in measure_default(name)]
-    show_default(default)
+    columns = {
+        "workers": "{workers}",
+        "optimizer": "{optimizer}",
+        "trials a second": "{trials_per_second:.1f}",
+        "of random search": "{of_random_search:.2f}",
+        "CPU ms": "{cpu_ms:.1f}",
+        "ask, ms": "{ask_ms:.1f}",
+    }
+    title = f"{DEFAULT_TRIALS} evaluations of {DEFAULT_SECONDS} s on {DEFAULT_WORKERS} workers"
+    show(title, columns, default, None)
     given = [] if chosen.only_default else [measure(setting) for setting in SETTINGS]
-    show_given(given)
-    if chosen.json is not None:
-        chosen.json.write_text(json.dumps({"given": given, "default": default}, indent=2) + "\n")
+    columns = {
+        "optimizer": "{optimizer}",
+        "evaluation, s": "{evaluation_seconds}",
+        "open": "{pending}",
+        "ask, ms": "{ask_ms:.2f}",
+        "95 %": "{ask_ms_p95:.2f}",
+        "ask + tell, mean": "{ask_and_tell_ms:.2f}",
+        "affordable": "{affordable_ms:.1f}",
+        "of executor alone": "{capacity:.1%}",
+        "of ideal": "{ideal:.1%}",
+        "executor alone, of ideal": "{executor_ideal:.1%}",
+    }
+    title = (
+        f"{TRIALS} evaluations on {WORKERS} workers; asking is faster than evaluating where ask + "
+        "tell take less than is affordable"
+    )
+    show(title, columns, given, chosen.json, {"given": given, "default": default})
 
 
 if __name__ == "__main__":

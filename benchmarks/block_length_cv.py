@@ -11,7 +11,7 @@ the kernel of all three, to see what the choice was worth. The paper found N = 1
 from __future__ import annotations
 
 import torch
-from report import parser, show
+from shared import parser, show
 from torch import Generator
 
 from experiments.bogunovic.fig3a import BETA, NOISE_VARIANCE
@@ -45,9 +45,7 @@ def test_regret(data: EmpiricalPanel, length: int, replicates: int) -> float:
 
 def main() -> None:
     """Run the benchmark, print a table, save JSON."""
-    options = parser(__doc__)
-    options.add_argument("--replicates", type=int, default=3)
-    chosen = options.parse_args()
+    chosen = parser(__doc__, replicates=3).parse_args()
     torch.set_num_threads(1)
     data = intel_lab()
     tuned = tune_block_length(
@@ -58,25 +56,24 @@ def main() -> None:
         replicates=chosen.replicates,
     )
     tested = {length: test_regret(data, length, chosen.replicates) for length in LENGTHS}
-    rows = [
-        (
-            f"{length}{' *' if length == tuned.length else ''}",
-            f"{tuned.mean_regret[length]:.3f}",
-            *(f"{regret:.3f}" for regret in tuned.by_stretch[length]),
-            f"{tested[length]:.3f}",
-        )
+    records = [
+        {
+            "length": length,
+            "chosen": "*" if length == tuned.length else "",
+            "cross_validation": tuned.mean_regret[length],
+            "by_day": tuned.by_stretch[length],
+            "test_days": tested[length],
+        }
         for length in LENGTHS
     ]
-    figures = {
-        "replicates": chosen.replicates,
-        "chosen": tuned.length,
-        "mean_regret": tuned.mean_regret,
-        "by_day": tuned.by_stretch,
-        "test_regret": tested,
+    days = {f"day {i + 1} left out": f"{{by_day[{i}]:.3f}}" for i in range(DAYS)}
+    columns = {
+        "N, rounds": "{length} {chosen}",
+        "cross-validation": "{cross_validation:.3f}",
+        **days,
     }
-    days = (f"day {day + 1} left out" for day in range(DAYS))
-    columns = ("N, rounds", "cross-validation", *days, "test days")
-    show("Mean regret of R-GP-UCB, °C; * chosen", columns, rows, figures, chosen.json)
+    columns["test days"] = "{test_days:.3f}"
+    show("Mean regret of R-GP-UCB, °C; * chosen", columns, records, chosen.json)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,7 @@ included; the outcomes after the first fit count.
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
-
-import torch
-from report import parser, show
-from rich.progress import track
+from shared import in_workers, mean_error, parser, show
 from torch import Generator
 
 from tvbo import recipes
@@ -51,37 +47,21 @@ def one(job: tuple[float, int]) -> list[bool]:
 
 def main() -> None:
     """Run the benchmark, print a table, save JSON."""
-    options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=20)
-    options.add_argument("--workers", type=int, default=2)
-    chosen = options.parse_args()
+    chosen = parser(__doc__, seeds=20, workers=2).parse_args()
     jobs = [(rate, seed) for rate in RATES for seed in range(chosen.seeds)]
-    with ProcessPoolExecutor(
-        chosen.workers, initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
-        runs = list(track(pool.map(one, jobs), description="runs", total=len(jobs)))
-    results = []
-    for rate in (*RATES, None):
-        mine = [run for job, run in zip(jobs, runs, strict=True) if rate in (job[0], None)]
-        shares = torch.tensor([sum(run) / len(run) for run in mine], dtype=torch.float64)
-        results.append(
-            {
-                "forgetting_rate": rate,
-                "outcomes": sum(map(len, mine)),
-                "coverage": shares.mean().item(),
-                "standard_error": (shares.std() / len(shares) ** 0.5).item(),
-            }
-        )
-    table = [
-        (
-            "all" if r["forgetting_rate"] is None else str(r["forgetting_rate"]),
-            str(r["outcomes"]),
-            f"{100 * r['coverage']:.1f} ± {100 * r['standard_error']:.1f} %",
-        )
-        for r in results
-    ]
-    columns = ("ε of the function", "outcomes", "in the 95 % band")
-    show(f"{chosen.seeds} functions for each ε", columns, table, results, chosen.json)
+    runs = in_workers(one, jobs, chosen.workers)
+    records = []
+    for rate in (*RATES, "all"):
+        mine = [run for job, run in zip(jobs, runs, strict=True) if rate in (job[0], "all")]
+        mean, error = mean_error([sum(run) / len(run) for run in mine])
+        outcomes = sum(map(len, mine))
+        records.append({"rate": rate, "outcomes": outcomes, "coverage": mean, "error": error})
+    columns = {
+        "ε of the function": "{rate}",
+        "outcomes": "{outcomes}",
+        "in the 95 % band": "{coverage:.1%} ± {error:.1%}",
+    }
+    show(f"{chosen.seeds} functions for each ε", columns, records, chosen.json)
 
 
 if __name__ == "__main__":

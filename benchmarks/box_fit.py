@@ -10,7 +10,6 @@ fits in turns.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -18,7 +17,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from report import parser, show
+from shared import median_seconds, parser, show
 from torch import Generator, Tensor
 
 from tvbo.optimizers import ModelFitter
@@ -51,33 +50,19 @@ def botorch(X: Tensor, Y: Tensor) -> None:
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
 
 
-def seconds(fit: Callable[[], None]) -> float:
-    """Return the CPU seconds of a call."""
-    started = time.process_time()
-    fit()
-    return time.process_time() - started
-
-
 def main() -> None:
     """Run the benchmark, print a table, save JSON."""
-    options = parser(__doc__)
-    options.add_argument("--repeats", type=int, default=5)
-    chosen = options.parse_args()
+    chosen = parser(__doc__, repeats=5).parse_args()
     torch.set_num_threads(1)
-    figures = []
+    records = []
     for n in SIZES:
         peak, X, Y = log_of(n)
-        fits = [partial(ours, peak.bounds, X, Y), partial(botorch, X, Y)]
-        taken = torch.tensor([[seconds(fit) for fit in fits] for _ in range(chosen.repeats)])
-        mine, other = taken.median(dim=0).values.tolist()
-        figures.append({"n": n, "ours": mine, "botorch": other, "ratio": mine / other})
-    rows = [
-        (f"{f['n']:,}", f"{f['ours']:.3f}", f"{f['botorch']:.3f}", f"{f['ratio']:.2f}")
-        for f in figures
-    ]
-    show(
-        "CPU seconds of a first fit", ("n", "ours", "BoTorch", "ratio"), rows, figures, chosen.json
-    )
+        fits = partial(ours, peak.bounds, X, Y), partial(botorch, X, Y)
+        mine, other = median_seconds(*fits, repeats=chosen.repeats, clock=time.process_time)
+        records.append({"n": n, "ours": mine, "botorch": other, "ratio": mine / other})
+    columns = {"n": "{n:,}", "ours": "{ours:.3f}", "BoTorch": "{botorch:.3f}"}
+    columns["ratio"] = "{ratio:.2f}"
+    show("CPU seconds of a first fit", columns, records, chosen.json)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ Two other widths, which no theorem covers: the authors' multiplier 6, and the re
 
 from __future__ import annotations
 
+import statistics
+
 import torch
-from gpytorch.kernels import RBFKernel
-from report import parser, show
 from rich.progress import track
 from scipy.stats import binomtest
+from shared import parser, show, squared_exponential, with_error
 
 from tvbo import recipes, run
 from tvbo.evaluation import PoissonDelay
@@ -35,13 +36,6 @@ NOISE_SD = 0.02
 WIDTHS = ("Theorem 6.1", "multiplier 6", "default")
 
 
-def kernel() -> RBFKernel:
-    """Return the kernel of the function and of the optimizer."""
-    rbf = RBFKernel().double()
-    rbf.lengthscale = 1.0
-    return rbf
-
-
 def rule(name: str, problem: RKHSFunction) -> WidthRule:
     """Return the width rule of a name for a function."""
     rules = {
@@ -56,13 +50,13 @@ def one_run(name: str, seed: int, side: int, horizon: int, rate: float) -> dict:
     """Return whether the maximizer survives, and how many other actions do."""
     problem = RKHSFunction.draw(
         10 * unit_grid(side, dim=2) - 5,
-        kernel(),
+        squared_exponential(1.0),
         noise_variance=NOISE_SD**2,
         generator=torch.Generator().manual_seed(seed),
     )
     optimizer = recipes.bpe_delay(
         choices=problem.choices,
-        covar_module=kernel(),
+        covar_module=squared_exponential(1.0),
         noise_variance=NOISE_SD**2,
         horizon=horizon,
         delta=DELTA,
@@ -84,47 +78,40 @@ def one_run(name: str, seed: int, side: int, horizon: int, rate: float) -> dict:
     }
 
 
-def rows_of(name: str, found: list[dict], actions: int) -> tuple[list[tuple[str, ...]], dict]:
-    """Return rows of the table and figures over the runs of a width."""
-    kept = sum(one["kept"] for one in found)
-    interval = binomtest(kept, len(found)).proportion_ci()
-    left = torch.tensor([float(one["left"]) for one in found])
-    regret = torch.tensor([one["average_regret"] for one in found])
-    rows = [
-        ("maximizer kept", f"{kept} of {len(found)}"),
-        ("that share, 95 % interval", f"{interval.low:.3f} to {interval.high:.3f}"),
-        (f"actions left of {actions}: median, most", f"{left.median():g}, {left.max():g}"),
-        ("average regret", f"{regret.mean():.3f} ± {regret.std() / len(found) ** 0.5:.3f}"),
-    ]
-    figures = {"kept": kept, "interval": [interval.low, interval.high], "runs": found}
-    return [(name, *row) for row in rows], figures
-
-
 def main() -> None:
     """Run the benchmark, print a table, save JSON."""
-    options = parser(__doc__)
-    options.add_argument("--runs", type=int, default=200, help="functions")
-    options.add_argument("--side", type=int, default=25, help="of the grid of actions")
-    options.add_argument("--horizon", type=int, default=500)
-    options.add_argument("--rate", type=float, default=25.0, help="mean delay")
-    options.add_argument("--first-seed", type=int, default=0)
-    chosen = options.parse_args()
+    chosen = parser(__doc__, runs=200, side=25, horizon=500, rate=25, first_seed=0).parse_args()
     torch.set_num_threads(1)
-    table: list[tuple[str, ...]] = []
-    figures: dict = {"delta": DELTA, "required": 1 - DELTA}
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.runs)
+    records = []
     for name in WIDTHS:
-        found = [
-            one_run(name, seed, chosen.side, chosen.horizon, chosen.rate)
-            for seed in track(seeds, name)
-        ]
-        rows, figures[name] = rows_of(name, found, chosen.side**2)
-        table += rows
+        setting = chosen.side, chosen.horizon, float(chosen.rate)
+        found = [one_run(name, seed, *setting) for seed in track(seeds, name)]
+        kept = sum(one["kept"] for one in found)
+        interval = binomtest(kept, len(found)).proportion_ci()
+        left = [one["left"] for one in found]
+        records.append(
+            {
+                "width": name,
+                "kept": f"{kept} of {len(found)}",
+                "interval": f"{interval.low:.3f} to {interval.high:.3f}",
+                "left": f"{statistics.median(left):g}, {max(left):g}",
+                "regret": with_error([one["average_regret"] for one in found], ".3f"),
+                "runs": found,
+            }
+        )
+    columns = {
+        "width": "{width}",
+        "maximizer kept": "{kept}",
+        "that share, 95 % interval": "{interval}",
+        f"actions left of {chosen.side**2}: median, most": "{left}",
+        "average regret": "{regret}",
+    }
     title = (
-        f"BPE-Delay, T = {chosen.horizon}, {chosen.side**2} actions, Poisson({chosen.rate:g}) "
-        f"delays: at least {1 - DELTA:.0%} of runs are to keep the maximizer"
+        f"BPE-Delay, T = {chosen.horizon}, Poisson({chosen.rate}) delays: at least "
+        f"{1 - DELTA:.0%} of runs are to keep the maximizer"
     )
-    show(title, ("width", "measure", "value"), table, figures, chosen.json)
+    show(title, columns, records, chosen.json)
 
 
 if __name__ == "__main__":

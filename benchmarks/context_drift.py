@@ -12,13 +12,11 @@ all loops.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
 import torch
-from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
-from report import parser, show
-from rich.progress import track
+from gpytorch.kernels import Kernel, ScaleKernel
+from shared import COMPARED, compared, in_workers, parser, show, squared_exponential
 from torch import Tensor
 
 from tvbo import recipes, run
@@ -37,14 +35,6 @@ NOISE = 0.01
 HORIZON = 300
 CHOICES = unit_grid(15)
 CONTEXTS = torch.linspace(0, 1, 12, dtype=torch.float64).unsqueeze(-1)
-OURS = "TV-CGP-UCB"
-
-
-def squared_exponential(lengthscale: float) -> Kernel:
-    """Return a squared exponential kernel."""
-    kernel = RBFKernel().double()
-    kernel.lengthscale = lengthscale
-    return kernel
 
 
 ACTION, CONTEXT = squared_exponential(0.2), squared_exponential(0.3)
@@ -83,7 +73,7 @@ def algorithms() -> dict[str, Callable[[torch.Generator], Optimizer]]:
     kernel, noise = averaged()
     tuned = {**space, "covar_module": kernel, "noise_variance": noise}
     return {
-        OURS: lambda g: recipes.tv_cgp_ucb(**both, forgetting_rate=RATE, generator=g),
+        "TV-CGP-UCB": lambda g: recipes.tv_cgp_ucb(**both, forgetting_rate=RATE, generator=g),
         "CGP-UCB": lambda g: recipes.cgp_ucb(**both, generator=g),
         "TV-GP-UCB (no context)": lambda g: recipes.merged(
             **alone, forgetting_rate=RATE, generator=g
@@ -121,41 +111,11 @@ def one_seed(seed: int) -> dict[str, float]:
 
 def main() -> None:
     """Run the benchmark, print a table, save JSON."""
-    options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=50)
-    options.add_argument("--workers", type=int, default=2)
-    chosen = options.parse_args()
-    n = chosen.seeds
-    with ProcessPoolExecutor(
-        chosen.workers, initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
-        rows = list(track(pool.map(one_seed, range(n)), description="seeds", total=n))
-    regret = {name: torch.tensor([row[name] for row in rows]).double() for name in rows[0]}
-    results = []
-    for name, values in regret.items():
-        gap = values - regret[OURS]
-        results.append(
-            {
-                "algorithm": name,
-                "seeds": n,
-                "mean_regret": values.mean().item(),
-                "standard_error": (values.std() / n**0.5).item(),
-                "behind": gap.mean().item(),
-                "behind_standard_error": (gap.std() / n**0.5).item(),
-            }
-        )
-    table = [
-        (
-            r["algorithm"],
-            f"{r['mean_regret']:.3f} ± {r['standard_error']:.3f}",
-            ""
-            if r["algorithm"] == OURS
-            else f"{r['behind']:.3f} ± {r['behind_standard_error']:.3f}",
-        )
-        for r in results
-    ]
-    columns = ("algorithm", "mean regret, prior s.d.", f"behind {OURS}, paired")
-    show(f"{HORIZON} steps, {n} seeds", columns, table, results, chosen.json)
+    chosen = parser(__doc__, seeds=50, workers=2).parse_args()
+    runs = in_workers(one_seed, range(chosen.seeds), chosen.workers)
+    regret = {name: [run[name] for run in runs] for name in runs[0]}
+    title = f"{HORIZON} steps, {chosen.seeds} seeds; regret in prior s.d."
+    show(title, COMPARED, compared(regret), chosen.json)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,12 @@ scales, both length-scales and the mean.
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
-from report import parser, show
-from rich.progress import track
+from shared import in_workers, parser, show
 
 from tvbo.kernels import ContextActionKernel
 from tvbo.logs import fit_drift
@@ -70,22 +68,18 @@ def one_fit(seed: int, structure: str, n: int = 300) -> dict:
     inner = kernel if structure == "both" else kernel.base_kernel
     scales = inner.outputscales.tolist() if structure == "both" else [kernel.outputscale.item()]
     return {
-        "seed": seed,
         "forgetting_rate": fit.forgetting_rate,
-        "interval": [low, high],
         "covered": low <= RATE <= high,
         "action length-scale": inner.action_kernel.base_kernel.lengthscale.item(),
         "context length-scale": inner.context_kernel.base_kernel.lengthscale.item(),
         "noise variance": fit.noise_variance,
         **dict(zip(NAMES[structure], scales, strict=True)),
-        "messages": fit.messages,
     }
 
 
-def summary(structure: str, fits: list[dict]) -> dict:
-    """Return the coverage, and the estimates of each parameter against the truth."""
-    n = len(fits)
-    covered = sum(fit["covered"] for fit in fits) / n
+def summary(structure: str, fits: list[dict]) -> list[dict]:
+    """Return a record of each parameter: its estimates against the truth, and the coverage of ε."""
+    covered = sum(fit["covered"] for fit in fits) / len(fits)
     truth = {
         "forgetting_rate": RATE,
         "action length-scale": ACTION,
@@ -93,56 +87,43 @@ def summary(structure: str, fits: list[dict]) -> dict:
         "noise variance": NOISE,
         **dict(zip(NAMES[structure], SCALES[structure], strict=True)),
     }
-    estimates = {}
+    records = []
     for name, value in truth.items():
         values = torch.tensor([fit[name] for fit in fits], dtype=torch.float64)
-        low, median, high = values.quantile(
-            torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
-        ).tolist()
-        estimates[name] = {"truth": value, "median": median, "p10": low, "p90": high}
-    return {
-        "structure": structure,
-        "draws": n,
-        "coverage": covered,
-        "coverage_standard_error": (covered * (1 - covered) / n) ** 0.5,
-        "estimates": estimates,
-        "with_messages": sum(bool(fit["messages"]) for fit in fits),
-        "fits": fits,
-    }
+        low, median, high = values.quantile(torch.tensor([0.1, 0.5, 0.9]).double()).tolist()
+        records.append(
+            {
+                "structure": structure,
+                "coverage": covered,
+                "error": (covered * (1 - covered) / len(fits)) ** 0.5,
+                "parameter": name,
+                "truth": value,
+                "median": median,
+                "p10": low,
+                "p90": high,
+            }
+        )
+    return records
 
 
 def main() -> None:
     """Run the benchmark, print a table, save JSON."""
-    options = parser(__doc__)
-    options.add_argument("--draws", type=int, default=100)
-    options.add_argument("--workers", type=int, default=2)
-    chosen = options.parse_args()
-    results = []
+    chosen = parser(__doc__, draws=100, workers=2).parse_args()
+    records = []
     for structure in SCALES:
-        work = partial(one_fit, structure=structure)
-        with ProcessPoolExecutor(
-            chosen.workers, initializer=torch.set_num_threads, initargs=(1,)
-        ) as pool:
-            fits = list(
-                track(
-                    pool.map(work, range(chosen.draws)), description=structure, total=chosen.draws
-                )
-            )
-        results.append(summary(structure, fits))
-    rows = [
-        (
-            r["structure"],
-            f"{r['coverage']:.0%} ± {r['coverage_standard_error']:.0%}",
-            name,
-            f"{each['truth']:.3g}",
-            f"{each['median']:.3g}",
-            f"{each['p10']:.3g} to {each['p90']:.3g}",
+        fits = in_workers(
+            partial(one_fit, structure=structure), range(chosen.draws), chosen.workers
         )
-        for r in results
-        for name, each in r["estimates"].items()
-    ]
-    columns = ("structure", "ε within its 95 % interval", "parameter", "truth", "median", "10–90 %")
-    show(f"{chosen.draws} draws each", columns, rows, results, chosen.json)
+        records += summary(structure, fits)
+    columns = {
+        "structure": "{structure}",
+        "ε within its 95 % interval": "{coverage:.0%} ± {error:.0%}",
+        "parameter": "{parameter}",
+        "truth": "{truth:.3g}",
+        "median": "{median:.3g}",
+        "10–90 %": "{p10:.3g} to {p90:.3g}",
+    }
+    show(f"{chosen.draws} draws each", columns, records, chosen.json)
 
 
 if __name__ == "__main__":

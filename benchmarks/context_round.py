@@ -11,8 +11,8 @@ and evaluates UpperConfidenceBound at the 46 arms. A second one uses BoTorch's o
 
 from __future__ import annotations
 
-import time
 from copy import deepcopy
+from functools import partial
 from statistics import median
 
 import torch
@@ -21,8 +21,8 @@ from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf_discrete
 from gpytorch.kernels import Kernel, MaternKernel
 from gpytorch.means import ZeroMean
-from report import parser, show
 from rich.progress import track
+from shared import parser, seconds, show
 from torch import Tensor
 
 from tvbo import recipes
@@ -136,59 +136,42 @@ def measure(n: int, steps: int) -> dict:
     optimizer = ours(arms, X, Y)
     plain = PlainBoTorch(arms, X, Y, update=False)
     updated = PlainBoTorch(arms, X, Y, update=True)
-    seconds: dict[str, list[float]] = {"ours": [], "plain": [], "updated": []}
-    # The first step of each fills its caches.
+    taken = []
     for step in range(steps + 1):
         t = n / ASKS + 1 + step
         context = time_of_day(t * 24 / STEPS_PER_DAY)
-        runs = {
-            "ours": lambda t=t, z=context: our_step(optimizer, t, z),
-            "plain": lambda z=context: plain.step(z),
-            "updated": lambda z=context: updated.step(z),
-        }
-        for name, work in runs.items():
-            started = time.perf_counter()
-            work()
-            if step > 0:
-                seconds[name].append(time.perf_counter() - started)
-    taken = {name: median(values) for name, values in seconds.items()}
+        works = (
+            partial(our_step, optimizer, t, context),
+            partial(plain.step, context),
+            partial(updated.step, context),
+        )
+        taken.append([seconds(work) for work in works])
+    # The first step of each fills its caches.
+    mine, built, conditioned = (1e3 * median(each) for each in zip(*taken[1:], strict=True))
     return {
         "observations": n,
-        "seconds": taken["ours"],
-        "botorch_seconds": taken["plain"],
-        "botorch_update_seconds": taken["updated"],
-        "ratio": taken["plain"] / taken["ours"],
-        "ratio_to_update": taken["updated"] / taken["ours"],
+        "ours": mine,
+        "built": built,
+        "built_ratio": built / mine,
+        "conditioned": conditioned,
+        "conditioned_ratio": conditioned / mine,
     }
 
 
 def main() -> None:
     """Run the benchmark, print a table, save JSON."""
-    options = parser(__doc__)
-    options.add_argument("--steps", type=int, default=5)
-    chosen = options.parse_args()
+    chosen = parser(__doc__, steps=5).parse_args()
     torch.set_num_threads(1)
-    results = [measure(n, chosen.steps) for n in track(OBSERVATIONS, description="observations")]
-    rows = [
-        (
-            f"{r['observations']}",
-            f"{1e3 * r['seconds']:.1f} ms",
-            f"{1e3 * r['botorch_seconds']:.0f} ms",
-            f"{r['ratio']:.0f}",
-            f"{1e3 * r['botorch_update_seconds']:.0f} ms",
-            f"{r['ratio_to_update']:.1f}",
-        )
-        for r in results
-    ]
-    columns = (
-        "observations",
-        "cgp_ucb",
-        "BoTorch, built anew",
-        "ratio",
-        "BoTorch, conditioned",
-        "ratio",
-    )
-    show("One time step: 46 arms, 5 asks and tells", columns, rows, results, chosen.json)
+    records = [measure(n, chosen.steps) for n in track(OBSERVATIONS, description="observations")]
+    columns = {
+        "observations": "{observations}",
+        "cgp_ucb": "{ours:.1f} ms",
+        "BoTorch, built anew": "{built:.0f} ms",
+        "ratio": "{built_ratio:.0f}",
+        "BoTorch, conditioned": "{conditioned:.0f} ms",
+        "ratio to it": "{conditioned_ratio:.1f}",
+    }
+    show("One time step: 46 arms, 5 asks and tells", columns, records, chosen.json)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ TV-CGP-UCB on a new draw, with what was learned. *merged* learns and chooses wit
 from __future__ import annotations
 
 import torch
-from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
-from report import parser, show
+from gpytorch.kernels import Kernel, ScaleKernel
 from rich.progress import track
+from shared import mean_error, parser, show, squared_exponential
 from torch import Tensor
 
 from tvbo import recipes, run
@@ -32,19 +32,17 @@ NOISE = 0.01
 STEPS = 100
 
 
-def smooth(lengthscale: float, outputscale: float = 1.0) -> ScaleKernel:
-    """Return a scaled RBF kernel."""
-    kernel = ScaleKernel(RBFKernel()).double()
-    kernel.base_kernel.lengthscale, kernel.outputscale = lengthscale, outputscale
-    return kernel
-
-
 def joint(structure: str, action: float, context: float) -> Kernel:
     """Return a kernel over ``[action | context]`` of total variance 1."""
     columns = {"action_features": [0], "context_features": [1]}
     if structure == "additive":
-        return ContextActionKernel(smooth(action, 0.5), smooth(context, 0.5), structure, **columns)
-    parts = smooth(action).base_kernel, smooth(context).base_kernel
+        return ContextActionKernel(
+            squared_exponential(action, 0.5),
+            squared_exponential(context, 0.5),
+            structure,
+            **columns,
+        )
+    parts = squared_exponential(action), squared_exponential(context)
     kernel = ContextActionKernel(*parts, structure, **columns).double()
     if structure == "both":
         kernel.outputscales = [1 / 3] * 3
@@ -105,7 +103,7 @@ def one_draw(truth: str, seed: int) -> dict[str, dict[str, float]]:
             "regret": regret(recipes.tv_cgp_ucb, fit),
             "noise_variance": fit.noise_variance,
         }
-    fit = fit_drift(X[:, [0, 2]], Y, covar_module=smooth(0.4))
+    fit = fit_drift(X[:, [0, 2]], Y, covar_module=squared_exponential(0.4, 1.0))
     found["merged"] = {
         "log_likelihood": fit.log_likelihood,
         "regret": regret(recipes.merged, fit),
@@ -114,13 +112,8 @@ def one_draw(truth: str, seed: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def figures(values: Tensor) -> list[float]:
-    """Return the mean and its standard error."""
-    return [values.mean().item(), (values.std() / len(values) ** 0.5).item()]
-
-
 def summary(truth: str, draws: list[dict[str, dict[str, float]]]) -> list[dict]:
-    """Return a record per structure; ``behind`` is the regret above that of each, in pairs."""
+    """Return a record of each structure; ``behind`` is the regret above that of each, in pairs."""
 
     def column(name: str, measure: str) -> Tensor:
         return torch.tensor([draw[name][measure] for draw in draws]).double()
@@ -128,74 +121,52 @@ def summary(truth: str, draws: list[dict[str, dict[str, float]]]) -> list[dict]:
     records = []
     for name in (*STRUCTURES, "merged"):
         measured = {measure: column(name, measure) for measure in draws[0][name]}
-        behind = {
-            other: figures(measured["regret"] - column(other, "regret"))
-            for other in STRUCTURES
-            if other != name
-        }
-        records.append(
-            {
-                "truth": truth,
-                "structure": name,
-                "draws": len(draws),
-                **{measure: figures(values) for measure, values in measured.items()},
-                "behind": behind,
-                "by_draw": {measure: values.tolist() for measure, values in measured.items()},
-            }
-        )
+        record = {"truth": truth, "structure": name, "error": ["", ""]}
+        record |= {measure: mean_error(values) for measure, values in measured.items()}
+        for other in STRUCTURES:
+            record[f"behind {other}"] = mean_error(measured["regret"] - column(other, "regret"))
+        record["log_likelihood_by_draw"] = measured["log_likelihood"].tolist()
+        records.append(record)
     return records
 
 
-def likelihoods(truth: str, records: list[dict]) -> tuple[str, ...]:
-    """Return a row of the last table: which structure the likelihood selects by draw."""
+def likelihoods(truth: str, records: list[dict]) -> dict[str, str]:
+    """Return which structure the likelihood selects by draw."""
     product, additive, both = (
-        torch.tensor(record["by_draw"]["log_likelihood"]) for record in records[: len(STRUCTURES)]
+        torch.tensor(record["log_likelihood_by_draw"]) for record in records[: len(STRUCTURES)]
     )
-    row = [truth, f"{(product > additive).sum()} of {len(product)}"]
+    row = {"truth": truth, "product above additive": f"{(product > additive).sum()}"}
     # Akaike's criterion: product has one scale, additive two, both three.
-    for gain, asked in ((both - product, 2), (both - additive, 1)):
-        row += [f"{gain.min():.1f} to {gain.max():.1f}", f"{(gain > asked).sum()}"]
-    return tuple(row)
+    for name, gain, asked in (("product", both - product, 2), ("additive", both - additive, 1)):
+        row[f"both - {name}"] = f"{gain.min():.1f} to {gain.max():.1f}"
+        row[f"of these > {asked}"] = f"{(gain > asked).sum()}"
+    return row
 
 
 def main() -> None:
-    """Run the benchmark, print three tables, save JSON."""
-    options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=8)
-    chosen = options.parse_args()
-    todo = [(truth, seed) for seed in range(chosen.seeds) for truth in STRUCTURES]
-    draws: dict[str, list] = {truth: [] for truth in STRUCTURES}
-    for truth, seed in track(todo, description="draws"):
-        draws[truth].append(one_draw(truth, seed))
+    """Run the benchmark, print two tables, save JSON."""
+    chosen = parser(__doc__, seeds=8).parse_args()
+    draws = {
+        truth: [one_draw(truth, seed) for seed in track(range(chosen.seeds), truth)]
+        for truth in STRUCTURES
+    }
     records = {truth: summary(truth, found) for truth, found in draws.items()}
+    columns = {
+        "truth": "{truth}",
+        "structure": "{structure}",
+        "log likelihood": "{log_likelihood[0]:.1f}",
+        "error": "{error[0]:.4}",
+        "noise variance": "{noise_variance[0]:.3f}",
+        "regret": "{regret[0]:.3f} ± {regret[1]:.3f}",
+    }
+    for name in STRUCTURES:
+        columns[f"above that of {name}, paired"] = (
+            f"{{behind {name}[0]:.3f}} ± {{behind {name}[1]:.3f}}"
+        )
     flat = [record for found in records.values() for record in found]
-    written = "{:.3f} ± {:.3f}".format
-    table = [
-        (
-            r["truth"],
-            r["structure"],
-            f"{r['log_likelihood'][0]:.1f}",
-            f"{r['error'][0]:.3f}" if "error" in r else "",
-            f"{r['noise_variance'][0]:.3f}",
-            written(*r["regret"]),
-        )
-        for r in flat
-    ]
-    columns = ("truth", "structure", "log likelihood", "error", "noise variance", "regret")
-    show(f"{chosen.seeds} draws for each truth", columns, table, flat, chosen.json)
-    table = [
-        (
-            r["truth"],
-            r["structure"],
-            *(written(*r["behind"][s]) if s in r["behind"] else "" for s in STRUCTURES),
-        )
-        for r in flat
-    ]
-    columns = ("truth", "structure", *STRUCTURES)
-    show("Regret above that of each structure, paired by draw", columns, table, None, None)
-    columns = ("truth", "product above additive", "both - product", "> 2", "both - additive", "> 1")
-    table = [likelihoods(truth, found) for truth, found in records.items()]
-    show("Log likelihood by draw, nats", columns, table, None, None)
+    show(f"{chosen.seeds} draws for each truth", columns, flat, chosen.json)
+    rows = [likelihoods(truth, found) for truth, found in records.items()]
+    show("Log likelihood by draw, nats", {name: f"{{{name}}}" for name in rows[0]}, rows, None)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 from gpytorch.kernels import RBFKernel
-from report import parser, show
+from shared import parser, show, squared_exponential
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
@@ -44,9 +44,11 @@ def median_seconds(
 def optimizers() -> dict[str, GPOptimizer]:
     """Return TV-GP-UCB over 2,500 choices with the streaming model and with a dense one."""
     choices = unit_grid(50)
-    kernel = RBFKernel().double()
-    kernel.lengthscale = 0.2
-    given = {"covar_module": kernel, "forgetting_rate": 0.03, "noise_variance": 0.01}
+    given = {
+        "covar_module": squared_exponential(0.2),
+        "forgetting_rate": 0.03,
+        "noise_variance": 0.01,
+    }
     search_space = FiniteSpace(choices)
     fitter = ModelFitter(InputLayout(search_space.dim), search_space.bounds, **given)
     return {
@@ -120,8 +122,12 @@ def main() -> None:
         *(dense(n) for n in DENSE),
         *(panel(*size) for size in PANELS),
     ]
-    rows = [(r["what"], f"{r['seconds']:.4f}") for r in results]
-    show("Seconds of one thread", ("what", "seconds"), rows, results, chosen.json)
+    show(
+        "Seconds of one thread",
+        {"what": "{what}", "seconds": "{seconds:.4f}"},
+        results,
+        chosen.json,
+    )
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from report import parser, show
 from rich.progress import track
+from shared import parser, show
 
 from experiments.vakili.setting import (
     BPE_DELAY,
@@ -252,30 +252,20 @@ def measure(name: str, horizon: int) -> dict[str, float]:
 
 def main() -> None:
     """Run the benchmark and print a table."""
-    made = parser(__doc__)
-    made.add_argument("--horizon", type=int, default=1000, help="T; default 1000")
-    options = made.parse_args()
+    options = parser(__doc__, horizon=1000).parse_args()
     torch.set_num_threads(1)
     names = ("BPE-Delay", "BPE-Delay, plain on survivors only", "GP-UCB-SDF", "GP-BUCB")
-    figures = {name: measure(name, options.horizon) for name in names}
-    rows = [
-        [
-            name,
-            f"{each['ours_seconds']:.2f}",
-            f"{each['plain_seconds']:.1f}",
-            f"{each['ratio']:.0f}",
-            f"{each['choices_that_differ']}",
-            f"{each['largest_shortfall']:.1e}",
-        ]
-        for name, each in figures.items()
-    ]
-    show(
-        f"A run of T = {options.horizon}, 2,500 arms, seconds of choosing and learning",
-        ("algorithm", "ours", "plain", "times faster", "other choices", "short by at most"),
-        rows,
-        {"horizon": options.horizon, "arms": 2500, "rate": RATE, "runs": figures},
-        options.json,
-    )
+    records = [{"algorithm": name} | measure(name, options.horizon) for name in names]
+    columns = {
+        "algorithm": "{algorithm}",
+        "ours": "{ours_seconds:.2f}",
+        "plain": "{plain_seconds:.1f}",
+        "times faster": "{ratio:.0f}",
+        "other choices": "{choices_that_differ}",
+        "short by at most": "{largest_shortfall:.1e}",
+    }
+    title = f"A run of T = {options.horizon}, 2,500 arms, seconds of choosing and learning"
+    show(title, columns, records, options.json)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import time
 
 import torch
 from gpytorch.kernels import ScaleKernel
-from report import parser, show
+from shared import parser, seconds, show
 from torch import Tensor
 
 from experiments.data.intel_lab import intel_lab
@@ -32,22 +32,16 @@ def dense_seconds(X: Tensor, Y: Tensor, covar_module: ScaleKernel) -> dict:
     log = DriftLog.from_rows(X[:DENSE_SIZE], Y[:DENSE_SIZE], None, -1)
     likelihood = DenseLikelihood(log, covar_module, None)
     rate, noise = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (0.25, 0.002))
-    started = time.perf_counter()
     with torch.no_grad():
-        likelihood(rate, noise)
-    value_seconds = time.perf_counter() - started
-    started = time.perf_counter()
-    likelihood(rate, noise)[0].backward()
-    gradient_seconds = time.perf_counter() - started
+        value = seconds(lambda: likelihood(rate, noise))
+    gradient = seconds(lambda: likelihood(rate, noise)[0].backward())
     growth = (len(X) / DENSE_SIZE) ** 3
     return {
-        "what": "one dense likelihood",
-        "observations": DENSE_SIZE,
-        "value_seconds": value_seconds,
-        "value_and_gradient_seconds": gradient_seconds,
-        "extrapolated_to": len(X),
-        "extrapolated_value_seconds": growth * value_seconds,
-        "extrapolated_value_and_gradient_seconds": growth * gradient_seconds,
+        "rows": DENSE_SIZE,
+        "value": value,
+        "gradient": gradient,
+        "as_cube_value": growth * value,
+        "as_cube_gradient": growth * gradient,
     }
 
 
@@ -55,11 +49,10 @@ def whole_fit(what: str, X: Tensor, Y: Tensor, covar_module: ScaleKernel) -> tup
     """Time a fit of all hyperparameters with its interval."""
     started = time.perf_counter()
     fit = fit_drift(X, Y, covar_module=covar_module)
-    seconds = time.perf_counter() - started
     figures = {
         "what": what,
         "observations": len(X),
-        "seconds": seconds,
+        "seconds": time.perf_counter() - started,
         "forgetting_rate": fit.forgetting_rate,
         "forgetting_rate_interval": fit.forgetting_rate_interval,
         "noise_variance": fit.noise_variance,
@@ -112,28 +105,21 @@ def main() -> None:
     span = (times[-1] - times[0]).item()
     irregular, _ = whole_fit("irregular log", *irregular_log(fit, covar, span, generator), kernel)
     dense = dense_seconds(X, Y, kernel)
-    for figures in (panel, gaps, irregular):
-        figures["share_of_one_dense_value"] = (
-            figures["seconds"] / dense["extrapolated_value_seconds"]
-        )
-        figures["times_the_panel"] = figures["seconds"] / panel["seconds"]
-    rows = [
-        (
-            f["what"],
-            f"{f['observations']}",
-            f"{f['seconds']:.2f}",
-            f"1/{1 / f['share_of_one_dense_value']:.0f}",
-            f"{f['times_the_panel']:.1f}",
-            "{:.3f}, {:.3f} to {:.3f}".format(f["forgetting_rate"], *f["forgetting_rate_interval"]),
-        )
-        for f in (panel, gaps, irregular)
-    ]
-    for what, key in (("value", "value"), ("gradient", "value_and_gradient")):
-        measured, extrapolated = dense[f"{key}_seconds"], dense[f"extrapolated_{key}_seconds"]
-        rows.append((f"one dense {what}", f"{DENSE_SIZE}", f"{measured:.1f}", "", "", ""))
-        rows.append(("as n³", f"{len(X)}", f"{extrapolated:.0f}", "", "", ""))
-    columns = ("what", "rows", "s", "of dense", "of panel", "ε per 10 min")
-    show("The whole fit, one thread", columns, rows, [panel, gaps, irregular, dense], chosen.json)
+    columns = {
+        "what": "{what}",
+        "rows": "{observations}",
+        "s": "{seconds:.2f}",
+        "of one dense value": lambda r: f"1/{dense['as_cube_value'] / r['seconds']:.0f}",
+        "of panel": lambda r: f"{r['seconds'] / panel['seconds']:.1f}",
+        "ε per 10 min": "{forgetting_rate:.3f}",
+        "95 %": "{forgetting_rate_interval[0]:.3f} to {forgetting_rate_interval[1]:.3f}",
+    }
+    records = [panel, gaps, irregular]
+    title = (
+        "The whole fit, one thread; one dense likelihood of {rows} rows {value:.1f} s, with its "
+    )
+    title += "gradient {gradient:.1f} s, as n³ {as_cube_value:.0f} s and {as_cube_gradient:.0f} s"
+    show(title.format_map(dense), columns, records, chosen.json, [*records, dense])
 
 
 if __name__ == "__main__":

@@ -18,10 +18,9 @@ stated rate.
 from __future__ import annotations
 
 import torch
-from gpytorch.kernels import RBFKernel
-from report import parser, show
 from rich.progress import track
 from scipy.stats import binomtest, norm, poisson
+from shared import parser, show, squared_exponential, with_error
 
 from tvbo import recipes, run
 from tvbo.optimizers import GPOptimizer
@@ -33,26 +32,23 @@ ACTIONS = unit_grid(50, dim=1)
 NOISE = 0.01
 JUMP = 100
 AFTER = 100
-
-
-def kernel() -> RBFKernel:
-    """Return the kernel of the functions and of the optimizer."""
-    rbf = RBFKernel().double()
-    rbf.lengthscale = 0.2
-    return rbf
+LEVELS = (0.5, 0.9, 0.95, 0.99)
 
 
 def loop(retention: Retention | None) -> GPOptimizer:
     """Return GP-UCB with a retention policy."""
     return recipes.gp_ucb(
-        choices=ACTIONS, covar_module=kernel(), noise_variance=NOISE, retention=retention
+        choices=ACTIONS,
+        covar_module=squared_exponential(0.2),
+        noise_variance=NOISE,
+        retention=retention,
     )
 
 
 def functions(count: int, seed: int) -> torch.Tensor:
     """Return independent draws, ``count x 50``, as a drifting function with ε = 1."""
     draw = torch.Generator().manual_seed(seed)
-    return drifting_gp(ACTIONS, kernel(), 1.0, horizon=count, generator=draw).values
+    return drifting_gp(ACTIONS, squared_exponential(0.2), 1.0, horizon=count, generator=draw).values
 
 
 def share_outside(change: float, policy: EventReset) -> float:
@@ -65,15 +61,11 @@ def share_outside(change: float, policy: EventReset) -> float:
     return norm.sf(edge - change) + norm.cdf(-edge - change)
 
 
-def after_jump(kind: str, size: float, before: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Return the function after a jump, ``50``."""
-    return other if kind == "redraw" else before - size * NOISE**0.5
-
-
 def one_jump(seed: int, kind: str, size: float, policy: EventReset) -> dict:
     """Return when the jump was detected, and the regret after it with and without the reset."""
     before, other = functions(2, seed)
-    values = torch.stack([before, after_jump(kind, size, before, other)])
+    after = other if kind == "redraw" else before - size * NOISE**0.5
+    values = torch.stack([before, after])
     change = (values[1] - values[0]).abs() / NOISE**0.5
     values = values.repeat_interleave(torch.tensor([JUMP, AFTER]), dim=0)
     regret = {}
@@ -84,13 +76,13 @@ def one_jump(seed: int, kind: str, size: float, policy: EventReset) -> dict:
         history = run(problem, optimizer, horizon=JUMP + AFTER, progress=False)
         regret[name] = history.regret[JUMP:].mean().item()
     alarms = [int(t) for t in optimizer.retention.alarms]
-    after = [t - JUMP for t in alarms if t > JUMP]
+    later = [t - JUMP for t in alarms if t > JUMP]
     sat = problem.search_space.index(history.X[JUMP - 1 : JUMP]).item()
     return {
         "seed": seed,
-        "delay": after[0] if after else None,
-        "alarms_before": len(alarms) - len(after),
-        "alarms_after": len(after),
+        "delay": later[0] if later else None,
+        "alarms_before": len(alarms) - len(later),
+        "alarms_after": len(later),
         "change_where_it_was": change[sat].item(),
         "regret_reset": regret["reset"],
         "regret_none": regret["none"],
@@ -107,111 +99,80 @@ def without_jump(rounds: int, seed: int, policy: EventReset) -> int:
     return len(optimizer.retention.alarms)
 
 
-def regrets(found: list[dict]) -> list[tuple[str, str]]:
-    """Return means with standard errors over independent seeds."""
-    reset, none = (
-        torch.tensor([r[f"regret_{name}"] for r in found]).double() for name in ("reset", "none")
-    )
-    rows = {"with reset": reset, "without": none, "without less with, paired": none - reset}
-    return [
-        (f"mean regret after the jump, {name}", f"{x.mean():.3f} ± {x.std() / len(x) ** 0.5:.3f}")
-        for name, x in rows.items()
-    ]
-
-
-def jumps(kind: str, found: list[dict], policy: EventReset) -> tuple[list[tuple[str, ...]], dict]:
-    """Return rows of the table and figures over many jumps of a kind."""
+def jumps(kind: str, found: list[dict], policy: EventReset) -> dict:
+    """Return the figures over many jumps of a kind."""
     stated = policy.detection_delay(0.95)
     in_time = [r for r in found if r["delay"] is not None and r["delay"] <= stated]
-    missed = [r for r in found if r not in in_time]
     visible = [
         r for r in found if share_outside(r["change_where_it_was"], policy) >= policy.outside
     ]
-    seen = [r for r in visible if r in in_time]
     interval = binomtest(len(in_time), len(found)).proportion_ci()
     delays = torch.tensor([float(AFTER + 1 if r["delay"] is None else r["delay"]) for r in found])
-    levels = (0.5, 0.9, 0.95, 0.99)
-    quantiles = [delays.quantile(q, interpolation="higher").item() for q in levels]
-    rows = [
-        (f"found within {stated} outcomes", f"{len(in_time)} of {len(found)}"),
-        ("that share, 95 % interval", f"{interval.low:.3f} to {interval.high:.3f}"),
-        (
-            f"of those with a share outside >= {policy.outside:g} where the loop was",
-            f"{len(seen)} of {len(visible)}",
+    quantiles = [delays.quantile(q, interpolation="higher").item() for q in LEVELS]
+    reset, none = (
+        torch.tensor([r[f"regret_{name}"] for r in found]).double() for name in ("reset", "none")
+    )
+    missed = (r for r in found if r not in in_time)
+    return {
+        f"found within {stated} outcomes": f"{len(in_time)} of {len(found)}",
+        "that share, 95 % interval": f"{interval.low:.3f} to {interval.high:.3f}",
+        f"of those with a share outside >= {policy.outside:g} where the loop was": (
+            f"{sum(r in in_time for r in visible)} of {len(visible)}"
         ),
-        (
-            "delay: " + ", ".join(f"{q:.0%}" for q in levels),
-            ", ".join(f"{d:g}" if d <= AFTER else "not" for d in quantiles),
+        "delay: " + ", ".join(f"{q:.0%}" for q in LEVELS): ", ".join(
+            f"{d:g}" if d <= AFTER else "not" for d in quantiles
         ),
-        (
-            "found later, or not (change where the loop was, in σ)",
-            ", ".join(f"{r['delay'] or 'not'} ({r['change_where_it_was']:.1f})" for r in missed),
+        "found later, or not (change where the loop was, in σ)": ", ".join(
+            f"{r['delay'] or 'not'} ({r['change_where_it_was']:.1f})" for r in missed
         ),
-        (f"false alarms in the {JUMP} rounds before", f"{sum(r['alarms_before'] for r in found)}"),
-        (
-            f"further alarms in the {AFTER} rounds after",
-            f"{sum(max(0, r['alarms_after'] - 1) for r in found)}",
+        f"false alarms in the {JUMP} rounds before": sum(r["alarms_before"] for r in found),
+        f"further alarms in the {AFTER} rounds after": sum(
+            max(0, r["alarms_after"] - 1) for r in found
         ),
-        *regrets(found),
-    ]
-    figures = {
-        "found_in_time": len(in_time),
-        "interval": [interval.low, interval.high],
-        "visible": len(visible),
-        "visible_found_in_time": len(seen),
-        "delay_quantiles": dict(zip(map(str, levels), quantiles, strict=True)),
-        "runs": found,
+        "mean regret after the jump, with reset": with_error(reset, ".3f"),
+        "without": with_error(none, ".3f"),
+        "without less with, paired": with_error(none - reset, ".3f"),
     }
-    return [(kind, *row) for row in rows], figures
 
 
-def false_alarms(rounds: int, counts: list[int], rate: float) -> tuple[list[tuple[str, ...]], dict]:
-    """Return rows of the table and figures over long runs without a jump."""
+def false_alarms(rounds: int, counts: list[int], rate: float) -> dict:
+    """Return the figures over long runs without a jump."""
     total = rounds * len(counts)
     low, high = (bound / total for bound in poisson.interval(0.95, rate * total))
     measured = sum(counts) / total
-    rows = [
-        (f"false alarms, {len(counts)} x {rounds} rounds", f"{sum(counts)}"),
-        ("expected at the stated rate", f"{rate * total:.1f}"),
-        ("per 10,000 rounds: measured, stated", f"{measured * 1e4:.2f}, {rate * 1e4:.2f}"),
-        ("95 % of counts at that rate", f"{low * 1e4:.2f} to {high * 1e4:.2f}"),
-        ("by seed", ", ".join(map(str, counts))),
-    ]
-    figures = {"rate": rate, "rounds": rounds, "counts": counts, "interval_per_round": [low, high]}
-    return [("no jump", *row) for row in rows], figures
+    return {
+        f"false alarms, {len(counts)} x {rounds} rounds": sum(counts),
+        "expected at the stated rate": f"{rate * total:.1f}",
+        "per 10,000 rounds: measured, stated": f"{measured * 1e4:.2f}, {rate * 1e4:.2f}",
+        "95 % of counts at that rate": f"{low * 1e4:.2f} to {high * 1e4:.2f}",
+        "by seed": ", ".join(map(str, counts)),
+    }
 
 
 def main() -> None:
     """Run the benchmark, print a table, save JSON."""
-    options = parser(__doc__)
-    options.add_argument("--runs", type=int, default=200, help="jumps of each kind")
+    options = parser(__doc__, runs=200, rounds=10_000, seeds=10, first_seed=0)
     options.add_argument("--size", type=float, default=3.0, help="of a drop, noise s.d.")
-    options.add_argument("--rounds", type=int, default=10_000, help="of a run without a jump")
-    options.add_argument("--seeds", type=int, default=10, help="runs without a jump")
-    options.add_argument("--first-seed", type=int, default=0, help="of the jumps")
-    options.add_argument(
-        "--outside", type=float, default=0.5, help="share that is to be found fast"
-    )
     chosen = options.parse_args()
     torch.set_num_threads(1)
-    policy = EventReset(outside=chosen.outside)
-    figures = {
-        "outside": policy.outside,
-        "stated_delay": policy.detection_delay(0.95),
-        "drop_in_noise_deviations": chosen.size,
-    }
-    table = []
+    policy = EventReset()
+    figures = {}
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.runs)
     for kind, name in (("redraw", "redraw"), ("drop", f"drop of {chosen.size:g} σ")):
         found = [one_jump(seed, kind, chosen.size, policy) for seed in track(seeds, name)]
-        rows, figures[kind] = jumps(name, found, policy)
-        table += rows
+        figures[name] = jumps(kind, found, policy)
     counts = [
         without_jump(chosen.rounds, seed, policy) for seed in track(range(chosen.seeds), "no jump")
     ]
-    rows, figures["no_jump"] = false_alarms(chosen.rounds, counts, policy.false_alarm_rate)
+    figures["no jump"] = false_alarms(chosen.rounds, counts, policy.false_alarm_rate)
+    rows = [
+        {"what": what, "measure": measure, "value": value}
+        for what, measures in figures.items()
+        for measure, value in measures.items()
+    ]
     title = f"{policy!r}: GP-UCB on {len(ACTIONS)} actions"
-    show(title, ("what happens", "measure", "value"), table + rows, figures, chosen.json)
+    columns = {"what happens": "{what}", "measure": "{measure}", "value": "{value}"}
+    show(title, columns, rows, chosen.json, figures)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,13 @@ right if it names both the drift and whether there is a season.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.random import Generator
+from shared import in_workers, parser, show
 
 from tvbo.kernels import SeasonalKernel, TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 from tvbo.logs import fit_panel
@@ -77,7 +74,6 @@ def draw(form: str, seed: int, arms: int = ARMS, times: int = TIMES) -> torch.Te
 
 def pick(job: tuple[str, int]) -> tuple[str, str]:
     """Return the form of a panel, and what its evidence picks."""
-    torch.set_num_threads(1)
     form, seed = job
     fit = fit_panel(
         draw(form, seed), torch.arange(TIMES, dtype=torch.float64), temporal_kernel="auto"
@@ -87,36 +83,18 @@ def pick(job: tuple[str, int]) -> tuple[str, str]:
 
 
 def main() -> None:
-    """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=100)
-    parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    """Print what was picked of each form."""
+    options = parser(__doc__, repeats=100, first=0, workers=1).parse_args()
     seeds = range(options.first, options.first + options.repeats)
-    jobs = [(form, seed) for seed in seeds for form in FORMS]
-    picked: dict[str, Counter[str]] = {form: Counter() for form in FORMS}
-    right = {form: form for form in FORMS} | {"season": "exponential + season"}
-    with ProcessPoolExecutor(options.workers) as executor:
-        for done, (form, choice) in enumerate(executor.map(pick, jobs), start=1):
-            picked[form][choice] += 1
-            if done % len(FORMS) == 0:
-                rows = [f"{f} {picked[f][right[f]]}/{sum(picked[f].values())}" for f in FORMS]
-                print("; ".join(rows), flush=True)
-                if options.json is not None:
-                    # After each panel of every form, since a run takes an hour.
-                    result = {
-                        "arms": ARMS,
-                        "times": TIMES,
-                        "first_seed": options.first,
-                        "repeats": done // len(FORMS),
-                        "picked": {form: dict(counts) for form, counts in picked.items()},
-                        "right": {form: picked[form][right[form]] for form in FORMS},
-                    }
-                    options.json.write_text(json.dumps(result, indent=2) + "\n")
+    picked = in_workers(pick, [(form, seed) for seed in seeds for form in FORMS], options.workers)
+    records = []
     for form in FORMS:
-        print(form, dict(picked[form]))
+        choices = Counter(choice for of, choice in picked if of == form)
+        right = choices["exponential + season" if form == "season" else form]
+        records.append({"form": form, "right": right, "picked": dict(choices)})
+    columns = {"drawn from": "{form}", "right": "{right}", "picked": "{picked}"}
+    title = f"{options.repeats} panels of {ARMS} arms at {TIMES} times of each form"
+    show(title, columns, records, options.json)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,15 @@ each fifth of them; ratios are to the distance with the least penalty.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import product
 from statistics import mean
 from typing import Any
 
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from report import parser, show, with_error
 from rich.progress import track
+from shared import mean_error, parser, show
 from torch import Generator, Tensor
 
 from tvbo import recipes
@@ -70,37 +71,39 @@ def play(space: str, form: str, seed: int, penalty: float | None) -> tuple[int, 
     return num_trips, mean(asked), mean(recommended or [math.nan])
 
 
-def ratio(values: Tensor, others: Tensor) -> str:
-    """Return the ratio of two means of paired values, with its standard error, as text."""
+def ratio(values: Tensor, others: Tensor) -> tuple[float, float]:
+    """Return the ratio of two means of paired values, and its standard error."""
     of_means = values.mean() / others.mean()
     error = (values - of_means * others).std() / math.sqrt(len(values)) / others.mean()
-    return f"{of_means:.2f} ± {error:.2f}"
+    return of_means.item(), error.item()
 
 
 def main() -> None:
     """Print trips, late distances, and their ratios to those of the least penalty."""
-    options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=10)
-    chosen = options.parse_args()
+    chosen = parser(__doc__, seeds=10).parse_args()
     torch.set_num_threads(1)
-    figures, rows = [], []
+    records = []
     for space, form, penalty in track([*product(SPACES, HORIZON, (None, *PENALTIES))]):
         played = [play(space, form, seed, penalty) for seed in range(chosen.seeds)]
-        figures.append({"space": space, "form": form, "penalty": penalty, "runs": played})
         trips, *distances = torch.tensor(played, dtype=torch.float64).unbind(-1)
-        if penalty is None:
-            rows.append((space, form, "fail", with_error(trips, ".3g", ".2g"), "", "", "", ""))
-            continue
+        told = "fail" if penalty is None else f"tell {-penalty:g}"
+        record = {"space": space, "form": form, "told": told, "trips": mean_error(trips)}
         if penalty == PENALTIES[0]:
             least = distances
-        pairs = zip(distances, least, strict=True)
-        shown = [
-            text for new, old in pairs for text in (with_error(new, ".3g", ".2g"), ratio(new, old))
-        ]
-        rows.append((space, form, f"tell {-penalty:g}", with_error(trips, ".3g", ".2g"), *shown))
-    columns = ("space", "kernel", "a trip is", "trips", "asked", "ratio", "recommended", "ratio")
+        for name, late in zip(("asked", "recommended"), distances, strict=True):
+            record[name] = None if penalty is None else mean_error(late)
+            record[f"{name} ratio"] = (
+                None if penalty is None else ratio(late, least[name != "asked"])
+            )
+        records.append(record | {"runs": played})
+
+    def pair(name: str) -> Callable[[dict], str]:
+        return lambda r: "" if r[name] is None else "{:.3g} ± {:.2g}".format(*r[name])
+
+    columns = {"space": "{space}", "kernel": "{form}", "a trip is": "{told}"}
+    pairs = ("trips", "asked", "asked ratio", "recommended", "recommended ratio")
     title = f"trips, and distances to the best setting, {chosen.seeds} seeds"
-    show(title, columns, rows, figures, chosen.json)
+    show(title, columns | {name: pair(name) for name in pairs}, records, chosen.json)
 
 
 if __name__ == "__main__":

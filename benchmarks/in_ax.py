@@ -20,13 +20,11 @@ from ax.api.client import Client
 from ax.api.configs import RangeParameterConfig
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 from moving_peak import FIRST, HORIZON, ScaledPeak, with_recipe
-from report import parser, show, with_error
 from rich.progress import track
+from shared import COMPARED, compared, parser, show
 
 from tvbo import recipes
 from tvbo.integrations.ax import drifting_strategy
-
-OURS = "tv_gp_ucb, our loop"
 
 
 def in_ax(
@@ -58,7 +56,7 @@ def in_ax(
 
 
 LOOPS: dict[str, Callable[[int], list[tuple[float, float]]]] = {
-    OURS: with_recipe(recipes.tv_gp_ucb),
+    "tv_gp_ucb, our loop": with_recipe(recipes.tv_gp_ucb),
     "drifting_strategy in Ax": partial(
         in_ax, lambda seed: drifting_strategy(num_actions=2, seed=seed), 1e6
     ),
@@ -69,35 +67,19 @@ LOOPS: dict[str, Callable[[int], list[tuple[float, float]]]] = {
 
 def main() -> None:
     """Print the mean regret of each method, and its paired differences to ours."""
-    options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=10)
-    options.add_argument("--first-seed", type=int, default=0)
-    given = options.parse_args()
+    given = parser(__doc__, seeds=10, first_seed=0).parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.INFO)
     seeds = range(given.first_seed, given.first_seed + given.seeds)
-    figures, rows = [], []
-    ours = torch.empty(0)
+    regret, cpu = {}, {}
     for name, play in LOOPS.items():
         measured = [play(seed)[FIRST - 1 :] for seed in track(seeds, description=name)]
-        regret, seconds = torch.tensor(measured, dtype=torch.float64).unbind(dim=-1)
-        regret = regret.mean(dim=-1)
-        if name == OURS:
-            ours = regret
-        cpu = seconds.median().item()
-        figures.append(
-            {
-                "method": name,
-                "seeds": list(seeds),
-                "regret": regret.tolist(),
-                "cpu_seconds_per_round": cpu,
-            }
-        )
-        more = with_error(regret - ours)
-        rows.append((name, with_error(regret), more, f"{cpu:.2f}"))
-    columns = ("method", "mean regret", "more than ours, paired", "CPU s a round")
-    show(f"rounds {FIRST} to {HORIZON}, {len(seeds)} seeds", columns, rows, figures, given.json)
+        each, seconds = torch.tensor(measured, dtype=torch.float64).unbind(dim=-1)
+        regret[name], cpu[name] = each.mean(dim=-1).tolist(), seconds.median().item()
+    columns = COMPARED | {"CPU s a round": "{cpu_seconds:.2f}"}
+    title = f"rounds {FIRST} to {HORIZON}, {len(seeds)} seeds"
+    show(title, columns, compared(regret, cpu_seconds=cpu), given.json)
 
 
 if __name__ == "__main__":

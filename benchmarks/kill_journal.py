@@ -27,8 +27,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
-from gpytorch.kernels import RBFKernel
-from report import parser, show
+from shared import parser, show, squared_exponential
 
 from tvbo import recipes
 from tvbo.evaluation import History, run_async
@@ -49,11 +48,9 @@ AFTERWARDS = 50
 
 def optimizer() -> Optimizer:
     """Return the optimizer of the run."""
-    kernel = RBFKernel().double()
-    kernel.lengthscale = 0.2
     return recipes.tv_gp_ucb(
         choices=ARMS,
-        covar_module=kernel,
+        covar_module=squared_exponential(0.2),
         forgetting_rate=0.03,
         noise_variance=0.01,
         pending=Hallucinate(),
@@ -206,10 +203,7 @@ def interrupts(number: int, draw: random.Random) -> dict[str, int]:
 
 def main() -> None:
     """Kill, compare, print a table, save JSON."""
-    arguments = parser(__doc__)
-    arguments.add_argument("--kills", type=int, default=100)
-    arguments.add_argument("--interrupts", type=int, default=20)
-    chosen = arguments.parse_args()
+    chosen = parser(__doc__, kills=100, interrupts=20).parse_args()
     torch.set_num_threads(1)
     # Modules that are imported at first use are imported before the processes are forked.
     warm = optimizer()
@@ -257,9 +251,10 @@ def main() -> None:
         "seconds_to_open": opening,
         "bytes": size,
     } | interrupts(chosen.interrupts, draw)
-    rows = [(name.replace("_", " "), f"{value:.4g}") for name, value in figures.items()]
+    rows = [{"measure": name, "value": value} for name, value in figures.items()]
+    columns = {"measure": "{measure}", "value": "{value:.4g}"}
     different += figures["interrupted_trials_lost"] + figures["interrupted_journals_damaged"]
-    show("A run killed at random moments", ("measure", "value"), rows, figures, chosen.json)
+    show("A run killed at random moments", columns, rows, chosen.json, figures)
     if lost or damaged or different:
         sys.exit(1)
 

@@ -15,8 +15,8 @@ import statistics
 import time
 
 import torch
-from report import parser, show
 from rich.progress import track
+from shared import parser, show
 from torch import Generator
 
 from tvbo import recipes
@@ -31,10 +31,7 @@ SPACING = 5
 
 def main() -> None:
     """Run the benchmark, print a table, save JSON."""
-    options = parser(__doc__)
-    options.add_argument("--rounds", type=int, default=1000)
-    options.add_argument("--seed", type=int, default=0)
-    chosen = options.parse_args()
+    chosen = parser(__doc__, rounds=1000, seed=0).parse_args()
     torch.set_num_threads(1)
     generator = Generator().manual_seed(chosen.seed)
     problem = dynamic_problems(chosen.rounds, noise_variance=0.05, generator=generator)[
@@ -70,18 +67,14 @@ def main() -> None:
                 "regret": statistics.mean(near),
             }
         )
-    table = [
-        (
-            f"{r['rounds'][0]} to {r['rounds'][1]}",
-            f"{r['seconds']:.3f}",
-            f"{r['memory_mib']:.0f}",
-            f"{r['regret']:.2f}",
-        )
-        for r in results
-    ]
-    columns = ("rounds", "CPU s a round", "peak memory MiB", "regret in this tenth")
+    columns = {
+        "rounds": "{rounds[0]} to {rounds[1]}",
+        "CPU s a round": "{seconds:.3f}",
+        "peak memory MiB": "{memory_mib:.0f}",
+        "regret in this tenth": "{regret:.2f}",
+    }
     title = f"{chosen.rounds} rounds, {optimizer.model_size} observations held at the end"
-    show(title, columns, table, results, chosen.json)
+    show(title, columns, results, chosen.json)
 
 
 if __name__ == "__main__":

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import logging
 import math
+import statistics
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any, Protocol
 
 import torch
 from ConfigSpace import Float
-from report import parser, show
-from rich.progress import track
+from shared import COMPARED, compared, in_workers, parser, show
 from torch import Generator, Tensor
 
 from tvbo import recipes
@@ -226,9 +225,9 @@ METHODS: dict[str, Callable[[int], Method]] = {
 }
 
 
-def play(name: str, seed: int) -> tuple[float, float]:
+def play(job: tuple[str, int]) -> tuple[float, float]:
     """Return mean regret and median CPU seconds of rounds 16 to 80."""
-    torch.set_num_threads(1)
+    name, seed = job
     warnings.simplefilter("ignore")
     bump, method = Bump(seed), METHODS[name](seed)
     regret, seconds = [], []
@@ -245,41 +244,17 @@ def play(name: str, seed: int) -> tuple[float, float]:
 
 def main() -> None:
     """Print the mean regret of each method, and its paired differences to ours."""
-    options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=10)
-    options.add_argument("--first-seed", type=int, default=0)
-    options.add_argument("--workers", type=int, default=1)
+    options = parser(__doc__, seeds=10, first_seed=0, workers=1)
     options.add_argument("--only", nargs="*", choices=METHODS, default=list(METHODS))
     given = options.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     jobs = [(name, seed) for seed in seeds for name in given.only]
-    with ProcessPoolExecutor(given.workers) as pool:
-        played = track(pool.map(play, *zip(*jobs, strict=True)), total=len(jobs))
-        found = dict(zip(jobs, played, strict=True))
-    figures, rows = [], []
-    for name in given.only:
-        regret, seconds = torch.tensor([found[name, seed] for seed in seeds]).T
-        more = regret - torch.tensor([found[given.only[0], seed][0] for seed in seeds])
-        figures.append(
-            {
-                "method": name,
-                "seeds": list(seeds),
-                "regret": regret.tolist(),
-                "cpu_seconds_per_round": seconds.median().item(),
-            }
-        )
-        difference = f"{more.mean():.2f} ± {more.std() / math.sqrt(len(seeds)):.2f}"
-        rows.append(
-            (
-                name,
-                f"{regret.mean():.2f} ± {regret.std() / math.sqrt(len(seeds)):.2f}",
-                difference,
-                f"{seconds.median():.3f}",
-            )
-        )
-    columns = ("method", "mean regret", "more than the first, paired", "CPU s a round")
+    found = dict(zip(jobs, in_workers(play, jobs, given.workers), strict=True))
+    regret = {name: [found[name, seed][0] for seed in seeds] for name in given.only}
+    cpu = {name: statistics.median(found[name, seed][1] for seed in seeds) for name in given.only}
+    columns = COMPARED | {"CPU s a round": "{cpu_seconds:.3f}"}
     title = f"mean regret over rounds {INITIAL + 1} to {HORIZON}, {len(seeds)} seeds"
-    show(title, columns, rows, figures, given.json)
+    show(title, columns, compared(regret, cpu_seconds=cpu), given.json)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ and all other random choices.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -22,8 +22,7 @@ import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.likelihoods import GaussianLikelihood
 from peers.botorch_loop import PlainBoTorch
-from report import parser, show
-from rich.progress import track
+from shared import in_workers, parser, show
 from torch import Generator, Tensor
 
 from tvbo import recipes
@@ -119,47 +118,36 @@ def one(job: tuple[str, int]) -> tuple[float, float]:
 
 def main() -> None:
     """Run the benchmark, print a table, save JSON."""
-    options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=30)
-    options.add_argument("--first-seed", type=int, default=0)
-    options.add_argument("--workers", type=int, default=2)
+    options = parser(__doc__, seeds=30, first_seed=0, workers=2)
     options.add_argument("--only", choices=list(LOOPS), help="one of the loops")
     chosen = options.parse_args()
     names = [chosen.only] if chosen.only else list(LOOPS)
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
     jobs = [(name, seed) for name in names for seed in seeds]
-    with ProcessPoolExecutor(
-        chosen.workers, initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
-        measured = list(track(pool.map(one, jobs), description="runs", total=len(jobs)))
+    measured = dict(zip(jobs, in_workers(one, jobs, chosen.workers), strict=True))
     results = []
     for name in names:
-        mine = [result for job, result in zip(jobs, measured, strict=True) if job[0] == name]
-        regret, seconds = torch.tensor(mine, dtype=torch.float64).T
+        regret, seconds = zip(*(measured[name, seed] for seed in seeds), strict=True)
         results.append(
             {
                 "algorithm": name,
                 "seeds": list(seeds),
-                "regret": regret.tolist(),
-                "median": regret.quantile(0.5).item(),
-                "worst": regret.max().item(),
-                "over_2": int((regret > 2).sum()),
-                "cpu_seconds_per_round": seconds.median().item(),
+                "regret": regret,
+                "median": statistics.median(regret),
+                "worst": max(regret),
+                "over_2": sum(each > 2 for each in regret),
+                "cpu_seconds_per_round": statistics.median(seconds),
             }
         )
-    table = [
-        (
-            r["algorithm"],
-            f"{r['median']:.2f}",
-            f"{r['worst']:.2f}",
-            str(r["over_2"]),
-            f"{r['cpu_seconds_per_round']:.2f}",
-        )
-        for r in results
-    ]
-    columns = ("algorithm", "median", "worst seed", "seeds above 2", "CPU s a round")
+    columns = {
+        "algorithm": "{algorithm}",
+        "median": "{median:.2f}",
+        "worst seed": "{worst:.2f}",
+        "seeds above 2": "{over_2}",
+        "CPU s a round": "{cpu_seconds_per_round:.2f}",
+    }
     title = f"mean regret over rounds {FIRST} to {HORIZON}, {chosen.seeds} seeds"
-    show(title, columns, table, results, chosen.json)
+    show(title, columns, results, chosen.json)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,10 @@ without.
 from __future__ import annotations
 
 import torch
-from gpytorch.kernels import RBFKernel
-from report import parser, show
+from shared import in_workers, mean_error, parser, show, squared_exponential
 from torch import Tensor
 
-from tvbo.logs import DriftFit, fit_drift
+from tvbo.logs import fit_drift
 from tvbo.test_functions import drifting_gp_log
 
 ROWS = 300
@@ -31,70 +30,51 @@ def draw(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     X = torch.rand(ROWS, 2, dtype=torch.float64, generator=generator)
     X[:, 1] = torch.arange(ROWS)
-    kernel = RBFKernel().double()
-    kernel.lengthscale = 0.3
+    kernel = squared_exponential(0.3)
     Y = drifting_gp_log(X, kernel, RATE, NOISE, generator=generator)
     places = torch.randperm(ROWS, generator=generator)[: round(SHARE * ROWS)]
     signs = 2.0 * torch.randint(2, (len(places), 1), generator=generator) - 1
     return X, Y, places, signs
 
 
-def covers(fit: DriftFit) -> bool:
-    """Return whether the interval holds the true rate."""
+def one_log(job: tuple[float, int]) -> dict:
+    """Return whether the interval covers, and how many rows were named, planted and others."""
+    size, seed = job
+    X, Y, places, signs = draw(seed)
+    planted = set(places.tolist()) if size else set()
+    if size:
+        Y[places] += signs * size * NOISE**0.5
+    fit = fit_drift(X, Y)
+    rows = {row for row, _ in fit.outliers}
     low, high = fit.forgetting_rate_interval
-    return low <= RATE <= high
+    return {
+        "covered": low <= RATE <= high,
+        "planted_named": len(rows & planted) / max(1, len(planted)),
+        "clean_named": len(rows - planted) / (ROWS - len(planted)),
+        "same": not size and fit.to_dict() == fit_drift(X, Y, outliers=False).to_dict(),
+    }
 
 
 def main() -> None:
     """Run the benchmark, print a table, save JSON."""
-    options = parser(__doc__)
-    options.add_argument("--logs", type=int, default=100)
-    options.add_argument("--first", type=int, default=0, help="first seed")
-    chosen = options.parse_args()
-    torch.set_num_threads(1)
-    figures = []
+    chosen = parser(__doc__, logs=100, first=0, workers=2).parse_args()
+    seeds = range(chosen.first, chosen.first + chosen.logs)
+    jobs = [(size, seed) for size in (0.0, *SIZES) for seed in seeds]
+    found = dict(zip(jobs, in_workers(one_log, jobs, chosen.workers), strict=True))
+    records = []
     for size in (0.0, *SIZES):
-        covered = named = wrong = alike = planted = 0
-        for seed in range(chosen.first, chosen.first + chosen.logs):
-            X, Y, places, signs = draw(seed)
-            if size:
-                Y[places] += signs * size * NOISE**0.5
-            fit = fit_drift(X, Y)
-            rows = {row for row, _ in fit.outliers}
-            covered += covers(fit)
-            if size:
-                planted += len(places)
-                named += len(rows & set(places.tolist()))
-                wrong += len(rows - set(places.tolist()))
-            else:
-                wrong += len(rows)
-                alike += fit.to_dict() == fit_drift(X, Y, outliers=False).to_dict()
-        figures.append(
-            {
-                "first_seed": chosen.first,
-                "logs": chosen.logs,
-                "outliers": f"{size:g} σ" if size else "none",
-                "covered": covered / chosen.logs,
-                "planted_named": named / planted if planted else None,
-                "clean_named": wrong / (ROWS * chosen.logs - planted),
-                "same_as_without_search": None if size else alike / chosen.logs,
-            }
-        )
-        # Printed as it goes, since a run takes half an hour.
-        print(figures[-1], flush=True)
-    rows = [
-        (
-            f["outliers"],
-            f"{f['covered']:.0%}",
-            *(
-                "" if f[key] is None else f"{f[key]:.2%}"
-                for key in ("planted_named", "clean_named", "same_as_without_search")
-            ),
-        )
-        for f in figures
-    ]
-    columns = ("outliers", "interval covers", "planted named", "clean named", "fit as without")
-    show(f"{chosen.logs} logs of {ROWS} rows, ε = {RATE}", columns, rows, figures, chosen.json)
+        logs = [found[size, seed] for seed in seeds]
+        means = {key: mean_error([each[key] for each in logs])[0] for key in logs[0]}
+        records.append({"outliers": f"{size:g} σ" if size else "none", **means})
+    columns = {
+        "outliers": "{outliers}",
+        "interval covers": "{covered:.0%}",
+        "planted named": lambda r: "" if r["outliers"] == "none" else f"{r['planted_named']:.2%}",
+        "clean named": "{clean_named:.2%}",
+        "fit as without": lambda r: f"{r['same']:.2%}" if r["outliers"] == "none" else "",
+    }
+    title = f"{chosen.logs} logs of {ROWS} rows, ε = {RATE}"
+    show(title, columns, records, chosen.json)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import time
 
 import torch
 from evidence import draw
-from report import parser, show
+from shared import parser, show
 
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.logs import DenseLikelihood, DriftLog, fit_panel, panel_rows
@@ -42,33 +42,24 @@ def main() -> None:
     started = time.perf_counter()
     fit = fit_panel(values, torch.arange(TIMES, dtype=torch.float64), temporal_kernel="two-scales")
     whole = time.perf_counter() - started
-    figures = []
+    records = []
     for rows in DENSE_ROWS:
-        seconds = dense_seconds(values, rows)
-        extrapolated = seconds * (ARMS * TIMES / rows) ** 3
-        figures.append(
-            {
-                "fit_seconds": whole,
-                "dense_rows": rows,
-                "dense_seconds": seconds,
-                "dense_seconds_extrapolated": extrapolated,
-                "ratio": extrapolated / whole,
-            }
+        dense = dense_seconds(values, rows)
+        extrapolated = dense * (ARMS * TIMES / rows) ** 3
+        records.append(
+            {"fit": whole, "rows": rows, "dense": dense, "extrapolated": extrapolated}
+            | {"ratio": extrapolated / whole}
         )
     print(fit)
-    table = [
-        (
-            f"{f['dense_rows']:,}",
-            f"{f['dense_seconds']:.2f}",
-            f"{f['dense_seconds_extrapolated']:,.0f}",
-            f"{f['fit_seconds']:.1f}",
-            f"1/{f['ratio']:,.0f}",
-        )
-        for f in figures
-    ]
-    columns = ("dense rows", "seconds", "extrapolated", "whole fit", "share")
+    columns = {
+        "dense rows": "{rows:,}",
+        "seconds": "{dense:.2f}",
+        "extrapolated": "{extrapolated:,.0f}",
+        "whole fit": "{fit:.1f}",
+        "share": "1/{ratio:,.0f}",
+    }
     title = f"{ARMS} arms x {TIMES} times = {ARMS * TIMES:,} rows"
-    show(title, columns, table, figures, chosen.json)
+    show(title, columns, records, chosen.json)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,8 +24,7 @@ import torch
 from botorch.acquisition import qLogNoisyExpectedImprovement
 from ConfigSpace import Categorical, Float, Integer
 from gpytorch.kernels import MaternKernel
-from report import parser, show
-from rich.progress import track
+from shared import in_workers, parser, show
 
 from tvbo import recipes
 from tvbo.acquisition import LogEI
@@ -100,7 +99,6 @@ ALONE: dict[str, Callable[[Space], Optimizer]] = {
     "qLogNEI": lambda bounds: recipes.gp_ucb(
         bounds=bounds, acquisition=qLogNoisyExpectedImprovement, **known(bounds)
     ),
-    "bkb": lambda bounds: recipes.bkb(bounds=bounds, **known(bounds)),
     "constrained": lambda bounds: recipes.tv_gp_ucb(
         bounds=bounds, forgetting_rate=0.03, constraints={"other": (None, 0.5)}, **known(bounds)
     ),
@@ -111,9 +109,6 @@ IN_CONTEXTS: dict[str, Callable[[Space, Space], Optimizer]] = {
     ),
     "cgp_ucb, kernel given": lambda bounds, contexts: recipes.cgp_ucb(
         bounds=bounds, context_bounds=contexts, **known(bounds, contexts)
-    ),
-    "merged": lambda bounds, contexts: recipes.merged(
-        bounds=bounds, context_bounds=contexts, initial=3, refit=RefitEvery(8)
     ),
 }
 
@@ -177,7 +172,6 @@ def play(seed: int, asks: int, folder: Path) -> None:
 
 def played(seed: int, asks: int) -> str:
     """Return what a space raised, or nothing."""
-    torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -189,21 +183,17 @@ def played(seed: int, asks: int) -> str:
 
 def main() -> None:
     """Print how many of the spaces raised, and which."""
-    options = parser(__doc__)
-    options.add_argument("--spaces", type=int, default=300)
-    options.add_argument("--first-seed", type=int, default=0)
-    options.add_argument("--asks", type=int, default=20)
-    options.add_argument("--workers", type=int, default=1)
-    given = options.parse_args()
+    given = parser(__doc__, spaces=300, first_seed=0, asks=20, workers=1).parse_args()
     seeds = range(given.first_seed, given.first_seed + given.spaces)
-    with ProcessPoolExecutor(given.workers) as pool:
-        each = pool.map(played, seeds, [given.asks] * len(seeds))
-        errors = list(track(each, total=len(seeds)))
-    rows = [(str(seed), make(seed)[2], error) for seed, error in zip(seeds, errors, strict=True)]
-    failed = [row for row in rows if row[2]]
-    figures = {"spaces": given.spaces, "asks": given.asks, "exceptions": failed}
+    errors = in_workers(partial(played, asks=given.asks), seeds, given.workers)
+    failed = [
+        {"seed": seed, "space": make(seed)[2], "raised": error}
+        for seed, error in zip(seeds, errors, strict=True)
+        if error
+    ]
+    columns = {"seed": "{seed}", "space": "{space}", "raised": "{raised}"}
     title = f"{len(failed)} exceptions in {given.spaces} spaces x {given.asks} asks"
-    show(title, ("seed", "space", "raised"), failed, figures, given.json)
+    show(title, columns, failed, given.json)
     sys.exit(1 if failed else 0)
 
 

@@ -12,13 +12,11 @@ standard deviation 0.02. The seed draws contexts, noise and the loop, the same i
 from __future__ import annotations
 
 import math
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import torch
 from gpytorch.kernels import RBFKernel
-from report import parser, show, with_error
-from rich.progress import track
+from shared import compared, in_workers, parser, show
 from torch import Generator
 
 from tvbo import recipes
@@ -56,9 +54,9 @@ def make(name: str, sizes: list[float], generator: Generator) -> GPOptimizer:
     )
 
 
-def play(name: str, range_name: str, seed: int) -> float:
+def play(job: tuple[str, str, int]) -> float:
     """Return the mean regret of the late rounds."""
-    torch.set_num_threads(1)
+    name, range_name, seed = job
     sizes = RANGES[range_name]
     generator = Generator().manual_seed(seed)
     optimizer = make(name, sizes, Generator().manual_seed(seed))
@@ -80,26 +78,27 @@ def play(name: str, range_name: str, seed: int) -> float:
 
 def main() -> None:
     """Print the late regret in each range, and its paired differences to that in range 1."""
-    options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=10)
-    options.add_argument("--workers", type=int, default=1)
+    options = parser(__doc__, seeds=10, workers=1)
     options.add_argument("--only", nargs="*", choices=METHODS, default=list(METHODS))
     given = options.parse_args()
     seeds = range(given.seeds)
     jobs = [(name, size, seed) for name in given.only for size in RANGES for seed in seeds]
-    with ProcessPoolExecutor(given.workers) as pool:
-        played = track(pool.map(play, *zip(*jobs, strict=True)), total=len(jobs))
-        found = dict(zip(jobs, played, strict=True))
-    figures, rows = [], []
+    found = dict(zip(jobs, in_workers(play, jobs, given.workers), strict=True))
+    records = []
     for name in given.only:
-        one = torch.tensor([found[name, "1", seed] for seed in seeds])
-        for size in RANGES:
-            regret = torch.tensor([found[name, size, seed] for seed in seeds])
-            figures.append({"method": name, "range": size, "regret": regret.tolist()})
-            rows.append((name, size, with_error(regret, ".4f"), with_error(regret - one, ".4f")))
-    columns = ("method", "range", "late regret", "more than in range 1, paired")
+        regret = {size: [found[name, size, seed] for seed in seeds] for size in RANGES}
+        records += [
+            {"optimizer": name, "range": record.pop("method"), **record}
+            for record in compared(regret)
+        ]
+    columns = {
+        "optimizer": "{optimizer}",
+        "range": "{range}",
+        "late regret": "{regret:.4f} ± {error:.4f}",
+        "more than in range 1, paired": "{more:.4f} ± {more_error:.4f}",
+    }
     title = f"mean regret of the last {LATE} of {HORIZON} rounds, {len(seeds)} seeds"
-    show(title, columns, rows, figures, given.json)
+    show(title, columns, records, given.json)
 
 
 if __name__ == "__main__":

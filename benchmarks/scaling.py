@@ -9,12 +9,11 @@ import statistics
 import time
 
 import torch
-from gpytorch.kernels import RBFKernel
-from report import parser, show
+from shared import median_seconds, parser, show, squared_exponential
 from torch import Size, Tensor
 
 from tvbo.models import StreamingGP
-from tvbo.models.streaming import StreamingCost, streaming_cost
+from tvbo.models.streaming import streaming_cost
 
 # Choices, ε, trials side by side, max_lateness.
 POINTS = (
@@ -45,7 +44,7 @@ def rounds(n: int, rate: float, trials: int, max_lateness: float | None) -> tupl
     cost = streaming_cost(n, rate, batch_size=trials, max_lateness=max_lateness)
     model = StreamingGP(
         torch.linspace(0, 1, n, dtype=torch.float64).unsqueeze(-1),
-        kernel(),
+        squared_exponential(0.2),
         rate,
         0.1,
         batch_shape=Size([trials]),
@@ -67,13 +66,6 @@ def rounds(n: int, rate: float, trials: int, max_lateness: float | None) -> tupl
     return statistics.mean(times[-MEASURED:]), held
 
 
-def kernel() -> RBFKernel:
-    """Return a kernel with a long length-scale."""
-    made = RBFKernel().double()
-    made.lengthscale = 0.2
-    return made
-
-
 def machine() -> tuple[float, float, float, float]:
     """Return overhead per round, seconds per entry, bandwidth and speed of a product."""
     overhead, _ = rounds(4, 0.9, 1, 0.0)
@@ -81,20 +73,8 @@ def machine() -> tuple[float, float, float, float]:
     per_entry = (many - overhead) / (MANY[0] * MANY[2])
     big = torch.zeros(BANDWIDTH_BYTES // 8, dtype=torch.float64)
     square = torch.rand(PRODUCT, PRODUCT, dtype=torch.float64)
-    reading, product = [], []
-    for _ in range(5):
-        started = time.perf_counter()
-        big.sum()
-        reading.append(time.perf_counter() - started)
-        started = time.perf_counter()
-        square @ square
-        product.append(time.perf_counter() - started)
-    return (
-        overhead,
-        per_entry,
-        BANDWIDTH_BYTES / statistics.median(reading),
-        2 * PRODUCT**3 / statistics.median(product),
-    )
+    reading, product = median_seconds(big.sum, lambda: square @ square, repeats=5)
+    return overhead, per_entry, BANDWIDTH_BYTES / reading, 2 * PRODUCT**3 / product
 
 
 def main() -> None:
@@ -102,65 +82,47 @@ def main() -> None:
     chosen = parser(__doc__).parse_args()
     torch.set_num_threads(1)
     overhead, per_entry, bandwidth, speed = machine()
-    results, table = [], []
+    records = []
     for point in POINTS:
         n, rate, trials, max_lateness = point
-        cost: StreamingCost = streaming_cost(n, rate, batch_size=trials, max_lateness=max_lateness)
-        predicted = cost.seconds(overhead, per_entry, bandwidth, speed)
+        cost = streaming_cost(n, rate, batch_size=trials, max_lateness=max_lateness)
         measured, held = rounds(*point)
-        results.append(
+        records.append(
             {
                 "choices": n,
                 "forgetting_rate": rate,
                 "trials": trials,
-                "max_lateness": max_lateness,
-                "merged": cost.merged,
-                "rows": cost.rows,
-                "predicted_seconds": predicted,
-                "measured_seconds": measured,
-                "predicted_bytes": cost.memory,
-                "measured_bytes": held,
+                "max_lateness": "default" if max_lateness is None else f"{max_lateness:g}",
+                "rows": f"{cost.rows:.0f}" + (" + matrix" if cost.merged else ""),
+                "predicted_ms": 1e3 * cost.seconds(overhead, per_entry, bandwidth, speed),
+                "measured_ms": 1e3 * measured,
+                "predicted_mb": cost.memory / 1e6,
+                "measured_mb": held / 1e6,
             }
-        )
-        table.append(
-            (
-                f"{n}",
-                f"{rate:g}",
-                f"{trials}",
-                "default" if max_lateness is None else f"{max_lateness:g}",
-                f"{cost.rows:.0f}" + (" + matrix" if cost.merged else ""),
-                f"{1e3 * predicted:.2f}",
-                f"{1e3 * measured:.2f}",
-                f"{cost.memory / 1e6:.1f}",
-                f"{held / 1e6:.1f}",
-            )
         )
     figures = {
         "overhead_seconds": overhead,
         "per_entry_seconds": per_entry,
         "bandwidth": bandwidth,
         "speed": speed,
-        "points": results,
+        "points": records,
     }
-    show(
+    columns = {
+        "choices": "{choices}",
+        "ε": "{forgetting_rate:g}",
+        "trials": "{trials}",
+        "max_lateness": "{max_lateness}",
+        "rows": "{rows}",
+        "model (ms)": "{predicted_ms:.2f}",
+        "measured (ms)": "{measured_ms:.2f}",
+        "model (MB)": "{predicted_mb:.1f}",
+        "measured (MB)": "{measured_mb:.1f}",
+    }
+    title = (
         f"A round in the steady state; one thread, overhead {1e3 * overhead:.2f} ms, "
-        f"{1e9 * per_entry:.0f} ns an entry, "
-        f"{bandwidth / 1e9:.0f} GB/s, {speed / 1e9:.0f} Gflop/s",
-        (
-            "choices",
-            "ε",
-            "trials",
-            "max_lateness",
-            "rows",
-            "model (ms)",
-            "measured (ms)",
-            "model (MB)",
-            "measured (MB)",
-        ),
-        table,
-        figures,
-        chosen.json,
+        f"{1e9 * per_entry:.0f} ns an entry, {bandwidth / 1e9:.0f} GB/s, {speed / 1e9:.0f} Gflop/s"
     )
+    show(title, columns, records, chosen.json, figures)
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ from botorch.models.transforms import Normalize
 from botorch.optim import optimize_acqf
 from botorch.utils.multi_objective import Hypervolume, is_non_dominated
 from gpytorch.mlls import SumMarginalLogLikelihood
-from report import parser, show
 from rich.progress import track
+from shared import COMPARED, compared, mean_error, parser, show
 from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
@@ -283,48 +283,30 @@ def play(make: Method, problem: Service | TwoPeaks, seed: int) -> tuple[float, .
     return tuple(torch.tensor(figures, dtype=torch.float64).mean(dim=0).tolist())
 
 
-def compare(
-    title: str,
-    methods: dict[str, Method],
-    problem: type[Service | TwoPeaks],
-    seeds: int,
-    columns: tuple[str, ...],
-    path: Any,
-) -> None:
-    """Print the figures of each method, and the differences to the first, paired."""
-    figures: list[dict[str, Any]] = []
-    rows = []
-    for name, make in track(methods.items(), description=title):
-        found = torch.tensor([play(make, problem(seed), seed) for seed in range(seeds)])
-        by_column = dict(zip(columns, found.T.tolist(), strict=True))
-        figures.append({"method": name, **by_column})
-        more = found[:, 0] - torch.tensor(figures[0][columns[0]])
-        root = math.sqrt(seeds)
-        rows.append(
-            (
-                name,
-                f"{found[:, 0].mean():.3f} ± {found[:, 0].std() / root:.3f}",
-                f"{more.mean():.3f} ± {more.std() / root:.3f}",
-                *(f"{share:.1%}" for share in found[:, 1:].mean(dim=0).tolist()),
-            )
-        )
-    heads = ("method", columns[0], "more than the first, paired", *columns[1:])
-    show(f"{title}, {seeds} seeds", heads, rows, figures, path)
-
-
 def main() -> None:
-    """Print a table."""
-    options = parser(__doc__)
+    """Print the figures of each method, and the differences to the first, paired."""
+    options = parser(__doc__, seeds=10)
     options.add_argument("problem", choices=["constraint", "objectives"])
-    options.add_argument("--seeds", type=int, default=10)
     chosen = options.parse_args()
     torch.set_num_threads(1)
-    if chosen.problem == "constraint":
-        title, heads = "rounds 31 to 100, a latency that drifts", ("mean regret", "feasible")
-        compare(title, CONSTRAINED, Service, chosen.seeds, heads, chosen.json)
+    is_constraint = chosen.problem == "constraint"
+    methods, problem = (CONSTRAINED, Service) if is_constraint else (SEVERAL, TwoPeaks)
+    found = {
+        name: [play(make, problem(seed), seed) for seed in range(chosen.seeds)]
+        for name, make in track(methods.items(), description=chosen.problem)
+    }
+    by_seed = {name: [figures[0] for figures in runs] for name, runs in found.items()}
+    columns = dict(COMPARED)
+    if is_constraint:
+        feasible = {name: mean_error([f[1] for f in runs])[0] for name, runs in found.items()}
+        records = compared(by_seed, feasible=feasible)
+        columns["feasible"] = "{feasible:.1%}"
+        title = f"rounds {Service.first} to {Service.horizon}, a latency that drifts"
     else:
-        title = "rounds 30 to 80, two objectives that drift"
-        compare(title, SEVERAL, TwoPeaks, chosen.seeds, ("hypervolume",), chosen.json)
+        records = compared(by_seed)
+        columns["hypervolume"] = columns.pop("mean regret")
+        title = f"rounds {TwoPeaks.first} to {TwoPeaks.horizon}, two objectives that drift"
+    show(f"{title}, {chosen.seeds} seeds", columns, records, chosen.json)
 
 
 if __name__ == "__main__":

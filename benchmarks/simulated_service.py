@@ -21,15 +21,13 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from gpytorch.means import ConstantMean
-from report import parser, show
-from rich.progress import track
+from shared import compared, in_workers, mean_error, parser, show
 from torch import Generator, Tensor
 
 from tvbo import recipes
@@ -188,20 +186,9 @@ FIRST = 50
 SIMPLE = ("random", "best of 50 random actions, fixed")
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What a run came to, over all rounds."""
-
-    regret: float
-    feasible: float
-    evaluations: int
-    cost: float
-    seconds: float
-
-
-def play(name: str, seed: int, horizon: int = HORIZON) -> Figures:
-    """Play a method on the service of a seed."""
-    torch.set_num_threads(1)
+def play(job: tuple[str, int], horizon: int = HORIZON) -> dict[str, float]:
+    """Play a method on the service of a seed; return the figures of all rounds."""
+    name, seed = job
     service = SimulatedService(horizon, generator=Generator().manual_seed(seed))
     began = time.process_time()
     if name in SIMPLE:
@@ -211,7 +198,10 @@ def play(name: str, seed: int, horizon: int = HORIZON) -> Figures:
         rounds, count = tuned(METHODS[name], service, seed)
     regret, feasible = torch.tensor(rounds, dtype=torch.float64).mean(dim=0).tolist()
     cost = regret + service.price * count / horizon
-    return Figures(regret, feasible, count, cost, time.process_time() - began)
+    seconds = time.process_time() - began
+    return {"regret": regret, "feasible": feasible, "evaluations": count, "cost": cost} | {
+        "seconds": seconds
+    }
 
 
 def tuned(
@@ -263,37 +253,33 @@ def fixed(service: SimulatedService, seed: int) -> tuple[Tensor, int]:
 
 def main() -> None:
     """Print a table."""
-    options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=10)
-    options.add_argument("--first-seed", type=int, default=0)
-    options.add_argument("--workers", type=int, default=1)
+    options = parser(__doc__, seeds=10, first_seed=0, workers=1)
     options.add_argument("--methods", nargs="*", default=[*METHODS, *SIMPLE])
     chosen = options.parse_args()
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
-    tasks = [(name, seed) for seed in seeds for name in chosen.methods]
-    with ProcessPoolExecutor(chosen.workers) as pool:
-        played = track(pool.map(play, *zip(*tasks, strict=True)), total=len(tasks))
-        found = dict(zip(tasks, played, strict=True))
-    figures: list[dict[str, Any]] = []
-    rows = []
-    root = math.sqrt(max(chosen.seeds, 1))
-    for name in chosen.methods:
-        runs = [found[name, seed] for seed in seeds]
-        values = {key: [getattr(run, key) for run in runs] for key in Figures.__dataclass_fields__}
-        figures.append({"method": name, "seeds": list(seeds), **values})
-        row = [name]
-        for key in ("regret", "cost"):
-            mean = torch.tensor(values[key])
-            more = mean - torch.tensor(figures[0][key])
-            row.append(f"{mean.mean():.1f} ± {mean.std() / root:.1f}")
-            row.append("–" if len(rows) == 0 else f"{more.mean():+.1f} ± {more.std() / root:.1f}")
-        row.append(f"{torch.tensor(values['feasible']).mean():.1%}")
-        row.append(f"{torch.tensor(values['evaluations']).double().mean():.0f}")
-        rows.append(row)
-    paired = "more, paired"
-    heads = ("method", "regret", paired, "regret + price", paired, "feasible", "evaluations")
+    jobs = [(name, seed) for seed in seeds for name in chosen.methods]
+    found = dict(zip(jobs, in_workers(play, jobs, chosen.workers), strict=True))
+    runs = {name: [found[name, seed] for seed in seeds] for name in chosen.methods}
+    regret, cost = (
+        compared({name: [run[key] for run in of_name] for name, of_name in runs.items()})
+        for key in ("regret", "cost")
+    )
+    records = []
+    for of_regret, of_cost in zip(regret, cost, strict=True):
+        of_name = runs[of_regret["method"]]
+        means = {key: mean_error([run[key] for run in of_name])[0] for key in of_name[0]}
+        records.append({**means, "regret": of_regret, "cost": of_cost, "runs": of_name})
+    columns = {
+        "method": "{regret[method]}",
+        "regret": "{regret[regret]:.1f} ± {regret[error]:.1f}",
+        "more, paired": "{regret[more]:.1f} ± {regret[more_error]:.1f}",
+        "regret + price": "{cost[regret]:.1f} ± {cost[error]:.1f}",
+        "more, paired, with price": "{cost[more]:.1f} ± {cost[more_error]:.1f}",
+        "feasible": "{feasible:.1%}",
+        "evaluations": "{evaluations:.0f}",
+    }
     title = f"{HORIZON} rounds of a simulated service, {chosen.seeds} seeds"
-    show(title, heads, rows, figures, chosen.json)
+    show(title, columns, records, chosen.json)
 
 
 if __name__ == "__main__":

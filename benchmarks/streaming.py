@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from copy import deepcopy
 
 import torch
 from botorch.acquisition import UpperConfidenceBound
 from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf_discrete
-from gpytorch.kernels import RBFKernel
 from gpytorch.means import ZeroMean
-from report import parser, show
+from shared import parser, seconds, show, squared_exponential
 from torch import Generator, Size, Tensor
 
 from tvbo import recipes
@@ -38,23 +36,9 @@ USUAL_REPEATS = 7
 TRIALS, HORIZON, SIDE_BY_SIDE, BOTORCH_TRIALS = 200, 200, 50, 2
 
 
-def kernel() -> RBFKernel:
-    """Return the paper's kernel over actions."""
-    made = RBFKernel().double()
-    made.lengthscale = 0.2
-    return made
-
-
 def temporal() -> TemporalDecayKernel:
     """Return the temporal kernel on the time column."""
     return make_temporal_kernel(RATE, active_dims=[2])
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Return the wall-clock seconds of a function."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def long_run(choices: Tensor, generator: Generator) -> dict:
@@ -64,7 +48,10 @@ def long_run(choices: Tensor, generator: Generator) -> dict:
     machine load affects both alike.
     """
     late = recipes.tv_gp_ucb(
-        choices=choices, covar_module=kernel(), forgetting_rate=RATE, noise_variance=NOISE
+        choices=choices,
+        covar_module=squared_exponential(0.2),
+        forgetting_rate=RATE,
+        noise_variance=NOISE,
     )
     outcomes = torch.randn(LATE + WINDOW + 1, dtype=torch.float64, generator=generator)
     early = late
@@ -104,7 +91,7 @@ def botorch_step(train_X: Tensor, train_Y: Tensor, candidates: Tensor, beta: flo
         train_X,
         train_Y,
         torch.full_like(train_Y, NOISE),
-        covar_module=ColumnKernel(kernel(), [0, 1]) * temporal(),
+        covar_module=ColumnKernel(squared_exponential(0.2), [0, 1]) * temporal(),
         mean_module=ZeroMean(),
         outcome_transform=None,
     )
@@ -126,7 +113,10 @@ def usual_step(choices: Tensor, generator: Generator) -> dict:
     train_X = torch.cat([choices[arms], times.unsqueeze(-1)], dim=-1)
     train_Y = torch.randn(USUAL_STEP, 1, dtype=torch.float64, generator=generator)
     optimizer = recipes.tv_gp_ucb(
-        choices=choices, covar_module=kernel(), forgetting_rate=RATE, noise_variance=NOISE
+        choices=choices,
+        covar_module=squared_exponential(0.2),
+        forgetting_rate=RATE,
+        noise_variance=NOISE,
     )
     ours, theirs = [], []
     for row, outcome in zip(train_X[:-1], train_Y[:-1], strict=True):
@@ -156,9 +146,14 @@ def usual_step(choices: Tensor, generator: Generator) -> dict:
 
 def sweep(choices: Tensor) -> dict:
     """Time 200 replicates of 200 rounds in one tensor, BoTorch's loop, and reading the rows."""
-    root = covariance_root(choices, kernel())
+    root = covariance_root(choices, squared_exponential(0.2))
     model = StreamingGP(
-        choices, kernel(), RATE, NOISE, batch_shape=Size([SIDE_BY_SIDE]), max_lateness=0.0
+        choices,
+        squared_exponential(0.2),
+        RATE,
+        NOISE,
+        batch_shape=Size([SIDE_BY_SIDE]),
+        max_lateness=0.0,
     )
     ours, reading = 0.0, 0.0
     for first in range(0, TRIALS, SIDE_BY_SIDE):
@@ -220,50 +215,28 @@ def main() -> None:
     step = usual_step(choices, generator)
     batch = sweep(choices)
     run = long_run(choices, generator)
-    rows = [
-        (
-            f"one round, t = {LATE:,} against {EARLY:,}",
-            f"{run['late_seconds']:.5f}",
-            f"{run['early_seconds']:.5f}",
-            f"{run['ratio']:.2f}",
-            "at most 1.1",
-        ),
-        (
-            f"memory of the loop (MB), t = {LATE:,} against {EARLY:,}",
-            f"{run['late_bytes'] / 1e6:.2f}",
-            f"{run['early_bytes'] / 1e6:.2f}",
-            f"{run['late_bytes'] / run['early_bytes']:.3f}",
-            "flat",
-        ),
-        (
-            f"BoTorch's step against a round, t = {USUAL_STEP}",
-            f"{step['botorch_seconds']:.4f}",
-            f"{step['streaming_seconds']:.4f}",
-            f"{step['ratio']:.0f}",
-            "at least 50",
-        ),
-        (
-            f"BoTorch's loop × {TRIALS} against the sweep",
-            f"{batch['botorch_seconds']:.0f}",
-            f"{batch['sweep_seconds']:.2f}",
-            f"{batch['ratio']:.0f}",
-            "at least 100",
-        ),
-        (
-            "the sweep against reading its rows",
-            f"{batch['sweep_seconds']:.2f}",
-            f"{batch['reading_seconds']:.2f}",
-            f"{batch['over_reading']:.2f}",
-            "at most 3",
-        ),
+    records = [
+        {"what": f"one round, t = {LATE:,} against {EARLY:,} (ms)", "wanted": "at most 1.1"}
+        | {"first": 1e3 * run["late_seconds"], "second": 1e3 * run["early_seconds"]},
+        {"what": f"memory of the loop, t = {LATE:,} against {EARLY:,} (MB)", "wanted": "flat"}
+        | {"first": run["late_bytes"] / 1e6, "second": run["early_bytes"] / 1e6},
+        {"what": f"BoTorch's step against a round, t = {USUAL_STEP} (ms)", "wanted": "at least 50"}
+        | {"first": 1e3 * step["botorch_seconds"], "second": 1e3 * step["streaming_seconds"]},
+        {"what": f"BoTorch's loop × {TRIALS} against the sweep (s)", "wanted": "at least 100"}
+        | {"first": batch["botorch_seconds"], "second": batch["sweep_seconds"]},
+        {"what": "the sweep against reading its rows (s)", "wanted": "at most 3"}
+        | {"first": batch["sweep_seconds"], "second": batch["reading_seconds"]},
     ]
-    show(
-        "Streaming posterior, 2,500 candidates, ε = 0.03, seconds of one thread",
-        ("what", "first", "second", "ratio", "wanted"),
-        rows,
-        {"long_run": run, "usual_step": step, "sweep": batch},
-        chosen.json,
-    )
+    columns = {
+        "what": "{what}",
+        "first": "{first:.2f}",
+        "second": "{second:.2f}",
+        "ratio": lambda r: f"{r['first'] / r['second']:.2f}",
+        "wanted": "{wanted}",
+    }
+    figures = {"long_run": run, "usual_step": step, "sweep": batch}
+    title = "Streaming posterior, 2,500 candidates, ε = 0.03, one thread"
+    show(title, columns, records, chosen.json, figures)
 
 
 if __name__ == "__main__":

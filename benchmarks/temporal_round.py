@@ -10,8 +10,7 @@ import time
 from copy import deepcopy
 
 import torch
-from gpytorch.kernels import RBFKernel, ScaleKernel
-from report import parser, show
+from shared import parser, show, squared_exponential
 from torch import Generator
 
 from tvbo import recipes
@@ -27,13 +26,6 @@ EVERY = 100
 """Rounds from one ask to the next before a time, and number of asks just before it."""
 MOST = 1.3
 """Largest ratio to one exponential decay, for each number of state."""
-
-
-def kernel(lengthscale: float, scale: float) -> ScaleKernel:
-    """Return a kernel over actions."""
-    made = ScaleKernel(RBFKernel()).double()
-    made.base_kernel.lengthscale, made.outputscale = lengthscale, scale
-    return made
 
 
 def decay(rate: float) -> TemporalDecayKernel:
@@ -54,8 +46,8 @@ def matern() -> TemporalMaternKernel:
 def loops() -> dict[str, tuple[int, GPOptimizer]]:
     """Return loops by the name of their drift, with the number of states."""
     choices = unit_grid(POINTS)
-    whole = kernel(0.2, 1.0)
-    thirds = [kernel(lengthscale, 1 / 3) for lengthscale in (0.1, 0.2, 0.5)]
+    whole = squared_exponential(0.2)
+    thirds = [squared_exponential(lengthscale, 1 / 3) for lengthscale in (0.1, 0.2, 0.5)]
     drifts: dict[str, tuple[object, TemporalKernel | list[TemporalKernel]]] = {
         "exponential": (whole, decay(RATE)),
         "Matérn-3/2": (whole, matern()),
@@ -105,9 +97,8 @@ def measure(late: int, generator: Generator) -> dict:
         name: {
             "num_states": num_states,
             "num_rows": running[name, late].model.num_rows,
-            "early_seconds": median[name, EARLY],
-            "late_seconds": median[name, late],
-            "late_to_early": median[name, late] / median[name, EARLY],
+            "early_ms": 1e3 * median[name, EARLY],
+            "late_ms": 1e3 * median[name, late],
             "to_exponential": median[name, EARLY] / median["exponential", EARLY],
             "most": MOST * num_states,
         }
@@ -117,27 +108,19 @@ def measure(late: int, generator: Generator) -> dict:
 
 def main() -> None:
     """Measure, print a table, and save the figures if a path is given."""
-    arguments = parser(__doc__)
-    arguments.add_argument("--late", type=int, default=LATE, help="the later round")
-    given = arguments.parse_args()
+    given = parser(__doc__, late=LATE).parse_args()
     figures = measure(given.late, torch.Generator().manual_seed(0))
-    rows = [
-        [
-            name,
-            str(each["num_states"]),
-            str(each["num_rows"]),
-            f"{1e3 * each['early_seconds']:.2f}",
-            f"{1e3 * each['late_seconds']:.2f}",
-            f"{each['late_to_early']:.2f}",
-            f"{each['to_exponential']:.2f}",
-            f"{each['most']:.1f}",
-        ]
-        for name, each in figures.items()
-    ]
-    columns = ["drift", "states", "rows", f"ms at t = {EARLY:,}", f"ms at t = {given.late:,}"]
-    columns += ["ratio", "to exponential", "at most"]
-    title = f"Seconds of a round, {POINTS**2:,} choices"
-    show(title, columns, rows, {"early": EARLY, "late": given.late, **figures}, given.json)
+    records = [{"drift": name, **each} for name, each in figures.items()]
+    columns = {
+        "drift": "{drift}",
+        "states": "{num_states}",
+        "rows": "{num_rows}",
+        f"ms at t = {EARLY:,}": "{early_ms:.2f}",
+        f"ms at t = {given.late:,}": "{late_ms:.2f}",
+        "to exponential": "{to_exponential:.2f}",
+        "at most": "{most:.1f}",
+    }
+    show(f"A round, {POINTS**2:,} choices", columns, records, given.json)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from botorch.models.model import Model
 from botorch.models.transforms import Normalize
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from report import parser, show, with_error
 from rich.progress import track
+from shared import compared, mean_error, parser, show
 from torch import Generator, Tensor
 
 from tvbo.kernels import ConstantTemporalKernel, TemporalDecayKernel, TemporalMaternKernel
@@ -33,7 +33,6 @@ from tvbo.models import TimeVaryingGP
 
 ROUNDS, ACTIONS, NOISE, BLOCK = 60, 50, 0.1, 12
 LAST = ROUNDS + 1
-FEATURE = "SingleTaskGP on (x, t)"
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, LAST]], dtype=torch.float64)
 
 
@@ -69,12 +68,15 @@ def as_is(rows: Tensor) -> Tensor:
 
 Build = Callable[[Tensor, Tensor], Model]
 MODELS: dict[str, tuple[Callable[[Tensor], Tensor], Build]] = {
+    "SingleTaskGP on (x, t)": (
+        as_is,
+        lambda X, Y: SingleTaskGP(X, Y, input_transform=scaled()),
+    ),
     "TimeVaryingGP": (as_is, lambda X, Y: TimeVaryingGP(X, Y)),
     "TimeVaryingGP, Matérn-3/2 in time": (
         as_is,
         lambda X, Y: TimeVaryingGP(X, Y, temporal_kernel=TemporalMaternKernel()),
     ),
-    FEATURE: (as_is, lambda X, Y: SingleTaskGP(X, Y, input_transform=scaled())),
     "SingleTaskMultiFidelityGP, data fidelity": (
         as_is,
         lambda X, Y: SingleTaskMultiFidelityGP(X, Y, data_fidelities=[1], input_transform=scaled()),
@@ -119,23 +121,15 @@ def score(model: Model, rows: Tensor, values: Tensor) -> tuple[float, float]:
     return error.mean().sqrt().item(), density.mean().item()
 
 
-def error_of(figures: list[dict[str, Any]], drift: str, model: str) -> Tensor:
-    """Return the errors of a model under a drift, by seed."""
-    [found] = [f for f in figures if f["drift"] == drift and f["model"] == model]
-    return torch.tensor(found["error"])
-
-
 def main() -> None:
     """Print errors and log densities of each model, for each drift."""
-    options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=10)
-    chosen = options.parse_args()
+    chosen = parser(__doc__, seeds=10).parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    figures: list[dict[str, Any]] = []
-    rows: list[tuple[str, ...]] = []
+    records: list[dict[str, Any]] = []
     for truth, over_time in TRUTHS.items():
         drawn = [draw(over_time(), seed) for seed in range(chosen.seeds)]
+        error, density, cpu = {}, {}, {}
         for name, (prepare, build) in track(MODELS.items(), truth):
             began, scores = time.process_time(), []
             for X, Y, new_X, values in drawn:
@@ -144,19 +138,20 @@ def main() -> None:
                     model = build(prepare(X), Y)
                     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
                 scores.append(score(model, prepare(new_X), values))
-            seconds = (time.process_time() - began) / chosen.seeds
-            error, density = torch.tensor(scores).T
-            figures.append(
-                {"drift": truth, "model": name, "error": error.tolist()}
-                | {"log density": density.tolist(), "seconds": seconds}
-            )
-            rows.append((truth, name, with_error(error), with_error(density), f"{seconds:.2f}"))
-        feature = error_of(figures, truth, FEATURE)
-        for i, name in enumerate(MODELS, start=len(rows) - len(MODELS)):
-            less = error_of(figures, truth, name) - feature
-            rows[i] = (*rows[i], f"{less.mean():.3f} ± {less.std() / math.sqrt(len(less)):.3f}")
-    columns = ("drift", "model", "error", "log density", "CPU s", "error less that of a feature")
-    show(f"round {LAST}, {chosen.seeds} seeds", columns, rows, figures, chosen.json)
+            cpu[name] = (time.process_time() - began) / chosen.seeds
+            error[name], densities = zip(*scores, strict=True)
+            density[name] = mean_error(densities)
+        of_models = compared(error, density=density, cpu_seconds=cpu)
+        records += [{"drift": truth, **record} for record in of_models]
+    columns = {
+        "drift": "{drift}",
+        "model": "{method}",
+        "error": "{regret:.2f} ± {error:.2f}",
+        "log density": "{density[0]:.2f} ± {density[1]:.2f}",
+        "CPU s": "{cpu_seconds:.2f}",
+        "more error than with time as a feature": "{more:.3f} ± {more_error:.3f}",
+    }
+    show(f"round {LAST}, {chosen.seeds} seeds", columns, records, chosen.json)
 
 
 if __name__ == "__main__":
