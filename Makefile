@@ -78,8 +78,6 @@ validate: $(VENV)/.dev
 	$(BIN)/python benchmarks/context_recovery.py --json docs/results/context_recovery.json
 	$(BIN)/python benchmarks/context_drift.py --json docs/results/context_drift.json
 	$(BIN)/python benchmarks/context_structure.py --json docs/results/context_structure.json
-	$(BIN)/python benchmarks/context_cycle.py --json docs/results/context_cycle.json
-	$(BIN)/python benchmarks/context_useless.py --json docs/results/context_useless.json
 	$(BIN)/python benchmarks/moving_peak.py --first-seed 3000 --json docs/results/moving_peak.json
 	$(BIN)/python benchmarks/box_calibration.py --json docs/results/box_calibration.json
 	$(BIN)/python benchmarks/event_reset.py --json docs/results/event_reset.json
@@ -119,7 +117,6 @@ bench: $(VENV)/.migration
 	$(BIN)/python benchmarks/scaling.py --json docs/results/scaling.json
 	$(BIN)/python benchmarks/context_round.py --json docs/results/context_round.json
 	PYTHONPATH=. $(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json
-	$(BIN)/python benchmarks/panel_likelihood.py --json docs/results/panel_likelihood.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/panel_fit.py --json docs/results/panel_fit.json
 	PYTHONPATH=. $(BIN)/python benchmarks/delayed_round.py --json docs/results/delayed_round.json
 	$(BIN)/python benchmarks/async_throughput.py --json docs/results/async_throughput.json

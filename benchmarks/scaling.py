@@ -94,10 +94,10 @@ def main() -> None:
                 "trials": trials,
                 "max_lateness": "default" if max_lateness is None else f"{max_lateness:g}",
                 "rows": f"{cost.rows:.0f}" + (" + matrix" if cost.merged else ""),
-                "predicted_ms": 1e3 * cost.seconds(overhead, per_entry, bandwidth, speed),
-                "measured_ms": 1e3 * measured,
-                "predicted_mb": cost.memory / 1e6,
-                "measured_mb": held / 1e6,
+                "predicted_seconds": cost.seconds(overhead, per_entry, bandwidth, speed),
+                "measured_seconds": measured,
+                "predicted_bytes": cost.memory,
+                "measured_bytes": held,
             }
         )
     figures = {
@@ -113,10 +113,10 @@ def main() -> None:
         "trials": "{trials}",
         "max_lateness": "{max_lateness}",
         "rows": "{rows}",
-        "model (ms)": "{predicted_ms:.2f}",
-        "measured (ms)": "{measured_ms:.2f}",
-        "model (MB)": "{predicted_mb:.1f}",
-        "measured (MB)": "{measured_mb:.1f}",
+        "model (ms)": lambda r: f"{1e3 * r['predicted_seconds']:.2f}",
+        "measured (ms)": lambda r: f"{1e3 * r['measured_seconds']:.2f}",
+        "model (MB)": lambda r: f"{r['predicted_bytes'] / 1e6:.1f}",
+        "measured (MB)": lambda r: f"{r['measured_bytes'] / 1e6:.1f}",
     }
     title = (
         f"A round in the steady state; one thread, overhead {1e3 * overhead:.2f} ms, "
