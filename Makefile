@@ -110,7 +110,6 @@ reproduce: $(VENV)/.dev
 # Ratios, each measured in one run; their tables are in experiments/docs/benchmarks.md and docs/in_ax.md.
 bench: $(VENV)/.migration
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
-	$(BIN)/python benchmarks/joint_posterior.py --json docs/results/joint_posterior.json
 	PYTHONPATH=tests $(BIN)/python benchmarks/acquisitions.py --json docs/results/acquisitions.json
 	$(BIN)/python benchmarks/streaming.py --json docs/results/streaming.json
 	$(BIN)/python benchmarks/temporal_round.py --json docs/results/temporal_round.json
@@ -123,9 +122,6 @@ bench: $(VENV)/.migration
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
 	$(BIN)/python benchmarks/box_fit.py --repeats 3 --json docs/results/box_fit.json
 	$(BIN)/python benchmarks/long_box.py --rounds 1000 --json docs/results/long_box.json
-	$(BIN)/python benchmarks/regret_bounds.py --json docs/results/regret_bounds.json \
-		--plot docs/results/regret_bounds.png
-	PYTHONPATH=. $(BIN)/python benchmarks/block_length_cv.py --json docs/results/block_length_cv.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ranges.py --json docs/results/ranges.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/failures.py --json docs/results/failures.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/random_spaces.py --workers 2

@@ -16,7 +16,6 @@ gives the largest difference of their values, which is rounding.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +26,6 @@ from shared import parser, show
 from experiments.vakili.setting import (
     BPE_DELAY,
     DELTA,
-    GP_BUCB,
-    GP_UCB_SDF,
     MULTIPLIER,
     NOISE_VARIANCE,
     PLAYERS,
@@ -38,7 +35,6 @@ from experiments.vakili.setting import (
     Task,
     function,
 )
-from tvbo.acquisition import LogBeta
 from tvbo.evaluation import PoissonDelay
 from tvbo.optimizers import Optimizer
 from tvbo.test_functions.rkhs import RKHSFunction
@@ -51,29 +47,25 @@ NEAR = 1e-6
 """Largest difference of two values by rounding."""
 
 
-class Plain(ABC):
-    """A dense solve in each round.
+class Plain:
+    """BPE-Delay with a dense solve in each round.
 
     Args:
         gram: Covariance of the arms, ``n x n``.
+        horizon: T.
+        survivors_only: Whether to leave out the eliminated arms.
     """
 
-    def __init__(self, gram: np.ndarray):
+    def __init__(self, gram: np.ndarray, horizon: int, survivors_only: bool):
         self.gram = gram
         self.chosen: list[int] = []
         self.outcomes: dict[int, float] = {}
-
-    def took(self, arm: int) -> None:
-        """Record the arm of this round."""
-        self.chosen.append(arm)
-
-    def told(self, place: int, outcome: float) -> None:
-        """Record the outcome of a round, counted from 0."""
-        self.outcomes[place] = outcome
-
-    @abstractmethod
-    def values(self) -> np.ndarray:
-        """Return the acquisition values of this round, ``n``."""
+        self.horizon = horizon
+        self.survivors_only = survivors_only
+        self.wait = SubExponentialDelay(RATE, XI, B).upper_bound(horizon, DELTA)
+        self.alive = np.ones(len(gram), dtype=bool)
+        self.q, self.start = 1, 0
+        self.end = self._end()
 
     def solve(self, places: list[int], at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return weights of outcomes of some rounds, ``m x n``, and standard deviations, ``n``."""
@@ -83,25 +75,6 @@ class Plain(ABC):
         weights = np.linalg.solve(covar, cross)
         variance = self.gram[at, at] - (weights * cross).sum(axis=0)
         return weights, np.sqrt(np.maximum(variance, 0))
-
-
-class PlainBPEDelay(Plain):
-    """BPE-Delay.
-
-    Args:
-        gram: Covariance of the arms, ``n x n``.
-        horizon: T.
-        survivors_only: Whether to leave out the eliminated arms.
-    """
-
-    def __init__(self, gram: np.ndarray, horizon: int, survivors_only: bool):
-        super().__init__(gram)
-        self.horizon = horizon
-        self.survivors_only = survivors_only
-        self.wait = SubExponentialDelay(RATE, XI, B).upper_bound(horizon, DELTA)
-        self.alive = np.ones(len(gram), dtype=bool)
-        self.q, self.start = 1, 0
-        self.end = self._end()
 
     def _end(self) -> int:
         self.q = int(np.ceil(np.sqrt(self.horizon * self.q)))
@@ -128,45 +101,13 @@ class PlainBPEDelay(Plain):
         self.alive &= mean + MULTIPLIER * deviation >= lower[self.alive].max()
 
 
-class PlainUCB(Plain):
-    """GP-UCB-SDF, or with hallucination GP-BUCB, with β = 0.8 log 4t.
-
-    Args:
-        gram: Covariance of the arms, ``n x n``.
-        minimum: Stand-in for pending outcomes; None is the posterior mean.
-    """
-
-    def __init__(self, gram: np.ndarray, minimum: float | None):
-        super().__init__(gram)
-        self.minimum = minimum
-
-    def values(self) -> np.ndarray:
-        """Return the upper confidence bounds."""
-        everywhere = np.arange(len(self.gram))
-        places = list(range(len(self.chosen)))
-        weights, deviation = self.solve(places, everywhere)
-        if self.minimum is None:
-            places = sorted(self.outcomes)
-            weights, _ = self.solve(places, everywhere)
-        mean = np.array([self.outcomes.get(place, self.minimum) for place in places]) @ weights
-        return mean + LogBeta(0.8, 4.0)(len(self.chosen) + 1) ** 0.5 * deviation
-
-
 def race(name: str, horizon: int) -> tuple[RKHSFunction, Optimizer, Plain]:
-    """Return the function f1, and both forms of an algorithm."""
+    """Return the function f1, and both forms of BPE-Delay."""
     problem = function(Setting(horizon=horizon), "f1", torch.Generator().manual_seed(0))
-    player = {
-        "BPE-Delay": BPE_DELAY,
-        "BPE-Delay, plain on survivors only": BPE_DELAY,
-        "GP-UCB-SDF": GP_UCB_SDF[1],
-        "GP-BUCB": GP_BUCB[1],
-    }[name]
-    ours = PLAYERS[player](Task(problem, RATE, horizon, torch.Generator().manual_seed(1)))
+    ours = PLAYERS[BPE_DELAY](Task(problem, RATE, horizon, torch.Generator().manual_seed(1)))
     with torch.no_grad():
         gram = problem.covar_module(problem.choices).to_dense().numpy()
-    if player == BPE_DELAY:
-        return problem, ours, PlainBPEDelay(gram, horizon, name != "BPE-Delay")
-    return problem, ours, PlainUCB(gram, problem.minimum if player == GP_UCB_SDF[1] else None)
+    return problem, ours, Plain(gram, horizon, name != "BPE-Delay")
 
 
 @dataclass(frozen=True)
@@ -215,12 +156,11 @@ def follow(plain: Plain, step: Step) -> tuple[bool, float, float]:
         Whether its own choice differs, by how much its value is larger, and the seconds.
     """
     started = time.perf_counter()
-    for place, outcome in step.arrived:
-        plain.told(place, outcome)
+    plain.outcomes.update(step.arrived)
     values = plain.values()
     own = int(values.argmax())
     seconds = time.perf_counter() - started
-    plain.took(step.arm)
+    plain.chosen.append(step.arm)
     return own != step.arm, float(values[own] - values[step.arm]), seconds
 
 
@@ -254,7 +194,7 @@ def main() -> None:
     """Run the benchmark and print a table."""
     options = parser(__doc__, horizon=1000).parse_args()
     torch.set_num_threads(1)
-    names = ("BPE-Delay", "BPE-Delay, plain on survivors only", "GP-UCB-SDF", "GP-BUCB")
+    names = ("BPE-Delay", "BPE-Delay, plain on survivors only")
     records = [{"algorithm": name} | measure(name, options.horizon) for name in names]
     columns = {
         "algorithm": "{algorithm}",

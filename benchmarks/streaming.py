@@ -15,16 +15,14 @@ from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf_discrete
 from gpytorch.means import ZeroMean
 from shared import parser, seconds, show, squared_exponential
-from torch import Generator, Size, Tensor
+from torch import Generator, Tensor
 
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
-from tvbo.evaluation import Replicates, ucb_sweep
 from tvbo.kernels import ColumnKernel, TemporalDecayKernel
-from tvbo.models import StreamingGP
 from tvbo.models.time_varying_gp import make_temporal_kernel
 from tvbo.optimizers import GPOptimizer
-from tvbo.test_functions.drifting_gp import covariance_root, unit_grid
+from tvbo.test_functions.drifting_gp import unit_grid
 
 RATE, NOISE, POINTS = 0.03, 0.01, 50
 BETA = LogBeta()
@@ -33,7 +31,6 @@ WINDOW = 500
 """Number of rounds over which the median is taken."""
 USUAL_STEP = 500
 USUAL_REPEATS = 7
-TRIALS, HORIZON, SIDE_BY_SIDE, BOTORCH_TRIALS = 200, 200, 50, 2
 
 
 def temporal() -> TemporalDecayKernel:
@@ -144,68 +141,6 @@ def usual_step(choices: Tensor, generator: Generator) -> dict:
     }
 
 
-def sweep(choices: Tensor) -> dict:
-    """Time 200 replicates of 200 rounds in one tensor, BoTorch's loop, and reading the rows."""
-    root = covariance_root(choices, squared_exponential(0.2))
-    model = StreamingGP(
-        choices,
-        squared_exponential(0.2),
-        RATE,
-        NOISE,
-        batch_shape=Size([SIDE_BY_SIDE]),
-        max_lateness=0.0,
-    )
-    ours, reading = 0.0, 0.0
-    for first in range(0, TRIALS, SIDE_BY_SIDE):
-        replicates = Replicates.draw(root, RATE, HORIZON, NOISE, range(first, first + SIDE_BY_SIDE))
-        ours += seconds(lambda replicates=replicates: ucb_sweep(model, replicates, BETA))
-        reading += read_rows(model)
-    single = [
-        Replicates.draw(root, RATE, HORIZON, NOISE, range(seed, seed + 1))
-        for seed in range(BOTORCH_TRIALS)
-    ]
-    theirs = [seconds(lambda trial=trial: botorch_loop(choices, trial)) for trial in single]
-    botorch = statistics.mean(theirs) * TRIALS
-    return {
-        "trials": TRIALS,
-        "rounds": HORIZON,
-        "sweep_seconds": ours,
-        "botorch_seconds": botorch,
-        "botorch_trials_timed": BOTORCH_TRIALS,
-        "ratio": botorch / ours,
-        "reading_seconds": reading,
-        "over_reading": ours / reading,
-        "reading_gigabytes_per_second": TRIALS
-        * HORIZON
-        * (HORIZON - 1)
-        / 2
-        * len(choices)
-        * 8e-9
-        / reading,
-    }
-
-
-def read_rows(model: StreamingGP) -> float:
-    """Return the seconds to read the rows of all rounds, by a sum."""
-    rows = model.innovations.store.V
-    return seconds(lambda: [rows[:, :held].sum() for held in range(1, HORIZON)])
-
-
-def botorch_loop(choices: Tensor, trial: Replicates) -> None:
-    """Run one replicate with BoTorch alone."""
-    train_X = torch.empty(0, 3, dtype=torch.float64)
-    train_Y = torch.empty(0, 1, dtype=torch.float64)
-    for i in range(HORIZON):
-        candidates = at(choices, i + 1.0)
-        if i == 0:
-            row = candidates[trial.first[0, 0]].unsqueeze(0)
-        else:
-            row = botorch_step(train_X, train_Y, candidates, BETA(i + 1))
-        arm = (choices == row[:, :2]).all(dim=-1).nonzero()[0]
-        outcome = trial.values[0, i, arm] + trial.noise[0, i]
-        train_X, train_Y = torch.cat([train_X, row]), torch.cat([train_Y, outcome.unsqueeze(0)])
-
-
 def main() -> None:
     """Run the benchmark, print a table, save JSON."""
     chosen = parser(__doc__).parse_args()
@@ -213,7 +148,6 @@ def main() -> None:
     choices = unit_grid(POINTS)
     generator = torch.Generator().manual_seed(0)
     step = usual_step(choices, generator)
-    batch = sweep(choices)
     run = long_run(choices, generator)
     records = [
         {"what": f"one round, t = {LATE:,} against {EARLY:,} (ms)", "wanted": "at most 1.1"}
@@ -222,10 +156,6 @@ def main() -> None:
         | {"first": run["late_bytes"] / 1e6, "second": run["early_bytes"] / 1e6},
         {"what": f"BoTorch's step against a round, t = {USUAL_STEP} (ms)", "wanted": "at least 50"}
         | {"first": 1e3 * step["botorch_seconds"], "second": 1e3 * step["streaming_seconds"]},
-        {"what": f"BoTorch's loop × {TRIALS} against the sweep (s)", "wanted": "at least 100"}
-        | {"first": batch["botorch_seconds"], "second": batch["sweep_seconds"]},
-        {"what": "the sweep against reading its rows (s)", "wanted": "at most 3"}
-        | {"first": batch["sweep_seconds"], "second": batch["reading_seconds"]},
     ]
     columns = {
         "what": "{what}",
@@ -234,7 +164,7 @@ def main() -> None:
         "ratio": lambda r: f"{r['first'] / r['second']:.2f}",
         "wanted": "{wanted}",
     }
-    figures = {"long_run": run, "usual_step": step, "sweep": batch}
+    figures = {"long_run": run, "usual_step": step}
     title = "Streaming posterior, 2,500 candidates, ε = 0.03, one thread"
     show(title, columns, records, chosen.json, figures)
 
