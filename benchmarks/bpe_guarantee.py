@@ -19,8 +19,8 @@ from rich.progress import track
 from scipy.stats import binomtest
 from shared import parser, show, squared_exponential, with_error
 
+from experiments.vakili.setting import poisson_delay
 from tvbo import recipes, run
-from tvbo.evaluation import PoissonDelay
 from tvbo.test_functions import unit_grid
 from tvbo.test_functions.rkhs import RKHSFunction
 from tvbo.theory import (
@@ -64,7 +64,7 @@ def one_run(name: str, seed: int, side: int, horizon: int, rate: float) -> dict:
         width=rule(name, problem),
         generator=torch.Generator().manual_seed(seed),
     )
-    delay = PoissonDelay(rate, generator=torch.Generator().manual_seed(10_000 + seed))
+    delay = poisson_delay(rate, torch.Generator().manual_seed(10_000 + seed))
     history = run(problem, optimizer, horizon=horizon, delay=delay, progress=False)
     left = optimizer.preview().survivors
     best = problem.choices[problem.values.argmax()]

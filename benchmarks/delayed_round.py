@@ -34,8 +34,8 @@ from experiments.vakili.setting import (
     Setting,
     Task,
     function,
+    poisson_delay,
 )
-from tvbo.evaluation import PoissonDelay
 from tvbo.optimizers import Optimizer
 from tvbo.test_functions.rkhs import RKHSFunction
 from tvbo.theory.delays import SubExponentialDelay
@@ -128,7 +128,7 @@ class Ours:
 
     def __init__(self, problem: RKHSFunction, optimizer: Optimizer):
         self.problem, self.optimizer = problem, optimizer
-        self.delay = PoissonDelay(RATE)
+        self.delay = poisson_delay(RATE)
         self.where = {tuple(x): arm for arm, x in enumerate(problem.choices.tolist())}
         self.coming: dict[int, list] = {}
         self.seconds = 0.0

@@ -26,7 +26,6 @@ from gpytorch.kernels import RBFKernel
 from PIL import Image
 
 from tvbo import recipes, run
-from tvbo.evaluation import ConstantDelay
 from tvbo.logs import fit_drift
 from tvbo.models import TimeVaryingGP
 from tvbo.optimizers import Hallucinate, IgnorePending, Optimizer
@@ -248,7 +247,7 @@ def delay():
                 pending=pending,
                 generator=torch.Generator().manual_seed(seed),
             )
-            history = run(problem, optimizer, horizon=60, delay=ConstantDelay(10.0), progress=False)
+            history = run(problem, optimizer, horizon=60, delay=10.0, progress=False)
             runs[name].append(history.regret)
     figure = new_figure(7.0, 3.8)
     ax = figure.subplots()

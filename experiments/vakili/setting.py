@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 from experiments.spread import spread
 from tvbo import run
 from tvbo.acquisition import BetaSchedule, ConstantBeta, LogBeta
-from tvbo.evaluation import PoissonDelay
+from tvbo.evaluation import RandomDelay
 from tvbo.optimizers import IgnorePending, Optimizer
 from tvbo.optimizers.recipes import bpe, bpe_delay, gp_bucb, gp_ts_sdf, gp_ucb, gp_ucb_sdf
 from tvbo.test_functions import unit_grid
@@ -164,10 +164,16 @@ def play(job: Job) -> Tensor:
     """Return the regret of one run by round, ``T``."""
     horizon = job.setting.horizon
     problem = function(job.setting, job.function, _generator(NOISE_SEED + job.seed))
-    delay = PoissonDelay(job.rate, generator=_generator(DELAY_SEED + job.seed))
+    delay = poisson_delay(job.rate, _generator(DELAY_SEED + job.seed))
     task = Task(problem, job.rate, horizon, _generator(OPTIMIZER_SEED + job.seed))
     optimizer = PLAYERS[job.player](task)
     return run(problem, optimizer, horizon=horizon, delay=delay, progress=False).regret
+
+
+def poisson_delay(rate: float, generator: Generator | None = None) -> RandomDelay:
+    """Return whole delays from a Poisson distribution with mean ``rate`` (Section 7)."""
+    mean = torch.tensor(rate, dtype=torch.float64)
+    return RandomDelay(partial(torch.poisson, mean), generator)
 
 
 def regret(

@@ -1,21 +1,19 @@
 """A run on workers, to be interrupted with them: nothing is lost, nothing told twice."""
 
 import sys
-from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing import get_context
 
-import evaluations
+from evaluation.watched import Watched, check_accounts, go
+from evaluation.wrong import signal_begin
 
-from tvbo import recipes, run_async
 from tvbo.evaluation import History, dask_executor
 
 
 def main(kind, folder):
-    optimizer, history, told = recipes.random_search(bounds=[(0.0, 1.0)]), History(), Counter()
-    optimizer.add_listener(on_tell=lambda trial, _: told.update([trial.id]))
+    optimizer, history = Watched(), History()
     try:
         with ExitStack() as stack:
             if kind == "Dask":
@@ -28,20 +26,11 @@ def main(kind, folder):
                 executor = stack.enter_context(
                     ProcessPoolExecutor(2, mp_context=get_context("spawn"))
                 )
-            run_async(
-                partial(evaluations.signal_begin, folder),
-                optimizer,
-                executor,
-                num_trials=100,
-                max_pending=2,
-                history=history,
-                progress=False,
-            )
+            go(partial(signal_begin, folder), optimizer, executor, 100, 2, history=history)
     except BaseException as error:
-        num_open, log = len(optimizer.open_trials), optimizer.trial_log
-        assert log.num_told + num_open == optimizer.num_trials == len(history) < 100
-        assert log.num_told == len(told) == sum(told.values()) >= 15
-        assert (log.num_failed, log.num_expired) == (0, 0)
+        check_accounts(optimizer, history)
+        assert 15 <= history.counts["told"] < 100
+        assert history.counts["told"] + history.counts["open"] == len(history)
         sys.stdout.write(type(error).__name__)
 
 

@@ -13,7 +13,6 @@ from scipy.stats import binomtest, chi2
 from tvbo import History, recipes, run
 from tvbo.evaluation import (
     Calibration,
-    ConstantDelay,
     DiagnosisError,
     PredictedTrial,
     diagnose,
@@ -80,7 +79,7 @@ def one_step_ahead(X, t, Y, known, rate=0.05):
 def test_predictions_are_those_of_the_formulas(options, delay, tmp_path):
     optimizer = made(**options)
     optimizer.record(tmp_path / "run.db")
-    delayed = ConstantDelay(delay) if delay else None
+    delayed = delay
     history = run(outcome, optimizer, horizon=12, delay=delayed, progress=False)
     X, t, Y = history.X[:, 0].numpy(), history.t.numpy(), history.reward.numpy()
     # An outcome that is late by a whole number of rounds is missing in as many asks.

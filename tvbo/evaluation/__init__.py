@@ -1,6 +1,5 @@
 """Runs of an optimizer, simulated delays, batched simulation, backtests, history, diagnosis."""
 
-from tvbo.evaluation.asynchronous import run_async
 from tvbo.evaluation.backtesting import (
     BacktestResult,
     BanditAlgorithm,
@@ -19,16 +18,7 @@ from tvbo.evaluation.backtesting import (
 from tvbo.evaluation.batched_simulation import Replicates, ucb_sweep
 from tvbo.evaluation.block_length import TunedBlockLength, tune_block_length
 from tvbo.evaluation.dask_cluster import dask_executor
-from tvbo.evaluation.delays import (
-    ConstantDelay,
-    Delay,
-    DistributionDelay,
-    ExponentialDelay,
-    GeometricDelay,
-    LossyDelay,
-    PoissonDelay,
-    ResampledDelay,
-)
+from tvbo.evaluation.delays import LossyDelay, RandomDelay
 from tvbo.evaluation.diagnosis import (
     Calibration,
     Diagnosis,
@@ -39,32 +29,26 @@ from tvbo.evaluation.diagnosis import (
 from tvbo.evaluation.exploration import Exploration, tune_exploration
 from tvbo.evaluation.history import History, Round
 from tvbo.evaluation.objective import EvaluationError
-from tvbo.evaluation.synchronous import run
+from tvbo.evaluation.run import run, run_async
 
 __all__ = [
     "BacktestResult",
     "BanditAlgorithm",
     "Calibration",
-    "ConstantDelay",
-    "Delay",
     "Diagnosis",
     "DiagnosisError",
-    "DistributionDelay",
     "DriftModel",
     "Estimate",
     "EvaluationError",
     "Exploration",
-    "ExponentialDelay",
     "FittedAlgorithm",
     "Fold",
-    "GeometricDelay",
     "History",
     "LossyDelay",
     "PanelModel",
-    "PoissonDelay",
     "PredictedTrial",
+    "RandomDelay",
     "Replicates",
-    "ResampledDelay",
     "Round",
     "TunedAlgorithm",
     "TunedBlockLength",

@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from tvbo.evaluation.synchronous import run
+from tvbo.evaluation.run import run
 from tvbo.kernels import TemporalKernel
 from tvbo.logs import PanelFit, fit_panel
 from tvbo.optimizers import recipes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Mapping
-from concurrent.futures import BrokenExecutor, Future
 from contextlib import suppress
 from typing import Any
 
@@ -18,18 +17,15 @@ from tvbo.values import as_number
 
 Number = float | Tensor
 Numbers = Number | Mapping[str, Number]
-Outcome = Numbers | tuple[Numbers, Numbers]
-TrialFunction = Callable[[Trial], Outcome]
+TrialFunction = Callable[[Trial], Numbers | tuple[Numbers, Numbers]]
 """Returns the outcome of a trial, or the outcome and the variance of its noise; several outcomes by
 name."""
 
-Plain = float | dict[str, float]
-"""An outcome as a plain number, or several by name."""
-
-Told = tuple[Plain, Plain | None]
-"""An outcome, and the variance of its noise where it is known."""
-
 Objective = DriftingProblem | TrialFunction
+
+PlainNumbers = float | dict[str, float]
+Outcome = tuple[PlainNumbers, PlainNumbers | None]
+"""An outcome, and the variance of its noise where it is known, as plain numbers."""
 
 
 class EvaluationError(Exception):
@@ -40,11 +36,7 @@ class EvaluationError(Exception):
 
 
 class ProblemFunction:
-    """Observe a drifting problem at the action, time and context of a trial.
-
-    Args:
-        problem: The problem.
-    """
+    """A drifting problem as a function of a trial: at its action, time and context."""
 
     def __init__(self, problem: DriftingProblem):
         self.problem = problem
@@ -89,21 +81,21 @@ def as_function(objective: Objective, optimizer: Optimizer) -> TrialFunction:
     return objective
 
 
-def evaluate(function: TrialFunction, trial: Trial) -> Told:
+def evaluate(function: TrialFunction, trial: Trial) -> Outcome:
     """Return the outcome of a trial and the variance of its noise, as plain numbers.
 
     Raises:
-        InputDataError: if the outcome, or the variance, is no real number.
+        InputDataError: if the outcome, or the variance, is no finite number, or that is negative.
         BotorchTensorDimensionError: if it is not one number, or one of each name.
     """
     outcome = function(trial)
     Y, Yvar = outcome if isinstance(outcome, tuple) else (outcome, None)
-    return _numbers("Y", Y), None if Yvar is None else _numbers("Yvar", Yvar)
+    return _numbers("Y", Y, -math.inf), None if Yvar is None else _numbers("Yvar", Yvar, 0.0)
 
 
 def evaluate_by_worker(
     function: TrialFunction, trial: bytes, begun: Callable[[], None] | None = None
-) -> Told | EvaluationError | KeyboardInterrupt:
+) -> Outcome | EvaluationError | KeyboardInterrupt:
     """Return what :func:`evaluate` returns or, so that an executor sees no error, raises.
 
     What the objective raises may be no exception that can be pickled and unpickled, or one that
@@ -135,41 +127,15 @@ def type_and_text(error: BaseException) -> str:
         return name
 
 
-def collect(future: Future[Any]) -> Told:
-    """Return the outcome that :func:`evaluate_by_worker` returned, once its future is done.
-
-    Raises:
-        EvaluationError: if the evaluation raised.
-        InputDataError: if it returned numbers that cannot be told.
-        BrokenExecutor: if the trial was not evaluated, through no fault of its own.
-        KeyboardInterrupt: if the worker was interrupted.
-    """
-    if future.cancelled():
-        raise BrokenExecutor("an evaluation was cancelled there.")
-    error = future.exception()
-    if isinstance(error, (BrokenExecutor, KeyboardInterrupt)):
-        raise error
-    if error is not None and type(error).__name__ == "KilledWorker":
-        # Of Dask: this trial has killed several workers.
-        raise EvaluationError(type_and_text(error)) from error
-    if error is not None:
-        # What the objective raises does not come this way.
-        raise BrokenExecutor(f"{type_and_text(error)}.") from error
-    returned = future.result()
-    if isinstance(returned, BaseException):
-        raise returned
-    Y, Yvar = returned
-    for each in Y.values() if isinstance(Y, dict) else [Y]:
-        if not math.isfinite(each):
-            raise InputDataError(f"Expected a finite outcome. Got {each}.")
-    variances = [] if Yvar is None else Yvar.values() if isinstance(Yvar, dict) else [Yvar]
-    for each in variances:
-        if not 0 <= each < math.inf:
-            raise InputDataError(f"Expected a variance of the noise, 0 or above. Got {each}.")
-    return Y, Yvar
-
-
-def _numbers(name: str, value: Numbers) -> Plain:
+def _numbers(name: str, value: Numbers, least: float) -> PlainNumbers:
     if isinstance(value, Mapping):
-        return {str(each): as_number(str(each), number) for each, number in value.items()}
-    return as_number(name, value)
+        return {str(key): _finite(str(key), number, least) for key, number in value.items()}
+    return _finite(name, value, least)
+
+
+def _finite(name: str, value: Number, least: float) -> float:
+    number = as_number(name, value)
+    if not (math.isfinite(number) and number >= least):
+        above = "" if least == -math.inf else f" >= {least:g}"
+        raise InputDataError(f"Expected a finite number{above} for {name}. Got {number}.")
+    return number

@@ -31,11 +31,11 @@ from experiments.vakili.setting import (
     Task,
     function,
     play,
+    poisson_delay,
     regret,
     row,
 )
 from tvbo import run
-from tvbo.evaluation import PoissonDelay
 
 SMALL = Setting(points=9, horizon=70, num_centers=30)
 RATE = 6
@@ -117,7 +117,7 @@ def test_each_algorithm_against_dense_formulas(player, name):
     """Every choice maximizes, to 1e-7, what numpy computes from the history alone."""
     problem = function(SMALL, name, seeded(1))
     optimizer = PLAYERS[player](Task(problem, RATE, SMALL.horizon, seeded(2)))
-    delay = PoissonDelay(RATE, generator=seeded(3))
+    delay = poisson_delay(RATE, seeded(3))
     dense = Dense(SMALL.points, LENGTHSCALES[name])
     # λ + min(ξ sqrt(2 L), 2 b L), with L = log(3 T / (2 δ/2)), ξ = 9, b = 1, δ = 0.01.
     log = math.log(3 * SMALL.horizon / 0.01)

@@ -3,7 +3,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
 
-from tvbo.evaluation import PoissonDelay
+from tvbo.evaluation import RandomDelay
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.delays import NO_DELAY
 from tvbo.spaces import FiniteSpace
@@ -43,7 +43,7 @@ def test_kernel_with_a_batch(choices):
 
 
 def test_what_is_no_delay_bound(choices, kernel):
-    for delay in (50.0, PoissonDelay(50)):
+    for delay in (50.0, RandomDelay(lambda generator: 50.0)):
         with pytest.raises(TypeError, match="Expected how late outcomes may be.* Got "):
             BPEDelay(FiniteSpace(choices), kernel, NOISE, 10, delay=delay)
 

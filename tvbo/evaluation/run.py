@@ -1,0 +1,650 @@
+"""Run an optimizer on an objective: in the calling thread, or on workers."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import signal
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from statistics import fmean
+from types import FrameType
+from typing import Any, Literal, get_args
+
+import torch
+from botorch.exceptions.errors import InputDataError
+from torch import Tensor
+
+from tvbo.evaluation.delays import DelayFunction
+from tvbo.evaluation.history import History, Round
+from tvbo.evaluation.objective import (
+    EvaluationError,
+    Objective,
+    Outcome,
+    ProblemFunction,
+    TrialFunction,
+    as_function,
+    evaluate,
+    type_and_text,
+)
+from tvbo.evaluation.workers import Evaluation, Workers
+from tvbo.optimizers import GPOptimizer, Optimizer, Trial
+from tvbo.spaces.observations import check_finite
+from tvbo.terminal import TrialProgress, visible
+from tvbo.test_functions.base import DriftingProblem
+from tvbo.values import as_numbers, check_count
+
+OnError = Literal["raise", "fail"]
+
+SAME_TIME = 1e-12
+"""Difference of two times, relative to the largest, up to which they are one time."""
+
+SLOW_ASK_SHARE = 0.25
+"""Share of the time of an evaluation above which asks for all workers are made ahead."""
+
+NUM_RECENT = 20
+"""Number of asks and of evaluations whose mean time is looked at for that."""
+
+
+def run(
+    objective: Objective,
+    optimizer: Optimizer,
+    *,
+    horizon: int,
+    executor: Executor | None = None,
+    max_pending: int = 1,
+    delay: DelayFunction | float = 0.0,
+    times: Iterable[float] | None = None,
+    contexts: Tensor | None = None,
+    on_error: OnError | None = None,
+    history: History | None = None,
+    progress: bool = True,
+    label: str | None = None,
+) -> History:
+    """Ask, evaluate, tell, record, for ``horizon`` rounds.
+
+    A trial that the optimizer skips is not evaluated; its action is scored like any other. Trials
+    that are open at the start stay so; :func:`run_async` begins with them.
+
+    Args:
+        objective: A :class:`tvbo.test_functions.DriftingProblem`, which also scores each round
+            against its optimum, or a function of a :class:`tvbo.optimizers.Trial` that returns the
+            outcome, or the outcome and the variance of its noise. The trial that it gets has the
+            context of the round, even if the optimizer was declared without contexts.
+        optimizer: Asked once per round.
+        horizon: Number of rounds.
+        executor: Executor of :mod:`concurrent.futures` that evaluates the trials, as in
+            :func:`run_async`. None evaluates them in the calling thread.
+        max_pending: Number of evaluations under way on the executor.
+        delay: How long after ``trial.t`` its outcome arrives, in the unit of time: a number, or a
+            function of the trial, such as a :class:`RandomDelay`; infinity if it never does. An ask
+            knows the outcomes that arrived before it: one that arrives at the very time of an ask
+            comes just after that ask, and is told before the next. So with times 1, 2, ... an
+            outcome that is late by τ whole rounds is missing in τ asks; 0 is told before the next
+            ask, and a fraction of a round adds none. This is the model of Vakili et al. (2023),
+            where the choice of round t + 1 rests on the outcomes of rounds s with s + τ_s <= t. Not
+            with an executor, whose outcomes take their own time.
+        times: The time of each round, numbers or timestamps, non-decreasing; default
+            ``1, ..., horizon``. Where a time stands several times, so many actions are tried at it,
+            one after another.
+        contexts: The context of each round, ``horizon x c``; default what ``problem.context`` says.
+            An optimizer that was declared without contexts is not told them.
+        on_error: What becomes of a trial whose evaluation raises, or returns what is no finite
+            number, or a number that the optimizer refuses: ``"fail"``, it fails with that reason,
+            or ``"raise"``, it stays open, and the run ends with the error. None is ``"raise"`` in
+            the calling thread, and ``"fail"`` on an executor, where others are under way.
+        history: Where to record the rounds, also if this raises; default a new one. That of an
+            earlier run of the same optimizer is continued.
+        progress: Show a progress bar.
+        label: What the bar says; default the name of the optimizer's class.
+
+    Returns:
+        The history. Outcomes of skipped trials are NaN in its rewards; those that had not arrived
+        at the end, too, and they stay open in the optimizer.
+
+    Raises:
+        ValueError: if ``horizon`` is not positive, ``times`` does not give ``horizon`` times or
+            ``contexts`` not as many contexts, the problem has contexts and none are given, a delay
+            is negative, there are both a delay and an executor, ``max_pending`` is no whole number
+            above 0 or above 1 without an executor, ``on_error`` is neither, or ``history`` is
+            another optimizer's.
+        TypeError: if ``objective`` is neither a problem nor callable, ``executor`` is none, or
+            cannot be sent the objective.
+        BrokenExecutor: if the executor lost its workers.
+
+    Example:
+        >>> history = run(lambda trial: measure(trial.X, trial.t), optimizer, horizon=100)
+    """
+    if horizon < 1:
+        raise ValueError(f"Expected horizon >= 1 round. Got {horizon}.")
+    if times is None and optimizer.time_scale is not None:
+        raise ValueError("Expected times, since the optimizer has a time_unit. Got none.")
+    asked = list(range(1, horizon + 1) if times is None else times)
+    if len(asked) != horizon:
+        raise ValueError(f"Expected {horizon} times. Got {len(asked)}.")
+    numbers = [optimizer.labels.number(t) for t in asked]
+    rounds = list(zip(numbers, _contexts(objective, contexts, numbers), strict=True))
+    function = as_function(objective, optimizer)
+    if executor is None and max_pending != 1:
+        raise ValueError(f"Expected an executor for {max_pending} evaluations at a time. Got none.")
+    if executor is not None and delay != 0.0:
+        raise ValueError("Expected a simulated delay or an executor. Got both.")
+    on_error = on_error or ("raise" if executor is None else "fail")
+    history = History() if history is None else history
+    record = _Record(optimizer, function, history, on_error)
+    if executor is None:
+        with record.shown(horizon, label, progress, max_pending):
+            _simulate(record, function, rounds, delay)
+    else:
+        workers = _make_workers(executor, function, optimizer, max_pending)
+        coming = iter(rounds)
+        with record.shown(horizon, label, progress, max_pending):
+            _WorkerLoop(record, workers, lambda: next(coming)).run(horizon)
+    return history
+
+
+def run_async(
+    objective: Objective,
+    optimizer: Optimizer,
+    executor: Executor,
+    *,
+    num_trials: int,
+    max_pending: int,
+    times: Callable[[], float] | None = None,
+    contexts: Callable[[], Tensor] | None = None,
+    timeout: float | None = None,
+    on_error: OnError = "fail",
+    history: History | None = None,
+    progress: bool = True,
+    label: str | None = None,
+) -> History:
+    """Ask, submit, and tell whatever comes back first, with ``max_pending`` evaluations under way.
+
+    The optimizer is only ever called here, in the calling thread. A call from another thread while
+    one is under way is refused there; between two of them it is not, but would surprise the run.
+    Every outcome that has arrived is told before the next ask, unless asks are slow. Where
+    ``max_pending`` asks take more than a quarter of an evaluation, as many trials are asked for
+    while all workers are busy, each at its time, and outcomes are told, and trials expire, between
+    two such batches: a worker that ends gets its next trial at once, and the asks of a batch share
+    a fit.
+
+    Trials that the optimizer holds open at the start, such as those of an interrupted run, are
+    submitted first and count.
+
+    Ctrl-C takes effect between two calls of the optimizer; a second one at once. Evaluations not
+    begun are cancelled, outcomes that have arrived are told, all other trials stay open: call this
+    again with the same optimizer to go on. The same where the executor breaks, which is no fault of
+    a trial; one that takes its process down each time wants ``optimizer.fail(trial, reason)``.
+
+    Args:
+        objective: A function of a trial that returns the outcome, or the outcome and the variance
+            of its noise, or a :class:`tvbo.test_functions.DriftingProblem`, as in :func:`run`. For
+            processes it must be picklable.
+        optimizer: What is asked and told.
+        executor: Evaluates: threads, processes, or those of a Dask cluster
+            (:func:`dask_executor`).
+        num_trials: Number of trials, including those that were open at the start and those that the
+            optimizer skips, which are not evaluated.
+        max_pending: Number of evaluations under way; best what the executor has workers.
+        times: Returns the present time for an ask; None counts rounds. A trial that is asked for
+            while all workers are busy has the time of its ask.
+        contexts: Returns the present context for an ask; None where there are none. An optimizer
+            that was declared without contexts is not told them. With contexts, no trial is asked
+            for before there is a worker.
+        timeout: Seconds from the start of an evaluation until its trial expires; on executors other
+            than threads, processes and Dask, from submitting it. The evaluation goes on in its
+            worker and keeps its place among the ``max_pending`` until it ends; what it returns is
+            dropped. None waits.
+        on_error: What becomes of a trial whose evaluation raises, or returns what is no finite
+            number, or a number that the optimizer refuses: ``"fail"``, it fails with that reason,
+            or ``"raise"``, it stays open, and the run ends.
+        history: Where to record the rounds, also if this raises; default a new one. That of an
+            earlier run of the same optimizer is continued.
+        progress: Show a progress bar.
+        label: What the bar says; default the name of the optimizer's class.
+
+    Warns:
+        UserWarning: if several trials are to be open at a time, but the optimizer ignores those, or
+            a Dask cluster has no workers.
+
+    Raises:
+        ValueError: if ``num_trials`` or ``max_pending`` is no whole number above 0, ``timeout`` is
+            not positive, ``on_error`` is neither, or ``history`` is another optimizer's.
+        EvaluationError: if an evaluation raised, with ``on_error="raise"``.
+        TypeError: if ``executor`` is none, or ``objective`` cannot be sent to its processes.
+        BrokenExecutor: if the executor lost its workers.
+        TimeoutError: if evaluations hang, past their ``timeout``, none is under way within it, and
+            for one more ``timeout`` none began or ended. All other trials stay open. A worker that
+            hangs is not ended here; a ``with`` over an executor waits for it.
+
+    Example:
+        >>> with ThreadPoolExecutor(4) as executor:
+        ...     run_async(measure, optimizer, executor, num_trials=100, max_pending=4)
+    """
+    check_count(num_trials=num_trials)
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"Expected a timeout > 0 seconds. Got {timeout}.")
+    function = as_function(objective, optimizer)
+    workers = _make_workers(executor, function, optimizer, max_pending, timeout)
+    history = History() if history is None else history
+    record = _Record(optimizer, function, history, on_error)
+
+    def present() -> tuple[float | None, Tensor | None]:
+        return None if times is None else times(), None if contexts is None else contexts()
+
+    with record.shown(num_trials, label, progress, max_pending):
+        _WorkerLoop(record, workers, present).run(num_trials, optimizer.open_trials)
+    return history
+
+
+class _Record:
+    """Asks and closes trials, and records them.
+
+    Args:
+        optimizer: What is asked and told, in the calling thread only.
+        function: The objective; a :class:`ProblemFunction` scores each action.
+        history: Where the rounds are recorded.
+        on_error: What becomes of a trial whose evaluation goes wrong.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, function: TrialFunction, history: History, on_error: OnError
+    ):
+        if on_error not in get_args(OnError):
+            raise ValueError(f"Expected on_error 'raise' or 'fail'. Got {on_error!r}.")
+        history.check(optimizer)
+        self.optimizer = optimizer
+        self.history = history
+        self.fails_on_error = on_error == "fail"
+        self._score = function.score if isinstance(function, ProblemFunction) else None
+        self._closing_seconds = 0.0
+        self._newest_outcome = ""
+
+    @contextmanager
+    def shown(
+        self, num_trials: int, label: str | None, progress: bool, max_pending: int
+    ) -> Iterator[None]:
+        """Show a bar, and add up the time of all slots."""
+        started, self._ended_before = time.perf_counter(), self.history.num_ended
+        label = type(self.optimizer).__name__ if label is None else label
+        with TrialProgress(num_trials, label, progress) as self._bar:
+            try:
+                yield
+            finally:
+                self.history.slot_seconds += max_pending * (time.perf_counter() - started)
+                self._show("")
+
+    def show(self) -> None:
+        """Show the newest outcome, what was expected of the newest trial, and the drift."""
+        self._show(self._describe_newest() if self._bar.is_shown else "")
+
+    def ask(self, t: float | None, context: Tensor | None) -> tuple[Trial, float]:
+        """Ask for a trial; an optimizer without contexts is not told that of the round.
+
+        Returns:
+            The trial, with the context of the round, and the seconds that it took, closing others
+            since the ask before included.
+        """
+        started = time.perf_counter()
+        now = self.optimizer.labels.stamp(t)
+        trial = self.optimizer.ask(now, None if self.optimizer.contexts is None else context)
+        seconds = time.perf_counter() - started
+        total, self._closing_seconds = self._closing_seconds + seconds, 0.0
+        if trial.context is not None:
+            # As the optimizer understood it: what single precision rounded is undone.
+            context = trial.context
+        elif context is not None:
+            context = as_numbers("context", context)
+        asked = Round(
+            trial,
+            context,
+            model_size=self.optimizer.model_size,
+            ask_seconds=seconds,
+            seconds=total,
+        )
+        return self.begin(asked), total
+
+    def begin(self, asked: Round) -> Trial:
+        """Record a round, and return its trial, with the context of the round."""
+        trial = replace(asked.trial, context=asked.context)
+        if self._score is not None:
+            value, optimal_value = self._score(trial)
+            asked = replace(asked, value=value, optimal_value=optimal_value)
+        self.history.begin(asked)
+        if trial.skipped:
+            self.history.end(trial, "skipped")
+        return trial
+
+    def close(self, trial: Trial, outcome: Callable[[], Outcome], seconds: float) -> bool:
+        """Tell the outcome of a trial, or that it failed; return whether it was told.
+
+        Args:
+            trial: The trial.
+            outcome: Returns the outcome, or raises what the evaluation raised.
+            seconds: Time of the evaluation.
+        """
+        started = time.perf_counter()
+        trial = self.history.round_of(trial).trial
+        try:
+            Y, Yvar = outcome()
+            self.optimizer.tell(trial, Y, Yvar)
+        except (EvaluationError, InputDataError) as error:
+            if not self.fails_on_error:
+                raise
+            # What is refused would be refused again if the trial were evaluated again.
+            self.optimizer.fail(trial, str(error))
+            self.history.end(trial, "failed", seconds, reason=str(error))
+            return False
+        finally:
+            self._closing_seconds += time.perf_counter() - started
+        first, *others = self.optimizer.labels.outcome_columns
+        outcomes = Y if isinstance(Y, dict) else {first: Y}
+        self.history.end(
+            trial,
+            "told",
+            seconds,
+            reward=outcomes[first],
+            variance=Yvar[first] if isinstance(Yvar, dict) else Yvar,
+            others={name: outcomes[name] for name in others},
+        )
+        self._newest_outcome = f"told {', '.join(f'{Y:.4g}' for Y in outcomes.values())}"
+        return True
+
+    def expire(self, trial: Trial, reason: str, seconds: float) -> None:
+        """Say that the outcome of a trial is waited for no longer."""
+        self.optimizer.expire(self.history.round_of(trial).trial, reason)
+        self.history.end(trial, "expired", seconds, reason=reason)
+
+    def _show(self, words: str) -> None:
+        self._bar.show(self.history.num_ended - self._ended_before, self.history.counts, words)
+
+    def _describe_newest(self) -> str:
+        words = [self._newest_outcome] if self._newest_outcome else []
+        optimizer = self.optimizer
+        model = optimizer.model if isinstance(optimizer, GPOptimizer) else None
+        if model is not None:
+            trial = self.history.rounds[-1].trial
+            context = trial.context if optimizer.layout.num_contexts else None
+            with torch.no_grad():
+                posterior: Any = model.posterior(optimizer.layout.rows(trial.X, trial.t, context))
+            mean, deviation = posterior.mean.item(), posterior.variance.clamp_min(0).sqrt().item()
+            mean = -mean if optimizer.minimize else mean
+            words.append(f"expected {mean:.4g} ± {1.96 * deviation:.2g}")
+            rate = getattr(model, "forgetting_rate", None)
+            words += [] if rate is None else [f"ε {float(rate):.2g}"]
+        return ", ".join(words)
+
+
+def _simulate(
+    record: _Record,
+    function: TrialFunction,
+    rounds: Sequence[tuple[float, Tensor | None]],
+    delay: DelayFunction | float,
+) -> None:
+    """Evaluate in the calling thread; the outcomes arrive at simulated times.
+
+    Ctrl-C takes effect between two calls of the optimizer, or while an objective is evaluated.
+    """
+    # Sums such as 0.7 + 0.1 and 0.8 are one time, whichever way they are rounded.
+    rounding = SAME_TIME * max(abs(t) for t, _ in rounds)
+    coming: list[tuple[float, int, Trial, Callable[[], Outcome], float]] = []
+    under_way: Trial | None = None
+
+    def tell_arrived(until: float) -> None:
+        while coming and coming[0][0] <= until:
+            _, _, trial, outcome, seconds = heapq.heappop(coming)
+            record.close(trial, outcome, seconds)
+
+    last, started = -math.inf, 0.0
+    try:
+        for t, context in rounds:
+            with uninterrupted():
+                tell_arrived(max(last + rounding, t - rounding))
+                last = t
+                trial, _ = record.ask(t, context)
+            record.show()
+            if trial.skipped:
+                continue
+            under_way, started = trial, time.perf_counter()
+            outcome = _evaluated(function, trial, record.fails_on_error)
+            seconds = time.perf_counter() - started
+            lateness = float(delay(trial) if callable(delay) else delay)
+            if not lateness >= 0:
+                raise ValueError(f"Expected a delay >= 0. Got {lateness} for trial {trial.id}.")
+            heapq.heappush(coming, (trial.t + lateness, trial.id, trial, outcome, seconds))
+            under_way = None
+        with uninterrupted():
+            tell_arrived(last + rounding)
+    finally:
+        for _, _, trial, _, seconds in coming:
+            record.history.end(trial, "open", seconds)
+        if under_way is not None:
+            record.history.end(under_way, "open", time.perf_counter() - started)
+
+
+def _evaluated(function: TrialFunction, trial: Trial, catches: bool) -> Callable[[], Outcome]:
+    """Evaluate an objective, and return what returns its outcome or raises its error."""
+    try:
+        outcome = evaluate(function, trial)
+    except Exception as error:
+        if not catches:
+            raise
+        reason = type_and_text(error)
+
+        def fail() -> Outcome:
+            raise EvaluationError(reason)
+
+        return fail
+    return lambda: outcome
+
+
+class _WorkerLoop:
+    """Ask, submit, and tell whatever has arrived, one step at a time.
+
+    Ctrl-C takes effect between two steps, or while an evaluation is waited for. Whatever is pending
+    when something goes wrong stays open in the optimizer.
+
+    Args:
+        record: Asks and closes trials.
+        workers: Evaluate them.
+        present: Returns the time and the context of the ask that comes next.
+    """
+
+    def __init__(
+        self,
+        record: _Record,
+        workers: Workers,
+        present: Callable[[], tuple[float | None, Tensor | None]],
+    ):
+        self._record = record
+        self._workers = workers
+        self._present = present
+        self._num_left = 0
+        self._has_context = False
+        # Open trials that wait for room, and the number of asks to make before outcomes are told.
+        self._waiting: deque[Trial] = deque()
+        self._batch = 0
+        self._asking: deque[float] = deque(maxlen=NUM_RECENT)
+        self._evaluating: deque[float] = deque(maxlen=NUM_RECENT)
+
+    def run(self, num_trials: int, resumed: Iterable[Trial] = ()) -> None:
+        """Have a number of trials evaluated, those resumed first.
+
+        Raises:
+            BrokenExecutor: if the executor lost its workers.
+        """
+        self._num_left = num_trials
+        try:
+            with uninterrupted():
+                for trial in islice(resumed, num_trials):
+                    self._begin(self._record.begin(Round(trial, trial.context)))
+                self._submit_waiting()
+            while self._num_left > 0 or self._waiting or self._workers.awaits:
+                if self._num_wanted == 0:
+                    self._workers.wait()
+                with uninterrupted():
+                    self._step()
+                self._record.show()
+        except BrokenExecutor as error:
+            self._stop(error)
+            open_ids = [trial.id for trial in self._record.optimizer.open_trials]
+            raise BrokenExecutor(
+                f"The executor broke: {visible(str(error))} Trials {open_ids} are open; run_async "
+                "with the same optimizer and another executor begins with them."
+            ) from error
+        except BaseException as error:
+            self._stop(error)
+            raise
+        self._workers.close()
+
+    @property
+    def _num_wanted(self) -> int:
+        """Number of trials to ask for now."""
+        wanted = self._workers.room + self._num_ahead - len(self._waiting)
+        return max(0, min(self._num_left, wanted))
+
+    @property
+    def _num_ahead(self) -> int:
+        """Number of trials to have ready for the workers that are busy; 0 where asking is fast."""
+        workers = self._workers.max_pending
+        # A context is that of the evaluation, and may be another one by then.
+        if self._has_context or workers == 1 or not self._evaluating:
+            return 0
+        is_slow = workers * fmean(self._asking or [0.0]) > SLOW_ASK_SHARE * fmean(self._evaluating)
+        return workers if is_slow else 0
+
+    def _step(self) -> None:
+        """Close the trials that ended; ask for another one if there is room.
+
+        Where asking is slow, several are asked for before outcomes are told: they share a fit.
+        """
+        self._submit_waiting()
+        asks = self._num_wanted > 0
+        if asks:
+            t, context = self._present()
+            self._has_context = context is not None
+        if not asks or self._batch == 0:
+            for evaluation in self._workers.completed():
+                self._close(evaluation)
+            self._submit_waiting()
+            self._batch = (self._num_wanted if self._num_ahead else 1) if asks else 0
+        if asks:
+            self._batch -= 1
+            trial, seconds = self._record.ask(t, context)
+            self._asking.append(seconds)
+            self._begin(trial)
+            self._submit_waiting()
+
+    def _begin(self, trial: Trial) -> None:
+        self._num_left -= 1
+        if not trial.skipped:
+            self._waiting.append(trial)
+
+    def _submit_waiting(self) -> None:
+        """Submit the trials for which there is room."""
+        while self._waiting and self._workers.room > 0:
+            self._workers.submit(self._waiting.popleft())
+
+    def _close(self, evaluation: Evaluation) -> None:
+        trial, seconds = evaluation.trial, evaluation.seconds
+        if evaluation.is_overdue:
+            self._record.expire(trial, f"no outcome within {self._workers.timeout:g} s", seconds)
+        elif self._record.close(trial, evaluation.outcome, seconds):
+            self._evaluating.append(seconds)
+
+    def _stop(self, error: BaseException) -> None:
+        """Cancel what has not begun, tell what has arrived, and leave the rest open."""
+        for evaluation in self._workers.close():
+            is_open = not evaluation.is_done
+            try:
+                if not is_open:
+                    with uninterrupted():
+                        self._close(evaluation)
+            except (BrokenExecutor, KeyboardInterrupt):
+                # Not evaluated to the end.
+                is_open = True
+            except Exception as another:
+                error.add_note(f"Then, of trial {evaluation.trial.id}: {visible(str(another))}")
+            if is_open:
+                self._record.history.end(evaluation.trial, "open", evaluation.seconds)
+
+
+def _make_workers(
+    executor: Executor,
+    function: TrialFunction,
+    optimizer: Optimizer,
+    max_pending: int,
+    timeout: float | None = None,
+) -> Workers:
+    """Return the workers of a run; warn on behalf of its caller if trials would be repeated."""
+    check_count(max_pending=max_pending)
+    workers = Workers(executor, function, max_pending, timeout)
+    if max_pending > 1 and optimizer.repeats_open_trials:
+        warnings.warn(
+            "Expected an optimizer that counts open trials, such as any recipe with the default "
+            "pending=Hallucinate(). Got one that ignores them: it may ask for the same action "
+            f"{max_pending} times at once.",
+            stacklevel=3,
+        )
+    return workers
+
+
+def _contexts(
+    objective: Objective, contexts: Tensor | None, times: Sequence[float]
+) -> list[Tensor | None]:
+    """Return the context of each round, None where there is none."""
+    problem = objective if isinstance(objective, DriftingProblem) else None
+    if contexts is None:
+        given = [None if problem is None else problem.context(t) for t in times]
+        width = 0 if problem is None else problem.layout.num_contexts
+        if width and any(context is None for context in given):
+            raise ValueError(
+                f"Expected contexts ({len(times)} x {width}), since the problem has contexts and "
+                "does not fix them by time. Got none."
+            )
+        return given
+    contexts = as_numbers("contexts", contexts)
+    width = contexts.shape[-1] if problem is None else problem.layout.num_contexts
+    if contexts.shape != (len(times), width):
+        raise ValueError(
+            f"Expected contexts of shape {len(times)} x {width}. "
+            f"Got contexts.shape={tuple(contexts.shape)}."
+        )
+    check_finite("contexts", contexts)
+    return list(contexts)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Defer Ctrl-C to the end of the block; a second one takes effect at once.
+
+    Whatever handles SIGINT otherwise handles it then; by default it raises ``KeyboardInterrupt``.
+    An exception of the block takes precedence. Outside the main thread, which alone is interrupted,
+    and where SIGINT is ignored, nothing is deferred.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    deferred: list[tuple[int, FrameType | None]] = []
+
+    def defer(number: int, frame: FrameType | None) -> None:
+        deferred.append((number, frame))
+        if len(deferred) > 1:
+            deferred.clear()
+            handler(number, frame)
+
+    signal.signal(signal.SIGINT, defer)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if deferred:
+        handler(*deferred[0])
