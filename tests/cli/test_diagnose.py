@@ -46,17 +46,16 @@ def test_table_sentences_and_files(tvbo, journal, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [(None, "which is no file"), (b"t,y\n1,2\n", "which is no journal of tvbo")],
+    "content",
+    [None, b"t,y\n1,2\n"],
     ids=["missing", "text"],
 )
-def test_bad_input(tvbo, tmp_path, content, message):
+def test_bad_input(tvbo, tmp_path, content):
     if content is not None:
         (tmp_path / "run.db").write_bytes(content)
     code, out, err = tvbo("diagnose", tmp_path / "run.db")
     assert (code, out) == (2, "")
     assert err.startswith("tvbo: Expected a journal")
-    assert message in err
     assert err.count("\n") == 1
 
 

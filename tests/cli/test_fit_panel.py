@@ -62,13 +62,12 @@ def test_times_with_an_empty_cell_are_left_out_on_request(panel, tmp_path, capsy
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        (["--panel", "--season", "fortnight"], "Expected season like 10min or 1h"),
-        (["--panel", "--season", "2D"], "at most half the log"),
-        (["--temporal", "auto", "--by", "x"], "Expected no --temporal with --by"),
+        ["--panel", "--season", "fortnight"],
+        ["--panel", "--season", "2D"],
+        ["--temporal", "auto", "--by", "x"],
     ],
 )
-def test_bad_options_are_refused(panel, options, message, capsys):
+def test_bad_options_are_refused(panel, options, capsys):
     assert run(panel, *options) == 2
-    assert message in " ".join(capsys.readouterr().err.split())

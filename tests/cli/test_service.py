@@ -157,30 +157,30 @@ def test_status_imports_little(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        (("ask", "RUN", "--context", "laod=3", "--context", "day=mon"), "did you mean 'load'?"),
-        (("ask", "RUN", "--context", "load=9", "--context", "day=mon"), "load from 0 to 5. Got 9"),
-        (("ask", "RUN", "--context", "load=x", "--context", "day=mon"), "load. Got 'x'"),
-        (("ask", "RUN", "--context", "load=1", "--context", "day=mno"), "did you mean 'mon'?"),
-        (("ask", "RUN", "--context", "load"), "Expected --context NAME=VALUE"),
-        (("ask", "RUN"), "Expected a context"),
-        (("ask", "RUN", *HERE, "--t", "noon"), "Expected a number for --t. Got 'noon'"),
-        (("ask", "RUN", *HERE, "--key", ""), "Expected a key in text"),
-        (("tell", "RUN", "9", "1.0"), "Got unknown trial 9"),
-        (("tell", "RUN", "1", "nan"), "Expected finite Y"),
-        (("tell", "RUN", "one", "1.0"), "should be a valid integer"),
-        (("fail", "RUN", "9", "gone"), "Got unknown trial 9"),
-        (("status", "nowhere.db"), "which is no file"),
-        (("new", "SPACE", "RUN"), "Expected a new file"),
-        (("new", "nowhere.toml", "other.db"), "nowhere.toml"),
-        (("new", "SPACE", 245 * "a" + ".db"), "247 bytes"),
-        (("new", "SPACE", 300 * "a" + ".db"), "247 bytes"),
-        (("status", 300 * "a" + ".db"), "which is no file"),
-        (("backup", "RUN", "RUN"), "Expected another file"),
+        ("ask", "RUN", "--context", "laod=3", "--context", "day=mon"),
+        ("ask", "RUN", "--context", "load=9", "--context", "day=mon"),
+        ("ask", "RUN", "--context", "load=x", "--context", "day=mon"),
+        ("ask", "RUN", "--context", "load=1", "--context", "day=mno"),
+        ("ask", "RUN", "--context", "load"),
+        ("ask", "RUN"),
+        ("ask", "RUN", *HERE, "--t", "noon"),
+        ("ask", "RUN", *HERE, "--key", ""),
+        ("tell", "RUN", "9", "1.0"),
+        ("tell", "RUN", "1", "nan"),
+        ("tell", "RUN", "one", "1.0"),
+        ("fail", "RUN", "9", "gone"),
+        ("status", "nowhere.db"),
+        ("new", "SPACE", "RUN"),
+        ("new", "nowhere.toml", "other.db"),
+        ("new", "SPACE", 245 * "a" + ".db"),
+        ("new", "SPACE", 300 * "a" + ".db"),
+        ("status", 300 * "a" + ".db"),
+        ("backup", "RUN", "RUN"),
     ],
 )
-def test_bad_input_changes_nothing(tvbo, run, space, arguments, message, monkeypatch):
+def test_bad_input_changes_nothing(tvbo, run, space, arguments, monkeypatch):
     asked(tvbo, run)
     monkeypatch.chdir(run.parent)
     given = [{"RUN": run, "SPACE": space}.get(each, each) for each in arguments]
@@ -188,7 +188,6 @@ def test_bad_input_changes_nothing(tvbo, run, space, arguments, message, monkeyp
     assert code == 2
     assert err.startswith("tvbo: ")
     assert err.count("\n") == 1
-    assert message in err
     with JournalReader(run) as journal:
         assert journal.num_good == 1
     assert not (run.parent / "other.db").exists()

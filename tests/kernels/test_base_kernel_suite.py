@@ -1,24 +1,17 @@
-"""GPyTorch's own tests of a kernel, as they are in the installed version, on each of ours.
-
-The page ``experiments/docs/upstream.md`` lists what differs; a test compares the two.
-"""
+"""GPyTorch's own tests of a kernel, as they are in the installed version, on each of ours."""
 
 import inspect
-import re
 import unittest
-from pathlib import Path
 
 import pytest
 import torch
-from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from gpytorch.test import base_kernel_test_case
-from kernel_cases import CASES, Case, of
+from kernel_cases import CASES
 
 import tvbo.kernels
 
 pytestmark = pytest.mark.draws_globally  # the suite does
-
-PAGE = Path(__file__).parents[2] / "experiments" / "docs" / "upstream.md"
 
 BROADCAST, DOUBLE = "test_kernel_getitem_broadcast", "test_kernel_getitem_double_batch"
 EXPANSION = (
@@ -36,25 +29,6 @@ FAILS = {
     "two products with temporal kernels": {BROADCAST: EXPANSION},
 }
 """Tests that fail; if one passes, the class below says so."""
-
-
-def _product(columns, batch_shape):
-    one, other = (RBFKernel(active_dims=columns, batch_shape=batch_shape) for _ in range(2))
-    return one * other
-
-
-def _scaled(columns, batch_shape):
-    first = (columns or [0])[:1]
-    inner = RBFKernel(active_dims=first, batch_shape=batch_shape)
-    return ScaleKernel(inner, batch_shape=batch_shape)
-
-
-PEERS = {
-    "RBFKernel": (Case(of(RBFKernel), width=None), ()),
-    "RBFKernel * RBFKernel": (Case(_product, width=None), (BROADCAST,)),
-    "ScaleKernel(RBFKernel(active_dims=[0]))": (Case(_scaled, width=None), (BROADCAST, DOUBLE)),
-}
-"""GPyTorch's own kernels, and the tests that they fail."""
 
 
 class Suite(base_kernel_test_case.BaseKernelTestCase):
@@ -111,12 +85,9 @@ def _suite(label, case, dtype, fails):
 
 
 def _suites():
-    ours = {name: (case, FAILS.get(name, ())) for name, case in CASES.items()}
-    peers = {f"GPyTorch's {name}": given for name, given in PEERS.items()}
-    for dtype in (torch.float32, torch.float64):
-        for name, (case, fails) in {**ours, **peers}.items():
-            label = f"Test[{name}, {str(dtype)[6:]}]"
-            yield label, _suite(label, case, dtype, fails)
+    for name, case in CASES.items():
+        label = f"Test[{name}]"
+        yield label, _suite(label, case, torch.float64, FAILS.get(name, ()))
 
 
 globals().update(_suites())
@@ -129,31 +100,3 @@ def test_every_public_kernel_is_a_case():
         if inspect.isclass(kind := getattr(tvbo.kernels, name)) and issubclass(kind, Kernel)
     }
     assert public - {"TemporalKernel"} == public & {name.split(",")[0] for name in CASES}
-
-
-def table():
-    """The rows of the page: what of the suite each kernel passes, and what differs."""
-    tests = [name for name in dir(Suite) if name.startswith("test_")]
-    alike = {}
-    for name, case in CASES.items():
-        passed = len(tests) - len(FAILS.get(name, ()))
-        columns = {None: "any", 1: "one", 2: "two"}[case.width]
-        columns += " of integers" if case.kind == "index" else ""
-        gradient = "yes" if case.has_gradient else "none"
-        row = f"{passed} of {len(tests)} | {columns} | {gradient} |"
-        alike.setdefault(row, []).append(f"`{name}`")
-    rows = ["| kernels | pass | columns | gradient in the input |", "|---|---|---|---|"]
-    rows += [f"| {', '.join(names)} | {row}" for row, names in alike.items()]
-    reasons = {}
-    for name, failed in FAILS.items():
-        for test, reason in failed.items():
-            reasons.setdefault((test, reason), []).append(f"`{name}`")
-    rows += ["", "| not passed | by | why |", "|---|---|---|"]
-    rows += [f"| `{test}` | {', '.join(by)} | {why} |" for (test, why), by in reasons.items()]
-    return "\n".join(rows)
-
-
-def test_the_page_says_what_these_tests_do():
-    page = PAGE.read_text()
-    [found] = re.findall(r"<!-- begin of table -->\n(.*)\n<!-- end of table -->", page, re.DOTALL)
-    assert found == table()

@@ -1,7 +1,4 @@
-import itertools
 import math
-import pickle
-from copy import deepcopy
 
 import pytest
 import torch
@@ -14,7 +11,6 @@ from gpytorch.kernels import (
     RBFKernel,
     ScaleKernel,
 )
-from torch import nn
 
 from tvbo.kernels import (
     ContextActionKernel,
@@ -218,105 +214,6 @@ def test_one_context_is_no_context(structure, context, generator):
     torch.testing.assert_close(kernel(X).to_dense(), expected, rtol=0, atol=1e-12)
 
 
-def test_two_contexts_that_share_nothing_are_two_kernels(generator):
-    S = torch.rand(SIZE, 2, generator=generator)
-    z = torch.arange(SIZE).remainder(2).unsqueeze(-1)
-    kernel = ContextActionKernel(
-        squared_exponential(), IdentityKernel(), action_features=[0, 1], context_features=[2]
-    )
-    covar = kernel(torch.cat([S, z], dim=-1)).to_dense()
-    assert (covar[z.flatten() == 0][:, z.flatten() == 1] == 0).all()
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("kernel_batch", [(), (2,)])
-@pytest.mark.parametrize("input_batch", [(), (2,), (3, 2)])
-def test_batches_of_kernels_and_of_inputs(structure, kernel_batch, input_batch, generator):
-    kernel = make(structure, batch_shape=torch.Size(kernel_batch))
-    if kernel_batch:
-        kernel.context_kernel.lengthscale = torch.tensor([0.3, 0.9]).reshape(2, 1, 1)
-        if structure == "both":
-            kernel.outputscales = torch.tensor([[0.7, 1.3, 0.4], [0.1, 0.2, 2.0]])
-    assert kernel.batch_shape == kernel_batch
-    X1 = torch.rand(*input_batch, 4, 3, generator=generator)
-    X2 = torch.rand(*input_batch, 5, 3, generator=generator)
-    shape = torch.broadcast_shapes(kernel_batch, input_batch)
-    lazy = kernel(X1, X2)
-    covar = lazy.to_dense()
-    assert lazy.shape == covar.shape == (*shape, 4, 5)
-    assert kernel(X1, diag=True).shape == (*shape, 4)
-    torch.testing.assert_close(
-        kernel(X1, diag=True), kernel(X1).to_dense().diagonal(dim1=-2, dim2=-1)
-    )
-    for place in itertools.product(*map(range, shape)):
-        single = make(structure)
-        if kernel_batch:
-            single.context_kernel.lengthscale = kernel.context_kernel.lengthscale[place[-1]]
-            if structure == "both":
-                single.outputscales = kernel.outputscales[place[-1]]
-        at = place[-len(input_batch) :] if input_batch else ()
-        expected = single(X1[at], X2[at]).to_dense()
-        torch.testing.assert_close(covar[place], expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("context", ["SE", "matrix", "task"])
-def test_a_part_of_the_batch(structure, context, generator):
-    make_context, _, kind = KERNELS[context]
-    shape = torch.Size([2])
-    action = RBFKernel(batch_shape=shape)
-    action.lengthscale = torch.tensor([0.3, 0.9]).reshape(2, 1, 1)
-    kernel = ContextActionKernel(
-        action,
-        # A context kernel that is one for all, and one for each.
-        make_context(batch_shape=shape) if context == "SE" else make_context(),
-        structure,
-        action_features=[0, 1],
-        context_features=[2, 3] if kind == "real" else [2],
-    )
-    if structure == "both":
-        kernel.outputscales = torch.tensor([[0.7, 1.3, 0.4], [0.1, 0.2, 2.0]])
-    X = torch.rand(2, SIZE, 4, generator=generator)
-    if kind == "index":
-        X[..., 2] = torch.arange(SIZE) % 3
-    whole = kernel(X).to_dense()
-    for b in range(2):
-        part = kernel[b]
-        assert part.batch_shape == ()
-        torch.testing.assert_close(part(X[b]).to_dense(), whole[b], rtol=0, atol=1e-12)
-        torch.testing.assert_close(kernel(X)[b].to_dense(), whole[b], rtol=0, atol=1e-12)
-        assert part.state_dict().keys() == kernel.state_dict().keys()
-    torch.testing.assert_close(kernel(X)[0, 2:4, 3:].to_dense(), whole[0, 2:4, 3:])
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_one_batched_part_makes_a_batch(structure, generator):
-    action = squared_exponential(batch_shape=torch.Size([2]))
-    kernel = ContextActionKernel(
-        action,
-        CovarianceMatrixKernel(MATRIX),
-        structure,
-        action_features=[0, 1],
-        context_features=[2],
-    )
-    if structure == "both":
-        assert kernel.outputscales.shape == (2, 3)
-    X = torch.rand(SIZE, 3, generator=generator)
-    X[:, 2] = torch.arange(SIZE) % 3
-    assert kernel(X).shape == kernel(X).to_dense().shape == (2, SIZE, SIZE)
-    one, two = kernel(X).to_dense()
-    torch.testing.assert_close(one, two, rtol=0, atol=1e-13)
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_precision_is_kept(structure, dtype, generator):
-    X = torch.rand(SIZE, 3, generator=generator).to(dtype)
-    kernel = make(structure).to(dtype)
-    assert kernel(X).dtype == kernel(X).to_dense().dtype == dtype
-    assert kernel(X, diag=True).dtype == dtype
-
-
 @pytest.mark.parametrize("default", [torch.float32, torch.float64])
 def test_kernels_without_parameters_have_the_precision_of_what_they_hold(default):
     torch.set_default_dtype(default)  # the fixture resets it
@@ -327,66 +224,6 @@ def test_kernels_without_parameters_have_the_precision_of_what_they_hold(default
     assert kernel(X).to_dense().dtype == torch.float64
     assert kernel.dtype == torch.float64
     assert kernel(X).dtype == torch.float64
-
-
-class Dense(nn.Module):
-    def __init__(self, kernel):
-        super().__init__()
-        self.kernel = kernel
-
-    def forward(self, X):
-        return self.kernel(X).to_dense()
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("context", ["SE", "linear", "periodic", "task"])
-def test_gradient_in_every_parameter(structure, context, generator):
-    make_context, _, kind = KERNELS[context]
-    # Every task, or the gradient in one of them is zero.
-    Z = torch.tensor([[0.0], [1.0], [2.0], [1.0]])
-    if kind != "index":
-        Z = columns(kind, 4, generator)
-    X = torch.cat([torch.rand(4, 2, generator=generator), Z], dim=-1)
-    kernel = ContextActionKernel(
-        ScaleKernel(matern()),
-        make_context(),
-        structure,
-        action_features=[0, 1],
-        context_features=range(2, X.shape[-1]),
-    )
-    dense = Dense(kernel)
-    names, values = zip(*dense.named_parameters(), strict=True)
-    assert any("raw_outputscales" in name for name in names) == (structure == "both")
-    values = [value.detach().clone().requires_grad_() for value in values]
-
-    def covar(*values):
-        return torch.func.functional_call(dense, dict(zip(names, values, strict=True)), (X,))
-
-    assert torch.autograd.gradcheck(covar, values)
-    for gradient in torch.autograd.grad(covar(*values).square().sum(), values):
-        assert (gradient != 0).all()
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_gradient_in_the_inputs(structure, generator):
-    X = torch.rand(4, 3, generator=generator, requires_grad=True)
-    other = torch.rand(3, 3, generator=generator)
-    assert torch.autograd.gradcheck(lambda X: make(structure)(X, other).to_dense(), (X,))
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_pickles_copies_and_restores(structure, generator):
-    X = torch.rand(SIZE, 3, generator=generator)
-    kernel = make(structure)
-    kernel.context_kernel.lengthscale = 0.21
-    expected = kernel(X).to_dense()
-    assert torch.equal(pickle.loads(pickle.dumps(kernel))(X).to_dense(), expected)
-    assert torch.equal(deepcopy(kernel)(X).to_dense(), expected)
-    fresh = ContextActionKernel(
-        RBFKernel(ard_num_dims=2, active_dims=[0, 1]), RBFKernel(active_dims=[2]), structure
-    )
-    fresh.load_state_dict(kernel.state_dict())
-    assert torch.equal(fresh(X).to_dense(), expected)
 
 
 def test_active_dims_and_features_say_the_same(generator):
@@ -403,14 +240,6 @@ def test_active_dims_and_features_say_the_same(generator):
     expected = by_dims(X).to_dense()
     assert torch.equal(by_features(X).to_dense(), expected)
     assert torch.equal(mixed(X).to_dense(), expected)
-
-
-def test_a_column_that_neither_sees_does_not_matter(generator):
-    X = torch.rand(SIZE, 4, generator=generator)
-    other = X.clone()
-    other[:, 3] = torch.nan
-    kernel = make("both")
-    assert torch.equal(kernel(X).to_dense(), kernel(other).to_dense())
 
 
 def test_active_dims_inside_a_part(generator):
@@ -447,148 +276,6 @@ def test_components_add_up(structure, batch_shape, generator):
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_components_are_copies(structure, generator):
-    X = torch.rand(SIZE, 3, generator=generator)
-    kernel = make(structure)
-    before = kernel(X).to_dense()
-    for part in kernel.components().values():
-        for parameter in part.parameters():
-            with torch.no_grad():
-                parameter.add_(1.0)
-    assert torch.equal(kernel(X).to_dense(), before)
-
-
-def test_components_name_what_they_are(generator):
-    X = torch.rand(SIZE, 3, generator=generator)
-    parts = make("both").components()
-    action, context = squared_exponential()(X[:, :2]).to_dense(), RBFKernel()(X[:, 2:]).to_dense()
-    for name, expected in (
-        ("action", 0.7 * action),
-        ("context", 1.3 * context),
-        ("interaction", 0.4 * action * context),
-    ):
-        torch.testing.assert_close(parts[name](X).to_dense(), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_given_kernels_are_used_and_left_as_they_are(structure, generator):
-    action, context = squared_exponential(), RBFKernel()
-    before = {k: v.clone() for k, v in (action.state_dict() | context.state_dict()).items()}
-    kernel = ContextActionKernel(
-        action, context, structure, action_features=[0, 1], context_features=[2]
-    )
-    kernel(torch.rand(SIZE, 3, generator=generator)).to_dense()
-    assert action.active_dims is None
-    assert context.active_dims is None
-    after = action.state_dict() | context.state_dict()
-    assert all(torch.equal(after[name], value) for name, value in before.items())
-    parameters = list(kernel.parameters())
-    for given in (*action.parameters(), *context.parameters()):
-        assert any(given is parameter for parameter in parameters)
-
-
-def test_outputscales_start_at_one_in_a_box_that_lbfgs_sees():
-    kernel = make("both")
-    fresh = ContextActionKernel(RBFKernel(active_dims=[0]), RBFKernel(active_dims=[1]), "both")
-    assert fresh.outputscales.tolist() == [1.0, 1.0, 1.0]
-    assert not fresh.raw_outputscales_constraint.enforced
-    assert fresh.raw_outputscales_constraint.lower_bound.item() == 0
-    assert kernel.outputscales.tolist() == pytest.approx(SCALES)
-
-
-def test_is_stationary_if_both_parts_are():
-    assert make("product").is_stationary
-    assert not ContextActionKernel(
-        RBFKernel(active_dims=[0]), LinearKernel(active_dims=[1])
-    ).is_stationary
-
-
-@pytest.mark.parametrize("structure", ["product", "additive"])
-def test_only_both_has_outputscales(structure):
-    kernel = make(structure)
-    with pytest.raises(UnsupportedError):
-        kernel.outputscales  # noqa: B018
-    with pytest.raises(UnsupportedError):
-        kernel.outputscales = SCALES
-
-
-def test_outputscales_must_not_be_negative():
-    with pytest.raises(ValueError):
-        make("both").outputscales = (1.0, -0.1, 1.0)
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_outputscales_must_be_finite(bad):
-    with pytest.raises(InputDataError):
-        make("both").outputscales = (1.0, 1.0, bad)
-
-
-def test_outputscales_are_three():
-    with pytest.raises(ValueError):
-        make("both").outputscales = (1.0, 1.0)
-
-
-@pytest.mark.parametrize("bad", ["sum", "Product", "", None])
-def test_structure_must_be_one_of_three(bad):
-    with pytest.raises(ValueError, match=repr(bad)):
-        ContextActionKernel(RBFKernel(active_dims=[0]), RBFKernel(active_dims=[1]), bad)
-
-
-@pytest.mark.parametrize(
-    ("action", "context"),
-    [
-        (lambda: RBFKernel(active_dims=[0, 1]), lambda: RBFKernel(active_dims=[1, 2])),
-        (
-            lambda: ScaleKernel(RBFKernel(active_dims=[0]) + RBFKernel(active_dims=[1])),
-            lambda: RBFKernel(active_dims=[1]),
-        ),
-        (
-            lambda: RBFKernel(active_dims=[1]),
-            lambda: RBFKernel(active_dims=[2]) * ScaleKernel(MaternKernel(active_dims=[1])),
-        ),
-    ],
-    ids=["plain", "sum inside a scale", "scale inside a product"],
-)
-def test_columns_must_not_overlap(action, context):
-    with pytest.raises(ValueError):
-        ContextActionKernel(action(), context())
-
-
-def test_features_must_not_overlap():
-    with pytest.raises(ValueError):
-        ContextActionKernel(
-            RBFKernel(), RBFKernel(), action_features=[0, 1], context_features=[1, 2]
-        )
-
-
-@pytest.mark.parametrize(
-    ("action", "context", "blind"),
-    [
-        (RBFKernel(), RBFKernel(active_dims=[1]), "action kernel"),
-        (RBFKernel(active_dims=[1]), ScaleKernel(RBFKernel()), "context kernel"),
-        (RBFKernel(), RBFKernel(), "action and context kernel"),
-        (
-            RBFKernel(active_dims=[0]),
-            RBFKernel(active_dims=[1]) + RBFKernel(),
-            "context kernel",
-        ),
-    ],
-)
-def test_kernels_must_say_their_columns(action, context, blind):
-    with pytest.raises(ValueError):
-        ContextActionKernel(action, context)
-
-
-@pytest.mark.parametrize("name", ["action_features", "context_features"])
-@pytest.mark.parametrize("bad", [[-1], [], [1, 1]])
-def test_features_must_be_columns(name, bad):
-    # Negative ones cannot be compared with others while the width is unknown.
-    features = {"action_features": [0], "context_features": [3]} | {name: bad}
-    with pytest.raises(ValueError):
-        ContextActionKernel(RBFKernel(), RBFKernel(), **features)
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("column", [0, 2])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_inputs_must_be_finite(structure, column, bad):
@@ -601,8 +288,29 @@ def test_inputs_must_be_finite(structure, column, bad):
         kernel(X).to_dense()
 
 
-def test_inputs_must_be_finite_where_columns_are_active_dims():
-    X = torch.zeros(3, 3)
-    X[1, 2] = torch.nan
-    with pytest.raises(InputDataError):
-        make("product")(X).to_dense()
+@pytest.mark.parametrize("scales", [(1.0, -0.1, 1.0), (1.0, 1.0, math.nan), (1.0, 1.0)])
+def test_outputscales_are_three_that_are_not_negative(scales):
+    with pytest.raises((ValueError, InputDataError)):
+        make("both").outputscales = scales
+    with pytest.raises(UnsupportedError):
+        make("product").outputscales = SCALES
+
+
+FIRST, SECOND = RBFKernel(active_dims=[0, 1]), RBFKernel(active_dims=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("kernels", "options"),
+    [
+        ((FIRST, RBFKernel(active_dims=[2])), {"structure": "sum"}),
+        ((FIRST, SECOND), {}),
+        ((ScaleKernel(RBFKernel(active_dims=[0]) + RBFKernel(active_dims=[1])), SECOND), {}),
+        ((RBFKernel(), SECOND), {}),
+        ((RBFKernel(), RBFKernel()), {"action_features": [0, 1], "context_features": [1, 2]}),
+        ((RBFKernel(), RBFKernel()), {"action_features": [0], "context_features": [-1]}),
+        ((RBFKernel(), RBFKernel()), {"action_features": [], "context_features": [1]}),
+    ],
+)
+def test_columns_and_structures_that_are_refused(kernels, options):
+    with pytest.raises(ValueError):
+        ContextActionKernel(*kernels, **options)

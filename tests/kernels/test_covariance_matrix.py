@@ -1,9 +1,6 @@
-import pickle
-
 import pytest
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from gpytorch.kernels import ScaleKernel
+from botorch.exceptions.errors import InputDataError
 
 from tvbo.kernels import CovarianceMatrixKernel
 
@@ -28,12 +25,6 @@ def test_looks_up_entries(matrix):
             assert covar[a, b] == matrix[row, col]
 
 
-def test_diag_is_the_dense_diagonal(matrix):
-    i = column(2, 2, 0)
-    kernel = CovarianceMatrixKernel(matrix)
-    assert torch.equal(kernel(i, diag=True), kernel(i).to_dense().diagonal())
-
-
 def test_identity_is_unrelated_arms():
     covar = CovarianceMatrixKernel(torch.eye(3))(column(0, 1, 1)).to_dense()
     assert torch.equal(covar, torch.tensor([[1.0, 0, 0], [0, 1, 1], [0, 1, 1]]))
@@ -52,31 +43,6 @@ def test_batches_of_matrices_and_of_indices(matrix):
     assert CovarianceMatrixKernel(matrix)(many)[1].to_dense()[0, 1] == matrix[2, 3]
 
 
-def test_pickles_restores_and_reports_its_dtype(matrix):
-    kernel = CovarianceMatrixKernel(matrix.float())
-    assert kernel.dtype == torch.float32
-    assert kernel.device == matrix.device
-    again = pickle.loads(pickle.dumps(kernel))
-    assert torch.equal(again.covar_matrix, kernel.covar_matrix)
-    fresh = CovarianceMatrixKernel(torch.eye(5))
-    fresh.load_state_dict(CovarianceMatrixKernel(matrix).state_dict())
-    assert torch.equal(fresh.covar_matrix, matrix)
-    assert kernel.double().dtype == torch.float64
-
-
-def test_scale_is_learned_around_it(matrix):
-    kernel = ScaleKernel(CovarianceMatrixKernel(matrix)).double()
-    kernel(column(0, 1)).to_dense().sum().backward()
-    assert kernel.raw_outputscale.grad is not None
-    assert not list(kernel.base_kernel.parameters())
-
-
-def test_each_matrix_of_a_batch_is_judged_by_itself():
-    bad = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
-    with pytest.raises(ValueError):
-        CovarianceMatrixKernel(torch.stack([1e10 * torch.eye(2), bad]))
-
-
 def test_a_singular_matrix_is_allowed():
     CovarianceMatrixKernel(torch.ones(4, 4))
 
@@ -85,11 +51,6 @@ def test_a_singular_matrix_is_allowed():
 def test_index_must_be_one_of_the_rows(matrix, bad):
     with pytest.raises(InputDataError, match=str(bad)):
         CovarianceMatrixKernel(matrix)(column(0, bad)).to_dense()
-
-
-def test_one_index_column_only(matrix):
-    with pytest.raises(BotorchTensorDimensionError):
-        CovarianceMatrixKernel(matrix)(torch.zeros(3, 2)).to_dense()
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,10 @@ import pytest
 import torch
 from linear_operator.utils.errors import NotPSDError
 
-from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import (
     BlockLikelihood,
     DenseLikelihood,
     DriftLog,
-    Panel,
-    PanelLikelihood,
     panel_rows,
 )
 
@@ -79,16 +76,6 @@ def test_segments(irregular, make_kernel, evaluate, rate, generator):
     check_against_dense(log, make_kernel, evaluate, rate, None, 16)
 
 
-def test_full_panel_equals_the_modes(make_kernel, evaluate, generator):
-    log = DriftLog.from_rows(
-        *panel_rows(torch.randn(40, 6, generator=generator), torch.arange(40.0)), None, -1
-    )
-    panel = evaluate(lambda k: PanelLikelihood(Panel.from_log(log), k, None), make_kernel(), 0.1)
-    blocks = evaluate(lambda k: BlockLikelihood(log, k, None), make_kernel(), 0.1)
-    assert blocks[0] == pytest.approx(panel[0], rel=1e-12)
-    torch.testing.assert_close(blocks[2], panel[2], rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("rate", [1e-3, 0.3])
 def test_gradient_equals_differences(irregular, make_kernel, evaluate, differences, rate):
     log = DriftLog.from_rows(*irregular, None, -1)
@@ -99,31 +86,6 @@ def test_gradient_equals_differences(irregular, make_kernel, evaluate, differenc
     gradient = evaluate(likelihood_of, make_kernel(2), rate)[2]
     expected = differences(likelihood_of, make_kernel(2), rate)
     torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-4)
-
-
-def test_singular_spatial_covariance(gappy, evaluate):
-    X, Y = gappy
-    log = DriftLog.from_rows(X, Y, None, -1)
-    kernel = CovarianceMatrixKernel(torch.ones(6, 6))
-    dense = evaluate(lambda k: DenseLikelihood(log, k, None), kernel, 0.1)
-    blocks = evaluate(lambda k: BlockLikelihood(log, k, None, 16), kernel, 0.1)
-    assert blocks[0] == pytest.approx(dense[0], rel=1e-11)
-    torch.testing.assert_close(blocks[2], dense[2], rtol=1e-9, atol=1e-9)
-
-
-def test_little_noise_on_a_long_static_log(generator, make_kernel):
-    """The base is subtracted from the prior again and again; nothing is lost to rounding."""
-    n = 600
-    arm = torch.randint(5, (n,), generator=generator)
-    X = torch.stack([arm.double(), torch.arange(float(n))], dim=-1)
-    Y = torch.randn(5, generator=generator)[arm].unsqueeze(-1)
-    Y = Y + 1e-3 * torch.randn(n, 1, generator=generator)
-    log = DriftLog.from_rows(X, Y, None, -1)
-    point = torch.tensor(1e-9), torch.tensor(1e-6)
-    with torch.no_grad():
-        dense, _ = DenseLikelihood(log, make_kernel(), 0.0)(*point)
-        blocks, _ = BlockLikelihood(log, make_kernel(), 0.0)(*point)
-    assert blocks.item() == pytest.approx(dense.item(), rel=1e-8)
 
 
 def test_a_singular_log_is_said_to_be_singular(make_kernel):

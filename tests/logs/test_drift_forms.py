@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from botorch.exceptions.errors import ModelFittingError
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
@@ -129,23 +128,6 @@ def test_a_long_log_is_compared_on_its_newest_rows(monkeypatch):
     assert fit.comparison.messages == ["Forms of drift were compared on the newest 60 of 120 rows."]
     assert fit.comparison.reason == "exponential: the only candidate."
     assert fit.settings()["forgetting_rate"] == fit.forgetting_rate
-
-
-def test_what_is_fixed_stays():
-    X, Y = log(40)
-    fit = fit_drift(X, Y, noise_variance=500.0, mean=3.0, temporal_kernel="matern32")
-    assert (fit.comparison.noise_variance, fit.comparison.mean) == (500.0, pytest.approx(3.0))
-    # Lengthscale and scale of the actions, lengthscale of the times.
-    assert fit.comparison.evidence[0].num_parameters == 3
-
-
-def test_a_search_that_fails_is_said(monkeypatch):
-    def fail(mll):
-        raise ModelFittingError("no")
-
-    monkeypatch.setattr("tvbo.logs.drift_forms.fit_gpytorch_mll", fail)
-    fit = fit_drift(*log(40), temporal_kernel="matern32")
-    assert fit.comparison.messages == ["The search for matern32 did not converge."]
 
 
 def test_bad_arguments():

@@ -65,11 +65,6 @@ def test_outliers_are_named_by_their_row_of_the_whole_log(fit):
     assert 41 in [row for row, _ in fit.together.outliers]
 
 
-def test_different_rates_are_said(fit):
-    [message] = fit.messages
-    assert "interval of 'mill' begins at" in message
-
-
 def test_the_table_has_a_row_for_each_group_and_one_for_all(fit, tmp_path):
     frame = fit.to_frame()
     assert frame.group.tolist() == ["lathe", "mill", "all"]
@@ -79,17 +74,6 @@ def test_the_table_has_a_row_for_each_group_and_one_for_all(fit, tmp_path):
     saved = json.loads((tmp_path / "fit.json").read_text())
     assert saved["groups"]["mill"]["forgetting_rate"] == fit.groups["mill"].forgetting_rate
     assert saved["together"]["n_observations"] == fit.together.n_observations
-
-
-@pytest.mark.slow
-def test_segments_of_groups_stay_apart(log):
-    X, Y, groups = log
-    days = (X[:, 1] >= 25).double()
-    fit = fit_drift_by(X, Y, torch.tensor([len(g) for g in groups]), segments=days, **OPTIONS)
-    four = days + 2 * torch.tensor([float(group == "lathe") for group in groups])
-    whole = fit_drift(X, Y, segments=four, **OPTIONS)
-    assert list(fit.groups) == ["4", "5"]
-    assert fit.together.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-9)
 
 
 def test_a_group_with_one_row_is_refused_by_name(log):

@@ -44,13 +44,6 @@ def test_segments_equal_dense(make_kernel, evaluate, generator, rate):
     check_against_dense(log, make_kernel, evaluate, rate)
 
 
-def test_repeated_eigenvalues(make_kernel, evaluate, generator):
-    X, Y = panel_rows(torch.randn(12, 4, generator=generator), torch.arange(12.0))
-    # Arms far apart: their covariance is a multiple of the identity, every eigenvalue repeated.
-    X[:, 0] *= 1e3
-    check_against_dense(DriftLog.from_rows(X, Y, None, -1), make_kernel, evaluate, 0.1)
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 def test_singular_spatial_covariance(rows, evaluate, rate):
     log = DriftLog.from_rows(*rows, None, -1)
@@ -67,24 +60,3 @@ def test_gradient_equals_differences(rows, make_kernel, evaluate, differences, r
     gradient = evaluate(likelihood_of, make_kernel(), rate)[2]
     expected = differences(likelihood_of, make_kernel(), rate)
     torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-4)
-
-
-def test_gradient_is_in_double_precision_whatever_the_default(rows, make_kernel, evaluate):
-    panel = Panel.from_log(DriftLog.from_rows(*rows, None, -1))
-    gradients = []
-    for dtype in (torch.float64, torch.float32):
-        torch.set_default_dtype(dtype)
-        gradients.append(evaluate(lambda k: PanelLikelihood(panel, k, None), make_kernel(), 0.1)[2])
-    assert gradients[1].dtype == torch.float64
-    torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-6)
-
-
-def test_no_gradient_is_computed_where_none_is_asked_for(rows, make_kernel):
-    likelihood = PanelLikelihood(
-        Panel.from_log(DriftLog.from_rows(*rows, None, -1)), make_kernel(), None
-    )
-    rate = torch.tensor(0.1, requires_grad=True)
-    with torch.no_grad():
-        value, _ = likelihood(rate, torch.tensor(0.2))
-    assert not value.requires_grad
-    assert value == likelihood(rate, torch.tensor(0.2))[0]

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -16,7 +15,6 @@ from tvbo.logs import (
     NuisanceParameters,
     profile_rate,
     rates_at_noise,
-    steps,
 )
 from tvbo.logs.profile import ROOT_TOLERANCE
 from tvbo.test_functions import drifting_gp_log
@@ -61,45 +59,6 @@ def test_ends_lie_on_the_threshold_to_the_tolerance(noise, learns_scale, seed):
         assert math.log(end) == pytest.approx(expected, abs=ROOT_TOLERANCE)
 
 
-def test_the_maximum_is_that_of_the_best_start():
-    maximizer = make_maximizer(None, True)
-    profile = profile_rate(maximizer, 3, 0.95, lambda step: None)
-    searched = [
-        maximizer.explore(log_rate, maximizer.nuisance.start).log_likelihood
-        for log_rate in np.linspace(*maximizer.rate_bounds, 8)[1:-1]
-    ]
-    assert profile.best.log_likelihood >= max(searched) - 1e-7
-    assert profile.best.converged
-    assert abs(profile.best.slope) < 1e-2
-
-
-def test_every_step_is_told_in_turn():
-    told = []
-    profile_rate(make_maximizer(0.05, False), 2, 0.95, told.append)
-    assert ["outliers", *dict.fromkeys(told)] == steps(2)
-    assert told.count("interval") > 1
-
-
-def test_few_points_are_needed():
-    told = []
-    profile_rate(make_maximizer(None, True), 2, 0.95, told.append)
-    assert told.count("interval") <= 10
-
-
-def test_a_subsample_start_of_another_log_leaves_the_result_as_it_is():
-    maximizer, subsample = make_maximizer(None, True), make_maximizer(None, True, n=60, seed=5)
-    # One kernel is moved by both, as in a fit.
-    subsample.likelihood.covar_module = maximizer.likelihood.covar_module
-    subsample.nuisance = maximizer.nuisance
-    alone = profile_rate(maximizer, 3, 0.95, lambda step: None)
-    subsampled = profile_rate(maximizer, 3, 0.95, lambda step: None, subsample)
-    assert subsampled.best.log_likelihood == pytest.approx(alone.best.log_likelihood, abs=1e-7)
-    assert subsampled.at_zero.log_likelihood == pytest.approx(
-        alone.at_zero.log_likelihood, abs=1e-6
-    )
-    assert subsampled.interval == pytest.approx(alone.interval, rel=2 * ROOT_TOLERANCE)
-
-
 @pytest.mark.parametrize(("noise", "learns_scale"), [(0.05, False), (None, True)])
 def test_rates_with_the_noise_held(noise, learns_scale):
     maximizer = make_maximizer(noise, learns_scale)
@@ -108,9 +67,3 @@ def test_rates_with_the_noise_held(noise, learns_scale):
     for variance, rate in zip(variances, rates_at_noise(maximizer, best, variances), strict=True):
         held = profile_rate(make_maximizer(variance, learns_scale), 3, 0.95, lambda step: None)
         assert rate == pytest.approx(math.exp(held.best.log_rate), rel=1e-3)
-
-
-def test_rates_with_noise_at_which_there_is_no_likelihood_are_left_out():
-    maximizer = make_maximizer(0.05, False)
-    best = profile_rate(maximizer, 3, 0.95, lambda step: None).best
-    assert len(rates_at_noise(maximizer, best, [0.02, -10.0, 0.01])) == 1

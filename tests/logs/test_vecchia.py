@@ -1,7 +1,5 @@
 """Blocks given the observations before them: exact where they cover all, close where nearly."""
 
-import math
-
 import pytest
 import torch
 from linear_operator.utils.errors import NotPSDError
@@ -60,16 +58,6 @@ def test_close_where_it_nearly_does(rows, make_kernel, evaluate):
     ]
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] < 1e-3
-
-
-def test_neglected_weight_is_that_of_the_nearest_row_left_out(make_kernel):
-    times = torch.arange(40.0)
-    X = torch.stack([torch.sin(times), times], dim=-1)
-    log = DriftLog.from_rows(X, torch.cos(times).unsqueeze(-1), None, -1)
-    likelihood = VecchiaLikelihood(log, make_kernel(), None, block=10, conditioning_size=15)
-    # The blocks at 20 and at 30 leave out what is more than 15 steps old.
-    assert likelihood.neglected_weight(0.1) == pytest.approx(math.exp(-0.1 * 16))
-    assert likelihood.neglected_weight(0.0) == 1.0
 
 
 def test_gradient_equals_differences_where_rows_are_left_out(

@@ -5,11 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from botorch.acquisition import UpperConfidenceBound
-from botorch.exceptions.errors import (
-    BotorchTensorDimensionError,
-    InputDataError,
-    UnsupportedError,
-)
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
 from botorch.posteriors import Posterior
 from torch import Generator, Tensor
@@ -186,43 +181,6 @@ def test_gradients_of_single_rows_are_those_of_the_joint_posterior(same_time):
         torch.testing.assert_close(found.squeeze(-2), by_torch, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.draws_globally
-def test_noise_is_added_and_draws_have_the_shape():
-    model, X = averaged(False), rows(2, 3)
-    plain, noisy = model.posterior(X), model.posterior(X, observation_noise=True)
-    difference = (noisy.variance - plain.variance).squeeze(-1)
-    torch.testing.assert_close(difference, model.noise_variance.expand(2, 3))
-    scale = dense_models(False)[0].outcome_transform.stdvs.item()
-    noises = torch.cat([each.noise for each in make_sets(False)])
-    assert model.noise_variance.item() == pytest.approx((model.weights @ noises * scale**2).item())
-    assert noisy.rsample(torch.Size([6])).shape == (6, 2, 3, 1)
-    assert model.likelihood.noise.item() == pytest.approx(model.noise_variance.item())
-
-
-def test_it_stands_for_its_most_probable_model():
-    model = averaged(False)
-    assert model.forgetting_rate.item() == pytest.approx(0.02)
-    at = rows(3)
-    dense = dense_models(False)[0]
-    scale = dense.outcome_transform.stdvs.item()
-    expected = dense.covar_module(dense.transform_inputs(at)).to_dense() * scale**2
-    torch.testing.assert_close(model.covar_module(at).to_dense(), expected)
-    # BoTorch's acquisitions move a model at each evaluation: that must stay cheap.
-    assert not list(model.children())
-
-
-def test_bad_input():
-    model = averaged(False)
-    with pytest.raises(BotorchTensorDimensionError):
-        model.posterior(rows(3)[:, :2])
-    with pytest.raises(InputDataError, match="finite"):
-        model.posterior(rows(3) * torch.nan)
-    with pytest.raises(UnsupportedError, match="output_indices"):
-        model.posterior(rows(3), output_indices=[1])
-    with pytest.raises(InputDataError):
-        model.condition_on_observations(rows(1), torch.ones(1, 1), -torch.ones(1, 1))
-
-
 def test_each_outcome_is_predicted_by_those_before_it():
     X, Y, _ = data(False)
     dense, sets = dense_models(False)[0], make_sets(False)
@@ -235,37 +193,3 @@ def test_each_outcome_is_predicted_by_those_before_it():
         assert mean[i].item() == pytest.approx(posterior.mean.item(), rel=1e-8, abs=1e-8)
         expected = posterior.variance.item() + model.noise_variance.item()
         assert variance[i].item() == pytest.approx(expected, rel=1e-8)
-
-
-def test_a_state_carries_the_data(monkeypatch):
-    """Also into a model of other observations, other numbers of them, and another drift."""
-    model = averaged(known=False)
-    X, Y, _ = data(known=False)
-    sets = make_sets(False)
-    sets[0].temporal_kernel.forgetting_rate = torch.tensor([[0.2], [0.5]], dtype=torch.float64)
-    other = AveragedGP(dense_models(False)[0], X[:5], -Y[:5], sets)
-    other.load_state_dict(model.state_dict())
-    with monkeypatch.context() as changed:
-        changed.setattr(f"{__name__}.USE_RBF", not USE_RBF)
-        with pytest.raises(RuntimeError):
-            averaged(False).load_state_dict(model.state_dict())
-    for ahead in (rows(4, 1), rows(2, 3)):
-        one, two = (each.posterior(ahead) for each in (model, other))
-        torch.testing.assert_close(one.mean, two.mean, rtol=1e-9, atol=0)
-        torch.testing.assert_close(one.variance, two.variance, rtol=1e-9, atol=0)
-
-
-def test_fantasies_are_as_observations():
-    """The general form of conditioning, and that of a few pending rows."""
-    model = averaged(known=False)
-    new, Y = rows(2, 3), torch.randn(2, 3, 1, dtype=torch.float64, generator=Generator())
-    many = model.condition_on_observations(new, Y)
-    again = many.condition_on_observations(new[:, :1] + 0.1, Y[:, :1])
-    for i in range(2):
-        one = model.condition_on_observations(new[i], Y[i])
-        two = one.condition_on_observations(new[i, :1] + 0.1, Y[i, :1])
-        for batched, alone in ((many, one), (again, two)):
-            for ahead in (rows(4, 1, 1), rows(2, 1, 3)):
-                got, expected = batched.posterior(ahead), alone.posterior(ahead.squeeze(1))
-                torch.testing.assert_close(got.mean[:, i], expected.mean, rtol=1e-9, atol=0)
-                torch.testing.assert_close(got.variance[:, i], expected.variance, rtol=1e-8, atol=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from botorch.exceptions.errors import UnsupportedError
 from gpytorch.kernels import MaternKernel, RBFKernel
 
 from tvbo.models.correlation import correlation_of
@@ -39,8 +38,3 @@ def test_at_distance_zero_it_is_one_and_gradients_are_finite(kernel):
     values, slopes = correlation.evaluate(zero.detach().numpy(), True)
     assert values.tolist() == [1.0, 1.0]
     assert slopes.tolist() == pytest.approx([1.0 if kernel is RBFKernel else 5 / 3] * 2)
-
-
-def test_other_kernels_are_refused():
-    with pytest.raises(UnsupportedError):
-        correlation_of(MaternKernel(nu=1.5))

@@ -3,8 +3,6 @@
 import pytest
 import torch
 from botorch.exceptions.errors import (
-    BotorchTensorDimensionError,
-    InputDataError,
     UnsupportedError,
 )
 from botorch.models import ModelListGP, SingleTaskGP
@@ -61,12 +59,6 @@ def test_each_model_gives_the_formula(small, pair, name, scale):
     torch.testing.assert_close(covar, by_hand(*pair, scale), rtol=0, atol=1e-12)
     assert not covar.requires_grad
     assert noise_variance(model) == pytest.approx(NOISE, rel=1e-12)
-
-
-def test_a_set_too_large_to_keep_all_its_covariances(small, pair, monkeypatch):
-    monkeypatch.setattr("tvbo.models.streaming.finite_prior.MAX_CACHED", 1)
-    covar = prior_covariance(small.streaming(RATE), *pair)
-    torch.testing.assert_close(covar, by_hand(*pair), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
@@ -126,13 +118,6 @@ def test_a_model_with_contexts(generator):
         torch.testing.assert_close(prior_covariance(each, X, X), expected, rtol=0, atol=1e-12)
 
 
-def test_noise_of_each_observation_counts_by_its_mean_and_none_as_zero(small):
-    X, Y = small.data([1.0, 2.0])
-    noise = torch.tensor([[0.1], [0.3]], dtype=torch.float64)
-    assert noise_variance(small.dense(X, Y, RATE, noise).eval()) == pytest.approx(0.2, rel=1e-12)
-    assert noise_variance(small.dense(X[:0], Y[:0], RATE, noise[:0]).eval()) == 0.0
-
-
 @pytest.mark.parametrize(
     "ask", [noise_variance, lambda m: prior_covariance(m, *[torch.ones(1, 3)] * 2)]
 )
@@ -153,15 +138,3 @@ def test_models_whose_prior_cannot_be_read(generator, make, ask):
     Y = torch.randn(4, 1, dtype=torch.float64, generator=generator)
     with pytest.raises(UnsupportedError):
         ask(make(X, Y))
-
-
-@pytest.mark.parametrize("shapes", [((3,), (2, 3)), ((2, 3), (2, 2)), ((1, 2, 3), (2, 3))])
-def test_rows_that_do_not_fit_together(small, shapes):
-    X1, X2 = (torch.zeros(shape, dtype=torch.float64) for shape in shapes)
-    with pytest.raises(BotorchTensorDimensionError):
-        prior_covariance(small.streaming(RATE), X1, X2)
-
-
-def test_an_action_that_is_none_of_the_choices(small, pair):
-    with pytest.raises(InputDataError):
-        prior_covariance(small.streaming(RATE), pair[0] + 0.1, pair[1])

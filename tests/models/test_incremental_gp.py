@@ -1,20 +1,16 @@
 """The factor grown row by row against the dense model with all the data."""
 
-import copy
 import io
-import pickle
 
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
 from botorch.models.transforms import Normalize
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import ScaleKernel
 from gpytorch.means import LinearMean
 from reference import dense_gp, matern
 
-from tvbo.models import IncrementalGP, StreamingGP, TimeVaryingGP, incremental_gp
+from tvbo.models import IncrementalGP, TimeVaryingGP
 from tvbo.models.incremental import growing_cholesky
-from tvbo.models.incremental.candidate_cache import MAX_LOOKUPS
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -161,19 +157,6 @@ def test_drop_is_never_having_observed(keep):
     assert_same(model, dense(*both, noise), AHEAD)
 
 
-def test_a_drop_that_fails_forgets_nothing(monkeypatch):
-    model = observed()
-
-    def fail(*args):
-        raise InputDataError("certain")
-
-    monkeypatch.setattr(incremental_gp, "innovation_root", fail)
-    with pytest.raises(InputDataError, match="certain"):
-        model.drop(torch.arange(30) > 3)
-    assert model.num_observations == 30
-    assert_same(model, dense(*data(30)), AHEAD)
-
-
 def test_reset():
     model = observed()
     assert_same(model, dense(*data(30)), AHEAD)
@@ -195,95 +178,6 @@ def test_gradient_equals_that_of_the_dense_model(q):
         gradients.append(X.grad)
     assert gradients[0].abs().min() > 0
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-8)
-
-
-def test_remembered_candidates_are_extended(monkeypatch):
-    """The rows asked about again: no solve but for what is new, and the same posterior."""
-    X, Y = data(200)
-    model, fresh = incremental(), incremental()
-    rows = AHEAD.reshape(24, 1, 4)
-    solved = []
-    solve = growing_cholesky.GrowingCholesky.solve
-    monkeypatch.setattr(
-        growing_cholesky.GrowingCholesky,
-        "solve",
-        lambda self, B, known: (
-            solved.append((self is model.factor, len(B))) or solve(self, B, known)
-        ),
-    )
-    model.observe(X[:150], Y[:150])
-    with torch.no_grad():
-        model.posterior(rows)
-    solved.clear()
-    for i in range(150, 200, 10):
-        model.observe(X[i : i + 10], Y[i : i + 10])
-        fresh.reset()
-        fresh.observe(X[: i + 10], Y[: i + 10])
-        assert_same(model, fresh, rows, atol=1e-10)
-        assert_same(model, fresh, AHEAD, atol=1e-10)  # the same rows, jointly
-    # Cross-covariances of each ten with what is held, then the candidates' ten new rows.
-    mine = [count for is_mine, count in solved if is_mine]
-    assert mine == [count for i in range(150, 200, 10) for count in (i, 10)]
-    # Observing a candidate needs no solve, and one row alone displaces none of them.
-    solved.clear()
-    model.observe(rows[3], Y[:1])
-    assert solved == []
-    with torch.no_grad():
-        model.posterior(X[:1])
-        model.posterior(rows)
-    assert solved == [(True, n) for n in (201, 1)]
-    with torch.no_grad():
-        model.posterior(rows)
-        model.posterior(rows[5:8])
-    assert len(solved) == 2
-    fresh.observe(rows[3], Y[:1])
-    fresh._candidates = None
-    assert_same(model, fresh, rows, atol=1e-10)
-    # Other rows take their place.
-    with torch.no_grad():
-        model.posterior(X)
-    assert model._candidates.rows.shape == X.shape
-
-
-def test_a_subset_is_found_among_many_candidates():
-    model, fresh = observed(), observed()
-    X = data(3 * MAX_LOOKUPS, seed=5)[0]
-    with torch.no_grad():
-        model.posterior(X)
-    for rows in (X[MAX_LOOKUPS:], X[: MAX_LOOKUPS - 1].flip(0), torch.cat([X[4:6], AHEAD[0]])):
-        assert_same(model, fresh, rows, atol=1e-10)
-
-
-def test_candidates_under_gradients_are_not_kept():
-    model = observed()
-    model.posterior(AHEAD.clone().requires_grad_())
-    assert model._candidates is None
-
-
-def test_copies_go_their_own_ways():
-    model = observed()
-    for new in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        new.observe(*data(5, seed=3))
-        model_of_all = [torch.cat(pair) for pair in zip(data(30), data(5, seed=3), strict=True)]
-        assert_same(new, dense(*model_of_all), AHEAD)
-    assert_same(model, dense(*data(30)), AHEAD)
-
-
-def test_moving_keeps_what_is_remembered():
-    model = observed()
-    with torch.no_grad():
-        model.posterior(AHEAD)
-    known = model._candidates
-    assert model.to("cpu") is model
-    assert torch.equal(model._candidates.V, known.V)
-    model.to("meta")
-    assert {model.factor.root.device.type, model._candidates.V.device.type} == {"meta"}
-
-
-def test_it_says_what_it_is():
-    model = observed(30)
-    assert (model.num_outputs, model.batch_shape, model.width) == (1, torch.Size(), 4)
-    assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
 def through_file(model, new):
@@ -333,42 +227,3 @@ def test_a_state_carries_the_scale_of_the_outcomes():
     other.covar_module.scale *= 2.0
     model.observe(X, Y)
     assert_same(through_file(model, other), model, AHEAD, atol=0.0)
-
-
-def test_loading_leaves_what_shares_the_memory_alone():
-    X, Y = data(60)
-    model, other = observed(30), incremental()
-    other.observe(X[30:], Y[30:])
-    view = model.snapshot()
-    before = view.posterior(AHEAD).mean
-    model.load_state_dict(other.state_dict())
-    assert torch.equal(view.posterior(AHEAD).mean, before)
-    assert_same(model, other, AHEAD, atol=0.0)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda: IncrementalGP(RBFKernel().double(), NOISE),
-        lambda: StreamingGP(AHEAD[0, :, :3], MaternKernel().double(), RATE, NOISE),
-        lambda: observed(0, rate=0.0).to(torch.float64).covar_module,
-    ],
-)
-def test_a_state_of_another_kind_is_refused_and_nothing_lost(other):
-    model = observed()
-    before = model.posterior(AHEAD).mean
-    with pytest.raises(RuntimeError, match="state"):
-        model.load_state_dict(other().state_dict())
-    assert torch.equal(model.posterior(AHEAD).mean, before)
-
-
-def test_a_state_of_other_rows_is_refused_and_nothing_lost():
-    model, other = (IncrementalGP(RBFKernel().double(), NOISE) for _ in range(2))
-    model.observe(*data(5))
-    other.observe(data(3)[0][:, :2], data(3)[1])
-    state = model.state_dict()
-    with pytest.raises(RuntimeError):
-        model.load_state_dict(other.state_dict())
-    with pytest.raises(RuntimeError):
-        other.load_state_dict({**state, "factor._root": state["factor._root"][:4]})
-    assert (model.num_observations, other.num_observations) == (5, 3)

@@ -10,9 +10,6 @@ from botorch.acquisition import (
     qLogNoisyExpectedImprovement,
     qUpperConfidenceBound,
 )
-from botorch.acquisition.objective import ScalarizedPosteriorTransform
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from botorch.generation import MaxPosteriorSampling
 from botorch.optim import optimize_acqf, optimize_acqf_discrete
 from botorch.sampling import SobolQMCNormalSampler
 from reference import dense_gp, matern
@@ -127,29 +124,6 @@ def test_optimize_over_choices(model):
     assert torch.equal(found, expected)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_thompson_sampling(model):
-    draws = MaxPosteriorSampling(model, replacement=True)(rows(12), num_samples=300)
-    assert draws.shape == (300, 4)
-    share = [(draws == row).all(-1).double().mean().item() for row in rows(12)]
-    assert sum(share) == pytest.approx(1.0)
-    assert max(share) < 1.0
-
-
-def test_posterior_transform_and_noise(model):
-    X = rows(5)
-    plain = model.posterior(X)
-    transform = ScalarizedPosteriorTransform(torch.tensor([-2.0]), offset=1.0)
-    scaled = model.posterior(X, posterior_transform=transform)
-    torch.testing.assert_close(scaled.mean, 1 - 2 * plain.mean, rtol=0, atol=1e-12)
-    torch.testing.assert_close(scaled.variance, 4 * plain.variance, rtol=0, atol=1e-12)
-    noises = torch.arange(1.0, 6.0).unsqueeze(-1)
-    for noise, expected in ((True, NOISE * torch.eye(5)), (noises, noises * torch.eye(5))):
-        noisy = model.posterior(X, observation_noise=noise).distribution.covariance_matrix
-        added = noisy - plain.distribution.covariance_matrix
-        torch.testing.assert_close(added, expected, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("noise", [None, 0.5])
 def test_conditioning_equals_the_dense_model_of_all(model, noise):
     X, Y = data(4, seed=5)
@@ -174,42 +148,6 @@ def test_conditioning_equals_the_dense_model_of_all(model, noise):
     assert new.noise_variance == NOISE
 
 
-@pytest.mark.parametrize("of_X", [(), (2,), (4, 2)])
-@pytest.mark.parametrize("of_Y", [(), (2,), (4, 2)])
-@pytest.mark.parametrize("of_noise", [None, (), (2,)])
-@pytest.mark.combinations
-def test_conditioning_on_batches(model, of_X, of_Y, of_noise):
-    generator = torch.Generator().manual_seed(1)
-    X = data(3 * torch.Size(of_X).numel(), seed=5)[0].reshape(*of_X, 3, 4)
-    Y = torch.randn(*of_Y, 3, 1, generator=generator)
-    noise = None if of_noise is None else 0.1 + torch.rand(*of_noise, 3, 1, generator=generator)
-    new = model.condition_on_observations(X, Y, noise=noise)
-    batch = torch.broadcast_shapes(of_X, of_Y, of_noise or ())
-    assert new.batch_shape == batch
-    with torch.no_grad():
-        posterior = new.posterior(rows(6))
-    assert posterior.mean.shape == (*batch, 6, 1)
-    for i in range(torch.Size(batch).numel()):
-        parts = [
-            None if x is None else x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:])[i]
-            for x in (X, Y, noise)
-        ]
-        with torch.no_grad():
-            one = model.condition_on_observations(*parts).posterior(rows(6))
-        mean = posterior.mean.reshape(-1, 6, 1)[i]
-        covar = posterior.distribution.covariance_matrix.reshape(-1, 6, 6)[i]
-        torch.testing.assert_close(mean, one.mean, rtol=0, atol=1e-12)
-        torch.testing.assert_close(covar, one.distribution.covariance_matrix, rtol=0, atol=1e-12)
-
-
-def test_conditioning_twice_is_conditioning_on_both(model):
-    X, Y = data(6, seed=5)
-    twice = model.condition_on_observations(X[:2], Y[:2]).condition_on_observations(X[2:], Y[2:])
-    with torch.no_grad():
-        expected = model.condition_on_observations(X, Y).posterior(rows(6))
-        assert_same(twice.posterior(rows(6)), expected, atol=1e-12)
-
-
 def test_fantasies_equal_those_of_the_dense_model(model):
     X = rows(6, seed=3).reshape(3, 2, 4)
     plain = dense(*data(25))
@@ -228,26 +166,3 @@ def test_fantasies_equal_those_of_the_dense_model(model):
     assert got.given.factor.root.data_ptr() == model.factor.root.data_ptr()
     assert got._innovations.shape == (4, 3, 2, 1)
     assert got._root.shape == (3, 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("X", "Y", "noise", "error"),
-    [
-        (rows(2), torch.zeros(3, 1), None, BotorchTensorDimensionError),
-        (rows(2), torch.zeros(2, 1), torch.zeros(2), BotorchTensorDimensionError),
-        (rows(2), torch.zeros(2, 1), -torch.ones(2, 1), InputDataError),
-        (rows(2), torch.zeros(2, 1) / 0, None, InputDataError),
-        (rows(2) * torch.nan, torch.zeros(2, 1), None, InputDataError),
-        (rows(2)[[0, 0]], torch.zeros(2, 1), torch.zeros(2, 1), InputDataError),
-        (rows(6).reshape(3, 2, 4), torch.zeros(2, 2, 1), None, BotorchTensorDimensionError),
-    ],
-)
-def test_bad_observations_to_condition_on(model, X, Y, noise, error):
-    with pytest.raises(error):
-        model.condition_on_observations(X, Y, noise=noise)
-
-
-def test_rows_that_do_not_broadcast_with_the_fantasies(model):
-    fantasies = model.fantasize(rows(2), sampler(4))
-    with pytest.raises(BotorchTensorDimensionError):
-        fantasies.posterior(rows(6).reshape(3, 2, 4))

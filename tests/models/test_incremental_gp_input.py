@@ -5,9 +5,8 @@ import torch
 from botorch.exceptions.errors import (
     BotorchTensorDimensionError,
     InputDataError,
-    UnsupportedError,
 )
-from gpytorch.kernels import MaternKernel, RBFKernel
+from gpytorch.kernels import MaternKernel
 
 from tvbo.models import IncrementalGP
 
@@ -87,33 +86,8 @@ def test_a_repeat_without_noise_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("X", "options", "error"),
-    [
-        (AHEAD[0, 0], {}, BotorchTensorDimensionError),
-        (AHEAD[..., :2], {}, BotorchTensorDimensionError),
-        (AHEAD * torch.inf, {}, InputDataError),
-        (AHEAD, {"output_indices": [1]}, UnsupportedError),
-    ],
-)
-def test_bad_questions_are_refused(X, options, error):
-    with pytest.raises(error):
-        observed().posterior(X, **options)
-
-
-@pytest.mark.parametrize(
     "keep", [torch.ones(29, dtype=torch.bool), torch.ones(30), torch.ones(1, 30, dtype=torch.bool)]
 )
 def test_a_bad_mask_is_refused(keep):
     with pytest.raises(BotorchTensorDimensionError):
         observed().drop(keep)
-
-
-@pytest.mark.parametrize("noise", [-0.1, torch.inf, torch.nan, torch.ones(2)])
-def test_a_bad_noise_variance_is_refused(noise):
-    with pytest.raises(ValueError):
-        IncrementalGP(RBFKernel(), noise)
-
-
-def test_a_kernel_with_a_batch_is_refused():
-    with pytest.raises(ValueError, match=r"batch_shape=\(2,\)"):
-        IncrementalGP(RBFKernel(batch_shape=torch.Size([2])), NOISE)

@@ -3,15 +3,10 @@
 import pytest
 import torch
 from botorch.exceptions.errors import (
-    BotorchTensorDimensionError,
-    InputDataError,
     UnsupportedError,
 )
-from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Normalize
 from gpytorch.kernels import MaternKernel, ScaleKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from reference import rbf
 
 from tvbo import recipes
@@ -24,7 +19,6 @@ from tvbo.models import (
     explained_variance,
     part_posterior,
 )
-from tvbo.models.kernel_parts import split_kernel
 
 LENGTHS, SCALES, NOISE, RATE = (0.4, 0.7), (0.5, 1.3, 0.8), 0.05, 0.1
 PARTS = {
@@ -151,14 +145,6 @@ def test_shares_are_those_of_dense_algebra(data, structure):
     assert frame["variance"].sum() == pytest.approx(parts.variance)
 
 
-def test_shares_do_not_depend_on_the_unit(data):
-    X, Y = data
-    one = explained_variance(contextual(X, Y, noise=NOISE))
-    other = explained_variance(contextual(X, 100 * Y - 7, noise=NOISE * 1e4))
-    assert other.shares == pytest.approx(one.shares, abs=1e-10)
-    assert other.variance == pytest.approx(1e4 * one.variance)
-
-
 def test_other_models_with_the_same_kernel_say_the_same(data):
     X, Y = data
     reference = contextual(X, Y, outcome_transform=None)
@@ -214,54 +200,6 @@ def test_centered_is_less_the_average_of_the_rows(data, part):
     assert (variance - (contrast @ covar @ contrast.T).diagonal()).abs().max() < 1e-9
 
 
-def test_a_shape_is_known_better_than_its_level(generator):
-    """Two parts share a level; what either does over its own columns is plain from the data."""
-    X = torch.rand(60, 2, generator=generator, dtype=torch.float64)
-    model = ContextualGP(
-        X,
-        torch.sin(5 * X).sum(-1, keepdim=True),
-        torch.full((60, 1), 1e-4, dtype=torch.float64),
-        context_features=[1],
-        structure="additive",
-        action_kernel=rbf(0.4),
-        context_kernel=rbf(0.4),
-        outcome_transform=None,
-    )
-    _, alone = part_posterior(model, "action", X)
-    mean, shape = part_posterior(model, "action", X, centered=True)
-    assert alone.min().sqrt() > 0.1
-    assert shape.max().sqrt() < 0.02
-    wave = torch.sin(5 * X[:, 0])
-    assert (mean - (wave - wave.mean())).abs().max() < 0.02
-
-
-def test_rows_are_scaled_as_those_of_the_model(data):
-    X, Y = data
-    scale = tensor(2.0, 2.0, 5.0, 1.0)
-    bounds = torch.stack([torch.zeros(4, dtype=torch.float64), scale])
-    normalized = contextual(
-        X * scale, Y, input_transform=Normalize(4, indices=[0, 1, 2], bounds=bounds[:, :3])
-    )
-    plain = contextual(X, Y)
-    assert explained_variance(normalized).shares == pytest.approx(explained_variance(plain).shares)
-    for a, b in zip(
-        part_posterior(normalized, "interaction", (X + 0.1) * scale),
-        part_posterior(plain, "interaction", X + 0.1),
-        strict=True,
-    ):
-        assert (a - b).abs().max() < 1e-9
-
-
-def test_no_time_column(data):
-    X, Y = data
-    action, context = kernels()
-    options = {"action_kernel": action, "context_kernel": context, "structure": "additive"}
-    static = ContextualGP(X[:, :3], Y, torch.full_like(Y, NOISE), context_features=[2], **options)
-    at_once = torch.cat([X[:, :3], torch.zeros(17, 1, dtype=torch.float64)], dim=-1)
-    drifting = contextual(at_once, Y, "additive")
-    assert explained_variance(static).shares == pytest.approx(explained_variance(drifting).shares)
-
-
 def test_the_action_part_says_the_same_in_every_context(data):
     model = contextual(*data)
     rows = data[0][:5].clone()
@@ -273,26 +211,6 @@ def test_the_action_part_says_the_same_in_every_context(data):
         strict=True,
     ):
         assert torch.equal(a, b)
-
-
-def test_what_has_no_interaction_shows_none(generator):
-    """Hyperparameters are learned, from an additive and from a multiplicative truth."""
-    X = torch.rand(60, 2, generator=generator, dtype=torch.float64)
-    noise = 0.05 * torch.randn(60, generator=generator, dtype=torch.float64)
-    waves = torch.sin(5 * X)
-    shares = {}
-    for name, f in (
-        ("sum", waves.sum(-1)),
-        ("product", 2 * (waves - waves.mean(0)).prod(-1)),
-    ):
-        model = ContextualGP(X, (f + noise).unsqueeze(-1), context_features=[1], structure="both")
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        shares[name] = explained_variance(model)
-    assert shares["sum"].shares["interaction"] < 0.01
-    assert shares["sum"].shares["action"] > 0.2
-    assert shares["sum"].shares["context"] > 0.2
-    assert shares["product"].shares["interaction"] > 0.5
-    assert max(each.residual for each in shares.values()) < 0.02
 
 
 def test_the_model_of_an_optimizer(generator):
@@ -316,29 +234,6 @@ def test_the_model_of_an_optimizer(generator):
     assert list(parts.shares) == ["action", "context"]
 
 
-def test_the_model_is_left_as_it_was(data):
-    model = contextual(*data)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    parts = split_kernel(model.covar_module)
-    for part in parts.values():
-        for parameter in part.parameters():
-            parameter.data.fill_(0.5)
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, before[name])
-
-
-def test_columns_chosen_by_a_scale_kernel(data):
-    """A ScaleKernel applies its own active_dims, or else those of its base."""
-    X, _ = data
-    rows = X[:, [3, 2, 0, 1]]
-    inner = ContextActionKernel(*kernels(), "both", action_features=[0, 1], context_features=[2])
-    kernel = ScaleKernel(inner.double(), active_dims=torch.tensor([2, 3, 1])).double()
-    kernel.outputscale = 1.7
-    whole = kernel(rows).to_dense()
-    total = sum(part(rows).to_dense() for part in split_kernel(kernel).values())
-    assert (whole - total).abs().max() < 1e-12
-
-
 def test_models_without_such_parts_are_refused(data):
     X, Y = data
     action, context = kernels()
@@ -355,32 +250,7 @@ def test_models_without_such_parts_are_refused(data):
         explained_variance(StreamingGP(X[:, :2], rbf(0.3), 0.1, NOISE))
 
 
-def test_several_outputs_are_refused(data):
-    X, Y = data
-    model = ContextualGP(X, torch.cat([Y, Y], -1), context_features=[2])
-    with pytest.raises(UnsupportedError):
-        explained_variance(model)
-
-
 def test_a_part_that_the_kernel_has_not(data):
     X, Y = data
     with pytest.raises(ValueError, match="interaction"):
         part_posterior(contextual(X, Y, "additive"), "interaction", X)
-
-
-def test_rows_of_another_width(data):
-    with pytest.raises(BotorchTensorDimensionError):
-        part_posterior(contextual(*data), "action", data[0][:, :3])
-
-
-def test_too_few_observations(data):
-    X, Y = data
-    options = {"outcome_transform": None}
-    with pytest.raises(InputDataError):
-        explained_variance(contextual(X[:0], Y[:0], **options))
-    with pytest.raises(InputDataError):
-        part_posterior(IncrementalGP.from_model(contextual(X, Y), NOISE), "action", X)
-    with pytest.raises(InputDataError):
-        explained_variance(contextual(X[:1], Y[:1], **options))
-    with pytest.raises(InputDataError):
-        explained_variance(contextual(X, torch.full_like(Y, 2.0), **options))

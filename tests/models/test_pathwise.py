@@ -5,14 +5,9 @@ import math
 import pytest
 import torch
 from botorch.acquisition.utils import get_optimal_samples
-from botorch.exceptions.errors import UnsupportedError
 from botorch.models.deterministic import MatheronPathModel
-from botorch.sampling import IIDNormalSampler
-from botorch.sampling.pathwise import draw_matheron_paths
-from gpytorch.kernels import LinearKernel
 from reference import dense_gp, rbf
 from scipy.stats import norm
-from torch import Size
 
 from tvbo import recipes
 from tvbo.kernels import (
@@ -21,7 +16,7 @@ from tvbo.kernels import (
     TemporalDecayKernel,
     TemporalMaternKernel,
 )
-from tvbo.models import AveragedGP, ContextualGP, IncrementalGP, NystromGP, TimeVaryingGP
+from tvbo.models import ContextualGP, IncrementalGP, TimeVaryingGP
 from tvbo.models.pathwise import draw_path, has_paths
 from tvbo.randomness import seeded
 
@@ -167,46 +162,6 @@ def test_seeds_repeat():
     assert not torch.equal(one, other)
 
 
-def test_members_average_to_the_averaged_model():
-    for name in ("averaged", "averaged, pending"):
-        model, X = MODELS[name](), rows_at_times()
-        assert isinstance(model, AveragedGP)
-        members = [model.member(i).posterior(X) for i in range(len(model.weights))]
-        means = torch.stack([each.mean.squeeze(-1) for each in members])
-        covars = torch.stack([each.distribution.covariance_matrix for each in members])
-        mean = model.weights @ means
-        away = means - mean
-        covar = (covars + away.unsqueeze(-1) * away.unsqueeze(-2)).movedim(0, -1) @ model.weights
-        posterior = model.posterior(X)
-        torch.testing.assert_close(posterior.mean.squeeze(-1), mean, rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(
-            posterior.distribution.covariance_matrix, covar, rtol=1e-6, atol=1e-6
-        )
-
-
-def test_paths_by_several_sets_at_once(generator):
-    """Each path by one set, whether it is given rows of its own or all are given the same."""
-    model, X = MODELS["averaged"](), rows_at_times()
-    with seeded(generator):
-        path = draw_matheron_paths(model, Size([5]))
-    together = path(X)
-    assert together.shape == (5, 6)
-    torch.testing.assert_close(path(X.expand(5, 6, 3)), together)
-    torch.testing.assert_close(path(X[:, None, None]), together.mT.unsqueeze(-1))
-
-
-@pytest.mark.parametrize("outputs", [1, 2])
-@pytest.mark.parametrize("batch", [(), (4,)])
-def test_shapes(outputs, batch, generator):
-    X, Y = make_data()
-    Y = torch.cat([Y, -Y], dim=-1)[:, :outputs]
-    model = TimeVaryingGP(X.expand(*batch, 10, 3), Y.expand(*batch, 10, outputs)).eval()
-    at = rows_at_times()
-    with seeded(generator):
-        path = MatheronPathModel(model)
-    assert path(at.expand(*batch, 6, 3)).shape == (*batch, 6, outputs)
-
-
 @pytest.mark.parametrize("time_feature", [-1, None])
 def test_two_outputs_are_drawn_independently(time_feature, generator):
     """Also where they share a kernel that has no batch."""
@@ -218,23 +173,6 @@ def test_two_outputs_are_drawn_independently(time_feature, generator):
         drawn = torch.stack([MatheronPathModel(model)(at).squeeze(0) for _ in range(200)])
     correlation = torch.corrcoef(drawn.mT)[0, 1]
     assert abs(correlation) < 5 / math.sqrt(200)
-
-
-def test_what_has_no_paths(generator):
-    X, Y = make_data()
-    drift = TemporalDecayKernel(active_dims=[2])
-    linear = IncrementalGP(LinearKernel(active_dims=[0]) * drift, 0.1)
-    sketch = NystromGP(rbf(active_dims=[0]) * drift, 0.1, X[:3], X, Y)
-    exact = IncrementalGP(rbf(active_dims=[0]) * drift, 0.1)
-    exact.observe(X, Y)
-    assert has_paths(exact)
-    fantasies = exact.fantasize(X[:1], IIDNormalSampler(Size([4]), seed=0))
-    for model in (linear, sketch, sketch.condition_on_observations(X[:1], Y[:1]), fantasies):
-        assert not has_paths(model)
-    with seeded(generator), pytest.raises(UnsupportedError):
-        draw_matheron_paths(sketch, Size())
-    with seeded(generator), pytest.raises(UnsupportedError, match=r"batch_shape=\(4,\)"):
-        draw_matheron_paths(fantasies, Size())
 
 
 @pytest.mark.parametrize("name", ["drift", "contexts", "incremental, pending", "averaged"])

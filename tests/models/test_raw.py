@@ -1,19 +1,14 @@
 """A fitted model's hyperparameters over whole rows, its transforms undone."""
 
-import math
-
 import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Warp
-from gpytorch.kernels import RBFKernel
 from gpytorch.means import ConstantMean, ZeroMean
 
-from tvbo.kernels import TemporalDecayKernel
-from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
-from tvbo.models.scale import RelativeStandardize, in_unit, unit_cube
-from tvbo.rounding import power_of_two
+from tvbo.models import ContextualGP, IncrementalGP, TimeVaryingGP
+from tvbo.models.scale import unit_cube
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -85,52 +80,6 @@ def test_from_a_plain_model_without_observations():
 def test_models_that_do_not_carry_over_are_refused(make):
     with pytest.raises(UnsupportedError):
         IncrementalGP.from_model(make(*data(5)))
-
-
-@pytest.mark.parametrize("exponent", [-60, 0, 60])
-def test_predictions_scale_with_the_outcomes_however_certain(exponent):
-    scale = math.ldexp(1.0, exponent)
-    X = torch.tensor([[0.2, 1.0], [0.5, 2.0], [0.2, 3.0]], dtype=torch.float64)
-    Y = torch.tensor([[0.3], [-0.4], [0.5]], dtype=torch.float64)
-
-    def predictions(scale):
-        kernel = in_unit(RBFKernel().double(), 1 / scale)
-        rows = kernel * TemporalDecayKernel(active_dims=[1]).double()
-        growing = IncrementalGP(rows, 1e-11 * scale**2)
-        stream = StreamingGP(X[:2, :1], kernel, 0.05, 1e-11 * scale**2)
-        for model in (growing, stream):
-            model.observe(X, scale * Y)
-            posterior = model.posterior(X[2:])
-            yield posterior.mean / scale, posterior.variance / scale**2
-
-    for one, two in zip(predictions(1.0), predictions(scale), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-9, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("Y", "mean", "deviation"),
-    [
-        ([3e-20], 3e-20, 2.0**-65),
-        ([0.1 + 0.2, 0.3], 0.3, 0.25),
-        ([1e-320, 0.0], 0.0, 1.0),
-        ([1e-12, 3e-12], 2e-12, 2**0.5 * 1e-12),
-    ],
-)
-def test_outcomes_of_any_size_are_standardized(Y, mean, deviation):
-    transform = RelativeStandardize(None)
-    Y = torch.tensor(Y, dtype=torch.float64).unsqueeze(-1)
-    standardized, _ = transform(Y)
-    assert transform.means.item() == pytest.approx(mean, rel=1e-12, abs=1e-300)
-    assert transform.stdvs.item() == pytest.approx(deviation, rel=1e-12)
-    transform.eval()
-    torch.testing.assert_close(transform.untransform(standardized)[0], Y, rtol=1e-12, atol=1e-300)
-
-
-@pytest.mark.parametrize("variance", [0.6, math.log(2), 1.0, 2.0, 2.39])
-@pytest.mark.parametrize("exponent", [-30, 0, 7])
-def test_the_unit_is_a_power_of_two_of_the_order_of_the_deviation(variance, exponent):
-    assert power_of_two(math.ldexp(variance, 2 * exponent)) == math.ldexp(1.0, exponent)
-    assert power_of_two(0.0) == power_of_two(math.inf) == 1.0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

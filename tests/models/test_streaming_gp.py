@@ -2,9 +2,9 @@ import math
 
 import pytest
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError, UnsupportedError
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import ConstantKernel, RBFKernel, ScaleKernel
-from gpytorch.means import ConstantMean, LinearMean
+from gpytorch.means import LinearMean
 
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.models import StreamingGP
@@ -108,29 +108,6 @@ def test_mean_and_kernel_are_used_as_they_stood(small):
     torch.testing.assert_close(model.marginals(14.0)[0], expected[:, 0], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_float64_whatever_comes_in(small, dtype):
-    model = StreamingGP(small.choices.to(dtype), RBFKernel().to(dtype), 0.1, 0.1)
-    X, Y = small.data([1.0, 2.0])
-    model.observe(X.to(dtype), Y.to(dtype))
-    posterior = model.posterior(small.rows(3).to(dtype))
-    assert posterior.mean.dtype == posterior.variance.dtype == torch.float64
-    before = posterior.mean
-    assert torch.equal(model.double().to("cpu").posterior(small.rows(3)).mean, before)
-
-
-def test_what_is_learned_moves_with_the_model(small):
-    """Every tensor of every part is a buffer, so that ``to(device)`` moves it."""
-    model = small.streaming(1e-3, max_lateness=1.0)
-    X, Y = small.data(range(200))
-    for part in torch.arange(200).split(10):
-        model.observe(X[part], Y[part])
-    assert model.innovations.evicted.merged is not None
-    for module in model.modules():
-        assert not [k for k, v in vars(module).items() if torch.is_tensor(v)]
-    assert all(b.dtype in (torch.float64, torch.long) for b in model.buffers())
-
-
 def test_arms_that_cannot_be_told_apart(small):
     X, Y = small.data(TIMES)
     kernel = ConstantKernel()
@@ -145,19 +122,6 @@ def test_arms_that_cannot_be_told_apart(small):
     mean, variance = twins.marginals(3.0)
     assert mean[0].item() == pytest.approx(2 / 2.1, abs=1e-12)
     assert variance[:2].tolist() == pytest.approx([0.1 / 2.1] * 2, abs=1e-12)
-
-
-def test_a_certain_outcome_is_refused(small):
-    X, Y = small.data([1.0, 2.0])
-    X[1, :2] = X[0, :2]
-    model = small.streaming(0.0, noise=0.0)
-    model.observe(X[:1], Y[:1])
-    before = model.posterior(small.rows(3)).mean
-    with pytest.raises(InputDataError):
-        model.observe(X[1:], Y[1:])
-    assert (model.num_rows, model.now.item()) == (1, 1.0)
-    assert torch.equal(model.posterior(small.rows(3)).mean, before)
-    assert model.marginals(2.0)[0].max() <= abs(Y[0].item()) + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -183,15 +147,6 @@ def test_bad_parameters(small, options, message):
         message = "finite variances >= 0 on the choices. Got variances from nan"
     with pytest.raises(ValueError):
         small.streaming(**options)
-
-
-def test_negative_variances_are_refused():
-    class Negative(RBFKernel):
-        def forward(self, *args, **kwargs):
-            return -super().forward(*args, **kwargs)
-
-    with pytest.raises(ValueError):
-        StreamingGP(torch.eye(2), Negative(), 0.1, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -223,25 +178,6 @@ def test_bad_observations_leave_the_model_as_it_was(small, change, error):
         assert torch.equal(one, two)
 
 
-def test_bad_questions(small):
-    model = small.streaming(0.1, mean_module=ConstantMean())
-    model.observe(*small.data([1.0, 4.0]))
-    forward = small.streaming(0.1, max_lateness=0.0)
-    forward.observe(*small.data([1.0, 4.0]))
-    with pytest.raises(InputDataError, match="t=3"):
-        forward.posterior(small.rows(3))
-    with pytest.raises(InputDataError, match="t=3"):
-        model.marginals(3.0)
-    with pytest.raises(InputDataError):
-        model.marginals(math.nan)
-    with pytest.raises(InputDataError):
-        model.posterior(torch.tensor([[0.3, 0.0, 5.0]]))
-    with pytest.raises(UnsupportedError, match="output_indices"):
-        model.posterior(small.rows(5), output_indices=[1])
-    with pytest.raises(BotorchTensorDimensionError):
-        small.streaming(0.1, batch_shape=torch.Size([3])).posterior(small.rows(5).expand(2, 9, 3))
-
-
 @pytest.mark.parametrize(
     ("choices", "error"),
     [
@@ -253,24 +189,3 @@ def test_bad_questions(small):
 def test_bad_choices(choices, error):
     with pytest.raises(error):
         StreamingGP(choices, RBFKernel(), 0.1, 0.1)
-
-
-def test_a_fault_in_a_later_block_leaves_the_model_as_it_was(small):
-    model = small.streaming(0.0, noise=0.0)
-    X, Y = small.data(range(20))
-    model.observe(X[:1], Y[:1], torch.tensor([[0.1]]))
-    before = [x.clone() for x in model.marginals(20.0)]
-    many = X[:1].repeat(300, 1)
-    noise = torch.full((300, 1), 0.1)
-    noise[290:] = 0.0  # certain by then: a repeat without noise
-    with pytest.raises(InputDataError, match="certain"):
-        model.observe(many, torch.zeros(300, 1), noise)
-    assert model.num_rows == 1
-    for x, y in zip(model.marginals(20.0), before, strict=True):
-        assert torch.equal(x, y)
-
-
-def test_times_of_the_wrong_shape(small):
-    model = small.streaming(0.1, batch_shape=torch.Size([3]))
-    with pytest.raises(BotorchTensorDimensionError, match=r".*\(2,\)"):
-        model.marginals(torch.zeros(2))

@@ -68,16 +68,6 @@ def test_own_rates_and_noises(small, batch_shape):
     assert_one_by_one(small, model, make, X, Y)
 
 
-def test_rates_that_broadcast_with_noises(small):
-    X, Y = batch_data(small, (2, 2))
-    rates, noises = torch.tensor([[0.0], [0.2]]), torch.tensor([0.01, 1.0])
-
-    def make(place):
-        return small.streaming(rates[place[0], 0].item(), noise=noises[place[1]].item())
-
-    assert_one_by_one(small, small.streaming(rates, noise=noises), make, X, Y)
-
-
 @pytest.mark.parametrize("batch_shape", [(3,), (2, 3)])
 def test_own_kernels(small, batch_shape):
     lengthscales = torch.tensor([0.2, 0.5, 1.0])
@@ -90,22 +80,6 @@ def test_own_kernels(small, batch_shape):
         return small.streaming(0.03, kernel=small.rbf(lengthscales[place[-1]]))
 
     assert_one_by_one(small, model, make, X, Y)
-
-
-def test_own_noise_of_each_outcome(small):
-    X, Y = batch_data(small, (3,))
-    Yvar = 0.01 + torch.rand(Y.shape, generator=torch.Generator().manual_seed(4))
-    model = small.streaming(0.03, batch_shape=torch.Size([3]))
-    assert_one_by_one(small, model, lambda _: small.streaming(0.03), X, Y, Yvar)
-
-
-def test_shared_rows(small):
-    _, Y = batch_data(small, (2, 2))
-    X, _ = small.data(TIMES)
-    model, same = (small.streaming(0.03, batch_shape=torch.Size([2, 2])) for _ in range(2))
-    model.observe(X, Y)
-    same.observe(X.expand(2, 2, -1, -1), Y)
-    small.assert_same(model, same, small.rows(10), atol=0.0)
 
 
 @pytest.mark.parametrize("rate", [1e-3, 0.4])
@@ -139,30 +113,3 @@ def test_posterior_broadcasts_rows_with_trials(small):
     pairs = torch.stack([small.rows(50.0), small.rows(51.0)], dim=1).reshape(9, 1, 2, 3)
     assert model.posterior(pairs).distribution.covariance_matrix.shape == (9, 3, 2, 2)
     torch.testing.assert_close(model.posterior(pairs).mean[..., 0, 0], mean.T, rtol=0, atol=1e-12)
-
-
-def test_marginals_at_a_time_of_each_trial(small):
-    X, Y = batch_data(small, (3,))
-    model = small.streaming(0.03, batch_shape=torch.Size([3]))
-    model.observe(X, Y)
-    times = model.now + torch.tensor([0.0, 1.0, 9.0])
-    mean, variance = model.marginals(times)
-    for k in range(3):
-        one = small.dense(X[k], Y[k], 0.03).posterior(small.rows(times[k]))
-        torch.testing.assert_close(mean[k], one.mean[:, 0], rtol=0, atol=1e-10)
-        torch.testing.assert_close(variance[k], one.variance[:, 0], rtol=0, atol=1e-10)
-
-
-def test_own_kernels_of_as_many_trials_as_choices(small):
-    """b x n variances of n = b choices are not a matrix."""
-    count = len(small.choices)
-    lengths = torch.linspace(0.2, 0.9, count)
-    batched = small.streaming(0.1, kernel=small.rbf(lengths, (count,)))
-    X, Y = small.data(range(5))
-    batched.observe(X, Y.expand(count, 5, 1))
-    mean, variance = batched.marginals(5.0)
-    for k in range(count):
-        single = small.streaming(0.1, kernel=small.rbf(lengths[k]))
-        single.observe(X, Y)
-        expected = single.marginals(5.0)
-        torch.testing.assert_close((mean[k], variance[k]), expected, rtol=0, atol=1e-12)

@@ -9,9 +9,7 @@ from botorch.acquisition import (
     qLogNoisyExpectedImprovement,
     qUpperConfidenceBound,
 )
-from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.exceptions.errors import InputDataError, UnsupportedError
-from botorch.generation import MaxPosteriorSampling
 from botorch.optim import optimize_acqf_discrete
 from botorch.sampling import SobolQMCNormalSampler
 
@@ -79,33 +77,6 @@ def test_acquisitions_optimize_over_the_choices(small, model, name):
     torch.testing.assert_close(value.squeeze(), values.max())
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_thompson_sampling(small, model):
-    draws = MaxPosteriorSampling(model, replacement=True)(small.rows(8.0), num_samples=300)
-    assert draws.shape == (300, 3)
-    best = small.rows(8.0)[model.marginals(8.0)[0].argmax()]
-    share = [(draws == row).all(-1).double().mean().item() for row in small.rows(8.0)]
-    assert sum(share) == pytest.approx(1.0)
-    assert max(share) == (draws == best).all(-1).double().mean()
-
-
-def test_posterior_transform(small, model):
-    transform = ScalarizedPosteriorTransform(torch.tensor([-2.0]), offset=1.0)
-    plain = model.posterior(small.rows(8))
-    scaled = model.posterior(small.rows(8), posterior_transform=transform)
-    torch.testing.assert_close(scaled.mean, 1 - 2 * plain.mean, rtol=0, atol=1e-12)
-    torch.testing.assert_close(scaled.variance, 4 * plain.variance, rtol=0, atol=1e-12)
-
-
-def test_observation_noise(small, model):
-    ahead = small.rows(8)
-    plain = model.posterior(ahead).distribution.covariance_matrix
-    noises = torch.arange(1.0, 10.0).unsqueeze(-1)
-    for noise, expected in ((True, small.noise * torch.eye(9)), (noises, noises * torch.eye(9))):
-        noisy = model.posterior(ahead, observation_noise=noise).distribution.covariance_matrix
-        torch.testing.assert_close(noisy - plain, expected, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("noise", [None, 0.5])
 def test_conditioning_is_observing_on_a_copy(small, model, observed, noise):
     X, Y = small.data([8.0, 6.0, 9.0], seed=5)
@@ -121,48 +92,6 @@ def test_conditioning_is_observing_on_a_copy(small, model, observed, noise):
     model.observe(X, Y, Yvar)
     model.observe(*later)
     small.assert_same(new, model, small.rows(10), atol=1e-12)
-
-
-def test_conditioning_on_batches_of_outcomes(small, model):
-    X, _ = small.data([8.0, 9.0], seed=5)
-    Y = torch.randn(4, 2, 2, 1, generator=torch.Generator().manual_seed(1))
-    new = model.condition_on_observations(X, Y)
-    assert new.batch_shape == (4, 2)
-    posterior = new.posterior(small.rows(9))
-    one = model.condition_on_observations(X, Y[3, 1])
-    expected = one.posterior(small.rows(9))
-    torch.testing.assert_close(posterior.mean[3, 1], expected.mean, rtol=0, atol=1e-12)
-    torch.testing.assert_close(posterior.variance[3, 1], expected.variance, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("own_kernels", [False, True])
-def test_conditioning_a_batched_model(small, observed, own_kernels):
-    kernel = small.rbf(torch.tensor([0.2, 0.6]), (2,)) if own_kernels else None
-    model = small.streaming(RATE, kernel=kernel, batch_shape=torch.Size([2]))
-    X, Y = observed
-    model.observe(X, torch.stack([Y, -Y]))
-    new_X, new_Y = small.data([8.0], seed=5)
-    new = model.condition_on_observations(new_X, new_Y.expand(3, 2, 1, 1))
-    model.observe(new_X, new_Y.expand(2, 1, 1))
-    assert new.batch_shape == (3, 2)
-    got, expected = new.posterior(small.rows(8)), model.posterior(small.rows(8))
-    for k in range(3):
-        torch.testing.assert_close(got.mean[k], expected.mean, rtol=0, atol=1e-12)
-        torch.testing.assert_close(got.variance[k], expected.variance, rtol=0, atol=1e-12)
-
-
-def test_fantasies(small, model):
-    X = small.rows(8.0)[:4].reshape(2, 2, 3)
-    fantasies = model.fantasize(X, sampler(3))
-    assert fantasies.batch_shape == (3, 2)
-    ahead = fantasies.posterior(small.rows(9))
-    assert ahead.mean.shape == (3, 2, 9, 1)
-    # Outcomes differ, what they tell does not; without noise they are certain.
-    assert ahead.mean.std(dim=0).min() > 0
-    torch.testing.assert_close(ahead.variance[0], ahead.variance[2], rtol=0, atol=1e-12)
-    sure = model.fantasize(X, sampler(3), observation_noise=torch.full((2, 2, 1), 1e-9))
-    assert sure.posterior(X).variance.max() < 1e-8
-    assert model.num_rows == 8
 
 
 @pytest.mark.parametrize("options", [{}, {"max_rows": 30}, {"max_lateness": 5.0}])

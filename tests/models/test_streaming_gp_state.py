@@ -95,31 +95,3 @@ def test_reset_is_as_new(small, case):
     for each in (model, new):
         each.observe(X[:20], Y[..., :20, :])
     small.assert_same(model, new, small.rows(n), atol=0.0)
-
-
-def test_a_state_of_other_limits_is_refused_and_nothing_lost(small):
-    model, other = small.streaming(0.1), small.streaming(0.1, max_lateness=0.0)
-    X, Y = small.data(range(5))
-    for one in (model, other):
-        one.observe(X, Y)
-    for one, two in ((model, other), (other, model)):
-        with pytest.raises(ValueError):
-            one.load_state_dict(two.state_dict())
-        assert one.num_rows == 5
-
-
-def test_a_state_of_other_choices_is_refused(small):
-    model = small.streaming(0.1)
-    state = model.state_dict()
-    state["row_index.choices"] = state["row_index.choices"].flip(0)
-    with pytest.raises(ValueError):
-        model.load_state_dict(state)
-
-
-def test_reset_does_not_reach_what_was_read_before(small):
-    model = small.streaming(0.1)
-    X, Y = small.data(range(5))
-    model.observe(X, Y)
-    now = model.now
-    model.reset()
-    assert now.item() == 4

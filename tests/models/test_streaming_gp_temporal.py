@@ -1,11 +1,8 @@
 """The streaming model with other temporal kernels than one decay, beside the dense posterior."""
 
-import math
-
 import pytest
 import reference
 import torch
-from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import ScaleKernel
 from gpytorch.means import ConstantMean
 from torch.distributions import MultivariateNormal
@@ -18,9 +15,6 @@ from tvbo.kernels import (
     TemporalMaternKernel,
 )
 from tvbo.models import StreamingGP, TimeVaryingGP
-from tvbo.models.stream_preview import Amendments, StreamPreview, amended, predict_without
-from tvbo.models.streaming import streaming_rows
-from tvbo.spaces.observations import Observations
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -238,136 +232,6 @@ def test_from_model(small, case):
     )
 
 
-def test_batches(small):
-    temporal = TemporalMaternKernel(batch_shape=torch.Size([2]))
-    temporal.lengthscale = torch.tensor([2.0, 6.0]).reshape(2, 1, 1)
-    rate = TemporalDecayKernel(batch_shape=torch.Size([3, 1]))
-    rate.forgetting_rate = torch.tensor([0.01, 0.1, 0.5]).reshape(3, 1, 1)
-    model = StreamingGP(
-        small.choices,
-        [reference.rbf(0.4), reference.rbf(0.8)],
-        noise_variance=small.noise,
-        temporal_kernel=[temporal, rate],
-    )
-    assert model.batch_shape == (3, 2)
-    data = [[small.data(TIMES, seed=2 * i + j) for j in range(2)] for i in range(3)]
-    X = torch.stack([torch.stack([X for X, _ in row]) for row in data])
-    Y = torch.stack([torch.stack([Y for _, Y in row]) for row in data])
-    model.observe(X[..., :12, :], Y[..., :12, :])
-    model.observe(X[..., 12:, :], Y[..., 12:, :])
-    mixed = small.rows(13.0)
-    mixed[:, -1] += torch.arange(9.0)
-    posterior = model.posterior(mixed)
-    mean, variance = model.marginals(15.0)
-    for i in range(3):
-        for j in range(2):
-            parts = [matern(lengthscale=[2.0, 6.0][j]), decay([0.01, 0.1, 0.5][i])]
-            case = [reference.rbf(0.4), reference.rbf(0.8)], parts
-            dense = Dense(case, X[i, j], Y[i, j], torch.tensor(small.noise))
-            expected, covar = dense.posterior(mixed)
-            torch.testing.assert_close(posterior.mean[i, j, :, 0], expected)
-            found = posterior.distribution.covariance_matrix[i, j]
-            torch.testing.assert_close(found, covar, rtol=0, atol=1e-9)
-            torch.testing.assert_close(
-                model.log_likelihood[i, j], dense.log_likelihood(), rtol=1e-9, atol=0
-            )
-            later, covar = dense.posterior(small.rows(15.0))
-            torch.testing.assert_close(mean[i, j], later)
-            torch.testing.assert_close(variance[i, j], covar.diagonal())
-    # Copies of batch elements, with one more observation each.
-    more = model.condition_on_observations(mixed[:1], torch.ones(4, 3, 2, 1, 1))
-    assert more.batch_shape == (4, 3, 2)
-    assert more.num_observed == model.num_observed + 1
-
-
-def test_revisions_previews_and_observations_left_out(small, case):
-    X, Y = small.data(TIMES)
-    noise = torch.tensor(small.noise)
-    model = make(small, case)
-    model.observe(X, torch.zeros_like(Y))
-    order = X[:, -1].argsort(stable=True)
-    model.revise(torch.arange(20), Y[order].squeeze(-1))
-    dense = Dense(case, X, Y, noise)
-    assert_same(model, dense, small.rows(13.5))
-    assert model.log_likelihood.item() == pytest.approx(dense.log_likelihood().item(), rel=1e-9)
-
-    left_out = [3, 8, 17]
-    kept = order[[i for i in range(20) if i not in left_out]]
-    without = Dense(case, X[kept], Y[kept], noise)
-    mean, covar = without.posterior(small.rows(14.0)[4:5])
-    found = predict_without(model, left_out, small.rows(14.0)[4:5])
-    assert found == pytest.approx((mean.item(), covar.item()), abs=1e-9)
-    residual = model.leave_out_residual(torch.tensor(left_out))
-    mean, _ = without.posterior(X[order[left_out]])
-    expected = Y[order[left_out]].squeeze(-1) - mean
-    torch.testing.assert_close(residual, expected, rtol=0, atol=1e-9)
-
-    new_X, new_Y = small.data([13.0, 14.5, 14.5], seed=5)
-    new = Observations(new_X, new_Y)
-    sums = amended(model, Amendments({2: 0.5, 11: -1.0}, left_out, new))
-    changed = Y.clone()
-    changed[order[2]] += 0.5
-    changed[order[11]] -= 1.0
-    all_X, all_Y = torch.cat([X[kept], new_X]), torch.cat([changed[kept], new_Y])
-    preview = StreamPreview(model.blank(), sums, Observations(all_X, all_Y))
-    dense = Dense(case, all_X, all_Y, noise)
-    mean, covar = dense.posterior(small.rows(15.0))
-    posterior = preview.posterior(small.rows(15.0).unsqueeze(1))
-    torch.testing.assert_close(posterior.mean.flatten(), mean, rtol=0, atol=1e-9)
-    torch.testing.assert_close(posterior.variance.flatten(), covar.diagonal(), rtol=0, atol=1e-9)
-    assert_same(preview, dense, small.rows(15.0))
-
-
-@pytest.mark.slow
-def test_draws_have_the_posterior_distribution(small, case, monkeypatch):
-    """A draw is linear in its normal numbers: their images add to the posterior covariance."""
-    X, Y = small.data([0, 0, 1.5, 9, 8, 13])
-    model = make(small, case)
-    model.observe(X, Y)
-    rows = small.rows(14.0)
-    taken = 0
-
-    def drawn(source):
-        nonlocal taken
-        taken = 0
-
-        def normals(size, dtype=None, generator=None):
-            nonlocal taken
-            part = torch.zeros(size, dtype=dtype)
-            if source is not None and taken <= source < taken + size:
-                part[source - taken] = 1.0
-            taken += size
-            return part
-
-        with monkeypatch.context() as patch:
-            patch.setattr(torch, "randn", normals)
-            return model.draw(14.0, torch.Generator())
-
-    posterior = model.posterior(rows)
-    mean = drawn(None)
-    torch.testing.assert_close(mean, posterior.mean.squeeze(-1), rtol=0, atol=1e-8)
-    count = taken
-    images = torch.stack([drawn(i) - mean for i in range(count)])
-    covar = posterior.distribution.covariance_matrix
-    torch.testing.assert_close(images.mT @ images, covar, rtol=0, atol=1e-7)
-
-
-def test_state_is_saved_and_restored(small, case):
-    X, Y = small.data(TIMES)
-    model, fresh = make(small, case), make(small, case)
-    model.observe(X[:10], Y[:10])
-    fresh.load_state_dict(model.state_dict())
-    for each in (model, fresh):
-        each.observe(X[10:], Y[10:])
-    rows = small.rows(14.0)
-    assert torch.equal(model.posterior(rows).mean, fresh.posterior(rows).mean)
-    blank = model.blank()
-    model.reset()
-    for each in (model, blank):
-        each.observe(X, Y)
-    assert torch.equal(model.posterior(rows).mean, blank.posterior(rows).mean)
-
-
 def test_one_decay_is_the_same_model_in_any_form(small):
     X, Y = small.data(TIMES)
     by_rate = small.streaming(0.1)
@@ -383,21 +247,6 @@ def test_one_decay_is_the_same_model_in_any_form(small):
     static = make(small, one(ConstantTemporalKernel()))
     assert static.is_static
     assert static.forgetting_rate == 0
-
-
-def test_what_is_held_is_what_weighs():
-    """As many rows as the component needs that forgets least."""
-    choices = torch.linspace(0, 1, 300).unsqueeze(-1)
-    kernels, temporal = [reference.rbf(0.1), reference.rbf(0.3)], [decay(0.2), decay(0.1)]
-    model = StreamingGP(
-        choices, kernels, None, 0.04, temporal_kernel=temporal, max_lateness=0.0, tol=1e-4
-    )
-    for t in range(250):
-        X = torch.tensor([[choices[(7 * t) % 300].item(), float(t)]])
-        model.observe(X, torch.ones(1, 1))
-    assert model.innovations.evicted.merged is None
-    assert model.num_rows <= 1.6 * streaming_rows(0.1, 1e-4)
-    assert 0 < model.neglected.item() < 1e-2
 
 
 def test_max_rows_bounds_the_error(small, case):
@@ -422,29 +271,3 @@ def test_prior_mean(small):
     plain.observe(X, Y)
     difference = model.posterior(small.rows(14.0)).mean - plain.posterior(small.rows(14.0)).mean
     torch.testing.assert_close(difference, torch.full((9, 1), 3.0))
-
-
-def test_errors(small):
-    kernel = reference.rbf(0.4)
-
-    def refuses(error, message, *args, **kwargs):
-        with pytest.raises(error):
-            StreamingGP(small.choices, *args, **{"noise_variance": 0.1, **kwargs})
-
-    refuses(ValueError, "exactly one of forgetting_rate.*Got neither", kernel)
-    refuses(ValueError, "exactly one of.*Got both", kernel, 0.1, temporal_kernel=decay())
-    refuses(ValueError, "noise_variance >= 0, finite. Got None", kernel, 0.1, noise_variance=None)
-    refuses(ValueError, "without active_dims", kernel, temporal_kernel=matern_on_column())
-    two = [kernel, kernel]
-    refuses(ValueError, "as many as.*Got 2 and 1", two, temporal_kernel=decay())
-    refuses(ValueError, "as many as.*Got 1 and 0", kernel, temporal_kernel=[])
-    model = make(small, CASES["matern32"](), max_lateness=0.0)
-    X, Y = small.data([1.0, 2.0])
-    model.observe(X, Y)
-    with pytest.raises(InputDataError, match="max_lateness=0"):
-        _ = model.log_likelihood
-    assert math.isfinite(model.posterior(small.rows(3.0)).mean.sum())
-
-
-def matern_on_column():
-    return TemporalMaternKernel(active_dims=[2])

@@ -5,7 +5,6 @@ import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.test_utils.mock import mock_optimize
-from botorch.utils.datasets import SupervisedDataset
 from gpytorch.kernels import AdditiveKernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 
@@ -110,17 +109,6 @@ def test_several_temporal_kernels_with_a_kernel_each(data, generator):
     assert model.temporal_kernels == tuple(temporal)
 
 
-def test_time_may_be_any_column(data, generator):
-    X, Y = data
-    model = TimeVaryingGP(X, Y, temporal_kernel=TemporalMaternKernel())
-    swapped = TimeVaryingGP(
-        X[:, [2, 0, 1]], Y, time_feature=0, temporal_kernel=TemporalMaternKernel()
-    )
-    new = torch.rand(4, 3, generator=generator)
-    torch.testing.assert_close(model.posterior(new).mean, swapped.posterior(new[:, [2, 0, 1]]).mean)
-    assert swapped.time_feature == 0
-
-
 def test_fit_learns_all_that_requires_gradients(data):
     model = TimeVaryingGP(
         *data,
@@ -183,40 +171,3 @@ def test_contextual_model(data, generator):
     assert model.context_action_kernel.structure == "product"
     with pytest.raises(ValueError):
         ContextualGP(*data, context_features=[1], temporal_kernel=TemporalDecayKernel())
-
-
-def test_construct_inputs_copies_the_kernel(data):
-    training_data = SupervisedDataset(*data, feature_names=["a", "b", "t"], outcome_names=["y"])
-    kernel = TemporalMaternKernel()
-    inputs = TimeVaryingGP.construct_inputs(training_data, temporal_kernel=kernel)
-    assert inputs["temporal_kernel"] is not kernel
-    assert TimeVaryingGP(**inputs).temporal_kernel.nu == 1.5
-    inputs = ContextualGP.construct_inputs(
-        training_data, 2, temporal_kernel=[kernel, kernel], context_features=[1]
-    )
-    assert len(ContextualGP(**inputs).temporal_kernels) == 2
-
-
-def test_errors(data):
-    matern = TemporalMaternKernel()
-
-    def refuses(message, error=ValueError, **kwargs):
-        with pytest.raises(error):
-            TimeVaryingGP(*data, **kwargs)
-
-    refuses("Got RBFKernel", TypeError, temporal_kernel=[RBFKernel()])
-    refuses("Expected at least one temporal kernel. Got none", temporal_kernel=[])
-    refuses(
-        r"without active_dims.*Got active_dims=\[2\]",
-        temporal_kernel=TemporalMaternKernel(active_dims=[2]),
-    )
-    refuses(
-        "Expected either temporal_kernel.*Got both", temporal_kernel=matern, forgetting_rate=0.1
-    )
-    refuses("Expected a time_feature beside", temporal_kernel=matern, time_feature=None)
-    refuses("Expected one kernel in covar_module without", covar_module=[RBFKernel()])
-    two = [RBFKernel(), RBFKernel()]
-    refuses("or as many.*Got 2 kernels and one", covar_module=two, temporal_kernel=matern)
-    refuses(
-        "or as many.*Got 2 kernels and a list of 3", covar_module=two, temporal_kernel=[matern] * 3
-    )

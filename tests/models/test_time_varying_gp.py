@@ -1,5 +1,4 @@
 import math
-import pickle
 
 import pytest
 import torch
@@ -12,16 +11,13 @@ from botorch.acquisition import (
     qUpperConfidenceBound,
 )
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from botorch.generation import MaxPosteriorSampling
 from botorch.models.transforms import Normalize, Standardize
-from botorch.optim import optimize_acqf, optimize_acqf_discrete
+from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 from botorch.utils.datasets import SupervisedDataset
-from gpytorch.constraints import Interval
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel
 from gpytorch.means import ZeroMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from gpytorch.priors import UniformPrior
 
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.models import TimeVaryingGP
@@ -135,33 +131,6 @@ def test_shapes_dtypes_and_transforms(batch_shape, m, fixed_noise, transforms, d
         torch.testing.assert_close(one.posterior(test_X).variance, posterior.variance[..., 1:])
 
 
-def test_conditioning_equals_a_model_of_all_the_data():
-    X, Y = make_data()
-    common = {
-        "forgetting_rate": 0.1,
-        "covar_module": _rbf(0.4),
-        "outcome_transform": None,
-        "mean_module": ZeroMean(),
-    }
-    noise = torch.full_like(Y, 0.04)
-    model = TimeVaryingGP(X[:9], Y[:9], noise[:9], **common)
-    test_X = torch.tensor([[0.2, 0.3, 13.0], [0.9, 0.1, 20.0]])
-    model.posterior(test_X)
-    more = model.condition_on_observations(X[9:], Y[9:], noise=noise[9:])
-    whole = TimeVaryingGP(X, Y, noise, **common)
-    for one, other in ((more.posterior(test_X), whole.posterior(test_X)),):
-        torch.testing.assert_close(one.mean, other.mean, rtol=0, atol=1e-9)
-        torch.testing.assert_close(one.variance, other.variance, rtol=0, atol=1e-9)
-
-
-def test_fantasizes():
-    X, Y = make_data()
-    model = TimeVaryingGP(X, Y)
-    sampler = SobolQMCNormalSampler(torch.Size([3]), seed=0)
-    fantasies = model.fantasize(torch.rand(2, 3), sampler)
-    assert fantasies.posterior(torch.rand(4, 3)).mean.shape == (3, 4, 1)
-
-
 def test_constructed_from_a_data_set():
     X, Y = make_data()
     data = SupervisedDataset(X, Y, feature_names=["x1", "x2", "t"], outcome_names=["y"])
@@ -182,17 +151,6 @@ def test_learns_the_rate_and_leaves_a_fixed_one():
     assert learned.temporal_kernel.raw_forgetting_rate.requires_grad
 
 
-def test_user_prior_and_constraint_reach_the_kernel():
-    X, Y = make_data()
-    constraint = Interval(0.2, 0.3, transform=None, initial_value=0.25)
-    model = TimeVaryingGP(
-        X, Y, forgetting_rate_prior=UniformPrior(0.2, 0.3), forgetting_rate_constraint=constraint
-    )
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    assert 0.2 <= model.forgetting_rate.item() <= 0.3
-    assert any("forgetting_rate_prior" in name for name, *_ in model.named_priors())
-
-
 def test_time_may_stand_in_any_column():
     X, Y = make_data()
     common = {"forgetting_rate": 0.1, "outcome_transform": None}
@@ -202,15 +160,6 @@ def test_time_may_stand_in_any_column():
     torch.testing.assert_close(
         first.posterior(test_X[:, [2, 0, 1]]).mean, last.posterior(test_X).mean
     )
-
-
-def test_user_kernel_is_the_object_that_is_trained():
-    X, Y = make_data()
-    kernel = ScaleKernel(MaternKernel(ard_num_dims=2))
-    model = TimeVaryingGP(X, Y, covar_module=kernel)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    assert kernel.outputscale.item() != pytest.approx(math.log(2))
-    assert kernel.active_dims is None
 
 
 def test_arms_by_a_covariance_matrix():
@@ -229,48 +178,6 @@ def test_arms_by_a_covariance_matrix():
     torch.testing.assert_close(far.variance.flatten(), torch.tensor([1.0, 2.0]))
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_subset_output_with_a_users_kernel(batched):
-    rows = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
-    Y = torch.tensor([[1.0, 3.0], [-1.0, 2.0], [0.5, 0.0]])
-    matrix = torch.tensor([[1.0, 0.5], [0.5, 2.0]])
-    matrices = torch.stack([matrix, 3 * matrix]) if batched else matrix
-    shape = torch.Size([2]) if batched else torch.Size()
-    kernel = ScaleKernel(CovarianceMatrixKernel(matrices), batch_shape=shape)
-    model = TimeVaryingGP(rows, Y, covar_module=kernel)
-    part, whole = model.subset_output([1]).posterior(rows), model.posterior(rows)
-    torch.testing.assert_close(part.mean, whole.mean[:, 1:])
-    torch.testing.assert_close(part.variance, whole.variance[:, 1:])
-
-
-def test_a_candidate_must_be_finite():
-    X, Y = make_data()
-    model = TimeVaryingGP(X, Y)
-    for column in (0, 2):
-        candidate = torch.rand(1, 3)
-        candidate[0, column] = torch.nan
-        with pytest.raises(InputDataError):
-            model.posterior(candidate).variance  # noqa: B018 (evaluated lazily)
-
-
-def test_pickles_and_restores():
-    X, Y = make_data()
-    model = TimeVaryingGP(X, Y)
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    test_X = torch.rand(4, 3)
-    again = pickle.loads(pickle.dumps(model))
-    assert torch.equal(again.posterior(test_X).mean, model.posterior(test_X).mean)
-    fresh = TimeVaryingGP(X, Y)
-    fresh.load_state_dict(model.state_dict())
-    torch.testing.assert_close(fresh.posterior(test_X).mean, model.posterior(test_X).mean)
-
-
-@pytest.fixture(params=[False, True], ids=["plain", "batched"])
-def fitted(request):
-    X, Y = make_data((2,) if request.param else ())
-    return TimeVaryingGP(X, Y, forgetting_rate=0.1)
-
-
 ACQUISITIONS = {
     "UCB": lambda model: UpperConfidenceBound(model, beta=2.0),
     "LogEI": lambda model: LogExpectedImprovement(model, best_f=0.5),
@@ -280,16 +187,6 @@ ACQUISITIONS = {
     ),
     "qKG": lambda model: qKnowledgeGradient(model, num_fantasies=4, sampler=_sampler(4)),
 }
-
-
-@pytest.mark.parametrize("name", ACQUISITIONS)
-def test_acquisitions_evaluate_batched_and_not(fitted, name):
-    q = 1 + (4 if name == "qKG" else 0)
-    acquisition = ACQUISITIONS[name](fitted)
-    batch = fitted.batch_shape
-    values = acquisition(torch.rand(6, *(1,) * len(batch), q, 3).expand(6, *batch, q, 3))
-    assert values.shape == (6, *batch)
-    assert torch.isfinite(values).all()
 
 
 @pytest.mark.parametrize("name", ACQUISITIONS)
@@ -305,22 +202,6 @@ def test_acquisitions_optimize_with_time_held_fixed(name):
     assert found.shape == (1, 3)
     assert found[0, 2] == 13.0
     assert torch.isfinite(value)
-
-
-@pytest.mark.parametrize("name", [name for name in ACQUISITIONS if name != "qKG"])
-def test_acquisitions_optimize_over_a_finite_set(name):
-    X, Y = make_data()
-    model = TimeVaryingGP(X, Y, forgetting_rate=0.1)
-    choices = torch.cat([torch.rand(20, 2), torch.full((20, 1), 13.0)], dim=-1)
-    found, _ = optimize_acqf_discrete(ACQUISITIONS[name](model), q=1, choices=choices)
-    assert (found == choices).all(dim=-1).any()
-
-
-def test_thompson_sampling_on_a_finite_set(fitted):
-    choices = torch.cat([torch.rand(20, 2), torch.full((20, 1), 13.0)], dim=-1)
-    rows = choices.expand(*fitted.batch_shape, 20, 3)
-    draws = MaxPosteriorSampling(fitted, replacement=False)(rows, num_samples=3)
-    assert draws.shape == (*fitted.batch_shape, 3, 3)
 
 
 @pytest.mark.parametrize("which", ["train_X", "train_Y", "time"])
@@ -340,12 +221,6 @@ def test_fixed_rate_must_be_a_share(bad):
     X, Y = make_data()
     with pytest.raises(ValueError, match=str(bad)):
         TimeVaryingGP(X, Y, forgetting_rate=bad)
-
-
-def test_fixed_rate_takes_no_prior():
-    X, Y = make_data()
-    with pytest.raises(ValueError):
-        TimeVaryingGP(X, Y, forgetting_rate=0.1, forgetting_rate_prior=UniformPrior(0, 1))
 
 
 def _rbf(lengthscale):

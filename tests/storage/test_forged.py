@@ -15,10 +15,8 @@ import torch
 
 from tvbo.cli import main
 from tvbo.optimizers import Optimizer
-from tvbo.spaces import Box
 from tvbo.storage import DamagedJournalWarning, JournalError
 from tvbo.storage.database import EVENT_COLUMNS
-from tvbo.storage.objects import full_name
 from tvbo.storage.state import State, StateError
 
 
@@ -110,13 +108,6 @@ def test_odd_values(forged, make_random, number):
     value = ODD[(7 * number) % len(ODD)]
     where = {"events": "WHERE seq = 3", "meta": "WHERE name = 'columns'"}.get(table, "")
     read(forged(f"UPDATE {table} SET {column} = ? {where}", value), make_random)
-
-
-@pytest.mark.parametrize("column", ["t", "Y", "X", "Yvar"])
-def test_plots_of_huge_numbers(forged, make_random, column):
-    record = {"t": 1, "X": 1}.get(column, 4)
-    run = forged(f"UPDATE events SET {column} = ? WHERE seq = {record}", packed(1.7e308))
-    read(run, make_random, plot=True)
 
 
 @pytest.mark.parametrize("column", EVENT_COLUMNS.split(", "))
@@ -248,108 +239,6 @@ def test_a_state_names_only_what_is_known(make_random, node):
     forged = State(state.root, nodes, state.tensors)
     with pytest.raises(StateError):
         State.from_bytes(forged.to_bytes()).restore(make_random(), state.classes)
-
-
-def test_a_state_of_another_class_is_refused(make_random, make_streaming):
-    other = State.of(make_streaming())
-    with pytest.raises(StateError):
-        other.restore(make_random(), other.classes)
-
-
-def test_properties_are_passed_by(make_random):
-    """Attributes are set where they are kept, not by what a class does when they are set."""
-    state = State.of(make_random())
-    state.nodes[0]["state"]["model_size"] = 7
-    made = state.restore(make_random(), state.classes)
-    assert made.model_size == 0
-
-
-class Willing:
-    """Of a user's; what it does when it is brought back is not for a file to say."""
-
-    called = False
-
-    def __setstate__(self, state):
-        Willing.called = True
-
-
-def no_node(state):
-    state.nodes[1] = 7
-
-
-def no_tensor(state):
-    state.tensors[0] = "word"
-
-
-def no_attributes(state):
-    del state.nodes[0]["state"]
-
-
-def number_of_a_node(state):
-    state.nodes[0]["state"]["more"] = [-1]
-
-
-def kind_of_a_node(state):
-    state.nodes.append({"unheard_of": 0})
-    state.nodes[0]["state"]["more"] = [len(state.nodes) - 1]
-
-
-def number_of_trials(state):
-    state.nodes.append({"opaque": "builtins.memoryview", "words": ""})
-    state.nodes[0]["state"]["_num_trials"] = "many"
-
-
-def setstate(state):
-    state.nodes.append({"object": full_name(Willing), "state": {}})
-    state.nodes[0]["state"]["more"] = [len(state.nodes) - 1]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        no_node,
-        no_tensor,
-        no_attributes,
-        number_of_a_node,
-        kind_of_a_node,
-        number_of_trials,
-        setstate,
-    ],
-)
-def test_a_forged_start_is_said_and_its_pickle_still_opens(
-    recorded, make_random, play, forge, change
-):
-    run = recorded(12)
-    state = State.of(make_random())
-    change(state)
-    forge(run, "UPDATE start SET state = ?", state.to_bytes())
-    like = make_random()
-    like.more = Willing()
-    for read_only in (True, False):
-        with pytest.raises(JournalError):
-            Optimizer.open(run, like=like, read_only=read_only)
-    assert not Willing.called
-    whole = make_random()
-    play(whole, 12)
-    assert play(Optimizer.open(run), 6) == play(whole, 6)
-
-
-def test_a_snapshot_of_other_settings_is_passed_over(forged, make_random, play):
-    """All is done again from the start."""
-    other = make_random()
-    play(other, 12)
-    other.search_space = Box(2 * other.search_space.bounds)
-    run = forged("UPDATE snapshot SET state = ?", State.of(other).to_bytes())
-    whole = make_random()
-    play(whole, 20)
-    assert play(Optimizer.open(run, like=make_random()), 6) == play(whole, 6)
-
-
-def test_a_pickle_that_is_none_is_said(forged, make_random):
-    run = forged("UPDATE start SET optimizer = x'00'")
-    with pytest.raises(JournalError):
-        Optimizer.open(run)
-    assert Optimizer.open(run, like=make_random())._num_asked > 0
 
 
 @pytest.mark.parametrize(

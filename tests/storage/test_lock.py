@@ -1,10 +1,8 @@
 """One writer at a time, however the one before it ended."""
 
-import contextlib
 import gc
 import os
 import signal
-import sqlite3
 
 import pytest
 
@@ -108,23 +106,6 @@ def test_closing_another_handle_of_its_file_keeps_the_lock(run, make_random):
         Optimizer.open(run)
 
 
-def test_a_lock_that_cannot_be_made(recorded):
-    run = recorded(4)
-    lock = run.with_name("run.db-lock")
-    lock.unlink()
-    lock.mkdir()
-    with pytest.raises(JournalError):
-        Optimizer.open(run)
-
-
-def test_a_lock_file_that_is_no_text_is_locked_too(run, make_random):
-    run.with_name("run.db-lock").write_bytes(b"\xff" * 20)
-    optimizer = make_random()
-    optimizer.record(run)
-    with pytest.raises(JournalBusyError):
-        Optimizer.open(run)
-
-
 def test_closing_lets_go(run, make_random):
     optimizer = make_random()
     optimizer.record(run)
@@ -156,19 +137,3 @@ def test_reading_is_allowed_meanwhile(run, make_random, play):
     with JournalReader(run) as journal:
         play(optimizer, 5)
         assert journal.num_good == 5
-
-
-def test_a_negative_wait_is_refused(run, make_random):
-    make_random().record(run)
-    with pytest.raises(ValueError):
-        Optimizer.open(run, wait=-1.0)
-
-
-@pytest.mark.slow
-def test_a_file_that_sqlite_finds_locked_is_busy(run, make_random):
-    optimizer = make_random()
-    optimizer.record(run)
-    with contextlib.closing(sqlite3.connect(run, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(JournalBusyError):
-            optimizer.ask()

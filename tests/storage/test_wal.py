@@ -1,14 +1,12 @@
 """A write-ahead log that was damaged, beside one that a dead process left."""
 
-import os
 import shutil
-import sqlite3
 import struct
 
 import pytest
 
 from tvbo.optimizers import Optimizer
-from tvbo.storage import DamagedJournalWarning, JournalError, JournalReader, wal
+from tvbo.storage import DamagedJournalWarning, JournalError, JournalReader
 from tvbo.storage.wal import FRAME, HEADER, damage_of_wal
 
 STEPS = 20
@@ -65,33 +63,6 @@ def test_a_flipped_byte_in_the_middle(left, part):
         Optimizer.open(path, read_only=True)
 
 
-def test_a_log_that_is_being_written_is_looked_at_again(left, monkeypatch):
-    """Between two looks, what seemed torn has become whole."""
-    path, log = left
-    whole = log.read_bytes()
-    flip(log, HEADER + FRAME + 7)
-    assert damage_of_wal(path) is not None
-    looks = iter([log.read_bytes(), whole, whole])
-    monkeypatch.setattr(wal, "_content", lambda _: next(looks))
-    assert damage_of_wal(path) is None
-    assert next(looks, None) is None
-
-
-def test_the_number_of_lost_transactions(left):
-    path, log = left
-    pages = marks(log)
-    flip(log, pages[7][0] + FRAME)
-    lost = sum(ends for _, ends in pages[7:])
-    assert damage_of_wal(path).endswith(f"its end, {lost} transactions are lost")
-
-
-def test_a_flipped_head(left):
-    path, log = left
-    flip(log, 17)
-    with pytest.raises(JournalError):
-        Optimizer.open(path)
-
-
 def test_a_torn_last_transaction_is_a_crash(left):
     path, log = left
     last = [place for place, ends in marks(log) if ends][-1]
@@ -101,19 +72,6 @@ def test_a_torn_last_transaction_is_a_crash(left):
         len(Optimizer.open(path).trial_log) + len(Optimizer.open(path, read_only=True).trial_log)
         > 0
     )
-
-
-def test_what_is_left_of_an_older_log_is_no_damage(run, make_random, play):
-    """After a merge, a log is written over from its beginning."""
-    optimizer = make_random()
-    optimizer.record(run)
-    play(optimizer, STEPS)
-    optimizer._event_sink._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-    play(optimizer, 3)
-    log = run.with_name("run.db-wal")
-    salts = {log.read_bytes()[place + 8 : place + 16] for place, _ in marks(log)}
-    assert len(salts) == 2
-    assert damage_of_wal(run) is None
 
 
 def test_without_its_log_a_journal_is_still_one(left, make_random):
@@ -131,26 +89,3 @@ def test_the_log_is_merged_from_time_to_time(run, make_random, play, tmp_path):
     with JournalReader(tmp_path / "alone.db") as journal:
         assert journal.num_good >= 60
         assert journal.damage is None
-
-
-def test_opening_merges_the_log(left):
-    path, log = left
-    optimizer = Optimizer.open(path)
-    # Nothing but the session that has begun.
-    assert log.stat().st_size <= 3 * (4096 + FRAME) + HEADER
-    assert len(optimizer.trial_log) > 0
-
-
-def test_the_sums_are_those_of_sqlite(tmp_path):
-    """Of another database too, with big pages and many transactions."""
-    path = tmp_path / "other.db"
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA page_size = 16384")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("CREATE TABLE noise (data BLOB)")
-    for _ in range(5):
-        connection.execute("INSERT INTO noise VALUES (?)", (os.urandom(50_000),))
-    assert damage_of_wal(path) is None
-    flip(tmp_path / "other.db-wal", HEADER + FRAME + 7)
-    assert "6 transactions are lost" in damage_of_wal(path)
-    connection.close()

@@ -2,7 +2,6 @@
 
 import math
 import os
-import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -40,15 +39,6 @@ def test_what_was_acknowledged_is_on_disk(run, make_streaming):
     assert records[3].reason == "a crash"
 
 
-def test_a_refit_stands_before_its_ask(run, make_learning, play):
-    optimizer = make_learning()
-    optimizer.record(run)
-    play(optimizer, 16)
-    found = kinds(run)
-    assert "refit" in found
-    assert {found[i + 1] for i, kind in enumerate(found[:-1]) if kind == "refit"} == {"ask"}
-
-
 def test_each_fit_is_written_once_and_told_once(run):
     """Not with each ask between two fits, nor with each action of a batch."""
     optimizer = recipes.tv_gp_ucb(bounds=[(0.0, 1.0)], initial=8, refit=RefitEvery(5))
@@ -83,65 +73,6 @@ def test_what_is_refused_is_not_written(run):
     assert kinds(run) == ["ask"]
     optimizer.tell(trial, 0.5)
     assert kinds(run) == ["ask", "tell"]
-
-
-def test_an_interrupt_in_a_tell_spoils_the_optimizer(run, make_streaming, monkeypatch):
-    optimizer = make_streaming()
-    optimizer.record(run)
-    trial = optimizer.ask()
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(optimizer), "_learn", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            optimizer.tell(trial, 0.5)
-    for change in (lambda: optimizer.tell(trial, 0.5), optimizer.ask):
-        with pytest.raises(JournalError):
-            change()
-    again = Optimizer.open(run)
-    assert [trial.id for trial in again.open_trials] == [1]
-    again.tell(1, 0.5)
-
-
-def test_an_error_in_a_tell_spoils_the_optimizer(run, make_streaming, play, monkeypatch):
-    """The outcome is among the observations by then."""
-    optimizer, whole = make_streaming(), make_streaming()
-    optimizer.record(run)
-    play(optimizer, 6)
-    play(whole, 6)
-    learn = type(optimizer)._learn
-
-    def breaks(*arguments):
-        learn(*arguments)
-        raise ZeroDivisionError("once")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(optimizer), "_learn", breaks)
-        with pytest.raises(ZeroDivisionError):
-            optimizer.tell(optimizer.open_trials[0], 0.5)
-    with pytest.raises(JournalError):
-        optimizer.tell(optimizer.open_trials[0], 0.5)
-    assert play(Optimizer.open(run), 9) == play(whole, 9)
-
-
-@pytest.mark.parametrize("end", ["fail", "expire"])
-def test_an_error_while_a_trial_is_lost_spoils(run, make_streaming, monkeypatch, end):
-    optimizer = make_streaming()
-    optimizer.record(run)
-    trial = optimizer.ask()
-
-    def breaks(*_):
-        raise KeyError("once")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(optimizer), "_forget", breaks)
-        with pytest.raises(KeyError):
-            getattr(optimizer, end)(trial, "a crash")
-    with pytest.raises(JournalError):
-        optimizer.ask()
-    assert kinds(run) == ["ask"]
 
 
 def test_variances_that_are_refused_leave_the_run_usable(run, make_streaming, play):
@@ -198,52 +129,6 @@ def test_a_generator_that_others_draw_from_is_found_out_at_once(
     assert play(Optimizer.open(run), 9) == play(whole, 9)
 
 
-def test_no_state_is_stored_with_a_generator_that_others_drew_from(run, make_random, play):
-    optimizer, whole = make_random(), make_random()
-    optimizer.record(run)
-    play(optimizer, 4)
-    play(whole, 4)
-    torch.rand(1, generator=optimizer.generator)
-    optimizer.close()
-    assert play(Optimizer.open(run), 9) == play(whole, 9)
-
-
-def test_another_writer_is_found_out(run, make_random):
-    """As where the lock was dropped, since this process closed another handle of its file."""
-    optimizer = make_random()
-    optimizer.record(run)
-    optimizer.ask()
-    optimizer._event_sink._lock.release()
-    other = Optimizer.open(run)
-    other.ask()
-    for _ in range(2):
-        with pytest.raises(JournalError):
-            optimizer.tell(1, 0.5)
-    other.tell(1, 0.5)
-    assert kinds(run) == ["ask", "ask", "tell"]
-
-
-def test_an_ask_that_breaks_spoils_the_optimizer(run, make_random, play, monkeypatch):
-    whole, optimizer = make_random(), make_random()
-    optimizer.record(run)
-    play(whole, 5)
-    play(optimizer, 5)
-    sample = type(optimizer.search_space).sample
-
-    def breaks(search_space, generator):
-        sample(search_space, generator)
-        raise RuntimeError("broken")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(optimizer.search_space), "sample", breaks)
-        with pytest.raises(RuntimeError, match="broken"):
-            optimizer.ask()
-    with pytest.raises(JournalError):
-        optimizer.ask()
-    # The state of the generator is that before the ask that broke.
-    assert play(Optimizer.open(run), 5) == play(whole, 5)
-
-
 def test_a_full_disk_is_said_and_nothing_is_lost(run, make_random, play):
     optimizer, whole = make_random(), make_random()
     optimizer.record(run)
@@ -284,14 +169,6 @@ def test_a_forked_process_may_not_write(run, make_random, play):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     play(optimizer, 4)
     assert len(kinds(run)) == 8
-
-
-def test_commits_wait_for_the_disk(run, make_random):
-    optimizer = make_random()
-    optimizer.record(run)
-    connection: sqlite3.Connection = optimizer._event_sink._connection
-    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
-    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def in_the_middle_of(optimizer, patch, act):

@@ -52,19 +52,3 @@ def test_memory_and_rows_of_a_long_run(n, rate, trials, max_lateness):
     # The model is a rule of thumb: within a third.
     assert sum(held[-300:]) / 300 == pytest.approx(cost.rows, rel=0.35)
     assert size == pytest.approx(cost.memory, rel=0.35)
-
-
-def test_seconds_add_up():
-    cost = streaming_cost(50, 0.0, max_lateness=0)
-    assert cost.merged
-    expected = 1e-3 + 50 * 1e-7 + cost.traffic / 1e10 + 2 * 50**2 / 1e9
-    assert cost.seconds(1e-3, 1e-7, bandwidth=1e10, speed=1e9) == pytest.approx(expected)
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match="2"):
-        streaming_rows(2.0, 1e-12)
-    with pytest.raises(ValueError, match="0"):
-        streaming_rows(0.1, 0.0)
-    with pytest.raises(ValueError):
-        streaming_cost(0, 0.1)

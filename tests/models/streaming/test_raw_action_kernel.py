@@ -2,10 +2,7 @@
 
 import pytest
 import torch
-from botorch.exceptions.errors import UnsupportedError
-from botorch.models.transforms import Log, Normalize, Standardize
 from gpytorch.kernels import MaternKernel, ScaleKernel
-from gpytorch.means import ConstantMean, ZeroMean
 
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.optimizers import ModelFitter, RefitEvery
@@ -60,39 +57,6 @@ def test_equals_the_fitted_model(small, observed, choices, generator, user_kerne
     torch.testing.assert_close(got.variance, expected.variance, rtol=0, atol=1e-8 * scale**2)
 
 
-def test_a_single_precision_model(observed, choices):
-    X, Y = (part.float() for part in observed)
-    fitted = TimeVaryingGP(X, Y, forgetting_rate=0.1)
-    model = StreamingGP.from_model(fitted, choices.float(), noise_variance=1.0)
-    model.observe(X, Y)
-    assert model.posterior(ahead(choices, 16.0)).mean.dtype == torch.float64
-    assert model.noise_variance == 1.0
-
-
-def test_takes_a_copy_without_observations(observed, choices):
-    X, Y = observed
-    fitted = TimeVaryingGP(X, Y, forgetting_rate=0.1, mean_module=ConstantMean())
-    model = StreamingGP.from_model(fitted, choices)
-    before = model.marginals(0.0)
-    assert model.num_rows == 0
-    fitted.temporal_kernel.forgetting_rate = 0.9
-    fitted.mean_module.constant.data.fill_(1e3)
-    model.reset()
-    for one, two in zip(before, model.marginals(0.0), strict=True):
-        assert torch.equal(one, two)
-    assert model.forgetting_rate.item() == pytest.approx(0.1)
-
-
-def test_a_zero_mean_is_left_out(observed, choices):
-    X, Y = observed
-    plain = TimeVaryingGP(X, Y, forgetting_rate=0.1, mean_module=ZeroMean(), outcome_transform=None)
-    assert StreamingGP.from_model(plain, choices).mean_module is None
-    # Zero in standardized units is the average in raw ones.
-    standardized = TimeVaryingGP(X, Y, forgetting_rate=0.1, mean_module=ZeroMean())
-    mean, _ = StreamingGP.from_model(standardized, choices).marginals(0.0)
-    torch.testing.assert_close(mean, Y.mean().expand(9), rtol=0, atol=1e-9)
-
-
 def test_noise_of_the_model(observed, choices):
     X, Y = observed
     Yvar = torch.linspace(1.0, 3.0, 30).unsqueeze(-1)
@@ -100,23 +64,3 @@ def test_noise_of_the_model(observed, choices):
     assert StreamingGP.from_model(own, choices).noise_variance.item() == pytest.approx(2.0)
     none = TimeVaryingGP(X[:0], Y[:0], Yvar[:0], forgetting_rate=0.1, outcome_transform=None)
     assert StreamingGP.from_model(none, choices).noise_variance.item() == 0.0
-
-
-def test_what_does_not_carry_over_is_refused(observed, choices):
-    X, Y = observed
-    two = TimeVaryingGP(X, torch.cat([Y, Y], dim=-1))
-    batch = TimeVaryingGP(
-        X.expand(2, -1, -1),
-        Y.expand(2, -1, -1),
-        outcome_transform=Standardize(1, batch_shape=torch.Size([2])),
-    )
-    log = TimeVaryingGP(X, Y, outcome_transform=Log())
-    first = TimeVaryingGP(X[:, [2, 0, 1]], Y, time_feature=0)
-    scaled = TimeVaryingGP(X, Y, input_transform=Normalize(3))
-    # This one maps t = 1 to itself.
-    early = X.clone()
-    early[:, -1] = torch.linspace(-3, 1, 30)
-    fixed_point = TimeVaryingGP(early, Y, input_transform=Normalize(3))
-    for model in (two, batch, log, first, scaled, fixed_point):
-        with pytest.raises(UnsupportedError):
-            StreamingGP.from_model(model, choices)
