@@ -115,7 +115,7 @@ class Setting:
                 noise_variance=NOISE_VARIANCE,
                 generator=generator,
             )
-        search_space = FiniteSpace(self.choices, chunk=len(self.choices))
+        search_space = FiniteSpace(self.choices)
         fitter = ModelFitter(
             InputLayout(self.dim),
             search_space.bounds,

@@ -21,11 +21,10 @@ from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
 from tvbo.models.scale import unit_cube
+from tvbo.optim.unit_cube import InUnitCube, gen_candidates_closed_form, unit_bounds
 from tvbo.retention import SizeLimit
 from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace, Parameters
-from tvbo.spaces.closed_form import gen_candidates_closed_form
 from tvbo.spaces.observations import InputLayout, Observations
-from tvbo.spaces.unit_cube import InUnitCube, unit_bounds
 
 BOUNDS = torch.tensor([[0.0, -2.0], [1.0, 3.0]], dtype=torch.float64)
 NOW = 20.0

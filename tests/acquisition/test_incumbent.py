@@ -140,15 +140,6 @@ def test_best_mean_needs_no_domain(generator):
     assert BestMean()(model, ask_context) == pytest.approx(at_observed.max(), abs=1e-9)
 
 
-def test_chunks_make_no_difference(generator):
-    ask_context = situation_of(0, FiniteSpace(GRID), generator)
-    model = dense(ask_context.observations)
-    small = replace(ask_context, search_space=FiniteSpace(GRID, chunk=17))
-    for incumbent in (BestMean(), MaxMean()):
-        expected = incumbent(model, ask_context)
-        assert incumbent(model, small) == pytest.approx(expected, abs=1e-12)
-
-
 def test_best_outcome_goes_stale_and_best_mean_does_not():
     """0.2 was worth 3 once; of late it is worth 0.5, and all else nothing."""
     actions, times = [0.2, 0.2, 0.2, 0.6, 0.9], [0.0, 99.0, 98.0, 99.0, 98.0]
@@ -229,7 +220,7 @@ def test_max_mean_works_without_a_generator(generator):
 
 def test_a_model_remembers_the_set_for_the_acquisition(generator):
     """Asking for an incumbent leaves the candidates in the incremental model's memory."""
-    ask_context = situation_of(0, FiniteSpace(GRID, chunk=len(GRID)), generator)
+    ask_context = situation_of(0, FiniteSpace(GRID), generator)
     model = incremental(ask_context.observations)
     for incumbent in (MaxMean(), BestMean()):
         incumbent(model, ask_context)

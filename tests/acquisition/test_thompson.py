@@ -13,6 +13,7 @@ from scipy.stats import norm
 from tvbo.acquisition import DrawnFunction, ThompsonSampling
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import IncrementalGP, StreamingGP
+from tvbo.optim import maximize
 from tvbo.spaces import AskContext, Box, FiniteSpace, InputLayout
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
@@ -87,7 +88,7 @@ def test_a_box_is_searched_for_the_best_of_the_function():
     for _ in range(5):
         drawn = ThompsonSampling()(model, now)
         assert isinstance(drawn, DrawnFunction)
-        X = now.search_space.maximize(drawn, now, now.generator)
+        X = maximize(drawn, now.search_space, now, now.generator)
         assert drawn(now.rows(X)[None]).item() >= drawn(grid).max().item() - 1e-9
         found.append(X.item())
     assert len({round(x, 6) for x in found}) == 5
@@ -104,7 +105,7 @@ def test_where_the_best_action_lies_on_a_box():
     best = grid[(posterior.mean + root @ normal).argmax(dim=0), 0]
     n = 60
     chosen = [
-        now.search_space.maximize(ThompsonSampling()(model, now), now, now.generator).item()
+        maximize(ThompsonSampling()(model, now), now.search_space, now, now.generator).item()
         for _ in range(n)
     ]
     edges = torch.linspace(LOWEST, HIGHEST, 4)[1:-1]
@@ -165,7 +166,7 @@ def test_seeds_repeat():
     for space in (box, now.search_space):
         asks = [ask_context(space, seed=4) for _ in range(2)]
         one, two = (
-            space.maximize(ThompsonSampling()(model, each), each, each.generator) for each in asks
+            maximize(ThompsonSampling()(model, each), space, each, each.generator) for each in asks
         )
         assert torch.equal(one, two)
 

@@ -12,7 +12,6 @@ from kernel_cases import CASES, STEP
 from torch import nn
 
 from tvbo.kernels import (
-    DampedOscillationKernel,
     IdentityKernel,
     SeasonalKernel,
     TemporalDecayKernel,
@@ -230,9 +229,6 @@ PRIORS = {
     "SeasonalKernel": lambda: SeasonalKernel(
         7.0, lengthscale_prior=LENGTH, period_prior=UniformPrior(6.0, 8.0)
     ),
-    "DampedOscillationKernel": lambda: DampedOscillationKernel(
-        7.0, forgetting_rate_prior=RATE, period_prior=UniformPrior(6.0, 8.0)
-    ),
 }
 
 
@@ -257,14 +253,14 @@ def test_priors_are_drawn_from_and_set_the_parameter(make, dtype):
 @both_types
 @pytest.mark.usefixtures("dtype_by_default")
 def test_parameters_are_initialized_by_name_within_their_constraints(dtype):
-    kernel = DampedOscillationKernel(
+    kernel = SeasonalKernel(
         7.0,
-        forgetting_rate_constraint=Interval(0.1, 0.4),
+        lengthscale_constraint=Interval(0.1, 0.4),
         period_constraint=Interval(5.0, 9.0),
         batch_shape=torch.Size([2]),
     )
-    kernel.initialize(forgetting_rate=0.3, period=torch.tensor([[6.0], [8.0]], dtype=dtype))
-    close(kernel.forgetting_rate, torch.full((2, 1), 0.3, dtype=dtype))
+    kernel.initialize(lengthscale=0.3, period=torch.tensor([[6.0], [8.0]], dtype=dtype))
+    close(kernel.lengthscale, torch.full((2, 1, 1), 0.3, dtype=dtype))
     close(kernel.period, torch.tensor([[6.0], [8.0]], dtype=dtype))
     with pytest.raises(RuntimeError, match="constraint"):
         TemporalDecayKernel().initialize(raw_forgetting_rate=1.5)

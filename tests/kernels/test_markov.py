@@ -13,7 +13,6 @@ from gpytorch.priors import UniformPrior
 
 from tvbo.kernels import (
     ConstantTemporalKernel,
-    DampedOscillationKernel,
     SeasonalKernel,
     TemporalDecayKernel,
     TemporalKernel,
@@ -27,7 +26,6 @@ MAKE = {
     "constant": ConstantTemporalKernel,
     "matern32": TemporalMaternKernel,
     "matern52": lambda **kwargs: TemporalMaternKernel(nu=2.5, **kwargs),
-    "oscillation": lambda **kwargs: DampedOscillationKernel(period=7.0, **kwargs),
     "season": lambda **kwargs: SeasonalKernel(period=7.0, num_harmonics=3, **kwargs),
 }
 
@@ -159,17 +157,6 @@ def test_weights_of_harmonics_have_full_relative_precision():
 
 
 def test_limits():
-    oscillation = DampedOscillationKernel(period=7.0, forgetting_rate_constraint=Interval(0, 1))
-    decay = TemporalDecayKernel()
-    decay.forgetting_rate = 0.2
-    slow = DampedOscillationKernel(period=1e12)
-    slow.forgetting_rate = 0.2
-    torch.testing.assert_close(slow.correlation(LAGS), decay.correlation(LAGS), rtol=1e-12, atol=0)
-    oscillation.forgetting_rate = 1e-12
-    wave = SeasonalKernel(period=7.0, num_harmonics=1)
-    torch.testing.assert_close(
-        oscillation.correlation(LAGS), wave.correlation(LAGS), rtol=0, atol=1e-9
-    )
     far = torch.tensor([7e6])
     assert SeasonalKernel(period=7.0).correlation(far).item() == pytest.approx(1.0, abs=1e-8)
     assert torch.equal(ConstantTemporalKernel().correlation(LAGS), torch.ones(7))
@@ -203,8 +190,7 @@ def test_batches(make, generator):
     ("make", "name", "value"),
     [
         (TemporalMaternKernel, "lengthscale", 15.0),
-        (MAKE["oscillation"], "forgetting_rate", 0.3),
-        (MAKE["oscillation"], "period", 15.0),
+        (TemporalDecayKernel, "forgetting_rate", 0.3),
         (MAKE["season"], "period", 15.0),
         (MAKE["season"], "lengthscale", 15.0),
     ],
@@ -234,7 +220,6 @@ def test_what_is_learned_without_being_told_how():
     def learned(kernel):
         return {name for name, p in kernel.named_parameters() if p.requires_grad}
 
-    assert learned(MAKE["oscillation"]()) == {"raw_forgetting_rate"}
     assert learned(MAKE["season"]()) == {"raw_lengthscale"}
     assert learned(SeasonalKernel(period=7.0, num_harmonics=1)) == set()
 
@@ -273,7 +258,5 @@ def test_arguments_out_of_range():
     for period in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError):
             SeasonalKernel(period=period)
-        with pytest.raises(ValueError):
-            DampedOscillationKernel(period=period)
     with pytest.raises(ValueError, match="0"):
         SeasonalKernel(period=7.0, num_harmonics=0)

@@ -10,7 +10,6 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 
 from tvbo.kernels import (
     ConstantTemporalKernel,
-    DampedOscillationKernel,
     SeasonalKernel,
     TemporalDecayKernel,
     TemporalMaternKernel,
@@ -220,7 +219,6 @@ def test_a_file_holds_all_of_a_fit(kernels, tmp_path):
     "kernel",
     [
         ConstantTemporalKernel(),
-        DampedOscillationKernel(period=24.0),
         SeasonalKernel(period=24.0, num_harmonics=2),
         TemporalDecayKernel(),
         TemporalMaternKernel(nu=2.5),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tvbo.kernels import (
-    DampedOscillationKernel,
+    SeasonalKernel,
     TemporalKernel,
     TemporalMaternKernel,
 )
@@ -62,7 +62,7 @@ def dense(model: FittedPanel, data, ages: np.ndarray, later: np.ndarray):
 KERNELS = {
     "exponential": lambda: [exponential(0.4)],
     "three": lambda: [exponential(0.9), TemporalMaternKernel().double(), exponential(0.05)],
-    "oscillation": lambda: [DampedOscillationKernel(7.0).double()],
+    "season": lambda: [SeasonalKernel(7.0).double()],
 }
 
 
@@ -154,7 +154,7 @@ def test_working_days_and_weekends_have_the_prior_of_two_profiles():
 
 def test_temporal_kernels_in_another_unit_of_time_are_the_same():
     lags = torch.tensor([0.0, 0.5, 3.0], dtype=torch.float64)
-    for make in (exponential, TemporalMaternKernel, lambda: DampedOscillationKernel(7.0)):
+    for make in (exponential, TemporalMaternKernel, lambda: SeasonalKernel(7.0)):
         kernel = make().double()
         changed = in_unit_of_time(kernel, 5.0)
         expected = kernel.correlation(lags)

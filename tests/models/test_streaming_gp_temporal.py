@@ -9,7 +9,6 @@ from torch.distributions import MultivariateNormal
 
 from tvbo.kernels import (
     ConstantTemporalKernel,
-    DampedOscillationKernel,
     SeasonalKernel,
     TemporalDecayKernel,
     TemporalMaternKernel,
@@ -32,12 +31,6 @@ def matern(nu=1.5, lengthscale=4.0):
     return reference.with_lengthscale(TemporalMaternKernel(nu=nu), lengthscale)
 
 
-def oscillation(rate=0.05):
-    kernel = DampedOscillationKernel(period=5.0)
-    kernel.forgetting_rate = rate
-    return kernel
-
-
 def season():
     return SeasonalKernel(period=6.0, num_harmonics=2)
 
@@ -55,7 +48,6 @@ def one(kernel):
 CASES = {
     "matern32": lambda: one(matern()),
     "matern52": lambda: one(matern(2.5)),
-    "oscillation": lambda: one(oscillation()),
     "season": lambda: one(season()),
     "constant": lambda: one(ConstantTemporalKernel()),
     "scaled decay": lambda: one(scaled(decay(), 2.0)),
@@ -69,7 +61,7 @@ CASES = {
     ),
     "three": lambda: (
         [reference.rbf(0.4), reference.rbf(1.0), scaled(reference.matern(0.5), 0.3)],
-        [decay(0.3), matern(2.5), oscillation()],
+        [decay(0.3), matern(2.5), season()],
     ),
     "constant and two": lambda: (
         [reference.rbf(0.4), reference.rbf(1.0), reference.rbf(0.2)],

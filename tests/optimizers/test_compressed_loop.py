@@ -72,7 +72,7 @@ def loop(
     }[kind]()
     listed = ContextList(CONTEXTS) if not box else ContextBounds(torch.tensor([[0.0], [1.0]]))
     return GPOptimizer(
-        Box(UNIT, num_restarts=1, raw_samples=16) if box else FiniteSpace(ARMS, chunk=len(ARMS)),
+        Box(UNIT, num_restarts=1, raw_samples=16) if box else FiniteSpace(ARMS),
         state,
         UCB(LogBeta()) if acquisition is None else acquisition,
         retention=retention,
@@ -438,7 +438,7 @@ def test_learned_noise(kind):
     )
     state = DenseState(fitter) if kind == "refit" else StreamingState(fitter, ARMS)
     optimizer = GPOptimizer(
-        FiniteSpace(ARMS, chunk=len(ARMS)),
+        FiniteSpace(ARMS),
         state,
         UCB(LogBeta()),
         retention=EntropyThreshold(0.4, "discard", floor=6),

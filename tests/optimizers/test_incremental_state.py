@@ -47,7 +47,7 @@ def exact(fitter, observations, num_told=40):
 
 def loop(state, retention=None, search_space=None):
     return GPOptimizer(
-        FiniteSpace(ARMS, chunk=len(ARMS)) if search_space is None else search_space,
+        FiniteSpace(ARMS) if search_space is None else search_space,
         state,
         UCB(LogBeta()),
         retention=retention,

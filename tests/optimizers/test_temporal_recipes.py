@@ -11,7 +11,6 @@ from reference import dense_gp, rbf, with_lengthscale
 from tvbo import recipes
 from tvbo.kernels import (
     ConstantTemporalKernel,
-    DampedOscillationKernel,
     SeasonalKernel,
     TemporalDecayKernel,
     TemporalKernel,
@@ -151,7 +150,7 @@ class Gaussian(OfOnesOwn):
 
 @pytest.mark.parametrize("space", [{"choices": CHOICES}, {"bounds": BOX}])
 @pytest.mark.parametrize(
-    "make", [OfOnesOwn, TemporalMaternKernel, lambda: DampedOscillationKernel(period=7.0)]
+    "make", [OfOnesOwn, TemporalMaternKernel, lambda: TemporalMaternKernel(nu=2.5)]
 )
 def test_kernels_of_the_default_dtype(make, space):
     """They choose as the same in float64, with the same memory, to the precision of parameters."""
@@ -242,9 +241,6 @@ def test_memory_length():
     expected = math.log(1e-6) / math.log(0.9)
     assert memory_length([rate], 1e-6) == pytest.approx(expected, rel=1e-8)
     assert memory_length([rate, decay(0.3)], 1e-6) == pytest.approx(expected, rel=1e-8)
-    damped = DampedOscillationKernel(period=3.0).double()
-    damped.forgetting_rate = 0.1
-    assert memory_length([damped], 1e-6) == pytest.approx(expected, rel=1e-8)
     assert memory_length([rate, SeasonalKernel(period=3.0)], 1e-6) == math.inf
     length = memory_length([matern()], 1e-6)
     assert matern().weight(torch.tensor(length, dtype=torch.float64)) <= 1e-6

@@ -102,11 +102,6 @@ def test_single_precision_is_undone(kind):
     assert other.context[1].item() == pytest.approx(0.1, abs=1e-8)
 
 
-def test_within_bounds_only_the_edges_are_moved():
-    inside = torch.tensor([0.5, 0.2], dtype=torch.float32)
-    assert torch.equal(ContextBounds(BOUNDS).snap(inside), inside.double())
-
-
 @pytest.mark.parametrize("context", [0.3, [0.3], [[0.3]], torch.tensor(0.3), tensor([0.3])])
 @pytest.mark.parametrize(
     "contexts", [ContextList(tensor([0.3], [0.7])), ContextBounds(tensor([0.1], [0.3]))]
@@ -114,13 +109,6 @@ def test_within_bounds_only_the_edges_are_moved():
 def test_one_number_where_there_is_one_context_column(contexts, context):
     assert contexts.dim == 1
     assert contexts.snap(context).tolist() == [0.3]
-
-
-def test_whole_numbers():
-    contexts = ContextList(torch.arange(3).unsqueeze(-1))
-    assert contexts.snap(torch.tensor(2)).tolist() == [2.0]
-    assert contexts.snap(2).dtype == torch.float64
-    assert ContextBounds(torch.tensor([[0], [5]])).snap(3).tolist() == [3.0]
 
 
 def test_the_callers_tensors_may_change():
@@ -134,13 +122,6 @@ def test_the_callers_tensors_may_change():
         assert optimizer.ask(context=LISTED[0]).context.tolist() == [-1.0, 0.1]
         context.copy_(LISTED[1])
         listed.copy_(LISTED)
-
-
-def test_a_trials_context_may_change_without_changing_the_list():
-    optimizer = make(contexts=LISTED)
-    optimizer.ask(context=LISTED[1]).context.fill_(7.0)
-    assert torch.equal(optimizer.contexts.contexts, LISTED)
-    assert optimizer.ask(context=LISTED[1]).context.tolist() == [0.0, 0.3]
 
 
 @pytest.mark.parametrize("recipe", [recipes.tv_gp_ucb, recipes.random_search])
@@ -218,10 +199,3 @@ def test_every_recipe_wants_contexts_in_one_form(recipe):
     ):
         with pytest.raises(ValueError, match=str(got)):
             recipe(choices=CHOICES, **declared)
-
-
-def test_a_list_of_one():
-    contexts = ContextList(tensor([0.4, -2.0]))
-    assert contexts.snap([0.4, -2.0]).tolist() == [0.4, -2.0]
-    assert contexts.index([0.4, -2.0]) == 0
-    assert contexts.bounds.tolist() == [[0.4, -2.0]] * 2

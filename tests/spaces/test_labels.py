@@ -1,4 +1,3 @@
-from cProfile import Profile
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -8,7 +7,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 
 from tvbo import recipes
-from tvbo.spaces import Labels, Number, Parameters, TimeScale
+from tvbo.spaces import Labels, Parameters, TimeScale
 
 
 def test_times_of_any_type_are_the_same_number():
@@ -102,15 +101,3 @@ def test_an_empty_name_is_none(kind, name):
     value = ["a", "b"] if kind == "choices" else (0.0, 1.0)
     with pytest.raises(ValueError, match=repr(name)):
         recipe(**given, **{kind: {name: value}})
-
-
-def test_work_grows_as_the_number_of_parameters():
-    def calls(count):
-        parameters = Parameters(tuple(Number(f"x{i}", 0.0, 1.0) for i in range(count)))
-        values = dict.fromkeys(parameters.names, 0.5)
-        with Profile() as profile:
-            labels = Labels(parameters)
-            assert labels.parameters(labels.action(values)) == values
-        return sum(entry.callcount for entry in profile.getstats())
-
-    assert calls(800) < 12 * calls(100)

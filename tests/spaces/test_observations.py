@@ -2,17 +2,34 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
-from tvbo.spaces import InputLayout
+from tvbo.spaces import ContextBounds, InputLayout
 from tvbo.spaces.observations import Observations
 
+X = torch.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=torch.float64)
 
-def test_columns_place_context_and_time():
-    layout = InputLayout(num_actions=2, num_contexts=1)
-    rows = layout.rows(torch.zeros(3, 2), t=4.0, context=torch.tensor([0.5]))
-    assert rows.tolist() == [[0.0, 0.0, 0.5, 4.0]] * 3
-    assert layout.fixed_features(4.0, torch.tensor([0.5])) == {2: 0.5, 3: 4.0}
-    assert layout.time_feature == 3
-    assert layout.context_features == [2]
+
+def test_rows_are_action_context_time():
+    layout = InputLayout(2, 2)
+    rows = layout.rows(X, 3.5, torch.tensor([7.0, 8.0]))
+    assert rows.tolist() == [[0.1, 0.2, 7, 8, 3.5], [0.3, 0.4, 7, 8, 3.5]]
+    assert rows.dtype == torch.float64
+    assert (layout.num_columns, layout.time_feature, layout.context_features) == (5, 4, [2, 3])
+    batch = layout.rows(X.expand(3, 2, 2), 3.5, torch.tensor([[7.0, 8.0]]))
+    assert torch.equal(batch, rows.expand(3, 2, 5))
+
+
+def test_rows_without_context():
+    assert InputLayout(2).rows(X, 1).tolist() == [[0.1, 0.2, 1], [0.3, 0.4, 1]]
+    assert InputLayout(2).context_features == []
+
+
+def test_context_bounds_may_be_constant():
+    constant = [(1, 1), (0, 2)]
+    assert ContextBounds(constant).bounds.tolist() == [[1.0, 0.0], [1.0, 2.0]]
+    with pytest.raises(InputDataError):
+        ContextBounds([(3, 0), (4, 1)])
+    with pytest.raises(InputDataError):
+        ContextBounds([(0, 0), (1, 1)])
 
 
 def test_columns_refuse_a_context_that_does_not_fit():

@@ -38,13 +38,6 @@ def test_each_row_is_found(name, dtype):
     assert torch.equal(finite.index(choices[order].repeat(2, 3, 1, 1).to(dtype))[1, 2], order)
 
 
-def test_shapes():
-    finite = RowIndex(SETS["square"])
-    assert finite.index(SETS["square"][5]).shape == ()
-    assert finite.index(torch.empty(0, 2)).shape == (0,)
-    assert finite.index(torch.empty(4, 0, 2)).shape == (4, 0)
-
-
 def test_single_precision_and_no_more():
     finite = RowIndex(torch.tensor([[0.1, 200.0], [0.0, 200.0]]))
     assert finite.index(torch.tensor([[0.1 * (1 + 9e-7), 200.0 * (1 - 9e-7)]])).tolist() == [0]
@@ -64,13 +57,6 @@ def test_a_copy():
     finite = RowIndex(given)
     given.mul_(10)
     assert finite.choices.flatten().tolist() == [1.0, 2.0]
-
-
-def test_saved_and_loaded():
-    one, two = RowIndex(SETS["square"]), RowIndex(SETS["square"])
-    assert list(one.state_dict()) == ["choices"]
-    two.load_state_dict(one.state_dict())
-    assert two.index(SETS["square"][7:8]).tolist() == [7]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.priors import GammaPrior, UniformPrior
+from gpytorch.priors import GammaPrior
 
 from tvbo import recipes
-from tvbo.kernels import DampedOscillationKernel, TemporalMaternKernel
+from tvbo.kernels import SeasonalKernel, TemporalMaternKernel
 from tvbo.optimizers import Hallucinate, Optimizer, RefitEvery, SeparateContexts
 from tvbo.retention import EventReset, SizeLimit, SlidingWindow
 from tvbo.storage import JournalReader
@@ -91,11 +91,7 @@ MORE = {
         covar_module=[MaternKernel().double(), ScaleKernel(MaternKernel()).double()],
         temporal_kernel=[
             TemporalMaternKernel(lengthscale_prior=GammaPrior(2.0, 1.0)).double(),
-            DampedOscillationKernel(
-                period=5.0,
-                forgetting_rate_prior=UniformPrior(0.0, 1.0),
-                period_prior=GammaPrior(2.0, 1.0),
-            ).double(),
+            SeasonalKernel(period=5.0, period_prior=GammaPrior(2.0, 1.0)).double(),
         ],
         noise_variance=0.01,
         refit=RefitEvery(4),

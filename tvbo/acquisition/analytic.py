@@ -29,8 +29,7 @@ from tvbo.models.covariance import prior_covariance
 from tvbo.models.incremental import RowModel
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.rounding import power_of_two, scale_of, variance_of
-from tvbo.spaces import AskContext, FiniteSpace
-from tvbo.spaces.observations import provided
+from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace
 
 Acquisition = Callable[[Model, AskContext], AcquisitionFunction]
 """A function from the model and the ask context to a BoTorch acquisition function."""
@@ -57,9 +56,12 @@ class UCB:
         """Return the acquisition function for this round."""
         beta, unit = self.beta(ask_context.round), unit_of(model, ask_context)
         space = ask_context.search_space
-        has_edge = space is not None and not isinstance(space, FiniteSpace)
-        if self.edge_correction and has_edge and isinstance(model, AveragedGP):
-            return EdgeCorrectedUCB(model, beta, unit, provided(space))
+        if (
+            self.edge_correction
+            and isinstance(model, AveragedGP)
+            and isinstance(space, Box | MixedSpace)
+        ):
+            return EdgeCorrectedUCB(model, beta, unit, space)
         return AnyScaleUCB(model, beta=beta, unit=unit)
 
 

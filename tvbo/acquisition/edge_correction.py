@@ -83,7 +83,7 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
     out.
 
     Values and gradients are in closed form, which a search uses without PyTorch
-    (:class:`tvbo.spaces.ClosedFormAcquisition`).
+    (``value_and_gradient``).
 
     Args:
         model: The model.

@@ -11,9 +11,9 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from tvbo.acquisition.analytic import mean_of, posterior_mean
+from tvbo.optim.maximize import maximize, rows_at_once
 from tvbo.randomness import copy_of, default_generator
 from tvbo.spaces import AskContext, FiniteSpace
-from tvbo.spaces.base import EVALUATION_CHUNK
 
 Incumbent = Callable[[Model, AskContext], float]
 """A function from the model and the ask context to the value to improve on, in outcome units."""
@@ -67,7 +67,7 @@ class BestMean:
                 # Choices that came with an ask may lack what was observed.
                 return _means(model, ask_context.rows_observed()).max().item()
             # Predict all choices, as the acquisition will: models cache their newest predictions.
-            return _means_of_choices(model, ask_context, space)[observed].max().item()
+            return _means(model, ask_context.rows(space.choices))[observed].max().item()
         return _means(model, ask_context.rows_observed()).max().item()
 
 
@@ -90,10 +90,10 @@ class MaxMean:
         if search_space is None:
             raise ValueError("Expected an AskContext with a search_space. Got search_space=None.")
         if isinstance(search_space, FiniteSpace):
-            return _means_of_choices(model, ask_context, search_space).max().item()
+            return _means(model, ask_context.rows(search_space.choices)).max().item()
         # A copy, so that computing an incumbent does not change later draws.
         generator = copy_of(default_generator(ask_context.generator))
-        found = search_space.maximize(posterior_mean(model, ask_context), ask_context, generator)
+        found = maximize(posterior_mean(model, ask_context), search_space, ask_context, generator)
         actions = torch.cat([found, _observed_actions(ask_context)])
         return _means(model, ask_context.rows(actions)).max().item()
 
@@ -102,12 +102,9 @@ def _observed_actions(ask_context: AskContext) -> Tensor:
     return ask_context.observations.X[:, : ask_context.layout.num_actions]
 
 
-def _means_of_choices(model: Model, ask_context: AskContext, choices: FiniteSpace) -> Tensor:
-    return _means(model, ask_context.rows(choices.choices), choices.chunk)
-
-
-def _means(model: Model, rows: Tensor, chunk: int = EVALUATION_CHUNK) -> Tensor:
+def _means(model: Model, rows: Tensor) -> Tensor:
     """Return the posterior mean of each row, ``n``, for rows ``n x (d + c + 1)``."""
+    size = rows_at_once(model) or len(rows)
     with torch.no_grad():
-        parts = [mean_of(model.posterior(part)) for part in rows.unsqueeze(-2).split(chunk)]
+        parts = [mean_of(model.posterior(part)) for part in rows.unsqueeze(-2).split(size)]
     return torch.cat(parts).flatten()

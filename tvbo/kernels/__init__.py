@@ -7,7 +7,6 @@ from tvbo.kernels.empirical import empirical_covariance
 from tvbo.kernels.features import has_features
 from tvbo.kernels.identity import IdentityKernel
 from tvbo.kernels.markov import (
-    DampedOscillationKernel,
     SeasonalKernel,
     TemporalMaternKernel,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "ConstantTemporalKernel",
     "ContextActionKernel",
     "CovarianceMatrixKernel",
-    "DampedOscillationKernel",
     "IdentityKernel",
     "SeasonalKernel",
     "Structure",

@@ -26,7 +26,7 @@ from torch.distributions import Gamma
 from tvbo.kernels.column import ColumnKernel
 from tvbo.kernels.context_action import ContextActionKernel
 from tvbo.kernels.covariance_matrix import CovarianceMatrixKernel, index_column
-from tvbo.kernels.markov import DampedOscillationKernel, SeasonalKernel, TemporalMaternKernel
+from tvbo.kernels.markov import SeasonalKernel, TemporalMaternKernel
 from tvbo.kernels.spectrum import Spectrum, product_of, spectrum_of_matrix, sum_of
 from tvbo.kernels.temporal import ConstantTemporalKernel, TemporalDecayKernel
 from tvbo.kernels.temporal_base import TemporalKernel
@@ -178,12 +178,6 @@ def _(kernel: TemporalMaternKernel, n: int, d: int) -> Spectrum:
     normal = torch.randn(shape).to(nu)
     students = normal * Gamma(nu, nu).sample(shape).rsqrt()
     return _in_time(students / kernel.lengthscale.detach().squeeze(-1))
-
-
-@_draw.register
-def _(kernel: DampedOscillationKernel, n: int, d: int) -> Spectrum:
-    around = 2 * math.pi * _signs(kernel, n) / kernel.period.detach()
-    return _in_time(_cauchy(kernel, n) + around)
 
 
 @_draw.register

@@ -1,4 +1,4 @@
-"""Temporal kernels with more than one state: smooth drift, oscillation, and season."""
+"""Temporal kernels with more than one state: smooth drift and season."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from gpytorch.constraints import Interval, Positive
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from tvbo.kernels.temporal import ForgettingKernel
 from tvbo.kernels.temporal_base import TemporalKernel
 
 DEFAULT_LENGTHSCALE = 10.0
@@ -101,84 +100,7 @@ class TemporalMaternKernel(TemporalKernel):
         return math.sqrt(2 * self.nu) * lag / self._over_lags(self.lengthscale.squeeze(-1))
 
 
-class PeriodicInTime(TemporalKernel):
-    """A temporal kernel with a period, which is learned only if told how.
-
-    The likelihood has a maximum near each multiple and fraction of the true period, so that a
-    search finds it only from nearby; and a day or a week is known.
-    """
-
-    def _register_period(
-        self, period: float | Tensor, prior: Prior | None, constraint: Interval | None
-    ) -> None:
-        value = torch.as_tensor(period, dtype=torch.float64)
-        if not ((value > 0) & (value < math.inf)).all():
-            raise ValueError(f"Expected period > 0, finite. Got {period}.")
-        is_learned = prior is not None or constraint is not None
-        self._register("period", prior, Positive() if constraint is None else constraint)
-        self.period = value
-        self.raw_period.requires_grad_(is_learned)
-
-    @property
-    def period(self) -> Tensor:
-        """Period in units of time, ``batch_shape x 1``."""
-        return self._get("period")
-
-    @period.setter
-    def period(self, value: Tensor | float) -> None:
-        self._set(value, "period")
-
-    def _angle(self, lag: Tensor) -> Tensor:
-        return 2 * math.pi * lag / self._over_lags(self.period)
-
-
-class DampedOscillationKernel(ForgettingKernel, PeriodicInTime):
-    r"""An oscillation that is slowly forgotten.
-
-    .. math:: k(t, t') = (1 - \varepsilon)^{|t - t'| / 2} \cos(2 \pi |t - t'| / p)
-
-    The state is the oscillation and the same a quarter of a period earlier.
-
-    Args:
-        period: ``p`` in units of time, a number or a tensor that broadcasts with
-            ``batch_shape x 1``. It is learned only if a prior or a constraint for it is given.
-        forgetting_rate_prior: Prior over ε. None, the default, gives maximum likelihood.
-        forgetting_rate_constraint: Constraint on ε; default ``Interval(1e-6, 1 - 1e-4)``.
-        period_prior: Prior over the period.
-        period_constraint: Constraint on the period; default ``Positive``.
-        **kwargs: ``active_dims`` and ``batch_shape``, passed to :class:`gpytorch.kernels.Kernel`.
-
-    Raises:
-        ValueError: if ``period`` is not positive and finite.
-    """
-
-    def __init__(
-        self,
-        period: float | Tensor,
-        forgetting_rate_prior: Prior | None = None,
-        forgetting_rate_constraint: Interval | None = None,
-        period_prior: Prior | None = None,
-        period_constraint: Interval | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(forgetting_rate_prior, forgetting_rate_constraint, **kwargs)
-        self._register_period(period, period_prior, period_constraint)
-
-    @property
-    def num_states(self) -> int:
-        """Two."""
-        return 2
-
-    def correlation(self, lag: Tensor) -> Tensor:
-        """Return the correlation of two times, in the shape of ``lag``."""
-        return self._decay(lag) * torch.cos(self._angle(lag))
-
-    def transition(self, lag: Tensor) -> Tensor:
-        """Return the matrices that lead from a state to a later one."""
-        return self._decay(lag)[..., None, None] * _rotation(self._angle(lag))
-
-
-class SeasonalKernel(PeriodicInTime):
+class SeasonalKernel(TemporalKernel):
     r"""A strict season: a function of time that repeats itself for ever.
 
     .. math:: k(t, t') = \sum_{j=1}^J w_j \cos(2 \pi j |t - t'| / p), \quad
@@ -231,10 +153,27 @@ class SeasonalKernel(PeriodicInTime):
             **kwargs,
         )
         self.num_harmonics = num_harmonics
-        self._register_period(period, period_prior, period_constraint)
+        value = torch.as_tensor(period, dtype=torch.float64)
+        if not ((value > 0) & (value < math.inf)).all():
+            raise ValueError(f"Expected period > 0, finite. Got {period}.")
+        # The likelihood has a maximum near each multiple and fraction of the true period, so that a
+        # search finds it only from nearby; and a day or a week is known.
+        is_learned = period_prior is not None or period_constraint is not None
+        self._register("period", period_prior, period_constraint or Positive())
+        self.period = value
+        self.raw_period.requires_grad_(is_learned)
         if num_harmonics == 1:
             # Its weight is one, whatever the lengthscale.
             self.raw_lengthscale.requires_grad_(False)
+
+    @property
+    def period(self) -> Tensor:
+        """Period in units of time, ``batch_shape x 1``."""
+        return self._get("period")
+
+    @period.setter
+    def period(self, value: Tensor | float) -> None:
+        self._set(value, "period")
 
     @property
     def num_states(self) -> int:
@@ -284,6 +223,9 @@ class SeasonalKernel(PeriodicInTime):
     def stationary_covariance(self) -> Tensor:
         """Return the weights on the diagonal, ``s x s``, after any ``batch_shape``."""
         return torch.diag_embed(self.weights.repeat_interleave(2, dim=-1))
+
+    def _angle(self, lag: Tensor) -> Tensor:
+        return 2 * math.pi * lag / self._over_lags(self.period)
 
 
 def _rotation(angle: Tensor) -> Tensor:

@@ -56,14 +56,31 @@ def decay_exponent(forgetting_rate: Tensor) -> Tensor:
     return torch.where(no_memory, -NO_MEMORY, exponent)
 
 
-class ForgettingKernel(TemporalKernel):
-    """A temporal kernel with a forgetting rate ε.
+class TemporalDecayKernel(TemporalKernel):
+    r"""Exponential decay in time (Bogunovic et al., 2016, Section 2).
+
+    .. math:: k(t, t') = (1 - \varepsilon)^{|t - t'| / 2}
+
+    The kernel of the Markov model :math:`f_{t+1} = \sqrt{1-\varepsilon} f_t +
+    \sqrt{\varepsilon} g_{t+1}` (equations (3)-(4) of the paper), for any real times: that of
+    Matérn with ν = 1/2. Its state is the process itself.
 
     Args:
         forgetting_rate_prior: Prior over ε. None, the default, gives maximum likelihood.
         forgetting_rate_constraint: Constraint on ε; default ``Interval(1e-6, 1 - 1e-4)`` without a
             transform, so that L-BFGS has a box constraint.
-        **kwargs: As in :class:`TemporalKernel`.
+        **kwargs: ``active_dims`` and ``batch_shape``, passed to :class:`gpytorch.kernels.Kernel`.
+
+    Shape:
+        ``batch_shape x n x 1`` and ``batch_shape x n' x 1`` give ``batch_shape x n x n'``.
+        Time is in the user's unit, and ε is per that unit.
+
+    Raises:
+        InputDataError: if a time is NaN or infinite.
+        BotorchTensorDimensionError: if there is more than one column.
+
+    Example:
+        >>> kernel = RBFKernel(active_dims=[0, 1]) * TemporalDecayKernel(active_dims=[2])
     """
 
     def __init__(
@@ -96,37 +113,6 @@ class ForgettingKernel(TemporalKernel):
         with torch.no_grad():
             return self._decay(lag).square()
 
-    def _decay(self, lag: Tensor) -> Tensor:
-        return temporal_correlation(lag, self._over_lags(self.forgetting_rate))
-
-
-class TemporalDecayKernel(ForgettingKernel):
-    r"""Exponential decay in time (Bogunovic et al., 2016, Section 2).
-
-    .. math:: k(t, t') = (1 - \varepsilon)^{|t - t'| / 2}
-
-    The kernel of the Markov model :math:`f_{t+1} = \sqrt{1-\varepsilon} f_t +
-    \sqrt{\varepsilon} g_{t+1}` (equations (3)-(4) of the paper), for any real times: that of
-    Matérn with ν = 1/2. Its state is the process itself.
-
-    Args:
-        forgetting_rate_prior: Prior over ε. None, the default, gives maximum likelihood.
-        forgetting_rate_constraint: Constraint on ε; default ``Interval(1e-6, 1 - 1e-4)`` without a
-            transform, so that L-BFGS has a box constraint.
-        **kwargs: ``active_dims`` and ``batch_shape``, passed to :class:`gpytorch.kernels.Kernel`.
-
-    Shape:
-        ``batch_shape x n x 1`` and ``batch_shape x n' x 1`` give ``batch_shape x n x n'``.
-        Time is in the user's unit, and ε is per that unit.
-
-    Raises:
-        InputDataError: if a time is NaN or infinite.
-        BotorchTensorDimensionError: if there is more than one column.
-
-    Example:
-        >>> kernel = RBFKernel(active_dims=[0, 1]) * TemporalDecayKernel(active_dims=[2])
-    """
-
     @property
     def num_states(self) -> int:
         """One."""
@@ -144,6 +130,9 @@ class TemporalDecayKernel(ForgettingKernel):
     def is_static(self) -> bool:
         """Whether ε = 0."""
         return not self.forgetting_rate.any()
+
+    def _decay(self, lag: Tensor) -> Tensor:
+        return temporal_correlation(lag, self._over_lags(self.forgetting_rate))
 
 
 class ConstantTemporalKernel(TemporalKernel):

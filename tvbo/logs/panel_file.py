@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from tvbo.kernels import (
     ConstantTemporalKernel,
-    DampedOscillationKernel,
     SeasonalKernel,
     TemporalDecayKernel,
     TemporalKernel,
@@ -58,7 +57,6 @@ PLAIN = (
 
 KERNELS: tuple[type[TemporalKernel], ...] = (
     ConstantTemporalKernel,
-    DampedOscillationKernel,
     SeasonalKernel,
     TemporalDecayKernel,
     TemporalMaternKernel,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from botorch.exceptions.errors import (
@@ -60,6 +60,9 @@ class IncrementalGP(RowPosterior):
     """
 
     factor: GrowingCholesky
+
+    remembers_rows: ClassVar[bool] = True
+    """The last rows are cached, so that all are evaluated at once."""
 
     def __init__(
         self, covar_module: Kernel, noise_variance: float, *, mean_module: Mean | None = None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from gpytorch.kernels import Kernel
@@ -78,6 +78,9 @@ class StreamingGP(Revisions, Draws):
         >>> model.observe(torch.tensor([[0.2, 0.4, 1.0]]), torch.tensor([[0.7]]))  # [x1, x2, t]
         >>> model.posterior(torch.tensor([[0.2, 0.4, 2.0]])).mean
     """
+
+    remembers_rows: ClassVar[bool] = True
+    """The last rows are cached, so that all are evaluated at once."""
 
     def __init__(
         self,

@@ -282,9 +282,6 @@ def build(
     search_space = make_search_space(options.get("bounds"), options.get("choices"))
     fitter = make_fitter(search_space, forgetting_rate, options)
     state = make_state(fitter, search_space, context_space)
-    if not isinstance(state, DenseState) and isinstance(search_space, FiniteSpace):
-        # Such a posterior evaluates all candidates together.
-        search_space.chunk = len(search_space.choices)
     retention = options.get("retention")
     if retention is None and isinstance(fitter.refit, RefitNever):
         retention = _stale_cutoff(fitter)

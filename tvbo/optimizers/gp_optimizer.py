@@ -20,6 +20,7 @@ from tvbo.fit.refit import RefitNever
 from tvbo.fit.winsorize import lower_cutoff
 from tvbo.models import IncrementalGP
 from tvbo.models.stream_preview import StreamPreview
+from tvbo.optim import SpaceFilling, maximize
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.pending import FailuresAtWorst, Hallucinate, Pending
 from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
@@ -36,7 +37,6 @@ from tvbo.spaces import (
     FiniteSpace,
     InputLayout,
     SearchSpace,
-    SpaceFilling,
     Table,
     Time,
 )
@@ -262,7 +262,7 @@ class GPOptimizer(Optimizer):
             # Its values are known at the candidates alone.
             return acq_function.best()
         joint = q if self._chooses_jointly else 1
-        return search_space.maximize(acq_function, ask_context, self.generator, joint)
+        return maximize(acq_function, search_space, ask_context, self.generator, joint)
 
     def _discard(self, t: float) -> None:
         """Forget the observations that retention no longer keeps.
@@ -490,8 +490,11 @@ class GPOptimizer(Optimizer):
         self, model: Model, t: float, context: Tensor | None, search_space: SearchSpace
     ) -> Recommendation:
         ask_context = self._ask_context(t, context, search_space)
-        X = search_space.maximize(
-            posterior_mean(model, ask_context), ask_context, copy_of(self.generator)
+        X = maximize(
+            posterior_mean(model, ask_context),
+            search_space,
+            ask_context,
+            copy_of(self.generator),
         )
         mean, variance = mean_and_variance(model, ask_context.rows(X))
         return self._recommendation(X, mean, math.sqrt(variance), t, context)

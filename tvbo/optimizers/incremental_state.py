@@ -20,8 +20,7 @@ class IncrementalState(RowPosteriorState):
     r"""Keep a :class:`tvbo.models.IncrementalGP` up to date with the observations.
 
     For boxes and for contexts between bounds; on a finite set of moderate size,
-    :class:`StreamingState` is faster. On a finite set of actions, evaluate all at once:
-    ``FiniteSpace(choices, chunk=len(choices))``.
+    :class:`StreamingState` is faster.
 
     The posterior is that of the dense model with the same hyperparameters. Where they are learned,
     they are learned from the observations that retention kept, and the model is built anew from

@@ -15,10 +15,10 @@ from torch import Tensor
 from tvbo.acquisition import Goals, constrained
 from tvbo.acquisition.analytic import marginals
 from tvbo.acquisition.at_present import actions_of
+from tvbo.optim import maximize
 from tvbo.randomness import default_generator, draw_seed
 from tvbo.rounding import first_largest
 from tvbo.spaces import AskContext, FiniteSpace
-from tvbo.spaces.observations import provided
 
 NUM_RANDOM = 2048
 """Random actions of an infinite search space among the candidates."""
@@ -72,7 +72,8 @@ def pareto_actions(
 def _candidates(
     objectives: Sequence[Model], models: Sequence[Model], goals: Goals, ask_context: AskContext
 ) -> Tensor:
-    space, generator = provided(ask_context.search_space), default_generator(ask_context.generator)
+    space, generator = ask_context.search_space, default_generator(ask_context.generator)
+    assert space is not None
     if isinstance(space, FiniteSpace):
         return space.choices
     k = len(objectives)
@@ -85,7 +86,7 @@ def _candidates(
     for weight in torch.cat([torch.eye(k).to(weights), weights]):
         scalarized = _Scalarized(objectives, weight, stand_ins)
         acq_function = constrained(scalarized, models, goals, ask_context)
-        found.append(space.maximize(acq_function, ask_context, generator))
+        found.append(maximize(acq_function, space, ask_context, generator))
     distinct: Tensor = torch.unique(torch.cat(found), dim=0)
     return distinct
 

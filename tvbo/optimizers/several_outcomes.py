@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tvbo.acquisition import UCB, AtPresent, Goals, constrained
 from tvbo.acquisition.analytic import marginals, posterior_mean
+from tvbo.optim import maximize
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.pareto import pareto_actions
 from tvbo.optimizers.recommendation import Recommendation
@@ -231,7 +232,7 @@ class MultiOutcomeOptimizer(GPOptimizer):
         acq_function = constrained(
             mean, self._models, self.goals, replace(ask_context, generator=copy_of(self.generator))
         )
-        X = search_space.maximize(acq_function, ask_context, copy_of(self.generator))
+        X = maximize(acq_function, search_space, ask_context, copy_of(self.generator))
         return self._outlook(X, t, context)
 
     def _outlook(self, X: Tensor, t: float, context: Tensor | None) -> Recommendation:

@@ -4,39 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import product
-from typing import Protocol
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.spaces.base import RowIndex
 from tvbo.spaces.bounds import Bounds, as_bounds
 from tvbo.spaces.named import Table, is_frame
 from tvbo.spaces.observations import check_finite
 from tvbo.spaces.parameter import SINGLE_PRECISION
 from tvbo.spaces.parameters import Parameters
+from tvbo.spaces.row_index import RowIndex
+from tvbo.spaces.search_space import Space, rows_of_table
 from tvbo.values import as_numbers, copies_tensors
-
-
-class ContextSpace(Protocol):
-    """A declared set of contexts."""
-
-    dim: int
-    bounds: Tensor
-    """Smallest and largest value of each column, ``2 x c``."""
-
-    @property
-    def parameters(self) -> Parameters | None:
-        """Names and types of the parameters; None where contexts are tensors."""
-
-    def snap(self, context: Tensor | None) -> Tensor:
-        """Return ``context``, ``c``, as an element of the set, undoing single-precision rounding.
-
-        Raises:
-            BotorchTensorDimensionError: if it has the wrong size, or is None.
-            InputDataError: if a value is not finite, or the context is not in the set.
-        """
 
 
 @copies_tensors("bounds")
@@ -105,6 +85,30 @@ class ContextList:
     def snap(self, context: Tensor | None) -> Tensor:
         """Return the context of the list that ``context`` equals; raise if there is none."""
         return self.row_index.choices[self.index(context)].clone()
+
+
+ContextSpace = ContextBounds | ContextList
+"""A declared set of contexts."""
+
+
+def make_context_space(context_bounds: Space | None, contexts: Table | None) -> ContextSpace:
+    """Return context bounds or a context list, whichever of the two was given.
+
+    Raises:
+        ValueError: unless exactly one was given.
+        InputDataError: if names, types or values are not as expected.
+    """
+    if contexts is not None and context_bounds is None:
+        return ContextList(*rows_of_table(contexts))
+    if context_bounds is None or contexts is not None:
+        raise ValueError(
+            "Expected either context_bounds (2 x c) or contexts (m x c). "
+            f"Got {'neither' if contexts is None else 'both'}."
+        )
+    if not isinstance(context_bounds, Mapping | Parameters):
+        return ContextBounds(context_bounds)
+    parameters = Parameters.of(context_bounds)
+    return ContextBounds(parameters.bounds, parameters)
 
 
 def table_rows(

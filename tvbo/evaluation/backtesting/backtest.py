@@ -239,7 +239,7 @@ def _label(
 ) -> str:
     """Return what an algorithm is called in the verdict."""
     taken = {
-        arms[int(each.search_space.index(each.X))]  # type: ignore[attr-defined]
+        arms[int(each.search_space.index(each.X))]  # type: ignore[union-attr]
         for each in optimizers
         if isinstance(each, FixedAction)
     }

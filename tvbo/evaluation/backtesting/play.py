@@ -217,7 +217,7 @@ def play_once(optimizer: Optimizer, stretch: Stretch, seed: int) -> tuple[Tensor
     with _one_thread():
         for i, t in enumerate(stretch.times.tolist()):
             trial = optimizer.ask(t=t)
-            arms[i] = optimizer.search_space.index(trial.X)  # type: ignore[attr-defined]
+            arms[i] = optimizer.search_space.index(trial.X)  # type: ignore[union-attr]
             outcome = outcomes[i, arms[i]].item()
             if trial.skipped:
                 continue

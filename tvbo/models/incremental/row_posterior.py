@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
@@ -133,6 +133,9 @@ class ConditionedGP(RowPosterior):
         BotorchTensorDimensionError: if the batches do not broadcast.
         InputDataError: if the predictive variance of an outcome is numerically zero.
     """
+
+    remembers_rows: ClassVar[bool] = True
+    """The last rows are cached, so that all are evaluated at once."""
 
     _X: Tensor
     _residual: Tensor

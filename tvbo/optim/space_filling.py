@@ -7,11 +7,9 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
+from tvbo.optim.unit_cube import unit_bounds
 from tvbo.randomness import draw_seed
-from tvbo.spaces.base import FiniteSpace, SearchSpace
-from tvbo.spaces.box import Box
-from tvbo.spaces.mixed import MixedSpace
-from tvbo.spaces.unit_cube import unit_bounds
+from tvbo.spaces import FiniteSpace, MixedSpace, SearchSpace
 
 
 class SpaceFilling:
@@ -19,8 +17,8 @@ class SpaceFilling:
 
     On a box, the points of the sequence. On a finite set, the untried choice nearest to the next
     point, with each column scaled by its range; None once all were tried. On a mixed space, the
-    values in whose share of [0, 1) the coordinates of the point are. On any other search space, and
-    in more columns than a Sobol sequence has, uniform draws.
+    values in whose share of [0, 1) the coordinates of the point are. In more columns than a Sobol
+    sequence has, uniform draws.
 
     The scrambling is seeded from the generator of the first call.
     """
@@ -45,8 +43,7 @@ class SpaceFilling:
         dim = search_space.dim
         if isinstance(search_space, MixedSpace):
             dim = len(search_space.parameters.varying)
-        is_known = isinstance(search_space, Box | MixedSpace | FiniteSpace)
-        if not is_known or dim > SobolEngine.MAXDIM:
+        if dim > SobolEngine.MAXDIM:
             return search_space.sample(generator)
         if self._seed is None:
             self._seed = draw_seed(generator)

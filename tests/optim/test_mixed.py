@@ -3,17 +3,13 @@ import itertools
 import pytest
 import torch
 from botorch.acquisition import AcquisitionFunction
-from botorch.exceptions.errors import InputDataError
 
 from tvbo.models import TimeVaryingGP
+from tvbo.optim import SpaceFilling, maximize
 from tvbo.spaces import (
     AskContext,
-    Box,
-    FiniteSpace,
     MixedSpace,
     Parameters,
-    SpaceFilling,
-    make_search_space,
 )
 from tvbo.spaces.observations import InputLayout, Observations
 
@@ -60,7 +56,7 @@ def model(space, generator):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-9, 1e9])
 def test_it_finds_the_maximum_of_all_combinations(space, ask_context, model, generator, scale):
-    found = space.maximize(Function(model, scale), ask_context, generator)
+    found = maximize(Function(model, scale), space, ask_context, generator)
     values = space.parameters.decode(found)
     combinations = itertools.product(range(1, 7), BONUS, (True, False))
     x = torch.linspace(-1, 1, 2001, dtype=torch.float64).tolist()
@@ -81,7 +77,7 @@ def test_categories_that_are_tied_are_chosen_at_random(space, ask_context, model
 
     def chosen(seed):
         generator = torch.Generator().manual_seed(seed)
-        return space.parameters.decode(space.maximize(Flat(model), ask_context, generator))["kind"]
+        return space.parameters.decode(maximize(Flat(model), space, ask_context, generator))["kind"]
 
     assert {chosen(seed) for seed in range(12)} == set(BONUS)
     assert chosen(3) == chosen(3)
@@ -94,7 +90,7 @@ def test_of_a_constant_any_action_is_drawn(space, ask_context, model):
 
     def drawn(seed):
         generator = torch.Generator().manual_seed(seed)
-        return tuple(space.maximize(Constant(model), ask_context, generator)[0].tolist())
+        return tuple(maximize(Constant(model), space, ask_context, generator)[0].tolist())
 
     assert len({drawn(seed) for seed in range(10)}) == 10
 
@@ -110,25 +106,11 @@ def test_a_large_integer_is_searched_as_a_number(generator):
     X = torch.rand(4, 4, dtype=torch.float64, generator=generator)
     model = TimeVaryingGP(X, X[:, :1], forgetting_rate=0.1)
     context = AskContext(1, 2.0, None, InputLayout(3), Observations.empty(4))
-    found = space.maximize(Peak(model), context, generator)
+    found = maximize(Peak(model), space, context, generator)
     values = space.parameters.decode(found)
     assert abs(values["n"] - 123_456) <= 100
     assert values["kind"] == "b"
     assert values["x"] < 1e-3
-
-
-def test_the_space_fits_the_types():
-    assert isinstance(make_search_space({"x": (0.0, 1.0), "k": 3}, None), Box)
-    assert isinstance(make_search_space(SPACE, None), MixedSpace)
-    finite = make_search_space({"n": (1, 6), "kind": ["a", "b", "c"]}, None)
-    assert isinstance(finite, FiniteSpace)
-    assert len(finite.choices) == 18
-    assert isinstance(make_search_space({"n": (1, 2000), "kind": ["a", "b"]}, None), MixedSpace)
-    named = make_search_space(None, {"arm": ["a", "b", "c"]})
-    assert isinstance(named, FiniteSpace)
-    assert named.parameters.names == ["arm"]
-    with pytest.raises(InputDataError):
-        make_search_space(None, SPACE)
 
 
 def test_actions_that_fill_the_space_differ(space, generator):
@@ -153,7 +135,7 @@ def test_floats_are_searched_again_beside_a_rounded_integer(model, generator):
     """Of 64 values, which are searched as numbers: the limit holds after they are rounded."""
     space = MixedSpace(Parameters.of({"n": (1, 64), "x": (0.0, 1.0)}))
     ask = AskContext(1, 2.0, None, InputLayout(2), Observations.empty(3))
-    n, x = space.maximize(Product(model), ask, generator)[0].tolist()
+    n, x = maximize(Product(model), space, ask, generator)[0].tolist()
     assert n == round(n)
     # The maximum is 1 / 20 above the limit.
     assert n * x == pytest.approx(29.55, abs=1e-3)

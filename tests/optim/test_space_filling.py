@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
+from tvbo.optim import SpaceFilling
 from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter
-from tvbo.retention import EntropyThreshold
-from tvbo.spaces import Box, FiniteSpace, InputLayout, SpaceFilling
+from tvbo.spaces import Box, FiniteSpace, InputLayout
 
 BOX = {"bounds": torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)}
 ARMS = {"choices": torch.tensor([[0.0], [0.2], [0.4], [1.0]], dtype=torch.float64)}
@@ -88,18 +86,6 @@ def test_as_many_as_the_first_fit_waits_for(given, number):
     assert recipes.tv_gp_ucb(**BOX, **given).initial == number
 
 
-def test_with_everything_given_nothing_is_drawn():
-    optimizer = recipes.tv_gp_ucb(
-        **ARMS, covar_module=kernel(), noise_variance=0.1, forgetting_rate=0.1, generator=seed(5)
-    )
-    optimizer.tell(optimizer.attach(torch.tensor([0.2]), t=1.0), 1.0)
-    before = seed(5)
-    # One draw for ties among the best, as ever, and no other.
-    torch.randint(1, (1,), generator=before)
-    optimizer.ask(t=2.0)
-    assert torch.equal(optimizer.generator.get_state(), before.get_state())
-
-
 def attached(optimizer: GPOptimizer, n: int, told: bool = True) -> None:
     for i in range(n):
         trial = optimizer.attach(torch.tensor([0.1 * i, 0.0]), t=1.0)
@@ -149,47 +135,12 @@ def test_choices_are_those_nearest_to_points_that_spread():
         assert (X - point).abs().max() <= 0.025 + 1e-9
 
 
-def test_contexts_have_a_start_too():
-    """The context is what the world sends; the actions spread all the same."""
-    optimizer = recipes.tv_cgp_ucb(**BOX, **CONTEXTS, generator=seed(5))
-    assert optimizer.initial == 12
-    X = []
-    for t in range(1, 14):
-        trial = optimizer.ask(t=float(t), context=torch.tensor([t / 20]))
-        X.append(trial.X)
-        optimizer.tell(trial, trial.X[0, 0] + 0.1 * (t % 3))
-    assert torch.equal(torch.cat(X[:12]), sobol(12, 5))
-    assert not torch.equal(X[12], sobol(13, 5)[12:])
-
-
-def test_a_copy_goes_on_alike_and_global_random_numbers_are_left_alone():
-    optimizer = recipes.tv_gp_ucb(**BOX, generator=seed(5))
-    optimizer.ask(t=1.0)
-    copy = deepcopy(optimizer)
-    state = torch.get_rng_state()
-    assert torch.equal(optimizer.ask(t=2.0).X, copy.ask(t=2.0).X)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_the_model_is_there_from_the_first_ask_on():
     optimizer = recipes.tv_gp_ucb(**BOX)
     assert optimizer.model is None
     for t in range(1, 4):
         optimizer.tell(optimizer.ask(t=t), float(t))
         assert optimizer.model.forgetting_rate.item() == pytest.approx(0.05, rel=1e-6)
-
-
-@pytest.mark.parametrize("mode", ["skip", "discard"])
-def test_nothing_is_refused_before_the_first_fit(mode):
-    """A budget that refuses all: the first fit has its observations all the same."""
-    optimizer = recipes.tv_gp_ucb(**ARMS, retention=EntropyThreshold(100.0, mode))
-    assert optimizer.initial == 8
-    for t in range(1, 10):
-        trial = optimizer.ask(t=t)
-        assert trial.informative == (t <= 8)
-        if not trial.skipped:
-            optimizer.tell(trial, 0.1 * t)
-    assert optimizer.model_size == 8
 
 
 def test_a_loop_by_hand_has_no_start_unless_asked_for():

@@ -1,0 +1,263 @@
+"""The maximum of an acquisition function over a finite set, a box, or a mixed space."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import torch
+from botorch.acquisition import AcquisitionFunction
+from botorch.generation import gen_candidates_scipy
+from botorch.optim import optimize_acqf
+from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
+from botorch.utils.sampling import boltzmann_sample, draw_sobol_samples
+from torch import Generator, Tensor
+
+from tvbo.optim.unit_cube import (
+    ClosedFormAcquisition,
+    InUnitCube,
+    gen_candidates_closed_form,
+    unit_bounds,
+)
+from tvbo.randomness import seeded
+from tvbo.rounding import any_largest, first_largest, tied_for_largest
+from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace, SearchSpace
+
+MAX_DENSE_ROWS = 512
+"""Rows that a dense model evaluates at once: with more, memory traffic makes it slower."""
+
+MIXED_OPTIONS = {
+    "initialization_strategy": "random",
+    "num_spray_points": 0,
+    "maxiter_alternating": 10,
+}
+"""Starts drawn at random: a relaxation of categories to numbers has no gradient in them, and the
+columns of a model's training inputs are not those that are searched. At most 10 rounds of numbers
+and categories in turns, of BoTorch's 64: where a constraint bends the function, the others find
+nothing, and take most of the time."""
+
+NUM_PROBES = 32
+"""Number of actions that tell the spread of an acquisition function."""
+
+
+def maximize(
+    acq_function: AcquisitionFunction,
+    search_space: SearchSpace,
+    ask_context: AskContext,
+    generator: Generator,
+    q: int = 1,
+) -> Tensor:
+    """Return the actions, ``q x d``, that maximize an acquisition function.
+
+    A box is searched by BoTorch's ``optimize_acqf`` in the unit cube, the actions of a batch
+    jointly; a mixed space by ``optimize_acqf_mixed_alternating``; of a finite set, all actions are
+    evaluated. There the actions of a batch are chosen one after another. Of values that are tied
+    (:mod:`tvbo.rounding`), the generator chooses one, in a box the first start counts.
+
+    Args:
+        acq_function: A function of rows ``b x q x (d + c + 1)``.
+        search_space: The actions.
+        ask_context: Gives the time and the context, which are held fixed.
+        generator: Source of randomness.
+        q: Number of actions.
+    """
+    if isinstance(search_space, Box):
+        return _over_box(acq_function, search_space, ask_context, generator, q)
+    chosen: list[Tensor] = []
+    while len(chosen) < q:
+        beside = acq_function
+        if chosen:
+            beside = _Beside(acq_function, ask_context.rows(torch.cat(chosen)))
+        if isinstance(search_space, FiniteSpace):
+            chosen.append(_over_choices(beside, search_space, ask_context, generator))
+        else:
+            chosen.append(_over_mixed(beside, search_space, ask_context, generator))
+    return torch.cat(chosen)
+
+
+def rows_at_once(model: Any) -> int | None:
+    """Return how many rows to evaluate at once; None: all, as models do that remember them."""
+    parts = getattr(model, "models", [model])
+    remember = all(getattr(part, "remembers_rows", False) for part in parts)
+    return None if remember else MAX_DENSE_ROWS
+
+
+class _Beside(AcquisitionFunction):
+    """An acquisition function of one action more than those that are chosen.
+
+    Args:
+        acq_function: A function of rows ``b x q x d'``.
+        chosen: The rows chosen, ``(q - 1) x d'``.
+    """
+
+    def __init__(self, acq_function: AcquisitionFunction, chosen: Tensor):
+        super().__init__(acq_function.model)
+        self._parts = acq_function, chosen
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return the values, ``b``, of the batches with each of the rows ``b x 1 x d'``."""
+        acq_function, chosen = self._parts
+        values: Tensor = acq_function(torch.cat([chosen.expand(len(X), -1, -1), X], dim=-2))
+        return values
+
+
+def _over_choices(
+    acq_function: AcquisitionFunction,
+    search_space: FiniteSpace,
+    ask_context: AskContext,
+    generator: Generator,
+) -> Tensor:
+    choices = search_space.row_index.choices
+    rows = ask_context.rows(choices).unsqueeze(-2)
+    size = rows_at_once(getattr(acq_function, "model", None)) or len(rows)
+    with torch.no_grad():
+        values = torch.cat([acq_function(part) for part in rows.split(size)])
+    index = any_largest(values, generator)
+    return choices[index : index + 1].clone()
+
+
+def _over_box(
+    acq_function: AcquisitionFunction,
+    search_space: Box,
+    ask_context: AskContext,
+    generator: Generator,
+    q: int,
+) -> Tensor:
+    bounds = search_space.bounds
+    in_cube = InUnitCube(acq_function, bounds, ask_context.rows)
+    cube = unit_bounds(search_space.dim)
+    search: Any = gen_candidates_closed_form
+    if q > 1 or not isinstance(acq_function, ClosedFormAcquisition):
+        search = gen_candidates_scipy
+        if not in_cube(cube.mean(dim=0, keepdim=True).requires_grad_()).requires_grad:
+            # A constant acquisition, such as a prior mean, has no gradient to follow.
+            return torch.cat([search_space.sample(generator) for _ in range(q)])
+    own = getattr(acq_function, "raw_samples", None)
+    with seeded(generator):
+        points, values = optimize_acqf(
+            in_cube,
+            bounds=cube,
+            q=q,
+            num_restarts=search_space.num_restarts,
+            batch_initial_conditions=_starts(in_cube, search_space, q, own),
+            gen_candidates=search,
+            return_best_only=False,
+            # A line search that ends early has reached rounding error at a maximum.
+            retry_on_optimization_warning=False,
+        )
+    assert values is not None
+    return in_cube.columns(points[int(first_largest(values))]).clamp(*bounds)
+
+
+def _starts(in_cube: InUnitCube, search_space: Box, q: int, own: int | None) -> Tensor:
+    """Return the points at which the search starts, ``num_restarts x q x d``.
+
+    As in BoTorch's ``initialize_q_batch``, the best of the raw samples and others drawn with
+    probabilities that grow with their values; values that differ by rounding are ties. Of a
+    function with a number ``raw_samples`` of its own, one with many maxima that is evaluated in
+    no time, they are the best of as many, ``own``.
+    """
+    seed = int(torch.randint(2**31 - 1, (1,)))
+    cube = unit_bounds(search_space.dim)
+    samples = draw_sobol_samples(cube, n=own or search_space.raw_samples, q=q, seed=seed)
+    with torch.no_grad():
+        values = in_cube(samples)
+    tied = tied_for_largest(values)
+    if tied.all():
+        # Standardizing a flat acquisition would amplify its rounding errors.
+        return samples[torch.randperm(len(samples))[: search_space.num_restarts]]
+    if own is not None:
+        return samples[values.topk(min(search_space.num_restarts, own)).indices]
+    places = boltzmann_sample(values, num_samples=search_space.num_restarts, eta=1.0)
+    best = tied.to(torch.uint8).argmax()
+    if not (places == best).any():
+        places[-1] = best
+    return samples[places]
+
+
+def _over_mixed(
+    acq_function: AcquisitionFunction,
+    search_space: MixedSpace,
+    ask_context: AskContext,
+    generator: Generator,
+) -> Tensor:
+    varying = search_space.parameters.varying
+    low, high = bounds = torch.cat([part.search_bounds for part in varying], dim=-1)
+    discrete: dict[int, list[float]] = {}
+    categories: dict[int, list[float]] = {}
+    for i, part in enumerate(varying):
+        if (values := part.searched_values) is not None:
+            shares = ((torch.tensor(values) - low[i]) / (high[i] - low[i])).tolist()
+            (categories if part.width > 1 else discrete)[i] = shares
+    with torch.no_grad():
+        probes = acq_function(
+            ask_context.rows(search_space.sample(generator, NUM_PROBES)).unsqueeze(-2)
+        )
+    if tied_for_largest(probes).all():
+        # A constant acquisition, such as a prior mean.
+        return search_space.sample(generator)
+
+    def rows(columns: Tensor) -> Tensor:
+        return ask_context.rows(search_space.parameters.expand(columns))
+
+    in_cube = InUnitCube(acq_function, bounds, rows, probes.std().item())
+    with seeded(generator), warnings.catch_warnings():
+        # A line search that ends early has reached rounding error at a maximum.
+        warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
+        point, _ = optimize_acqf_mixed_alternating(
+            in_cube,
+            bounds=unit_bounds(len(varying)),
+            discrete_dims=discrete,
+            cat_dims=categories,
+            raw_samples=search_space.raw_samples,
+            num_restarts=search_space.num_restarts,
+            # Where all are searched as numbers, such as wide integers, it hands over to
+            # `optimize_acqf`, whose solver does not know this option.
+            options=dict(MIXED_OPTIONS) if discrete or categories else None,
+        )
+    for i, shares in categories.items():
+        others = point.repeat(len(shares), 1)
+        others[:, i] = torch.tensor(shares, dtype=torch.float64)
+        with torch.no_grad():
+            place = any_largest(in_cube(others.unsqueeze(-2)), generator)
+        point = others[place : place + 1]
+    point = _after_rounding(in_cube, search_space, point)
+    return search_space.parameters.nearest(search_space.parameters.expand(in_cube.columns(point)))
+
+
+def _after_rounding(in_cube: InUnitCube, search_space: MixedSpace, point: Tensor) -> Tensor:
+    """Round the integers that were searched as numbers, then search the floats once more.
+
+    The best floats are others beside the rounded integers: a constraint that held before, at
+    the limit, may not hold with the floats of the search.
+
+    Args:
+        in_cube: The acquisition function.
+        search_space: The mixed space.
+        point: What was found, ``1 x count``.
+    """
+    varying = search_space.parameters.varying
+    is_float = [math.isinf(part.count) for part in varying]
+    relaxed = [
+        i for i, part in enumerate(varying) if not is_float[i] and part.searched_values is None
+    ]
+    columns = in_cube.columns(point)
+    for i in relaxed:
+        columns[:, i : i + 1] = varying[i].nearest(columns[:, i : i + 1])
+    rounded = point.clone()
+    rounded[:, relaxed] = in_cube.points(columns)[:, relaxed]
+    if not relaxed or not any(is_float):
+        return rounded
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
+        (found,), _ = gen_candidates_scipy(
+            rounded.unsqueeze(0),
+            in_cube,
+            lower_bounds=0.0,
+            upper_bounds=1.0,
+            fixed_features={i: x for i, x in enumerate(rounded[0].tolist()) if not is_float[i]},
+        )
+    with torch.no_grad():
+        before, after = in_cube(torch.stack([rounded, found]))
+    return found if after > before else rounded
