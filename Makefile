@@ -47,7 +47,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
-# The pages for users of other libraries run those, too.
+# The page of Ax runs it, too.
 docs: $(VENV)/.migration
 	$(BIN)/python docs/check_snippets.py
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

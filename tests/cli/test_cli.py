@@ -276,7 +276,7 @@ def test_fit_of_a_panel_with_gaps(tvbo, gappy_panel, tmp_path):
 
 
 def test_a_step_without_a_value_is_left_empty(tvbo, tmp_path):
-    """As command_line.md says."""
+    """As docs/api/command_line.md says."""
     path = tmp_path / "panel.csv"
     rows = ["00:00,1,2", "00:12,,2.5", "01:10,3,2", "01:20,1,2.2"]
     path.write_text("\n".join(["t,a,b", *("2020-01-01 " + row for row in rows)]) + "\n")
@@ -296,7 +296,7 @@ def test_a_step_without_a_value_is_left_empty(tvbo, tmp_path):
     ],
 )
 def test_the_page_of_the_command_line_knows_every_option(tvbo, command, section):
-    page = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "api" / "command_line.md").read_text()
     [described] = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     _, out, _ = tvbo(*command.split(), "--help")
     options = set(re.findall(r"--[a-z-]+", out)) - {"--help"}
