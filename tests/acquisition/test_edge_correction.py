@@ -153,17 +153,13 @@ def test_another_transform_of_the_outcome_is_refused():
 
 
 def test_the_gradient_of_the_share():
-    acq_function = EdgeCorrectedUCB(make_model([[0.2, 0.6], [1.5, 0.1]]), 1.0, 1.0, Box(BOUNDS))
-    X = rows([[0.1, -1.9], [0.5, 1.0], [1.0, 3.0]]).squeeze(-2).numpy()
-    (gradient,) = acq_function.share.evaluate(X, True)[1]
-    step = 1e-6 * np.eye(3)
-    for i in range(2):
-        ends = [acq_function.share.evaluate(X + sign * step[i], False)[0][0] for sign in (1, -1)]
-        np.testing.assert_allclose(gradient[:, i], (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-8)
-    assert (gradient[:, 2] == 0).all()
+    share = EdgeCorrectedUCB(make_model([[0.2, 0.6], [1.5, 0.1]]), 1.0, 1.0, Box(BOUNDS)).share
+    X = rows([[0.1, -1.9], [0.5, 1.0], [1.0, 3.0]]).squeeze(-2).requires_grad_()
+    assert torch.autograd.gradcheck(share, (X,), rtol=1e-5, atol=1e-7)
     # Where nothing of the kernel is inside, there is no gradient either, and no NaN.
-    far = np.array([[1e3, 1e3, NOW]])
-    assert (acq_function.share.evaluate(far, True)[1] == 0).all()
+    far = torch.tensor([[1e3, 1e3, NOW]], dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(share(far).sum(), far)
+    assert (gradient == 0).all()
 
 
 def test_the_search_in_closed_form_is_that_of_botorch():

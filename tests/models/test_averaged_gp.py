@@ -193,3 +193,18 @@ def test_each_outcome_is_predicted_by_those_before_it():
         assert mean[i].item() == pytest.approx(posterior.mean.item(), rel=1e-8, abs=1e-8)
         expected = posterior.variance.item() + model.noise_variance.item()
         assert variance[i].item() == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_part_of_the_sets(known):
+    X, Y, _ = data(known)
+    first, second = make_sets(known)
+    part = second.part(torch.tensor([True, False, True]))
+    found = AveragedGP(dense_models(known)[0], X, Y, [first, part])
+    whole = averaged(known)
+    for i, j in enumerate((0, 1, 2, 4)):
+        kept = found.member(i).posterior(rows(3))
+        torch.testing.assert_close(kept.mean, whole.member(j).posterior(rows(3)).mean)
+        torch.testing.assert_close(
+            found.weights[i] / found.weights[0], whole.weights[j] / whole.weights[0]
+        )

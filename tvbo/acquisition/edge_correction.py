@@ -15,9 +15,11 @@ from scipy.special import erf
 from torch import Tensor
 
 from tvbo.models.averaged_gp import AveragedGP
-from tvbo.models.closed_form import Array, ClosedForm
+from tvbo.models.closed_form import Array, ClosedForm, Pullback
 from tvbo.spaces import SearchSpace
 from tvbo.spaces.observations import provided
+
+TINY = np.finfo(float).tiny
 
 
 class ShareInside:
@@ -45,8 +47,8 @@ class ShareInside:
         share: Tensor = ClosedForm.apply(X.double(), self.evaluate)[0].to(X)
         return share
 
-    def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
-        """Return h, ``1 x b``, at rows ``b x (d + 1)``, and gradients ``1 x b x (d + 1)``."""
+    def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
+        """Return h, ``1 x b``, at rows ``b x (d + 1)``, and what differentiates it."""
         from_low = X[:, self._columns] * self._rates - self._low
         to_high = self._high - self._low - from_low
         factors = (erf(to_high) + erf(from_low)) / self._at_center
@@ -54,13 +56,18 @@ class ShareInside:
         share: Array = self._weights @ products
         if not with_gradients:
             return share[None], None
-        slopes = np.exp(-np.square(from_low)) - np.exp(-np.square(to_high))
-        # Where a factor is zero, far outside of the box, so is its slope.
-        slopes *= 2 / math.sqrt(math.pi) * self._rates / self._at_center
-        slopes /= np.maximum(factors, np.finfo(float).tiny)
-        gradient = np.zeros_like(X)
-        gradient[:, self._columns] = np.tensordot(self._weights, products[..., None] * slopes, 1)
-        return share[None], gradient[None]
+
+        def pullback(by_share: Array) -> Array:
+            slopes = np.exp(-np.square(from_low)) - np.exp(-np.square(to_high))
+            # Where a factor is zero, far outside of the box, so is its slope.
+            slopes *= products[..., None] / np.maximum(factors, TINY)
+            slopes *= 2 / math.sqrt(math.pi) * self._rates / self._at_center
+            by_columns = (self._weights @ slopes.reshape(len(slopes), -1)).reshape(len(X), -1)
+            gradient = np.zeros_like(X)
+            gradient[:, self._columns] = by_share[0][:, None] * by_columns
+            return gradient
+
+        return share[None], pullback
 
 
 class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
@@ -119,22 +126,27 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
 
     def value_and_gradient(self, X: Array) -> tuple[Array, Array]:
         """Return the values ``b`` at rows ``b x (d + 1)``, and gradients ``b x (d + 1)``."""
-        values, gradients = self._stacked(X, with_gradients=True)
-        return values[0], provided(gradients)[0]
+        values, pullback = self._stacked(X, with_gradients=True)
+        return values[0], provided(pullback)(np.ones_like(values))
 
-    def _stacked(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
-        """Return values ``1 x b`` and gradients ``1 x b x (d + 1)`` or None."""
-        (mean, variance), of_moments = cast(AveragedGP, self.model).moments(X, with_gradients)
-        share, of_share = self.share.evaluate(X, with_gradients)
+    def _stacked(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
+        """Return values ``1 x b`` and what differentiates them, or None."""
+        moments, from_moments = cast(AveragedGP, self.model).moments(X, with_gradients)
+        share, from_share = self.share.evaluate(X, with_gradients)
+        mean, variance = moments
         # The weight's square of the variance.
-        bonus = abs(self._weight) * np.sqrt(self.beta * share * variance)
+        bonus = abs(self._weight) * np.sqrt(self.beta * share[0] * variance)
         values = (self._weight * mean + self._offset + bonus) / self.unit
-        if of_moments is None or of_share is None:
-            return values, None
-        of_mean, of_variance = of_moments
-        of_logarithm = of_share / share[..., None] + of_variance / variance[:, None]
-        gradients = (self._weight * of_mean + 0.5 * bonus[..., None] * of_logarithm) / self.unit
-        return values, gradients
+        if from_moments is None or from_share is None:
+            return values[None], None
+
+        def pullback(by_values: Array) -> Array:
+            by_values = by_values / self.unit
+            by_logarithm = 0.5 * bonus * by_values
+            by_moments = np.concatenate([self._weight * by_values, by_logarithm / variance])
+            return from_moments(by_moments) + from_share(by_logarithm / share)
+
+        return values[None], pullback
 
 
 def weight_and_offset(transform: PosteriorTransform | None) -> tuple[float, float]:

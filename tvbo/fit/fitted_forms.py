@@ -28,6 +28,9 @@ from tvbo.spaces.observations import provided
 Values = dict[str, Tensor]
 """Values of the learned parameters by name, as the model holds them."""
 
+LEAST_WEIGHT = 1e-6
+"""Weight of a set of hyperparameters, as a share of all, below which it is left out."""
+
 SAME_OPTIMUM = 1e-6
 """Relative difference of two log posteriors up to which their fits are taken for the same."""
 
@@ -171,8 +174,17 @@ class FittedForms:
 
     @property
     def sets(self) -> list[HyperparameterSets]:
-        """Sets of hyperparameters to average over, of each form; none if there is but one."""
-        return [fitted.sets for fitted in self._forms if fitted.sets is not None]
+        """Sets of hyperparameters to average over, of each form; none if there is but one.
+
+        Those of a form that the outcomes exclude, often all of it, would take as long as the rest.
+        """
+        sets = [fitted.sets for fitted in self._forms if fitted.sets is not None]
+        if not sets:
+            return []
+        weights = torch.cat([each.log_weights for each in sets]).softmax(dim=0)
+        counts = (weights >= LEAST_WEIGHT).split([len(each.log_weights) for each in sets])
+        pairs = zip(sets, counts, strict=True)
+        return [each if which.all() else each.part(which) for each, which in pairs if which.any()]
 
     def load_into(self, models: Sequence[DenseGP]) -> None:
         """Give models what was learned so far."""

@@ -7,7 +7,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
@@ -22,14 +21,13 @@ from tvbo.models.averaged_fantasies import (
     SetsPosterior,
 )
 from tvbo.models.averaged_marginals import AveragedMarginals
-from tvbo.models.closed_form import Array
+from tvbo.models.closed_form import Array, Pullback
 from tvbo.models.correlation import Correlation, correlation_of
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.raw import RawRowKernel, transformed
 from tvbo.models.resizable_module import ResizableModule
 from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
-from tvbo.rounding import least_variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +47,20 @@ class HyperparameterSets:
     mean: Tensor
     noise: Tensor | None
     log_weights: Tensor
+
+    def part(self, which: Tensor) -> HyperparameterSets:
+        """Return some of the sets.
+
+        Args:
+            which: A mask of the sets, ``s``.
+        """
+        return HyperparameterSets(
+            self.lengthscales[which],
+            self.temporal_kernel[which],
+            self.mean[which],
+            None if self.noise is None else self.noise[which],
+            self.log_weights[which],
+        )
 
 
 class AveragedGP(ResizableModule, HyperparameterAverage):
@@ -157,21 +169,18 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         """Number of columns of a row."""
         return self._X.shape[-1]
 
-    def moments(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
+    def moments(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
         """Return means and variances of single rows in NumPy, as :meth:`marginals` has them.
 
         Args:
             X: Rows, ``b x (d + 1)``.
-            with_gradients: Whether to return gradients.
+            with_gradients: Whether to return what differentiates them.
 
         Returns:
-            Means and variances, ``2 x b``, and their gradients, ``2 x b x (d + 1)``, or None.
+            Means and variances, ``2 x b``, and what takes derivatives by these to derivatives by
+            the rows, ``b x (d + 1)``, or None.
         """
-        moments, gradients = self._marginals.evaluate(X, with_gradients)
-        least = least_variance(self.prior_variance).item()
-        if gradients is not None:
-            gradients[1, moments[1] < least] = 0
-        return moments.clip([[-np.inf], [least]]), gradients
+        return self._marginals.evaluate(X, with_gradients)
 
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return means ``... x q``, covariances ``... x q x q`` and prior variances ``... x q``."""

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
-from tvbo.models.closed_form import Array, ClosedForm
+from tvbo.models.closed_form import Array, ClosedForm, Pullback
 from tvbo.models.correlation import Correlation
+from tvbo.rounding import LEAST_VARIANCE
+
+TINY = np.finfo(float).tiny
 
 
 class AveragedMarginals:
@@ -56,8 +59,8 @@ class AveragedMarginals:
         mean, variance = ClosedForm.apply(X, self.evaluate)
         return mean, variance
 
-    def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Array | None]:
-        """Return means and variances ``2 x b`` at rows ``b x d``, and gradients ``2 x b x d``."""
+    def evaluate(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
+        """Return means and variances ``2 x b`` at rows ``b x d``, and what differentiates them."""
         arrays = (each.numpy(force=True) for each in self._tensors)
         weights, prior_mean, prior_variance, inverse_squares, train_X, whitening, innovations = (
             arrays
@@ -68,30 +71,34 @@ class AveragedMarginals:
         flat = differences.reshape(-1, differences.shape[-1])
         squares = (inverse_squares @ np.square(flat).T).reshape(s, -1, n)
         in_space, slope = self.correlation.evaluate(squares, with_gradients)
-        in_time, by_lag = (
-            prior_variance * each for each in self._in_time(X[:, -1], train_X[:, -1])
-        )
-        covar = in_space * in_time
-        V = covar @ whitening
+        in_time, by_lag = self._in_time(X[:, -1], train_X[:, -1])
+        in_time = prior_variance * in_time
+        V = (in_space * in_time) @ whitening
         means = (V @ innovations)[..., 0] + prior_mean[:, None]
         mean = weights @ means
         deviations = means - mean
         variances = prior_variance - np.square(V).sum(axis=-1) + np.square(deviations)
-        moments = np.stack([mean, weights @ variances])
+        least = max(LEAST_VARIANCE * float(prior_variance), TINY)
+        variance = weights @ variances
+        moments = np.array([mean, variance.clip(least)])
         if slope is None:
             return moments, None
-        # By the covariances with the data, then by the rows: of the mean and of the variance.
-        by_covar = np.empty((2, *V.shape))
-        by_covar[0] = self._alpha
-        by_covar[1] = 2 * (deviations[..., None] * self._alpha - V @ whitening.mT)
-        by_covar *= weights[:, None, None]
-        by_squares = by_covar * (slope * in_time)
-        # One product for each row.
-        by_squares = by_squares.transpose(2, 0, 1, 3).reshape(-1, 2 * s, n) @ differences
-        by_squares = by_squares.reshape(-1, 2, s, differences.shape[-1])
-        by_actions = -(by_squares * inverse_squares).sum(axis=2).swapaxes(0, 1)
-        by_time = (by_covar * (in_space * by_lag)).sum(axis=(1, 3))
-        return moments, np.concatenate([by_actions, by_time[..., None]], axis=-1)
+
+        def pullback(by_moments: Array) -> Array:
+            by_mean, by_variance = by_moments
+            by_variance = weights[:, None] * np.where(variance < least, 0.0, 2 * by_variance)
+            by_means = weights[:, None] * by_mean + by_variance * deviations
+            by_covar = by_means[..., None] * self._alpha
+            by_covar -= (by_variance[..., None] * V) @ whitening.mT
+            by_squares = by_covar * (slope * in_time)
+            by_differences = (by_squares.reshape(s, -1).T @ inverse_squares).reshape(
+                differences.shape
+            )
+            by_actions = -(by_differences * differences).sum(axis=1)
+            by_time = prior_variance * (by_covar * in_space * by_lag).sum(axis=(0, 2))
+            return np.concatenate([by_actions, by_time[:, None]], axis=-1)
+
+        return moments, pullback
 
     def _in_time(self, times: Array, train_times: Array) -> tuple[Array, Array]:
         """Return correlations in time and their derivatives, ``s x b x n``, or ``s x 1 x n``.

@@ -181,7 +181,10 @@ class PosteriorState(ABC):
             return mean_of(model.posterior(rows.unsqueeze(-2))).squeeze(-1)
 
         with torch.no_grad():
-            prior = to_dense(model.covar_module(rows, diag=True))
+            if isinstance(model, AveragedGP):
+                prior = model.prior_variance.expand(len(rows))
+            else:
+                prior = to_dense(model.covar_module(rows, diag=True))
             noise = least_noise(self.dense, prior)
             if noise_variance is not None:
                 noise = noise.clamp_min(noise_variance)
