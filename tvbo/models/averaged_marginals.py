@@ -67,9 +67,11 @@ class AveragedMarginals:
         )
         inverse_squares = inverse_squares.T
         s, n, _ = whitening.shape
-        differences = X[:, None, :-1] - train_X[:, :-1]
-        flat = differences.reshape(-1, differences.shape[-1])
-        squares = (inverse_squares @ np.square(flat).T).reshape(s, -1, n)
+        # Columns first, so that what is added up or multiplied lies side by side.
+        differences = X.T[:-1, :, None] - train_X.T[:-1, None]
+        squares = (inverse_squares @ np.square(differences).reshape(-1, len(X) * n)).reshape(
+            s, -1, n
+        )
         in_space, slope = self.correlation.evaluate(squares, with_gradients)
         in_time, by_lag = self._in_time(X[:, -1], train_X[:, -1])
         in_time = prior_variance * in_time
@@ -91,12 +93,10 @@ class AveragedMarginals:
             by_covar = by_means[..., None] * self._alpha
             by_covar -= (by_variance[..., None] * V) @ whitening.mT
             by_squares = by_covar * (slope * in_time)
-            by_differences = (by_squares.reshape(s, -1).T @ inverse_squares).reshape(
-                differences.shape
-            )
-            by_actions = -(by_differences * differences).sum(axis=1)
+            by_differences = inverse_squares.T @ by_squares.reshape(s, -1)
+            by_actions = -(by_differences.reshape(differences.shape) * differences).sum(axis=-1)
             by_time = prior_variance * (by_covar * in_space * by_lag).sum(axis=(0, 2))
-            return np.concatenate([by_actions, by_time[:, None]], axis=-1)
+            return np.concatenate([by_actions, by_time[None]]).T
 
         return moments, pullback
 

@@ -87,6 +87,7 @@ class InUnitCube(AcquisitionFunction):
         Module.__init__(self)
         self._acq_function, self._rows, self._unit = acq_function, rows, unit
         self._lower, self._width = bounds[0], bounds[1] - bounds[0]
+        self._row = rows(bounds[:1])
 
     def columns(self, unit: Tensor) -> Tensor:
         """Return the columns that are searched of points of the cube, ``... x d``."""
@@ -103,8 +104,13 @@ class InUnitCube(AcquisitionFunction):
         return values / self._unit
 
     def value_and_gradient(self, X: Array) -> tuple[Array, Array]:
-        """Return values ``b`` at points ``b x d``, and gradients ``b x d``, in closed form."""
+        """Return values ``b`` at points ``b x d``, and gradients ``b x d``, in closed form.
+
+        Of a box, where the columns that are searched come first and the others are the same.
+        """
+        d, width = X.shape[-1], self._width.numpy()
+        rows = self._row.numpy().repeat(len(X), axis=0)
+        rows[:, :d] = self._lower.numpy() + X * width
         evaluate = cast(ClosedFormAcquisition, self._acq_function).value_and_gradient
-        values, gradients = evaluate(self._rows(self.columns(torch.from_numpy(X))).numpy())
-        width = self._width.numpy()
-        return values / self._unit, gradients[:, : len(width)] * width / self._unit
+        values, gradients = evaluate(rows)
+        return values / self._unit, gradients[:, :d] * width / self._unit
