@@ -22,8 +22,9 @@ demo: $(VENV)/.installed
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(TEST_OPTIONS) -m 'not slow'
 
+# With those of experiments/.
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest $(TEST_OPTIONS)
+	$(BIN)/python -m pytest $(TEST_OPTIONS) tests experiments/tests
 
 # The tests of extras, which the others skip.
 test-extras: $(VENV)/.migration
@@ -39,7 +40,7 @@ test-lowest:
 
 # Of lines and branches, by all tests.
 coverage: $(VENV)/.dev
-	$(BIN)/python -m pytest $(TEST_OPTIONS) --cov=tvbo --cov=experiments --cov-branch --cov-report=term-missing
+	$(BIN)/python -m pytest $(TEST_OPTIONS) tests experiments/tests --cov=tvbo --cov=experiments --cov-branch --cov-report=term-missing
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -76,7 +77,7 @@ validate: $(VENV)/.dev
 	@test -n "$$TVBO_DATA" || { echo "set TVBO_DATA to the folder of recorded data"; exit 2; }
 	$(BIN)/python benchmarks/coverage.py --draws 200 --json docs/results/coverage.json
 	$(BIN)/python benchmarks/context_recovery.py --json docs/results/context_recovery.json
-	$(BIN)/python benchmarks/context_drift.py --json docs/results/context_drift.json
+	PYTHONPATH=. $(BIN)/python benchmarks/context_drift.py --json docs/results/context_drift.json
 	$(BIN)/python benchmarks/context_structure.py --json docs/results/context_structure.json
 	$(BIN)/python benchmarks/moving_peak.py --first-seed 3000 --json docs/results/moving_peak.json
 	$(BIN)/python benchmarks/box_calibration.py --json docs/results/box_calibration.json

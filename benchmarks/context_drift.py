@@ -12,13 +12,14 @@ all loops.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
 from shared import COMPARED, compared, in_workers, parser, show, squared_exponential
 from torch import Tensor
 
+from experiments.algorithms.separate import SeparateContexts
 from tvbo import recipes, run
 from tvbo.kernels import ContextActionKernel
 from tvbo.optimizers import Optimizer
@@ -62,31 +63,34 @@ def averaged() -> tuple[Kernel, float]:
 
 def algorithms() -> dict[str, Callable[[torch.Generator], Optimizer]]:
     """Return, by name, functions from a generator to an optimizer."""
-    space = {"choices": CHOICES, "contexts": CONTEXTS}
     both = {
-        **space,
+        "choices": CHOICES,
+        "contexts": CONTEXTS,
         "action_kernel": ACTION,
         "context_kernel": CONTEXT,
         "noise_variance": NOISE,
     }
-    alone = {**space, "covar_module": ACTION, "noise_variance": NOISE}
+    alone = {"choices": CHOICES, "covar_module": ACTION, "noise_variance": NOISE}
     kernel, noise = averaged()
-    tuned = {**space, "covar_module": kernel, "noise_variance": noise}
+    tuned = {"choices": CHOICES, "covar_module": kernel, "noise_variance": noise}
+
+    def separate(rate: float, generator: torch.Generator) -> Optimizer:
+        make = partial(recipes.tv_gp_ucb, **alone, forgetting_rate=rate)
+        return SeparateContexts(CHOICES, CONTEXTS, lambda g: make(generator=g), generator)
+
     return {
         "TV-CGP-UCB": lambda g: recipes.tv_cgp_ucb(**both, forgetting_rate=RATE, generator=g),
         "CGP-UCB": lambda g: recipes.cgp_ucb(**both, generator=g),
-        "TV-GP-UCB (no context)": lambda g: recipes.merged(
+        "TV-GP-UCB (no context)": lambda g: recipes.tv_gp_ucb(
             **alone, forgetting_rate=RATE, generator=g
         ),
-        "merged": lambda g: recipes.merged(**alone, generator=g),
-        "separate": lambda g: recipes.separate(**alone, generator=g),
-        "TV-GP-UCB, told the spread over contexts": lambda g: recipes.merged(
+        "merged": lambda g: recipes.gp_ucb(**alone, generator=g),
+        "separate": lambda g: separate(0.0, g),
+        "TV-GP-UCB, told the spread over contexts": lambda g: recipes.tv_gp_ucb(
             **tuned, forgetting_rate=RATE, generator=g
         ),
-        "merged, told the spread over contexts": lambda g: recipes.merged(**tuned, generator=g),
-        "separate, with drift": lambda g: recipes.separate(
-            **alone, forgetting_rate=RATE, generator=g
-        ),
+        "merged, told the spread over contexts": lambda g: recipes.gp_ucb(**tuned, generator=g),
+        "separate, with drift": lambda g: separate(RATE, g),
         "random": lambda g: recipes.random_search(choices=CHOICES, generator=g),
     }
 

@@ -85,7 +85,7 @@ def one_draw(truth: str, seed: int) -> dict[str, dict[str, float]]:
         problem = drifting_contextual_gp(*drawn, torch.Generator().manual_seed(1000 + seed))
         optimizer = recipe(
             choices=ACTIONS,
-            contexts=CONTEXTS,
+            **({"contexts": CONTEXTS} if recipe is recipes.tv_cgp_ucb else {}),
             covar_module=fit.covar_module,
             mean_module=fit.mean_module,
             forgetting_rate=fit.forgetting_rate,
@@ -106,7 +106,7 @@ def one_draw(truth: str, seed: int) -> dict[str, dict[str, float]]:
     fit = fit_drift(X[:, [0, 2]], Y, covar_module=squared_exponential(0.4, 1.0))
     found["merged"] = {
         "log_likelihood": fit.log_likelihood,
-        "regret": regret(recipes.merged, fit),
+        "regret": regret(recipes.tv_gp_ucb, fit),
         "noise_variance": fit.noise_variance,
     }
     return found

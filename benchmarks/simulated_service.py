@@ -132,12 +132,12 @@ class Method:
         """Return the optimizer: that of the revenue, or of revenue and latency."""
         models = {"revenue": self.revenue, "latency": self.latency}
         recipe: Callable[..., GPOptimizer] = (
-            recipes.tv_cgp_ucb if self.has_contexts else recipes.merged
+            recipes.tv_cgp_ucb if self.has_contexts else recipes.tv_gp_ucb
         )
         made = {
             name: recipe(
                 bounds=service.parameters,
-                context_bounds=service.context_parameters,
+                **({"context_bounds": service.context_parameters} if self.has_contexts else {}),
                 forgetting_rate=None,
                 retention=EntropyThreshold(self.budget),
                 pending=self.pending,
@@ -217,7 +217,7 @@ def tuned(
             optimizer.tell(trial, outcome)
         if method.expires:
             optimizer.expire_overdue(t, LONGEST)
-        trial = optimizer.ask(t, service.context(t))
+        trial = optimizer.ask(t, service.context(t) if method.has_contexts else None)
         rounds.append(service.regret(trial.X, t))
         if trial.skipped:
             continue

@@ -271,7 +271,7 @@ def durable_runs():
     kill, again, end = 12, 16, 28
 
     def made():
-        return recipes.gp_bucb(
+        return recipes.gp_ucb(
             choices=torch.linspace(0, 1, 51).unsqueeze(-1),
             covar_module=rbf(0.2),
             forgetting_rate=0.1,

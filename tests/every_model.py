@@ -8,7 +8,7 @@ from reference import rbf
 from torch import Size
 
 from tvbo.kernels import TemporalDecayKernel
-from tvbo.models import ContextualGP, IncrementalGP, NystromGP, StreamingGP, TimeVaryingGP
+from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
 from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
 
 NOISE, RATE, N, T = 0.04, 0.03, 8, 9.0
@@ -92,11 +92,6 @@ def averaged(seed=0):
     return AveragedGP(time_varying(), *data(seed=seed), [sets])
 
 
-def nystrom(seed=0):
-    X, Y = data(seed=seed)
-    return NystromGP(time_varying().covar_module, NOISE, X[:5], X, Y)
-
-
 def conditioned(seed=0):
     return incremental(seed).condition_on_observations(*later(3, seed))
 
@@ -108,7 +103,6 @@ MODELS = {
     "StreamingGP": streaming,
     "IncrementalGP": incremental,
     "AveragedGP": averaged,
-    "NystromGP": nystrom,
     "ConditionedGP": conditioned,
 }
 DENSE = ("SingleTaskGP", "TimeVaryingGP", "ContextualGP")

@@ -29,7 +29,7 @@ def test_promised_names():
     ):
         assert inspect.getdoc(name)
     assert callable(run)
-    for recipe in ("random_search", "gp_ucb", "r_gp_ucb", "tv_gp_ucb", "rexp3"):
+    for recipe in ("random_search", "gp_ucb", "r_gp_ucb", "tv_gp_ucb"):
         assert inspect.getdoc(getattr(recipes, recipe))
     assert tvbo.__version__
 

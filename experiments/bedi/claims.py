@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 
 import torch
 
+from experiments.algorithms.bkb import QBAR
 from experiments.bedi.setting import (
     COMPRESSED,
     DELTA,
@@ -24,7 +25,6 @@ from experiments.bedi.setting import (
     unit_kernel,
 )
 from experiments.claims import Claim, Reproduction, mean_and_error
-from tvbo.optimizers.recipes.others import QBAR
 from tvbo.spaces import FiniteSpace
 from tvbo.theory import information_model_order_bound, model_order_bound
 

@@ -12,6 +12,7 @@ import torch
 from gpytorch.kernels import Kernel, RBFKernel
 from torch import Generator, Tensor
 
+from experiments.algorithms.bkb import BKB
 from experiments.spread import spread
 from tvbo import run
 from tvbo.acquisition import MPI, UCB, Acquisition, ConstantBeta, FiniteBeta, LogEI
@@ -24,7 +25,6 @@ from tvbo.optimizers import (
     Optimizer,
     PosteriorState,
 )
-from tvbo.optimizers.recipes import bkb
 from tvbo.retention import EntropyThreshold, Retention
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.test_functions.base import DriftingProblem
@@ -107,15 +107,11 @@ class Setting:
 
         The dense and the compressed model are both updated by a new row of their factor.
         """
-        if method == "BKB":
-            return bkb(
-                choices=self.choices,
-                acquisition=acquisition,
-                covar_module=unit_kernel(),
-                noise_variance=NOISE_VARIANCE,
-                generator=generator,
-            )
         search_space = FiniteSpace(self.choices)
+        if method == "BKB":
+            return BKB(
+                search_space, unit_kernel(), NOISE_VARIANCE, acquisition, generator=generator
+            )
         fitter = ModelFitter(
             InputLayout(self.dim),
             search_space.bounds,
@@ -124,7 +120,6 @@ class Setting:
             noise_variance=NOISE_VARIANCE,
         )
         if method == REFACTORED:
-            search_space = FiniteSpace(self.choices)
             state: PosteriorState = DenseState(fitter)
         else:
             state = IncrementalState(fitter)

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Generator, Tensor
 
+from experiments.algorithms.rexp3 import RExp3, rexp3_block_length
 from experiments.claims import (
     BEST_OF_TRAINING,
     Claim,
@@ -23,7 +24,7 @@ from experiments.spread import spread
 from tvbo import run
 from tvbo.acquisition import LogBeta
 from tvbo.logs import DriftFit, fit_drift, panel_rows
-from tvbo.optimizers import Optimizer, recipes, rexp3_block_length
+from tvbo.optimizers import Optimizer, recipes
 from tvbo.test_functions.empirical import EmpiricalPanel
 from tvbo.test_functions.panel import PanelProblem
 
@@ -133,7 +134,7 @@ def _algorithms(
         ),
         "R-GP-UCB": lambda g: recipes.r_gp_ucb(every=RESET_EVERY, generator=g, **shared),
         "GP-UCB": lambda g: recipes.gp_ucb(generator=g, **shared),
-        "RExp3": lambda g: recipes.rexp3(
+        "RExp3": lambda g: RExp3(
             choices=problem.choices, block=block, reward_bounds=(low, high), generator=g
         ),
         "random": lambda g: recipes.random_search(choices=problem.choices, generator=g),

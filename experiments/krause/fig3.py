@@ -11,6 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
+from experiments.algorithms.separate import SeparateContexts
 from experiments.claims import Reproduction
 from experiments.data.intel_lab import SensorDays
 from experiments.krause.fig3_claims import (
@@ -184,9 +185,8 @@ def _contextual(problem: TimeOfDayPanel, prior: Prior, generator: Generator) -> 
 
 
 def _merged(problem: TimeOfDayPanel, prior: Prior, generator: Generator) -> Optimizer:
-    return recipes.merged(
+    return recipes.tv_gp_ucb(
         choices=problem.choices,
-        contexts=problem.contexts,
         covar_module=prior.action_kernel,
         forgetting_rate=prior.forgetting_rate,
         noise_variance=prior.noise_variance,
@@ -196,14 +196,16 @@ def _merged(problem: TimeOfDayPanel, prior: Prior, generator: Generator) -> Opti
 
 
 def _separate(problem: TimeOfDayPanel, prior: Prior, generator: Generator) -> Optimizer:
-    return recipes.separate(
-        choices=problem.choices,
-        contexts=problem.contexts,
-        covar_module=prior.action_kernel,
-        noise_variance=prior.noise_variance,
-        beta=BETA,
-        generator=generator,
-    )
+    def make(generator: Generator) -> Optimizer:
+        return recipes.gp_ucb(
+            choices=problem.choices,
+            covar_module=prior.action_kernel,
+            noise_variance=prior.noise_variance,
+            beta=BETA,
+            generator=generator,
+        )
+
+    return SeparateContexts(problem.choices, problem.contexts, make, generator)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from experiments.spread import spread
 from tvbo import run
 from tvbo.acquisition import BetaSchedule, ConstantBeta, LogBeta
 from tvbo.evaluation import RandomDelay
-from tvbo.optimizers import IgnorePending, Optimizer
-from tvbo.optimizers.recipes import bpe, bpe_delay, gp_bucb, gp_ts_sdf, gp_ucb, gp_ucb_sdf
+from tvbo.optimizers import ConstantLiar, IgnorePending, Optimizer
+from tvbo.optimizers.recipes import bpe_delay, gp_ts, gp_ucb
 from tvbo.test_functions import unit_grid
 from tvbo.test_functions.rkhs import RKHSFunction
 from tvbo.theory.confidence import FiniteSetWidth
@@ -82,7 +82,10 @@ class Task:
 
 
 def _bpe(task: Task) -> Optimizer:
-    return bpe(**task.model, horizon=task.horizon, delta=DELTA, width=MULTIPLIER)
+    no_delay = SubExponentialDelay.constant(0.0)
+    return bpe_delay(
+        **task.model, horizon=task.horizon, delta=DELTA, delay=no_delay, width=MULTIPLIER
+    )
 
 
 def _bpe_delay(task: Task) -> Optimizer:
@@ -98,15 +101,15 @@ def _theorem(task: Task) -> Optimizer:
 
 
 def _gp_ucb_sdf(task: Task, beta: BetaSchedule) -> Optimizer:
-    return gp_ucb_sdf(**task.model, minimum=task.problem.minimum, beta=beta)
+    return gp_ucb(**task.model, pending=ConstantLiar(task.problem.minimum), beta=beta)
 
 
 def _gp_ts_sdf(task: Task) -> Optimizer:
-    return gp_ts_sdf(**task.model, minimum=task.problem.minimum)
+    return gp_ts(**task.model, pending=ConstantLiar(task.problem.minimum))
 
 
 def _gp_bucb(task: Task, beta: BetaSchedule) -> Optimizer:
-    return gp_bucb(**task.model, beta=beta)
+    return gp_ucb(**task.model, beta=beta)
 
 
 def _ignoring(task: Task, beta: BetaSchedule) -> Optimizer:

@@ -21,7 +21,8 @@ from tvbo.evaluation import (
     rolling_folds,
 )
 from tvbo.evaluation.backtesting import fit_panel_drift
-from tvbo.optimizers import RandomSearch
+from tvbo.optimizers import FixedAction, RandomSearch
+from tvbo.spaces import FiniteSpace
 
 T, N, TRAIN = 90, 4, 50
 ARMS = torch.arange(float(N), dtype=torch.float64).unsqueeze(-1)
@@ -280,7 +281,7 @@ def test_blocks_that_depend_on_one_another_are_said():
     values[TRAIN:60, 0] += 9
     values[80:, 0] += 9
     algorithms = {
-        name: lambda *_, arm=arm: recipes.fixed_action(choices=ARMS, X=[arm])
+        name: lambda *_, arm=arm: FixedAction(FiniteSpace(ARMS), [arm])
         for name, arm in {"first": 0.0, "second": 1.0}.items()
     }
     result = quiet(values, algorithms, block_length=2.0)

@@ -190,22 +190,13 @@ def test_an_optimizer_alone():
     assert "How long asks took was not recorded." in alone.messages
 
 
-def test_contexts_together_and_apart():
+def test_contexts_together():
     contexts = torch.eye(2, dtype=torch.float64).repeat(12, 1)
     given = {
         "choices": torch.linspace(0, 1, 11, dtype=torch.float64).unsqueeze(-1),
         "contexts": torch.eye(2, dtype=torch.float64),
         "noise_variance": NOISE,
     }
-    separate = recipes.separate(covar_module=kernel(), forgetting_rate=0.05, **given)
-    history = run(outcome, separate, horizon=24, contexts=contexts, progress=False)
-    diagnosis = diagnose(history, separate)
-    assert not any("approximate" in message for message in diagnosis.messages)
-    X, t, Y = history.X[:, 0].numpy(), history.t.numpy(), history.reward.numpy()
-    known = [np.array([j for j in range(i) if (i - j) % 2 == 0], dtype=int) for i in range(24)]
-    mean, deviation = one_step_ahead(X, t, Y, known)
-    frame = diagnosis.to_frame()
-    np.testing.assert_allclose(frame.z, (Y - mean) / deviation, atol=1e-7)
     together = recipes.tv_cgp_ucb(
         forgetting_rate=0.05,
         action_kernel=kernel(),

@@ -19,16 +19,10 @@ LEARNING = {
     "tv_gp_ucb": (recipes.tv_gp_ucb, {}),
     "gp_ucb": (recipes.gp_ucb, {}),
     "r_gp_ucb": (recipes.r_gp_ucb, {"every": 100.0}),
-    "gp_bucb": (recipes.gp_bucb, {}),
-    "gp_ucb_sdf": (recipes.gp_ucb_sdf, {"minimum": -1.0}),
     "gp_ts": (recipes.gp_ts, {}),
-    "gp_ts_sdf": (recipes.gp_ts_sdf, {"minimum": -1.0}),
     "compressed_gp": (recipes.compressed_gp, {}),
-    "bkb": (recipes.bkb, {}),
     "tv_cgp_ucb": (recipes.tv_cgp_ucb, CONTEXTS),
     "cgp_ucb": (recipes.cgp_ucb, CONTEXTS),
-    "merged": (recipes.merged, CONTEXTS),
-    "separate": (recipes.separate, CONTEXTS | {"bins": 1}),
 }
 
 

@@ -349,55 +349,6 @@ def test_contexts_are_judged_each_for_itself(mode):
     assert other.information_gain == pytest.approx(0.5 * math.log(1 + variance / NOISE), rel=1e-6)
 
 
-@pytest.mark.parametrize("mode", ["skip", "discard"])
-def test_separate_contexts(mode):
-    """Each loop refuses for itself; ids and contexts are those of the whole."""
-    optimizer = recipes.separate(
-        choices=ARMS[:1],
-        contexts=CONTEXTS,
-        covar_module=rbf(),
-        noise_variance=NOISE,
-        retention=EntropyThreshold(1.0, mode),
-    )
-    informative = []
-    for i in range(9):
-        context = CONTEXTS[i % 2 if i < 6 else 2]
-        trial = optimizer.ask(context=context)
-        assert trial.id == i + 1
-        assert torch.equal(trial.context, context)
-        assert trial.skipped == (mode == "skip" and not trial.informative)
-        informative.append(trial.informative)
-        if trial.skipped:
-            assert optimizer.open_trials == ()
-            with pytest.raises(ValueError, match=f"Got trial {trial.id}, skipped"):
-                optimizer.tell(trial, 0.1)
-        else:
-            assert [each.id for each in optimizer.open_trials] == [trial.id]
-            optimizer.tell(trial, 0.1)
-    assert informative == [True, True, False, False, False, False, True, False, False]
-    assert optimizer.model_size == 3
-    assert [len(each.rejection_log) for each in optimizer.loops.values()] == [2, 2, 2]
-    assert optimizer.open_trials == ()
-    assert optimizer._inner == {}
-    # Of one loop nothing reaches the policy of another.
-    policies = {id(each.retention) for each in optimizer.loops.values()}
-    assert len(policies) == 3
-
-
-def test_separate_contexts_with_budget_0_change_nothing():
-    def chosen(retention):
-        optimizer = recipes.separate(
-            choices=ARMS,
-            contexts=CONTEXTS,
-            covar_module=rbf(),
-            noise_variance=NOISE,
-            retention=retention,
-        )
-        return actions(played(optimizer, 15))
-
-    assert torch.equal(chosen(None), chosen(EntropyThreshold(0.0)))
-
-
 @pytest.mark.parametrize("kind", ["streaming", "incremental", "dense"])
 def test_noise_told_with_each_outcome(kind):
     """It decides how much is known; the test itself asks for the noise of the model."""

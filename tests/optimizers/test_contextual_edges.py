@@ -112,12 +112,6 @@ def test_plain_numbers_are_contexts_in_double_precision():
     assert optimizer.ask(context=[0.3]).context.tolist() == [0.3]
 
 
-def test_a_policy_of_separate_loops_makes_none():
-    optimizer = recipes.separate(choices=UNIT, contexts=UNIT, covar_module=rbf(), noise_variance=1)
-    assert optimizer.policy(t=1.0).mean.tolist() == [0.0, 0.0]
-    assert optimizer.loops == {}
-
-
 def test_a_refit_with_nothing_to_learn_is_refused():
     optimizer = recipes.cgp_ucb(
         choices=UNIT,

@@ -23,9 +23,9 @@ LOWEST = -2.0
 
 
 FORMS = {
-    "gp_bucb": (recipes.gp_bucb, {}, recipes.gp_ucb),
-    "gp_ucb_sdf": (recipes.gp_ucb_sdf, {"minimum": LOWEST}, recipes.gp_ucb),
-    "gp_ts_sdf": (recipes.gp_ts_sdf, {"minimum": LOWEST}, recipes.gp_ts),
+    "GP-BUCB": (recipes.tv_gp_ucb, Hallucinate()),
+    "GP-UCB-SDF": (recipes.tv_gp_ucb, ConstantLiar(LOWEST)),
+    "GP-TS-SDF": (recipes.gp_ts, ConstantLiar(LOWEST)),
 }
 
 
@@ -74,11 +74,11 @@ def choices_of(optimizer, n, delay=0, fate=lambda trial: "tell"):
 @pytest.mark.combinations
 def test_without_delay_the_choices_are_those_of_the_undelayed_form(form, where, how):
     """Bit for bit."""
-    recipe, options, plain = FORMS[form]
+    recipe, pending = FORMS[form]
     n = 6 if where == "box" else 9
     one, two = (
-        recipe(**options, **settings(where, how)),
-        plain(pending=IgnorePending(), **settings(where, how)),
+        recipe(pending=policy, forgetting_rate=0.0, **settings(where, how))
+        for policy in (pending, IgnorePending())
     )
     assert torch.equal(choices_of(one, n), choices_of(two, n))
     assert torch.equal(one.generator.get_state(), two.generator.get_state())
@@ -88,38 +88,12 @@ def test_without_delay_the_choices_are_those_of_the_undelayed_form(form, where, 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_without_delay_also_where_the_function_drifts(form):
-    recipe, options, plain = FORMS[form]
-    given = settings("finite", "given")
-    one = recipe(**options, forgetting_rate=0.05, **given)
-    if plain is recipes.gp_ucb:
-        plain = recipes.tv_gp_ucb
-    two = plain(forgetting_rate=0.05, pending=IgnorePending(), **settings("finite", "given"))
+    recipe, pending = FORMS[form]
+    one, two = (
+        recipe(pending=policy, forgetting_rate=0.05, **settings("finite", "given"))
+        for policy in (pending, IgnorePending())
+    )
     assert torch.equal(choices_of(one, 30), choices_of(two, 30))
-
-
-@pytest.mark.parametrize(
-    ("recipe", "options", "policy"),
-    [
-        (recipes.gp_bucb, {}, Hallucinate()),
-        (recipes.gp_ucb_sdf, {"minimum": LOWEST}, ConstantLiar(LOWEST)),
-    ],
-    ids=["gp_bucb", "gp_ucb_sdf"],
-)
-def test_with_delay_they_are_gp_ucb_with_a_policy(recipe, options, policy):
-    given = settings("finite", "given")
-    one = recipe(**options, **given)
-    two = recipes.gp_ucb(pending=policy, **settings("finite", "given"))
-    assert torch.equal(choices_of(one, 30, delay=6), choices_of(two, 30, delay=6))
-    assert one.pending == policy
-
-
-def test_with_delay_gp_ts_sdf_is_gp_ts_with_a_policy():
-    one = recipes.gp_ts_sdf(minimum=LOWEST, **settings("finite", "given"))
-    two = recipes.gp_ts(pending=ConstantLiar(LOWEST), **settings("finite", "given"))
-    plain = recipes.gp_ts(pending=IgnorePending(), **settings("finite", "given"))
-    chosen = choices_of(one, 30, delay=6)
-    assert torch.equal(chosen, choices_of(two, 30, delay=6))
-    assert not torch.equal(chosen, choices_of(plain, 30, delay=6))
 
 
 @pytest.mark.parametrize("policy", [None, Hallucinate(), IgnorePending()])
@@ -141,11 +115,8 @@ BY_DEFAULT = {
     "tv_gp_ucb": (recipes.tv_gp_ucb, {}),
     "gp_ucb": (recipes.gp_ucb, {"forgetting_rate": None}),
     "r_gp_ucb": (recipes.r_gp_ucb, {"every": 50.0, "forgetting_rate": None}),
-    "bkb": (recipes.bkb, {}),
     "compressed_gp": (recipes.compressed_gp, {"budget": 1e-4}),
     "tv_cgp_ucb": (recipes.tv_cgp_ucb, CONTEXT),
-    "merged": (recipes.merged, CONTEXT),
-    "separate": (recipes.separate, CONTEXT | {"bins": 1}),
 }
 
 
@@ -236,7 +207,7 @@ def test_the_papers_form_repeats_itself():
 
 @pytest.mark.parametrize(
     "recipe",
-    [recipes.tv_gp_ucb, recipes.gp_ucb, recipes.gp_ts, recipes.bkb, recipes.compressed_gp],
+    [recipes.tv_gp_ucb, recipes.gp_ucb, recipes.gp_ts, recipes.compressed_gp],
 )
 def test_open_trials_are_hallucinated_by_default(recipe):
     assert recipe(**ARMS).pending == Hallucinate()
@@ -244,7 +215,7 @@ def test_open_trials_are_hallucinated_by_default(recipe):
 
 def test_gp_bucb_by_hand():
     """Algorithm 2 in numpy: mean by what came, standard deviation by all that was chosen."""
-    optimizer = recipes.gp_bucb(**settings("finite", "given"))
+    optimizer = recipes.gp_ucb(**settings("finite", "given"))
     C = CHOICES.numpy()
 
     def k(A, B):
@@ -277,13 +248,13 @@ def test_gp_bucb_by_hand():
 
 @pytest.mark.parametrize(
     ("form", "where"),
-    [("gp_bucb", "box"), ("gp_ucb_sdf", "finite"), ("gp_ts_sdf", "box"), ("gp_ts", "finite")],
+    [("GP-BUCB", "box"), ("GP-UCB-SDF", "finite"), ("GP-TS-SDF", "box")],
 )
 def test_with_delay_in_all_forms(form, where):
     """Learned hyperparameters of BoTorch's default kernel; late, failed and lost outcomes."""
-    recipe, options, _ = FORMS.get(form, (recipes.gp_ts, {}, None))
+    recipe, pending = FORMS[form]
     space = {"choices": CHOICES} if where == "finite" else {"bounds": BOUNDS}
-    optimizer = recipe(**options, **space, refit=RefitEvery(6), forgetting_rate=None)
+    optimizer = recipe(pending=pending, **space, refit=RefitEvery(6), forgetting_rate=None)
     fates = ["tell", "tell", "fail", "tell", "never"]
     chosen = choices_of(optimizer, 11, delay=2, fate=lambda trial: fates[trial.id % 5])
     assert torch.isfinite(chosen).all()
@@ -300,13 +271,13 @@ def problem():
 @pytest.mark.parametrize("form", FORMS)
 def test_outcomes_that_never_come(problem, form):
     """Every third is lost; the loop goes on, and says so."""
-    recipe, options, _ = FORMS[form]
+    recipe, pending = FORMS[form]
     optimizer = recipe(
         choices=problem.choices,
         covar_module=rbf(),
         forgetting_rate=0.1,
         noise_variance=NOISE,
-        **options,
+        pending=pending,
     )
 
     def delay(trial):
@@ -329,7 +300,7 @@ def delay_of(i):
 
 
 def test_nothing_ever_comes(problem):
-    optimizer = recipes.gp_bucb(choices=problem.choices, covar_module=rbf(), noise_variance=NOISE)
+    optimizer = recipes.gp_ucb(choices=problem.choices, covar_module=rbf(), noise_variance=NOISE)
     history = run(problem, optimizer, horizon=20, delay=lambda trial: math.inf, progress=False)
     assert all(math.isnan(each.reward) for each in history.rounds)
     assert optimizer.model_size == 0
@@ -339,19 +310,6 @@ def test_nothing_ever_comes(problem):
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, -math.inf])
 def test_a_delay_that_is_none(problem, bad):
-    optimizer = recipes.gp_bucb(choices=problem.choices, covar_module=rbf(), noise_variance=NOISE)
+    optimizer = recipes.gp_ucb(choices=problem.choices, covar_module=rbf(), noise_variance=NOISE)
     with pytest.raises(ValueError, match=f"Expected a delay >= 0. Got {bad} for trial 1"):
         run(problem, optimizer, horizon=3, delay=lambda trial: bad, progress=False)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("recipe", [recipes.gp_ucb_sdf, recipes.gp_ts_sdf])
-def test_a_minimum_that_is_not_finite(recipe, bad):
-    with pytest.raises(ValueError, match="least value of the function, a finite number"):
-        recipe(minimum=bad, choices=CHOICES, covar_module=rbf(), noise_variance=NOISE)
-
-
-@pytest.mark.parametrize("recipe", [recipes.gp_ucb_sdf, recipes.gp_ts_sdf])
-def test_a_minimum_is_needed(recipe):
-    with pytest.raises(TypeError, match="minimum"):
-        recipe(choices=CHOICES, covar_module=rbf(), noise_variance=NOISE)

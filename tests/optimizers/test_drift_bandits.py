@@ -6,8 +6,15 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from tvbo import recipes
-from tvbo.optimizers import d_ucb_discount, sw_ucb_window
+from tvbo.optimizers import (
+    DiscountedUCB,
+    FixedAction,
+    LastBest,
+    SlidingWindowUCB,
+    d_ucb_discount,
+    sw_ucb_window,
+)
+from tvbo.spaces import FiniteSpace
 
 K = 4
 ARMS = torch.arange(float(K)).unsqueeze(-1)
@@ -17,8 +24,9 @@ B = BOUNDS[1] - BOUNDS[0]
 
 def bandit(name, seed=0, **options):
     generator = torch.Generator().manual_seed(seed)
-    given = {"choices": ARMS, "reward_bounds": BOUNDS, "generator": generator}
-    return getattr(recipes, name)(**given | options)
+    kind = {"sw_ucb": SlidingWindowUCB, "d_ucb": DiscountedUCB}[name]
+    given = {"reward_bounds": BOUNDS, "generator": generator}
+    return kind(FiniteSpace(ARMS), **given | options)
 
 
 def paper_index(plays, t, weight, padding, xi):
@@ -99,20 +107,15 @@ def test_tuning_is_the_papers():
     assert sw_ucb_window(1000, 3) == pytest.approx(2 * math.sqrt(1000 * math.log(1000) / 3))
     assert d_ucb_discount(1000, 3) == pytest.approx(1 - math.sqrt(3 / 1000) / 4)
     assert sw_ucb_window(1) == 1
-    assert bandit("sw_ucb", horizon=500).window == sw_ucb_window(500)
-    assert bandit("d_ucb", horizon=500).discount == d_ucb_discount(500)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("sw_ucb", {}, "either window or horizon. Got neither"),
-        ("d_ucb", {"discount": 0.9, "horizon": 9}, "either discount or horizon. Got both"),
         ("sw_ucb", {"window": 0.0}, "finite window > 0"),
         ("d_ucb", {"discount": 1.0}, r"discount in \(0, 1\)"),
         ("d_ucb", {"discount": 0.9, "exploration": -1.0}, "exploration >= 0"),
         ("sw_ucb", {"window": 9, "reward_bounds": (1.0, 1.0)}, "finite reward_bounds"),
-        ("d_ucb", {"horizon": 0}, "at most the horizon"),
     ],
 )
 def test_bad_parameters(name, options, message):
@@ -120,17 +123,9 @@ def test_bad_parameters(name, options, message):
         bandit(name, **options)
 
 
-def test_a_context_is_expected_and_ignored():
-    contexts = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    optimizer = bandit("sw_ucb", window=9, contexts=contexts)
-    trial = optimizer.ask(context=contexts[1])
-    optimizer.tell(trial, 1.0)
-    assert optimizer.weighted_sums(2.0)[0].sum() == 1
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_last_best_takes_the_arm_whose_newest_outcome_is_the_largest(seed):
-    optimizer = recipes.last_best(choices=ARMS, generator=torch.Generator().manual_seed(seed))
+    optimizer = LastBest(FiniteSpace(ARMS), torch.Generator().manual_seed(seed))
     tried = set()
     for arm_number in range(K):
         trial = optimizer.ask()
@@ -147,10 +142,10 @@ def test_last_best_takes_the_arm_whose_newest_outcome_is_the_largest(seed):
 
 
 def test_fixed_action_is_always_the_same():
-    optimizer = recipes.fixed_action(choices=ARMS, X=[2.0])
+    optimizer = FixedAction(FiniteSpace(ARMS), [2.0])
     for _ in range(3):
         trial = optimizer.ask()
         assert trial.X.tolist() == [[2.0]]
         optimizer.tell(trial, -1.0)
     with pytest.raises(InputDataError):
-        recipes.fixed_action(choices=ARMS, X=[2.5])
+        FixedAction(FiniteSpace(ARMS), [2.5])

@@ -8,7 +8,8 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from tvbo import recipes
-from tvbo.optimizers import Optimizer
+from tvbo.optimizers import DiscountedUCB, LastBest, Optimizer, SlidingWindowUCB
+from tvbo.spaces import FiniteSpace
 
 GRID = torch.linspace(0.0, 1.0, 21, dtype=torch.float64).unsqueeze(-1)
 SPACES = {
@@ -62,12 +63,13 @@ def test_nor_with_learned_hyperparameters():
 
 
 def test_nor_by_a_bandit():
-    for recipe, options in (
-        (recipes.sw_ucb, {"window": 100.0, "reward_bounds": (0.0, 1.0)}),
-        (recipes.d_ucb, {"discount": 0.99, "reward_bounds": (0.0, 1.0)}),
-        (recipes.last_best, {}),
+    arms = FiniteSpace(GRID)
+    for optimizer in (
+        SlidingWindowUCB(arms, 100.0, (0.0, 1.0)),
+        DiscountedUCB(arms, 0.99, (0.0, 1.0)),
+        LastBest(arms),
     ):
-        assert play(recipe(choices=GRID, **options), 40, fail, best=0.3) <= 18
+        assert play(optimizer, 40, fail, best=0.3) <= 18
 
 
 def test_nor_for_one_of_several_outcomes():
@@ -113,14 +115,12 @@ def test_failures_in_a_row_that_are_alike_are_said(spread, is_said, caplog):
 
 
 @pytest.mark.parametrize("minimize", [False, True])
-@pytest.mark.parametrize("recipe", [recipes.tv_gp_ucb, recipes.bkb], ids=lambda r: r.__name__)
 @pytest.mark.parametrize("space", ["box", "grid"])
-def test_the_size_of_a_penalty_does_not_matter(recipe, space, minimize, caplog):
-    options = {"qbar": 5.0} if recipe is recipes.bkb else {}
+def test_the_size_of_a_penalty_does_not_matter(space, minimize, caplog):
     sign = -1 if minimize else 1
     asked = {}
     for penalty in (1e3, 1e6):
-        optimizer = make(recipe, **SPACES[space], **options, minimize=minimize)
+        optimizer = make(**SPACES[space], minimize=minimize)
         rows = asked[penalty] = []
         for x in (0.9, 0.1, 0.8, 0.5, 0.2, 0.7, 0.3):
             Y = -penalty if x > 0.6 else 1 - 4 * (x - 0.4) ** 2

@@ -318,12 +318,6 @@ def test_contexts(rate, policy, contexts):
     Story(optimizer, policy, Dense(rate), 6, InputLayout(2, 1), LISTED).rounds(12)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=name)
-def test_merged_contexts(policy):
-    optimizer = finite(0.0, policy, recipes.merged, contexts=LISTED)
-    Story(optimizer, policy, Dense(), 7, InputLayout(2), LISTED).rounds(15)
-
-
 def test_linear_ucb():
     optimizer = recipes.linear_ucb(
         choices=CHOICES[:3], context_bounds=torch.tensor([[1.0], [2.0]]), pending=Hallucinate()
@@ -331,51 +325,6 @@ def test_linear_ucb():
     context = torch.tensor([1.5])
     chosen = torch.cat([optimizer.ask(context=context).X for _ in range(3)])
     assert len(torch.unique(chosen, dim=0)) == 3
-
-
-@pytest.mark.parametrize("policy", POLICIES[1:], ids=name)
-@pytest.mark.parametrize("rate", [0.0, 0.05])
-def test_separate_contexts(policy, rate):
-    optimizer = finite(rate, policy, recipes.separate, contexts=LISTED, retention=KeepAll())
-    stories = {}
-    random = np.random.default_rng(8)
-    asked = []
-    t = 0.0
-    for _ in range(40):
-        t += random.choice([0.0, 1.0])
-        context = LISTED[random.integers(3)]
-        trial = optimizer.ask(t, context)
-        loop = optimizer.loop(context)
-        story = stories.setdefault(context.item(), Story(loop, policy, Dense(rate)))
-        story.t = t
-        mean, variance = story.expected(None, InputLayout(2).rows(CHOICES, t).numpy())
-        posterior = loop.model.posterior(InputLayout(2).rows(CHOICES, t).unsqueeze(-2))
-        np.testing.assert_allclose(posterior.mean.flatten().numpy(), mean, rtol=0, atol=1e-8)
-        np.testing.assert_allclose(
-            posterior.variance.flatten().numpy(), variance, rtol=0, atol=1e-8
-        )
-        story.open[trial.id] = trial
-        asked.append((trial, story))
-        while asked and random.random() < 0.6:
-            trial, story = asked.pop(random.integers(len(asked)))
-            if random.random() < 0.25:
-                optimizer.fail(trial, "lost")
-                story.lose(trial)
-            else:
-                y = random.standard_normal()
-                optimizer.tell(trial, y)
-                story.count(trial, y)
-    assert len(stories) == 3
-    assert len(optimizer.open_trials) == len(asked)
-    assert sum(len(loop.open_trials) for loop in optimizer.loops.values()) == len(asked)
-
-
-def test_separate_contexts_count_an_attached_trial():
-    optimizer = finite(0.0, ConstantLiar(LOWEST), recipes.separate, contexts=LISTED)
-    optimizer.attach(CHOICES[4], t=0.0, context=LISTED[1])
-    optimizer.ask(1.0, LISTED[1])
-    mean = optimizer.loop(LISTED[1]).model.posterior(InputLayout(2).rows(CHOICES[4:5], 1.0)).mean
-    assert mean.item() == pytest.approx(LOWEST / (1 + NOISE), abs=1e-8)
 
 
 @pytest.mark.parametrize("mode", ["skip", "discard"])
@@ -430,24 +379,6 @@ def test_an_open_trial_whose_outcome_would_be_dropped_does_not_count(retention):
     optimizer.ask(20.0)
     mean = optimizer.model.posterior(InputLayout(2).rows(CHOICES, 20.0)).mean
     assert mean.abs().max() < 1e-12
-
-
-@pytest.mark.parametrize("rate", [0.0, 0.05])
-@pytest.mark.parametrize("policy", POLICIES, ids=name)
-def test_bkb(rate, policy):
-    """With q so large that everything is drawn, the sketch is exact."""
-    optimizer = finite(rate, policy, recipes.bkb, qbar=1e9, retention=KeepAll())
-    Story(optimizer, policy, Dense(rate), seed=11, atol=2e-7).rounds(15)
-
-
-def test_bkb_with_the_width_of_its_theorem():
-    optimizer = recipes.bkb(
-        choices=CHOICES, covar_module=rbf(LENGTHSCALE), noise_variance=NOISE, pending=Hallucinate()
-    )
-    optimizer.ask()
-    optimizer.tell(optimizer.ask(), 1.0)
-    optimizer.ask()
-    assert len(optimizer.open_trials) == 2
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=name)
@@ -725,10 +656,7 @@ def pickled(optimizer):
     [
         ("finite", copy.deepcopy),
         ("refit", copy.deepcopy),
-        *(
-            (kind, pickled)
-            for kind in ("drift", "context", "noise", "box", "bkb", "separate", "refit")
-        ),
+        *((kind, pickled) for kind in ("drift", "context", "noise", "box", "refit")),
     ],
 )
 def test_a_copy_in_the_middle_of_delays_goes_on_alike(kind, how):
@@ -738,13 +666,8 @@ def test_a_copy_in_the_middle_of_delays_goes_on_alike(kind, how):
         options["rate"] = 0.05
     elif kind == "refit":
         options |= {"noise_variance": None, "refit": RefitEvery(3)}
-    elif kind == "bkb":
-        options["recipe"] = recipes.bkb
-    elif kind in ("context", "separate"):
-        options |= {
-            "recipe": recipes.separate if kind == "separate" else recipes.tv_cgp_ucb,
-            "contexts": LISTED,
-        }
+    elif kind == "context":
+        options |= {"recipe": recipes.tv_cgp_ucb, "contexts": LISTED}
         context = LISTED[1]
     elif kind == "box":
         options |= {"choices": None, "bounds": torch.tensor([[0.0], [1.0]])}
@@ -821,7 +744,7 @@ def test_a_trial_in_the_future_does_not_count_yet():
 
 
 def test_box_actions_are_spread_where_open_trials_count():
-    optimizer = recipes.gp_bucb(
+    optimizer = recipes.gp_ucb(
         bounds=torch.tensor([[0.0], [1.0]]), covar_module=rbf(LENGTHSCALE), noise_variance=NOISE
     )
     assert isinstance(optimizer.search_space, Box)

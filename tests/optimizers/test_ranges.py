@@ -41,7 +41,6 @@ MAKERS = {
     "default gp_ts": on_box(recipes.gp_ts, given=False, initial=3, forgetting_rate=None),
     "learned": on_box(recipes.gp_ucb, given=False, initial=3, refit=RefitEvery(4)),
     "gp_ts": on_box(recipes.gp_ts),
-    "bkb": on_box(recipes.bkb),
     "bpe_delay": on_box(recipes.bpe_delay, horizon=12),
     "EI": on_box(recipes.gp_ucb, acquisition=EI(MaxMean())),
     "qLogNEI": on_box(recipes.gp_ucb, acquisition=qLogNoisyExpectedImprovement),
@@ -52,7 +51,6 @@ MAKERS = {
     "learned, contexts": on_box(
         recipes.tv_cgp_ucb, given=False, in_contexts=True, initial=3, refit=RefitEvery(4)
     ),
-    "merged": on_box(recipes.merged, in_contexts=True),
 }
 
 
@@ -75,7 +73,7 @@ def play(make, sizes, rounds):
     return torch.stack(shares)
 
 
-@pytest.mark.slow_cases("constrained", "qLogNEI", "default gp_ts", "EI", "bkb", "learned")
+@pytest.mark.slow_cases("constrained", "qLogNEI", "default gp_ts", "EI", "learned")
 @pytest.mark.parametrize("name", MAKERS)
 def test_choices_do_not_depend_on_the_range(name):
     expected = play(MAKERS[name], [1.0] * 3, 5)

@@ -11,15 +11,12 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
-from tvbo.acquisition import UCB, BKBBeta, ConstantBeta, LogBeta, LogEI, ThompsonSampling
+from tvbo.acquisition import UCB, ConstantBeta, LogBeta, LogEI, ThompsonSampling
 from tvbo.optimizers import (
-    BKB,
-    ConstantLiar,
     DenseState,
     Hallucinate,
     IgnorePending,
     RefitEvery,
-    SeparateContexts,
     UnitOptions,
 )
 from tvbo.optimizers.builder import (
@@ -56,28 +53,16 @@ WITH_GP = {
     "r_gp_ucb": GIVEN | {"every": 10},
     "gp_ts": GIVEN,
     "compressed_gp": GIVEN,
-    "bkb": GIVEN,
-    "gp_bucb": GIVEN,
-    "gp_ucb_sdf": GIVEN | {"minimum": -1.0},
-    "gp_ts_sdf": GIVEN | {"minimum": -1.0},
     "tv_cgp_ucb": GIVEN | CONTEXTS | {"forgetting_rate": 0.05},
     "cgp_ucb": GIVEN | CONTEXTS,
-    "merged": GIVEN | CONTEXTS,
-    "separate": GIVEN | CONTEXTS,
     "linear_ucb": {"choices": CHOICES} | CONTEXTS,
 }
-PURE = ["bpe", "bpe_delay"]
-WITHOUT_GP = ["rexp3", "sw_ucb", "d_ucb", "last_best", "fixed_action", "random_search"]
 ANY = pytest.mark.parametrize("name", recipes.__all__)
 GP = pytest.mark.parametrize("name", WITH_GP)
 
 
 def made(name, **options):
-    """The loop with a GP that a recipe makes; of `separate`, that of the first context."""
-    optimizer = getattr(recipes, name)(**{**WITH_GP[name], **options})
-    if isinstance(optimizer, SeparateContexts):
-        return optimizer.loop(optimizer.contexts.contexts[0])
-    return optimizer
+    return getattr(recipes, name)(**{**WITH_GP[name], **options})
 
 
 def fitter(optimizer):
@@ -89,7 +74,7 @@ def shown(name):
 
 
 def test_these_are_all():
-    assert {*WITH_GP, *PURE, *WITHOUT_GP} == set(recipes.__all__)
+    assert {*WITH_GP, "bpe_delay", "random_search"} == set(recipes.__all__)
 
 
 @ANY
@@ -118,8 +103,7 @@ def test_an_option_of_another_recipe_is_refused():
 
 
 DEFINED = [
-    *product(["gp_bucb", "gp_ucb_sdf", "gp_ts_sdf"], ["pending"]),
-    *product(PURE, ["acquisition", "beta", "retention", "pending", "refit"]),
+    *product(["bpe_delay"], ["acquisition", "beta", "retention", "pending", "refit"]),
     ("linear_ucb", "covar_module"),
 ]
 
@@ -159,8 +143,7 @@ def test_none_is_the_default(name):
 
 def test_default_acquisitions():
     default = {name: made(name).acquisition for name in WITH_GP}
-    assert default.pop("gp_ts") == default.pop("gp_ts_sdf") == ThompsonSampling(1.0)
-    assert default.pop("bkb") == BKBBeta(norm_bound=1.0, delta=0.1, epsilon=0.5)
+    assert default.pop("gp_ts") == ThompsonSampling(1.0)
     assert default.pop("linear_ucb") == UCB(ConstantBeta(1.0))
     assert set(default.values()) == {UCB(LogBeta())}
 
@@ -206,12 +189,8 @@ def test_a_limit_on_the_size_counts_what_a_reset_left():
 
 @GP
 def test_pending_means_the_same_everywhere(name):
-    if name in ("gp_ucb_sdf", "gp_ts_sdf"):
-        assert made(name).pending == ConstantLiar(-1.0)
-        return
     assert made(name).pending == Hallucinate()
-    if name != "gp_bucb":
-        assert made(name, pending=IgnorePending()).pending == IgnorePending()
+    assert made(name, pending=IgnorePending()).pending == IgnorePending()
 
 
 @GP
@@ -220,9 +199,7 @@ def test_refit_means_the_same_everywhere(name):
     assert fitter(optimizer).refit == RefitEvery(4)
     # The posterior is updated between fits.
     assert not isinstance(optimizer.posterior_state, DenseState)
-    if name != "bkb":
-        built_anew = made(name, refit=RefitEvery(1))
-        assert isinstance(built_anew.posterior_state, DenseState)
+    assert isinstance(made(name, refit=RefitEvery(1)).posterior_state, DenseState)
 
 
 @GP
@@ -238,11 +215,6 @@ def test_a_loop_of_other_parts(name):
     optimizer.ask(t=10.0, context=context)
     assert 1 <= len(optimizer.observations) <= 4
     assert all((trial.X == CHOICES).any() for trial in trials)
-
-
-def test_types_of_optimizers():
-    assert type(made("bkb")) is BKB
-    assert type(recipes.separate(**WITH_GP["separate"])) is SeparateContexts
 
 
 @ANY

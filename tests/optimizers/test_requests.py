@@ -23,8 +23,9 @@ from torch import Generator
 
 from tvbo import recipes
 from tvbo.acquisition import MPI, BestMean, LogEI, ThompsonSampling
-from tvbo.optimizers import IgnorePending, Optimizer, TrialError
+from tvbo.optimizers import IgnorePending, Optimizer, SlidingWindowUCB, TrialError
 from tvbo.optimizers.journal_mixin import ONE_AT_A_TIME
+from tvbo.spaces import FiniteSpace
 
 GRID = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
 MIXED = {"x": (0.0, 1.0), "rule": ["a", "b", "c"]}
@@ -308,10 +309,10 @@ def test_choices_by_name_are_lists(values):
 
 
 def test_rules_that_know_no_requests(tmp_path):
-    optimizer = recipes.rexp3(choices=GRID, block=5, reward_bounds=(0, 1))
+    optimizer = SlidingWindowUCB(FiniteSpace(GRID), 5.0, (0, 1))
     optimizer.record(tmp_path / "run.db")
     for given in ({"q": 2}, {"choices": GRID[:2]}):
-        with pytest.raises(UnsupportedError, match="for RExp3"):
+        with pytest.raises(UnsupportedError, match="for SlidingWindowUCB"):
             optimizer.ask(**given)
     assert optimizer.ask().id == 1
 

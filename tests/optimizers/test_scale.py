@@ -11,7 +11,7 @@ from gpytorch.means import ConstantMean
 
 from tvbo import recipes
 from tvbo.acquisition import EI, MPI, PI, BestMean, LogEI, LogPI
-from tvbo.optimizers import Hallucinate, RefitEvery
+from tvbo.optimizers import ConstantLiar, Hallucinate, RefitEvery
 from tvbo.retention import EventReset, SizeLimit
 from tvbo.theory import SubExponentialDelay
 
@@ -95,10 +95,8 @@ GIVEN = {
         ),
     ),
     "late": drifting(at_once=4, pending=Hallucinate()),
-    "gp_bucb": given(recipes.gp_bucb, at_once=4),
-    "gp_ucb_sdf": given(recipes.gp_ucb_sdf, at_once=4, minimum=lambda scale: -2.0 * scale),
+    "liar": given(recipes.gp_ucb, at_once=4, pending=lambda scale: ConstantLiar(-2.0 * scale)),
     "gp_ts": given(recipes.gp_ts),
-    "bkb": given(recipes.bkb, qbar=5.0),
     "UCB, compressed": compressed(),
     "EI": compressed(acquisition=of(EI())),
     "LogEI": compressed(acquisition=of(LogEI(BestMean()))),
@@ -114,11 +112,11 @@ LEARNED = {
     "all, dense": given(recipes.tv_gp_ucb, covar_module=None, noise_variance=None),
     "kernel": given(recipes.gp_ucb, covar_module=None, refit=RefitEvery(6)),
     "late": given(
-        recipes.gp_bucb, at_once=3, covar_module=None, noise_variance=None, refit=RefitEvery(6)
+        recipes.gp_ucb, at_once=3, covar_module=None, noise_variance=None, refit=RefitEvery(6)
     ),
 }
 EXPLORING = {
-    "bpe": given(recipes.bpe, horizon=24),
+    "bpe": given(recipes.bpe_delay, horizon=24),
     "bpe_delay": given(recipes.bpe_delay, horizon=24, delay=LATE, at_once=2),
 }
 WITH_CONTEXTS = {
@@ -165,13 +163,13 @@ def test_choices_on_a_finite_set_while_learning(name):
 SEARCHED = {
     name: (GIVEN | EXPLORING | LEARNED)[name]
     for name in [
-        *("tv_gp_ucb", "gp_ucb_sdf", "gp_ts", "bkb", "EI", "LogEI", "MPI", "PI", "LogPI"),
+        *("tv_gp_ucb", "liar", "gp_ts", "EI", "LogEI", "MPI", "PI", "LogPI"),
         *("bpe", "noise", "all, dense", "kernel"),
     ]
 }
 
 
-@pytest.mark.slow_cases("gp_ucb_sdf", "gp_ts", "EI", "MPI", "PI", "LogPI", "kernel")
+@pytest.mark.slow_cases("liar", "gp_ts", "EI", "MPI", "PI", "LogPI", "kernel")
 @pytest.mark.parametrize("name", SEARCHED)
 def test_choices_on_a_box(name):
     make, at_once = SEARCHED[name]

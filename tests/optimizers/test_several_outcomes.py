@@ -190,11 +190,6 @@ def test_retention_learns_from_each_outcome():
     assert len(optimizer.observations) == 30
 
 
-def test_a_recipe_without_observations_is_refused():
-    with pytest.raises(TypeError, match="keeps its observations"):
-        make(recipes.bkb, forgetting_rate=None)
-
-
 def test_feasibility_is_that_of_the_normal_distribution():
     optimizer = make(constraints={"load": (0.1, 0.5), "outcome": (0.0, None)})
     play(optimizer, 5)

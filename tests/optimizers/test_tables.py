@@ -6,7 +6,7 @@ import math
 import pandas as pd
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError, UnsupportedError
+from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
@@ -166,15 +166,6 @@ def test_a_bad_outcome_tells_none(trials, outcomes, error, message):
         optimizer.tell_frame(pd.DataFrame({"trial": [1], "outcome": [1.0]}), outcome="y")
 
 
-def test_loops_of_each_context_take_a_log():
-    optimizer = recipes.separate(choices={"arm": ["a", "b"]}, contexts={"day": ["mon", "tue"]})
-    table = pd.DataFrame(
-        {"arm": ["a", "b", "a"], "day": ["mon", "mon", "tue"], "t": 1.0, "outcome": [1, 2, 3]}
-    )
-    assert optimizer.attach_frame(table) == 3
-    assert sorted(len(loop.observations) for loop in optimizer.loops.values()) == [1, 2]
-
-
 def test_a_journal_has_all_rows_or_none(log, tmp_path, monkeypatch):
     path = tmp_path / "run.db"
     optimizer = make()
@@ -231,14 +222,6 @@ def test_variances_come_with_all_outcomes_or_none(tmp_path):
     # Nothing has changed, and the journal goes on.
     assert optimizer.num_trials == 2
     assert optimizer.ask(t=3.0, context=[0.0]).id == 3
-
-
-def test_a_rule_that_takes_no_log_goes_on(tmp_path):
-    optimizer = recipes.rexp3(choices={"arm": ["a", "b"]}, block=5, reward_bounds=(0, 1))
-    optimizer.record(tmp_path / "run.db")
-    with pytest.raises(UnsupportedError, match="learns only from its own draws"):
-        optimizer.attach_frame(pd.DataFrame({"arm": ["a"], "t": [1.0], "outcome": [0.5]}))
-    optimizer.tell(optimizer.ask(), 0.5)
 
 
 def test_text_times_over_a_change_of_clocks():

@@ -7,6 +7,7 @@ from reference import rbf
 
 from tvbo import recipes
 from tvbo.acquisition import DrawnFunction, DrawnValues, ThompsonSampling
+from tvbo.optimizers import ConstantLiar
 
 KNOWN = {"covar_module": rbf(0.4), "noise_variance": 0.01}
 CONTEXTS = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
@@ -29,7 +30,9 @@ LOOPS = {
     "nothing kept": lambda: recipes.gp_ts(bounds=[(0, 1)], forgetting_rate=1.0, **KNOWN, **NOTED),
     "learned": lambda: recipes.gp_ts(bounds=[(0, 1)], initial=2, **NOTED),
     "averaged": lambda: recipes.tv_gp_ucb(bounds=[(0, 1)], initial=2, **NOTED),
-    "least value": lambda: recipes.gp_ts_sdf(bounds=[(0, 1)], minimum=-1.0, **KNOWN, **NOTED),
+    "least value": lambda: recipes.gp_ts(
+        bounds=[(0, 1)], pending=ConstantLiar(-1.0), **KNOWN, **NOTED
+    ),
     "mixed": lambda: recipes.gp_ts(bounds=MIXED, **KNOWN, **NOTED),
     "contexts": lambda: recipes.tv_cgp_ucb(
         bounds=[(0, 1)], contexts=CONTEXTS, forgetting_rate=0.05, **PARTS, **NOTED
@@ -37,7 +40,6 @@ LOOPS = {
     "linear": lambda: recipes.gp_ts(
         bounds=[(0, 1)], covar_module=LinearKernel(), noise_variance=0.01, **NOTED
     ),
-    "sketch": lambda: recipes.bkb(bounds=[(0, 1)], **KNOWN, **NOTED),
     "finite": lambda: recipes.gp_ts(choices=CONTEXTS, **KNOWN, **NOTED),
 }
 NOTED = {"acquisition": Noted(num_candidates=64)}
@@ -52,7 +54,7 @@ def test_what_is_drawn(name):
         context = None if optimizer.contexts is None else CONTEXTS[t % 2]
         trials = [optimizer.ask(float(t), context) for _ in range(2)]
         optimizer.tell(trials[0], trials[0].X.sum().item())
-    kind = DrawnValues if name in ("linear", "sketch", "finite") else DrawnFunction
+    kind = DrawnValues if name in ("linear", "finite") else DrawnFunction
     assert drawn
     assert all(isinstance(each, kind) for each in drawn)
     for trial in optimizer.open_trials:

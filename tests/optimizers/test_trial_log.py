@@ -167,7 +167,7 @@ def test_a_present_that_is_none(optimizer, bad):
 
 
 def test_a_table_of_what_was_lost(tmp_path):
-    optimizer = make(recipes.merged, contexts=CONTEXTS)
+    optimizer = make(recipes.cgp_ucb, contexts=CONTEXTS)
     first = optimizer.ask(1.0, CONTEXTS[1])
     second = optimizer.ask(2.5, CONTEXTS[0])
     optimizer.fail(second, 'a "crash", of sorts\nin two lines')
@@ -216,23 +216,6 @@ def test_a_reason_is_text(optimizer, bad):
     with pytest.raises(TypeError, match="Expected a reason in words"):
         optimizer.fail(trial, bad)
     assert optimizer.open_trials == (trial,)
-
-
-def test_separate_contexts_lose_in_both_loops():
-    optimizer = make(recipes.separate, contexts=CONTEXTS)
-    trials = [optimizer.ask(float(t), CONTEXTS[t % 2]) for t in range(1, 5)]
-    optimizer.fail(trials[0], "x")
-    optimizer.expire(trials[1])
-    assert optimizer.expire_overdue(10.0, 6.5) == (trials[2],)
-    assert optimizer.trial_log.num_failed == 1
-    assert optimizer.trial_log.num_expired == 2
-    inner = [len(optimizer.loop(context).open_trials) for context in CONTEXTS]
-    assert inner == [1, 0]
-    attached = optimizer.attach([1.0], 2.0, CONTEXTS[0])
-    optimizer.fail(attached, "y")
-    assert optimizer.open_trials == (trials[3],)
-    with pytest.raises(TrialError, match=r"which failed \(x\)"):
-        optimizer.tell(trials[0], 1.0)
 
 
 class Notes:

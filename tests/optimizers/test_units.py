@@ -12,8 +12,8 @@ from ConfigSpace import Float
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
-from tvbo.optimizers import FixedAction, Optimizer
-from tvbo.spaces import FiniteSpace, MixedSpace
+from tvbo.optimizers import DiscountedUCB, FixedAction, LastBest, Optimizer, SlidingWindowUCB
+from tvbo.spaces import FiniteSpace, MixedSpace, make_finite_space
 from tvbo.storage import JournalReader, trials_of
 from tvbo.test_functions import MovingPeak
 
@@ -43,15 +43,12 @@ MAKERS = {
     ),
     "finite": lambda **units: recipes.r_gp_ucb(every=7, **FINITE, **KNOWN, **units),
     "gp_ts": lambda **units: recipes.gp_ts(**FINITE, **KNOWN, **units),
-    "bkb": lambda **units: recipes.bkb(**FINITE, **KNOWN, **units),
     "compressed": lambda **units: recipes.compressed_gp(
         budget=0.05, mode="discard", **FINITE, **KNOWN, **units
     ),
-    "bpe": lambda **units: recipes.bpe(
+    "bpe": lambda **units: recipes.bpe_delay(
         **FINITE, covar_module=kernel(), noise_variance=0.01, horizon=20, **units
     ),
-    "sw_ucb": lambda **units: recipes.sw_ucb(**FINITE, window=40, reward_bounds=(-9, 9), **units),
-    "last_best": lambda **units: recipes.last_best(**FINITE, **units),
     "random_search": lambda **units: recipes.random_search(bounds=NUMBERS, **units),
 }
 
@@ -126,8 +123,6 @@ def test_units_are_checked():
         recipes.random_search(bounds=NUMBERS, time_zone="UTC")
     with pytest.raises(TypeError, match="Did you mean 'minimize'"):
         recipes.tv_gp_ucb(bounds=NUMBERS, minimise=True)
-    with pytest.raises(TypeError, match="Expected no minimize in rexp3"):
-        recipes.rexp3(choices=[[0.0], [1.0]], block=5, reward_bounds=(0, 1), minimize=True)
     optimizer = recipes.random_search(bounds=NUMBERS)
     optimizer.ask(t=1.0)
     with pytest.raises(ValueError, match="Expected units before the first trial"):
@@ -167,18 +162,17 @@ def test_a_name_without_a_declaration_is_refused():
 
 def test_named_arms_of_every_kind_of_bandit():
     arms = {"variant": ["red", "green", "blue"]}
+    space = make_finite_space(arms)
     for optimizer in (
-        recipes.sw_ucb(choices=arms, window=30, reward_bounds=(-1, 2)),
-        recipes.d_ucb(choices=arms, discount=0.9, reward_bounds=(-1, 2)),
-        recipes.rexp3(choices=arms, block=9, reward_bounds=(-1, 2)),
-        recipes.last_best(choices=arms),
-        recipes.fixed_action(X={"variant": "green"}, choices=arms),
+        SlidingWindowUCB(space, 30.0, (-1, 2)),
+        DiscountedUCB(space, 0.9, (-1, 2)),
+        LastBest(space),
+        FixedAction(space, {"variant": "green"}),
         recipes.tv_gp_ucb(choices=arms),
-        recipes.separate(choices=arms, contexts={"day": ["mon", "tue"]}),
     ):
         seen = set()
         for n in range(12):
-            trial = optimizer.ask(context={"day": "mon"} if optimizer.contexts else None)
+            trial = optimizer.ask()
             seen.add(trial.parameters["variant"])
             optimizer.tell(trial, float(trial.parameters["variant"] == "blue") - 0.01 * n + 0.2)
         is_fixed = isinstance(optimizer, FixedAction)
@@ -215,7 +209,7 @@ def test_a_mixed_space_is_learned():
 
 def test_pure_exploration_needs_floats_or_few_combinations():
     with pytest.raises(ValueError, match="up to 1,000 combinations"):
-        recipes.bpe(
+        recipes.bpe_delay(
             bounds=NAMED | {"n": (1, 3)}, covar_module=kernel(), noise_variance=0.1, horizon=20
         )
 
@@ -385,7 +379,7 @@ def test_a_key_that_cannot_be_stored(tmp_path):
 
 def test_a_journal_of_long_names(tmp_path):
     texts = [f"{number}: {'please ' * 200}" for number in range(60)]
-    optimizer = recipes.last_best(choices=pd.DataFrame({"action_prompt": texts}))
+    optimizer = recipes.random_search(choices=pd.DataFrame({"action_prompt": texts}))
     optimizer.record(tmp_path / "run.db")
     optimizer.tell(optimizer.ask(), 0.5)
     optimizer.close()
@@ -393,14 +387,6 @@ def test_a_journal_of_long_names(tmp_path):
         assert trials_of(journal).action_prompt[0] in texts
     with Optimizer.open(tmp_path / "run.db") as again:
         assert again.ask().parameters["action_prompt"] in texts
-
-
-def test_loops_of_each_context_tell_of_a_change_once(caplog):
-    optimizer = recipes.separate(choices={"arm": ["a", "b"]}, contexts={"day": ["mon", "tue"]})
-    with caplog.at_level("INFO", "tvbo.optimizers"):
-        optimizer.tell(optimizer.ask(context={"day": "tue"}), 0.5)
-    kinds = [record.getMessage().split(":")[0] for record in caplog.records]
-    assert kinds == ["ask", "tell"]
 
 
 @pytest.mark.parametrize("minimize", [False, True])

@@ -60,11 +60,9 @@ def test_a_context_that_is_none_of_those_declared(kind, context, error):
         ).snap(context)
 
 
-@pytest.mark.parametrize("recipe", [recipes.tv_cgp_ucb, recipes.merged, recipes.separate])
 @pytest.mark.parametrize("kind", ["list", "bounds"])
-def test_a_refused_context_leaves_the_loop_as_it_was(recipe, kind):
-    bins = {"bins": 2} if recipe is recipes.separate and kind == "bounds" else {}
-    disturbed, twin = (make(recipe, **DECLARED[kind], **bins) for _ in range(2))
+def test_a_refused_context_leaves_the_loop_as_it_was(kind):
+    disturbed, twin = (make(**DECLARED[kind]) for _ in range(2))
     for step in range(1, 5):
         good = LISTED[step % 3]
         for context, error in REFUSED[kind]:
@@ -184,13 +182,7 @@ def test_bad_declarations(make_declared, error):
 
 @pytest.mark.parametrize(
     "recipe",
-    [
-        recipes.cgp_ucb,
-        recipes.tv_cgp_ucb,
-        recipes.merged,
-        recipes.separate,
-        recipes.linear_ucb,
-    ],
+    [recipes.cgp_ucb, recipes.tv_cgp_ucb, recipes.linear_ucb],
 )
 def test_every_recipe_wants_contexts_in_one_form(recipe):
     for declared, got in (

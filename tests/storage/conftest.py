@@ -10,7 +10,8 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
-from tvbo.optimizers import Optimizer, RefitEvery
+from tvbo.optimizers import DiscountedUCB, LastBest, Optimizer, RefitEvery, SlidingWindowUCB
+from tvbo.spaces import FiniteSpace
 from tvbo.storage.database import EVENT_COLUMNS
 from tvbo.storage.reader import start_checksum
 from tvbo.storage.record import chained, digest_of
@@ -41,7 +42,6 @@ MAKERS = {
         choices=ARMS, covar_module=kernel(), noise_variance=0.01, budget=0.05
     ),
     "random": lambda: recipes.random_search(bounds=INTERVAL),
-    "bkb": lambda: recipes.bkb(choices=ARMS, covar_module=kernel(), noise_variance=0.01),
     "contexts": lambda: recipes.cgp_ucb(
         choices=ARMS,
         contexts=TASKS,
@@ -49,13 +49,9 @@ MAKERS = {
         context_kernel=kernel(),
         noise_variance=0.01,
     ),
-    "separate": lambda: recipes.separate(
-        choices=ARMS, contexts=TASKS, covar_module=kernel(), forgetting_rate=0, noise_variance=0.01
-    ),
-    "rexp3": lambda: recipes.rexp3(choices=ARMS, block=7, reward_bounds=(-9.0, 9.0)),
-    "sw_ucb": lambda: recipes.sw_ucb(choices=ARMS, window=30, reward_bounds=(-9.0, 9.0)),
-    "d_ucb": lambda: recipes.d_ucb(choices=ARMS, discount=0.95, reward_bounds=(-9.0, 9.0)),
-    "last_best": lambda: recipes.last_best(choices=ARMS),
+    "sw_ucb": lambda: SlidingWindowUCB(FiniteSpace(ARMS), 30.0, (-9.0, 9.0)),
+    "d_ucb": lambda: DiscountedUCB(FiniteSpace(ARMS), 0.95, (-9.0, 9.0)),
+    "last_best": lambda: LastBest(FiniteSpace(ARMS)),
 }
 
 

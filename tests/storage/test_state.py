@@ -11,7 +11,7 @@ from gpytorch.priors import GammaPrior
 
 from tvbo import recipes
 from tvbo.kernels import SeasonalKernel, TemporalMaternKernel
-from tvbo.optimizers import Hallucinate, Optimizer, RefitEvery, SeparateContexts
+from tvbo.optimizers import ConstantLiar, Hallucinate, Optimizer, RefitEvery
 from tvbo.retention import EventReset, SizeLimit, SlidingWindow
 from tvbo.storage import JournalReader
 from tvbo.storage.state import State
@@ -54,12 +54,12 @@ KNOWN = {"covar_module": RBFKernel().double(), "noise_variance": 0.01}
 
 MORE = {
     "bpe": lambda: recipes.bpe_delay(choices=ARMS, horizon=60, **KNOWN),
-    "bpe on a box": lambda: recipes.bpe(bounds=INTERVAL, horizon=60, **KNOWN),
-    "pending": lambda: recipes.gp_bucb(choices=ARMS, **KNOWN),
-    "pending on a box": lambda: recipes.gp_bucb(bounds=INTERVAL, **KNOWN),
+    "bpe on a box": lambda: recipes.bpe_delay(bounds=INTERVAL, horizon=60, **KNOWN),
+    "pending": lambda: recipes.gp_ucb(choices=ARMS, **KNOWN),
+    "pending on a box": lambda: recipes.gp_ucb(bounds=INTERVAL, **KNOWN),
     "thompson": lambda: recipes.gp_ts(choices=ARMS, **KNOWN),
     "thompson on a box": lambda: recipes.gp_ts(bounds=INTERVAL, **KNOWN),
-    "filling in": lambda: recipes.gp_ucb_sdf(choices=ARMS, minimum=-2.0, **KNOWN),
+    "filling in": lambda: recipes.gp_ucb(choices=ARMS, pending=ConstantLiar(-2.0), **KNOWN),
     "restarts": lambda: recipes.r_gp_ucb(choices=ARMS, every=5, **KNOWN),
     "events": lambda: recipes.gp_ucb(
         choices=ARMS, retention=EventReset() & SlidingWindow(10) & SizeLimit(8), **KNOWN
@@ -68,14 +68,9 @@ MORE = {
     "learned, pending": lambda: recipes.tv_gp_ucb(
         choices=ARMS, refit=RefitEvery(4), pending=Hallucinate()
     ),
-    "learned sketch": lambda: recipes.bkb(choices=ARMS, refit=RefitEvery(4)),
     "learned contexts": lambda: recipes.cgp_ucb(
         bounds=INTERVAL, contexts=TASKS, structure="both", refit=RefitEvery(4)
     ),
-    "learned, separate": lambda: recipes.separate(
-        choices=ARMS, contexts=TASKS, refit=RefitEvery(4)
-    ),
-    "merged": lambda: recipes.merged(choices=ARMS, contexts=TASKS, forgetting_rate=0, **KNOWN),
     "linear": lambda: recipes.linear_ucb(choices=ARMS, contexts=TASKS),
     "priors": lambda: recipes.gp_ucb(
         choices=ARMS,
@@ -108,14 +103,8 @@ FITTED = {
         "r_gp_ucb": {"every": 5},
         "gp_ts": {},
         "compressed_gp": {"budget": 0.02},
-        "bkb": {},
-        "gp_bucb": {},
-        "gp_ucb_sdf": {"minimum": -2.0},
-        "gp_ts_sdf": {"minimum": -2.0},
         "tv_cgp_ucb": {"contexts": TASKS},
         "cgp_ucb": {"contexts": TASKS},
-        "merged": {"contexts": TASKS},
-        "separate": {"contexts": TASKS},
     }.items()
 }
 """All that learn hyperparameters, with nothing but a space."""
@@ -125,11 +114,10 @@ QUICK = {"bpe", "pending", "thompson", "events", "learned drift", "linear", "tv_
 
 
 def fill(optimizer):
-    """Tell enough for a fit, where contexts are separate in each."""
-    count = 39 if isinstance(optimizer, SeparateContexts) else 13
-    for number in range(count):
+    """Tell enough for a fit."""
+    for number in range(13):
         context = None if optimizer.contexts is None else TASKS[number % 3]
-        trial = optimizer.attach([number * 0.37 % 1], number / count, context)
+        trial = optimizer.attach([number * 0.37 % 1], number / 13, context)
         optimizer.tell(trial, (number * 0.37 % 1 - 0.3) ** 2)
 
 
@@ -156,7 +144,7 @@ def test_a_run_opens_by_its_stored_state(name, run, play, caplog):
 @pytest.mark.slow
 def test_a_fresh_process_finds_the_classes(tmp_path, play):
     """Without a ``like`` that holds their objects: what an ask needs is loaded with the package."""
-    for name in ("bpe on a box", "learned sketch", "learned contexts", "pending on a box"):
+    for name in ("bpe on a box", "learned contexts", "pending on a box"):
         optimizer = MORE[name]()
         play(optimizer, 8)
         (tmp_path / name).write_bytes(State.of(optimizer).to_bytes())
@@ -167,4 +155,4 @@ def test_a_fresh_process_finds_the_classes(tmp_path, play):
     )
     command = [sys.executable, "-c", script, tmp_path]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert result.stdout == 4 * "[]\n"
+    assert result.stdout == 3 * "[]\n"

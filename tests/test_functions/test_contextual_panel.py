@@ -254,18 +254,14 @@ def test_a_panel_knows_its_context_from_its_time(days):
 
 
 def test_a_panel_is_run_with_and_without_its_context(days):
-    """Several rounds at a time; every time of day has its own loop, and is met again."""
+    """Several rounds at a time."""
     shared = {"choices": days.choices, "covar_module": RBFKernel().double(), "noise_variance": 0.1}
-    separate = recipes.separate(contexts=days.contexts, **shared)
-    plain = recipes.gp_ucb(**shared)
-    for optimizer in (separate, plain):
+    for optimizer in (recipes.cgp_ucb(contexts=days.contexts, **shared), recipes.gp_ucb(**shared)):
         times = days.times.repeat_interleave(2).tolist()
         history = run(days, optimizer, horizon=24, times=times, progress=False)
         assert torch.equal(history.contexts, time_of_day(torch.tensor(times)))
         best = days.values.amax(dim=1).repeat_interleave(2)
         torch.testing.assert_close(history.regret, best - history.reward)
-    assert len(separate.loops) == 6
-    assert all(loop.model_size == 4 for loop in separate.loops.values())
 
 
 def test_a_context_that_is_not_the_time_of_day_is_refused():

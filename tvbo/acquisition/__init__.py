@@ -11,7 +11,6 @@ from tvbo.acquisition.analytic import (
     unit_of,
 )
 from tvbo.acquisition.at_present import AtPresent
-from tvbo.acquisition.bkb_beta import BKBBeta, bkb_qbar
 from tvbo.acquisition.chance_constrained import ChanceConstrained, constrained
 from tvbo.acquisition.contextual_beta import CompactBeta, FiniteBeta, RKHSBeta
 from tvbo.acquisition.edge_correction import EdgeCorrectedUCB
@@ -27,7 +26,6 @@ __all__ = [
     "UCB",
     "Acquisition",
     "AtPresent",
-    "BKBBeta",
     "BestMean",
     "BestObserved",
     "BetaSchedule",
@@ -48,7 +46,6 @@ __all__ = [
     "ResettingBeta",
     "ThompsonSampling",
     "TimeVaryingBeta",
-    "bkb_qbar",
     "constrained",
     "unit_of",
 ]

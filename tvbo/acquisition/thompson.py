@@ -95,9 +95,8 @@ class ThompsonSampling:
     On a finite set the function is drawn jointly at all choices. On a box it is drawn as a whole,
     by random features of the prior and Matheron's rule (Wilson et al., 2020), and searched by its
     gradient. Its mean and covariance are those of the posterior, since each draw has features of
-    its own. Where the kernel has none, such as a linear kernel, and with a
-    :class:`tvbo.models.NystromGP`, the function is drawn jointly at scrambled Sobol points, and the
-    best of these is chosen.
+    its own. Where the kernel has none, such as a linear kernel, the function is drawn
+    jointly at scrambled Sobol points, and the best of these is chosen.
 
     Args:
         beta: :math:`\beta_t`, a number or a schedule by round: the posterior standard deviation is

@@ -4,7 +4,6 @@ from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
 from tvbo.models.contextual_gp import ContextualGP
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.kernel_parts import KernelParts, explained_variance, part_posterior
-from tvbo.models.nystrom_gp import NystromGP
 from tvbo.models.pathwise import draw_path, has_paths
 from tvbo.models.streaming.cost import StreamingCost, streaming_cost, streaming_rows
 from tvbo.models.streaming_gp import StreamingGP
@@ -16,7 +15,6 @@ __all__ = [
     "HyperparameterSets",
     "IncrementalGP",
     "KernelParts",
-    "NystromGP",
     "StreamingCost",
     "StreamingGP",
     "TimeVaryingGP",

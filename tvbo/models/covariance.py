@@ -20,7 +20,7 @@ def prior_covariance(model: Model, X1: Tensor, X2: Tensor) -> Tensor:
 
     Args:
         model: A :class:`tvbo.models.StreamingGP`, a :class:`tvbo.models.IncrementalGP`, a
-            :class:`tvbo.models.NystromGP`, a :class:`tvbo.models.AveragedGP`, whose covariance is
+            :class:`tvbo.models.AveragedGP`, whose covariance is
             that by the most probable hyperparameters, or any :class:`botorch.models.SingleTaskGP`
             in eval mode, whose transforms are undone. It has one output and no batch.
         X1: Raw rows ``[action | context | time]``, ``n x d``.
@@ -73,7 +73,7 @@ def _supported(model: Model) -> StreamingGP | RowModel | SingleTaskGP:
     """Return the model; raise unless it is of a class of which prior and noise are known."""
     if not isinstance(model, (StreamingGP, RowModel, SingleTaskGP)):
         raise UnsupportedError(
-            "Expected a StreamingGP, IncrementalGP, NystromGP, AveragedGP or SingleTaskGP. "
+            "Expected a StreamingGP, IncrementalGP, AveragedGP or SingleTaskGP. "
             f"Got {type(model).__name__}."
         )
     if len(model.batch_shape) > 0 or model.num_outputs > 1:

@@ -5,7 +5,6 @@ from tvbo.fit.drift_estimate import DriftEstimate
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.fit.refit import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.bkb import BKB
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
 from tvbo.optimizers.builder import OutcomeOptions
 from tvbo.optimizers.constant_rules import FixedAction, LastBest
@@ -19,15 +18,12 @@ from tvbo.optimizers.drift_bandits import (
 )
 from tvbo.optimizers.gp_optimizer import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
-from tvbo.optimizers.nystrom_state import NystromState
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending, Pending
 from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.optimizers.refusals import TrialError
 from tvbo.optimizers.rejection_log import RejectedTrial, RejectionLog
-from tvbo.optimizers.rexp3 import RExp3, rexp3_block_length
-from tvbo.optimizers.separate import SeparateContexts
 from tvbo.optimizers.several_outcomes import MultiOutcomeOptimizer
 from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.optimizers.trial_log import LostTrial, TrialLog
@@ -36,7 +32,6 @@ from tvbo.storage.recorded import Event, EventSink
 from tvbo.trial import Trial
 
 __all__ = [
-    "BKB",
     "BPEDelay",
     "ConstantLiar",
     "ContextualModelFitter",
@@ -56,13 +51,11 @@ __all__ = [
     "LostTrial",
     "ModelFitter",
     "MultiOutcomeOptimizer",
-    "NystromState",
     "Optimizer",
     "OutcomeOptions",
     "Pending",
     "Policy",
     "PosteriorState",
-    "RExp3",
     "RandomSearch",
     "Recommendation",
     "Refit",
@@ -70,7 +63,6 @@ __all__ = [
     "RefitNever",
     "RejectedTrial",
     "RejectionLog",
-    "SeparateContexts",
     "SlidingWindowUCB",
     "StreamingState",
     "Trial",
@@ -78,6 +70,5 @@ __all__ = [
     "TrialLog",
     "UnitOptions",
     "d_ucb_discount",
-    "rexp3_block_length",
     "sw_ucb_window",
 ]

@@ -4,7 +4,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 
 from tvbo.optimizers.bpe import EstimatedDelay
-from tvbo.optimizers.recipes import bpe, bpe_delay
+from tvbo.optimizers.recipes import bpe_delay
 from tvbo.theory import FiniteSetWidth, FixedWidth, PriorDrawWidth, SubExponentialDelay
 
 PAPER = SubExponentialDelay(mean=50, xi=9, b=1)
@@ -16,18 +16,6 @@ def asked(optimizer, choices):
         trials.append(optimizer.ask())
         optimizer.tell(trials[-1], trials[-1].X.prod().item())
     return torch.cat([trial.X for trial in trials])
-
-
-def test_bpe_is_bpe_delay_without_waiting(choices, kernel):
-    model = {"choices": choices, "covar_module": kernel, "noise_variance": 0.01, "horizon": 60}
-    one = bpe(**model, generator=torch.Generator().manual_seed(1))
-    two = bpe_delay(
-        **model,
-        delay=SubExponentialDelay.constant(0.0),
-        generator=torch.Generator().manual_seed(1),
-    )
-    assert torch.equal(asked(one, choices), asked(two, choices))
-    assert [r.length for r in one.rounds] == [8, 22]
 
 
 def test_the_papers_plan(choices, kernel):
@@ -53,7 +41,9 @@ def test_defaults(choices, kernel):
 
 def test_box(kernel):
     bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
-    optimizer = bpe(bounds=bounds, covar_module=kernel, noise_variance=0.01, horizon=5, width=2.0)
+    optimizer = bpe_delay(
+        bounds=bounds, covar_module=kernel, noise_variance=0.01, horizon=5, width=2.0
+    )
     X = asked(optimizer, None)
     assert ((X >= 0) & (X <= 1)).all()
     with pytest.raises(InputDataError, match="within bounds"):
@@ -62,7 +52,7 @@ def test_box(kernel):
 
 def test_finite_width_on_a_box(kernel):
     with pytest.raises(ValueError, match="width of Theorem"):
-        bpe(
+        bpe_delay(
             bounds=torch.tensor([[0.0], [1.0]]),
             covar_module=kernel,
             noise_variance=0.01,
@@ -78,7 +68,7 @@ def test_neither_bounds_nor_choices(kernel):
 
 @pytest.mark.parametrize("width", [torch.tensor(6.0), torch.tensor([6]), np.float32(6)])
 def test_numbers_of_other_kinds(choices, kernel, width):
-    optimizer = bpe(
+    optimizer = bpe_delay(
         choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width=width
     )
     assert optimizer.width == FixedWidth(6.0)
@@ -86,9 +76,9 @@ def test_numbers_of_other_kinds(choices, kernel, width):
 
 def test_width_in_letters(choices, kernel):
     with pytest.raises(TypeError, match="Expected a width.* Got '6'"):
-        bpe(choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width="6")
+        bpe_delay(choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width="6")
 
 
 def test_width_out_of_range(choices, kernel):
     with pytest.raises(ValueError, match="beta > 0"):
-        bpe(choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width=-1.0)
+        bpe_delay(choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width=-1.0)

@@ -18,8 +18,18 @@ from tvbo.evaluation.backtesting.models import (
 )
 from tvbo.evaluation.backtesting.play import Algorithm
 from tvbo.evaluation.exploration import Exploration, tune_exploration
-from tvbo.optimizers import Optimizer, d_ucb_discount, recipes, sw_ucb_window
+from tvbo.optimizers import (
+    DiscountedUCB,
+    FixedAction,
+    LastBest,
+    Optimizer,
+    SlidingWindowUCB,
+    d_ucb_discount,
+    recipes,
+    sw_ucb_window,
+)
 from tvbo.rounding import first_largest
+from tvbo.spaces import FiniteSpace
 
 
 @dataclass
@@ -123,7 +133,7 @@ def always_best(values: Tensor, times: Tensor, generator: Generator) -> Optimize
     """Make the rule that always takes the arm with the largest mean of the training stretch."""
     means = values.nanmean(dim=0).nan_to_num(nan=-math.inf)
     choices = arm_choices(values.shape[1])
-    return recipes.fixed_action(choices=choices, X=choices[first_largest(means)])
+    return FixedAction(FiniteSpace(choices), choices[first_largest(means)])
 
 
 def panel_algorithms(
@@ -180,7 +190,7 @@ def check_names(names: Sequence[str], known: Mapping[str, Any]) -> Sequence[str]
 
 
 def _last_best(values: Tensor, step: float, generator: Generator) -> Optimizer:
-    return recipes.last_best(choices=arm_choices(values.shape[1]), generator=generator)
+    return LastBest(FiniteSpace(arm_choices(values.shape[1])), generator)
 
 
 def _random(values: Tensor, step: float, generator: Generator) -> Optimizer:
@@ -192,10 +202,10 @@ class _SlidingWindow:
     horizon: int
 
     def __call__(self, values: Tensor, step: float, generator: Generator) -> Optimizer:
-        return recipes.sw_ucb(
-            choices=arm_choices(values.shape[1]),
-            reward_bounds=_bounds(values),
+        return SlidingWindowUCB(
+            FiniteSpace(arm_choices(values.shape[1])),
             window=sw_ucb_window(self.horizon) * step,
+            reward_bounds=_bounds(values),
             generator=generator,
         )
 
@@ -205,10 +215,10 @@ class _Discounted:
     horizon: int
 
     def __call__(self, values: Tensor, step: float, generator: Generator) -> Optimizer:
-        return recipes.d_ucb(
-            choices=arm_choices(values.shape[1]),
-            reward_bounds=_bounds(values),
+        return DiscountedUCB(
+            FiniteSpace(arm_choices(values.shape[1])),
             discount=d_ucb_discount(self.horizon) ** (1 / step),
+            reward_bounds=_bounds(values),
             generator=generator,
         )
 

@@ -19,7 +19,6 @@ from tvbo.optimizers import (
     MultiOutcomeOptimizer,
     Optimizer,
     PosteriorState,
-    SeparateContexts,
 )
 from tvbo.retention import Retention
 from tvbo.retention.base import Chain
@@ -188,7 +187,7 @@ def unused(optimizer: Optimizer) -> Optimizer:
     Raises:
         DiagnosisError: if its class does not keep the arguments of its constructor.
     """
-    if not isinstance(optimizer, GPOptimizer | SeparateContexts):
+    if not isinstance(optimizer, GPOptimizer):
         raise no_model(optimizer)
     if optimizer.num_trials == 0:
         return deepcopy(optimizer)

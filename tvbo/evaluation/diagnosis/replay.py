@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial, read_param
 from tvbo.evaluation.diagnosis.recorded_run import RecordedRun, as_tensor, no_model
 from tvbo.fit.drift import form_in_words, half_life
 from tvbo.models.at_bounds import parameters_at_bounds
-from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, SeparateContexts, Trial
+from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, Trial
 from tvbo.retention.prediction import Prediction
 from tvbo.storage.record import Record
 from tvbo.terminal import patient_progress_bar
@@ -87,22 +86,10 @@ class Replay:
 
     def _follow(self, optimizer: Optimizer) -> None:
         """Have an optimizer choose by the script."""
-        if isinstance(optimizer, SeparateContexts):
-            make: Callable[..., GPOptimizer] = optimizer.make
-
-            def followed(**given: Any) -> GPOptimizer:
-                made = make(**given)
-                self._follow(made)
-                return made
-
-            optimizer.make = followed
-            for loop in optimizer.loops.values():
-                self._follow(loop)
-        elif isinstance(optimizer, GPOptimizer):
-            optimizer.acquisition = self._script
-            optimizer._space_filling = self._script  # type: ignore[assignment]
-        else:
+        if not isinstance(optimizer, GPOptimizer):
             raise no_model(optimizer)
+        optimizer.acquisition = self._script
+        optimizer._space_filling = self._script  # type: ignore[assignment]
 
     def _trial(self, record: Record) -> Trial | int:
         number: Any = record.trial_id
@@ -131,8 +118,6 @@ class Replay:
     def _look(self, number: int, trial: Trial) -> PredictedTrial:
         """Return the prediction for a trial that was just asked."""
         optimizer: Any = self._optimizer
-        if isinstance(optimizer, SeparateContexts):
-            optimizer = optimizer.loop(trial.context)
         context = trial.context if optimizer.layout.num_contexts else None
         row = optimizer.layout.rows(trial.X, trial.t, context)
         state = optimizer.posterior_state

@@ -1,8 +1,7 @@
-"""Algorithms that use the context, and two that do not share across it (Krause, Ong, 2011)."""
+"""Algorithms that use the context (Krause, Ong, 2011)."""
 
 from __future__ import annotations
 
-from copy import deepcopy
 from functools import partial
 from typing import Any, Unpack
 
@@ -10,21 +9,18 @@ import torch
 from gpytorch.kernels import Kernel, LinearKernel
 from torch import Tensor
 
-from tvbo.acquisition import LogBeta
 from tvbo.fit.contextual_model_fitter import ContextualModelFitter
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import ContextActionKernel, IdentityKernel
 from tvbo.optimizers.builder import (
     ContextOptions,
     ContextualGPOptions,
-    GPOptions,
     build,
     context_space_of,
 )
 from tvbo.optimizers.gp_optimizer import GPOptimizer
-from tvbo.optimizers.recipes.drifting import gp_ucb, tv_gp_ucb
+from tvbo.optimizers.recipes.drifting import gp_ucb
 from tvbo.optimizers.recipes.recipe import recipe
-from tvbo.optimizers.separate import SeparateContexts
 from tvbo.spaces import (
     Category,
     ContextList,
@@ -32,9 +28,6 @@ from tvbo.spaces import (
     FiniteSpace,
     InputLayout,
     SearchSpace,
-    Space,
-    Table,
-    make_context_space,
     make_search_space,
 )
 
@@ -145,70 +138,6 @@ def linear_ucb(
         context_features=[i for i, is_category in enumerate(columns) if not is_category],
     )
     return gp_ucb(covar_module=kernel, **given)
-
-
-@recipe()
-def merged(
-    *, forgetting_rate: float | None = 0.0, **options: Unpack[ContextOptions]
-) -> GPOptimizer:
-    """Build a pooled GP-UCB, which ignores the context (Krause, Ong, 2011, Section 6).
-
-    One model of the actions for all contexts: it is asked and told like :func:`cgp_ucb`, but its
-    model has no column for contexts, and ``covar_module`` is over actions. With a
-    ``forgetting_rate`` it is TV-GP-UCB.
-
-    Args:
-        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
-        **options: Options of every recipe that is asked with a context,
-            :class:`tvbo.optimizers.builder.ContextOptions`.
-    """
-    contexts = context_space_of(options)
-    return build(GPOptimizer, forgetting_rate=forgetting_rate, context_space=contexts, **options)
-
-
-@recipe()
-def separate(
-    *,
-    context_bounds: Space | None = None,
-    contexts: Table | None = None,
-    bins: int | None = None,
-    forgetting_rate: float | None = 0.0,
-    **options: Unpack[GPOptions],
-) -> SeparateContexts:
-    """Build one GP-UCB per context, which share nothing (Krause, Ong, 2011, Section 6).
-
-    β counts the rounds of each context by itself, and ``covar_module`` is over actions. With a
-    ``forgetting_rate`` each is TV-GP-UCB.
-
-    Args:
-        context_bounds: Range of the contexts: a ``2 x c`` tensor, or ``c`` pairs (lower, upper).
-            Those of one part of it share a GP. Give either this or ``contexts``.
-        contexts: All contexts, ``m x c``.
-        bins: Parts into which each column of ``context_bounds`` is cut; required with them, and
-            with them only.
-        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
-        **options: Options of every recipe with a GP,
-            :class:`tvbo.optimizers.builder.GPOptions`.
-
-    Raises:
-        ValueError: unless exactly one of ``context_bounds`` and ``contexts`` is given; or if
-            ``bins`` is missing for ``context_bounds``, given with ``contexts``, or not positive.
-    """
-    context_space = make_context_space(context_bounds, contexts)
-    search_space = make_search_space(options.get("bounds"), options.get("choices"))
-    if search_space.parameters is not None:
-        # As plain data, since a journal compares what is held here.
-        options["bounds"], options["choices"] = search_space.parameters, None
-        if isinstance(search_space, FiniteSpace):
-            options["bounds"], options["choices"] = None, search_space.choices
-    generator = options.pop("generator", None)
-    if options.get("acquisition") is None and options.get("beta") is None:
-        # By name, since a journal compares what is held here.
-        options["beta"] = LogBeta()
-    # No closure: that could not be saved. Copies, since the loop of a context is made later.
-    forgetting_rate, options = deepcopy((forgetting_rate, options))
-    make = partial(tv_gp_ucb, forgetting_rate=forgetting_rate, **options)
-    return SeparateContexts(search_space, context_space, make, bins, generator)
 
 
 def _category_columns(search_space: SearchSpace) -> list[bool]:

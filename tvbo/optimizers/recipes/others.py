@@ -6,15 +6,12 @@ from typing import Unpack
 
 from torch import Generator
 
-from tvbo.acquisition import Acquisition, BetaSchedule, BKBBeta, ThompsonSampling
-from tvbo.optimizers.bkb import BKB
-from tvbo.optimizers.builder import GPOptions, build, ucb
+from tvbo.acquisition import Acquisition, BetaSchedule, ThompsonSampling
+from tvbo.optimizers.builder import GPOptions, build
 from tvbo.optimizers.gp_optimizer import GPOptimizer
-from tvbo.optimizers.nystrom_state import NystromState
 from tvbo.optimizers.random_search import RandomSearch
 from tvbo.optimizers.recipes.drifting import set_defaults
 from tvbo.optimizers.recipes.recipe import recipe
-from tvbo.optimizers.rexp3 import RExp3
 from tvbo.optimizers.units import UnitOptions
 from tvbo.retention import EntropyThreshold
 from tvbo.retention.entropy import Mode
@@ -22,15 +19,11 @@ from tvbo.spaces import (
     Space,
     Table,
     make_context_space,
-    make_finite_space,
     make_search_space,
 )
 
 LEARNED_BETA = 0.5
 """β of :func:`gp_ts` on a box where kernel and drift are learned, from measurements."""
-
-QBAR = 5.0
-"""Within the 2 to 10 that the authors' program advises."""
 
 
 @recipe()
@@ -90,51 +83,6 @@ def compressed_gp(
 
 
 @recipe()
-def bkb(
-    *,
-    qbar: float = QBAR,
-    delta: float = 0.1,
-    epsilon: float = 0.5,
-    norm_bound: float = 1.0,
-    forgetting_rate: float | None = 0.0,
-    **options: Unpack[GPOptions],
-) -> BKB:
-    r"""Build BKB: UCB on a sketch whose inducing points are drawn anew in each round.
-
-    Each observation is drawn with probability in proportion to the posterior variance at it, so the
-    set follows the effective dimension of what was explored (Calandriello et al., 2019, Algorithm
-    1). Without ``acquisition`` and ``beta``, UCB has the width of the paper's theorem,
-    :class:`tvbo.acquisition.BKBBeta`. The paper's function does not drift; with a
-    ``forgetting_rate``, an old observation has its variance at its own time, and no theorem holds.
-    The draws of inducing points are from ``generator``, too.
-
-    Args:
-        qbar: Oversampling :math:`\bar q`: the expected size of the set grows with it. The theorems
-            ask for :func:`tvbo.acquisition.bkb_qbar`, which is hundreds.
-        delta: The theorem's bound holds with probability at least ``1 - delta``; no effect where
-            ``acquisition`` or ``beta`` is given.
-        epsilon: Accuracy ε of the sketch in the theorem, in (0, 1); no effect where ``acquisition``
-            or ``beta`` is given.
-        norm_bound: Bound on the function's norm in the theorem; no effect where ``acquisition`` or
-            ``beta`` is given.
-        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
-        **options: Options of every recipe with a GP,
-            :class:`tvbo.optimizers.builder.GPOptions`.
-
-    Raises:
-        ValueError: if ``qbar``, ``delta``, ``epsilon`` or ``norm_bound`` is out of range.
-    """
-    width = BKBBeta(norm_bound=norm_bound, delta=delta, epsilon=epsilon)
-    return build(
-        BKB,
-        forgetting_rate=forgetting_rate,
-        rule=lambda beta: width if beta is None else ucb(beta),
-        make_state=lambda fitter, *_: NystromState(fitter, qbar),
-        **options,
-    )
-
-
-@recipe()
 def random_search(
     *,
     bounds: Space | None = None,
@@ -167,33 +115,6 @@ def random_search(
         generator=generator,
         contexts=None if undeclared else make_context_space(context_bounds, contexts),
     )
-
-
-@recipe(minimize="its reward_bounds are those of a reward")
-def rexp3(
-    *,
-    choices: Table,
-    block: int,
-    reward_bounds: tuple[float, float],
-    exploration: float | None = None,
-    generator: Generator | None = None,
-    **units: Unpack[UnitOptions],
-) -> RExp3:
-    r"""Build RExp3: Exp3 that starts afresh every block (Besbes, Gur, Zeevi, 2014).
-
-    Args:
-        choices: Arms, ``n x d``, or a table with a row for each, or names: ``{'arm': ['a', 'b']}``.
-        block: Block length Δ in rounds; see :func:`tvbo.optimizers.rexp3_block_length`.
-        reward_bounds: Lowest and highest possible outcome, which Exp3 must know.
-        exploration: Exploration γ, in (0, 1]. None is
-            :math:`\min(1, \sqrt{n \log n / ((e - 1)\Delta)})`.
-        generator: Source of randomness. None is a fresh one with seed 0.
-        **units: Units of times and outcomes, :class:`tvbo.optimizers.UnitOptions`.
-
-    Raises:
-        ValueError: if an argument is out of range.
-    """
-    return RExp3(make_finite_space(choices), block, reward_bounds, exploration, generator)
 
 
 def _thompson(beta: float | BetaSchedule | None) -> Acquisition:

@@ -1,0 +1,1 @@
+"""Algorithms that figures and benchmarks compare with those of the package."""
