@@ -1,4 +1,4 @@
-"""``tvbo status``: what was told lately."""
+"""``tvbo status``: recent outcomes."""
 
 import json
 

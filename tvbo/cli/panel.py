@@ -13,7 +13,7 @@ from rich.table import Table
 from tvbo.cli.app import console, note, working
 from tvbo.logs import PanelCandidate, PanelFit, fit_panel
 from tvbo.logs.drift_comparison import DriftComparison
-from tvbo.logs.panel_report import in_words, season_in_words
+from tvbo.logs.panel_report import describe_kernel, describe_season
 from tvbo.logs.panel_season import duration
 from tvbo.logs.reading import PanelTable, TableError
 from tvbo.spaces.times import parse_timedelta
@@ -77,9 +77,9 @@ def print_panel_fit(fit: PanelFit, arms: Sequence[str]) -> None:
     table.add_row("common mean", f"{fit.mean:.4g}")
     best = int(fit.arm_means.argmax())
     table.add_row("largest mean", f"{fit.arm_means[best]:.4g}, arm {arms[best]}")
-    table.add_row("season", season_in_words(fit))
+    table.add_row("season", describe_season(fit))
     for kernel, covar in zip(fit.temporal_kernels, fit.covariances, strict=True):
-        table.add_row("drift", in_words(kernel, fit.time_unit))
+        table.add_row("drift", describe_kernel(kernel, fit.time_unit))
         table.add_row("  its deviation", f"{covar.diagonal().mean().sqrt():.4g}")
     table.add_row("deviation of noise", f"{math.sqrt(fit.noise_variance):.4g}")
     console.print(table)
@@ -91,7 +91,7 @@ def print_comparison(comparison: DriftComparison, time_unit: str) -> None:
     """Print the forms of drift of a long log as tables: the chosen model, and the candidates."""
     table = Table(title="Form of drift", show_header=False)
     for kernel in comparison.temporal_kernels:
-        table.add_row("drift", in_words(kernel, time_unit))
+        table.add_row("drift", describe_kernel(kernel, time_unit))
     if comparison.noise_variance is not None:
         table.add_row("deviation of noise", f"{math.sqrt(comparison.noise_variance):.4g}")
     console.print(table)

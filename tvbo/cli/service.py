@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tvbo.cli.app import Run, check_outputs, console, files_of, note, saving
-from tvbo.cli.given import (
+from tvbo.cli.options import (
     As,
     Context,
     Space,
@@ -49,7 +49,7 @@ def new(
     found = None
     if old is not None:
         # Not at the top, since it is seldom needed.
-        from tvbo.cli.take_over import start_from
+        from tvbo.cli.migrate import start_from
 
         found = start_from(old, optimizer, text, run, default or [])
     elif default:

@@ -12,14 +12,14 @@ import typer
 from rich.table import Table
 
 from tvbo.cli.app import Run, console, note
-from tvbo.cli.given import As, Context, Time, context_of, plain, short, time_of
-from tvbo.cli.lately import in_words, lately
+from tvbo.cli.options import As, Context, Time, context_of, plain, short, time_of
+from tvbo.cli.recent import describe, recent_outcomes
 from tvbo.cli.space_file import optimizer_of_run
 from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Optimizer, Recommendation
 from tvbo.storage import JournalReader
 
 LATELY = ("last_week", "newest")
-"""What was told lately: of the last week, or without a unit of time the newest outcomes."""
+"""Recent outcomes: of the last week, or without a unit of time the newest outcomes."""
 
 
 def status(run: Run, context: Context = None, t: Time = None, as_json: As = False) -> None:
@@ -35,7 +35,7 @@ def status(run: Run, context: Context = None, t: Time = None, as_json: As = Fals
     table = Table(title=run.name, show_header=False)
     for name, value in found.items():
         if name in LATELY:
-            table.add_row(name.replace("_", " "), in_words(value))
+            table.add_row(name.replace("_", " "), describe(value))
         elif name not in ("open_trials", "front"):
             table.add_row(name.replace("_", " "), _words(value))
     console.print(table)
@@ -84,7 +84,7 @@ def _status(
         found["forgetting_rate"] = drift.forgetting_rate
         with JournalReader(run) as journal:
             name = "newest" if optimizer.time_scale is None else "last_week"
-            found[name] = lately(optimizer, journal, now, best, is_known)
+            found[name] = recent_outcomes(optimizer, journal, now, best, is_known)
     return found
 
 

@@ -177,11 +177,11 @@ def set_prior(kernel: TemporalDecayKernel | TemporalMaternKernel, round_length: 
         kernel.set_prior("lengthscale", prior)
 
 
-def form_in_words(model: DenseGP) -> str:
+def describe_form(model: DenseGP) -> str:
     """Return the form of drift of a model in words."""
     if model.is_static:
         return "no drift"
-    return " + ".join(_in_words(kernel) for kernel in model.temporal_kernels)
+    return " + ".join(_describe_kernel(kernel) for kernel in model.temporal_kernels)
 
 
 def half_life(model: DenseGP) -> float:
@@ -215,7 +215,7 @@ def half_life(model: DenseGP) -> float:
     return high
 
 
-def _in_words(kernel: TemporalKernel) -> str:
+def _describe_kernel(kernel: TemporalKernel) -> str:
     if isinstance(kernel, TemporalDecayKernel):
         return "exponential decay"
     if isinstance(kernel, TemporalMaternKernel):

@@ -13,7 +13,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import fast_computations
 from numpy.typing import NDArray
 
-from tvbo.fit.drift import DenseGP, form_in_words, half_life
+from tvbo.fit.drift import DenseGP, describe_form, half_life
 from tvbo.fit.log_posterior import LogPosterior
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.fit.quadratic_model import STEP, QuadraticModel
@@ -69,7 +69,7 @@ def estimate_drift(fitter: ModelFitter, time_unit: str | None) -> DriftEstimate:
         interval = _interval(half_life(model), *by(model))
     rate = model.forgetting_rate
     return DriftEstimate(
-        form=form_in_words(model),
+        form=describe_form(model),
         half_life=half_life(model),
         half_life_interval=interval,
         forgetting_rate=None if rate is None else rate.item(),

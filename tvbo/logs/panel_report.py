@@ -208,25 +208,27 @@ class PanelFit:
         """Return a summary in several lines."""
         lines = [
             f"Panel of {self.num_arms} arms at {self.num_times} times, common mean {self.mean:.4g}",
-            f"season: {season_in_words(self)}",
+            f"season: {describe_season(self)}",
         ]
         for kernel, covar in zip(self.temporal_kernels, self.covariances, strict=True):
             deviation = covar.diagonal().mean().sqrt().item()
-            lines.append(f"drift: {in_words(kernel, self.time_unit)}, deviation {deviation:.4g}")
+            lines.append(
+                f"drift: {describe_kernel(kernel, self.time_unit)}, deviation {deviation:.4g}"
+            )
         lines.append(f"noise: deviation {math.sqrt(self.noise_variance):.4g}")
         return "\n".join([*lines, self.reason, *self.messages])
 
     __repr__ = __str__
 
 
-def season_in_words(fit: PanelFit) -> str:
+def describe_season(fit: PanelFit) -> str:
     """Return what repeats, and its length, in words."""
     if fit.season is None:
         return "none"
-    return f"{fit.season.in_words} {fit.season.length:.6g} × {fit.time_unit}"
+    return f"{fit.season.kind} {fit.season.length:.6g} × {fit.time_unit}"
 
 
-def in_words(kernel: TemporalKernel, time_unit: str) -> str:
+def describe_kernel(kernel: TemporalKernel, time_unit: str) -> str:
     """Return class and parameters of a temporal kernel in words."""
     words = describe(kernel)
     name = words.pop("class")

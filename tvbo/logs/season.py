@@ -30,7 +30,7 @@ class Season(ABC):
     shape_bounds: tuple[tuple[float, float], ...] = ((math.log(0.02), math.log(3.0)),)
     """Bounds of these parameters."""
 
-    in_words = "period"
+    kind = "period"
     """What repeats, for a phrase that goes on with its length."""
 
     def __init__(self, length: float, num_harmonics: int):
@@ -102,7 +102,7 @@ class WorkweekSeason(PeriodicSeason):
         monday: Time at which a Monday begins.
     """
 
-    in_words = "working days apart from weekends, period"
+    kind = "working days apart from weekends, period"
     shape = (*PeriodicSeason.shape, -0.7)
     shape_bounds = (*PeriodicSeason.shape_bounds, (-7.0, 7.0))
 
@@ -157,7 +157,7 @@ class SegmentProfile(Season):
         start: Time at which the segments begin.
     """
 
-    in_words = "profile of segments of length"
+    kind = "profile of segments of length"
 
     def __init__(self, length: float, num_harmonics: int, start: float = 0.0):
         super().__init__(length, num_harmonics)

@@ -286,8 +286,7 @@ class Labels:
             for name in ("actions", "contexts")
         )
         time = None if data["time"] is None else TimeScale(**data["time"])
-        # Older journals have no names of outcomes.
-        return cls(actions, contexts, time, tuple(map(str, data.get("outcomes", ()))))
+        return cls(actions, contexts, time, tuple(map(str, data["outcomes"])))
 
     def action(self, X: Any) -> Any:
         """Return an action by name as columns, ``1 x d``; anything else as it is."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 VERSION = 3
-"""Version of the tables and of the stored states. Older journals can be read, not continued."""
+"""Version of the tables and of the stored states: of others, no journal is read."""
 
 APPLICATION_ID = 0x7476626F
 """SQLite's ``application_id`` of a journal: "tvbo" in ASCII."""
@@ -30,17 +30,6 @@ TABLES = (
     "CREATE TABLE start (optimizer BLOB NOT NULL, state BLOB NOT NULL, checksum TEXT NOT NULL)",
     "CREATE TABLE snapshot (seq INTEGER, chain TEXT, environment TEXT, state BLOB, digest TEXT)",
 )
-
-TABLES_BEFORE = {
-    1: (
-        *TABLES[:3],
-        "CREATE TABLE start (optimizer BLOB NOT NULL, checksum TEXT NOT NULL)",
-        "CREATE TABLE snapshot "
-        "(seq INTEGER, chain TEXT, environment TEXT, optimizer BLOB, digest TEXT)",
-    ),
-    2: TABLES,
-}
-"""Tables of older versions."""
 
 WAL_PAGES = 32
 """Pages, some 30 events, after which SQLite merges the write-ahead log into the file."""
@@ -177,11 +166,11 @@ def connect_to_read(path: Path, allow_damage: bool = False) -> sqlite3.Connectio
     return connection
 
 
-def open_to_read(path: Path) -> tuple[sqlite3.Connection, int, str | None]:
+def open_to_read(path: Path) -> tuple[sqlite3.Connection, str | None]:
     """Open a file for reading, and check that it is a journal.
 
     Returns:
-        A connection, the version of the tables, and damage that SQLite reports at once, in words.
+        A connection, and damage that SQLite reports at once, as text.
 
     Raises:
         JournalError: as :func:`check_is_journal`.
@@ -198,7 +187,7 @@ def open_to_read(path: Path) -> tuple[sqlite3.Connection, int, str | None]:
             damage = str(error)
             connection = connect_to_read(path, allow_damage=True)
         try:
-            version = _check_header(path, connection)
+            _check_header(path, connection)
         except BaseException:
             connection.close()
             raise
@@ -206,7 +195,7 @@ def open_to_read(path: Path) -> tuple[sqlite3.Connection, int, str | None]:
         raise JournalError(
             f"Expected a journal. Got {path}, which is no journal of tvbo: {error}."
         ) from error
-    return connection, version, damage
+    return connection, damage
 
 
 def check_is_journal(path: Path) -> None:
@@ -215,45 +204,38 @@ def check_is_journal(path: Path) -> None:
     Raises:
         JournalError: saying what the file is instead.
     """
-    connection, _, _ = open_to_read(path)
+    connection, _ = open_to_read(path)
     connection.close()
 
 
-def _check_header(path: Path, connection: sqlite3.Connection) -> int:
-    """Return the version of the tables, after a check of everything that SQLite says of the file.
+def _check_header(path: Path, connection: sqlite3.Connection) -> None:
+    """Check everything that SQLite says of the file.
 
     Raises:
         JournalError: if the file is another program's, of another version, or has other tables.
     """
     [application] = connection.execute("PRAGMA application_id").fetchone()
-    version: int
     [version] = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise JournalError(f"Expected a journal. Got {path}, which is no journal of tvbo.")
-    if version > VERSION:
+    if version != VERSION:
         raise JournalError(
             f"Expected a journal with tables of version {VERSION}. Got {path}, of version "
-            f"{version}, which a newer tvbo wrote: open it with that one."
+            f"{version}: open it with the tvbo that wrote it."
         )
-    if version != VERSION and version not in TABLES_BEFORE:
-        raise JournalError(
-            f"Expected a journal with tables of version {VERSION}. Got {path}, of version "
-            f"{version}. Journals are not migrated: open it with the tvbo that wrote it."
-        )
-    if (unexpected := _unexpected_table(connection, version)) is not None:
+    if (unexpected := _unexpected_table(connection)) is not None:
         raise JournalError(
             f"Expected the tables of a journal and nothing else. Got {path} with {unexpected}."
         )
-    return version
 
 
-def _unexpected_table(connection: sqlite3.Connection, version: int) -> str | None:
+def _unexpected_table(connection: sqlite3.Connection) -> str | None:
     """Return how the schema differs from a journal's, in words; None if it does not.
 
     A journal with a view, a trigger or a computed column is refused before any row is read, since
     reading one row of it may never end. The schema itself can be read without evaluating them.
     """
-    expected = set(TABLES_BEFORE.get(version, TABLES))
+    expected = set(TABLES)
     found = set()
     # A limit, since a forged schema may be long: with more rows than these, one is unexpected.
     rows = connection.execute(

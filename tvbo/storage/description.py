@@ -29,7 +29,7 @@ def describe(optimizer: Recorded) -> dict[str, str]:
         "search space": f"{type(space).__name__}, from {shortened(low)} to {shortened(high)}"
         if space.parameters is None
         else shortened(space.parameters, LONGEST_WORDS),
-        "contexts": "none" if contexts is None else _contexts_in_words(contexts),
+        "contexts": "none" if contexts is None else _describe_contexts(contexts),
         "layout": str(optimizer.layout),
         "units": json.dumps({"minimize": optimizer.minimize, **optimizer.labels.to_json()}),
     }
@@ -41,7 +41,7 @@ def read_description(path: Path) -> tuple[dict[str, str], Labels]:
     Raises:
         JournalError: if the file is not a journal, or its description cannot be read.
     """
-    connection, _, damage = open_to_read(path)
+    connection, damage = open_to_read(path)
     try:
         if damage is not None:
             raise ValueError(damage)
@@ -66,16 +66,14 @@ def read_meta(connection: sqlite3.Connection) -> dict[str, str]:
 
 def read_units(meta: dict[str, str]) -> tuple[Labels, bool]:
     """Return labels, and whether smaller outcomes are better; raise ``ValueError`` for bad ones."""
-    if "units" not in meta:  # Written before parameters had names.
-        return Labels(), False
-    found = parse_json(meta["units"])
     try:
+        found = parse_json(meta["units"])
         return Labels.from_json(found), bool(found["minimize"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"its units are none: {error}") from error
 
 
-def _contexts_in_words(contexts: ContextSpace) -> str:
+def _describe_contexts(contexts: ContextSpace) -> str:
     if contexts.parameters is not None:
         return shortened(contexts.parameters, LONGEST_WORDS)
     return f"{type(contexts).__name__}, c = {contexts.dim}"

@@ -16,7 +16,6 @@ from tvbo.storage import writer
 from tvbo.storage.compatibility import check_compatibility, differences
 from tvbo.storage.create import released_on_error, state_of, write_session
 from tvbo.storage.database import (
-    VERSION,
     DamagedJournalWarning,
     JournalError,
     check_is_journal,
@@ -103,7 +102,7 @@ class _Run:
 def _restore(
     journal: JournalReader, like: Recorded | None, progress: bool, allow_damage: bool
 ) -> _Run:
-    snapshot = journal.snapshot() if journal.version == VERSION else None
+    snapshot = journal.snapshot()
     if journal.damage is not None:
         message = (
             f"Expected a whole journal. Got {journal.path}, damaged: {journal.damage}. "
@@ -114,7 +113,6 @@ def _restore(
         if not allow_damage:
             raise JournalError(message)
         warnings.warn(message, DamagedJournalWarning, stacklevel=4)
-    _check_version(journal)
     optimizer, known = _first_optimizer(journal, like)
     environment = current_environment(known.modules)
     first = 0
@@ -147,10 +145,9 @@ def restore_start(journal: JournalReader, like: Recorded | None = None) -> Recor
             and BoTorch only.
 
     Raises:
-        JournalError: if the journal is of another version, its start is damaged or of other
-            classes, or it is one of another problem than ``like``.
+        JournalError: if its start is damaged or of other classes, or it is one of another problem
+            than ``like``.
     """
-    _check_version(journal)
     if like is not None:
         return _first_optimizer(journal, like)[0]
     try:
@@ -243,20 +240,3 @@ def _unreadable(journal: JournalReader, error: StateError) -> JournalError:
     return JournalError(
         f"Expected an optimizer that {journal.path} starts with, stored as plain data. Got {error}."
     )
-
-
-def _check_version(journal: JournalReader) -> None:
-    if journal.version != VERSION:
-        raise JournalError(
-            f"Expected a journal with tables of version {VERSION}. Got {journal.path}, of version "
-            f"{journal.version}, written by tvbo {_writer_of(journal)}. Journals are not migrated: "
-            "open it with that one, or save its trials by `tvbo runs export`."
-        )
-
-
-def _writer_of(journal: JournalReader) -> str:
-    """Return version and source of the tvbo that wrote a journal last."""
-    found = journal.sessions[-1].environment if journal.sessions else {}
-    version = found.get("tvbo", journal.meta.get("tvbo", "of an unknown version"))
-    source = found.get("source of tvbo")
-    return version if source is None else f"{version} (source {source})"

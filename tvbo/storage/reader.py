@@ -64,7 +64,6 @@ class JournalReader:
         path: The journal.
 
     Attributes:
-        version: Version of the tables.
         meta: Description of the optimizer, by name.
         labels: Names of parameters, and the unit of time.
         minimize: Whether smaller outcomes are better.
@@ -81,7 +80,7 @@ class JournalReader:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.damage: str | None = None
-        self._connection, self.version, damage = open_to_read(self.path)
+        self._connection, damage = open_to_read(self.path)
         if damage is not None:
             self._damaged(damage)
         try:
@@ -200,9 +199,8 @@ class JournalReader:
 
     def _read_start(self) -> tuple[tuple[bytes, bytes] | None, str]:
         checksum = self.meta.get("checksum", "")
-        columns = "optimizer, state" if self.version > 1 else "optimizer"
         with self._damage_noted("its start"):
-            blobs = self._connection.execute(f"SELECT {columns} FROM start").fetchone()
+            blobs = self._connection.execute("SELECT optimizer, state FROM start").fetchone()
             if start_checksum(blobs, self.meta) != checksum:
                 raise ValueError("it has another checksum")
             return blobs, checksum

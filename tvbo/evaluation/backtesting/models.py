@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.logs import DriftFit, PanelFit, fit_drift, fit_panel, outcome_unit, panel_rows
-from tvbo.logs.panel_report import season_in_words
+from tvbo.logs.panel_report import describe_season
 from tvbo.optimizers import Optimizer, recipes
 
 
@@ -133,7 +133,7 @@ class PanelModel:
         fit = self._latest[1]
         words = "TV-GP-UCB with a mean for each arm"
         if fit.season is not None:
-            words += f", a season ({season_in_words(fit)})"
+            words += f", a season ({describe_season(fit)})"
         if len(fit.temporal_kernels) > 1:
             words += f", {len(fit.temporal_kernels)} time scales"
         return words

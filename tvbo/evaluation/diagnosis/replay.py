@@ -14,7 +14,7 @@ from torch import Tensor
 from tvbo.acquisition import DrawnValues
 from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial, read_parameters
 from tvbo.evaluation.diagnosis.recorded_run import RecordedRun, as_tensor, no_model
-from tvbo.fit.drift import form_in_words, half_life
+from tvbo.fit.drift import describe_form, half_life
 from tvbo.models.at_bounds import parameters_at_bounds
 from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, Trial
 from tvbo.retention.prediction import Prediction
@@ -135,7 +135,7 @@ class Replay:
             is_fitted=isinstance(fitter.refit, RefitNever) or fitter.newest_fit is not None,
             model_size=self._optimizer.model_size,
             parameters=parameters,
-            form=form_in_words(dense),
+            form=describe_form(dense),
             half_life=half_life(dense),
             at_bounds=tuple(parameters_at_bounds(dense)) if fitter.newest_fit else (),
             told_before=self._num_told,

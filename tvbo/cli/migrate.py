@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.cli.given import read_named, read_values
+from tvbo.cli.options import read_named, read_values
 from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of_run
 from tvbo.optimizers import MultiOutcomeOptimizer, Optimizer
 from tvbo.spaces import Category, Number, Parameters

@@ -1,4 +1,4 @@
-"""What was told lately, and what the model makes of it."""
+"""The recent outcomes of a run, and what the model makes of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from botorch.models import SingleTaskGP
 
 from tvbo.acquisition.analytic import marginals
-from tvbo.cli.given import plain, short
+from tvbo.cli.options import plain, short
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.one_step_ahead import one_step_ahead
 from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Recommendation
@@ -60,14 +60,14 @@ def told_of(journal: JournalReader) -> list[Told]:
     return told
 
 
-def lately(
+def recent_outcomes(
     optimizer: GPOptimizer,
     journal: JournalReader,
     now: Any,
     best: Recommendation | None,
     is_looked_at: bool,
 ) -> dict[str, Any]:
-    """Return what was told lately, and how the model of today predicts it.
+    """Return the recent outcomes, and how the model of today predicts them.
 
     Each outcome that the model holds is predicted from those told before it. The hyperparameters
     are those of today, fitted to all of them, and outcomes that retention has discarded are not
@@ -113,8 +113,8 @@ def lately(
     return found
 
 
-def in_words(found: dict[str, Any]) -> str:
-    """Return what :func:`lately` found in words, part by part for each outcome."""
+def describe(found: dict[str, Any]) -> str:
+    """Return what :func:`recent_outcomes` found as text, part by part for each outcome."""
     if found["told"] == 0:
         return "no outcome"
     several = {name: each for name, each in found.items() if isinstance(each, dict)}
