@@ -28,18 +28,8 @@ from tvbo.cli.panel import (
     parse_season,
     reject_options,
 )
-from tvbo.evaluation.backtesting import (
-    BacktestResult,
-    DriftModel,
-    FittedAlgorithm,
-    PanelModel,
-    TunedAlgorithm,
-    backtest,
-    panel_algorithms,
-    simulate_backtest,
-)
-from tvbo.evaluation.backtesting.backtest import STARTS
-from tvbo.evaluation.backtesting.simulation import DRAWS, HORIZON
+from tvbo.evaluation import BacktestResult, backtest, panel_algorithms, simulate_backtest
+from tvbo.evaluation.backtesting.backtest import NUM_DRAWS, NUM_SIMULATED_TIMES, NUM_STARTS
 from tvbo.logs import DriftFit
 from tvbo.logs.reading import CsvOptions, LogTable, TableError, read_log, read_panel
 from tvbo.logs.reading.log import row_range
@@ -208,34 +198,31 @@ def _of_panel(
     folds = 1 if folds is None else folds
     table = read_panel(panel, resample, None, time_unit, allow_gaps=True, **csv)
     note_on_steps(table)
-    length = len(table.values)
+    length, unit = len(table.values), table.axis.unit
     trained = row_range(train, length)
-    played = None if test is None else row_range(test, length)
-    fits = PanelModel(
-        table.axis.unit,
-        {
+    played = slice(trained.stop, None) if test is None else row_range(test, length)
+    algorithms = panel_algorithms(
+        names,
+        horizon=max(1, len(range(length)[played]) // max(1, folds)),
+        time_unit=unit,
+        arms=table.arms,
+        tune_beta=tune is not None,
+        fit_options={
             "origin": table.axis.origin,
             "temporal_kernel": temporal.value,
-            "season": parse_season(season, table.axis.unit),
+            "season": parse_season(season, unit),
         },
     )
-    fitted = FittedAlgorithm.of_panel(fits) if tune is None else TunedAlgorithm(fits)
-    horizon = len(range(length)[slice(trained.stop, None) if played is None else played])
     result = backtest(
         table.values,
         table.axis.times,
-        panel_algorithms(
-            names,
-            horizon=max(1, horizon // max(1, folds)),
-            model=DriftModel(time_unit=table.axis.unit, arms=table.arms),
-            fitted=fitted,
-        ),
+        algorithms,
         train=trained,
         test=played,
         folds=folds,
-        starts=STARTS if starts is None else starts,
-        block_length=None if block is None else in_units("--block", block, table.axis.unit),
-        time_unit=table.axis.unit,
+        starts=NUM_STARTS if starts is None else starts,
+        block_length=None if block is None else in_units("--block", block, unit),
+        time_unit=unit,
         arms=table.arms,
         **shared,
     )
@@ -256,8 +243,8 @@ def _of_log(
         fit,
         table.train_X,
         names,
-        horizon=HORIZON if horizon is None else horizon,
-        draws=DRAWS if draws is None else draws,
+        horizon=NUM_SIMULATED_TIMES if horizon is None else horizon,
+        draws=NUM_DRAWS if draws is None else draws,
         starts=1 if starts is None else starts,
         **shared,
     )

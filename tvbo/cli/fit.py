@@ -30,7 +30,6 @@ from tvbo.cli.panel import (
     print_panel_fit,
     reject_options,
 )
-from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.logs import (
     DriftFit,
     FitOptions,
@@ -38,10 +37,9 @@ from tvbo.logs import (
     PanelFit,
     fit_drift,
     fit_drift_by,
-    outcome_unit,
-    panel_rows,
 )
 from tvbo.logs.outliers import clipped
+from tvbo.logs.panel_drift import fit_panel_drift
 from tvbo.logs.parameters import scaled_kernel
 from tvbo.logs.reading import CsvOptions, LogTable, PanelTable, TableError, read_log, read_panel
 from tvbo.plotting import plot_drift_fit, save_figure
@@ -248,17 +246,12 @@ KERNEL_IS_ESTIMATED = (
 
 @announced()
 def _fit_panel(table: PanelTable, noise_variance: float | None, level: float) -> DriftFit:
-    train_X, train_Y = panel_rows(table.values, table.axis.times)
-    # Covariances are squares, which overflow or underflow for outcomes far from one.
-    unit = outcome_unit(train_Y)
-    values = table.values / unit
-    result = fit_drift(
-        train_X,
-        train_Y,
-        covar_module=CovarianceMatrixKernel(empirical_covariance(values, table.arms) * unit**2),
+    result = fit_panel_drift(
+        table.values,
+        table.axis.times,
+        table.axis.unit,
+        table.arms,
         noise_variance=noise_variance,
-        mean=values.nanmean().item() * unit,
-        time_unit=table.axis.unit,
         level=level,
         # The covariance was estimated with them.
         outliers=False,

@@ -2,15 +2,8 @@
 
 from tvbo.evaluation.backtesting import (
     BacktestResult,
-    BanditAlgorithm,
-    DriftModel,
-    Estimate,
-    FittedAlgorithm,
     Fold,
-    PanelModel,
-    TunedAlgorithm,
     backtest,
-    block_estimate,
     panel_algorithms,
     rolling_folds,
     simulate_backtest,
@@ -26,34 +19,25 @@ from tvbo.evaluation.diagnosis import (
     PredictedTrial,
     diagnose,
 )
-from tvbo.evaluation.exploration import Exploration, tune_exploration
-from tvbo.evaluation.history import History, Round
+from tvbo.evaluation.exploration import tune_exploration
+from tvbo.evaluation.history import History
 from tvbo.evaluation.objective import EvaluationError
 from tvbo.evaluation.run import run, run_async
 
 __all__ = [
     "BacktestResult",
-    "BanditAlgorithm",
     "Calibration",
     "Diagnosis",
     "DiagnosisError",
-    "DriftModel",
-    "Estimate",
     "EvaluationError",
-    "Exploration",
-    "FittedAlgorithm",
     "Fold",
     "History",
     "LossyDelay",
-    "PanelModel",
     "PredictedTrial",
     "RandomDelay",
     "Replicates",
-    "Round",
-    "TunedAlgorithm",
     "TunedBlockLength",
     "backtest",
-    "block_estimate",
     "dask_executor",
     "diagnose",
     "panel_algorithms",

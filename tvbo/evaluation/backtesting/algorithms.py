@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+import torch
 from torch import Generator, Tensor
 
-from tvbo.evaluation.backtesting.models import (
-    DriftModel,
-    PanelModel,
-    arm_choices,
-    round_length,
-)
 from tvbo.evaluation.backtesting.play import Algorithm
 from tvbo.evaluation.exploration import Exploration, tune_exploration
+from tvbo.logs import DriftFit, fit_panel
+from tvbo.logs.panel_drift import fit_panel_drift
+from tvbo.logs.panel_report import describe_season
 from tvbo.optimizers import (
     DiscountedUCB,
     FixedAction,
@@ -31,117 +29,119 @@ from tvbo.optimizers import (
 from tvbo.rounding import first_largest
 from tvbo.spaces import FiniteSpace
 
-
-@dataclass
-class FittedAlgorithm:
-    """A recipe with a GP whose model is that of the training stretch.
-
-    Args:
-        make: Makes the optimizer of the training values, their times, and options of the recipe.
-        name: Name in the verdict; or the model, whose label it is.
-        options: Options of the recipe, such as ``beta``.
-    """
-
-    make: Callable[..., Optimizer]
-    name: str | PanelModel
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __call__(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-        """Make the optimizer of a training stretch."""
-        return self.make(values, times, generator=generator, **self.options)
-
-    @property
-    def label(self) -> str:
-        """Name in the verdict."""
-        return self.name if isinstance(self.name, str) else self.name.label
-
-    @property
-    def messages(self) -> list[str]:
-        """Remarks of the model on the latest stretch."""
-        return [] if isinstance(self.name, str) else self.name.messages
-
-    @classmethod
-    def of_panel(cls, model: PanelModel) -> FittedAlgorithm:
-        """Return TV-GP-UCB with means, season and covariances of the arms."""
-        return cls(model.tv_gp_ucb, model)
-
-
-@dataclass
-class TunedAlgorithm:
-    """TV-GP-UCB of :class:`PanelModel`, its exploration chosen within the training stretch.
-
-    By :func:`tvbo.evaluation.tune_exploration`, so what is played afterwards has no part in it.
-
-    Args:
-        model: Fits the stretch.
-
-    Attributes:
-        exploration: What was chosen on the latest stretch, and why.
-    """
-
-    model: PanelModel
-    exploration: Exploration | None = field(default=None, init=False)
-
-    def __call__(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-        """Make the optimizer of a training stretch."""
-        fit = self.model.fit(values, times)
-        full = ~values.isnan().any(dim=1)
-        self.exploration = tune_exploration(fit, values[full], times[full])
-        beta = self.exploration.beta
-        return self.model.tv_gp_ucb(values, times, generator=generator, beta=beta)
-
-    @property
-    def label(self) -> str:
-        """Name in the verdict."""
-        return self.model.label
-
-    @property
-    def messages(self) -> list[str]:
-        """Remarks of the model, and why this exploration."""
-        reasons = [] if self.exploration is None else [self.exploration.reason]
-        return [*self.model.messages, *reasons]
+Make = Callable[[Tensor, Tensor, Generator], Optimizer]
 
 
 @dataclass(frozen=True)
-class BanditAlgorithm:
-    """A rule without a model, which begins with the newest training value of each arm.
-
-    So no time is spent on trying each arm once.
-
-    Args:
-        label: Name in the verdict.
-        make: Makes the optimizer of the training values, the length of a round and a generator.
-    """
+class LabeledAlgorithm:
+    """An algorithm with its name in the verdict."""
 
     label: str
-    make: Callable[[Tensor, float, Generator], Optimizer]
+    make: Make
 
     def __call__(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
         """Make the optimizer of a training stretch."""
-        optimizer = self.make(values, round_length(times), generator)
-        choices = arm_choices(values.shape[1])
-        for arm, column in enumerate(values.mT):
-            known = (~column.isnan()).nonzero()
-            if len(known):
-                newest = int(known[-1])
-                trial = optimizer.attach(choices[arm], times[newest].item())
-                optimizer.tell(trial, column[newest].item())
-        return optimizer
+        return self.make(values, times, generator)
 
 
-def always_best(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-    """Make the rule that always takes the arm with the largest mean of the training stretch."""
-    means = values.nanmean(dim=0).nan_to_num(nan=-math.inf)
-    choices = arm_choices(values.shape[1])
-    return FixedAction(FiniteSpace(choices), choices[first_largest(means)])
+class FittedAlgorithm:
+    """TV-GP-UCB with means, season and covariances of the arms, by :func:`tvbo.logs.fit_panel`.
+
+    Times at which an arm has no reading are left out of the fit.
+
+    Args:
+        tune_beta: Whether β is chosen within the training stretch by
+            :func:`tvbo.evaluation.tune_exploration`, so that what is played has no part in it.
+        **options: Arguments of :func:`tvbo.logs.fit_panel`.
+
+    Attributes:
+        label: Name in the verdict, with what was fitted to the latest stretch.
+        messages: Remarks of that fit.
+        exploration: The β that was chosen there, and why.
+    """
+
+    def __init__(self, tune_beta: bool = False, **options: Any):
+        self._tune_beta = tune_beta
+        self._options: dict[str, Any] = {"temporal_kernel": "auto", "drop_missing": True} | options
+        self.label = "TV-GP-UCB as fitted"
+        self.messages: list[str] = []
+        self.exploration: Exploration | None = None
+
+    def __call__(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+        """Make the optimizer of a training stretch."""
+        fit = fit_panel(values, times, **self._options)
+        self.messages = [*fit.messages]
+        self.label = "TV-GP-UCB with a mean for each arm"
+        if fit.season is not None:
+            self.label += f", a season ({describe_season(fit)})"
+        if len(fit.temporal_kernels) > 1:
+            self.label += f", {len(fit.temporal_kernels)} time scales"
+        settings = fit.settings()
+        if self._tune_beta:
+            full = ~values.isnan().any(dim=1)
+            self.exploration = tune_exploration(fit, values[full], times[full])
+            self.messages.append(self.exploration.reason)
+            settings["beta"] = self.exploration.beta
+        return recipes.tv_gp_ucb(**settings, generator=generator)
+
+
+class DriftAlgorithms:
+    """GP-UCB, R-GP-UCB and TV-GP-UCB with one mean, one covariance and ε for all arms.
+
+    Args:
+        fit: A fit for every stretch; None fits each by :func:`fit_panel_drift`.
+        time_unit: Name of the unit of time.
+        arms: Names of the arms, for errors.
+    """
+
+    def __init__(self, fit: DriftFit | None, time_unit: str, arms: Sequence[str] | None):
+        self._fit = fit
+        self._is_given = fit is not None
+        self._time_unit = time_unit
+        self._arms = arms
+        self._stretch: Tensor | None = None
+
+    def gp_ucb(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+        """Make GP-UCB of a training stretch."""
+        _, settings = self._settings(values, times)
+        return recipes.gp_ucb(**settings, generator=generator)
+
+    def r_gp_ucb(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+        """Make R-GP-UCB; its first block begins one step after the training stretch."""
+        fit, settings = self._settings(values, times)
+        every = fit.block_length * fit.round_length
+        start = times[-1].item() + _round_length(times)
+        return recipes.r_gp_ucb(every=every, start=start, **settings, generator=generator)
+
+    def tv_gp_ucb(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+        """Make TV-GP-UCB with the ε of the fit."""
+        fit, settings = self._settings(values, times)
+        rate = fit.forgetting_rate
+        return recipes.tv_gp_ucb(forgetting_rate=rate, **settings, generator=generator)
+
+    def _settings(self, values: Tensor, times: Tensor) -> tuple[DriftFit, dict[str, Any]]:
+        """Return the fit of a stretch, which is kept for the next call, and what recipes take."""
+        if not self._is_given and self._stretch is not values:
+            self._stretch = values
+            self._fit = fit_panel_drift(values, times, self._time_unit, self._arms, progress=False)
+        assert self._fit is not None
+        return self._fit, {
+            "choices": _choices(values),
+            "covar_module": self._fit.covar_module,
+            "mean_module": self._fit.mean_module,
+            "noise_variance": self._fit.noise_variance,
+        }
 
 
 def panel_algorithms(
     names: Sequence[str] | None = None,
     *,
     horizon: int,
-    model: DriftModel | None = None,
-    fitted: Algorithm | None = None,
+    time_unit: str = "1",
+    arms: Sequence[str] | None = None,
+    tune_beta: bool = False,
+    fit_options: Mapping[str, Any] | None = None,
+    drift: DriftFit | None = None,
 ) -> dict[str, Algorithm]:
     """Return the algorithms that a backtest compares, by name.
 
@@ -150,33 +150,50 @@ def panel_algorithms(
             ``random``, ``sw_ucb``, ``d_ucb``, ``gp_ucb``, ``r_gp_ucb``, ``tv_gp_ucb``.
         horizon: Number of times that are played, to which SW-UCB and D-UCB are tuned as their paper
             says, for one change.
-        model: Fits the stretch for the last three; None is :class:`DriftModel`.
-        fitted: The algorithm ``fitted``; None is TV-GP-UCB with the fit of :class:`PanelModel`.
+        time_unit: Name of the unit of time, such as ``"5min"``.
+        arms: Names of the arms, for errors.
+        tune_beta: Whether β of ``fitted`` is chosen within the training stretch.
+        fit_options: Further arguments of :func:`tvbo.logs.fit_panel` for ``fitted``, such as
+            ``origin``; by default drift and season are chosen among its candidates.
+        drift: A fit for the last three, in place of one of each training stretch; then there is no
+            ``fitted``, which would be ``tv_gp_ucb``.
 
     Raises:
-        ValueError: if a name is unknown or stands twice.
+        ValueError: if there is no name, or one is unknown or stands twice.
     """
-    model = DriftModel() if model is None else model
+    shared = DriftAlgorithms(drift, time_unit, arms)
+
+    def sw_ucb(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+        return SlidingWindowUCB(
+            FiniteSpace(_choices(values)),
+            reward_bounds=_bounds(values),
+            window=sw_ucb_window(horizon) * _round_length(times),
+            generator=generator,
+        )
+
+    def d_ucb(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+        return DiscountedUCB(
+            FiniteSpace(_choices(values)),
+            reward_bounds=_bounds(values),
+            discount=d_ucb_discount(horizon) ** (1 / _round_length(times)),
+            generator=generator,
+        )
+
     known: dict[str, Algorithm] = {
-        "fitted": fitted or FittedAlgorithm.of_panel(PanelModel(model.time_unit)),
-        "always_best": always_best,
-        "last_best": BanditAlgorithm("the arm that was last the best", _last_best),
-        "random": BanditAlgorithm("random arms", _random),
-        "sw_ucb": BanditAlgorithm("SW-UCB", _SlidingWindow(horizon)),
-        "d_ucb": BanditAlgorithm("D-UCB", _Discounted(horizon)),
-        "gp_ucb": FittedAlgorithm(model.gp_ucb, "GP-UCB"),
-        "r_gp_ucb": FittedAlgorithm(model.r_gp_ucb, "R-GP-UCB"),
-        "tv_gp_ucb": FittedAlgorithm(model.tv_gp_ucb, "TV-GP-UCB with one rate"),
+        "always_best": _always_best,
+        "last_best": LabeledAlgorithm("the arm that was last the best", _informed(_last_best)),
+        "random": LabeledAlgorithm("random arms", _informed(_random)),
+        "sw_ucb": LabeledAlgorithm("SW-UCB", _informed(sw_ucb)),
+        "d_ucb": LabeledAlgorithm("D-UCB", _informed(d_ucb)),
+        "gp_ucb": LabeledAlgorithm("GP-UCB", shared.gp_ucb),
+        "r_gp_ucb": LabeledAlgorithm("R-GP-UCB", shared.r_gp_ucb),
+        "tv_gp_ucb": LabeledAlgorithm("TV-GP-UCB with one rate", shared.tv_gp_ucb),
     }
-    return known if names is None else {name: known[name] for name in check_names(names, known)}
-
-
-def check_names(names: Sequence[str], known: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names; raise if there are none, or one is unknown or stands twice.
-
-    Raises:
-        ValueError: with the nearest name that is known.
-    """
+    if drift is None:
+        fitted = FittedAlgorithm(tune_beta, time_unit=time_unit, **fit_options or {})
+        known = {"fitted": fitted, **known}
+    if names is None:
+        return known
     if not names or len(set(names)) < len(names):
         raise ValueError(
             f"Expected algorithms by name, each once. Got {', '.join(names) or 'none'}."
@@ -186,41 +203,49 @@ def check_names(names: Sequence[str], known: Mapping[str, Any]) -> Sequence[str]
             near = get_close_matches(name, known, n=1, cutoff=0.4)
             guess = f" Did you mean '{near[0]}'?" if near else ""
             raise ValueError(f"Expected algorithms among {', '.join(known)}. Got '{name}'.{guess}")
-    return names
+    return {name: known[name] for name in names}
 
 
-def _last_best(values: Tensor, step: float, generator: Generator) -> Optimizer:
-    return LastBest(FiniteSpace(arm_choices(values.shape[1])), generator)
+def _always_best(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+    """Make the rule that always takes the arm with the largest mean of the training stretch."""
+    means = values.nanmean(dim=0).nan_to_num(nan=-math.inf)
+    choices = _choices(values)
+    return FixedAction(FiniteSpace(choices), choices[first_largest(means)])
 
 
-def _random(values: Tensor, step: float, generator: Generator) -> Optimizer:
-    return recipes.random_search(choices=arm_choices(values.shape[1]), generator=generator)
+def _last_best(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+    return LastBest(FiniteSpace(_choices(values)), generator)
 
 
-@dataclass(frozen=True)
-class _SlidingWindow:
-    horizon: int
-
-    def __call__(self, values: Tensor, step: float, generator: Generator) -> Optimizer:
-        return SlidingWindowUCB(
-            FiniteSpace(arm_choices(values.shape[1])),
-            window=sw_ucb_window(self.horizon) * step,
-            reward_bounds=_bounds(values),
-            generator=generator,
-        )
+def _random(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+    return recipes.random_search(choices=_choices(values), generator=generator)
 
 
-@dataclass(frozen=True)
-class _Discounted:
-    horizon: int
+def _informed(make: Make) -> Make:
+    """Return a rule that knows the newest training value of each arm, which it need not try."""
 
-    def __call__(self, values: Tensor, step: float, generator: Generator) -> Optimizer:
-        return DiscountedUCB(
-            FiniteSpace(arm_choices(values.shape[1])),
-            discount=d_ucb_discount(self.horizon) ** (1 / step),
-            reward_bounds=_bounds(values),
-            generator=generator,
-        )
+    def informed(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+        optimizer = make(values, times, generator)
+        choices = _choices(values)
+        for arm, column in enumerate(values.mT):
+            known = (~column.isnan()).nonzero()
+            if len(known):
+                newest = int(known[-1])
+                trial = optimizer.attach(choices[arm], times[newest].item())
+                optimizer.tell(trial, column[newest].item())
+        return optimizer
+
+    return informed
+
+
+def _choices(values: Tensor) -> Tensor:
+    """Return the arms as choices: their indices in one column, ``n x 1``."""
+    return torch.arange(values.shape[1], dtype=torch.float64).unsqueeze(-1)
+
+
+def _round_length(times: Tensor) -> float:
+    """Return the median gap between times."""
+    return times.diff().median().item()
 
 
 def _bounds(values: Tensor) -> tuple[float, float]:

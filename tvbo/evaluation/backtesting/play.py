@@ -6,7 +6,6 @@ import math
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +17,7 @@ from torch import Generator, Tensor
 from tvbo.optimizers import Optimizer
 from tvbo.spaces import FiniteSpace
 from tvbo.terminal import named_steps
+from tvbo.threads import threads_for
 
 Algorithm = Callable[[Tensor, Tensor, Generator], Optimizer]
 """Makes an optimizer of a training stretch: its values, ``T x n`` with NaN where there is none, its
@@ -214,7 +214,7 @@ def play_once(optimizer: Optimizer, stretch: Stretch, seed: int) -> tuple[Tensor
     outcomes = stretch.outcomes
     truth = outcomes if stretch.truth is None else stretch.truth
     arms = torch.empty(len(outcomes), dtype=torch.long)
-    with _one_thread():
+    with threads_for(1):
         for i, t in enumerate(stretch.times.tolist()):
             trial = optimizer.ask(t=t)
             arms[i] = optimizer.search_space.index(trial.X)  # type: ignore[union-attr]
@@ -266,17 +266,6 @@ def check_readings(values: Tensor, fold: Fold, times: Tensor, arms: Sequence[str
             "Expected a reading of every arm in the training stretch. Got none of arm "
             f"'{arms[int(unread.nonzero()[0])]}' in rows {_rows(fold.train)}."
         )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute with one thread, since the matrices are small."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _rows(rows: range) -> str:

@@ -8,19 +8,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from scipy.special import stdtrit
 from torch import Tensor
 
-from tvbo.evaluation.backtesting.blocks import Estimate, block_estimate, block_means
-
 if TYPE_CHECKING:
     import pandas as pd
 
-NOTICEABLE = 0.2
+MIN_NAMED_CORRELATION = 0.2
 """Correlation from one block to the next below which nothing is said of it."""
+
+
+class Estimate(NamedTuple):
+    """A mean, and its standard error; None where there are fewer than two blocks."""
+
+    mean: float
+    standard_error: float | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,7 +67,7 @@ class BacktestResult:
 
     @cached_property
     def blocks(self) -> Tensor:
-        """Label of the block of each time, ``S``; blocks begin anew with each fold."""
+        """Label of the block of each time, ``S``; each fold begins a block."""
         labels, offset = torch.empty_like(self.fold_of_time), 0
         for fold in self.fold_of_time.unique():
             of_fold = self.fold_of_time == fold
@@ -91,14 +96,6 @@ class BacktestResult:
             KeyError: if there is no such algorithm.
         """
         return block_estimate(self._gap(name, other), self.blocks)
-
-    @property
-    def differences(self) -> dict[str, dict[str, Estimate]]:
-        """By algorithm and another one, :meth:`difference`."""
-        return {
-            name: {other: self.difference(name, other) for other in self.regret if other != name}
-            for name in self.regret
-        }
 
     @property
     def subject(self) -> str:
@@ -150,13 +147,13 @@ class BacktestResult:
         for other in self.regret:
             if other == self.subject:
                 continue
-            means, _ = block_means(self._gap(self.subject, other), self.blocks)
+            means, _ = _block_means(self._gap(self.subject, other), self.blocks)
             centered = means - means.mean()
             scale = centered.square().sum().item()
             if scale == 0:
                 continue
             correlation = (centered[1:] * centered[:-1]).sum().item() / scale
-            if correlation > max(NOTICEABLE, 2 / math.sqrt(len(means)), largest):
+            if correlation > max(MIN_NAMED_CORRELATION, 2 / math.sqrt(len(means)), largest):
                 largest, worst = correlation, other
         if not worst:
             return None
@@ -228,10 +225,17 @@ class BacktestResult:
             },
             "differences": {
                 name: {
-                    other: {"better_by": each.mean, "standard_error": each.standard_error}
-                    for other, each in others.items()
+                    other: dict(
+                        zip(
+                            ("better_by", "standard_error"),
+                            self.difference(name, other),
+                            strict=True,
+                        )
+                    )
+                    for other in self.regret
+                    if other != name
                 }
-                for name, others in self.differences.items()
+                for name in self.regret
             },
             "simulated": self.simulated,
             "unit": self.unit,
@@ -269,3 +273,35 @@ def _with_error(value: float, error: float) -> str:
     magnitude = math.floor(math.log10(error))
     decimals = max(0, -magnitude + (error / 10**magnitude < 2))
     return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def block_estimate(series: Tensor, blocks: Tensor) -> Estimate:
+    r"""Return the mean of a series, with a standard error from blocks of times.
+
+    With :math:`n_b` values of mean :math:`m_b` in block ``b`` of ``B``, N values in all of mean m:
+
+    .. math:: \text{se}^2 = \frac{B}{B - 1} \sum_b \Big(\frac{n_b}{N}\Big)^2 (m_b - m)^2,
+
+    which is the variance of the block means over B where blocks are equally long. Values within a
+    block may depend on one another; blocks are taken as independent.
+
+    Args:
+        series: ``S``; NaN is left out.
+        blocks: Label of the block of each value, ``S``.
+    """
+    means, shares = _block_means(series, blocks)
+    mean = (means * shares).sum().item()
+    B = len(means)
+    if B < 2:
+        return Estimate(mean, None)
+    variance = B / (B - 1) * (shares * (means - mean)).square().sum().item()
+    return Estimate(mean, math.sqrt(variance))
+
+
+def _block_means(series: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean of each block, and its share of the values."""
+    known = ~series.isnan()
+    _, index = blocks[known].unique(return_inverse=True)
+    counts = torch.bincount(index).double()
+    sums = torch.zeros_like(counts).index_add(0, index, series[known])
+    return sums / counts, counts / counts.sum()
