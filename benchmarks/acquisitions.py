@@ -42,8 +42,12 @@ def main() -> None:
     columns = ("acquisition function", *MODELS)
     cells = {column: lambda row, i=i: row[i] for i, column in enumerate(columns)}
     show("Acquisition functions and models", cells, rows, chosen.json, figures)
-    lines = ["| " + " | ".join(columns) + " |", "|---|" + "---|" * len(MODELS)]
-    lines += ["| " + " | ".join([f"`{row[0]}`", *row[1:]]) + " |" for row in rows]
+    everywhere = [row[0] for row in rows if set(row[1:]) == {"✓"}]
+    names = ", ".join(f"`{name}`" for name in everywhere)
+    lines = [f"Maximized under every model: {names}.", ""]
+    lines += ["| " + " | ".join(columns) + " |", "|---|" + "---|" * len(MODELS)]
+    exceptions = [row for row in rows if row[0] not in everywhere]
+    lines += ["| " + " | ".join([f"`{row[0]}`", *row[1:]]) + " |" for row in exceptions]
     counts = (sum(row[i] == "✓" for row in rows) for i in range(1, len(columns)))
     lines.append(f"| of {len(rows)} | " + " | ".join(map(str, counts)) + " |")
     text = PAGE.read_text()

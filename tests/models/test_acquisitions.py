@@ -67,4 +67,4 @@ def test_none_is_missing():
     }
     assert names <= {name.split(",")[0] for name in CASES}
     page = PAGE.read_text()
-    assert [name for name in CASES if f"| `{name}` |" not in page] == []
+    assert [name for name in CASES if f"`{name}`" not in page] == []
