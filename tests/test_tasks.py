@@ -36,6 +36,7 @@ def test_journal_and_resume():
     assert optimizer.recommend().parameters["n"] <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Optimization failed")  # A line search may end early.
 def test_own_botorch_loop():
     with torch.random.fork_rng():
@@ -45,6 +46,7 @@ def test_own_botorch_loop():
     assert found["outcomes"][-3:].max() > -0.05
 
 
+@pytest.mark.slow
 def test_late_outcomes_of_variants():
     found = run("late_outcomes_of_variants")
     assert found["optimizer"].trial_log.num_told == 38
@@ -66,6 +68,7 @@ def test_mixed_parameters(tmp_path):
     assert (tmp_path / "history.csv").read_text().startswith("trial,t,rate,layers,rule,reward")
 
 
+@pytest.mark.slow
 def test_latency_constraint():
     found = run("latency_constraint")
     best, load = found["best"], 1 + 0.2 * math.sin(2.5)
@@ -76,6 +79,7 @@ def test_latency_constraint():
     assert product > 0.7 * (100 / load - 30) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Optimization failed")  # A line search may end early.
 def test_two_objectives():
     front = run("two_objectives")["front"]

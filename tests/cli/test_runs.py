@@ -99,6 +99,7 @@ def test_export_of_a_trial_that_was_open_before(tvbo, tmp_path):
     assert "trial 1 at t = 1, X =" in tvbo("runs", "show", tmp_path / "run.db")[1]
 
 
+@pytest.mark.slow
 def test_trials_that_were_open_before_are_known_from_the_beginning(tvbo, tmp_path):
     optimizer = recipes.linear_ucb(choices=[[0.0], [1.0]], contexts=torch.eye(2).double())
     asked = [optimizer.ask(context=torch.tensor([0.0, 1.0])) for _ in range(2)]

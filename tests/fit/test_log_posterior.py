@@ -114,15 +114,6 @@ def test_newtons_method_on_many_outcomes_ends_where_the_search_does(kind):
     assert other.present() == pytest.approx(found, abs=1e-4)
 
 
-def test_the_newest_outcomes_alone():
-    model = make("decay")
-    newest = model.train_inputs[0][:, -1].argsort()[-10:]
-    part = make("decay")
-    part.set_train_data(part.train_inputs[0][newest], part.train_targets[newest], strict=False)
-    theta = LogPosterior(model).present()
-    assert LogPosterior(model, newest=10)(theta)[0] == pytest.approx(LogPosterior(part)(theta)[0])
-
-
 def test_bounds_are_kept_and_bad_starts_fail():
     model = make("decay")
     posterior = LogPosterior(model)

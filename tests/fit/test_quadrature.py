@@ -59,33 +59,6 @@ def on_a_grid(posterior: LogPosterior) -> tuple[float, np.ndarray, np.ndarray]:
     return math.log(cell * weights.sum()) + logs.max(), points, weights / weights.sum()
 
 
-def test_the_logarithms_have_normal_priors_with_the_mode_of_botorchs():
-    """Differences of the log density between two points, against a likelihood without priors."""
-    _, posterior, X, Y = fitted(1, 16)
-    lengthscale, in_time = posterior.parameters
-    location, scale = lengthscale.location_and_spread
-    median, spread = in_time.location_and_spread
-    y = ((Y - Y.mean()) / Y.std()).flatten()
-    ours, theirs = [], []
-    mode = posterior.present()
-    for point in (mode, mode + np.array([0.7, -0.4])):
-        value, _, mean = posterior(point)
-        ours.append(value)
-        lags = torch.cdist(X[:, 1:], X[:, 1:]) / math.exp(point[1])
-        x = math.sqrt(5) * lags
-        covar = (1 + x + x.square() / 3) * torch.exp(-x)
-        covar = covar * torch.exp(
-            -0.5 * (torch.cdist(X[:, :1], X[:, :1]) / math.exp(point[0])) ** 2
-        )
-        covar = covar + 0.09 / Y.var() * torch.eye(16)
-        normal = torch.distributions.MultivariateNormal(torch.full((16,), mean).double(), covar)
-        prior = -0.5 * ((point[0] - location + scale**2) / scale) ** 2
-        prior -= 0.5 * ((point[1] - median) / spread) ** 2
-        theirs.append(normal.log_prob(y).item() + prior)
-    # BoTorch has its prior in single precision.
-    assert ours[1] - ours[0] == pytest.approx(theirs[1] - theirs[0], abs=1e-5)
-
-
 @pytest.mark.parametrize("form", [0, 1])
 def test_the_weights_sum_to_the_evidence_and_average_as_integrals_do(form):
     _, posterior, _, _ = fitted(form, 40)
@@ -104,6 +77,7 @@ def test_the_weights_sum_to_the_evidence_and_average_as_integrals_do(form):
     assert found == pytest.approx(spread, rel=0.2)
 
 
+@pytest.mark.slow_cases("1")
 @pytest.mark.parametrize("form", [0, 1])
 def test_predictions_are_those_of_the_integral(form):
     model, posterior, X, Y = fitted(form, 16)
@@ -131,33 +105,6 @@ def test_of_many_outcomes_the_mode_stands_alone():
     assert len(sets.mean) == 1
     mode = posterior.present()
     assert sets.lengthscales.log().item() == pytest.approx(mode[0])
-
-
-def test_a_point_that_a_bound_brings_nearer_counts_as_what_it_is():
-    """Outcomes without noise: the noise is learned near its lower bound."""
-    X = torch.rand(60, 2, dtype=torch.float64, generator=Generator().manual_seed(0))
-    X[:, 1] = torch.arange(60)
-    Y = torch.sin(5 * X[:, :1] + 0.1 * X[:, 1:])
-    drift = Drift(None, "auto")
-    model = TimeVaryingGP(
-        X, Y, input_transform=unit_cube([0], SIDE), **drift.arguments(drift.forms[1])
-    )
-    drift.set_prior(model, X[:, -1])
-    posterior = LogPosterior(model)
-    posterior.climb()
-    sets = quadrature(posterior)
-    mode, hessian = posterior.present(), posterior.quadratic(posterior.present()).hessian
-    p, cut = len(mode), 0
-    volume = 0.5 * (p * math.log(2 * math.pi) - np.linalg.slogdet(hessian)[1])
-    for i in range(1, len(sets.mean)):
-        lengthscale, noise = sets.lengthscales[i].item(), sets.noise[i].item()
-        point = np.log([lengthscale, sets.temporal_kernel.lengthscale[i].item(), noise])
-        step = point - mode
-        energy = 0.5 * step @ hessian @ step
-        cut += energy < 0.5 * (p + 1) - 0.1
-        expected = posterior(point)[0] + energy + volume - math.log(2 * p + 2)
-        assert sets.log_weights[i].item() == pytest.approx(expected, abs=1e-6)
-    assert cut > 0
 
 
 def test_a_parameter_at_a_bound_is_held():
@@ -203,6 +150,7 @@ def test_the_default_on_a_box_averages():
     assert recommended.mean == pytest.approx(at.mean.item())
 
 
+@pytest.mark.slow
 def test_other_loops_take_one_form():
     auto = {"temporal_kernel": "auto"}
     own = ScaleKernel(RBFKernel(ard_num_dims=2)).double()
@@ -234,13 +182,6 @@ def test_initial_is_how_many_actions_fill_the_space():
     assert not torch.allclose(filling.ask(t=3.0).X, default.ask(t=3.0).X)
     with pytest.raises(ValueError, match="initial"):
         recipes.tv_gp_ucb(bounds=bounds, initial=-1)
-
-
-def test_the_unit_of_the_outcomes_makes_no_difference():
-    one, other = (played(scale=scale) for scale in (1.0, 2.0**-40))
-    for trial, scaled in zip(one.observations.X, other.observations.X, strict=True):
-        torch.testing.assert_close(scaled, trial, rtol=0, atol=1e-6)
-    torch.testing.assert_close(other.open_trials[0].X, one.open_trials[0].X, rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow

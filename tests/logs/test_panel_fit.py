@@ -86,6 +86,7 @@ def test_outcomes_and_times_in_other_units_give_the_same_model():
     torch.testing.assert_close(later, 1024 * ahead, rtol=1e-3, atol=1.0)
 
 
+@pytest.mark.slow
 def test_a_season_is_found_in_the_log_and_kept():
     values, times = panel(240, period=24)
     fit = fit_panel(values, times)

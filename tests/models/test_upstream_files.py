@@ -77,6 +77,7 @@ def test_the_kernel_needs_its_three_files_and_one_check(name):
     }
 
 
+@pytest.mark.slow
 def test_they_work_in_a_folder_of_their_own(tmp_path):
     for file in (*FILES, CHECKS):
         target = tmp_path / file

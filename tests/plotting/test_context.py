@@ -5,7 +5,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import RBFKernel
 
-from tvbo.models import ContextualGP, KernelParts, explained_variance, part_posterior
+from tvbo.models import ContextualGP, KernelParts, part_posterior
 from tvbo.optimizers.recommendation import Policy
 from tvbo.plotting import (
     plot_kernel_parts,
@@ -124,49 +124,17 @@ def test_policies_over_time(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "error"),
     [
-        ({"labels": LABELS[:1]}, ValueError, r"2 labels, one per coordinate. Got \['stiff"),
-        (
-            {"optimal": torch.zeros(3, 1)},
-            BotorchTensorDimensionError,
-            r"optimal of shape \(3, 2\). Got optimal.shape=\(3, 1\)",
-        ),
-        (
-            {"optimal_value": torch.zeros(2)},
-            BotorchTensorDimensionError,
-            r"optimal_value of shape \(3,\). Got optimal_value.shape=\(2,\)",
-        ),
-        (
-            {"bounds": torch.zeros(2, 3)},
-            BotorchTensorDimensionError,
-            r"bounds of shape 2 x 2. Got bounds.shape=\(2, 3\)",
-        ),
+        ({"labels": LABELS[:1]}, ValueError),
+        ({"optimal": torch.zeros(3, 1)}, BotorchTensorDimensionError),
+        ({"optimal_value": torch.zeros(2)}, BotorchTensorDimensionError),
+        ({"bounds": torch.zeros(2, 3)}, BotorchTensorDimensionError),
     ],
 )
-def test_bad_arguments_of_a_policy(options, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_arguments_of_a_policy(options, error):
+    with pytest.raises(error):
         plot_policy(make_policy(), **{"labels": LABELS, "context_label": LOAD, **options})
-
-
-def test_contexts_of_two_columns_are_refused():
-    policy = Policy(torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(3), torch.ones(3), 1.0)
-    message = r"contexts of one column. Got policy.contexts.shape=\(3, 2\)"
-    with pytest.raises(BotorchTensorDimensionError, match=message):
-        plot_policy(policy, LABELS, LOAD)
-    with pytest.raises(BotorchTensorDimensionError, match=message):
-        plot_policy_over_time([policy], LABELS, LOAD)
-
-
-@pytest.mark.parametrize("count", [0, 8])
-def test_as_many_policies_as_lines_can_tell_apart(count):
-    with pytest.raises(ValueError, match=f"1 to 7 policies. Got {count}"):
-        plot_policy_over_time([make_policy()] * count, LABELS, LOAD)
-
-
-def test_an_optimum_for_each_time():
-    with pytest.raises(ValueError, match="optimal for 2 times. Got 1"):
-        plot_policy_over_time([make_policy()] * 2, LABELS, LOAD, [make_policy().X])
 
 
 def test_posterior_map_is_the_posterior(model, tmp_path):
@@ -193,23 +161,23 @@ def test_posterior_map_is_the_posterior(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "error"),
     [
-        ({"row": torch.zeros(1, 4)}, BotorchTensorDimensionError, r"one row.* row.shape=\(1, 4\)"),
-        ({"bounds": torch.zeros(2, 1)}, BotorchTensorDimensionError, r"bounds.shape=\(2, 1\)"),
-        ({"features": (1, 1)}, ValueError, r"two different columns of 4. Got \(1, 1\)"),
-        ({"features": (1, 4)}, ValueError, r"two different columns of 4. Got \(1, 4\)"),
-        ({"optimal": torch.zeros(3, 1)}, BotorchTensorDimensionError, "optimal with last dim"),
+        ({"row": torch.zeros(1, 4)}, BotorchTensorDimensionError),
+        ({"bounds": torch.zeros(2, 1)}, BotorchTensorDimensionError),
+        ({"features": (1, 1)}, ValueError),
+        ({"features": (1, 4)}, ValueError),
+        ({"optimal": torch.zeros(3, 1)}, BotorchTensorDimensionError),
     ],
 )
-def test_bad_arguments_of_a_map(model, options, error, message):
+def test_bad_arguments_of_a_map(model, options, error):
     good = {
         "row": torch.zeros(4, dtype=torch.float64),
         "features": (2, 1),
         "bounds": tensor([0.0, 0.0], [1.0, 1.0]),
         "labels": (LOAD, LABELS[1]),
     }
-    with pytest.raises(error, match=message):
+    with pytest.raises(error):
         plot_posterior_map(model, **{**good, **options})
 
 
@@ -232,21 +200,6 @@ def test_kernel_parts_are_bars(tmp_path):
     assert saved(ax.figure, tmp_path / "parts.png")
 
 
-def test_kernel_parts_of_a_model(model):
-    parts = explained_variance(model)
-    ax = plot_kernel_parts({"drifting": parts})
-    (bars,) = ax.containers
-    assert [bar.get_height() for bar in bars] == parts.to_frame()["share"].tolist()
-    assert ax.get_legend() is None
-
-
-@pytest.mark.parametrize("count", [0, 8])
-def test_as_many_models_as_hatches_can_tell_apart(count):
-    parts = {str(i): KernelParts({"action": 1.0}, 0.0, 0.0, 1.0, 2) for i in range(count)}
-    with pytest.raises(ValueError, match=f"1 to 5 models. Got {count}"):
-        plot_kernel_parts(parts)
-
-
 def test_a_part_is_its_centered_posterior(model, tmp_path):
     rows = torch.full((9, 4), 0.5, dtype=torch.float64)
     rows[:, 2] = torch.linspace(0.0, 1.0, 9)
@@ -259,13 +212,3 @@ def test_a_part_is_its_centered_posterior(model, tmp_path):
     assert ends.max() == pytest.approx((mean + 2 * variance.sqrt()).max().item())
     assert (ax.get_xlabel(), ax.get_ylabel()) == (LOAD, "context part less its average (N)")
     assert saved(ax.figure, tmp_path / "part.png")
-
-
-def test_a_line_needs_two_rows(model):
-    with pytest.raises(BotorchTensorDimensionError, match=r"two rows.* Got X.shape=\(1, 4\)"):
-        plot_part(model, "context", torch.zeros(1, 4, dtype=torch.float64), 2, LOAD)
-
-
-def test_a_part_that_the_kernel_has_not(model):
-    with pytest.raises(ValueError, match="Expected a part of the kernel"):
-        plot_part(model, "time", torch.zeros(2, 4, dtype=torch.float64), 2, LOAD)

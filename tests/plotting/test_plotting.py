@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -16,7 +15,6 @@ from tvbo.plotting import (
     plot_tracking,
     save_figure,
 )
-from tvbo.plotting.drift_fit import profile_curve
 from tvbo.test_functions import MovingPeak, drifting_gp, unit_grid
 
 
@@ -67,16 +65,6 @@ def test_an_algorithm_has_one_color_in_all_figures():
     assert len(set(second.values())) == 4
 
 
-def test_panels_may_have_axes_of_their_own():
-    panels = {"mph": {"a": 100 * torch.ones(3, 50)}, "°C": {"a": torch.ones(3, 5)}}
-    figure = plot_regret_panels(panels, shared_axes=False)
-    large, small = figure.axes
-    assert large.get_ylim()[0] == small.get_ylim()[0] == 0
-    assert large.get_ylim()[1] >= 100
-    assert 1 <= small.get_ylim()[1] < 2
-    assert small.get_xlim()[1] < 10
-
-
 def test_panels_share_their_axes(tmp_path):
     small, large = torch.ones(3, 5), 100 * torch.ones(3, 5)
     panels = {f"day {i}": {"a": small * i, "b": small} for i in range(4)}
@@ -117,16 +105,6 @@ def test_drift_fit_names_the_unit(ends, tmp_path):
     assert "1h" in right.get_xlabel()
     save_figure(figure, tmp_path / "fit.png")
     assert (tmp_path / "fit.png").stat().st_size > 10_000
-
-
-def test_profile_curve_passes_through_the_computed_points():
-    """A parabola in ε, as of a normal likelihood, from few points."""
-    rates = [0.02, 0.03, 0.04, 0.05, 0.06]
-    fit = make_fit(0.04, 0.03, 0.05)
-    fit = replace(fit, profile=[(r, -4e4 * (r - 0.04) ** 2) for r in rates], log_likelihood=0.0)
-    rate, depth = profile_curve(fit)
-    assert depth == pytest.approx(-4e4 * (rate - 0.04) ** 2, abs=1e-9)
-    assert depth.min() > -8
 
 
 @pytest.mark.parametrize("problem", [MovingPeak(), drifting_gp(unit_grid(5), RBFKernel(), 0.1, 40)])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tvbo import recipes
-from tvbo.retention import Admission, Chain, KeepAll, Prediction, Retention
+from tvbo.retention import Chain, KeepAll, Prediction, Retention
 from tvbo.spaces.observations import Observations
 
 
@@ -28,15 +28,6 @@ def test_gain_is_the_difference_of_two_entropies():
     assert gain == pytest.approx(entropies[0] - entropies[1], rel=1e-14)
 
 
-def test_gain_without_noise_is_all_or_nothing():
-    assert prediction(1e-30, 0.0).information_gain == math.inf
-    assert prediction(0.0, 0.0).information_gain == 0.0
-
-
-def test_gain_of_what_is_certain():
-    assert prediction(0.0, 0.5).information_gain == 0.0
-
-
 def test_standardized_outcomes_are_standard_normal(generator):
     """Function values and noise drawn as predicted: mean and variance within 4 standard errors."""
     n = 40_000
@@ -48,24 +39,11 @@ def test_standardized_outcomes_are_standard_normal(generator):
     assert abs(residuals.var().item() - 1) < 4 * (2 / n) ** 0.5
 
 
-def test_an_outcome_that_was_certain_cannot_be_standardized():
-    with pytest.raises(ZeroDivisionError):
-        prediction(0.0, 0.0).standardized(1.0)
-
-
 def test_the_base_class_keeps_and_admits_all():
     policy = Retention()
     X = torch.rand(4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert policy.keep(Observations(X, X[:, :1]), None, 9.0).tolist() == [True] * 4
     assert policy.admission is None
-
-
-def test_an_admission_admits_all_outcomes_by_default():
-    policy = Admission()
-    assert policy.admission is policy
-    assert policy.admit(prediction(0.0), num_held=0) is None
-    policy.observe_outcome(prediction(), 1e9)
-    assert policy.admit(prediction(0.0), num_held=1) is None
 
 
 def test_and_joins_in_order():

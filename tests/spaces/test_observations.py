@@ -38,7 +38,7 @@ def test_columns_refuse_a_context_that_does_not_fit():
     with pytest.raises(BotorchTensorDimensionError):
         InputLayout(2, 1).rows(torch.zeros(3, 2), 0.0, torch.zeros(2))
     with pytest.raises(InputDataError):
-        InputLayout(2, 1).fixed_features(0.0, torch.tensor([float("nan")]))
+        InputLayout(2, 1).rows(torch.zeros(3, 2), 0.0, torch.tensor([float("nan")]))
     with pytest.raises(BotorchTensorDimensionError):
         InputLayout(2).rows(torch.zeros(3, 4), 0.0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -71,39 +71,18 @@ class InputLayout:
 
         Raises:
             BotorchTensorDimensionError: if ``X`` or ``context`` has the wrong width.
+            InputDataError: if the context is not finite.
         """
         check_last_dimension("X", X, self.num_actions)
-        parts = [X]
-        if self.num_contexts:
-            parts.append(self._context(context, X).expand(*X.shape[:-1], -1))
-        elif context is not None:
+        given = X.new_empty(0) if context is None else torch.as_tensor(context).to(X)
+        if given.numel() != self.num_contexts:
             raise BotorchTensorDimensionError(
-                f"This problem was declared without context; got context {context!r}."
+                f"Expected a context of size {self.num_contexts}, as declared. Got {context!r}."
             )
-        parts.append(X.new_full((*X.shape[:-1], 1), float(t)))
-        return torch.cat(parts, dim=-1)
-
-    def fixed_features(self, t: float, context: Tensor | None = None) -> Mapping[int, float]:
-        """Return time and context as ``fixed_features`` of BoTorch's ``optimize_acqf``."""
-        fixed = {self.time_feature: float(t)}
-        if self.num_contexts:
-            values = self._context(context, torch.empty(0, dtype=torch.float64))
-            fixed.update(zip(self.context_features, values.tolist(), strict=True))
-        return fixed
-
-    def _context(self, context: Tensor | None, like: Tensor) -> Tensor:
-        if context is None:
-            raise BotorchTensorDimensionError(
-                f"This problem has {self.num_contexts} context columns; got no context."
-            )
-        context = torch.as_tensor(context, dtype=like.dtype, device=like.device)
-        check_last_dimension("context", context, self.num_contexts)
-        if context.numel() != self.num_contexts:
-            raise BotorchTensorDimensionError(
-                f"Expected one context for all rows. Got context.shape={tuple(context.shape)}."
-            )
-        check_finite("context", context)
-        return context.reshape(self.num_contexts)
+        check_finite("context", given)
+        columns = [X, given.reshape(-1).expand(*X.shape[:-1], -1)]
+        columns.append(X.new_full((*X.shape[:-1], 1), float(t)))
+        return torch.cat(columns, dim=-1)
 
 
 @copies_tensors("X", "Y", "Yvar")
