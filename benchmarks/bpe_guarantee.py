@@ -21,15 +21,15 @@ from shared import parser, show, squared_exponential, with_error
 
 from experiments.vakili.setting import poisson_delay
 from tvbo import recipes, run
-from tvbo.test_functions import unit_grid
-from tvbo.test_functions.rkhs import RKHSFunction
-from tvbo.theory import (
+from tvbo.optimizers.bpe import (
     FiniteSetWidth,
     FixedWidth,
     PriorDrawWidth,
     SubExponentialDelay,
     WidthRule,
 )
+from tvbo.test_functions import unit_grid
+from tvbo.test_functions.rkhs import RKHSFunction
 
 DELTA = 0.1
 NOISE_SD = 0.02

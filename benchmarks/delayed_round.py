@@ -37,8 +37,8 @@ from experiments.vakili.setting import (
     poisson_delay,
 )
 from tvbo.optimizers import Optimizer
+from tvbo.optimizers.bpe import SubExponentialDelay
 from tvbo.test_functions.rkhs import RKHSFunction
-from tvbo.theory.delays import SubExponentialDelay
 
 RATE = 50
 TURN = 50

@@ -25,8 +25,8 @@ from experiments.bedi.setting import (
     unit_kernel,
 )
 from experiments.claims import Claim, Reproduction, mean_and_error
+from experiments.theory.compression import information_model_order_bound, model_order_bound
 from tvbo.spaces import FiniteSpace
-from tvbo.theory import information_model_order_bound, model_order_bound
 
 CLOSE = 0.05
 """Largest difference that counts as close, as a share of the dense model's regret."""

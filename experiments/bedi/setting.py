@@ -26,11 +26,11 @@ from tvbo.optimizers import (
     PosteriorState,
 )
 from tvbo.retention import EntropyThreshold, Retention
+from tvbo.retention.entropy import compression_budget
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.test_functions.base import DriftingProblem
 from tvbo.test_functions.drifting_gp import unit_grid
 from tvbo.test_functions.static_functions import ExampleFunction
-from tvbo.theory import compression_budget
 
 NOISE_VARIANCE = 0.001
 DELTA = 0.9

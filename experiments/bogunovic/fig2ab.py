@@ -8,7 +8,7 @@ from torch import Tensor
 
 from experiments.bogunovic.synthetic import Player, Synthetic
 from experiments.claims import BEYOND, Claim, Reproduction, claim_below, regret_result
-from tvbo.theory import block_length
+from tvbo.logs.block_length import block_length
 
 RATES = (0.001, 0.01, 0.03)
 

@@ -17,7 +17,7 @@ from experiments.claims import (
     jackknife,
     regret_result,
 )
-from tvbo.theory import block_length
+from tvbo.logs.block_length import block_length
 
 TRUE_RATE = 0.01
 ASSUMED_RATES = (0.0, 0.001, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1)

@@ -17,11 +17,10 @@ from tvbo import run
 from tvbo.acquisition import BetaSchedule, ConstantBeta, LogBeta
 from tvbo.evaluation import RandomDelay
 from tvbo.optimizers import ConstantLiar, IgnorePending, Optimizer
+from tvbo.optimizers.bpe import FiniteSetWidth, SubExponentialDelay, SubExponentialTail
 from tvbo.optimizers.recipes import bpe_delay, gp_ts, gp_ucb
 from tvbo.test_functions import unit_grid
 from tvbo.test_functions.rkhs import RKHSFunction
-from tvbo.theory.confidence import FiniteSetWidth
-from tvbo.theory.delays import SubExponentialDelay, SubExponentialTail
 
 LENGTHSCALES = {"f1": 0.8, "f2": 1.0}
 FUNCTION_SEEDS = {"f1": 1, "f2": 2}

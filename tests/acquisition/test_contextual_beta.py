@@ -2,9 +2,9 @@ import math
 
 import pytest
 
+from experiments.theory.smoothness import tail_constants
 from tvbo.acquisition import CompactBeta, FiniteBeta, RKHSBeta
 from tvbo.acquisition.analytic import as_beta_schedule
-from tvbo.theory import tail_constants
 
 NAN = math.nan
 

@@ -12,8 +12,8 @@ from gpytorch.means import ConstantMean
 from tvbo import recipes
 from tvbo.acquisition import EI, MPI, PI, BestMean, LogEI, LogPI
 from tvbo.optimizers import ConstantLiar, Hallucinate, RefitEvery
+from tvbo.optimizers.bpe import SubExponentialDelay
 from tvbo.retention import EventReset, SizeLimit
-from tvbo.theory import SubExponentialDelay
 
 EXPONENTS = [-30, -17, 13, 30]
 """Powers of two: scaling by them rounds nothing, so that all that follows must be the same."""

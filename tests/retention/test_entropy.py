@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tvbo.retention import EntropyThreshold, Prediction
-from tvbo.theory import compression_budget, variance_threshold
+from tvbo.retention.entropy import compression_budget, variance_threshold
 
 DIGITS = 40
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")

@@ -1,6 +1,6 @@
 r"""β of CGP-UCB in the three settings of Krause and Ong (2011), Theorem 1.
 
-With these schedules the contextual regret is at most :func:`tvbo.theory.cgp_ucb_regret_bound`. They
+With these schedules the contextual regret is at most ``cgp_ucb_regret_bound``. They
 explore far more than is good in practice; :class:`tvbo.acquisition.LogBeta` is the practical one.
 """
 
@@ -69,7 +69,7 @@ class CompactBeta:
         delta: The bound holds with probability at least ``1 - delta``.
         side: Side ``r`` of the cube ``[0, r]^d`` that holds the actions, in their unit.
         a: Constant of the smoothness assumption, at least 1: where it holds with a smaller
-            constant, it holds with 1. See :func:`tvbo.theory.tail_constants`.
+            constant, it holds with 1. See ``tail_constants``.
         b: The other constant, in units of the reward per unit of the action.
 
     Raises:
@@ -112,7 +112,7 @@ class RKHSBeta:
         norm_bound: ``B``, at least 0, in units of the reward.
         information_gain: :math:`\gamma_t` over pairs of action and context, or an upper bound, in
             nats, as a function of the round that never decreases. From a greedy search:
-            ``lambda t: gain.ceiling[t - 1].item()`` (:attr:`tvbo.theory.InformationGain.ceiling`).
+            ``lambda t: gain.ceiling[t - 1].item()`` (``InformationGain.ceiling``).
         delta: The bound holds with probability at least ``1 - delta``.
 
     Raises:

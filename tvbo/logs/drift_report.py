@@ -6,12 +6,12 @@ import math
 
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 
+from tvbo.logs.block_length import block_length
 from tvbo.logs.dataset import DriftLog
 from tvbo.logs.drift_result import DriftFit
 from tvbo.logs.maximize import LikelihoodMaximizer
 from tvbo.logs.profile import Profile, rates_at_noise
 from tvbo.logs.vecchia import VecchiaLikelihood
-from tvbo.theory import block_length
 
 NOISE_FACTORS = (2.0, 10.0)
 """Factors of the noise variance, and of its inverse, for which ε is reported as well."""

@@ -28,7 +28,7 @@ def plot_model_order(
         model_order: Model order of each algorithm, ``T`` or ``replicates x T``. Of several
             replicates the mean is drawn, with a band of one standard error.
         bound: Upper bound on the model order, such as
-            :func:`tvbo.theory.information_model_order_bound`, drawn as a dotted line; the axis is
+            ``information_model_order_bound``, drawn as a dotted line; the axis is
             then logarithmic and begins at 1.
         ax: Axes to draw on; default those of a new figure.
         bound_label: Label of the bound in the legend.

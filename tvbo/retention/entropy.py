@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tvbo.retention.base import Admission
 from tvbo.retention.prediction import Prediction, Rejection
-from tvbo.theory.compression import compression_budget
-from tvbo.values import check_count
+from tvbo.values import check_count, check_not_negative, check_positive
 
 Mode = Literal["skip", "discard"]
 
@@ -84,7 +84,7 @@ class EntropyThreshold(Admission):
 
         With this budget the regret that compression adds is :math:`O(T^{1 - \alpha / 2})` up to
         logarithms (Theorem 3.2). The model order of the paper, :math:`O(T^{\alpha p})` (Theorem
-        3.1), omits repeats; :func:`tvbo.theory.information_model_order_bound` includes them.
+        3.1), omits repeats; ``information_model_order_bound`` includes them.
 
         Args:
             horizon: T, in rounds.
@@ -113,3 +113,41 @@ class EntropyThreshold(Admission):
             f"predicted gain of {gain:.3g} nats is within the budget of {self.budget:.3g}",
             skip=self.mode == "skip",
         )
+
+
+def compression_budget(*, horizon: int, alpha: float, dim: int) -> float:
+    r"""Return :math:`\varepsilon = \tfrac12 \log(1 + T^{-\alpha})`, :math:`\alpha \in (0, 1/p)`.
+
+    The budget of Theorems 3.1 and 3.2, of sublinear regret and model order.
+
+    Args:
+        horizon: T, in rounds.
+        alpha: α. The larger, the smaller are budget and regret, and the larger is the model.
+        dim: Dimension ``p`` of the actions.
+
+    Returns:
+        ε in nats.
+
+    Raises:
+        ValueError: if ``alpha`` lies outside (0, 1/p), or another argument is out of range.
+    """
+    check_count(horizon=horizon, dim=dim)
+    if not 0 < alpha < 1 / dim:
+        raise ValueError(f"Expected alpha in (0, 1/p) = (0, {1 / dim:g}). Got {alpha}.")
+    return 0.5 * math.log1p(horizon**-alpha)
+
+
+def variance_threshold(budget: float, noise_variance: float) -> float:
+    r"""Return :math:`\sigma^2 (e^{2\varepsilon} - 1)`, the threshold of the variance (2.12).
+
+    Args:
+        budget: ε >= 0, in nats.
+        noise_variance: σ² > 0.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+    check_not_negative(budget=budget)
+    check_positive(noise_variance=noise_variance)
+    # Beyond, it is larger than any variance.
+    return noise_variance * math.expm1(2 * budget) if budget < 350 else math.inf

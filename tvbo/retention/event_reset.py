@@ -9,14 +9,9 @@ from botorch.models.model import Model
 from torch import Tensor
 
 from tvbo.retention.base import Admission
+from tvbo.retention.cusum import average_run_length, cusum_step, cusum_threshold, detection_delay
 from tvbo.retention.prediction import Prediction, Rejection
 from tvbo.spaces.observations import Observations
-from tvbo.theory.cusum import (
-    average_run_length,
-    cusum_step,
-    cusum_threshold,
-    detection_delay,
-)
 
 ROUNDING = 1e-9
 """Relative difference up to which an outcome equals a prediction of predictive variance zero."""
@@ -37,8 +32,8 @@ class EventReset(Admission):
 
     At :math:`G \ge h` an alarm is raised. The threshold ``h`` is the smallest for which a right
     model raises no more than ``false_alarm_rate`` alarms per outcome; the resulting rate is exact,
-    computed from the Markov chain of the chart (:mod:`tvbo.theory.cusum`). The threshold is above
-    ``m``, so that a single outlier never raises an alarm.
+    computed from the Markov chain of the chart. The threshold is above ``m``, so that a single
+    outlier never raises an alarm.
 
     The change is dated to the first outcome after the statistic last was 0: observations from then
     on stay, older ones are dropped at the next ask. The chart restarts at 0.

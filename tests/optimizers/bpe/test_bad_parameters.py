@@ -4,10 +4,9 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import RBFKernel
 
 from tvbo.evaluation import RandomDelay
-from tvbo.optimizers.bpe import BPEDelay
+from tvbo.optimizers.bpe import BPEDelay, FixedWidth
 from tvbo.optimizers.bpe.delays import NO_DELAY
 from tvbo.spaces import FiniteSpace
-from tvbo.theory.confidence import FixedWidth
 
 NOISE = 0.04
 

@@ -9,11 +9,17 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from reference import rbf, rbf_posterior
 
 from tvbo.optimizers import TrialError
-from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
+from tvbo.optimizers.bpe import (
+    BPEDelay,
+    EstimatedDelay,
+    FiniteSetWidth,
+    FixedWidth,
+    SubExponentialDelay,
+    SubExponentialTail,
+    estimate_delay,
+)
 from tvbo.optimizers.bpe.delays import NO_DELAY
 from tvbo.spaces import FiniteSpace
-from tvbo.theory import SubExponentialDelay, SubExponentialTail, estimate_delay
-from tvbo.theory.confidence import FiniteSetWidth, FixedWidth
 
 NOISE = 0.04
 POISSON = SubExponentialDelay.poisson(5)

@@ -4,11 +4,9 @@ import pytest
 import torch
 
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
+from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay, FixedWidth, estimate_delay
 from tvbo.optimizers.bpe.delays import NO_DELAY
 from tvbo.spaces import Box, FiniteSpace
-from tvbo.theory import estimate_delay
-from tvbo.theory.confidence import FixedWidth
 
 BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double()
 

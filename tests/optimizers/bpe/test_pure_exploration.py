@@ -3,9 +3,14 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.optimizers.bpe import EstimatedDelay
+from tvbo.optimizers.bpe import (
+    EstimatedDelay,
+    FiniteSetWidth,
+    FixedWidth,
+    PriorDrawWidth,
+    SubExponentialDelay,
+)
 from tvbo.optimizers.recipes import bpe_delay
-from tvbo.theory import FiniteSetWidth, FixedWidth, PriorDrawWidth, SubExponentialDelay
 
 PAPER = SubExponentialDelay(mean=50, xi=9, b=1)
 

@@ -4,10 +4,9 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from reference import rbf_posterior
 
-from tvbo.optimizers.bpe import BPEDelay
+from tvbo.optimizers.bpe import BPEDelay, FixedWidth
 from tvbo.optimizers.bpe.delays import NO_DELAY
 from tvbo.spaces import Box, FiniteSpace
-from tvbo.theory.confidence import FixedWidth
 
 NOISE = 0.01
 BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double()

@@ -7,10 +7,9 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from reference import rbf_posterior
 
-from tvbo.optimizers.bpe import BPEDelay, SurvivingRegion
+from tvbo.optimizers.bpe import BPEDelay, FixedWidth, SurvivingRegion
 from tvbo.optimizers.bpe.delays import NO_DELAY
 from tvbo.spaces import Box
-from tvbo.theory.confidence import FixedWidth
 
 NOISE = 0.01
 BETA = 3.0

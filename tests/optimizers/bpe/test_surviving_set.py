@@ -4,9 +4,8 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from reference import rbf_posterior
 
-from tvbo.optimizers.bpe import RoundBounds, SurvivingSet, surviving_set
+from tvbo.optimizers.bpe import RoundBounds, SurvivingSet, Width, surviving_set
 from tvbo.spaces import FiniteSpace
-from tvbo.theory.confidence import Width
 
 NOISE = 0.0004
 

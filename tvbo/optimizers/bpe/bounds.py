@@ -10,8 +10,8 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
+from tvbo.optimizers.bpe.confidence import Width
 from tvbo.rounding import CERTAIN
-from tvbo.theory.confidence import Width
 from tvbo.values import copies_tensors
 
 LEAST_NOISE = 10 * CERTAIN

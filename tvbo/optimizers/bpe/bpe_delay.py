@@ -12,7 +12,9 @@ from torch import Generator, Tensor
 
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bpe.bounds import RoundBounds, check_noise
+from tvbo.optimizers.bpe.confidence import Exploration, PriorDrawWidth, WidthRule
 from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay, WaitingRule, waiting_rule
+from tvbo.optimizers.bpe.exploration_rounds import ExplorationRound, exploration_rounds, next_round
 from tvbo.optimizers.bpe.rounds import (
     CurrentRound,
     FinishedRound,
@@ -28,8 +30,6 @@ from tvbo.randomness import copy_of
 from tvbo.rounding import power_of_two
 from tvbo.spaces import Box, Context, FiniteSpace, Time
 from tvbo.spaces.observations import Observations
-from tvbo.theory.confidence import Exploration, PriorDrawWidth, WidthRule
-from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
 from tvbo.trial import Trial
 from tvbo.values import as_number, check_count, check_positive, check_probability
 
@@ -62,8 +62,8 @@ class BPEDelay(Optimizer):
         delta: Probability of failure δ, in (0, 1).
         delay: How late outcomes may be, in rounds of asking, or a rule that says so at the start of
             each round. None: learned, by :class:`EstimatedDelay`.
-        width: How wide the bounds are; None is :class:`tvbo.theory.PriorDrawWidth`.
-            :class:`tvbo.theory.FiniteSetWidth` and :class:`tvbo.theory.CompactSetWidth` are those
+        width: How wide the bounds are; None is :class:`PriorDrawWidth`.
+            :class:`FiniteSetWidth` and :class:`CompactSetWidth` are those
             of the theorems, and need the function's norm.
         generator: Source of every random choice; default a fresh one with seed 0.
 
@@ -103,7 +103,7 @@ class BPEDelay(Optimizer):
         self.width = PriorDrawWidth() if width is None else width
         if not isinstance(self.width, WidthRule):
             raise TypeError(
-                f"Expected a width, such as FixedWidth(6.0) of tvbo.theory. Got {width!r}."
+                f"Expected a width, such as FixedWidth(6.0) of tvbo.optimizers.bpe. Got {width!r}."
             )
         if len(covar_module.batch_shape) > 0:
             raise BotorchTensorDimensionError(

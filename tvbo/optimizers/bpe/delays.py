@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from tvbo.theory.delay_estimate import estimate_delay
-from tvbo.theory.delays import SubExponentialDelay
+from tvbo.optimizers.bpe.delay_estimate import estimate_delay
+from tvbo.optimizers.bpe.sub_exponential import SubExponentialDelay
 
 NO_DELAY = SubExponentialDelay.constant(0.0)
 
 
 @runtime_checkable
 class DelayBound(Protocol):
-    """Upper bound on delays, such as :class:`tvbo.theory.SubExponentialDelay`."""
+    """Upper bound on delays, such as :class:`SubExponentialDelay`."""
 
     def upper_bound(self, horizon: int, delta: float) -> float:
         """Return the number of asks within which each of ``horizon`` outcomes should arrive."""
@@ -73,7 +73,7 @@ def waiting_rule(delay: DelayBound | WaitingRule) -> WaitingRule:
         return KnownDelay(delay)
     raise TypeError(
         "Expected how late outcomes may be, such as SubExponentialDelay.poisson(50) or "
-        f"SubExponentialDelay.constant(50) of tvbo.theory. Got {delay!r}."
+        f"SubExponentialDelay.constant(50) of tvbo.optimizers.bpe. Got {delay!r}."
     )
 
 
@@ -89,7 +89,7 @@ class EstimatedDelay:
     A delay is counted in asks: the number of asks after the trial's own, up to the outcome. The
     first round uses ``first``. If that bound is zero, the round is :math:`\lceil\sqrt T\rceil`
     trials long; where delays are longer than that, no action is removed at its end, and the round
-    only serves to observe them. Later rounds use :func:`tvbo.theory.estimate_delay`, in which a
+    only serves to observe them. Later rounds use :func:`estimate_delay`, in which a
     trial that failed or expired was pending until then. An outcome that is lost without notice
     looks like a very long delay; let its trial expire.
 
@@ -100,7 +100,7 @@ class EstimatedDelay:
     Args:
         first: Bound of the first round.
         bound: Map from the estimate to a bound: the paper's, as printed, or
-            :class:`tvbo.theory.SubExponentialTail`, which holds for all outcomes at once.
+            :class:`SubExponentialTail`, which holds for all outcomes at once.
 
     Example:
         >>> EstimatedDelay(bound=SubExponentialTail)

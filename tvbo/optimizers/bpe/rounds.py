@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from tvbo.optimizers.bpe.bounds import RoundBounds
-from tvbo.theory.exploration_rounds import ExplorationRound
+from tvbo.optimizers.bpe.exploration_rounds import ExplorationRound
 
 if TYPE_CHECKING:
     import pandas as pd

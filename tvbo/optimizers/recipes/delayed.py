@@ -9,10 +9,10 @@ from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
 from tvbo.optimizers.bpe import BPEDelay, DelayBound, WaitingRule
+from tvbo.optimizers.bpe.confidence import FixedWidth, WidthRule
 from tvbo.optimizers.recipes.recipe import recipe
 from tvbo.optimizers.units import UnitOptions
 from tvbo.spaces import MixedSpace, Space, Table, make_search_space
-from tvbo.theory.confidence import FixedWidth, WidthRule
 
 PURE_EXPLORATION = {
     "acquisition": "it tries the action whose posterior variance in its round is largest",
@@ -55,12 +55,13 @@ def bpe_delay(
         horizon: Number T of asks.
         delta: Probability of failure δ, in (0, 1).
         delay: How late outcomes may be, in rounds of asking, such as
-            :class:`tvbo.theory.SubExponentialDelay`, or a rule that says so for each round. None
-            learns it from what arrives, by :class:`tvbo.optimizers.EstimatedDelay`.
+            :class:`~tvbo.optimizers.bpe.SubExponentialDelay`, or a rule that says so for each
+            round. None learns it from what arrives, by :class:`tvbo.optimizers.EstimatedDelay`.
         width: How wide the bounds are: a number is the multiplier of the standard deviation;
-            :class:`tvbo.theory.FiniteSetWidth` and :class:`tvbo.theory.CompactSetWidth` are those
-            of Theorems 6.1 and 6.2. None is :class:`tvbo.theory.PriorDrawWidth`, which needs no
-            norm of the function, and has no theorem behind it.
+            :class:`~tvbo.optimizers.bpe.FiniteSetWidth` and
+            :class:`~tvbo.optimizers.bpe.CompactSetWidth` are those of Theorems 6.1 and 6.2. None is
+            :class:`~tvbo.optimizers.bpe.PriorDrawWidth`, which needs no norm of the function, and
+            has no theorem behind it.
         generator: Source of randomness. None is a fresh one with seed 0.
         **units: Units of times and outcomes, :class:`tvbo.optimizers.UnitOptions`.
 

@@ -74,7 +74,7 @@ def r_gp_ucb(*, every: float, start: float = 1.0, **options: Unpack[GPOptions]) 
     A ``retention`` of yours sees what a reset left.
 
     Args:
-        every: Block length N, in units of time; see :func:`tvbo.theory.block_length`.
+        every: Block length N, in units of time; see :func:`tvbo.logs.block_length.block_length`.
         start: Time at which the first block begins.
         **options: Options of every recipe with a GP,
             :class:`tvbo.optimizers.builder.GPOptions`.

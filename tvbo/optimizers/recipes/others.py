@@ -66,7 +66,7 @@ def compressed_gp(
     Args:
         budget: Budget ε in nats. The paper's experiments have ``1e-4``, which lets one action be
             sampled 5,000 times; its theorems :math:`\tfrac{1}{2} \log(1 + T^{-\alpha})`, see
-            :func:`tvbo.theory.compression_budget`.
+            :func:`tvbo.retention.entropy.compression_budget`.
         mode: ``"skip"``, not evaluated, or ``"discard"``, evaluated and not kept.
         floor: While fewer observations than this are held, every outcome is admitted. Where
             hyperparameters are learned, all are admitted before the first fit in any case.

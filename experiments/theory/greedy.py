@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from experiments.theory.information import checked_covariance
 from tvbo.rounding import first_largest
-from tvbo.theory.information import checked_covariance
 from tvbo.values import check_count, check_positive, check_rate
 
 STATIC_SHARE = 1 - math.exp(-1)

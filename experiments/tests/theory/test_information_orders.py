@@ -4,12 +4,12 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo.theory import (
+from experiments.theory.composite import product_covariance
+from experiments.theory.greedy import greedy_information_gain
+from experiments.theory.information_orders import (
     InformationOrder,
-    greedy_information_gain,
     linear_information_order,
     matern_information_order,
-    product_covariance,
     squared_exponential_information_order,
 )
 

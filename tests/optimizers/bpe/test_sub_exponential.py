@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tvbo.theory.delays import SubExponentialDelay, SubExponentialTail
+from tvbo.optimizers.bpe import SubExponentialDelay, SubExponentialTail
 
 
 def log_moment(distribution, eta):

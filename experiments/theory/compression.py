@@ -23,7 +23,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tvbo.theory.information import checked_covariance
+from experiments.theory.information import checked_covariance
+from tvbo.retention.entropy import variance_threshold
 from tvbo.values import check_count, check_not_negative, check_positive
 
 NEGLIGIBLE = 1e-6
@@ -32,43 +33,6 @@ bound accounts for it."""
 
 STEPS = 50
 """Steps towards the best allocation of observations; more steps give a tighter bound."""
-
-
-def compression_budget(*, horizon: int, alpha: float, dim: int) -> float:
-    r"""Return :math:`\varepsilon = \tfrac12 \log(1 + T^{-\alpha})`, :math:`\alpha \in (0, 1/p)`.
-
-    The budget of Theorems 3.1 and 3.2, of sublinear regret and model order.
-
-    Args:
-        horizon: T, in rounds.
-        alpha: α. The larger, the smaller are budget and regret, and the larger is the model.
-        dim: Dimension ``p`` of the actions.
-
-    Returns:
-        ε in nats.
-
-    Raises:
-        ValueError: if ``alpha`` lies outside (0, 1/p), or another argument is out of range.
-    """
-    check_count(horizon=horizon, dim=dim)
-    if not 0 < alpha < 1 / dim:
-        raise ValueError(f"Expected alpha in (0, 1/p) = (0, {1 / dim:g}). Got {alpha}.")
-    return 0.5 * math.log1p(horizon**-alpha)
-
-
-def variance_threshold(budget: float, noise_variance: float) -> float:
-    r"""Return :math:`\sigma^2 (e^{2\varepsilon} - 1)`, the threshold of the variance (2.12).
-
-    Args:
-        budget: ε >= 0, in nats.
-        noise_variance: σ² > 0.
-
-    Raises:
-        ValueError: if an argument is out of range.
-    """
-    check_not_negative(budget=budget)
-    check_positive(noise_variance=noise_variance)
-    return noise_variance * _tau(budget)
 
 
 def compression_regret_exponent(alpha: float) -> float:

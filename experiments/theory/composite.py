@@ -5,7 +5,7 @@ r"""Information gain and regret with contexts (Krause, Ong, 2011).
 over actions, :math:`k_S`, and one over contexts, :math:`k_Z`.
 
 **Sets or sequences.** The paper prints a maximum over *sets* of at most ``T`` points. Here, as in
-:func:`tvbo.theory.greedy_information_gain`, it is over *sequences* of ``T`` points, in which a
+:func:`greedy_information_gain`, it is over *sequences* of ``T`` points, in which a
 point may be repeated, as in a bandit; the proof of Theorem 1 needs that where pairs recur. For
 sequences Theorems 2 and 3 are true, even without their terms in :math:`\log T`; the functions
 return the bounds as printed. For sets of distinct points both are false as printed. Consider ``n``
@@ -31,8 +31,8 @@ import math
 import torch
 from torch import Tensor
 
-from tvbo.theory.information import checked_covariance
-from tvbo.theory.regret_bounds import DISCRETIZATION_REGRET
+from experiments.theory.information import checked_covariance
+from experiments.theory.regret_bounds import DISCRETIZATION_REGRET
 from tvbo.values import check_count, check_not_negative, check_positive
 
 
@@ -91,7 +91,7 @@ def product_information_gain(*, horizon: int, rank: int, factor_gain: float) -> 
         horizon: T, in rounds.
         rank: Rank ``d`` of the other factor.
         factor_gain: :math:`\gamma(T; k_S; S)` over sequences of points, or an upper bound, in nats,
-            such as :attr:`tvbo.theory.InformationGain.ceiling`.
+            such as :attr:`InformationGain.ceiling`.
 
     Returns:
         Nats.

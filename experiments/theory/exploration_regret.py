@@ -1,8 +1,8 @@
 r"""Regret bounds of batched pure exploration, with their constants (Vakili et al., 2023, App. A).
 
 They hold together with probability :math:`1 - \delta`, if the width is one of Theorems 6.1 and 6.2
-and the delay's upper bound :math:`u_T` is one, such as :class:`tvbo.theory.SubExponentialTail`
-(:class:`tvbo.theory.SubExponentialDelay`, as printed, is not).
+and the delay's upper bound :math:`u_T` is one, such as :class:`SubExponentialTail`
+(:class:`SubExponentialDelay`, as printed, is not).
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from tvbo.theory.confidence import Exploration, Width, WidthRule
-from tvbo.theory.exploration_rounds import exploration_rounds
+from tvbo.optimizers.bpe import Exploration, Width, WidthRule, exploration_rounds
 from tvbo.values import check_count, check_not_negative, check_positive
 
 
@@ -83,14 +82,14 @@ def bpe_delay_regret_bound(
     width depends on lies between :math:`q_r` and :math:`t_r`, of which the worst is taken.
 
     Args:
-        rule: Rule for the width, :class:`tvbo.theory.FiniteSetWidth` or
-            :class:`tvbo.theory.CompactSetWidth`.
+        rule: Rule for the width, :class:`FiniteSetWidth` or
+            :class:`CompactSetWidth`.
         horizon: T.
         upper_bound: :math:`u_T(\delta)`, an upper bound on the delay, in rounds of asking; 0 is
             BPE.
         delta: Probability of failure δ.
         information_gain: :math:`\Gamma(1), \dots, \Gamma(T)` or upper bounds, in nats, such as
-            :attr:`tvbo.theory.InformationGain.ceiling`.
+            :attr:`InformationGain.ceiling`.
         largest_regret: :math:`r_{\max}`, the largest regret of any action, or
             :math:`2 C_k \sqrt{k_{\max}}`.
         noise_variance: λ² > 0, the noise variance of the model.

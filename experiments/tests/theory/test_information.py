@@ -5,7 +5,7 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel
 
-from tvbo.theory import (
+from experiments.theory.information import (
     drifting_covariance,
     effective_dimension,
     information_by_round,

@@ -5,18 +5,18 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel
 
-from tvbo.acquisition import FiniteBeta
-from tvbo.kernels import ContextActionKernel
-from tvbo.theory import (
+from experiments.theory.composite import (
     additive_covariance,
     additive_information_gain,
     cgp_ucb_regret_bound,
-    greedy_information_gain,
-    mutual_information,
     product_covariance,
     product_information_gain,
-    tv_gp_ucb_regret_bound,
 )
+from experiments.theory.greedy import greedy_information_gain
+from experiments.theory.information import mutual_information
+from experiments.theory.regret_bounds import tv_gp_ucb_regret_bound
+from tvbo.acquisition import FiniteBeta
+from tvbo.kernels import ContextActionKernel
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo.theory import drifting_covariance, greedy_information_gain, mutual_information
+from experiments.theory.greedy import greedy_information_gain
+from experiments.theory.information import drifting_covariance, mutual_information
 
 NOISE = 0.1
 

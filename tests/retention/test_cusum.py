@@ -4,7 +4,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tvbo.theory.cusum import (
+from tvbo.retention.cusum import (
     average_run_length,
     cusum_step,
     cusum_threshold,

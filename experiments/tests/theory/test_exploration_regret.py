@@ -5,18 +5,17 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo.test_functions import unit_grid
-from tvbo.theory import (
+from experiments.theory.exploration_regret import bpe_delay_regret_bound, surviving_regret_bound
+from experiments.theory.greedy import greedy_information_gain
+from tvbo.optimizers.bpe import (
     CompactSetWidth,
     Exploration,
     FiniteSetWidth,
     FixedWidth,
     Width,
-    bpe_delay_regret_bound,
     exploration_rounds,
-    greedy_information_gain,
-    surviving_regret_bound,
 )
+from tvbo.test_functions import unit_grid
 
 SURVIVING = {"num_outcomes": 32, "information_gain": 20.0, "noise_variance": 0.01}
 RUN = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tvbo.theory.delays import SubExponentialDelay
+from tvbo.optimizers.bpe.sub_exponential import SubExponentialDelay
 
 GRID = 201
 """Number of points at which the moment condition is evaluated on an estimated distribution."""

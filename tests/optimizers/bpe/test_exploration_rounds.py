@@ -2,8 +2,12 @@ import math
 
 import pytest
 
-from tvbo.theory.delays import SubExponentialDelay
-from tvbo.theory.exploration_rounds import ExplorationRound, exploration_rounds, next_round
+from tvbo.optimizers.bpe import (
+    ExplorationRound,
+    SubExponentialDelay,
+    exploration_rounds,
+    next_round,
+)
 
 
 def test_rounds_of_the_papers_runs():

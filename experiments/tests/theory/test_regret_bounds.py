@@ -4,16 +4,15 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo.theory import (
-    drifting_covariance,
-    greedy_information_gain,
+from experiments.theory.greedy import greedy_information_gain
+from experiments.theory.information import drifting_covariance, mutual_information
+from experiments.theory.regret_bounds import (
     information_gain_by_blocks,
-    mutual_information,
     r_gp_ucb_regret_bound,
     resetting_mismatch,
-    tail_constants,
     tv_gp_ucb_regret_bound,
 )
+from experiments.theory.smoothness import tail_constants
 
 RESETTING = {
     "horizon": 200,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tvbo.theory.information_orders import InformationOrder, matern_information_order
+from experiments.theory.information_orders import InformationOrder, matern_information_order
 from tvbo.values import check_count, check_not_negative, check_rate
 
 
@@ -42,13 +42,13 @@ def r_gp_ucb_order(*, dim: int = 1, nu: float = math.inf, sharper: bool = False)
     Bogunovic et al. (2016), Corollary 4.1. :math:`\max\{\sqrt{T^{1+c}}, T \varepsilon^{(1-c) /
     2(4-c)}\}` with :math:`c = d(d+1) / (2\nu + d(d+1))`; the squared exponential is ``c = 0``:
     :math:`\max\{\sqrt T, T \varepsilon^{1/8}\}`. The block length is :math:`\Theta(\min\{T,
-    \varepsilon^{-1/(4-c)}\})`; :func:`tvbo.theory.block_length` has the paper's constants.
+    \varepsilon^{-1/(4-c)}\})`; :func:`block_length` has the paper's constants.
 
     Args:
         dim: Dimension ``d`` of the actions; used for Matérn only.
         nu: Smoothness ν > 2 of Matérn; infinity for the squared exponential.
         sharper: Whether to take :math:`c = d / (2\nu + d)`, of the sharper
-            :func:`tvbo.theory.matern_information_order`, which the paper has not.
+            :func:`matern_information_order`, which the paper has not.
 
     Raises:
         ValueError: if ``dim`` is not a whole number above 0, or ν is not above 2.
@@ -63,13 +63,13 @@ def tv_gp_ucb_order(*, dim: int = 1, nu: float = math.inf, sharper: bool = False
     :math:`\max\{\sqrt{T^{1+c}}, T \varepsilon^{(1-c) / 2(3-c)}\}`, ``c`` as in
     :func:`r_gp_ucb_order`; for the squared exponential :math:`\max\{\sqrt T, T
     \varepsilon^{1/6}\}`. It comes from (21) with :math:`\tilde N = \varepsilon^{-1/(3-c)}`. The
-    correction of (21) in :func:`tvbo.theory.information_gain_by_blocks` does not change it.
+    correction of (21) in :func:`information_gain_by_blocks` does not change it.
 
     Args:
         dim: Dimension ``d`` of the actions; used for Matérn only.
         nu: Smoothness ν > 2 of Matérn; infinity for the squared exponential.
         sharper: Whether to take :math:`c = d / (2\nu + d)`, of the sharper
-            :func:`tvbo.theory.matern_information_order`, which the paper has not.
+            :func:`matern_information_order`, which the paper has not.
 
     Raises:
         ValueError: if ``dim`` is not a whole number above 0, or ν is not above 2.
@@ -115,11 +115,11 @@ def bpe_delay_order(information: InformationOrder, *, dim: int) -> DelayedRegret
     Theorem 6.2, :math:`\tilde\beta' \log\log T \sqrt{T \Gamma_T} + E[\tau]` with
     :math:`\tilde\beta'` of order :math:`\sqrt{d \log T}`, at the order of :math:`\Gamma_T`:
 
-    * :func:`tvbo.theory.matern_information_order` with ``sharper=True``:
+    * :func:`matern_information_order` with ``sharper=True``:
       :math:`T^{(\nu+d)/(2\nu+d)}`, (11), of which the paper leaves out the logarithms;
-    * :func:`tvbo.theory.squared_exponential_information_order`: :math:`\sqrt T (\log T)^{(d+2)/2}
+    * :func:`squared_exponential_information_order`: :math:`\sqrt T (\log T)^{(d+2)/2}
       \log\log T`, where (12) prints the larger power ``d + 1`` of the logarithm;
-    * :func:`tvbo.theory.linear_information_order`: :math:`d \sqrt T \log T \log\log T`, (13).
+    * :func:`linear_information_order`: :math:`d \sqrt T \log T \log\log T`, (13).
 
     The factor :math:`\sqrt d` is kept for each kernel; the paper keeps it for the linear one.
 

@@ -1,9 +1,9 @@
 r"""Regret bounds of compressed GP bandits, with their constants (Bedi et al., Section 3).
 
 All are for a function drawn from the prior, :math:`k(x, x) \le 1`, as in
-:mod:`tvbo.theory.regret_bounds`; a point is admitted if it is expected to tell more than ε nats.
+``regret_bounds``; a point is admitted if it is expected to tell more than ε nats.
 For the budget of the theorems, :math:`\varepsilon = \tfrac12 \log(1 + T^{-\alpha})`
-(:func:`tvbo.theory.compression_budget`), :math:`2 \varepsilon = \log(1 + T^{-\alpha})`; the proofs
+(:func:`compression_budget`), :math:`2 \varepsilon = \log(1 + T^{-\alpha})`; the proofs
 hold for any budget. Rounds whose point is refused count: regret is of the point chosen.
 
 The maximum information gain :math:`\gamma_M` is that of the ``M`` points of the model, and at most
@@ -47,8 +47,8 @@ def compressed_ucb_regret_bound(
             :class:`tvbo.acquisition.CompactBeta` for a compact one. The β printed with (3.4) has
             the size ``X`` of a finite set where Srinivas et al. (2010), Theorem 2, have a 2.
         information_gain: :math:`\gamma_M` or an upper bound, in nats, such as
-            :attr:`tvbo.theory.InformationGain.ceiling` for ``T`` points, or for
-            :func:`tvbo.theory.information_model_order_bound` points where that is less.
+            :attr:`InformationGain.ceiling` for ``T`` points, or for
+            :func:`information_model_order_bound` points where that is less.
         noise_variance: σ² > 0.
         budget: ε >= 0, in nats. At 0 nothing is refused, and this is the bound of GP-UCB.
         compact: Whether the actions are a compact set.
@@ -91,7 +91,7 @@ def compressed_ucb_run_regret_bound(
         horizon: T, in rounds, refused ones included.
         beta: :math:`\beta_T`, as in :func:`compressed_ucb_regret_bound`.
         information_gain: The nats that the admitted outcomes told, by
-            :func:`tvbo.theory.mutual_information`, or an upper bound.
+            :func:`mutual_information`, or an upper bound.
         noise_variance: σ² > 0.
         budget: ε >= 0, in nats.
         num_refused: Number of refused rounds, :math:`|\mathcal M^C|`, from 0 to T.
@@ -127,7 +127,7 @@ def compressed_ucb_finite_regret_bound(
     of it holds in any.
 
     *The proof.* It drops the constant of Theorem 3.1, (8.61), whose order omits repeats besides
-    (:mod:`tvbo.theory.compression`), and takes the larger of two terms for their sum, (8.62). The
+    (``compression``), and takes the larger of two terms for their sum, (8.62). The
     result holds all the same from ``T = 3`` on: an action of variance ``v`` passes the test at most
     :math:`\lceil \sqrt T - \sigma^2 / v \rceil` times, so the admitted outcomes tell at most
     :math:`(1 + \sqrt T) \sum_i \lambda_i / 2 \sigma^2` nats; the refused ones add

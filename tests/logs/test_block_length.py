@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from tvbo.theory import block_length
+from tvbo.logs.block_length import block_length
 
 
 def test_rule_of_the_paper():

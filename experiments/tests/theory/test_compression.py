@@ -3,15 +3,14 @@ import math
 import pytest
 import torch
 
-from tvbo.theory import mutual_information
-from tvbo.theory.compression import (
-    compression_budget,
+from experiments.theory.compression import (
     compression_regret_exponent,
     information_model_order_bound,
     model_order_bound,
     model_order_exponent,
-    variance_threshold,
 )
+from experiments.theory.information import mutual_information
+from tvbo.retention.entropy import compression_budget, variance_threshold
 
 NOISE = 0.01
 

@@ -33,7 +33,7 @@ def tv_gp_ucb_regret_bound(
         horizon: T, in rounds.
         beta: :math:`\beta_T` of (19), :class:`tvbo.acquisition.TimeVaryingBeta`.
         information_gain: :math:`\tilde\gamma_T` or an upper bound, in nats, such as
-            :attr:`tvbo.theory.InformationGain.ceiling`.
+            :attr:`InformationGain.ceiling`.
         noise_variance: σ² > 0.
 
     Returns:
@@ -120,7 +120,7 @@ def r_gp_ucb_regret_bound(
         noise_variance: σ² > 0.
         forgetting_rate: ε per round.
         delta: The bound holds with probability at least ``1 - delta``.
-        a0: Constant :math:`a_0` of (9), for example by :func:`tvbo.theory.tail_constants`.
+        a0: Constant :math:`a_0` of (9), for example by :func:`tail_constants`.
         b0: Constant :math:`b_0` of (9), in units of the reward.
 
     Returns:
@@ -180,7 +180,7 @@ def resetting_mismatch(
         noise_variance: σ² > 0.
         forgetting_rate: ε per round.
         delta: The bound holds with probability at least ``1 - delta``.
-        a0: Constant :math:`a_0` of (9), for example by :func:`tvbo.theory.tail_constants`.
+        a0: Constant :math:`a_0` of (9), for example by :func:`tail_constants`.
         b0: Constant :math:`b_0` of (9), in units of the reward.
 
     Returns:

@@ -3,15 +3,15 @@ import math
 import pytest
 import torch
 
-from tvbo.theory import (
+from experiments.theory.compression_regret import (
     compressed_ei_regret_bound,
     compressed_ucb_finite_regret_bound,
     compressed_ucb_regret_bound,
     compressed_ucb_run_regret_bound,
-    compression_budget,
-    mutual_information,
-    tv_gp_ucb_regret_bound,
 )
+from experiments.theory.information import mutual_information
+from experiments.theory.regret_bounds import tv_gp_ucb_regret_bound
+from tvbo.retention.entropy import compression_budget
 
 UCB = {
     "horizon": 1000,

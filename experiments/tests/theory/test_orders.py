@@ -4,17 +4,19 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo.theory import (
-    bpe_delay_order,
-    greedy_information_gain,
-    information_gain_by_blocks,
+from experiments.theory.greedy import greedy_information_gain
+from experiments.theory.information_orders import (
     linear_information_order,
-    lower_bound_order,
     matern_information_order,
-    r_gp_ucb_order,
     squared_exponential_information_order,
+)
+from experiments.theory.orders import (
+    bpe_delay_order,
+    lower_bound_order,
+    r_gp_ucb_order,
     tv_gp_ucb_order,
 )
+from experiments.theory.regret_bounds import information_gain_by_blocks
 
 
 def test_squared_exponential():

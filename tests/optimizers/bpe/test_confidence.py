@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tvbo.theory.confidence import (
+from tvbo.optimizers.bpe import (
     CompactSetWidth,
     Exploration,
     FiniteSetWidth,

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from tvbo.theory.delay_estimate import delay_distribution, estimate_delay
-from tvbo.theory.delays import SubExponentialDelay
+from tvbo.optimizers.bpe import SubExponentialDelay, delay_distribution, estimate_delay
 
 
 def test_product_limit_by_hand():
