@@ -26,7 +26,11 @@ SCALED = ("RBFKernel * (two temporal kernels)", "ScaleKernel(TemporalDecayKernel
 SINGLE = [name for name in CASES if name not in COMPOSED]
 
 every_kernel = pytest.mark.parametrize("name", CASES)
-both_types = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+both_types = pytest.mark.parametrize(
+    "dtype",
+    [pytest.param(torch.float32, marks=pytest.mark.slow), torch.float64],
+    ids=["f32", "f64"],
+)
 
 
 @pytest.fixture

@@ -29,15 +29,12 @@ PERTURBED = (
     "Expectation",
     "MVaR",
 )
-# What these show, others do.
-REPEATS = ("ContextualGP", "ConditionedGP")
 PAGE = Path(__file__).parents[2] / "experiments" / "docs" / "acquisitions.md"
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in OF_OTHER_MODELS])
-@pytest.mark.parametrize(
-    "model", [pytest.param(m, marks=pytest.mark.slow) if m in REPEATS else m for m in MODELS]
-)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.combinations
 def test_maximized_or_refused(model, name):
     expected = "yes"
     if model not in DENSE:

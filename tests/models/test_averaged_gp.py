@@ -181,20 +181,6 @@ def test_gradients_of_single_rows_are_those_of_the_joint_posterior(same_time):
         torch.testing.assert_close(found.squeeze(-2), by_torch, rtol=1e-9, atol=1e-9)
 
 
-def test_each_outcome_is_predicted_by_those_before_it():
-    X, Y, _ = data(False)
-    dense, sets = dense_models(False)[0], make_sets(False)
-    model = AveragedGP(dense, X, Y, sets)
-    mean, variance = model.one_step_ahead()
-    for i in range(1, len(X)):
-        # The unit of the outcomes is that of the dense model, whatever it is conditioned on.
-        with torch.no_grad():
-            posterior = AveragedGP(dense, X[:i], Y[:i], sets).posterior(X[[i]])
-        assert mean[i].item() == pytest.approx(posterior.mean.item(), rel=1e-8, abs=1e-8)
-        expected = posterior.variance.item() + model.noise_variance.item()
-        assert variance[i].item() == pytest.approx(expected, rel=1e-8)
-
-
 @pytest.mark.parametrize("known", [False, True])
 def test_part_of_the_sets(known):
     X, Y, _ = data(known)

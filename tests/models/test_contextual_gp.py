@@ -18,7 +18,6 @@ from reference import rbf
 from tvbo.kernels import (
     ContextActionKernel,
     CovarianceMatrixKernel,
-    IdentityKernel,
     TaskKernel,
 )
 from tvbo.logs import fit_drift
@@ -236,33 +235,6 @@ def test_shapes_and_transforms(structure, batch_shape, m, fixed_noise, transform
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("default", [torch.float32, torch.float64])
-def test_kernels_without_parameters_whatever_the_default_precision(structure, default):
-    torch.set_default_dtype(default)  # the fixture resets it
-    X = torch.tensor([[0.0, 1], [1, 0], [2, 2], [0, 2]], dtype=torch.float64)
-    Y = torch.tensor([[1.0], [-1.0], [0.5], [0.7]], dtype=torch.float64)
-    for context in (CovarianceMatrixKernel(MATRIX), IdentityKernel()):
-        model = ContextualGP(
-            X,
-            Y,
-            torch.full_like(Y, 0.1),
-            context_features=[1],
-            structure=structure,
-            action_kernel=IdentityKernel(),
-            context_kernel=context,
-            mean_module=ZeroMean(),
-            outcome_transform=None,
-        )
-        K = model.context_action_kernel(X).to_dense().detach()
-        new = torch.tensor([[1.0, 2.0], [2.0, 0.0]], dtype=torch.float64)
-        k = model.context_action_kernel(new, X).to_dense().detach()
-        expected = k @ torch.linalg.solve(K + 0.1 * torch.eye(4, dtype=torch.float64), Y)
-        posterior = model.posterior(new)
-        assert posterior.dtype == posterior.mean.dtype == posterior.variance.dtype == torch.float64
-        torch.testing.assert_close(posterior.mean, expected, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
 def test_no_observations_is_the_prior(structure):
     X, Y = make_data(n=0)
     model = contextual(X, Y, torch.empty(0, 1), structure=structure)
@@ -369,31 +341,6 @@ def drawn():
         rbf(ACTION_SCALE), rbf(CONTEXT_SCALE), action_features=[0], context_features=[1]
     ).double()
     return X, drifting_gp_log(X, kernel, RATE, NOISE, generator=generator)
-
-
-@pytest.mark.draws_globally
-def test_recovers_rate_and_lengthscales(drawn):
-    """One draw: each within the factor stated, of about three standard errors."""
-    X, Y = drawn
-    action, context = RBFKernel(), RBFKernel()
-    model = ContextualGP(
-        X,
-        Y,
-        torch.full_like(Y, NOISE),
-        context_features=[1],
-        time_feature=2,
-        action_kernel=action,
-        context_kernel=context,
-        mean_module=ZeroMean(),
-        outcome_transform=None,
-    )
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    for estimate, truth, factor in (
-        (model.forgetting_rate, RATE, 1.5),
-        (action.lengthscale, ACTION_SCALE, 1.25),
-        (context.lengthscale, CONTEXT_SCALE, 1.25),
-    ):
-        assert truth / factor < estimate.item() < truth * factor
 
 
 @pytest.mark.slow

@@ -525,7 +525,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", CHECKS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", [pytest.param("SingleTaskGP", marks=pytest.mark.slow), *list(MODELS)[1:]]
+)
 def test_interface(model, name):
     if (model, name) in REFUSED:
         with pytest.raises(UnsupportedError, match=REFUSED[model, name]):
