@@ -1,4 +1,4 @@
-"""Runs of an optimizer, simulated delays, batched simulation, backtests, history, diagnosis."""
+"""Runs of an optimizer with their history, simulated delays, backtests, diagnosis."""
 
 from tvbo.evaluation.backtesting import (
     BacktestResult,
@@ -12,13 +12,7 @@ from tvbo.evaluation.batched_simulation import Replicates, ucb_sweep
 from tvbo.evaluation.block_length import TunedBlockLength, tune_block_length
 from tvbo.evaluation.dask_cluster import dask_executor
 from tvbo.evaluation.delays import LossyDelay, RandomDelay
-from tvbo.evaluation.diagnosis import (
-    Calibration,
-    Diagnosis,
-    DiagnosisError,
-    PredictedTrial,
-    diagnose,
-)
+from tvbo.evaluation.diagnosis import Diagnosis, DiagnosisError, diagnose
 from tvbo.evaluation.exploration import tune_exploration
 from tvbo.evaluation.history import History
 from tvbo.evaluation.objective import EvaluationError
@@ -26,14 +20,12 @@ from tvbo.evaluation.run import run, run_async
 
 __all__ = [
     "BacktestResult",
-    "Calibration",
     "Diagnosis",
     "DiagnosisError",
     "EvaluationError",
     "Fold",
     "History",
     "LossyDelay",
-    "PredictedTrial",
     "RandomDelay",
     "Replicates",
     "TunedBlockLength",

@@ -1,9 +1,7 @@
 """Diagnosis of a run: one-step-ahead predictions, and what they say of the model."""
 
-from tvbo.evaluation.diagnosis.calibration import Calibration
 from tvbo.evaluation.diagnosis.diagnose import diagnose
 from tvbo.evaluation.diagnosis.diagnosis import Diagnosis
-from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial
 from tvbo.evaluation.diagnosis.recorded_run import DiagnosisError
 
-__all__ = ["Calibration", "Diagnosis", "DiagnosisError", "PredictedTrial", "diagnose"]
+__all__ = ["Diagnosis", "DiagnosisError", "diagnose"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 
 import torch
 
@@ -14,8 +15,9 @@ from tvbo.evaluation.diagnosis.recorded_run import (
     Source,
     recorded_run,
 )
-from tvbo.evaluation.diagnosis.replay import Replay, replayed
+from tvbo.evaluation.diagnosis.replay import Replay
 from tvbo.optimizers import Optimizer
+from tvbo.terminal import patient_progress_bar
 
 
 def diagnose(
@@ -48,7 +50,11 @@ def diagnose(
     run = recorded_run(source, optimizer)
     name, counts = type(run.optimizer).__name__, run.counts()
     try:
-        replay = replayed(run, progress)
+        replay = Replay(run.optimizer)
+        steps = patient_progress_bar(run.records, len(run.records), "Replaying", shown=progress)
+        with closing(steps):
+            for record in steps:
+                replay.repeat(record)
     except DiagnosisError:
         raise
     except Exception as error:  # Any error: what was recorded by other code may not be repeated.

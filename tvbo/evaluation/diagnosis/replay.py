@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +12,12 @@ from torch import Tensor
 
 from tvbo.acquisition import DrawnValues
 from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial, read_parameters
-from tvbo.evaluation.diagnosis.recorded_run import RecordedRun, as_tensor, no_model
+from tvbo.evaluation.diagnosis.recorded_run import as_tensor, no_model
 from tvbo.fit.drift import describe_form, half_life
 from tvbo.models.at_bounds import parameters_at_bounds
 from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, Trial
 from tvbo.retention.prediction import Prediction
 from tvbo.storage.record import Record
-from tvbo.terminal import patient_progress_bar
 
 
 class Script:
@@ -65,7 +63,10 @@ class Replay:
         self._script = Script()
         self._opened: dict[int, Trial] = {}
         self._num_told = 0
-        self._follow(optimizer)
+        if not isinstance(optimizer, GPOptimizer):
+            raise no_model(optimizer)
+        optimizer.acquisition = self._script
+        optimizer._space_filling = self._script  # type: ignore[assignment]
 
     def repeat(self, record: Record) -> None:
         """Make a recorded call again."""
@@ -83,13 +84,6 @@ class Replay:
                 self._optimizer.fail(self._trial(record), given.reason)
             case "expire":
                 self._optimizer.expire(self._trial(record), given.reason)
-
-    def _follow(self, optimizer: Optimizer) -> None:
-        """Have an optimizer choose by the script."""
-        if not isinstance(optimizer, GPOptimizer):
-            raise no_model(optimizer)
-        optimizer.acquisition = self._script
-        optimizer._space_filling = self._script  # type: ignore[assignment]
 
     def _trial(self, record: Record) -> Trial | int:
         number: Any = record.trial_id
@@ -152,21 +146,3 @@ class Replay:
         self.trials[given.trial_id] = replace(
             known, prediction=prediction, outcome=given.Y[0], told_as=self._num_told
         )
-
-
-def replayed(run: RecordedRun, progress: bool) -> Replay:
-    """Repeat a run.
-
-    Args:
-        run: The run.
-        progress: Show a progress bar on stderr, if it takes longer than some seconds.
-
-    Raises:
-        DiagnosisError: if the optimizer has no Gaussian process.
-    """
-    replay = Replay(run.optimizer)
-    steps = patient_progress_bar(run.records, len(run.records), "Replaying", shown=progress)
-    with closing(steps):
-        for record in steps:
-            replay.repeat(record)
-    return replay
