@@ -9,7 +9,6 @@ from tvbo.evaluation.backtesting import (
     simulate_backtest,
 )
 from tvbo.evaluation.batched_simulation import Replicates, ucb_sweep
-from tvbo.evaluation.block_length import TunedBlockLength, tune_block_length
 from tvbo.evaluation.dask_cluster import dask_executor
 from tvbo.evaluation.delays import LossyDelay, RandomDelay
 from tvbo.evaluation.diagnosis import Diagnosis, DiagnosisError, diagnose
@@ -28,7 +27,6 @@ __all__ = [
     "LossyDelay",
     "RandomDelay",
     "Replicates",
-    "TunedBlockLength",
     "backtest",
     "dask_executor",
     "diagnose",
@@ -37,7 +35,6 @@ __all__ = [
     "run",
     "run_async",
     "simulate_backtest",
-    "tune_block_length",
     "tune_exploration",
     "ucb_sweep",
 ]

@@ -10,7 +10,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from torch import Tensor
 
 from tvbo.acquisition import BetaSchedule
-from tvbo.evaluation.run import run
+from tvbo.evaluation import run
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.optimizers import recipes
 from tvbo.test_functions import PanelProblem

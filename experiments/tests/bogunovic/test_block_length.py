@@ -6,9 +6,9 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 
+from experiments.bogunovic.block_length import tune_block_length
 from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
-from tvbo.evaluation import tune_block_length
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.test_functions import PanelProblem
 
