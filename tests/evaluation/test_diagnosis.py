@@ -11,14 +11,8 @@ from gpytorch.kernels import RBFKernel
 from scipy.stats import binomtest, chi2
 
 from tvbo import History, recipes, run
-from tvbo.evaluation import (
-    Calibration,
-    DiagnosisError,
-    PredictedTrial,
-    diagnose,
-)
-from tvbo.evaluation.diagnosis.calibration import binomial_interval
-from tvbo.evaluation.diagnosis.findings import facts, findings, verdict
+from tvbo.evaluation import Diagnosis, DiagnosisError, diagnose
+from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial
 from tvbo.models.at_bounds import AtBound
 from tvbo.plotting import plot_diagnosis, save_figure
 from tvbo.retention import EntropyThreshold, EventReset, SlidingWindow
@@ -223,31 +217,24 @@ def drifting_run(rate_of_world, rate_of_model, seed=0, horizon=100):
     return diagnose(run(problem, optimizer, horizon=horizon, progress=False), optimizer)
 
 
-def test_a_drift_faster_than_the_model_believes():
-    diagnosis = drifting_run(0.1, 0.002)
-    assert diagnosis.calibration.coverage_interval[1] < 0.9
-    first = diagnosis.sentences()[0]
-    assert first.startswith("The 95 % band covers")
-    assert "the drift is faster than the model believes" in first or "too sure" in first
-    assert not any("Nothing stands out" in line for line in diagnosis.sentences())
-    assert "ε = 0.002 a round" in str(diagnosis)
-
-
-def test_a_model_that_is_right():
-    diagnosis = drifting_run(0.05, 0.05)
-    low, high = diagnosis.calibration.coverage_interval
+@pytest.mark.slow
+def test_drift_that_is_faster_slower_or_as_the_model_believes():
+    fast = drifting_run(0.1, 0.002)
+    assert fast.calibration.coverage_interval[1] < 0.9
+    assert fast.sentences()[0].startswith("The 95 % band covers")
+    assert "ε = 0.002 a round" in str(fast)
+    right = drifting_run(0.05, 0.05)
+    low, high = right.calibration.coverage_interval
     assert low < 0.95 < high
-    assert diagnosis.findings == []
-    assert diagnosis.sentences()[0] == "Nothing stands out in 100 outcomes."
+    assert right.findings == []
+    assert any("less sure than it need be" in line for line in drifting_run(0.05, 0.2).findings)
 
 
-def test_a_drift_slower_than_the_model_believes():
-    diagnosis = drifting_run(0.05, 0.2)
-    assert any("less sure than it need be" in line for line in diagnosis.findings)
+# What the figures say, of constructed runs.
 
 
-def predicted(z, **given):
-    """Trials with these errors, told one after another."""
+def diagnosed(z, lost=(0, 0), half_lives=None, **given):
+    """The diagnosis of a run with these errors, told one after another."""
     shared = {
         "is_fitted": True,
         "model_size": 0,
@@ -256,22 +243,19 @@ def predicted(z, **given):
         "half_life": 34.0,
         "at_bounds": (),
     } | given
-    return [
+    trials = [
         PredictedTrial(
             Prediction(float(i), 0.0, 0.75, 0.25, i),
-            **shared,
+            **shared | ({} if half_lives is None else {"half_life": half_lives[i % 2]}),
             told_before=i - 1,
             told_as=i,
             outcome=error,
         )
         for i, error in enumerate(z, start=1)
     ]
-
-
-def sentences(trials, **counts):
-    calibration, counts = Calibration(trials), COUNTS | {"told": len(trials)} | counts
-    found = findings(trials, calibration, counts)
-    return found, [*found, *verdict(calibration, found), *facts(trials, calibration, counts, [])]
+    failed, expired = lost
+    counts = COUNTS | {"told": len(trials), "failed": failed, "expired": expired}
+    return Diagnosis("GPOptimizer", trials, counts)
 
 
 def normal(n=200):
@@ -282,98 +266,67 @@ def normal(n=200):
 
 
 def test_errors_of_a_right_model_are_no_finding():
-    found, told = sentences(predicted(normal().tolist()))
-    assert found == []
+    right = diagnosed(normal().tolist())
+    assert right.findings == []
+    told = str(right)
     assert "Nothing stands out in 200 outcomes." in told
-    assert any(
-        "ε = 0.04 a round: correlation" in line and "after 34 rounds" in line for line in told
-    )
+    assert "ε = 0.04 a round" in told
+    assert "after 34 rounds" in told
+    few = str(diagnosed([0.1, -0.2, 0.3]))
+    assert few.startswith("3 independent outcomes")
+    assert "Nothing stands out" not in few
 
 
-def test_few_outcomes_say_nothing():
-    _, told = sentences(predicted([0.1, -0.2, 0.3]))
-    assert told[0].startswith("3 independent outcomes")
-    assert not any("Nothing stands out" in line for line in told)
-
-
-def test_outliers_are_named_by_trial():
+def with_outliers():
     z = normal()
     z[[36, 99]] = torch.tensor([7.5, -6.0], dtype=torch.float64)
-    found, _ = sentences(predicted(z.tolist()))
-    assert any(
-        "2 outcomes are outliers" in line and "37 (+7.5), 100 (-6.0)" in line for line in found
-    )
+    return z
 
 
-def test_undercoverage_by_outliers_alone():
+def missed_by_outliers_alone():
     z = normal().clamp(-1.9, 1.9)
     z[::8] = 20.0
-    found, _ = sentences(predicted(z.tolist()))
-    assert found[0].endswith("100 % without outliers: these are what it misses.")
+    return z
 
 
-def test_many_large_errors_are_no_outliers():
-    found, _ = sentences(predicted((4 * normal()).tolist()))
-    assert "the model is too sure" in found[0]
-    assert not any("outliers," in line or "outlier," in line for line in found)
+AT_BOUND = AtBound("covar_module.raw_lengthscale", 1, "lower", 0.025)
 
 
-def test_errors_that_lag():
-    z = normal().sort().values
-    found, _ = sentences(predicted(z.tolist()))
-    assert any("by chance up to 0.14: predictions lag behind" in line for line in found)
-    alternating = normal().abs() * torch.tensor([1.0, -1.0]).repeat(100)
-    found, _ = sentences(predicted(alternating.tolist()))
-    assert any("overshoot" in line for line in found)
+@pytest.mark.parametrize(
+    ("z", "given", "words"),
+    [
+        (with_outliers(), {}, "37 (+7.5), 100 (-6.0)"),
+        (missed_by_outliers_alone(), {}, "100 % without outliers"),
+        (4 * normal(), {}, "the model is too sure"),
+        (0.6 * normal(40), {}, "less sure than it need be"),
+        (normal().sort().values, {}, "lag behind"),
+        (normal().abs() * torch.tensor([1.0, -1.0]).repeat(100), {}, "overshoot"),
+        (normal() + 0.3, {}, "above their predictions by 0.30"),
+        (normal(40), {"at_bounds": (AT_BOUND,)}, "lower bound of its constraint in 40 of 40"),
+        (normal(40), {"lost": (15, 5)}, "20 of 60 trials that ended"),
+        (normal(60), {"half_lives": (3.0, 50.0)}, "between 3 and 50"),
+    ],
+)
+def test_what_casts_doubt_on_the_model_is_found(z, given, words):
+    found = diagnosed(z.tolist(), **given)
+    assert any(words in line for line in found.findings)
+    assert "Nothing stands out" not in str(found)
 
 
-def test_biased_predictions():
-    found, _ = sentences(predicted((normal() + 0.3).tolist()))
-    assert any("Outcomes are above their predictions by 0.30" in line for line in found)
+def test_what_is_expected_is_no_finding():
+    noise = AtBound("likelihood.raw_noise", 0, "lower", 1e-4)
+    found = diagnosed(normal(40).tolist(), at_bounds=(noise,), lost=(19, 0))
+    assert found.findings == []
+    assert "show no noise" in str(found)
 
 
-def test_a_parameter_at_its_bound():
-    reached = AtBound("covar_module.raw_lengthscale", 1, "lower", 0.025)
-    found, _ = sentences(predicted(normal(40).tolist(), at_bounds=(reached,)))
-    assert any(
-        "lengthscale" in line and "lower bound" in line and "40 of 40" in line for line in found
-    )
-    expected = AtBound("likelihood.raw_noise", 0, "lower", 1e-4)
-    found, told = sentences(predicted(normal(40).tolist(), at_bounds=(expected,)))
-    assert found == []
-    assert any("show no noise" in line for line in told)
-
-
-def test_lost_trials():
-    found, _ = sentences(predicted(normal(40).tolist()), failed=15, expired=5)
-    assert any(
-        "20 of 60 trials that ended have no outcome (15 failed, 5 expired)" in f for f in found
-    )
-    assert sentences(predicted(normal(40).tolist()), failed=19)[0] == []
-
-
-def test_a_half_life_that_has_not_settled():
-    trials = predicted(normal(60).tolist())
-    swinging = [
-        PredictedTrial(**{**trial.__dict__, "half_life": 3.0 if i % 2 else 50.0})
-        for i, trial in enumerate(trials)
-    ]
-    found, _ = sentences(swinging)
-    assert any("between 3 and 50" in line for line in found)
-
-
-def test_spread_of_errors():
-    calibration = Calibration(predicted(normal(40).tolist()))
-    limits = [math.sqrt(chi2.ppf(tail, 40) / 40) for tail in (0.005, 0.995)]
+@pytest.mark.parametrize(("covered", "n"), [(0, 7), (7, 7), (57, 60), (12, 40)])
+def test_intervals_are_those_of_clopper_and_pearson_and_of_chi_squared(covered, n):
+    calibration = diagnosed([0.1] * covered + [9.0] * (n - covered)).calibration
+    exact = binomtest(covered, n).proportion_ci(method="exact")
+    assert calibration.coverage_interval == pytest.approx((exact.low, exact.high), rel=1e-9)
+    limits = [math.sqrt(chi2.ppf(tail, n) / n) for tail in (0.005, 0.995)]
     assert calibration.deviation_limits == pytest.approx(limits, rel=1e-9)
-    found, _ = sentences(predicted((0.6 * normal(40)).tolist()))
-    assert "less sure than it need be" in found[0]
-
-
-@pytest.mark.parametrize(("k", "n"), [(0, 7), (7, 7), (57, 60), (12, 40)])
-def test_interval_is_that_of_clopper_and_pearson(k, n):
-    exact = binomtest(k, n).proportion_ci(method="exact")
-    assert binomial_interval(k / n, n) == pytest.approx((exact.low, exact.high), rel=1e-9)
 
 
 def test_json_and_picture(tmp_path):
@@ -402,18 +355,18 @@ def test_a_picture_of_nothing_judged():
 
 
 def test_sources_that_cannot_be_diagnosed(tmp_path):
-    with pytest.raises(DiagnosisError, match="the optimizer of the run"):
+    with pytest.raises(DiagnosisError):
         diagnose(History())
     random = recipes.random_search(bounds=[(0.0, 1.0)])
     history = run(outcome, random, horizon=3, progress=False)
-    with pytest.raises(DiagnosisError, match="with a Gaussian process.*Got RandomSearch"):
+    with pytest.raises(DiagnosisError, match="RandomSearch"):
         diagnose(history, random)
     random.record(tmp_path / "random.db")
-    with pytest.raises(DiagnosisError, match="with a Gaussian process.*Got RandomSearch"):
+    with pytest.raises(DiagnosisError, match="RandomSearch"):
         diagnose(random)
-    with pytest.raises(DiagnosisError, match="in which a trial was asked"):
+    with pytest.raises(DiagnosisError):
         diagnose(made())
-    with pytest.raises(JournalError, match="which is no file"):
+    with pytest.raises(JournalError, match="none.db"):
         diagnose(tmp_path / "none.db")
 
 
@@ -430,7 +383,7 @@ def test_code_of_the_caller_is_not_imported(tmp_path, monkeypatch):
     run(outcome, optimizer, horizon=4, progress=False)
     optimizer.close()
     monkeypatch.setattr("tvbo.storage.load.from_pickle", SimpleNamespace)
-    with pytest.raises(JournalError, match="OwnAcquisition.*like="):
+    with pytest.raises(JournalError, match="OwnAcquisition"):
         diagnose(tmp_path / "run.db")
     like = made(acquisition=OwnAcquisition())
     assert len(diagnose(tmp_path / "run.db", like).trials) == 4

@@ -20,7 +20,7 @@ from tvbo.spaces.labels import Instant
 GPYTORCH = ("constraints", "kernels", "likelihoods", "means", "priors")
 CLASSES_FROM = (
     *(f"tvbo.{name}" for name in ("acquisition", "fit", "kernels", "models", "optimizers")),
-    *("tvbo.retention", "tvbo.spaces", "tvbo.trial"),
+    *("tvbo.optim", "tvbo.retention", "tvbo.spaces", "tvbo.trial"),
     *(f"gpytorch.{name}" for name in GPYTORCH),
     "botorch.models.transforms",
     "torch.distributions",
