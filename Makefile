@@ -83,7 +83,7 @@ validate: $(VENV)/.dev
 	$(BIN)/python benchmarks/box_calibration.py --json docs/results/box_calibration.json
 	$(BIN)/python benchmarks/event_reset.py --json docs/results/event_reset.json
 	$(BIN)/python benchmarks/compression_drift.py --json docs/results/compression_drift.json
-	$(BIN)/python benchmarks/bpe_guarantee.py --runs 200 --json docs/results/bpe_guarantee.json
+	PYTHONPATH=. $(BIN)/python benchmarks/bpe_guarantee.py --runs 200 --json docs/results/bpe_guarantee.json
 	PYTHONPATH=. $(BIN)/python benchmarks/outliers.py --first 100 --logs 200 --json docs/results/outliers.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/evidence.py --first 100 --workers 2 \
 		--json docs/results/evidence.json

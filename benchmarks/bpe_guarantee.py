@@ -19,6 +19,7 @@ from rich.progress import track
 from scipy.stats import binomtest
 from shared import parser, show, squared_exponential, with_error
 
+from experiments.problems.rkhs import RKHSFunction
 from experiments.vakili.setting import poisson_delay
 from tvbo import recipes, run
 from tvbo.optimizers.bpe import (
@@ -29,7 +30,6 @@ from tvbo.optimizers.bpe import (
     WidthRule,
 )
 from tvbo.test_functions import unit_grid
-from tvbo.test_functions.rkhs import RKHSFunction
 
 DELTA = 0.1
 NOISE_SD = 0.02

@@ -23,6 +23,7 @@ import torch
 from rich.progress import track
 from shared import parser, show
 
+from experiments.problems.rkhs import RKHSFunction
 from experiments.vakili.setting import (
     BPE_DELAY,
     DELTA,
@@ -38,7 +39,6 @@ from experiments.vakili.setting import (
 )
 from tvbo.optimizers import Optimizer
 from tvbo.optimizers.bpe import SubExponentialDelay
-from tvbo.test_functions.rkhs import RKHSFunction
 
 RATE = 50
 TURN = 50

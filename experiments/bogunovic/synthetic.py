@@ -13,8 +13,8 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from torch import Size, Tensor
 
 from experiments.spread import spread
+from experiments.sweeps import Replicates, ucb_sweep
 from tvbo.acquisition import LogBeta
-from tvbo.evaluation import Replicates, ucb_sweep
 from tvbo.models import StreamingGP
 from tvbo.test_functions.drifting_gp import covariance_root, unit_grid
 

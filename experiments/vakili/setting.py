@@ -12,6 +12,7 @@ import torch
 from gpytorch.kernels import Kernel, RBFKernel
 from torch import Generator, Tensor
 
+from experiments.problems.rkhs import RKHSFunction
 from experiments.spread import spread
 from tvbo import run
 from tvbo.acquisition import BetaSchedule, ConstantBeta, LogBeta
@@ -20,7 +21,6 @@ from tvbo.optimizers import ConstantLiar, IgnorePending, Optimizer
 from tvbo.optimizers.bpe import FiniteSetWidth, SubExponentialDelay, SubExponentialTail
 from tvbo.optimizers.recipes import bpe_delay, gp_ts, gp_ucb
 from tvbo.test_functions import unit_grid
-from tvbo.test_functions.rkhs import RKHSFunction
 
 LENGTHSCALES = {"f1": 0.8, "f2": 1.0}
 FUNCTION_SEEDS = {"f1": 1, "f2": 2}

@@ -8,7 +8,6 @@ from tvbo.evaluation.backtesting import (
     rolling_folds,
     simulate_backtest,
 )
-from tvbo.evaluation.batched_simulation import Replicates, ucb_sweep
 from tvbo.evaluation.dask_cluster import dask_executor
 from tvbo.evaluation.delays import LossyDelay, RandomDelay
 from tvbo.evaluation.diagnosis import Diagnosis, DiagnosisError, diagnose
@@ -26,7 +25,6 @@ __all__ = [
     "History",
     "LossyDelay",
     "RandomDelay",
-    "Replicates",
     "backtest",
     "dask_executor",
     "diagnose",
@@ -36,5 +34,4 @@ __all__ = [
     "run_async",
     "simulate_backtest",
     "tune_exploration",
-    "ucb_sweep",
 ]

@@ -26,7 +26,6 @@ from tvbo.test_functions.moving_functions import (
 from tvbo.test_functions.moving_peak import MovingPeak
 from tvbo.test_functions.panel import PanelProblem
 from tvbo.test_functions.pd_control import PDControl
-from tvbo.test_functions.rkhs import RKHSFunction
 from tvbo.test_functions.simulated_service import SimulatedService
 from tvbo.test_functions.static_functions import ExampleFunction, Rosenbrock, StaticFunction
 from tvbo.test_functions.time_of_day import TimeOfDayPanel, time_of_day
@@ -43,7 +42,6 @@ __all__ = [
     "MovingPeaks",
     "PDControl",
     "PanelProblem",
-    "RKHSFunction",
     "Rosenbrock",
     "RotatingOptimum",
     "SeasonalOptimum",

@@ -7,8 +7,8 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import RBFKernel
 
+from experiments.sweeps import Replicates, ucb_sweep
 from tvbo.acquisition import LogBeta
-from tvbo.evaluation import Replicates, ucb_sweep
 from tvbo.models import StreamingGP, TimeVaryingGP
 from tvbo.test_functions.drifting_gp import covariance_root, drifting_values
 

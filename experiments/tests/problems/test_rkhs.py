@@ -6,8 +6,8 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from reference import rbf
 
+from experiments.problems.rkhs import RKHSFunction
 from tvbo.test_functions import unit_grid
-from tvbo.test_functions.rkhs import RKHSFunction
 
 GRID = 10 * unit_grid(15) - 5
 
