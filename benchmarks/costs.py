@@ -16,7 +16,7 @@ from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
 from tvbo.kernels import CovarianceMatrixKernel
 from tvbo.logs import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
-from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter
+from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter, OutcomeModel
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.test_functions import unit_grid
 
@@ -53,7 +53,7 @@ def optimizers() -> dict[str, GPOptimizer]:
     fitter = ModelFitter(InputLayout(search_space.dim), search_space.bounds, **given)
     return {
         "streaming": recipes.tv_gp_ucb(choices=choices, **given),
-        "dense": GPOptimizer(search_space, DenseState(fitter), UCB(LogBeta())),
+        "dense": GPOptimizer(search_space, [OutcomeModel(DenseState(fitter))], UCB(LogBeta())),
     }
 
 

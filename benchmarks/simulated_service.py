@@ -33,7 +33,7 @@ from torch import Generator, Tensor
 from tvbo import recipes
 from tvbo.acquisition import Goals
 from tvbo.kernels import ConstantTemporalKernel, SeasonalKernel, TemporalDecayKernel
-from tvbo.optimizers import GPOptimizer, IgnorePending, MultiOutcomeOptimizer
+from tvbo.optimizers import GPOptimizer, IgnorePending, OutcomeModel
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.retention import EntropyThreshold
 from tvbo.test_functions import SimulatedService
@@ -151,7 +151,18 @@ class Method:
         if self.latency is None:
             return made["revenue"]
         goals = Goals.of(["revenue"], {"latency": (None, service.limit)})
-        return MultiOutcomeOptimizer(made, goals)
+        first, second = made.values()
+        latency = OutcomeModel(second.posterior_state, second.retention, is_objective=False)
+        return GPOptimizer(
+            first.search_space,
+            [*first.outcome_models, latency],
+            first.acquisition,
+            generator=first.generator,
+            contexts=first.contexts,
+            pending=first.pending,
+            initial=first.initial,
+            goals=goals,
+        )
 
 
 FULL = Method()

@@ -16,7 +16,7 @@ from torch import Generator
 from tvbo import recipes
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel, memory_length
 from tvbo.optimizers import GPOptimizer
-from tvbo.optimizers.builder import TOL
+from tvbo.recipes import NEGLIGIBLE_WEIGHT
 from tvbo.test_functions.drifting_gp import unit_grid
 
 RATE, NOISE, POINTS = 0.03, 0.01, 50
@@ -39,7 +39,9 @@ def matern() -> TemporalMaternKernel:
     """Return Matérn-3/2 that remembers for as long as the exponential decay."""
     made = TemporalMaternKernel().double()
     made.lengthscale = 1.0
-    made.lengthscale = memory_length([decay(RATE)], TOL) / memory_length([made], TOL)
+    made.lengthscale = memory_length([decay(RATE)], NEGLIGIBLE_WEIGHT) / memory_length(
+        [made], NEGLIGIBLE_WEIGHT
+    )
     return made
 
 

@@ -4,7 +4,6 @@ import re
 import shutil
 import sys
 from importlib.metadata import version as installed_version
-from inspect import signature, unwrap
 from pathlib import Path
 
 from docutils import nodes
@@ -73,18 +72,6 @@ def link_research(app, name, content):
         content[0] = content[0].replace("](../tutorials/", "](tutorials/")
 
 
-def show_options_as_written() -> None:
-    """Let recipes end in ``**options``, which their docstrings link to the TypedDict.
-
-    Python shows the options one by one; Sphinx looks for the default of each in the source.
-    """
-    from tvbo import recipes
-
-    for name in recipes.__all__:
-        recipe = getattr(recipes, name)
-        recipe.__signature__ = signature(unwrap(recipe))
-
-
 def hide_colons(app, what, name, obj, options, lines):
     """Napoleon takes the words before a colon for the type of a property: hide it there."""
     if what == "property":
@@ -144,4 +131,3 @@ def setup(app):
 
 copy_tutorials()
 copy_research()
-show_options_as_written()

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 
 import tvbo
 import tvbo.kernels
-from tvbo.optimizers import recipes
+from tvbo import recipes
 
 
 def test_promised_names():

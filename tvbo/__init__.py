@@ -7,9 +7,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tvbo import recipes
     from tvbo.evaluation import History, run, run_async
     from tvbo.logs import DriftFit, fit_drift
-    from tvbo.optimizers import recipes
 
 __version__ = version("botorch-tvbo")
 try:
@@ -30,7 +30,7 @@ _MODULES = {
     "DriftFit": "tvbo.logs",
     "History": "tvbo.evaluation",
     "fit_drift": "tvbo.logs",
-    "recipes": "tvbo.optimizers.recipes",
+    "recipes": "tvbo.recipes",
     "run": "tvbo.evaluation",
     "run_async": "tvbo.evaluation",
 }

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 
 from experiments.algorithms.nystrom_gp import NystromGP
 from tvbo.acquisition import UCB, Acquisition, ConstantBeta
+from tvbo.optim import maximize
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.spaces import AskContext, SearchSpace
 from tvbo.spaces.observations import Observations
@@ -150,7 +151,9 @@ class BKB(Optimizer):
             drawn = drawn[first.scatter_reduce(0, group, order, "amin").sort().values]
         return NystromGP(self.covar_module, self.noise_variance, drawn, X, self._observations.Y)
 
-    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
+    def _choose(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
         model = self.update()
         ask_context = AskContext(
             round=self.num_trials + 1,
@@ -161,8 +164,8 @@ class BKB(Optimizer):
             search_space=self.search_space,
             generator=self.generator,
         )
-        acquisition = self.acquisition(model, ask_context)
-        return self.search_space.maximize(acquisition, ask_context, self.generator)
+        acq_function = self.acquisition(model, ask_context)
+        return maximize(acq_function, self.search_space, ask_context, self.generator)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         self._observations = self._observations.append(observation)

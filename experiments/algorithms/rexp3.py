@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from tvbo.optimizers import Optimizer, Trial
-from tvbo.spaces import FiniteSpace
+from tvbo.spaces import FiniteSpace, SearchSpace
 from tvbo.spaces.observations import Observations
 
 
@@ -59,8 +59,10 @@ class RExp3(Optimizer):
         K = len(self._log_weights)
         return (1 - self.exploration) * self._log_weights.softmax(-1) + self.exploration / K
 
-    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
-        block = (round_number - 1) // self.block
+    def _choose(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
+        block = self._num_asked // self.block
         if block != self._block_of_weights:
             self._log_weights.zero_()
             self._block_of_weights = block

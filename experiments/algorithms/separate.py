@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Generator, Tensor
 
 from tvbo.optimizers import Optimizer, Trial
-from tvbo.spaces import ContextList, FiniteSpace
+from tvbo.spaces import ContextList, FiniteSpace, SearchSpace
 from tvbo.spaces.observations import Observations
 
 
@@ -46,7 +46,9 @@ class SeparateContexts(Optimizer):
         """Number of observations held, over all contexts."""
         return sum(loop.model_size for loop in self.loops.values())
 
-    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
+    def _choose(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
         place = self.contexts.index(context)
         if place not in self.loops:
             self.loops[place] = self.make(self.generator)

@@ -23,6 +23,7 @@ from tvbo.optimizers import (
     IncrementalState,
     ModelFitter,
     Optimizer,
+    OutcomeModel,
     PosteriorState,
 )
 from tvbo.retention import EntropyThreshold, Retention
@@ -127,7 +128,8 @@ class Setting:
         retention: Retention | None = None
         if method in budgets:
             retention = EntropyThreshold(budgets[method])
-        return GPOptimizer(search_space, state, acquisition, retention, generator=generator)
+        models = [OutcomeModel(state, retention)]
+        return GPOptimizer(search_space, models, acquisition, generator=generator)
 
 
 @dataclass(frozen=True)

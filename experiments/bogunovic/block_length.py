@@ -12,7 +12,7 @@ from torch import Tensor
 from tvbo.acquisition import BetaSchedule
 from tvbo.evaluation import run
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
-from tvbo.optimizers import recipes
+from tvbo.recipes import r_gp_ucb
 from tvbo.test_functions import PanelProblem
 from tvbo.values import as_numbers
 
@@ -55,7 +55,7 @@ def tune_block_length(
             as days, or ``values.tensor_split(3)``. At least two.
         noise_variance: σ², in squared units of the values.
         beta: β of UCB, a number or a schedule by round; default as of
-            :func:`tvbo.optimizers.recipes.r_gp_ucb`.
+            :func:`tvbo.recipes.r_gp_ucb`.
         lengths: The block lengths to compare, in rounds.
         replicates: Number of runs of each stretch, with the seeds ``0, 1, ...``, which break ties.
 
@@ -109,7 +109,7 @@ def _play(
 ) -> Tensor:
     """Return the regret of R-GP-UCB in each round, ``T``."""
     problem = PanelProblem(values - train.mean())
-    optimizer = recipes.r_gp_ucb(
+    optimizer = r_gp_ucb(
         every=length,
         choices=problem.choices,
         covar_module=CovarianceMatrixKernel(empirical_covariance(train)),

@@ -21,10 +21,10 @@ from experiments.claims import (
     regret_result,
 )
 from experiments.spread import spread
-from tvbo import run
+from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
 from tvbo.logs import DriftFit, fit_drift, panel_rows
-from tvbo.optimizers import Optimizer, recipes
+from tvbo.optimizers import Optimizer
 from tvbo.test_functions.empirical import EmpiricalPanel
 from tvbo.test_functions.panel import PanelProblem
 

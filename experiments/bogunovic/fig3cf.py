@@ -21,10 +21,10 @@ from experiments.claims import (
 )
 from experiments.data.traffic import TrafficDays
 from experiments.spread import spread
-from tvbo import run
+from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
 from tvbo.logs import DriftFit, fit_drift, panel_rows, panel_segments
-from tvbo.optimizers import Optimizer, recipes
+from tvbo.optimizers import Optimizer
 from tvbo.test_functions.panel import PanelProblem
 
 NAME = "bogunovic-fig3cf"

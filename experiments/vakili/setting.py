@@ -19,7 +19,7 @@ from tvbo.acquisition import BetaSchedule, ConstantBeta, LogBeta
 from tvbo.evaluation import RandomDelay
 from tvbo.optimizers import ConstantLiar, IgnorePending, Optimizer
 from tvbo.optimizers.bpe import FiniteSetWidth, SubExponentialDelay, SubExponentialTail
-from tvbo.optimizers.recipes import bpe_delay, gp_ts, gp_ucb
+from tvbo.recipes import bpe_delay, gp_ts, gp_ucb
 from tvbo.test_functions import unit_grid
 
 LENGTHSCALES = {"f1": 0.8, "f2": 1.0}

@@ -19,8 +19,14 @@ from tvbo import recipes, run
 from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
 from tvbo.models import TimeVaryingGP
-from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter
-from tvbo.optimizers.builder import posterior_state
+from tvbo.optimizers import (
+    DenseState,
+    GPOptimizer,
+    IncrementalState,
+    ModelFitter,
+    OutcomeModel,
+    StreamingState,
+)
 from tvbo.spaces import AskContext, Box, FiniteSpace, InputLayout
 from tvbo.spaces.observations import Observations
 from tvbo.test_functions import PanelProblem, unit_grid
@@ -225,8 +231,12 @@ def loop(search_space, rule, online=True):
         forgetting_rate=0.0,
         noise_variance=1e-4,
     )
-    state = posterior_state(fitter, search_space, None) if online else DenseState(fitter)
-    return GPOptimizer(search_space, state, rule)
+    state = DenseState(fitter)
+    if online and isinstance(search_space, FiniteSpace):
+        state = StreamingState(fitter, search_space.choices)
+    elif online:
+        state = IncrementalState(fitter)
+    return GPOptimizer(search_space, [OutcomeModel(state)], rule)
 
 
 def found_by(optimizer, function, rounds=12):

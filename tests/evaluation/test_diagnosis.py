@@ -157,7 +157,7 @@ def test_lost_and_refused_trials_are_counted(tmp_path):
             optimizer.tell(trial, 0.0)
     log = optimizer.trial_log
     diagnosis = diagnose(optimizer)
-    skipped = optimizer.rejection_log.num_skipped
+    skipped = optimizer.trial_log.num_skipped
     assert skipped > 0
     assert diagnosis.counts == {
         "told": log.num_told,

@@ -158,7 +158,7 @@ def test_whatever_an_objective_does_fails_its_trial_and_no_other(make):
             history = go(partial(goes_wrong, kind), optimizer, executor, 6)
             check_accounts(optimizer, history)
             assert statuses(history) == {i: "told" if i % 2 else "failed" for i in range(1, 7)}
-            for lost in optimizer.trial_log.lost:
+            for lost in optimizer.trial_log.newest:
                 assert lost.reason.startswith(reason)
                 assert lost.reason == history.round_of(lost.trial).reason
             assert (history.reward[::2] == history.X[::2, 0] ** 2).all()

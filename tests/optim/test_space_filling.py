@@ -9,7 +9,7 @@ from gpytorch.kernels import RBFKernel
 from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
 from tvbo.optim import SpaceFilling
-from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter
+from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter, OutcomeModel
 from tvbo.spaces import Box, FiniteSpace, InputLayout
 
 BOX = {"bounds": torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)}
@@ -141,7 +141,9 @@ def test_a_loop_by_hand_has_no_start_unless_asked_for():
     def make(**options):
         search_space = Box(BOX["bounds"])
         state = DenseState(ModelFitter(InputLayout(2), search_space.bounds))
-        return GPOptimizer(search_space, state, UCB(LogBeta()), generator=seed(5), **options)
+        return GPOptimizer(
+            search_space, [OutcomeModel(state)], UCB(LogBeta()), generator=seed(5), **options
+        )
 
     assert make().initial == 0
     optimizer = make(initial=2)
@@ -155,4 +157,4 @@ def test_a_number_of_actions_that_is_none(bad):
     search_space = Box(BOX["bounds"])
     state = DenseState(ModelFitter(InputLayout(2), search_space.bounds))
     with pytest.raises(ValueError, match=str(bad)):
-        GPOptimizer(search_space, state, UCB(LogBeta()), initial=bad)
+        GPOptimizer(search_space, [OutcomeModel(state)], UCB(LogBeta()), initial=bad)

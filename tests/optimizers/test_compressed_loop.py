@@ -15,6 +15,7 @@ from tvbo.optimizers import (
     GPOptimizer,
     IncrementalState,
     ModelFitter,
+    OutcomeModel,
     RefitEvery,
     RefitNever,
     StreamingState,
@@ -34,6 +35,10 @@ NOISE = 0.05
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 ARMS = torch.rand(12, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 CONTEXTS = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.float64)
+
+
+def num_refused(optimizer):
+    return optimizer.trial_log.num_skipped + optimizer.trial_log.num_discarded
 
 
 def rbf(lengthscale=0.3):
@@ -73,10 +78,8 @@ def loop(
     listed = ContextList(CONTEXTS) if not box else ContextBounds(torch.tensor([[0.0], [1.0]]))
     return GPOptimizer(
         Box(UNIT, num_restarts=1, raw_samples=16) if box else FiniteSpace(ARMS),
-        state,
+        [OutcomeModel(state, retention)],
         UCB(LogBeta()) if acquisition is None else acquisition,
-        retention=retention,
-        layout=layout,
         generator=torch.Generator().manual_seed(5),
         contexts=listed if contexts else None,
     )
@@ -123,7 +126,7 @@ def assert_no_change(kind, rounds, **options):
         assert all(trial.information_gain > 0 for trial in trials)
         assert torch.equal(optimizer.observations.X, plain.observations.X)
         assert torch.equal(optimizer.observations.Y, plain.observations.Y)
-        assert len(optimizer.rejection_log) == 0
+        assert num_refused(optimizer) == 0
 
 
 @pytest.mark.parametrize(
@@ -284,7 +287,7 @@ def test_attached_trials_are_not_judged():
         assert (trial.informative, trial.information_gain) == (True, None)
         optimizer.tell(trial, 0.1)
     assert optimizer.model_size == 4
-    assert len(optimizer.rejection_log) == 1
+    assert num_refused(optimizer) == 1
 
 
 def test_several_trials_at_once_are_judged_one_after_another():
@@ -390,10 +393,8 @@ def test_learned_noise(kind):
     state = DenseState(fitter) if kind == "refit" else StreamingState(fitter, ARMS)
     optimizer = GPOptimizer(
         FiniteSpace(ARMS),
-        state,
+        [OutcomeModel(state, EntropyThreshold(0.4, "discard", floor=6))],
         UCB(LogBeta()),
-        retention=EntropyThreshold(0.4, "discard", floor=6),
-        layout=InputLayout(2),
     )
     noises, informative = set(), []
     for _ in range(10):
@@ -431,10 +432,8 @@ def test_discarded_outcomes_make_no_fit_due():
     )
     optimizer = GPOptimizer(
         FiniteSpace(ARMS),
-        DenseState(fitter),
+        [OutcomeModel(DenseState(fitter), EntropyThreshold(9.0, "discard", 5))],
         UCB(LogBeta()),
-        EntropyThreshold(9.0, "discard", 5),
-        InputLayout(2),
     )
     played(optimizer, 7)
     assert optimizer.model_size == 5
@@ -481,8 +480,8 @@ def test_saved_in_mid_run_it_goes_on_as_the_other(kind, mode):
     assert torch.equal(actions(one), actions(two))
     assert [trial.information_gain for trial in one] == [trial.information_gain for trial in two]
     assert [trial.informative for trial in one] == [trial.informative for trial in two]
-    assert first.rejection_log.to_frame().equals(second.rejection_log.to_frame())
-    assert len(first.rejection_log) > 0
+    assert first.trial_log.to_frame().equals(second.trial_log.to_frame())
+    assert num_refused(first) > 0
     assert vars(first.retention.policies[0]) == vars(second.retention.policies[0])
 
 
@@ -498,11 +497,11 @@ def test_recommendations_change_nothing(kind, rate):
         for _ in range(4):
             trials += played(optimizer, 3)
             if look:
-                seen = len(optimizer.rejection_log), optimizer.model_size
+                seen = num_refused(optimizer), optimizer.model_size
                 optimizer.recommend(CONTEXTS[1])
                 optimizer.recommend(CONTEXTS[1], t=trials[-1].t + 4)
                 optimizer.policy(CONTEXTS)
-                assert (len(optimizer.rejection_log), optimizer.model_size) == seen
+                assert (num_refused(optimizer), optimizer.model_size) == seen
         return trials, optimizer
 
     (one, first), (two, second) = chosen(False), chosen(True)
@@ -510,7 +509,7 @@ def test_recommendations_change_nothing(kind, rate):
     assert [t.information_gain for t in one] == pytest.approx([t.information_gain for t in two])
     assert [t.informative for t in one] == [t.informative for t in two]
     assert vars(first.retention.policies[1]) == vars(second.retention.policies[1])
-    assert len(first.rejection_log) > 0
+    assert num_refused(first) > 0
 
 
 class Windowed:

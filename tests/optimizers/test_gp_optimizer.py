@@ -13,7 +13,14 @@ from reference import rbf
 from tvbo import recipes, run
 from tvbo.acquisition import ConstantBeta, LogBeta
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel
-from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter, RefitEvery, RefitNever
+from tvbo.optimizers import (
+    DenseState,
+    GPOptimizer,
+    ModelFitter,
+    OutcomeModel,
+    RefitEvery,
+    RefitNever,
+)
 from tvbo.retention import Reset, SlidingWindow
 from tvbo.spaces import Box, InputLayout
 from tvbo.test_functions import MovingPeak, drifting_gp, unit_grid
@@ -233,7 +240,7 @@ def test_any_botorch_acquisition():
         fitter = ModelFitter(
             InputLayout(2), problem.bounds, rbf(), forgetting_rate=0.05, noise_variance=1e-3
         )
-        optimizer = GPOptimizer(box, DenseState(fitter), acquisition)
+        optimizer = GPOptimizer(box, [OutcomeModel(DenseState(fitter))], acquisition)
         history = run(problem, optimizer, horizon=6, progress=False)
         assert history.X.shape == (6, 2)
 

@@ -14,6 +14,7 @@ from tvbo.optimizers import (
     GPOptimizer,
     IncrementalState,
     ModelFitter,
+    OutcomeModel,
     RefitEvery,
     RefitNever,
 )
@@ -48,10 +49,8 @@ def exact(fitter, observations, num_told=40):
 def loop(state, retention=None, search_space=None):
     return GPOptimizer(
         FiniteSpace(ARMS) if search_space is None else search_space,
-        state,
+        [OutcomeModel(state, retention)],
         UCB(LogBeta()),
-        retention=retention,
-        layout=InputLayout(2, 1),
         generator=torch.Generator().manual_seed(5),
         contexts=ContextBounds(UNIT),
     )

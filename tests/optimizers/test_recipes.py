@@ -1,10 +1,8 @@
-"""What all recipes have in common: the options of the builder, and how a wrong one is refused."""
+"""What all recipes have in common: their options, and which are refused."""
 
 import inspect
 import pickle
 import re
-from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,21 +10,9 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta, LogBeta, LogEI, ThompsonSampling
-from tvbo.optimizers import (
-    DenseState,
-    Hallucinate,
-    IgnorePending,
-    RefitEvery,
-    UnitOptions,
-)
-from tvbo.optimizers.builder import (
-    ContextOptions,
-    ContextualGPOptions,
-    GPOptions,
-    OutcomeOptions,
-)
+from tvbo.optimizers import DenseState, GPOptimizer, Hallucinate, IgnorePending, RefitEvery
+from tvbo.recipes import ContextOptions, ContextualGPOptions, GPOptions
 from tvbo.retention import (
-    Chain,
     EntropyThreshold,
     KeepAll,
     Reset,
@@ -37,7 +23,6 @@ from tvbo.retention import (
 
 CHOICES = torch.linspace(0, 1, 5, dtype=torch.float64).unsqueeze(-1)
 CONTEXTS = {"contexts": torch.tensor([[0.0], [1.0]], dtype=torch.float64)}
-PAGE = Path(__file__).parents[2] / "docs/api/recipes.md"
 
 
 def kernel():
@@ -57,82 +42,47 @@ WITH_GP = {
     "cgp_ucb": GIVEN | CONTEXTS,
     "linear_ucb": {"choices": CHOICES} | CONTEXTS,
 }
+OTHERS = {
+    "bpe_delay": GIVEN | {"horizon": 20},
+    "random_search": {"choices": CHOICES},
+}
 ANY = pytest.mark.parametrize("name", recipes.__all__)
 GP = pytest.mark.parametrize("name", WITH_GP)
 
 
 def made(name, **options):
-    return getattr(recipes, name)(**{**WITH_GP[name], **options})
+    return getattr(recipes, name)(**{**(WITH_GP | OTHERS)[name], **options})
 
 
 def fitter(optimizer):
     return optimizer.posterior_state.fitter
 
 
-def shown(name):
-    return inspect.signature(getattr(recipes, name)).parameters
-
-
-def test_these_are_all():
-    assert {*WITH_GP, "bpe_delay", "random_search"} == set(recipes.__all__)
-
-
 @ANY
-def test_a_misspelt_option_is_refused_with_the_nearest_right_one(name):
-    wrong = {"generatr": "generator"}
-    if name in WITH_GP:
-        wrong |= {"aquisition": "acquisition", "noise_varience": "noise_variance"}
-    for misspelt, right in wrong.items():
-        with pytest.raises(TypeError) as refused:
-            getattr(recipes, name)(**{misspelt: None})
-        assert str(refused.value) == (
-            f"{name}() got an unexpected keyword argument {misspelt!r}. Did you mean {right!r}?"
-        )
+def test_a_misspelt_option_is_refused(name):
+    with pytest.raises(TypeError, match="aquisition"):
+        made(name, aquisition=None)
 
 
-def test_an_option_like_no_other_is_refused_without_a_guess():
-    with pytest.raises(TypeError, match="keyword argument 'xyz'$"):
-        recipes.gp_ucb(xyz=1)
-
-
-def test_an_option_of_another_recipe_is_refused():
-    with pytest.raises(TypeError, match=r"^gp_ucb\(\) got .* 'forgetting_rate'"):
-        recipes.gp_ucb(forgetting_rate=0.1, **GIVEN)
-    with pytest.raises(TypeError, match=r"^tv_gp_ucb\(\) got .* 'contexts'"):
-        recipes.tv_gp_ucb(**GIVEN, **CONTEXTS)
-
-
-DEFINED = [
-    *product(["bpe_delay"], ["acquisition", "beta", "retention", "pending", "refit"]),
-    ("linear_ucb", "covar_module"),
-]
-
-
-@pytest.mark.parametrize(("name", "option"), DEFINED)
-def test_what_the_rule_of_a_recipe_defines_is_refused_in_words(name, option):
-    words = rf"Expected no {option} in {name}\(\): [a-z].{{20,}}\. Got {option}=KeepAll\(\)\.$"
-    with pytest.raises(TypeError, match=words):
-        getattr(recipes, name)(**{option: KeepAll()})
-    assert option not in shown(name)
-
-
-@GP
-def test_all_options_are_shown(name):
-    options = set(GPOptions.__annotations__)
-    if "contexts" in WITH_GP[name]:
-        options |= set(ContextOptions.__annotations__)
-    if name in ("cgp_ucb", "tv_cgp_ucb"):
-        options |= set(ContextualGPOptions.__annotations__)
-    defined = {option for each, option in DEFINED if each == name}
-    assert options - defined <= set(shown(name))
-    assert all(each.kind is inspect.Parameter.KEYWORD_ONLY for each in shown(name).values())
-    assert shown(name)["acquisition"].annotation.startswith("Acquisition | ")
-    assert {shown(name)[option].default for option in options - defined} == {None}
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("gp_ucb", {"forgetting_rate": 0.1}),
+        ("tv_gp_ucb", CONTEXTS),
+        ("gp_ts", {"structure": "both"}),
+        ("linear_ucb", {"covar_module": kernel()}),
+        *(("bpe_delay", {name: None}) for name in ("acquisition", "beta", "retention", "refit")),
+        ("random_search", {"beta": 1.0}),
+    ],
+)
+def test_an_option_of_another_recipe_is_refused(name, options):
+    with pytest.raises(TypeError):
+        made(name, **options)
 
 
 @GP
 def test_none_is_the_default(name):
-    options = dict.fromkeys(shown(name).keys() & GPOptions.__annotations__.keys())
+    options = dict.fromkeys(GPOptions.__annotations__)
     explicit, left_out = made(name, **{**options, **WITH_GP[name]}), made(name)
     assert explicit.acquisition == left_out.acquisition
     assert repr(explicit.retention) == repr(left_out.retention)
@@ -141,22 +91,15 @@ def test_none_is_the_default(name):
     assert fitter(explicit).noise_variance == fitter(left_out).noise_variance
 
 
-def test_default_acquisitions():
-    default = {name: made(name).acquisition for name in WITH_GP}
-    assert default.pop("gp_ts") == ThompsonSampling(1.0)
-    assert default.pop("linear_ucb") == UCB(ConstantBeta(1.0))
-    assert set(default.values()) == {UCB(LogBeta())}
-
-
 @GP
 def test_acquisition_and_beta_mean_the_same_everywhere(name):
+    own = ThompsonSampling if name == "gp_ts" else UCB
+    defaults = {"gp_ts": ThompsonSampling(1.0), "linear_ucb": UCB(ConstantBeta(1.0))}
+    assert made(name).acquisition == defaults.get(name, UCB(LogBeta()))
     assert made(name, acquisition=LogEI()).acquisition == LogEI()
-    own = ThompsonSampling(4.0) if "gp_ts" in name else UCB(ConstantBeta(4.0))
-    assert made(name, beta=4.0).acquisition == own
-    schedule = LogBeta(c1=0.5)
-    own = ThompsonSampling(schedule) if "gp_ts" in name else UCB(schedule)
-    assert made(name, beta=schedule).acquisition == own
-    with pytest.raises(ValueError, match="Expected either acquisition or beta.* Got both"):
+    assert made(name, beta=4.0).acquisition == own(4.0 if name == "gp_ts" else ConstantBeta(4.0))
+    assert made(name, beta=LogBeta(c1=0.5)).acquisition == own(LogBeta(c1=0.5))
+    with pytest.raises(ValueError, match="acquisition or beta"):
         made(name, acquisition=LogEI(), beta=4.0)
 
 
@@ -171,14 +114,12 @@ def test_retention_means_the_same_everywhere(name):
         assert isinstance(retention.policies[1], EntropyThreshold)
     else:
         assert retention == window
-        drifts = "tv" in name
-        assert isinstance(made(name).retention, StaleCutoff if drifts else KeepAll)
+        assert isinstance(made(name).retention, StaleCutoff if "tv" in name else KeepAll)
 
 
 def test_a_limit_on_the_size_counts_what_a_reset_left():
     """Were it the other way round, what is new would go to make room for what the reset drops."""
     optimizer = made("r_gp_ucb", retention=SizeLimit(2))
-    assert isinstance(optimizer.retention, Chain)
     # There is a model to weigh observations by.
     optimizer.ask(t=7.0)
     for place, t in ((0, 8.0), (4, 9.0), (2, 11.0), (2, 12.0)):
@@ -188,13 +129,9 @@ def test_a_limit_on_the_size_counts_what_a_reset_left():
 
 
 @GP
-def test_pending_means_the_same_everywhere(name):
+def test_pending_and_refit_mean_the_same_everywhere(name):
     assert made(name).pending == Hallucinate()
     assert made(name, pending=IgnorePending()).pending == IgnorePending()
-
-
-@GP
-def test_refit_means_the_same_everywhere(name):
     optimizer = made(name, refit=RefitEvery(4))
     assert fitter(optimizer).refit == RefitEvery(4)
     # The posterior is updated between fits.
@@ -213,6 +150,7 @@ def test_a_loop_of_other_parts(name):
         if t >= 2 and not trials[-3].skipped:
             optimizer.tell(trials[-3], trials[-3].X.sin().item())
     optimizer.ask(t=10.0, context=context)
+    assert type(optimizer) is GPOptimizer
     assert 1 <= len(optimizer.observations) <= 4
     assert all((trial.X == CHOICES).any() for trial in trials)
 
@@ -226,25 +164,13 @@ def test_a_recipe_can_be_sent_to_another_process(name):
 @pytest.mark.parametrize(
     ("options", "base"),
     [
-        (UnitOptions, dict),
-        (OutcomeOptions, dict),
-        (GPOptions, (UnitOptions, OutcomeOptions)),
+        (GPOptions, None),
         (ContextOptions, GPOptions),
         (ContextualGPOptions, ContextOptions),
     ],
 )
 def test_every_option_is_documented_once(options, base):
-    bases = base if isinstance(base, tuple) else (base,)
-    inherited = [name for each in bases for name in getattr(each, "__annotations__", {})]
+    inherited = getattr(base, "__annotations__", {})
     arguments = inspect.getdoc(options).split("Args:")[1].split("Raises:")[0]
     documented = re.findall(r"^    (\w+):", arguments, re.MULTILINE)
     assert documented == [name for name in options.__annotations__ if name not in inherited]
-
-
-@ANY
-def test_the_page_of_recipes_tells_what_is_a_recipes_own(name):
-    begin = f"| {{func}}`~tvbo.optimizers.recipes.{name}` |"
-    (row,) = [line for line in PAGE.read_text().splitlines() if line.startswith(begin)]
-    told = set(re.findall(r"`(\w+)`", row.rsplit("|", 2)[1]))
-    own = set(shown(name)) - set(ContextualGPOptions.__annotations__)
-    assert own <= told <= set(shown(name))

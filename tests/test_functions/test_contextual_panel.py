@@ -5,8 +5,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
 
-from tvbo import run
-from tvbo.optimizers import recipes
+from tvbo import recipes, run
 from tvbo.spaces import InputLayout, action_context_rows
 from tvbo.test_functions import (
     ContextualPanelProblem,

@@ -17,7 +17,6 @@ from torch import Tensor
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.closed_form import Array, ClosedForm, Pullback
 from tvbo.spaces import SearchSpace
-from tvbo.spaces.observations import provided
 
 TINY = np.finfo(float).tiny
 
@@ -127,7 +126,8 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
     def value_and_gradient(self, X: Array) -> tuple[Array, Array]:
         """Return the values ``b`` at rows ``b x (d + 1)``, and gradients ``b x (d + 1)``."""
         values, pullback = self._stacked(X, with_gradients=True)
-        return values[0], provided(pullback)(np.ones_like(values))
+        assert pullback is not None
+        return values[0], pullback(np.ones_like(values))
 
     def _stacked(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
         """Return values ``1 x b`` and what differentiates them, or None."""

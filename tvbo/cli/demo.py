@@ -12,11 +12,12 @@ import typer
 from rich.table import Table
 from torch import Generator, Tensor
 
+from tvbo import recipes
 from tvbo.acquisition import LogBeta
 from tvbo.cli.app import check_outputs, console, saving, working
 from tvbo.evaluation import History, run
 from tvbo.logs import DriftFit, fit_drift
-from tvbo.optimizers import Optimizer, recipes
+from tvbo.optimizers import Optimizer
 from tvbo.plotting import plot_tracking, save_figure
 from tvbo.retention import SlidingWindow
 from tvbo.test_functions import MovingPeak, unit_grid

@@ -12,7 +12,7 @@ from botorch.exceptions.errors import InputDataError
 
 from tvbo.cli.options import read_named, read_values
 from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of_run
-from tvbo.optimizers import MultiOutcomeOptimizer, Optimizer
+from tvbo.optimizers import GPOptimizer, Optimizer
 from tvbo.spaces import Category, Number, Parameters
 from tvbo.storage import JournalReader, trials_of
 from tvbo.storage.create import start_filled_journal
@@ -134,7 +134,7 @@ def _check_units(before: Optimizer, after: Optimizer, old: Path) -> None:
 
 
 def _minimized(optimizer: Optimizer) -> Sequence[str]:
-    if isinstance(optimizer, MultiOutcomeOptimizer):
+    if isinstance(optimizer, GPOptimizer):
         return optimizer.goals.minimized
     return optimizer.labels.outcome_columns if optimizer.minimize else ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from tvbo.acquisition.analytic import marginals
 from tvbo.cli.options import plain, short
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.one_step_ahead import one_step_ahead
-from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Recommendation
+from tvbo.optimizers import GPOptimizer, OutcomeModel, Recommendation
 from tvbo.storage import JournalReader
 from tvbo.storage.record import OPENING
 
@@ -101,10 +101,12 @@ def recent_outcomes(
         t, since = max(each.t for each in told), min(each.t for each in told)
     stamp = plain(optimizer.labels.stamp(since))
     found: dict[str, Any] = {"told": len(told), "since": stamp}
-    for place, (name, part, sign) in enumerate(_parts(optimizer)):
+    names = optimizer.labels.outcomes or ("",)
+    parts = zip(names, optimizer.outcome_models, optimizer.goals.signs.tolist(), strict=True)
+    for place, (name, part, sign) in enumerate(parts):
         Y = torch.tensor([each.Y[place] for each in told], dtype=torch.float64)
         values = {"mean": Y.mean().item()}
-        model = part.model if is_looked_at else part.posterior_state.fitter.last_model
+        model = part.newest if is_looked_at else part.posterior_state.fitter.last_model
         if isinstance(model, AveragedGP | SingleTaskGP):
             values |= _predicted(part, model, told, sign, t if best is None else best.t)
             if best is not None:
@@ -135,17 +137,8 @@ def _words(name: str, found: dict[str, Any]) -> str:
     return words
 
 
-def _parts(optimizer: GPOptimizer) -> Iterator[tuple[str, GPOptimizer, float]]:
-    """Yield the optimizer of each outcome, with its name, and 1 where larger is better, else -1."""
-    if not isinstance(optimizer, MultiOutcomeOptimizer):
-        yield "", optimizer, -1.0 if optimizer.minimize else 1.0
-        return
-    parts = [optimizer, *optimizer.others.values()]
-    yield from zip(optimizer.goals.names, parts, optimizer.goals.signs.tolist(), strict=True)
-
-
 def _predicted(
-    part: GPOptimizer,
+    part: OutcomeModel,
     model: AveragedGP | SingleTaskGP,
     told: Sequence[Told],
     sign: float,
@@ -172,7 +165,7 @@ def _predicted(
 
 
 def _change(
-    part: GPOptimizer,
+    part: OutcomeModel,
     model: AveragedGP | SingleTaskGP,
     best: Recommendation,
     since: float,

@@ -15,7 +15,7 @@ from tvbo.cli.app import Run, console, note
 from tvbo.cli.options import As, Context, Time, context_of, plain, short, time_of
 from tvbo.cli.recent import describe, recent_outcomes
 from tvbo.cli.space_file import optimizer_of_run
-from tvbo.optimizers import GPOptimizer, MultiOutcomeOptimizer, Optimizer, Recommendation
+from tvbo.optimizers import GPOptimizer, Optimizer, Recommendation
 from tvbo.storage import JournalReader
 
 LATELY = ("last_week", "newest")
@@ -67,7 +67,7 @@ def _status(
     now, best = _now(optimizer, t), None
     if isinstance(optimizer, GPOptimizer) and log.num_told and is_known:
         given = context_of(optimizer, context), now
-        if isinstance(optimizer, MultiOutcomeOptimizer) and optimizer.goals.num_objectives > 1:
+        if optimizer.goals.num_objectives > 1:
             found["front"] = [
                 {name: plain(value) for name, value in each.to_row().items()}
                 for each in optimizer.front(*given)

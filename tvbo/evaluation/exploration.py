@@ -14,7 +14,7 @@ from torch import Tensor
 from tvbo.evaluation.run import run
 from tvbo.kernels import TemporalKernel
 from tvbo.logs import PanelFit, fit_panel
-from tvbo.optimizers import recipes
+from tvbo.recipes import tv_gp_ucb
 from tvbo.test_functions import PanelProblem
 
 MULTIPLIERS = (0.0, 0.06, 0.2, 0.6, 2.0)
@@ -64,7 +64,7 @@ def play_tv_gp_ucb(fit: PanelFit, beta: float, values: Tensor, times: Tensor) ->
         times: ``T``, after the log of the fit, or within a new segment.
     """
     problem = PanelProblem(values, times)
-    optimizer = recipes.tv_gp_ucb(**fit.settings(), beta=beta)
+    optimizer = tv_gp_ucb(**fit.settings(), beta=beta)
     history = run(problem, optimizer, horizon=len(times), times=times.tolist(), progress=False)
     return history.regret
 

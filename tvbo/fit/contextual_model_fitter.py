@@ -129,5 +129,7 @@ class ContextualModelFitter(ModelFitter):
             **shared,
         )
 
-    def _bounds(self) -> Tensor:
+    @property
+    def bounds(self) -> Tensor:
+        """The declared range of the columns other than time."""
         return torch.cat([self.action_bounds, self.context_bounds], dim=-1)

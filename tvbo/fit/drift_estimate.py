@@ -18,7 +18,6 @@ from tvbo.fit.log_posterior import LogPosterior
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.fit.quadratic_model import STEP, QuadraticModel
 from tvbo.models import TimeVaryingGP
-from tvbo.spaces.observations import provided
 
 Array = NDArray[np.float64]
 
@@ -61,7 +60,8 @@ def estimate_drift(fitter: ModelFitter, time_unit: str | None) -> DriftEstimate:
         fitter: The fitter.
         time_unit: Unit of time, such as ``"1h"``.
     """
-    model = provided(fitter.last_model)
+    model = fitter.last_model
+    assert model is not None
     interval = None
     if fitter.newest_fit is not None:
         # In closed form where there is one, without what GPyTorch imports for the other.

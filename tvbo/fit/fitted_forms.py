@@ -23,7 +23,6 @@ from tvbo.fit.log_posterior import OPTIONS, LogPosterior
 from tvbo.fit.sigma_points import quadrature
 from tvbo.models.averaged_gp import HyperparameterSets
 from tvbo.randomness import draw_seed, seeded
-from tvbo.spaces.observations import provided
 
 Values = dict[str, Tensor]
 """Values of the learned parameters by name, as the model holds them."""
@@ -205,7 +204,8 @@ class FittedForms:
             fitted.fit(model, start, generator, is_default, averages=len(models) > 1)
             if i == 0 or larger(fitted.density, largest):
                 largest, self.chosen = fitted.density, i
-        values = provided(self._forms[self.chosen].values)
+        values = self._forms[self.chosen].values
+        assert values is not None
         self.newest = {name: value.flatten().tolist() for name, value in values.items()}
         self._watch.see(models[self.chosen])
 

@@ -24,7 +24,6 @@ from tvbo.kernels import TemporalDecayKernel
 from tvbo.kernels.temporal import decay_exponent
 from tvbo.models import TimeVaryingGP
 from tvbo.models.correlation import MATERN, correlation_of
-from tvbo.spaces.observations import provided
 
 Array = NDArray[np.float64]
 
@@ -127,7 +126,8 @@ class LogPosterior:
     """
 
     def __init__(self, model: TimeVaryingGP, newest: int | None = None):
-        time = provided(model.time_feature)
+        time = model.time_feature
+        assert time is not None
         order = model.train_inputs[0][:, time].argsort(stable=True)
         rows = order if newest is None else order[-newest:]
         X = model.transform_inputs(model.train_inputs[0])[rows].numpy()
@@ -145,7 +145,8 @@ class LogPosterior:
         self._quadratic: tuple[Array, QuadraticModel] | None = None
         self.part = LogPosterior(model, newest=PART) if len(rows) > LONG else None
         self.mean_module = model.mean_module
-        base, temporal = model.covar_module.kernels[0].base_kernel, provided(model.temporal_kernel)
+        base, temporal = model.covar_module.kernels[0].base_kernel, model.temporal_kernel
+        assert temporal is not None
         self.correlation = correlation_of(base)
         self.parameters = [Parameter(base, "lengthscale", base.lengthscale_prior)]
         self.is_decay = isinstance(temporal, TemporalDecayKernel)
@@ -180,7 +181,8 @@ class LogPosterior:
             # Kept, since a search ends with a value that it has computed before.
             self._latest = theta.copy(), self._evaluate(theta, with_gradient=True)
         value, gradient, mean = self._latest[1]
-        return value, provided(gradient), mean
+        assert gradient is not None
+        return value, gradient, mean
 
     def density_and_mean(self, theta: Array) -> tuple[float, float]:
         """Return the log density and the prior mean: without the gradient, in half the time."""
@@ -224,7 +226,8 @@ class LogPosterior:
         if self.learns_pace:
             gradient[d] -= (of_pairs * in_space) @ by_pace
         of_pairs *= in_time
-        of_pairs *= provided(slope)
+        assert slope is not None
+        of_pairs *= slope
         gradient[:d] -= inverse_squares * (self.squares @ of_pairs)
         return float(value), gradient, float(mean)
 
@@ -306,5 +309,6 @@ class LogPosterior:
             return correlations, by_pace
         by_pace = np.square(self.lags / pace)
         correlations, slope = MATERN.evaluate(by_pace, True)
-        by_pace *= provided(slope)
+        assert slope is not None
+        by_pace *= slope
         return correlations, by_pace

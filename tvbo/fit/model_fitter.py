@@ -32,7 +32,7 @@ from tvbo.models.scale import (
 )
 from tvbo.rounding import power_of_two
 from tvbo.spaces import InputLayout
-from tvbo.spaces.observations import Observations, provided
+from tvbo.spaces.observations import Observations
 from tvbo.values import as_number, check_positive
 
 OBSERVATIONS_PER_PARAMETER = 2
@@ -135,7 +135,7 @@ class ModelFitter:
         So the unit is of the order of the prior standard deviation: a power of two, which rounds
         nothing.
         """
-        bounds = self._bounds().to(torch.float64)
+        bounds = self.bounds.to(torch.float64)
         # The constraints and the prior of a likelihood are in the user's unit.
         has_unit = self.likelihood is not None and self.noise_variance is None
         if has_unit or self._scaled_columns() or bounds.shape[-1] != self.layout.time_feature:
@@ -231,13 +231,15 @@ class ModelFitter:
             The variance; None where it comes with the outcomes, and none has come yet.
         """
         if self.noise_variance is not None:
-            scale = outcome_scale(provided(self.last_model))[1]
+            assert self.last_model is not None
+            scale = outcome_scale(self.last_model)[1]
             return max(self.noise_variance, float(min_fixed_noise.value(torch.float64)) * scale**2)
         if observations.Yvar is not None and len(observations) > 0:
             return observations.Yvar.mean().item()
         if isinstance(self.refit, RefitNever):
             return None
-        return raw_noise_variance(provided(self.last_model))
+        assert self.last_model is not None
+        return raw_noise_variance(self.last_model)
 
     def _given(self) -> dict[str, object | None]:
         """Return what a model needs, by name; None for what must be learned."""
@@ -253,8 +255,9 @@ class ModelFitter:
         own = (self.covar_module, self.mean_module, self.likelihood, *self.drift.temporal_kernels)
         return all(part is None for part in own)
 
-    def _bounds(self) -> Tensor:
-        """Return the declared range of the columns other than time."""
+    @property
+    def bounds(self) -> Tensor:
+        """The declared range of the columns other than time, ``2 x (d + c)``."""
         return self.action_bounds
 
     def _scaled_columns(self) -> list[int]:
@@ -292,7 +295,7 @@ class ModelFitter:
         input_transform = outcome_transform = None
         if scaled:
             likelihood = likelihood or self.drift.likelihood()
-            input_transform = unit_cube(scaled, self._bounds())
+            input_transform = unit_cube(scaled, self.bounds)
             outcome_transform = RelativeStandardize(scale_from_noise(Yvar, self.noise_variance))
         elif self.unit != 1.0:
             outcome_transform = FixedScale(self.unit)

@@ -44,11 +44,11 @@ from tvbo.fit.fitted_forms import FittedForms
 from tvbo.fit.model_fitter import OBSERVATIONS_PER_PARAMETER, ModelFitter
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.optimizers.dense_state import averaged
-from tvbo.optimizers.recipes.drifting import DEFAULT_BETA, DEFAULT_LIMIT
+from tvbo.recipes import DEFAULT_BETA, DEFAULT_LIMIT
 from tvbo.retention import SizeLimit
 from tvbo.rounding import first_largest, power_of_two
 from tvbo.spaces import Box
-from tvbo.spaces.observations import InputLayout, Observations, provided
+from tvbo.spaces.observations import InputLayout, Observations
 from tvbo.threads import threads_for
 
 __all__ = ["AcquisitionAtPresent", "LearnedDriftGP", "best_at", "drifting_strategy"]
@@ -168,7 +168,8 @@ def best_at(client: Client, t: float) -> tuple[dict[str, Any], tuple[float, floa
     ]
     # A few at a time, since Ax asks for their joint posterior.
     parts = [client.predict(points[i : i + CHUNK]) for i in range(0, len(points), CHUNK)]
-    ((metric, weight),) = provided(experiment.optimization_config).objective.metric_weights
+    assert experiment.optimization_config is not None
+    ((metric, weight),) = experiment.optimization_config.objective.metric_weights
     predicted = [each[metric] for part in parts for each in part]
     means = torch.tensor([weight * mean for mean, _ in predicted], dtype=torch.float64)
     best = int(first_largest(means))
@@ -215,7 +216,8 @@ class LearnedDriftGP(Model):
     @property
     def fitted(self) -> Model:
         """The posterior: an ``AveragedGP``, or a ``TimeVaryingGP`` where there was no fit."""
-        return provided(self._fitted)[0]
+        assert self._fitted is not None
+        return self._fitted[0]
 
     @property
     def num_outputs(self) -> int:
@@ -333,7 +335,8 @@ class AcquisitionAtPresent(Acquisition):
     ) -> AcquisitionFunction:
         if "best_f" in signature(botorch_acqf_class).parameters:
             with torch.no_grad():
-                means, _ = marginals(model, provided(self.X_observed).unsqueeze(-2))
+                assert self.X_observed is not None
+                means, _ = marginals(model, self.X_observed.unsqueeze(-2))
             best = (means @ self._objective_weights.mT).max()
             botorch_acqf_options = {"best_f": best, **botorch_acqf_options}
         made: AcquisitionFunction = super()._construct_botorch_acquisition(

@@ -20,7 +20,6 @@ from tvbo.models.streaming.make_prior import make_prior
 from tvbo.models.streaming.raw_action_kernel import raw_kernels
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.spaces import RowIndex
-from tvbo.spaces.observations import provided
 
 
 class StreamingGP(Revisions, Draws):
@@ -114,7 +113,8 @@ class StreamingGP(Revisions, Draws):
         if forgetting_rate is not None:
             time = check_forgetting_rate(forgetting_rate).to(like)
         else:
-            time = provided(temporal_kernel)
+            assert temporal_kernel is not None
+            time = temporal_kernel
         if noise_variance is None:
             raise ValueError("Expected noise_variance >= 0, finite. Got None.")
         noise = torch.as_tensor(noise_variance, dtype=torch.float64).to(like)

@@ -6,7 +6,6 @@ from tvbo.fit.model_fitter import ModelFitter
 from tvbo.fit.refit import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay
-from tvbo.optimizers.builder import OutcomeOptions
 from tvbo.optimizers.constant_rules import FixedAction, LastBest
 from tvbo.optimizers.dense_state import DenseState
 from tvbo.optimizers.drift_bandits import (
@@ -16,18 +15,15 @@ from tvbo.optimizers.drift_bandits import (
     d_ucb_discount,
     sw_ucb_window,
 )
-from tvbo.optimizers.gp_optimizer import GPOptimizer
+from tvbo.optimizers.gp import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
+from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending, Pending
 from tvbo.optimizers.posterior_state import PosteriorState
-from tvbo.optimizers.random_search import RandomSearch
+from tvbo.optimizers.random import RandomSearch
 from tvbo.optimizers.recommendation import Policy, Recommendation
-from tvbo.optimizers.refusals import TrialError
-from tvbo.optimizers.rejection_log import RejectedTrial, RejectionLog
-from tvbo.optimizers.several_outcomes import MultiOutcomeOptimizer
 from tvbo.optimizers.streaming_state import StreamingState
-from tvbo.optimizers.trial_log import LostTrial, TrialLog
-from tvbo.optimizers.units import UnitOptions
+from tvbo.optimizers.trial_log import LoggedTrial, TrialError, TrialLog
 from tvbo.storage.recorded import Event, EventSink
 from tvbo.trial import Trial
 
@@ -48,11 +44,10 @@ __all__ = [
     "IgnorePending",
     "IncrementalState",
     "LastBest",
-    "LostTrial",
+    "LoggedTrial",
     "ModelFitter",
-    "MultiOutcomeOptimizer",
     "Optimizer",
-    "OutcomeOptions",
+    "OutcomeModel",
     "Pending",
     "Policy",
     "PosteriorState",
@@ -61,14 +56,11 @@ __all__ = [
     "Refit",
     "RefitEvery",
     "RefitNever",
-    "RejectedTrial",
-    "RejectionLog",
     "SlidingWindowUCB",
     "StreamingState",
     "Trial",
     "TrialError",
     "TrialLog",
-    "UnitOptions",
     "d_ucb_discount",
     "sw_ucb_window",
 ]

@@ -1,45 +1,77 @@
-"""The book-keeping of every ask/tell loop: rounds, open trials, and what is refused."""
+"""The ask/tell loop of every rule: ask, attach, tell, fail, expire, record."""
 
 from __future__ import annotations
 
 import logging
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
+from numbers import Integral, Real
+from pathlib import Path
+from threading import RLock, current_thread
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, overload
 
 import torch
+from botorch.exceptions.errors import (
+    BotorchTensorDimensionError,
+    InputDataError,
+    UnsupportedError,
+)
 from torch import Generator, Tensor
 
-from tvbo.optimizers.asking import AskMixin
-from tvbo.optimizers.refusals import as_text, check_outcome, find_open
-from tvbo.optimizers.tables import TablesMixin
-from tvbo.optimizers.trial_log import Ending, LostTrial, TrialLog
+from tvbo.optimizers.trial_log import TrialError, TrialLog
 from tvbo.randomness import default_generator
 from tvbo.spaces import (
     Context,
     ContextSpace,
+    FiniteSpace,
     InputLayout,
+    Labels,
     Named,
     Outcome,
+    Parameters,
     SearchSpace,
+    Table,
     Time,
+    TimeScale,
 )
+from tvbo.spaces.context_space import table_rows
 from tvbo.spaces.observations import Observations
-from tvbo.storage.recorded import Event, Kind
+from tvbo.storage import JournalError, open_journal, start_journal
+from tvbo.storage.recorded import Event, EventSink
+from tvbo.storage.request import Request
 from tvbo.terminal import html_table
 from tvbo.trial import Trial
+from tvbo.values import as_number, as_numbers, shortened
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 logger = logging.getLogger("tvbo.optimizers")
 
-IN_A_ROW = 5
+MAX_TEXT_LENGTH = 10_000
+"""Characters of a reason or a key that are kept."""
+
+MAX_STANDARDIZED_OUTCOME = 1e50
+"""Largest outcome, in prior standard deviations. A prediction may have 1e-5 of the prior standard
+deviation, and the search for the best action computes fourth powers of the ratio."""
+
+FAILURES_IN_A_ROW = 5
 """Number of failures in a row after which it is said that they are alike, if they are."""
 
 
-class Optimizer(AskMixin, TablesMixin, ABC):
+class Optimizer(ABC):
     """Ask for an action, tell its outcome; outcomes in any order, any time later.
 
     A trial is open from the ask until it is told, fails or expires. An optimizer takes one call at
     a time: from one thread, as :func:`tvbo.evaluation.run_async` does, or from several in turn. A
-    call from another thread while one is under way is refused with a ``RuntimeError``.
+    call from another thread while one is under way is refused with a ``RuntimeError``. As a context
+    manager, it closes its journal. Copies of it, pickled ones too, are not recorded.
+
+    A rule of one's own defines ``_choose`` and ``_learn``.
 
     Args:
         search_space: The set of actions.
@@ -48,16 +80,26 @@ class Optimizer(AskMixin, TablesMixin, ABC):
         generator: Source of every random choice; default a fresh one with seed 0.
         contexts: The contexts to expect; None where there are none. They may be declared and yet
             have no place in ``layout``: then each trial has its context, and the model ignores it.
+        minimize: Whether smaller outcomes are better.
+        time_scale: The unit of timestamps; None where times are numbers.
+        outcome_names: Names of the outcomes; empty for one without a name.
 
     Attributes:
+        labels: Names of parameters and outcomes, and the unit of time.
         trial_log: How many trials ended and how, and why the newest of them were lost.
 
     Raises:
         BotorchTensorDimensionError: if ``layout`` does not fit the search space or the contexts.
     """
 
-    # Actions of the newest trials, as long as all fail.
-    _failing: tuple[Tensor, ...] = ()
+    _event_sink: EventSink | None = None
+    _takes_numbers: bool = False
+    """Whether times are numbers even if there is a unit: a replay repeats calls as recorded."""
+    _takes_requests: bool = False
+    """Whether it can choose a batch, or among some actions."""
+    _listeners: tuple[_Listener, ...] = ()
+    _queued_events: list[Event] | None = None
+    """Events of a transaction that is under way, to be announced when it has taken effect."""
 
     def __init__(
         self,
@@ -65,27 +107,42 @@ class Optimizer(AskMixin, TablesMixin, ABC):
         layout: InputLayout | None = None,
         generator: Generator | None = None,
         contexts: ContextSpace | None = None,
+        minimize: bool = False,
+        time_scale: TimeScale | None = None,
+        outcome_names: Sequence[str] = (),
     ):
+        num_contexts = 0 if contexts is None else contexts.dim
         self.search_space = search_space
         self.contexts = contexts
-        num_contexts = 0 if contexts is None else contexts.dim
         self.layout = layout or InputLayout(search_space.dim, num_contexts)
         self.layout.check_fits(search_space.dim, num_contexts)
         self.generator = default_generator(generator)
-        self._labels = self._read_labels()
+        self.minimize = minimize
+        self.time_scale = time_scale
+        names = None if contexts is None else contexts.parameters
+        self.labels = Labels(search_space.parameters, names, time_scale, tuple(outcome_names))
         self.trial_log = TrialLog()
         self._open: dict[int, Trial] = {}
         self._num_trials = 0
         self._num_asked = 0
+        # Numbers of the trials asked with a key of the caller's, or those that were skipped.
+        self._by_key: dict[str, int | Trial] = {}
+        # Times of the open trials that were asked for, by number.
+        self._asked_at: dict[int, float] = {}
+        # Time and number of the newest trial whose outcome was observed.
+        self._newest_told: tuple[float, int] = (-math.inf, 0)
+        # Actions of the newest trials, as long as all fail.
+        self._failing: list[Tensor] = []
+        self._lock = RLock()
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {what}" for what, count in self._counts().items())
-        return f"{type(self).__name__} over {self._space_in_words()}: {counts}"
+        return f"{type(self).__name__} over {self._describe_space()}: {counts}"
 
     def _repr_html_(self) -> str:
-        return html_table({type(self).__name__: self._space_in_words(), **self._counts()})
+        return html_table({type(self).__name__: self._describe_space(), **self._counts()})
 
-    def _space_in_words(self) -> str:
+    def _describe_space(self) -> str:
         parameters = self.search_space.parameters
         return f"{self.search_space.dim} numbers" if parameters is None else str(parameters)
 
@@ -109,6 +166,140 @@ class Optimizer(AskMixin, TablesMixin, ABC):
         """Number of observations that the next action rests on."""
         return 0
 
+    @property
+    def repeats_open_trials(self) -> bool:
+        """Whether nothing keeps it from asking the same again while a trial is open."""
+        return False
+
+    @overload
+    def ask(
+        self,
+        t: Time | None = None,
+        context: Context | None = None,
+        key: str | None = None,
+        *,
+        q: None = None,
+        choices: Table | None = None,
+    ) -> Trial: ...
+
+    @overload
+    def ask(
+        self,
+        t: Time | None = None,
+        context: Context | None = None,
+        key: str | None = None,
+        *,
+        q: int,
+        choices: Table | None = None,
+    ) -> tuple[Trial, ...]: ...
+
+    @overload
+    def ask(
+        self,
+        t: Time | None = None,
+        context: Context | None = None,
+        key: str | None = None,
+        *,
+        q: int | None = None,
+        choices: Table | None = None,
+    ) -> Trial | tuple[Trial, ...]: ...
+
+    def ask(
+        self,
+        t: Time | None = None,
+        context: Context | None = None,
+        key: str | None = None,
+        *,
+        q: int | None = None,
+        choices: Table | None = None,
+    ) -> Trial | tuple[Trial, ...]:
+        """Suggest the next action, or a batch of actions.
+
+        Args:
+            t: The present time, a number in the user's unit or a timestamp, also in ISO 8601, never
+                before that of an open ask or of an outcome told; None counts rounds 1, 2, ...
+            context: The present context, where contexts were declared: ``c`` numbers, or a dict or
+                Series by name. Several asks at one time, with a tell after each, see one another's
+                outcomes.
+            key: A key of the caller's own, such as the number of a request: asked again with it,
+                since an answer was lost, the optimizer returns the same trial and asks for no new
+                one. None: each ask is a new one.
+            q: Number of actions of a batch, which is one round; None asks for one action. Those of
+                a Monte Carlo acquisition of BoTorch are chosen jointly; for others each action
+                counts as pending when the next one is chosen.
+            choices: The actions that can be chosen now, some of the search space: ``n x d``, a
+                table with a row for each, or lists of values by name, of which all combinations
+                are meant. None: all.
+
+        Returns:
+            A trial, open until it is told, fails or expires, unless it is ``skipped``; of a batch a
+            tuple of ``q``. Where choices are given, its ``choice`` is the row that was chosen.
+
+        Raises:
+            InputDataError: if ``t`` is not finite, or lies before an open ask or an outcome;
+                ``context`` is not finite or none of those declared; a row of ``choices`` is no
+                action; ``q`` is not a whole number of at least 1, or comes with a key.
+            BotorchTensorDimensionError: if ``context`` has the wrong size, is missing, or none was
+                declared; or ``choices`` have the wrong size.
+            TrialError: if the trial of this key has ended, was asked in another context, or is none
+                of the choices.
+            UnsupportedError: if ``q`` or ``choices`` are given to a rule that chooses one action
+                among all, or a batch is asked of one for which pending trials do not count.
+        """
+        with self._one_call("ask"):
+            request = self._read_request(q, choices, key)
+            if key is not None and (known := self._asked_with(key, context, request)) is not None:
+                return known
+            self._check_can_ask()
+            t = self._time_to_ask(t)
+            context = self._check_context(context)
+            # A batch is recorded as a whole or not at all.
+            together = nullcontext() if q is None else self._in_one_transaction()
+            with self._invalidated_on_error(), together:
+                trials = self._ask_for(request, t, context, key)
+            return trials[0] if q is None else trials
+
+    def _ask_for(
+        self, request: Request | None, t: float, context: Tensor | None, key: str | None
+    ) -> tuple[Trial, ...]:
+        """Choose actions and open their trials."""
+        round_number, space, q = self._num_asked + 1, self.search_space, 1
+        before: list[Event] = []
+        if request is not None:
+            space, q, before = self._space_of(request.choices), request.q or 1, [request.event]
+        trials: list[Trial] = []
+        try:
+            while len(trials) < q:
+                X = self._choose(space, q - len(trials), t, context)
+                if self._event_sink is not None:
+                    # A replay takes the recorded action.
+                    X = self._event_sink.reconcile(X)
+                new = []
+                for x in X.split(1):
+                    trial = self._new_trial(x, t, context, key)
+                    if request is not None:
+                        trial = replace(trial, choice=request.place(x))
+                    new.append(self._judge(trial))
+                asks = [Event("ask", trial, reason=key or "") for trial in new]
+                with self._recorded(*before, *self._refits(), *asks):
+                    self._num_asked = round_number
+                    for trial in new:
+                        if key is not None:
+                            self._by_key[key] = trial if trial.skipped else trial.id
+                        if not trial.skipped:
+                            self._open_trial(trial)
+                            self._asked_at[trial.id] = t
+                before = []
+                trials += new
+        except BaseException:
+            # The caller never gets these trials of a batch. With a journal it was never written,
+            # and the optimizer cannot be used any more.
+            for trial in trials if self._event_sink is None else ():
+                if not trial.skipped:
+                    self.expire(trial, "the ask for its batch was interrupted")
+            raise
+        return tuple(trials)
+
     def attach(self, X: Tensor | Named, t: Time, context: Context | None = None) -> Trial:
         """Open a trial with an action of the caller's choice, such as a row of a log.
 
@@ -123,13 +314,59 @@ class Optimizer(AskMixin, TablesMixin, ABC):
             BotorchTensorDimensionError: if a shape does not fit, or a declared context is missing:
                 an outcome seen in no known context cannot be compared with others.
         """
-        X, t = self._read_action(X), self._number(t)
-        context = self._check_context(context)
-        with self._invalidated_on_error():
-            trial = self._new_trial(X, t, context)
-            with self._recorded(Event("attach", trial)):
-                self._open_trial(trial)
-        return trial
+        with self._one_call("attach"):
+            X, t, context = self._read_action(X), self._number(t), self._check_context(context)
+            with self._invalidated_on_error():
+                trial = self._new_trial(X, t, context)
+                with self._recorded(Event("attach", trial)):
+                    self._open_trial(trial)
+            return trial
+
+    def attach_frame(
+        self,
+        table: pd.DataFrame,
+        outcome: str | None = None,
+        t: str = "t",
+        variance: str | None = None,
+    ) -> int:
+        """Attach and tell the rows of a log, all of them or none.
+
+        Args:
+            table: One row for each outcome, with a column for each parameter, by name or as
+                ``action_0``, ``context_0``, ..., in any order of time. Other columns are ignored.
+            outcome: Column of the outcomes; None is ``"outcome"``, and of several outcomes the
+                columns of their names.
+            t: Column of the times: numbers, or where the optimizer has a unit of time timestamps,
+                also in ISO 8601.
+            variance: Column of the variances of their noise; None where they are not known.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            InputDataError: if a column is missing or a cell empty, or as :meth:`attach` and
+                :meth:`tell`, with the row; nothing changes.
+        """
+        with self._one_call("attach_frame"):
+            X = _columns(table, self.labels.actions, "action", self.search_space.dim)
+            contexts: Sequence[Tensor | None] = [None] * len(table)
+            if self.contexts is not None:
+                contexts = list(_columns(table, self.labels.contexts, "context", self.contexts.dim))
+            cells = [_column(table, t), *self._outcome_cells(table, outcome, variance)]
+            rows: list[tuple[Any, ...]] = []
+            parts = zip(table.index, X, contexts, *cells, strict=True)
+            for label, action, context, time, Y, Yvar in parts:
+                with _in_row(label):
+                    action, context = self._read_action(action), self._check_context(context)
+                    number = self.num_trials + len(rows) + 1
+                    trial = Trial(number, action, self._number(time), context, labels=self.labels)
+                    told = _numbers(Y), Yvar and _numbers(Yvar)
+                    self._check_outcome(trial, self._observation(trial, *told))
+                    rows.append((action, time, context, *told))
+            with self._in_one_transaction():
+                for action, time, context, Y, Yvar in rows:
+                    self.tell(self.attach(action, time, context), Y, Yvar)
+            return len(rows)
 
     def tell(self, trial: Trial | int, Y: Outcome, Yvar: Outcome | None = None) -> None:
         """Record the outcome of a trial.
@@ -148,34 +385,98 @@ class Optimizer(AskMixin, TablesMixin, ABC):
                 learned. Nothing changes, and the trial stays open.
             BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is not one number for each outcome.
         """
-        trial = self._find(trial)
-        observation = self._observation(trial, Y, Yvar)
-        self._check_outcome(trial, observation)
-        told = Event("tell", trial, *self._as_told(observation))
-        with self._recorded(told):
-            self._learn(trial, observation)
-            self._close(trial)
-            self._newest_told = max(self._newest_told, (trial.t, trial.id))
-            self.trial_log.num_told += 1
-            self._failing = ()
+        with self._one_call("tell"):
+            trial = self._find(trial)
+            observation = self._observation(trial, Y, Yvar)
+            self._check_outcome(trial, observation)
+            # In the caller's units.
+            told = tuple((self._signs * observation.Y).flatten().tolist())
+            noise = None if observation.Yvar is None else tuple(observation.Yvar.flatten().tolist())
+            with self._recorded(Event("tell", trial, told, noise)):
+                self._learn(trial, observation)
+                self._close(trial)
+                self._newest_told = max(self._newest_told, (trial.t, trial.id))
+                self.trial_log.num_told += 1
+                self._failing = []
+
+    def tell_frame(
+        self,
+        table: pd.DataFrame,
+        outcome: str | None = None,
+        trial: str = "trial",
+        variance: str | None = None,
+    ) -> int:
+        """Record the outcomes of several trials, all of them or none.
+
+        Args:
+            table: One row for each trial; rows with an empty outcome, or of several outcomes only
+                empty ones, are left open. Other columns are ignored.
+            outcome: Column of the outcomes; None is ``"outcome"``, and of several outcomes the
+                columns of their names.
+            trial: Column of the numbers of the trials.
+            variance: Column of the variances of their noise; None where they are not known.
+
+        Returns:
+            The number of outcomes told.
+
+        Raises:
+            InputDataError: if a column is missing, a trial stands in two rows, or as :meth:`tell`,
+                with the row; nothing changes.
+            TrialError: as :meth:`tell`, with the row; nothing changes.
+        """
+        with self._one_call("tell_frame"):
+            cells = [_column(table, trial), *self._outcome_cells(table, outcome, variance)]
+            rows: dict[int, tuple[list[float], list[float] | None]] = {}
+            for label, number, Y, Yvar in zip(table.index, *cells, strict=True):
+                if all(cell is None for cell in Y.values()):
+                    continue
+                with _in_row(label):
+                    # A column of whole numbers with a gap is one of floats.
+                    is_whole = isinstance(number, float) and number.is_integer()
+                    found = self._find(int(number) if is_whole else number)
+                    if found.id in rows:
+                        raise InputDataError(
+                            f"Expected each trial once. Got trial {found.id} again."
+                        )
+                    rows[found.id] = told = _numbers(Y), Yvar and _numbers(Yvar)
+                    self._check_outcome(found, self._observation(found, *told))
+            with self._in_one_transaction():
+                for trial_id, (Y, Yvar) in rows.items():
+                    self.tell(trial_id, Y, Yvar)
+            return len(rows)
+
+    def open_frame(self) -> pd.DataFrame:
+        """Return a table of the open trials: trial, time, action, context; oldest first."""
+        import pandas as pd
+
+        num_contexts = 0 if self.contexts is None else self.contexts.dim
+        names = self.labels.columns(self.search_space.dim, num_contexts)
+        rows = [trial.to_row() for trial in self.open_trials]
+        return pd.DataFrame(rows, columns=None if rows else ["trial", "t", *names])
 
     def fail(self, trial: Trial | int, reason: str) -> None:
         """Record that a trial has no outcome: a crash, an invalid value, a patient lost.
 
         It counts as pending still, with an outcome as bad as any, until others have come or it has
-        faded (:class:`GPOptimizer`); SW-UCB and D-UCB learn the least reward. Its time no longer
-        counts as the present. Hyperparameters are learned without it. Five failures in a row within
-        a tenth of the space are logged as a warning.
+        faded (:class:`GPOptimizer`). Its time no longer counts as the present. Hyperparameters are
+        learned without it. Five failures in a row within a tenth of the space are logged as a
+        warning.
 
         Args:
             trial: The trial or its id.
-            reason: Why, in words; it is kept in ``optimizer.trial_log``.
+            reason: Why, as text; it is kept in ``optimizer.trial_log``.
 
         Raises:
             TrialError: as :meth:`tell`.
             TypeError: if the reason is not a string.
         """
-        self._lose(self._find(trial), "failed", reason)
+        with self._one_call("fail"):
+            trial, reason = self._find(trial), _as_text(reason)
+            with self._recorded(Event("fail", trial, reason=reason)):
+                self._close(trial)
+                self._forget(trial)
+                self.trial_log.add(trial, "failed", reason)
+                self._warn_of_failures(trial)
 
     def expire(self, trial: Trial | int, reason: str = "past its deadline") -> None:
         """Stop waiting for the outcome of a trial; a late one can be added with :meth:`attach`.
@@ -184,13 +485,18 @@ class Optimizer(AskMixin, TablesMixin, ABC):
 
         Args:
             trial: The trial or its id.
-            reason: Why, in words; it is kept in ``optimizer.trial_log``.
+            reason: Why, as text; it is kept in ``optimizer.trial_log``.
 
         Raises:
             TrialError: as :meth:`tell`.
             TypeError: if the reason is not a string.
         """
-        self._lose(self._find(trial), "expired", reason)
+        with self._one_call("expire"):
+            trial, reason = self._find(trial), _as_text(reason)
+            with self._recorded(Event("expire", trial, reason=reason)):
+                self._close(trial)
+                self._forget(trial)
+                self.trial_log.add(trial, "expired", reason)
 
     def expire_overdue(self, t: Time, max_delay: float | timedelta) -> tuple[Trial, ...]:
         """Expire the trials that were sampled more than ``max_delay`` before ``t``.
@@ -206,71 +512,542 @@ class Optimizer(AskMixin, TablesMixin, ABC):
             InputDataError: if ``t`` is not finite.
             ValueError: if ``max_delay`` is negative or NaN.
         """
-        now, longest = self._number(t), self.labels.span(max_delay)
-        if not longest >= 0:
-            raise ValueError(f"Expected max_delay >= 0, in units of time. Got {max_delay}.")
-        overdue = tuple(trial for trial in self.open_trials if now - trial.t > longest)
-        for trial in overdue:
-            begun, end = self.labels.words(trial.t), self.labels.words(now)
+        with self._one_call("expire_overdue"):
+            now, longest = self._number(t), self.labels.span(max_delay)
+            if not longest >= 0:
+                raise ValueError(f"Expected max_delay >= 0, in units of time. Got {max_delay}.")
+            overdue = tuple(trial for trial in self.open_trials if now - trial.t > longest)
             wait = f"{longest:g}" if self.time_scale is None else str(max_delay)
-            late = f"no outcome by t={end}, more than {wait} after t={begun}"
-            self.expire(trial, late)
-        return overdue
+            end = self.labels.words(now)
+            for trial in overdue:
+                begun = self.labels.words(trial.t)
+                self.expire(trial, f"no outcome by t={end}, more than {wait} after t={begun}")
+            return overdue
+
+    def record(self, path: str | Path) -> None:
+        """Start a journal: from now on every change is on disk before it takes effect.
+
+        Args:
+            path: A file that does not exist yet.
+
+        Raises:
+            tvbo.storage.JournalError: if the file exists, this optimizer is recorded already, or
+                something in it cannot be pickled, such as a lambda.
+        """
+        with self._one_call("record"):
+            # A journal repeats calls with numbers, and knows no overloads.
+            start_journal(cast("Any", self), path)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        like: Self | None = None,
+        read_only: bool = False,
+        progress: bool = True,
+        wait: float = 0.0,
+    ) -> Self:
+        """Continue a journaled run: the same next suggestion, open trials still open.
+
+        Without ``like``, the pickled optimizer in the journal is loaded, which can run any code:
+        open only your own files this way. With ``like`` nothing is unpickled.
+
+        Args:
+            path: The journal.
+            like: An optimizer with the run's settings. A journal of another problem, other
+                settings or another seed is refused. ``like`` is copied, not modified.
+            read_only: Write nothing, and return what can be read of a damaged journal. The
+                optimizer is not recorded; ``record`` starts a new journal.
+            progress: Show a progress bar on stderr where a replay takes longer than some seconds.
+            wait: Seconds to wait for another process that has it open for writing.
+
+        Warns:
+            tvbo.storage.DamagedJournalWarning: if ``read_only`` and only a part could be read.
+
+        Raises:
+            tvbo.storage.JournalError: if the file is no journal, is damaged, is of another problem,
+                class or version, is in use, or a replayed choice differs from the recorded one.
+        """
+        optimizer = open_journal(path, cast("Any", like), read_only, progress, wait)
+        if not isinstance(optimizer, cls):
+            optimizer.close()
+            raise JournalError(
+                f"Expected a journal of a {cls.__name__}. Got {path}, of a "
+                f"{type(optimizer).__name__}: open it by Optimizer.open."
+            )
+        return optimizer
+
+    def close(self) -> None:
+        """Close the journal, if there is one; this optimizer can then change no more."""
+        with self._one_call("close"):
+            if self._event_sink is not None:
+                self._event_sink.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, object]:
+        # An open file, a lock and functions of this process.
+        of_process = ("_event_sink", "_lock", "_listeners", "_queued_events", "_takes_numbers")
+        return {name: value for name, value in vars(self).items() if name not in of_process}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._lock = RLock()
+
+    def add_listener(
+        self,
+        on_ask: Callable[[Trial], object] | None = None,
+        on_tell: Callable[[Trial, Any], object] | None = None,
+        on_fit: Callable[[dict[str, list[float]]], object] | None = None,
+        on_loss: Callable[[Trial, str], object] | None = None,
+    ) -> None:
+        """Have functions called after each change, when it has taken effect and is on disk.
+
+        What they raise is logged as an error, and stops nothing. Copies of the optimizer, and one
+        opened from its journal, have no listeners. Each change is also logged to
+        ``"tvbo.optimizers"``, a line at level INFO.
+
+        Args:
+            on_ask: Called with each trial asked for.
+            on_tell: Called with a trial and its outcome, a number, or several by name.
+            on_fit: Called with the hyperparameters learned at a refit: values by name, as the
+                model holds them; of several outcomes once for each, with its name before theirs.
+            on_loss: Called with a trial that failed or expired, and the reason.
+
+        Raises:
+            TypeError: if one of them is no function.
+        """
+        listener = _Listener(on_ask, on_tell, on_fit, on_loss)
+        for name, given in listener._asdict().items():
+            if given is not None and not callable(given):
+                raise TypeError(f"Expected a function for {name}. Got {given!r}.")
+        self._listeners += (listener,)
+
+    # What a rule defines, or adds to.
+
+    @abstractmethod
+    def _choose(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
+        """Return at least one and at most ``q`` actions of a set, chosen together, ``n x d``.
+
+        The set is ``self.search_space`` and ``q`` is 1, unless ``_takes_requests``.
+        """
 
     @abstractmethod
     def _learn(self, trial: Trial, observation: Observations) -> None:
         """Take in one outcome."""
+
+    def _forget(self, trial: Trial) -> None:  # noqa: B027  # Few rules need it.
+        """Update the state for a trial whose outcome will not come."""
+
+    def _judge(self, trial: Trial) -> Trial:
+        """Return the trial with the prediction of its outcome, where a model gives one."""
+        return trial
+
+    def _open_trial(self, trial: Trial) -> None:
+        """Take a trial as open."""
+        self._open[trial.id] = trial
+
+    def _refits(self) -> list[Event]:
+        """Return the hyperparameters fitted in this ask, as events of the journal."""
+        return []
+
+    def _check_can_ask(self) -> None:  # noqa: B027  # Few rules need it.
+        """Raise if no further ask is planned for."""
+
+    def _check_outcome(self, trial: Trial, observation: Observations) -> None:
+        """Raise ``InputDataError`` for an outcome with which no later ask could compute."""
+        check_range(observation, self._unit)
 
     @property
     def _unit(self) -> float:
         """Order of the prior standard deviation, in the unit of the outcomes."""
         return 1.0
 
-    def _check_outcome(self, trial: Trial, observation: Observations) -> None:
-        """Raise ``InputDataError`` for an outcome with which no later ask could compute."""
-        check_outcome(observation, self._unit)
+    @property
+    def _signs(self) -> Tensor:
+        """What each outcome is multiplied by, so that larger is better, ``m``."""
+        return torch.tensor([-1.0 if self.minimize else 1.0], dtype=torch.float64)
 
-    def _forget(self, lost: LostTrial) -> None:
-        """Update the state for a trial whose outcome will not come."""
+    @property
+    def _chooses_jointly(self) -> bool:
+        """Whether the actions of a batch are chosen together."""
+        return False
 
-    def _lose(self, trial: Trial, ending: Ending, reason: str) -> None:
-        lost = LostTrial(trial, ending, as_text(reason))
-        kind: Kind = "fail" if ending == "failed" else "expire"
-        with self._recorded(Event(kind, trial, reason=lost.reason)):
-            self._close(trial)
-            self._forget(lost)
-            self.trial_log.lose(lost)
-            if ending == "failed" and not self._is_inner:
-                self._count_failure(trial)
+    # Trials.
 
-    def _count_failure(self, trial: Trial) -> None:
+    def _new_trial(
+        self, X: Tensor, t: float, context: Tensor | None, key: str | None = None
+    ) -> Trial:
+        self._num_trials += 1
+        return Trial(self._num_trials, X, t, context, labels=self.labels, key=key)
+
+    def _close(self, trial: Trial) -> None:
+        del self._open[trial.id]
+        self._asked_at.pop(trial.id, None)
+
+    def _find(self, trial: Trial | int) -> Trial:
+        """Return the open trial that a trial or its id stands for.
+
+        Raises:
+            TrialError: if there is no such trial, it is another optimizer's, or it has ended.
+        """
+        trial_id = trial.id if isinstance(trial, Trial) else trial
+        # NumPy's integers are accepted; True is an int in Python, but no id.
+        known = isinstance(trial_id, Integral) and not isinstance(trial_id, bool)
+        if not known or not 1 <= trial_id <= self._num_trials:
+            raise TrialError(
+                f"Expected an open trial, one of {sorted(self._open)}. Got unknown trial "
+                f"{trial_id!r}."
+            )
+        if trial_id not in self._open:
+            raise TrialError(
+                f"Expected an open trial. Got trial {trial_id}, {self._how_it_ended(trial_id)}."
+            )
+        own = self._open[trial_id]
+        if isinstance(trial, Trial) and not trial.asks_the_same(own):
+            raise TrialError(
+                f"Expected a trial of this optimizer. Got a trial {trial_id} that differs: "
+                f"{trial}; here it is {own}."
+            )
+        return own
+
+    def _how_it_ended(self, trial_id: int) -> str:
+        """Return what became of a trial that is not open."""
+        for logged in reversed(self.trial_log.newest):
+            if logged.trial.id == trial_id and logged.ending != "discarded":
+                return (
+                    f"which was {logged.ending} ({shortened(logged.reason)}); attach its action to "
+                    "tell its outcome nevertheless"
+                )
+        return "told already, or lost too long ago to be remembered"
+
+    def _warn_of_failures(self, trial: Trial) -> None:
         """Log a warning after some failures in a row, of actions that are alike."""
-        self._failing = (*self._failing, trial.X)[-IN_A_ROW:]
+        self._failing = [*self._failing, trial.X][-FAILURES_IN_A_ROW:]
         X, bounds = torch.cat(self._failing), self.search_space.bounds
         width = X.amax(dim=0) - X.amin(dim=0)
-        if len(X) == IN_A_ROW and bool((width <= 0.1 * (bounds[1] - bounds[0])).all()):
-            self._failing = ()
+        if len(X) == FAILURES_IN_A_ROW and bool((width <= 0.1 * (bounds[1] - bounds[0])).all()):
+            self._failing = []
             logger.warning(
                 "The last %d trials failed, within a tenth of the space, the newest %s. Where an "
                 "outcome that is measured tells what will fail, give it with constraints=, else "
                 "leave such actions out of the space.",
-                IN_A_ROW,
+                FAILURES_IN_A_ROW,
                 trial,
             )
 
-    def _close(self, trial: Trial) -> None:
-        del self._open[trial.id]
-        self._asked_at = {i: t for i, t in self._asked_at.items() if i != trial.id}
+    def _asked_with(
+        self, key: str, context: Context | None, request: Request | None
+    ) -> Trial | None:
+        """Return the trial of a key; None if there is none yet."""
+        if not isinstance(key, str) or not key or _as_text(key) != key:
+            raise InputDataError(
+                f"Expected a key in text of at most {MAX_TEXT_LENGTH} characters. Got "
+                f"{shortened(repr(key))}."
+            )
+        if (known := self._by_key.get(key)) is None:
+            return None
+        trial = known if isinstance(known, Trial) else self._find(known)
+        if not trial.asks_the_same(replace(trial, context=self._check_context(context))):
+            raise TrialError(
+                f"Expected the context of the ask with key {shortened(repr(key))}, {trial}. Got "
+                "another."
+            )
+        if request is None:
+            return trial
+        if (choice := request.place(trial.X)) is None:
+            raise TrialError(
+                f"Expected the action of the ask with key {shortened(repr(key))} among the "
+                f"choices, {trial}. Got others."
+            )
+        return replace(trial, choice=choice)
+
+    # What a caller passes.
+
+    def _read_request(
+        self, q: int | None, choices: Table | None, key: str | None
+    ) -> Request | None:
+        """Return what an ask is for; None for one action of all."""
+        if q is None and choices is None:
+            return None
+        if not self._takes_requests:
+            raise UnsupportedError(
+                "Expected an ask for one action among all: this rule knows no other. Got "
+                f"{'q' if choices is None else 'choices'} for {type(self).__name__}."
+            )
+        if q is not None:
+            if isinstance(q, bool) or not isinstance(q, int) or q < 1:
+                raise InputDataError(f"Expected q, a number of actions of at least 1. Got {q!r}.")
+            if key is not None:
+                raise InputDataError(
+                    f"Expected either q or a key, of one trial. Got {shortened(repr(key))}."
+                )
+            if q > 1 and self.repeats_open_trials and not self._chooses_jointly:
+                raise UnsupportedError(
+                    f"Expected pending trials that count, in a batch of {q}: otherwise all of its "
+                    "actions are the same. Got pending=IgnorePending()."
+                )
+        return Request(q, None if choices is None else self._read_choices(choices))
+
+    def _read_choices(self, choices: Table) -> Tensor:
+        """Return actions of the search space, ``n x d``."""
+        space = self.search_space
+        return space.snap(table_rows(choices, self.labels.actions, space.dim, "choices", "n x d"))
+
+    def _space_of(self, choices: Tensor | None) -> SearchSpace:
+        """Return the set of some actions, ``n x d``; None is all."""
+        space = self.search_space
+        if choices is None:
+            return space
+        return FiniteSpace(choices.unique(dim=0), parameters=space.parameters)
+
+    def _read_action(self, X: Tensor | Named) -> Tensor:
+        """Return an action of the search space as ``1 x d``."""
+        rows = torch.atleast_2d(as_numbers("X", self.labels.action(X)))
+        if len(rows) != 1:
+            raise BotorchTensorDimensionError(
+                f"Expected one action, 1 x {self.search_space.dim}. "
+                f"Got X.shape={tuple(rows.shape)}."
+            )
+        return self.search_space.snap(rows)
+
+    def _check_context(self, context: Context | None) -> Tensor | None:
+        """Return a context as declared; None where none was."""
+        if self.contexts is not None:
+            return self.contexts.snap(self.labels.context(context))
+        if context is not None:
+            raise BotorchTensorDimensionError(
+                f"This optimizer was declared without contexts. Got context {context!r}."
+            )
+        return None
+
+    @property
+    def _present(self) -> tuple[float, int]:
+        """Time and number of the newest trial that was told, or was asked for and is open."""
+        return max([self._newest_told, *((t, number) for number, t in self._asked_at.items())])
+
+    def _time_of(self, t: Any) -> float:
+        """Return a checked time; None stands for the present."""
+        if t is not None:
+            return self._number(t)
+        now, number = self._present
+        if number == 0:
+            raise InputDataError(
+                "Expected t, since nothing was asked or told that is not lost. Got none."
+            )
+        return now
+
+    def _number(self, t: Any) -> float:
+        """Return a checked time as a number; with a unit of time, it must be a timestamp."""
+        if self.time_scale is not None and isinstance(t, Real) and not self._takes_numbers:
+            raise InputDataError(
+                f"Expected a timestamp for t, since time_unit was given. Got {t!r}."
+            )
+        return self.labels.number(t)
+
+    def _time_to_ask(self, t: Any) -> float:
+        """Return the time of an ask; None counts rounds."""
+        if t is None and self.time_scale is not None:
+            raise InputDataError("Expected t, since time_unit was given. Got none.")
+        now = self._number(float(self._num_asked + 1) if t is None else t)
+        present, number = self._present
+        if now < present:
+            stamp = self.labels.stamp
+            state, way_out = "told", "an outcome stays, so begin a new run with the right times"
+            if number in self._asked_at:
+                state, way_out = "open", "fail or expire it"
+            raise InputDataError(
+                f"Expected t >= {stamp(present)}, the time of trial {number}, which is {state}: an "
+                f"action is chosen for the present. Got t={stamp(now)}. If the time of trial "
+                f"{number} is wrong, {way_out}."
+            )
+        return now
 
     def _observation(self, trial: Trial, Y: Outcome, Yvar: Outcome | None) -> Observations:
         """Return an outcome as the model sees it."""
-        row = self.layout.rows(trial.X, trial.t, self._seen(trial.context))
         noise = None if Yvar is None else self.labels.outcome("Yvar", Yvar)
-        return Observations(row, self._signs * self.labels.outcome("Y", Y), noise)
+        return Observations(self._row(trial), self._signs * self.labels.outcome("Y", Y), noise)
 
-    def _open_trial(self, trial: Trial) -> Trial:
-        self._open[trial.id] = trial
-        return trial
+    def _row(self, trial: Trial) -> Tensor:
+        """Return the row of a trial, ``1 x d``."""
+        return self.layout.rows(trial.X, trial.t, self._model_context(trial.context))
 
-    def _find(self, trial: Trial | int) -> Trial:
-        return find_open(trial, self._open, self.trial_log, self._num_trials)
+    def _model_context(self, context: Tensor | None) -> Tensor | None:
+        """Return the context if the rows of the model have columns for it, otherwise None."""
+        return context if self.layout.num_contexts else None
+
+    def _outcome_cells(
+        self, table: pd.DataFrame, outcome: str | None, variance: str | None
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any] | None]]:
+        """Return the outcomes of each row by column, and their variances if there is a column."""
+        names = self.labels.outcome_columns if outcome is None else [outcome]
+        if len(self.labels.outcomes) > 1 and (outcome is not None or variance is not None):
+            raise InputDataError(
+                f"Expected columns {', '.join(self.labels.outcomes)}, and neither outcome nor "
+                f"variance: tell() takes variances. Got {outcome!r} and {variance!r}."
+            )
+        rows = zip(*(_column(table, name) for name in names), strict=True)
+        outcomes = [dict(zip(names, row, strict=True)) for row in rows]
+        if variance is None:
+            return outcomes, [None] * len(table)
+        return outcomes, [{variance: cell} for cell in _column(table, variance)]
+
+    # One call at a time, and its record.
+
+    @contextmanager
+    def _one_call(self, call: str) -> Iterator[None]:
+        """Raise ``RuntimeError`` while another thread is in a call, which may contain others."""
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError(
+                f"Expected one call at a time. Got {call} from {current_thread().name} while "
+                "another thread's is under way: call an optimizer from one thread, or from several "
+                "in turn."
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _invalidated_on_error(self) -> Iterator[None]:
+        """Invalidate the journal if the body raises, which may have drawn random numbers."""
+        if self._event_sink is None:
+            yield
+            return
+        self._event_sink.check()
+        try:
+            yield
+        except BaseException as error:
+            self._event_sink.invalidate(f"{type(error).__name__}: {error}")
+            raise
+
+    @contextmanager
+    def _in_one_transaction(self) -> Iterator[None]:
+        """Record several calls of the body together or not at all."""
+        self._queued_events = []
+        try:
+            with nullcontext() if self._event_sink is None else self._event_sink.together():
+                yield
+        except BaseException:
+            self._queued_events = None
+            raise
+        events, self._queued_events = self._queued_events, None
+        self._announce(*events)
+
+    @contextmanager
+    def _recorded(self, *events: Event) -> Iterator[None]:
+        """Record events, which the body makes take effect, and announce them."""
+        sink = self._event_sink
+        with nullcontext() if sink is None else sink.transaction(*events):
+            yield
+        if self._queued_events is None:
+            self._announce(*events)
+        else:
+            self._queued_events += events
+
+    def _announce(self, *events: Event) -> None:
+        """Log events that have taken effect, and call the listeners."""
+        for event in events:
+            if logger.isEnabledFor(logging.INFO):
+                logger.info("%s", event)
+            for listener in self._listeners:
+                try:
+                    listener.call(event)
+                except Exception:  # Any error: the change has been made.
+                    logger.exception("A listener failed. The change stands: %s", event)
+
+
+class _Listener(NamedTuple):
+    """Functions that are called after changes; see ``Optimizer.add_listener``."""
+
+    on_ask: Callable[[Trial], object] | None
+    on_tell: Callable[[Trial, Any], object] | None
+    on_fit: Callable[[dict[str, list[float]]], object] | None
+    on_loss: Callable[[Trial, str], object] | None
+
+    def call(self, event: Event) -> None:
+        """Call the function of an event, if there is one."""
+        match event:
+            case Event("refit", fit=dict() as fit) if self.on_fit:
+                self.on_fit(fit)
+            case Event("ask", trial=Trial() as trial) if self.on_ask:
+                self.on_ask(trial)
+            case Event("tell", trial=Trial() as trial, Y=tuple() as Y) if self.on_tell:
+                self.on_tell(trial, trial.labels.outcomes_by_name(Y))
+            case Event("fail" | "expire", trial=Trial() as trial) if self.on_loss:
+                self.on_loss(trial, event.reason)
+
+
+def check_range(observation: Observations, unit: float) -> None:
+    """Raise ``InputDataError`` unless models can compute with one outcome.
+
+    Args:
+        observation: One outcome, with or without the variance of its noise.
+        unit: Order of magnitude of the prior standard deviation, in outcome units.
+    """
+    largest, Y = MAX_STANDARDIZED_OUTCOME * unit, observation.Y.item()
+    if abs(Y) > largest:
+        raise InputDataError(
+            f"Expected Y between {-largest:.3g} and {largest:.3g}, the range in which predictions "
+            f"can be computed. Got one of size {abs(Y):g}."
+        )
+    Yvar = 0.0 if observation.Yvar is None else observation.Yvar.item()
+    if Yvar > largest**2:
+        raise InputDataError(
+            f"Expected Yvar between 0 and {largest**2:.3g}, the range in which predictions can be "
+            f"computed. Got {Yvar}."
+        )
+
+
+def _as_text(reason: str) -> str:
+    """Return why a trial has no outcome as text that can be stored, cut if it is long."""
+    if not isinstance(reason, str):
+        raise TypeError(
+            f"Expected a reason as text. Got {shortened(repr(reason))} of {type(reason).__name__}."
+        )
+    if len(reason) > MAX_TEXT_LENGTH:
+        reason = reason[: MAX_TEXT_LENGTH - 3] + "..."
+    # Names of files may hold bytes that are no text.
+    return reason.encode("utf-8", "backslashreplace").decode()
+
+
+def _column(table: pd.DataFrame, name: str) -> list[Any]:
+    """Return the cells of a column; None for an empty one."""
+    if name not in table.columns:
+        raise InputDataError(
+            f"Expected a column {name!r} in the table. Got {', '.join(map(str, table.columns))}."
+        )
+    import pandas as pd
+
+    return [None if pd.isna(cell) is True else cell for cell in table[name].tolist()]
+
+
+def _columns(table: pd.DataFrame, parameters: Parameters | None, kind: str, width: int) -> Tensor:
+    """Return the columns of actions or contexts, ``n x width``."""
+    if parameters is not None:
+        return parameters.encode_table(table)
+    columns = [_column(table, f"{kind}_{i}") for i in range(width)]
+    return as_numbers(f"the columns {kind}_0, ...", columns).T
+
+
+def _numbers(cells: Mapping[str, Any]) -> list[float]:
+    """Return the cells of a row by column as numbers."""
+    return [as_number(name, cell) for name, cell in cells.items()]
+
+
+@contextmanager
+def _in_row(label: Any) -> Iterator[None]:
+    """Name the row in errors about what it holds."""
+    try:
+        yield
+    except (TrialError, InputDataError) as error:
+        raise type(error)(f"{error} In row {label!r} of the table; nothing was told.") from error
+    except (TypeError, ValueError) as error:
+        raise InputDataError(f"{error} In row {label!r} of the table; nothing was told.") from error

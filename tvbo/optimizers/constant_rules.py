@@ -8,7 +8,6 @@ import torch
 from torch import Generator, Tensor
 
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.trial_log import LostTrial
 from tvbo.rounding import any_largest
 from tvbo.spaces import ContextSpace, FiniteSpace, SearchSpace
 from tvbo.spaces.observations import Observations
@@ -41,7 +40,9 @@ class FixedAction(Optimizer):
         super().__init__(search_space, generator=generator, contexts=contexts)
         self.X = self._read_action(X)
 
-    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
+    def _choose(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
         return self.X
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
@@ -80,7 +81,9 @@ class LastBest(Optimizer):
         """True: trials that are not told count for nothing."""
         return True
 
-    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
+    def _choose(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
         # Outcomes are compared as they are, so that only equal ones are ties.
         arm = any_largest(self._newest, self.generator, scale=0.0)
         return self.search_space.choices[[arm]].clone()
@@ -88,8 +91,8 @@ class LastBest(Optimizer):
     def _learn(self, trial: Trial, observation: Observations) -> None:
         self._set_newest(trial, observation.Y.item())
 
-    def _forget(self, lost: LostTrial) -> None:
-        self._set_newest(lost.trial, -math.inf)
+    def _forget(self, trial: Trial) -> None:
+        self._set_newest(trial, -math.inf)
 
     def _set_newest(self, trial: Trial, Y: float) -> None:
         arm = int(self.search_space.index(trial.X))

@@ -11,7 +11,7 @@ from tvbo.models import TimeVaryingGP
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.optimizers.pending import Pending
 from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
-from tvbo.spaces.observations import Observations, provided
+from tvbo.spaces.observations import Observations
 
 
 class DenseState(PosteriorState):
@@ -56,7 +56,8 @@ class DenseState(PosteriorState):
             rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
             pending: What stands in for their outcomes.
         """
-        model = provided(self._posterior)
+        model = self._posterior
+        assert model is not None
         if len(rows) == 0:
             return model
         if not isinstance(model, AveragedGP):
@@ -69,7 +70,8 @@ class DenseState(PosteriorState):
         Args:
             row: ``1 x d``.
         """
-        return mean_and_variance(provided(self._posterior), row)
+        assert self._posterior is not None
+        return mean_and_variance(self._posterior, row)
 
     def outcome_noise(self, observations: Observations) -> float | None:
         """Return the noise variance to expect of the next outcome, averaged where the model is.
@@ -120,7 +122,8 @@ def averaged(fitter: ModelFitter, observations: Observations) -> DenseGP | Avera
         fitter: Has fitted these observations.
         observations: The observations of the model.
     """
-    model, sets = provided(fitter.last_model), fitter.fitted.sets
+    model, sets = fitter.last_model, fitter.fitted.sets
+    assert model is not None
     if not sets or len(observations) == 0:
         return model
     assert isinstance(model, TimeVaryingGP)

@@ -9,9 +9,8 @@ import torch
 from torch import Generator, Tensor
 
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.trial_log import LostTrial
 from tvbo.rounding import any_largest
-from tvbo.spaces import ContextSpace, FiniteSpace
+from tvbo.spaces import ContextSpace, FiniteSpace, SearchSpace
 from tvbo.spaces.observations import Observations
 from tvbo.trial import Trial
 
@@ -74,7 +73,9 @@ class DriftUCB(Optimizer):
         Rewards are scaled so that ``reward_bounds`` are 0 and 1.
         """
 
-    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
+    def _choose(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
         counts, totals = self.weighted_sums(t)
         # Discounted counts sum to less than one after a single outcome.
         log_n = math.log(max(1.0, counts.sum().item()))
@@ -87,11 +88,9 @@ class DriftUCB(Optimizer):
         low, high = self.reward_bounds
         return high - low
 
-    def _forget(self, lost: LostTrial) -> None:
-        row = self.layout.rows(lost.trial.X, lost.trial.t)
-        self._learn(
-            lost.trial, Observations(row, torch.full_like(row[:, :1], self.reward_bounds[0]))
-        )
+    def _forget(self, trial: Trial) -> None:
+        row = self.layout.rows(trial.X, trial.t)
+        self._learn(trial, Observations(row, torch.full_like(row[:, :1], self.reward_bounds[0])))
 
     def _arm_and_reward(self, trial: Trial, observation: Observations) -> tuple[int, float]:
         reward = (observation.Y.item() - self.reward_bounds[0]) / self._unit

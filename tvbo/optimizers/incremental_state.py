@@ -13,7 +13,7 @@ from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import IncrementalGP
 from tvbo.optimizers.posterior_state import RowPosteriorState, weights
 from tvbo.rounding import TIE_TOLERANCE
-from tvbo.spaces.observations import Observations, provided
+from tvbo.spaces.observations import Observations
 
 
 class IncrementalState(RowPosteriorState):
@@ -62,12 +62,9 @@ class IncrementalState(RowPosteriorState):
 
     @property
     def model(self) -> IncrementalGP:
-        """The model of the observations that were taken in.
-
-        Raises:
-            RuntimeError: before the first update.
-        """
-        return provided(self.last_model)
+        """The model of the observations that were taken in."""
+        assert self.last_model is not None
+        return self.last_model
 
     def start(self, dense: DenseGP) -> None:
         """Begin with the hyperparameters of a dense model, and without observations."""

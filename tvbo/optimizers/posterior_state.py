@@ -20,7 +20,7 @@ from tvbo.models.incremental import RowPosterior
 from tvbo.models.scale import outcome_scale
 from tvbo.optimizers.pending import Pending
 from tvbo.rounding import CERTAIN
-from tvbo.spaces.observations import Observations, provided
+from tvbo.spaces.observations import Observations
 
 
 class PosteriorState(ABC):
@@ -106,7 +106,8 @@ class PosteriorState(ABC):
         Args:
             row: ``1 x d``, not before the newest observation or pending trial.
         """
-        return mean_and_variance(provided(self.last_model), row)
+        assert self.last_model is not None
+        return mean_and_variance(self.last_model, row)
 
     def outcome_noise(self, observations: Observations) -> float | None:
         """Return the noise variance to expect of the next outcome: given, told before, or learned.
@@ -121,12 +122,9 @@ class PosteriorState(ABC):
 
     @property
     def dense(self) -> DenseGP:
-        """The dense model with the newest hyperparameters, of the observations of the last fit.
-
-        Raises:
-            RuntimeError: before the first update.
-        """
-        return provided(self.fitter.last_model)
+        """The dense model with the newest hyperparameters, of the observations of the last fit."""
+        assert self.fitter.last_model is not None
+        return self.fitter.last_model
 
     def _known_noise(
         self, observations: Observations, covar_module: Kernel, dense: DenseGP
@@ -205,7 +203,8 @@ class RowPosteriorState(PosteriorState):
             rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
             pending: What stands in for their outcomes.
         """
-        model = provided(self.last_model)
+        model = self.last_model
+        assert model is not None
         return model if len(rows) == 0 else self._conditioned(model, observations, rows, pending)
 
 

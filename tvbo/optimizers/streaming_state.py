@@ -20,7 +20,7 @@ from tvbo.optimizers.pending import IgnorePending, Pending
 from tvbo.optimizers.pending_posterior import PendingPosterior
 from tvbo.optimizers.posterior_state import PosteriorState, least_noise
 from tvbo.rounding import TIE_TOLERANCE
-from tvbo.spaces.observations import Observations, provided
+from tvbo.spaces.observations import Observations
 
 
 class StreamingState(PosteriorState):
@@ -105,14 +105,15 @@ class StreamingState(PosteriorState):
             rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
             pending: What stands in for their outcomes.
         """
+        assert self.last_model is not None
         if len(rows) > 0:
             now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
-            rows = rows[provided(self.last_model).weight(now - rows[:, -1]) > self.tol]
+            rows = rows[self.last_model.weight(now - rows[:, -1]) > self.tol]
         if self._can_stream(observations, rows) and self._stream(observations, rows, pending):
             self._is_factored = False
             if len(rows) > 0:
                 self._factor = None
-            return provided(self.last_model)
+            return self.last_model
         if self._factor is None:
             self._factor = IncrementalState(self.fitter, self.tol)
             self._factor.start(self.dense)
@@ -157,7 +158,8 @@ class StreamingState(PosteriorState):
         """
         if self._is_factored and self._factor is not None:
             return self._factor.predict(row)
-        return provided(self._posterior).predict(row)
+        assert self._posterior is not None
+        return self._posterior.predict(row)
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Forget observations, unless they have lost their weight and are forgotten already.
@@ -173,7 +175,7 @@ class StreamingState(PosteriorState):
             self._factor.drop(observations, keep, t)
         gone = ~keep
         seen = int(gone[: self._num_seen].sum())
-        weight = provided(self.last_model).weight(t - observations.X[gone][:, -1])
+        weight = self._posterior.model.weight(t - observations.X[gone][:, -1])
         # A policy that drops at this very weight rounds it otherwise.
         if seen > 0 and (weight > self.tol * (1 + TIE_TOLERANCE)).any():
             self._reset()
@@ -201,7 +203,8 @@ class StreamingState(PosteriorState):
 
     def _stream(self, observations: Observations, rows: Tensor, pending: Pending) -> bool:
         """Bring the stream up to date; return False if it cannot hold the pending trials."""
-        posterior = provided(self._posterior)
+        posterior = self._posterior
+        assert posterior is not None
         try:
             done = posterior.update(observations[self._num_seen :], rows, pending)
             if not done:
@@ -220,7 +223,8 @@ class StreamingState(PosteriorState):
         return False
 
     def _reset(self) -> None:
-        provided(self._posterior).reset()
+        assert self._posterior is not None
+        self._posterior.reset()
         self._num_seen = 0
 
     def _without_data(self, dense: DenseGP) -> PendingPosterior:

@@ -1,4 +1,4 @@
-"""Log of trials that ended: told, failed, expired."""
+"""The trials that are no longer open, and the errors about these."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ from tvbo.trial import Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-RECENT = 10_000
-"""Number of lost trials kept one by one, so that the memory of a long run stays bounded."""
+MAX_LOGGED = 10_000
+"""Number of trials kept one by one, so that the memory of a long run stays bounded."""
 
-Ending = Literal["failed", "expired"]
+Ending = Literal["failed", "expired", "skipped", "discarded"]
+
+
+class TrialError(ValueError):
+    """A trial that the optimizer does not know, or that is no longer open."""
 
 
 @dataclass(frozen=True)
-class LostTrial:
-    """A trial that ended without an outcome.
+class LoggedTrial:
+    """A trial without an outcome, or whose outcome a retention policy does not admit.
 
     Args:
-        trial: The trial.
-        ending: How it ended.
-        reason: The reason in words.
+        trial: The trial; its ``information_gain`` is the expected gain of its outcome.
+        ending: ``"failed"``; ``"expired"``, at its deadline; ``"skipped"``, not worth its
+            evaluation; or ``"discarded"``, to be evaluated without entering the model.
+        reason: The reason as text.
     """
 
     trial: Trial
@@ -34,54 +39,46 @@ class LostTrial:
 
 
 class TrialLog:
-    """Log of trials that are no longer open.
+    """How many trials ended and how; one by one those without an outcome that counts.
 
     Attributes:
-        num_told: Number of trials whose outcome was told.
+        num_told: Number of trials whose outcome was observed.
         num_failed: Number of trials that failed.
         num_expired: Number of trials given up at their deadline.
-        lost: The newest trials that failed or expired, oldest first, 10,000 at most.
+        num_skipped: Number of trials that were not worth their evaluation.
+        num_discarded: Number of trials to evaluate whose outcome does not enter the model.
+        newest: The newest trials that failed, expired, were skipped or discarded, oldest first,
+            10,000 at most.
     """
 
     def __init__(self) -> None:
         self.num_told = 0
         self.num_failed = 0
         self.num_expired = 0
-        self.lost: deque[LostTrial] = deque(maxlen=RECENT)
+        self.num_skipped = 0
+        self.num_discarded = 0
+        self.newest: deque[LoggedTrial] = deque(maxlen=MAX_LOGGED)
 
-    def __len__(self) -> int:
-        """Return the number of trials that ended."""
-        return self.num_told + self.num_failed + self.num_expired
-
-    @property
-    def num_forgotten(self) -> int:
-        """Number of failed or expired trials that are no longer in ``lost``."""
-        return self.num_failed + self.num_expired - len(self.lost)
-
-    def lose(self, lost: LostTrial) -> None:
-        """Record a trial that ended without an outcome."""
-        if lost.ending == "failed":
-            self.num_failed += 1
-        else:
-            self.num_expired += 1
-        self.lost.append(lost)
-
-    def find(self, trial_id: int) -> LostTrial | None:
-        """Return how a trial was lost; None if it was not, or is no longer in ``lost``."""
-        for lost in reversed(self.lost):
-            if lost.trial.id == trial_id:
-                return lost
-        return None
+    def add(self, trial: Trial, ending: Ending, reason: str) -> None:
+        """Record a trial that failed, expired, was skipped or discarded."""
+        counter = f"num_{ending}"
+        setattr(self, counter, getattr(self, counter) + 1)
+        self.newest.append(LoggedTrial(trial, ending, reason))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the newest failed or expired trials: trial, time, action, context, how and why."""
+        """Return the newest of them: trial, time, action, context, gain in nats, how and why."""
         import pandas as pd
 
         rows = [
-            lost.trial.to_row() | {"ending": lost.ending, "reason": lost.reason}
-            for lost in self.lost
+            logged.trial.to_row()
+            | {
+                "information_gain": logged.trial.information_gain,
+                "ending": logged.ending,
+                "reason": logged.reason,
+            }
+            for logged in self.newest
         ]
-        columns = None if rows else ["trial", "t", "ending", "reason"]
+        columns = None if rows else ["trial", "t", "information_gain", "ending", "reason"]
         return pd.DataFrame(rows, columns=columns)
 
     def to_csv(self, path: str | Path) -> None:

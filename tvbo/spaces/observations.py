@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
@@ -13,8 +13,6 @@ from botorch.utils.transforms import normalize_indices
 from torch import Tensor
 
 from tvbo.values import as_number, copies_tensors
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -271,14 +269,3 @@ def check_time(t: Any) -> float:
             f"Expected a time between {-LARGEST_TIME:g} and {LARGEST_TIME:g}. Got t={number}."
         )
     return number
-
-
-def provided(value: T | None) -> T:
-    """Return what the first fit or update provides.
-
-    Raises:
-        RuntimeError: before that.
-    """
-    if value is None:
-        raise RuntimeError("Expected a fit, or an update of the posterior, first. Got none yet.")
-    return value

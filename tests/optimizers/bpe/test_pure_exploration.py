@@ -10,7 +10,7 @@ from tvbo.optimizers.bpe import (
     PriorDrawWidth,
     SubExponentialDelay,
 )
-from tvbo.optimizers.recipes import bpe_delay
+from tvbo.recipes import bpe_delay
 
 PAPER = SubExponentialDelay(mean=50, xi=9, b=1)
 

@@ -92,7 +92,7 @@ def test_it_changes_nothing(choices, kernel, kind):
 def test_nothing_has_come(choices, kernel):
     optimizer = make(FiniteSpace(choices), kernel)
     optimizer.ask()
-    with pytest.raises(InputDataError, match="Expected an outcome that came within its round"):
+    with pytest.raises(InputDataError):
         optimizer.recommend()
 
 

@@ -23,9 +23,9 @@ from tvbo.optimizers import (
     Optimizer,
     SlidingWindowUCB,
     d_ucb_discount,
-    recipes,
     sw_ucb_window,
 )
+from tvbo.recipes import gp_ucb, r_gp_ucb, random_search, tv_gp_ucb
 from tvbo.rounding import first_largest
 from tvbo.spaces import FiniteSpace
 
@@ -82,7 +82,7 @@ class FittedAlgorithm:
             self.exploration = tune_exploration(fit, values[full], times[full])
             self.messages.append(self.exploration.reason)
             settings["beta"] = self.exploration.beta
-        return recipes.tv_gp_ucb(**settings, generator=generator)
+        return tv_gp_ucb(**settings, generator=generator)
 
 
 class DriftAlgorithms:
@@ -104,20 +104,20 @@ class DriftAlgorithms:
     def gp_ucb(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
         """Make GP-UCB of a training stretch."""
         _, settings = self._settings(values, times)
-        return recipes.gp_ucb(**settings, generator=generator)
+        return gp_ucb(**settings, generator=generator)
 
     def r_gp_ucb(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
         """Make R-GP-UCB; its first block begins one step after the training stretch."""
         fit, settings = self._settings(values, times)
         every = fit.block_length * fit.round_length
         start = times[-1].item() + _round_length(times)
-        return recipes.r_gp_ucb(every=every, start=start, **settings, generator=generator)
+        return r_gp_ucb(every=every, start=start, **settings, generator=generator)
 
     def tv_gp_ucb(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
         """Make TV-GP-UCB with the ε of the fit."""
         fit, settings = self._settings(values, times)
         rate = fit.forgetting_rate
-        return recipes.tv_gp_ucb(forgetting_rate=rate, **settings, generator=generator)
+        return tv_gp_ucb(forgetting_rate=rate, **settings, generator=generator)
 
     def _settings(self, values: Tensor, times: Tensor) -> tuple[DriftFit, dict[str, Any]]:
         """Return the fit of a stretch, which is kept for the next call, and what recipes take."""
@@ -218,7 +218,7 @@ def _last_best(values: Tensor, times: Tensor, generator: Generator) -> Optimizer
 
 
 def _random(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-    return recipes.random_search(choices=_choices(values), generator=generator)
+    return random_search(choices=_choices(values), generator=generator)
 
 
 def _informed(make: Make) -> Make:

@@ -16,8 +16,8 @@ from tvbo.evaluation.history import History
 from tvbo.optimizers import (
     GPOptimizer,
     ModelFitter,
-    MultiOutcomeOptimizer,
     Optimizer,
+    OutcomeModel,
     PosteriorState,
 )
 from tvbo.retention import Retention
@@ -154,14 +154,13 @@ def _of_history(history: History, optimizer: Optimizer) -> RecordedRun:
 
 def _of_observations(optimizer: Optimizer) -> RecordedRun:
     """Return one ask and one outcome for each observation that an optimizer holds."""
-    held = optimizer.observations if isinstance(optimizer, GPOptimizer) else None
     is_partial = (optimizer.contexts is not None) != (optimizer.layout.num_contexts > 0)
-    if held is None or is_partial or isinstance(optimizer, MultiOutcomeOptimizer):
+    if not isinstance(optimizer, GPOptimizer) or is_partial or len(optimizer.outcome_models) > 1:
         raise DiagnosisError(
             "Expected a history or a journal of the run, since this optimizer does not hold all "
             f"that it was told. Got {type(optimizer).__name__} alone."
         )
-    d = optimizer.layout.num_actions
+    held, d = optimizer.observations, optimizer.layout.num_actions
     records: list[Record] = []
     newest = -math.inf
     for i, row in enumerate(held.X.tolist(), start=1):
@@ -169,7 +168,8 @@ def _of_observations(optimizer: Optimizer) -> RecordedRun:
         kind: Any = "ask" if row[-1] >= newest else "attach"
         newest = max(newest, row[-1])
         context = tuple(row[d:-1]) or None
-        Y, Yvar = optimizer._as_told(held[i - 1 : i])
+        Y = tuple((optimizer.goals.signs * held.Y[i - 1]).tolist())
+        Yvar = None if held.Yvar is None else tuple(held.Yvar[i - 1].tolist())
         records.append(Record(kind, i, X=tuple(row[:d]), t=row[-1], context=context))
         records.append(Record("tell", i, Y=Y, Yvar=Yvar))
     messages = [
@@ -215,13 +215,13 @@ def _made_again(thing: Any) -> Any:
             "neither asked nor told anything, or a journal."
         )
     arguments = {name: getattr(thing, name) for name in parameters}
-    parts = (ModelFitter, PosteriorState, Retention)
-    return type(thing)(
-        **{
-            name: _made_again(value) if isinstance(value, parts) else deepcopy(value)
-            for name, value in arguments.items()
-        }
-    )
+    parts = (ModelFitter, OutcomeModel, PosteriorState, Retention)
+    for name, value in arguments.items():
+        if isinstance(value, tuple) and value and isinstance(value[0], parts):
+            arguments[name] = tuple(map(_made_again, value))
+        else:
+            arguments[name] = _made_again(value) if isinstance(value, parts) else deepcopy(value)
+    return type(thing)(**arguments)
 
 
 def as_tensor(values: tuple[float, ...] | None) -> Tensor | None:

@@ -117,7 +117,7 @@ class Replay:
         state = optimizer.posterior_state
         fitter, dense = state.fitter, state.dense
         mean, variance = state.predict(row)
-        mean *= self._optimizer._sign
+        mean *= optimizer.goals.signs[0].item()
         noise = optimizer.posterior_state.outcome_noise(optimizer.observations)
         layout = optimizer.layout
         names = self._optimizer.labels.feature_names(layout.num_actions, layout.num_contexts)

@@ -25,10 +25,9 @@ from tvbo.optimizers.bpe.rounds import (
 from tvbo.optimizers.bpe.surviving_region import SurvivingRegion
 from tvbo.optimizers.bpe.surviving_set import SurvivingSet
 from tvbo.optimizers.recommendation import Recommendation
-from tvbo.optimizers.trial_log import LostTrial
 from tvbo.randomness import copy_of
 from tvbo.rounding import power_of_two
-from tvbo.spaces import Box, Context, FiniteSpace, Time
+from tvbo.spaces import Box, Context, FiniteSpace, SearchSpace, Time, TimeScale
 from tvbo.spaces.observations import Observations
 from tvbo.trial import Trial
 from tvbo.values import as_number, check_count, check_positive, check_probability
@@ -66,6 +65,8 @@ class BPEDelay(Optimizer):
             :class:`FiniteSetWidth` and :class:`CompactSetWidth` are those
             of the theorems, and need the function's norm.
         generator: Source of every random choice; default a fresh one with seed 0.
+        minimize: Whether smaller outcomes are better.
+        time_scale: The unit of timestamps; None where times are numbers.
 
     Attributes:
         num_rounds: R, the number of rounds, or an upper bound of it where delays are estimated.
@@ -90,8 +91,12 @@ class BPEDelay(Optimizer):
         delay: DelayBound | WaitingRule | None = None,
         width: WidthRule | None = None,
         generator: Generator | None = None,
+        minimize: bool = False,
+        time_scale: TimeScale | None = None,
     ):
-        super().__init__(search_space, generator=generator)
+        super().__init__(
+            search_space, generator=generator, minimize=minimize, time_scale=time_scale
+        )
         noise_variance = as_number("noise_variance", noise_variance)
         check_positive(noise_variance=noise_variance)
         check_count(horizon=horizon)
@@ -163,9 +168,10 @@ class BPEDelay(Optimizer):
 
     def preview(self) -> Preview:
         """Return how the round in progress would end now. Does not modify the optimizer."""
-        region = copy(self._region)
-        record, bounds = self._end(region, copy_of(self.generator))
-        return Preview(record, region.X.clone(), bounds)
+        with self._one_call("preview"):
+            region = copy(self._region)
+            record, bounds = self._end(region, copy_of(self.generator))
+            return Preview(record, region.X.clone(), bounds)
 
     def recommend(self, context: Context | None = None, t: Time | None = None) -> Recommendation:
         """Return the remaining action with the highest posterior mean.
@@ -184,16 +190,21 @@ class BPEDelay(Optimizer):
             InputDataError: if no outcome has come within its round, or ``t`` is not finite.
             BotorchTensorDimensionError: if a context is given.
         """
-        self._check_context(context)
-        region = copy(self._region)
-        _, bounds = self._end(region, copy_of(self.generator))
-        bounds = self._bounds if bounds is None else bounds
-        if bounds is None:
-            raise InputDataError("Expected an outcome that came within its round. Got none yet.")
-        X = region.highest(bounds)
-        with torch.no_grad():
-            mean, deviation = bounds.moments(X)
-        return self._recommendation(X, mean.item(), deviation.item(), self._time_of(t))
+        with self._one_call("recommend"):
+            self._check_context(context)
+            region = copy(self._region)
+            _, bounds = self._end(region, copy_of(self.generator))
+            bounds = self._bounds if bounds is None else bounds
+            if bounds is None:
+                raise InputDataError("Expected an outcome within its round. Got none yet.")
+            X = region.highest(bounds)
+            with torch.no_grad():
+                mean, deviation = bounds.moments(X)
+            mean *= self._signs[0]
+            t = self._time_of(t)
+            return Recommendation(
+                X, mean.item(), deviation.item(), t, None, self.minimize, self.labels
+            )
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table of the rounds that have ended, one row for each."""
@@ -206,23 +217,26 @@ class BPEDelay(Optimizer):
                 "Got one more; preview() tells which actions are left."
             )
 
-    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
-        if round_number == self._round.first + self.plan.length:
-            self._turn(round_number)
+    def _choose(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
+        number = self._num_asked + 1
+        if number == self._round.first + self.plan.length:
+            self._turn(number)
         return self._region.choose(self.generator)
 
     def _judge(self, trial: Trial) -> Trial:
         self._chosen = trial
         return trial
 
-    def _open_trial(self, trial: Trial) -> Trial:
+    def _open_trial(self, trial: Trial) -> None:
         # Only now: an ask that broke half-way was none. One that is attached is not the round's.
         if trial is self._chosen:
             self._region.condition(trial.X)
             self._asked[trial.id] = self._num_asked
             self._round.first_trial = self._round.first_trial or trial.id
             self._chosen = None
-        return super()._open_trial(trial)
+        super()._open_trial(trial)
 
     @property
     def _unit(self) -> float:
@@ -242,8 +256,8 @@ class BPEDelay(Optimizer):
         if number >= self._round.first:
             self._round.arrived[number] = Outcome(trial.X, observation.Y.item(), noise)
 
-    def _forget(self, lost: LostTrial) -> None:
-        number = self._asked.pop(lost.trial.id, None)
+    def _forget(self, trial: Trial) -> None:
+        number = self._asked.pop(trial.id, None)
         if number is not None:
             self._lost.append(self._num_asked - number)
 

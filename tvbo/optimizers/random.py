@@ -15,10 +15,7 @@ class RandomSearch(Optimizer):
 
     _takes_requests = True
 
-    def _choose(self, round_number: int, t: float, context: Tensor | None) -> Tensor:
-        return self.search_space.sample(self.generator)
-
-    def _choose_among(
+    def _choose(
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
     ) -> Tensor:
         return search_space.sample(self.generator)

@@ -1,0 +1,270 @@
+"""The model of one outcome: its observations, their posterior, and which of them stay."""
+
+from __future__ import annotations
+
+import logging
+import math
+from copy import deepcopy
+from dataclasses import replace
+from functools import reduce
+
+import torch
+from botorch.models.model import Model
+from torch import Generator, Tensor
+
+from tvbo.fit.refit import RefitNever
+from tvbo.fit.winsorize import lower_cutoff
+from tvbo.optimizers.pending import FailuresAtWorst, Pending
+from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
+from tvbo.randomness import copy_of
+from tvbo.retention import KeepAll, Prediction, Rejection, Retention
+from tvbo.retention.base import mask_of
+from tvbo.spaces.observations import Observations, check_variances
+from tvbo.trial import Trial
+
+logger = logging.getLogger("tvbo.optimizers")
+
+OUTCOMES_UNTIL_FORGIVEN = 20
+"""Number of outcomes after which a trial that failed or expired no longer counts."""
+
+MAX_LOST = 100
+"""Largest number of such trials that count, where no outcomes come: an ask costs its cube."""
+
+NEAR = 0.05
+"""Share of the range of each column within which actions and contexts are about the same."""
+
+
+class OutcomeModel:
+    """The model of one outcome: its observations, their posterior, and which of them stay.
+
+    Outcomes far below all others are winsorized before they enter the posterior.
+
+    Args:
+        posterior_state: Holds the posterior of the observations.
+        retention: Which observations stay, and which outcomes enter; None keeps all. The model
+            works on a copy, since a policy may learn from outcomes.
+        is_objective: Whether larger outcomes are better; False for one that only has limits.
+
+    Attributes:
+        layout: Layout of the rows.
+        observations: The observations held, with their outcomes as observed.
+        num_told: Number of outcomes that entered so far, kept since or not.
+        newest: The posterior behind the newest ask or recommendation; None before the first.
+
+    Raises:
+        TypeError: if ``retention`` is no retention policy.
+    """
+
+    def __init__(
+        self,
+        posterior_state: PosteriorState,
+        retention: Retention | None = None,
+        is_objective: bool = True,
+    ):
+        if retention is not None and not isinstance(retention, Retention):
+            raise TypeError(
+                f"Expected a retention policy. Got {retention!r} of {type(retention).__name__}."
+            )
+        self.posterior_state = posterior_state
+        self.retention = KeepAll() if retention is None else deepcopy(retention)
+        self.is_objective = is_objective
+        self.layout = posterior_state.fitter.layout
+        self.observations = Observations.empty(self.layout.num_columns)
+        self.num_told = 0
+        self.newest: Model | None = None
+        # Observations that were discarded for asks from which nothing was observed yet, with the
+        # times of these asks.
+        self._set_aside: tuple[tuple[float, Observations], ...] = ()
+        self._predictions: dict[int, Prediction] = {}
+        # Of trials that failed or expired: row, number of outcomes before, whether by chance.
+        self._lost: dict[int, tuple[Tensor, int, bool]] = {}
+        # Outcomes below it are winsorized in the posterior.
+        self._cutoff = -math.inf
+        self._has_winsorized = False
+        self._fit_seen: dict[str, list[float]] | None = None
+
+    @property
+    def lost_rows(self) -> list[Tensor]:
+        """Rows of the trials that failed or expired and still count, each ``1 x d``."""
+        return [row for row, *_ in self._lost.values()]
+
+    def discard(self, t: float, newest_told: float) -> None:
+        """Forget the observations that retention does not keep at a time.
+
+        They are set aside until an outcome has come from then on, since the ask may fail.
+
+        Args:
+            t: The time of an ask.
+            newest_told: The time of the newest outcome.
+        """
+        held = self._held(t)
+        if len(held) > len(self.observations):
+            self.posterior_state.restart()
+            self.observations = held
+        # An outcome from later on makes sure that no ask comes before.
+        self._set_aside = tuple(each for each in self._set_aside if newest_told < each[0] <= t)
+        keep = mask_of(self.retention, self.observations, self.posterior_state.last_model, t)
+        if not keep.all():
+            self.posterior_state.drop(self.observations, keep, t)
+            if t > newest_told:
+                self._set_aside += ((t, self.observations[~keep]),)
+            self.observations = self.observations[keep]
+
+    def observations_at(self, t: float) -> Observations:
+        """Return the observations that count at a time, with outcomes as they enter the model."""
+        winsorized, _ = self._winsorized(self._held(t))
+        return winsorized[mask_of(self.retention, winsorized, self.posterior_state.last_model, t)]
+
+    def condition(
+        self, t: float, open_rows: list[Tensor], pending: Pending, generator: Generator
+    ) -> None:
+        """Update the posterior, given the observations and the trials without an outcome.
+
+        Args:
+            t: The time of the ask.
+            open_rows: Rows of the open trials, each ``1 x d``.
+            pending: What stands in for the outcomes of these, and of those that failed.
+            generator: Seeds the restarts of a fit.
+        """
+        X = torch.cat([self.observations.X[:0], *open_rows, *self.lost_rows])
+        # What lies in the future need not be counted now, nor what would be dropped when observed.
+        X = X[X[:, -1] <= t] if pending.enabled else X[:0]
+        outcomes = Observations(X, torch.zeros(len(X), 1, dtype=torch.float64))
+        rows = X[mask_of(self.retention, outcomes, self.posterior_state.last_model, t)]
+        rows = rows[rows[:, -1].argsort(stable=True)]
+        winsorized, cutoff = self._winsorized(self.observations)
+        if cutoff != self._cutoff:
+            self.posterior_state.restart()
+            self._cutoff = cutoff
+        failed = {tuple(row[0].tolist()) for row, _, chance in self._lost.values() if not chance}
+        if failed and len(winsorized) > 0 and self.is_objective:
+            pending = FailuresAtWorst(pending, frozenset(failed), winsorized.Y.min().item())
+        self.posterior_state.update(winsorized, self.num_told, generator)
+        self.newest = self.posterior_state.condition(winsorized, rows, pending)
+
+    def look_at(self, t: float, generator: Generator) -> None:
+        """Set ``newest`` to the posterior that an ask at ``t`` would have without pending trials.
+
+        Args:
+            t: The time.
+            generator: Seeds the restarts of a fit; it is not advanced.
+        """
+        state = self.posterior_state
+        winsorized, cutoff = self._winsorized(self._held(t))
+        keep = mask_of(self.retention, winsorized, state.last_model, t)
+        if cutoff != self._cutoff or len(winsorized) > len(self.observations):
+            state = deepcopy(state)
+            state.restart()
+        self.newest = state.preview(winsorized, keep, self.num_told, copy_of(generator))
+
+    def warn_of_winsorized(self, sign: float) -> None:
+        """Log, the first time, that outcomes are winsorized; ``sign`` makes larger ones better."""
+        if self._has_winsorized or self._cutoff == -math.inf:
+            return
+        self._has_winsorized = True
+        low = self.observations.Y[self._cutoff > self.observations.Y]
+        logger.warning(
+            "Outcomes far %s the rest, the newest %g, enter the model as %.4g, here and from now "
+            "on. A trial that crashed may also be ended by fail(trial, reason).",
+            "above" if sign < 0 else "below",
+            sign * low[-1].item(),
+            sign * self._cutoff,
+        )
+
+    def admit(self, trial: Trial, row: Tensor) -> tuple[Trial, Rejection | None]:
+        """Return a trial with the prediction of its outcome, and why it is rejected, if it is.
+
+        Args:
+            trial: A trial that is about to be opened.
+            row: Its row, ``1 x d``.
+        """
+        admission = self.retention.admission
+        if admission is None:
+            return trial, None
+        noise_variance = self.posterior_state.outcome_noise(self.observations)
+        if noise_variance is None:
+            return trial, None
+        assert self.newest is not None
+        mean, variance = mean_and_variance(self.newest, row)
+        prediction = Prediction(trial.t, mean, variance, noise_variance, trial.id)
+        rejection = admission.admit(prediction, len(self.observations))
+        trial = replace(
+            trial,
+            informative=rejection is None,
+            information_gain=prediction.information_gain,
+            skipped=rejection is not None and rejection.skip,
+        )
+        if not trial.skipped:
+            # Its outcome is compared with the other outcomes, not with what stands in for some.
+            mean, variance = self.posterior_state.predict(row)
+            self._predictions[trial.id] = replace(prediction, mean=mean, variance=variance)
+        return trial, rejection
+
+    def check_variances(self, observation: Observations) -> None:
+        """Raise ``InputDataError`` if only one of it and the observations has noise variances."""
+        for held in (self.observations, *(each for _, each in self._set_aside)):
+            if len(held):
+                check_variances(held, observation)
+
+    def learn(self, trial: Trial, observation: Observations) -> None:
+        """Take in the outcome of a trial, if it is informative."""
+        # What may refuse the outcome comes first, what takes it in last.
+        observations = self.observations.append(observation) if trial.informative else None
+        prediction, admission = self._predictions.get(trial.id), self.retention.admission
+        if prediction is not None and admission is not None:
+            if observation.Yvar is not None:
+                prediction = replace(prediction, noise_variance=observation.Yvar.item())
+            admission.observe_outcome(prediction, observation.Y.item())
+        if observations is not None:
+            self.observations = observations
+            # What is refused makes no fit due: it would learn nothing from it.
+            self.num_told += 1
+            # Failures are forgiven after many outcomes, or one of the same action and context.
+            self._lost = {
+                number: (row, before, by_chance)
+                for number, (row, before, by_chance) in self._lost.items()
+                if self.num_told - before < OUTCOMES_UNTIL_FORGIVEN
+                and not torch.equal(row[:, :-1], observation.X[:, :-1])
+            }
+        self._predictions.pop(trial.id, None)
+
+    def lose(self, trial: Trial, row: Tensor) -> None:
+        """Count a trial that failed or expired, with row ``1 x d``, as pending."""
+        self._predictions.pop(trial.id, None)
+        if not trial.informative:
+            return
+        before = torch.cat([row[:0], *self.lost_rows])
+        # What has worked may fail by chance, once.
+        by_chance = self._is_near(row, self.observations.X) and not self._is_near(row, before)
+        self._lost[trial.id] = row, self.num_told, by_chance
+        if len(self._lost) > MAX_LOST:
+            del self._lost[next(iter(self._lost))]
+
+    def new_fit(self) -> dict[str, list[float]] | None:
+        """Return the hyperparameters fitted since the last call; None if there were no fits."""
+        fitter = self.posterior_state.fitter
+        if isinstance(fitter.refit, RefitNever) or fitter.newest_fit is self._fit_seen:
+            return None
+        self._fit_seen = fitter.newest_fit
+        return fitter.newest_fit
+
+    def _held(self, t: float) -> Observations:
+        """Return the observations held, with those that were set aside for an ask after ``t``."""
+        again = [each for later, each in self._set_aside if later > t]
+        return reduce(Observations.append, [*again, self.observations])
+
+    def _winsorized(self, observations: Observations) -> tuple[Observations, float]:
+        """Return observations as they enter the model, and the least outcome that may."""
+        if not self.is_objective:
+            return observations, -math.inf
+        fitter = self.posterior_state.fitter
+        scale = fitter.unit if isinstance(fitter.refit, RefitNever) else 0.0
+        cutoff = lower_cutoff(observations, fitter.bounds, self.layout.num_actions, scale)
+        if cutoff > -math.inf:
+            observations = replace(observations, Y=observations.Y.clamp_min(cutoff))
+        return observations, cutoff
+
+    def _is_near(self, row: Tensor, rows: Tensor) -> bool:
+        """Return whether one of the rows has about the same action and context."""
+        lower, upper = self.posterior_state.fitter.bounds
+        return bool(((rows - row)[:, :-1].abs() <= NEAR * (upper - lower)).all(dim=-1).any())

@@ -1,0 +1,788 @@
+"""Recipes: the algorithms of the papers, each a preset of the options that all share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Real
+from typing import Literal, TypedDict, Unpack
+
+import torch
+from botorch.acquisition import AcquisitionFunction
+from gpytorch.kernels import Kernel, LinearKernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from torch import Generator, Tensor
+
+from tvbo.acquisition import (
+    UCB,
+    Acquisition,
+    AtPresent,
+    BetaSchedule,
+    Goals,
+    LogBeta,
+    ThompsonSampling,
+)
+from tvbo.acquisition.analytic import as_beta_schedule
+from tvbo.acquisition.at_present import as_acquisition
+from tvbo.acquisition.goals import Limits
+from tvbo.fit.contextual_model_fitter import ContextualModelFitter
+from tvbo.fit.drift import Form
+from tvbo.fit.model_fitter import ModelFitter
+from tvbo.fit.refit import Refit, RefitEvery, RefitNever
+from tvbo.kernels import ContextActionKernel, IdentityKernel, Structure, memory_length
+from tvbo.optimizers.bpe import BPEDelay, DelayBound, WaitingRule
+from tvbo.optimizers.bpe.confidence import FixedWidth, WidthRule
+from tvbo.optimizers.dense_state import DenseState
+from tvbo.optimizers.gp import GPOptimizer
+from tvbo.optimizers.incremental_state import IncrementalState
+from tvbo.optimizers.outcome_model import OutcomeModel
+from tvbo.optimizers.pending import Pending
+from tvbo.optimizers.posterior_state import PosteriorState
+from tvbo.optimizers.random import RandomSearch
+from tvbo.optimizers.streaming_state import StreamingState
+from tvbo.retention import EntropyThreshold, Reset, Retention, SizeLimit, SlidingWindow, StaleCutoff
+from tvbo.retention.entropy import Mode
+from tvbo.spaces import (
+    Category,
+    ContextList,
+    ContextSpace,
+    FiniteSpace,
+    InputLayout,
+    MixedSpace,
+    SearchSpace,
+    Space,
+    Table,
+    TimeScale,
+    action_context_rows,
+    make_context_space,
+    make_search_space,
+)
+
+__all__ = [
+    "bpe_delay",
+    "cgp_ucb",
+    "compressed_gp",
+    "gp_ts",
+    "gp_ucb",
+    "linear_ucb",
+    "r_gp_ucb",
+    "random_search",
+    "tv_cgp_ucb",
+    "tv_gp_ucb",
+]
+
+DEFAULT_BETA = 2.5
+"""β of :func:`tv_gp_ucb` on a box where kernel and drift are learned, from measurements."""
+
+DEFAULT_BETA_OF_DRAWS = 0.5
+"""β of :func:`gp_ts` there, from measurements."""
+
+DEFAULT_LIMIT = 100
+"""Number of observations that both keep there, the most informative ones about the present. Where a
+loop goes on for hundreds of rounds, it did better so than with twice as many, at half the time."""
+
+MAX_PAIRS = 5000
+"""Pairs of action and context up to which a streaming posterior holds them all: its memory and a
+round's work grow with their number."""
+
+NEGLIGIBLE_WEIGHT = 1e-12
+"""Weight at which an observation is discarded where no hyperparameter is ever learned."""
+
+
+class GPOptions(TypedDict, total=False):
+    """Options of every recipe with a Gaussian process.
+
+    An option that is left out, or None, has its default. The model is a
+    :class:`tvbo.models.TimeVaryingGP`, built again in each round where hyperparameters are learned
+    in each round. Otherwise its posterior is updated: by a :class:`tvbo.models.StreamingGP` on a
+    finite set, by a :class:`tvbo.models.IncrementalGP` on a box.
+
+    Where hyperparameters are learned, the first actions fill the space, until there are two
+    outcomes or pending trials for each number to be learned, or each action of a finite set was
+    tried once. With all hyperparameters given, there is no such start.
+
+    Of several outcomes each has a model of its own with the options of the recipe; those in units
+    of the outcome, such as a kernel's scale, are the same for all. With several objectives, the
+    recipe's own acquisition is noisy expected hypervolume improvement, and there is no ``beta``.
+
+    Args:
+        bounds: Box of actions, a ``2 x d`` tensor or ``d`` pairs (lower, upper), or parameters by
+            name (:meth:`tvbo.spaces.Parameters.of`). Give either this or ``choices``.
+        choices: Finite set of actions, ``n x d``, a table with a row for each, or all combinations
+            of integers and categories by name.
+        covar_module: Kernel over actions; in a recipe whose model has contexts, over
+            ``[action | context]``. At a refit, those of its parameters that require gradients are
+            learned, on a copy. None learns BoTorch's default kernel, RBF, and beside
+            ``temporal_kernel="auto"`` Matérn-5/2 if there are no contexts. With a list of temporal
+            kernels, also a list of as many.
+        temporal_kernel: In place of ``forgetting_rate``, which must be None then: a kernel over
+            time, such as :class:`tvbo.kernels.TemporalMaternKernel`, or a list of them, whose
+            products with ``covar_module`` are added, as in :class:`tvbo.models.TimeVaryingGP`. At a
+            refit, those of its parameters that require gradients are learned, on a copy. Several
+            with one ``covar_module`` have amplitudes to learn. ``"auto"``: each refit learns
+            exponential decay and Matérn-5/2. Predictions are averaged over both and over their
+            hyperparameters (:class:`tvbo.models.AveragedGP`) where kernel, mean and likelihood are
+            left out and each round has a fit; elsewhere that of larger density is taken. None
+            learns ε. Both have priors in rounds (:mod:`tvbo.fit.drift`).
+        noise_variance: Variance σ² of the noise, in squared units of the outcome, for outcomes told
+            without a variance of their own. None learns it.
+        mean_module: Prior mean, over rows ``[action | context | time]``. None is zero where nothing
+            is learned, and a learned constant otherwise.
+        likelihood: Likelihood whose noise is learned, as in :class:`tvbo.models.TimeVaryingGP`.
+            None is BoTorch's default, with a wider prior where the drift is learned as well.
+        acquisition: Acquisition that chooses the next action, such as
+            :class:`tvbo.acquisition.LogEI`; or a class of BoTorch's, or a ``partial`` of one, whose
+            incumbent and baseline are moved to the present (:class:`tvbo.acquisition.AtPresent`).
+            None is the recipe's own: UCB, unless its documentation names another.
+        beta: β of the recipe's own acquisition, a number or a schedule by the number of the trial,
+            attached ones included: the standard deviation is multiplied by its root. None is
+            ``0.8 log(4 t)``, unless the recipe's documentation names another.
+        retention: Which observations are kept. None keeps all, except by the default of
+            ``tv_gp_ucb``, and where no hyperparameter is ever learned: those whose weight under the
+            drift is 1e-12 are discarded. Rules of a recipe's own are joined to it.
+        pending: What stands in for the outcomes of pending trials. None is
+            :class:`tvbo.optimizers.Hallucinate`, their posterior means, so that asking again before
+            an outcome is told gives another action. Papers that know no delay have
+            :class:`tvbo.optimizers.IgnorePending`; without pending trials both choose alike.
+        refit: When hyperparameters are learned, such as ``RefitEvery(10)``. None: never if kernel,
+            drift and noise are given, else in each round.
+        initial: Number of actions that fill the space at first, attached trials included. None is
+            what the first fit waits for.
+        generator: Source of randomness. None is a fresh one with seed 0.
+        objectives: Names of the objectives; or by name the worst value of interest, the reference
+            point of the hypervolume, which is inferred where it is None. None: one objective, with
+            the name ``"outcome"`` if there are constraints.
+        constraints: Lower and upper limit of outcomes by name, such as
+            ``{"latency": (None, 100.0)}``; None is no limit. They hold for the functions, without
+            the noise of an outcome.
+        min_feasibility: Probability with which an action must satisfy all constraints; None is
+            0.95.
+        minimize: Whether smaller outcomes are better, or of several objectives the names of those
+            of which smaller values are; None is False. Outcomes are told and recommended as they
+            are; models, acquisitions and priors are of their negatives.
+        time_unit: Unit of time for timestamps, as pandas writes it, such as ``"1h"``: times are
+            then ``pandas.Timestamp``, ``datetime``, ``numpy.datetime64`` or text in ISO 8601, and
+            ``trial.t`` is in units since the beginning of 1970. None: times are numbers.
+        time_zone: Time zone of timestamps, such as ``"UTC"``; those of other zones are converted,
+            those without one refused. None: timestamps have no time zone.
+
+    Raises:
+        ValueError: unless exactly one of ``bounds`` and ``choices`` is given; if both
+            ``acquisition`` and ``beta`` are given; if a name stands for two outcomes, or
+            ``acquisition`` or ``beta`` are of one objective where there are several; if there is no
+            such unit of time or zone, or a zone comes without a unit; or if an option is out of
+            range.
+        TypeError: if a recipe is given an option that it does not have.
+    """
+
+    bounds: Space | None
+    choices: Table | None
+    covar_module: Kernel | Sequence[Kernel] | None
+    temporal_kernel: Form | Literal["auto"]
+    noise_variance: float | None
+    mean_module: Mean | None
+    likelihood: Likelihood | None
+    acquisition: Acquisition | Callable[..., AcquisitionFunction] | None
+    beta: float | BetaSchedule | None
+    retention: Retention | None
+    pending: Pending | None
+    refit: Refit | None
+    initial: int | None
+    generator: Generator | None
+    objectives: Sequence[str] | Mapping[str, float | None] | None
+    constraints: Limits | None
+    min_feasibility: float | None
+    minimize: bool | Collection[str] | None
+    time_unit: str | None
+    time_zone: str | None
+
+
+class ContextOptions(GPOptions, total=False):
+    """Options of every recipe that is asked with a context: :class:`GPOptions`, and these two.
+
+    Args:
+        context_bounds: Range of the contexts: a ``2 x c`` tensor, or ``c`` pairs (lower, upper), or
+            parameters by name. Give either this or ``contexts``.
+        contexts: All contexts, ``m x c``, or a table or names as of ``choices``.
+
+    Raises:
+        ValueError: unless exactly one of ``context_bounds`` and ``contexts`` is given.
+    """
+
+    context_bounds: Space | None
+    contexts: Table | None
+
+
+class ContextualGPOptions(ContextOptions, total=False):
+    """Options of a model over action and context: :class:`ContextOptions`, and the kernel's parts.
+
+    The model is a :class:`tvbo.models.ContextualGP`. Where its posterior is updated, that is by a
+    :class:`tvbo.models.StreamingGP` over all pairs of a finite action and a listed context, up to
+    5,000 pairs, and by a :class:`tvbo.models.IncrementalGP` otherwise.
+
+    Args:
+        structure: ``"product"``, ``"additive"`` or ``"both"``, as in
+            :class:`tvbo.kernels.ContextActionKernel`; ``"both"`` has scales to learn. None is
+            ``"product"``.
+        action_kernel: Kernel over actions, which it sees as columns ``0, ..., d - 1``. At a refit,
+            those of its parameters that require gradients are learned, on a copy. None learns
+            BoTorch's default kernel. Where either kernel is None, outcomes are standardized, and a
+            scale in the other one is in units of the standardized outcome.
+        context_kernel: Kernel over contexts, which it sees as columns ``0, ..., c - 1``; learned
+            as ``action_kernel`` is.
+
+    Raises:
+        ValueError: if ``covar_module`` is given beside one of these parts.
+    """
+
+    structure: Structure | None
+    action_kernel: Kernel | None
+    context_kernel: Kernel | None
+
+
+def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptions]) -> GPOptimizer:
+    """Build TV-GP-UCB: old data are forgotten smoothly (Bogunovic et al., 2016, Algorithm 2).
+
+    On a box, with neither kernel nor drift given, it is what did best where
+    all is learned, not the paper's algorithm: ``temporal_kernel="auto"``, with a Matérn-5/2 kernel
+    over actions; β = 2.5 with a correction for the edge of the box
+    (:class:`tvbo.acquisition.EdgeCorrectedUCB`); and ``retention=SizeLimit(100)``, so that a round
+    costs the same at any age of the loop. Whatever of these is given takes their place.
+    :class:`tvbo.retention.KeepAll` keeps all observations, and
+    ``temporal_kernel=TemporalDecayKernel()`` learns ε by maximum likelihood.
+
+    Args:
+        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
+        **options: Options of every recipe with a GP, :class:`GPOptions`.
+    """
+    beta = options.get("beta")
+    if not _learns_all_on_box(forgetting_rate, options):
+        return _build(forgetting_rate=forgetting_rate, own=UCB(_schedule(beta)), **options)
+    own = UCB(as_beta_schedule(DEFAULT_BETA if beta is None else beta), edge_correction=True)
+    return _build(forgetting_rate=None, own=own, **_with_learned_drift(options))
+
+
+def gp_ucb(**options: Unpack[GPOptions]) -> GPOptimizer:
+    """Build GP-UCB (Srinivas et al., 2010): TV-GP-UCB that never forgets, ε = 0.
+
+    Args:
+        **options: Options of every recipe with a GP, :class:`GPOptions`.
+    """
+    return tv_gp_ucb(forgetting_rate=0.0, **options)
+
+
+def r_gp_ucb(*, every: float, start: float = 1.0, **options: Unpack[GPOptions]) -> GPOptimizer:
+    """Build R-GP-UCB: GP-UCB that resets (Bogunovic et al., 2016, Algorithm 1).
+
+    A ``retention`` of yours sees what a reset left.
+
+    Args:
+        every: Block length N, in units of time; see
+            :func:`tvbo.logs.block_length.block_length`.
+        start: Time at which the first block begins.
+        **options: Options of every recipe with a GP, :class:`GPOptions`.
+    """
+    # The reset comes first: a limit on the size then counts the observations of the block alone.
+    reset, given = Reset(every=every, start=start), options.get("retention")
+    joined: GPOptions = {**options, "retention": reset if given is None else reset & given}
+    return gp_ucb(**joined)
+
+
+def gp_ts(*, forgetting_rate: float | None = 0.0, **options: Unpack[GPOptions]) -> GPOptimizer:
+    r"""Build GP-TS: the best action of a function drawn from the posterior.
+
+    The algorithm of Chowdhury and Gopalan (2017), whose acquisition is
+    :class:`tvbo.acquisition.ThompsonSampling` with β = 1. Pending trials are hallucinated, as in
+    the other recipes: the draw is from the posterior whose variance is as if all outcomes had come.
+    With ``pending=IgnorePending()`` it is from the posterior of the outcomes that have come, as in
+    the paper; draws differ in that case, too, but may name the same action.
+
+    On a box whose drift is to be learned, with no kernel given, model and retention are those of
+    :func:`tv_gp_ucb` there, the draw is corrected for the edge of the box, too, and β is 0.5.
+
+    Args:
+        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
+        **options: Options of every recipe with a GP, :class:`GPOptions`.
+    """
+    beta = options.get("beta")
+    if not _learns_all_on_box(forgetting_rate, options):
+        own = ThompsonSampling(1.0 if beta is None else beta)
+        return _build(forgetting_rate=forgetting_rate, own=own, **options)
+    own = ThompsonSampling(DEFAULT_BETA_OF_DRAWS if beta is None else beta, edge_correction=True)
+    return _build(forgetting_rate=None, own=own, **_with_learned_drift(options))
+
+
+def compressed_gp(
+    *,
+    budget: float = 0.01,
+    mode: Mode = "skip",
+    floor: int = 0,
+    forgetting_rate: float | None = 0.0,
+    **options: Unpack[GPOptions],
+) -> GPOptimizer:
+    r"""Build a compressed GP bandit: CUB, CEI and their like (Bedi et al., Algorithm 1).
+
+    A candidate whose outcome is expected to bring no more than ``budget`` nats is not evaluated, or
+    evaluated and not kept. That is the rule of :class:`tvbo.retention.EntropyThreshold`, which
+    works as ``retention`` of the other recipes as well; here it follows the ``retention`` given.
+
+    Args:
+        budget: Budget ε in nats. The paper's experiments have ``1e-4``, which lets one action be
+            sampled 5,000 times; its theorems :math:`\tfrac{1}{2} \log(1 + T^{-\alpha})`, see
+            :func:`tvbo.retention.entropy.compression_budget`.
+        mode: ``"skip"``, not evaluated, or ``"discard"``, evaluated and not kept.
+        floor: While fewer observations than this are held, every outcome is admitted. Where
+            hyperparameters are learned, all are admitted before the first fit in any case.
+        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
+        **options: Options of every recipe with a GP, :class:`GPOptions`.
+
+    Raises:
+        ValueError: if ``budget``, ``mode`` or ``floor`` is refused by
+            :class:`tvbo.retention.EntropyThreshold`.
+    """
+    return _build(
+        forgetting_rate=forgetting_rate,
+        own=UCB(_schedule(options.get("beta"))),
+        admission=EntropyThreshold(budget, mode, floor),
+        **options,
+    )
+
+
+def tv_cgp_ucb(
+    *, forgetting_rate: float | None = None, **options: Unpack[ContextualGPOptions]
+) -> GPOptimizer:
+    """Build CGP-UCB whose data are forgotten smoothly: context and drift in one model.
+
+    The rule (2) of Krause, Ong (2011), on the posterior (7)-(8) of Bogunovic et al. (2016) with a
+    :class:`tvbo.kernels.ContextActionKernel` for their ``k``. Neither paper has the two together.
+    The schedules for ``beta`` of Theorem 1 are :class:`tvbo.acquisition.FiniteBeta`,
+    :class:`tvbo.acquisition.CompactBeta` and :class:`tvbo.acquisition.RKHSBeta`.
+
+    Args:
+        forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
+        **options: Options of a model over action and context, :class:`ContextualGPOptions`.
+
+    Example:
+        >>> optimizer = tv_cgp_ucb(bounds=bounds, context_bounds=torch.tensor([[1.0], [4.0]]))
+        >>> trial = optimizer.ask(t=3.5, context=torch.tensor([2.2]))
+        >>> optimizer.tell(trial, 0.7)
+        >>> optimizer.recommend(context=torch.tensor([2.2]))
+    """
+    own = UCB(_schedule(options.get("beta")))
+    return _build(forgetting_rate=forgetting_rate, own=own, has_contexts=True, **options)
+
+
+def cgp_ucb(**options: Unpack[ContextualGPOptions]) -> GPOptimizer:
+    """Build CGP-UCB (Krause, Ong, 2011, rule (2)): one model of action and context, without drift.
+
+    Args:
+        **options: Options of a model over action and context, :class:`ContextualGPOptions`.
+    """
+    return tv_cgp_ucb(forgetting_rate=0.0, **options)
+
+
+def linear_ucb(
+    *,
+    shared_kernel: Kernel | None = None,
+    context_bounds: Space | None = None,
+    contexts: Table | None = None,
+    **options: Unpack[GPOptions],
+) -> GPOptimizer:
+    r"""Build LinUCB as a special case of CGP-UCB (Krause, Ong, 2011, Section 5.3).
+
+    The kernel is the identity over arms, which are ``choices`` in any numbers that tell them apart,
+    times a linear kernel over features, which are the context:
+
+    .. math:: k\big((a, z), (a', z')\big) =
+        \big(\mathbb{1}[a = a'] + k_\text{shared}(a, a')\big)\, z^\top z'.
+
+    Without a shared kernel it is the disjoint LinUCB of Li et al. (2010), Algorithm 1, with
+    ridge parameter ``noise_variance`` (theirs is 1) and :math:`\alpha = \sqrt{\beta\,\sigma^2}`.
+    Here ``noise_variance`` and ``beta`` are 1 where they are left out. The features have no
+    intercept but one among them.
+
+    Where each arm has features of its own in each context, an action is a row of these: give their
+    ranges as ``bounds`` and no contexts, and the arms of the moment with each ask, as
+    ``ask(choices=features)``. Without names, all arms share one linear model (Chu et al., 2011,
+    Algorithm 1). With names, :math:`a` is the values of the categories, such as
+    ``bounds={"arm": ["x", "y"], "price": (0.0, 5.0)}``, and :math:`z` the numbers.
+
+    Args:
+        shared_kernel: Kernel over arms, of what they share: the hybrid model (Li et al.,
+            Algorithm 2, in which the shared features are products of arm features and context, has
+            a ``LinearKernel`` of variance 1, where a fresh one has 0.69, on arm features in
+            ``choices``). None: arms share nothing.
+        context_bounds: Range of the contexts, beside ``choices``. Give either this or ``contexts``.
+        contexts: All contexts, ``m x c``, beside ``choices``.
+        **options: Options of every recipe with a GP, :class:`GPOptions`, without ``covar_module``.
+
+    Raises:
+        TypeError: if ``covar_module`` is given.
+        ValueError: if contexts are given beside ``bounds``, or a shared kernel beside ``bounds``
+            without categories.
+    """
+    if options.get("covar_module") is not None:
+        raise TypeError(
+            "Expected no covar_module: the kernel is linear in the features, and shared_kernel is "
+            f"what arms share. Got {options['covar_module']!r}."
+        )
+    linear = LinearKernel().to(torch.float64)
+    linear.variance = torch.ones(1, dtype=torch.float64)
+    arms: Kernel = IdentityKernel() if shared_kernel is None else IdentityKernel() + shared_kernel
+    noise_variance, beta = options.get("noise_variance"), options.get("beta")
+    given: GPOptions = {
+        **options,
+        "noise_variance": 1.0 if noise_variance is None else noise_variance,
+        "beta": 1.0 if beta is None and options.get("acquisition") is None else beta,
+    }
+    bounds = options.get("bounds")
+    if bounds is None:
+        return cgp_ucb(
+            action_kernel=arms,
+            context_kernel=linear,
+            context_bounds=context_bounds,
+            contexts=contexts,
+            **given,
+        )
+    if contexts is not None or context_bounds is not None:
+        raise ValueError(
+            "Expected either bounds of the features of each arm, or choices and contexts. Got both."
+        )
+    parameters = make_search_space(bounds, None).parameters
+    parts = () if parameters is None else parameters.varying
+    is_category = [isinstance(part, Category) for part in parts for _ in range(part.width)]
+    if not any(is_category):
+        if shared_kernel is not None:
+            raise ValueError("Expected categories among the bounds for shared_kernel. Got none.")
+        given["covar_module"] = linear
+        return gp_ucb(**given)
+    given["covar_module"] = ContextActionKernel(
+        arms,
+        linear,
+        action_features=[i for i, is_arm in enumerate(is_category) if is_arm],
+        context_features=[i for i, is_arm in enumerate(is_category) if not is_arm],
+    )
+    return gp_ucb(**given)
+
+
+def bpe_delay(
+    *,
+    bounds: Space | None = None,
+    choices: Table | None = None,
+    covar_module: Kernel,
+    noise_variance: float,
+    horizon: int,
+    delta: float = 0.1,
+    delay: DelayBound | WaitingRule | None = None,
+    width: float | WidthRule | None = None,
+    generator: Generator | None = None,
+    minimize: bool | None = None,
+    time_unit: str | None = None,
+    time_zone: str | None = None,
+) -> BPEDelay:
+    r"""Build BPE-Delay: rounds of pure exploration, long enough for late outcomes.
+
+    The algorithm of Vakili et al. (2023). The authors' runs: ``horizon=1000, delta=0.01,
+    noise_variance=0.02**2, width=6.0, delay=SubExponentialDelay(mean, xi=9.0, b=1.0)``. There is no
+    ``acquisition``, ``beta``, ``retention``, ``pending`` or ``refit``, which its rule defines.
+
+    Args:
+        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper); or parameters by
+            name. Give either this or ``choices``.
+        choices: Finite set of actions, ``n x d``, or a table with a row for each, or integers and
+            categories by name.
+        covar_module: Kernel over actions, held fixed.
+        noise_variance: Variance λ² of the noise, in squared units of the outcome.
+        horizon: Number T of asks.
+        delta: Probability of failure δ, in (0, 1).
+        delay: How late outcomes may be, in rounds of asking, such as
+            :class:`tvbo.optimizers.bpe.SubExponentialDelay`, or a rule that says so for each round.
+            None learns it from what arrives, by :class:`tvbo.optimizers.EstimatedDelay`.
+        width: How wide the bounds are: a number is the multiplier of the standard deviation;
+            :class:`tvbo.optimizers.bpe.FiniteSetWidth` and
+            :class:`tvbo.optimizers.bpe.CompactSetWidth` are those of Theorems 6.1 and 6.2. None is
+            :class:`tvbo.optimizers.bpe.PriorDrawWidth`, which needs no norm of the function, and
+            has no theorem behind it.
+        generator: Source of randomness. None is a fresh one with seed 0.
+        minimize: Whether smaller outcomes are better; None is False.
+        time_unit: Unit of time for timestamps, as in :class:`GPOptions`.
+        time_zone: Their time zone, likewise.
+
+    Raises:
+        ValueError: unless exactly one of ``bounds`` and ``choices`` is given, if a parameter is
+            out of range, the width is not made for the search space, or floats come with integers
+            or categories.
+        TypeError: if ``delay`` or ``width`` is none.
+        BotorchTensorDimensionError: if the kernel has a batch.
+    """
+    if isinstance(width, Tensor) and width.numel() == 1:
+        width = width.item()
+    search_space = make_search_space(bounds, choices)
+    if isinstance(search_space, MixedSpace):
+        raise ValueError(
+            "Expected floats, or up to 1,000 combinations of integers and categories. Got both, or "
+            "more combinations: name those to explore as choices."
+        )
+    return BPEDelay(
+        search_space,
+        covar_module,
+        noise_variance,
+        horizon,
+        delta=delta,
+        delay=delay,
+        width=FixedWidth(width) if isinstance(width, float | int | Real) else width,
+        generator=generator,
+        minimize=_minimizes(minimize),
+        time_scale=_time_scale(time_unit, time_zone),
+    )
+
+
+def random_search(
+    *,
+    bounds: Space | None = None,
+    choices: Table | None = None,
+    context_bounds: Space | None = None,
+    contexts: Table | None = None,
+    generator: Generator | None = None,
+    minimize: bool | None = None,
+    time_unit: str | None = None,
+    time_zone: str | None = None,
+) -> RandomSearch:
+    """Build a search by uniformly random actions, whatever the context.
+
+    Args:
+        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper); or parameters by
+            name. Give either this or ``choices``.
+        choices: Finite set of actions, ``n x d``, or a table with a row for each, or integers and
+            categories by name.
+        context_bounds: Range of the contexts, a ``2 x c`` tensor or ``c`` pairs (lower, upper). It
+            is given where the search is asked with contexts, as the recipes compared with it are.
+        contexts: All contexts, ``m x c``, instead of ``context_bounds``.
+        generator: Source of randomness. None is a fresh one with seed 0.
+        minimize: Whether smaller outcomes are better; None is False.
+        time_unit: Unit of time for timestamps, as in :class:`GPOptions`.
+        time_zone: Their time zone, likewise.
+
+    Raises:
+        ValueError: unless exactly one of ``bounds`` and ``choices`` is given; or if both
+            ``context_bounds`` and ``contexts`` are.
+    """
+    undeclared = context_bounds is None and contexts is None
+    return RandomSearch(
+        make_search_space(bounds, choices),
+        generator=generator,
+        contexts=None if undeclared else make_context_space(context_bounds, contexts),
+        minimize=_minimizes(minimize),
+        time_scale=_time_scale(time_unit, time_zone),
+    )
+
+
+def _build(
+    *,
+    forgetting_rate: float | None,
+    own: Acquisition,
+    admission: Retention | None = None,
+    has_contexts: bool = False,
+    bounds: Space | None = None,
+    choices: Table | None = None,
+    context_bounds: Space | None = None,
+    contexts: Table | None = None,
+    covar_module: Kernel | Sequence[Kernel] | None = None,
+    structure: Structure | None = None,
+    action_kernel: Kernel | None = None,
+    context_kernel: Kernel | None = None,
+    temporal_kernel: Form | Literal["auto"] = None,
+    noise_variance: float | None = None,
+    mean_module: Mean | None = None,
+    likelihood: Likelihood | None = None,
+    acquisition: Acquisition | Callable[..., AcquisitionFunction] | None = None,
+    beta: float | BetaSchedule | None = None,
+    retention: Retention | None = None,
+    pending: Pending | None = None,
+    refit: Refit | None = None,
+    initial: int | None = None,
+    generator: Generator | None = None,
+    objectives: Sequence[str] | Mapping[str, float | None] | None = None,
+    constraints: Limits | None = None,
+    min_feasibility: float | None = None,
+    minimize: bool | Collection[str] | None = None,
+    time_unit: str | None = None,
+    time_zone: str | None = None,
+) -> GPOptimizer:
+    """Build an optimizer with a Gaussian process for each outcome, from a recipe and its options.
+
+    Beside the options, a recipe has the drift ``forgetting_rate``; its ``own`` acquisition, which
+    has ``beta``; its own rule for which outcomes are admitted, which follows ``retention``; and
+    ``has_contexts``, whether its model is one of action and context.
+    """
+    goals = Goals.of(objectives, constraints, minimize, min_feasibility)
+    if acquisition is not None and beta is not None:
+        raise ValueError(
+            "Expected either acquisition or beta, which is that of the recipe's own. Got both."
+        )
+    chosen = own if acquisition is None else as_acquisition(acquisition)
+    if goals.num_objectives > 1:
+        if beta is not None:
+            raise ValueError(
+                "Expected no beta with several objectives, which are not chosen by an upper bound. "
+                f"Got {beta!r}."
+            )
+        if acquisition is not None and not isinstance(chosen, AtPresent):
+            raise ValueError(
+                "Expected an acquisition function of BoTorch for several objectives, such as "
+                f"qLogNoisyExpectedHypervolumeImprovement. Got {acquisition!r}."
+            )
+    search_space = make_search_space(bounds, choices)
+    context_space: ContextSpace | None = None
+    if has_contexts:
+        context_space = make_context_space(context_bounds, contexts)
+        _check_kernels(action_kernel, search_space, context_kernel, context_space)
+        has_parts = action_kernel is not None or context_kernel is not None
+        if covar_module is not None and (has_parts or structure not in (None, "product")):
+            raise ValueError(
+                "Expected either covar_module, over action and context, or its parts. Got both: "
+                f"structure={structure!r}, action_kernel={action_kernel!r}, "
+                f"context_kernel={context_kernel!r}."
+            )
+    elif any(
+        given is not None
+        for given in (context_bounds, contexts, structure, action_kernel, context_kernel)
+    ):
+        raise TypeError(
+            "Expected no contexts and no kernels of these: the model is one of actions alone. Got "
+            f"context_bounds={context_bounds!r}, contexts={contexts!r}, structure={structure!r}."
+        )
+    models = []
+    for place in range(len(goals.names)):
+        fitter: ModelFitter
+        if context_space is not None and covar_module is None:
+            fitter = ContextualModelFitter(
+                InputLayout(search_space.dim, context_space.dim),
+                search_space.bounds,
+                context_space.bounds,
+                structure=structure or "product",
+                action_kernel=action_kernel,
+                context_kernel=context_kernel,
+                forgetting_rate=forgetting_rate,
+                temporal_kernel=temporal_kernel,
+                noise_variance=noise_variance,
+                mean_module=mean_module,
+                likelihood=likelihood,
+                refit=refit,
+            )
+        else:
+            ranges = [search_space.bounds]
+            ranges += [] if context_space is None else [context_space.bounds]
+            fitter = ModelFitter(
+                InputLayout(search_space.dim, 0 if context_space is None else context_space.dim),
+                torch.cat(ranges, dim=-1),
+                covar_module=covar_module,
+                forgetting_rate=forgetting_rate,
+                temporal_kernel=temporal_kernel,
+                noise_variance=noise_variance,
+                mean_module=mean_module,
+                likelihood=likelihood,
+                refit=refit,
+            )
+        kept = _stale_cutoff(fitter) if retention is None else retention
+        if admission is not None:
+            kept = admission if kept is None else kept & admission
+        state = _posterior_state(fitter, search_space, context_space)
+        models.append(OutcomeModel(state, kept, is_objective=place < goals.num_objectives))
+    return GPOptimizer(
+        search_space,
+        models,
+        chosen,
+        generator=generator,
+        contexts=context_space,
+        pending=pending,
+        initial=fitter.num_initial() if initial is None else initial,
+        goals=goals,
+        time_scale=_time_scale(time_unit, time_zone),
+    )
+
+
+def _learns_all_on_box(forgetting_rate: float | None, options: GPOptions) -> bool:
+    """Return whether kernel and drift are learned on a box, for which there are defaults."""
+    drift = (forgetting_rate, options.get("temporal_kernel"), options.get("covar_module"))
+    return options.get("bounds") is not None and all(given is None for given in drift)
+
+
+def _with_learned_drift(options: GPOptions) -> GPOptions:
+    """Return options with the defaults of a box whose kernel and drift are learned."""
+    given = options.get("retention")
+    retention = SizeLimit(DEFAULT_LIMIT) if given is None else given
+    return {**options, "temporal_kernel": "auto", "retention": retention}
+
+
+def _schedule(beta: float | BetaSchedule | None) -> BetaSchedule:
+    """Return a schedule of β; None is ``0.8 log(4 t)``."""
+    return LogBeta() if beta is None else as_beta_schedule(beta)
+
+
+def _check_kernels(
+    action_kernel: Kernel | None,
+    search_space: SearchSpace,
+    context_kernel: Kernel | None,
+    contexts: ContextSpace,
+) -> None:
+    """Evaluate kernels: a task that one does not know is refused here, not when it is observed."""
+    with torch.no_grad():
+        if isinstance(search_space, FiniteSpace) and action_kernel is not None:
+            action_kernel(search_space.choices, diag=True)
+        if context_kernel is None:
+            return
+        if isinstance(contexts, ContextList):
+            context_kernel(contexts.contexts, diag=True)
+        else:
+            # Between bounds, any context may come; this one is no whole number, save by chance.
+            lower, upper = contexts.bounds
+            context_kernel(lower.lerp(upper, 0.382).unsqueeze(0), diag=True)
+
+
+def _stale_cutoff(fitter: ModelFitter) -> Retention | None:
+    """Return the rule that discards observations without weight, where nothing is ever learned."""
+    if not isinstance(fitter.refit, RefitNever):
+        return None
+    kernels, rate = fitter.drift.temporal_kernels, fitter.forgetting_rate
+    if kernels:
+        length = memory_length(kernels, NEGLIGIBLE_WEIGHT)
+        return SlidingWindow(length) if math.isfinite(length) else None
+    return StaleCutoff(rate, NEGLIGIBLE_WEIGHT) if rate else None
+
+
+def _posterior_state(
+    fitter: ModelFitter, search_space: SearchSpace, contexts: ContextSpace | None
+) -> PosteriorState:
+    """Return the form in which the posterior is kept from round to round.
+
+    Where hyperparameters are learned in each round, the model is built again each time. Otherwise
+    it is updated, as a stream on moderately many pairs of action and context.
+    """
+    if fitter.refit == RefitEvery(1):
+        return DenseState(fitter)
+    if isinstance(search_space, FiniteSpace):
+        actions = search_space.choices
+        if contexts is None:
+            return StreamingState(fitter, actions, tol=NEGLIGIBLE_WEIGHT)
+        if isinstance(contexts, ContextList) and (
+            len(actions) * len(contexts.contexts) <= MAX_PAIRS
+        ):
+            pairs = action_context_rows(actions, contexts.contexts)
+            return StreamingState(fitter, pairs, tol=NEGLIGIBLE_WEIGHT)
+    return IncrementalState(fitter, tol=NEGLIGIBLE_WEIGHT)
+
+
+def _minimizes(minimize: bool | None) -> bool:
+    """Return whether smaller values of the only outcome are better."""
+    if not isinstance(minimize, bool | None):
+        raise ValueError(f"Expected minimize to be True or False. Got {minimize!r}.")
+    return minimize is True
+
+
+def _time_scale(unit: str | None, zone: str | None) -> TimeScale | None:
+    """Return the unit of timestamps; None where times are numbers."""
+    if unit is None and zone is not None:
+        raise ValueError(f"Expected time_unit with a time zone. Got time_zone={zone!r}.")
+    return None if unit is None else TimeScale(unit, zone)
