@@ -19,7 +19,7 @@ from shared import parser, seconds, show, squared_exponential
 from tvbo import recipes, run_async
 from tvbo.evaluation import dask_executor
 from tvbo.optimizers import Hallucinate, Optimizer, Trial
-from tvbo.test_functions import unit_grid
+from tvbo.test_functions.drifting_gp import unit_grid
 
 WORKERS = 16
 TRIALS = 960

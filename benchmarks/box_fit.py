@@ -20,7 +20,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from shared import median_seconds, parser, show
 from torch import Generator, Tensor
 
-from tvbo.optimizers import ModelFitter
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
 from tvbo.test_functions import MovingPeak

@@ -22,14 +22,9 @@ from shared import parser, show, squared_exponential, with_error
 from experiments.problems.rkhs import RKHSFunction
 from experiments.vakili.setting import poisson_delay
 from tvbo import recipes, run
-from tvbo.optimizers.bpe import (
-    FiniteSetWidth,
-    FixedWidth,
-    PriorDrawWidth,
-    SubExponentialDelay,
-    WidthRule,
-)
-from tvbo.test_functions import unit_grid
+from tvbo.optimizers.bpe import FiniteSetWidth, SubExponentialDelay
+from tvbo.optimizers.bpe.confidence import FixedWidth, PriorDrawWidth, WidthRule
+from tvbo.test_functions.drifting_gp import unit_grid
 
 DELTA = 0.1
 NOISE_SD = 0.02

@@ -43,7 +43,8 @@ from tvbo.retention import (
     SlidingWindow,
     StaleCutoff,
 )
-from tvbo.test_functions import PanelProblem, covariance_root, drifting_values, unit_grid
+from tvbo.test_functions import PanelProblem
+from tvbo.test_functions.drifting_gp import covariance_root, drifting_values, unit_grid
 
 RATE = 0.01
 NOISE = 0.01

@@ -23,13 +23,9 @@ from experiments.algorithms.separate import SeparateContexts
 from tvbo import recipes, run
 from tvbo.kernels import ContextActionKernel
 from tvbo.optimizers import Optimizer
-from tvbo.spaces import action_context_rows
-from tvbo.test_functions import (
-    ContextualPanelProblem,
-    covariance_root,
-    drifting_values,
-    unit_grid,
-)
+from tvbo.spaces.row_index import action_context_rows
+from tvbo.test_functions.contextual_panel import ContextualPanelProblem
+from tvbo.test_functions.drifting_gp import covariance_root, drifting_values, unit_grid
 
 RATE = 0.03
 NOISE = 0.01

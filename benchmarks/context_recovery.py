@@ -19,7 +19,7 @@ from shared import in_workers, parser, show
 
 from tvbo.kernels import ContextActionKernel
 from tvbo.logs import fit_drift
-from tvbo.test_functions import drifting_gp_log
+from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 RATE = 0.03
 NOISE = 0.05

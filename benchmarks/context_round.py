@@ -29,7 +29,7 @@ from tvbo import recipes
 from tvbo.acquisition import LogBeta
 from tvbo.kernels import ContextActionKernel
 from tvbo.optimizers import GPOptimizer
-from tvbo.test_functions import time_of_day
+from tvbo.test_functions.time_of_day import time_of_day
 
 ARMS = 46
 ASKS = 5

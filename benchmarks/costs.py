@@ -14,11 +14,16 @@ from shared import parser, show, squared_exponential
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import CovarianceMatrixKernel
-from tvbo.logs import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
-from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter, OutcomeModel
+from tvbo.logs import Panel
+from tvbo.logs.dataset import DriftLog
+from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.panel import PanelLikelihood, panel_rows
+from tvbo.optimizers import GPOptimizer, OutcomeModel
+from tvbo.optimizers.dense_state import DenseState
 from tvbo.spaces import FiniteSpace, InputLayout
-from tvbo.test_functions import unit_grid
+from tvbo.test_functions.drifting_gp import unit_grid
 
 ROUNDS = (200, 400, 800, 1200)
 DENSE = (300, 1000, 2000, 3000)

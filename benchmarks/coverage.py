@@ -15,7 +15,7 @@ import torch
 from shared import in_workers, mean_error, parser, show, squared_exponential
 
 from tvbo.logs import fit_drift
-from tvbo.test_functions import drifting_gp_log
+from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 RATES = (0.01, 0.05, 0.2)
 

@@ -26,7 +26,8 @@ from tvbo import recipes, run
 from tvbo.optimizers import GPOptimizer
 from tvbo.retention import Retention
 from tvbo.retention.event_reset import EventReset
-from tvbo.test_functions import PanelProblem, drifting_gp, unit_grid
+from tvbo.test_functions import PanelProblem, drifting_gp
+from tvbo.test_functions.drifting_gp import unit_grid
 
 ACTIONS = unit_grid(50, dim=1)
 NOISE = 0.01

@@ -16,7 +16,7 @@ from shared import in_workers, mean_error, parser, show, squared_exponential
 from torch import Tensor
 
 from tvbo.logs import fit_drift
-from tvbo.test_functions import drifting_gp_log
+from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 ROWS = 300
 RATE = 0.05

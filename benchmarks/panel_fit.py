@@ -17,7 +17,10 @@ from evidence import draw
 from shared import parser, show
 
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
-from tvbo.logs import DenseLikelihood, DriftLog, fit_panel, panel_rows
+from tvbo.logs import fit_panel
+from tvbo.logs.dataset import DriftLog
+from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.panel import panel_rows
 
 ARMS, TIMES = 207, 1152
 DENSE_ROWS = (2000, 4000, 8000)

@@ -13,7 +13,7 @@ from shared import median_seconds, parser, show, squared_exponential
 from torch import Size, Tensor
 
 from tvbo.models import StreamingGP
-from tvbo.models.streaming import streaming_cost
+from tvbo.models.streaming.cost import streaming_cost
 
 # Choices, ε, trials side by side, max_lateness.
 POINTS = (

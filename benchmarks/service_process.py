@@ -26,7 +26,7 @@ from service_stress import Shell
 from torch import Generator
 
 from tvbo.storage import JournalReader, trials_of
-from tvbo.test_functions import SimulatedService
+from tvbo.test_functions.simulated_service import SimulatedService
 
 SPACE = f"""
 objectives = ["revenue"]

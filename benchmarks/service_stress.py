@@ -20,7 +20,8 @@ from pathlib import Path
 from tvbo.cli.space_file import SPACE as SPACE_NOTE
 from tvbo.cli.space_file import optimizer_of
 from tvbo.optimizers import Optimizer
-from tvbo.storage import JournalReader, start_journal, trials_of
+from tvbo.storage import JournalReader, trials_of
+from tvbo.storage.create import start_journal
 
 SPACE = """
 minimize = true

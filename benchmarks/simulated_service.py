@@ -36,7 +36,7 @@ from tvbo.kernels import ConstantTemporalKernel, SeasonalKernel, TemporalDecayKe
 from tvbo.optimizers import GPOptimizer, IgnorePending, OutcomeModel
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.retention import EntropyThreshold
-from tvbo.test_functions import SimulatedService
+from tvbo.test_functions.simulated_service import SimulatedService
 
 HORIZON = 300
 LONGEST = 50.0

@@ -14,7 +14,8 @@ from shared import parser, show, squared_exponential
 from torch import Generator
 
 from tvbo import recipes
-from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel, memory_length
+from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
+from tvbo.kernels.temporal_base import memory_length
 from tvbo.optimizers import GPOptimizer
 from tvbo.recipes import NEGLIGIBLE_WEIGHT
 from tvbo.test_functions.drifting_gp import unit_grid

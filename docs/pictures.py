@@ -29,15 +29,12 @@ from tvbo import recipes, run
 from tvbo.logs import fit_drift
 from tvbo.models import TimeVaryingGP
 from tvbo.optimizers import Hallucinate, IgnorePending, Optimizer
-from tvbo.plotting import COLORS, new_figure, plot_backtest, plot_diagnosis, save_figure
+from tvbo.plotting import plot_backtest, plot_diagnosis, save_figure
+from tvbo.plotting.figure import COLORS, new_figure
 from tvbo.storage import JournalReader, trials_of
-from tvbo.test_functions import (
-    ExampleFunction,
-    drifting_gp,
-    drifting_gp_log,
-    dynamic_problems,
-    unit_grid,
-)
+from tvbo.test_functions import drifting_gp, dynamic_problems
+from tvbo.test_functions.drifting_gp import drifting_gp_log, unit_grid
+from tvbo.test_functions.static_functions import ExampleFunction
 
 DOCS = Path(__file__).resolve().parent
 BLUE, ORANGE, GREEN, _, GRAY, SKY, _ = COLORS

@@ -23,7 +23,7 @@ from experiments.data.traffic import TrafficDays, traffic
 from experiments.spread import spread
 from tvbo.evaluation.exploration import play_tv_gp_ucb, tune_exploration
 from tvbo.logs import fit_panel
-from tvbo.plotting import plot_regret_panels
+from tvbo.plotting.regret import plot_regret_panels
 from tvbo.test_functions.empirical import EmpiricalPanel
 
 NAME = "panels"

@@ -8,7 +8,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from torch import Tensor
 
-from tvbo.acquisition import BetaSchedule
+from tvbo.acquisition.analytic import BetaSchedule
 from tvbo.models import StreamingGP
 from tvbo.rounding import first_largest
 from tvbo.test_functions.drifting_gp import drifting_values

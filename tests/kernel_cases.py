@@ -8,7 +8,6 @@ from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel, Sc
 from torch import Size
 
 from tvbo.kernels import (
-    ColumnKernel,
     ConstantTemporalKernel,
     ContextActionKernel,
     CovarianceMatrixKernel,
@@ -18,6 +17,7 @@ from tvbo.kernels import (
     TemporalDecayKernel,
     TemporalMaternKernel,
 )
+from tvbo.kernels.column import ColumnKernel
 from tvbo.models.construction import make_drifting_kernel
 
 NUM_INDICES = 4

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tvbo import recipes
-    from tvbo.evaluation import History, run, run_async
-    from tvbo.logs import DriftFit, fit_drift
+    from tvbo.evaluation import History, backtest, run, run_async
+    from tvbo.logs import DriftFit, fit_drift, fit_panel
+    from tvbo.optimizers import Optimizer, Trial
 
 __version__ = version("botorch-tvbo")
 try:
@@ -23,13 +24,28 @@ else:
         "both are imported as tvbo. Uninstall both, then install one in an environment of its own."
     )
 
-__all__ = ["DriftFit", "History", "fit_drift", "recipes", "run", "run_async"]
+__all__ = [
+    "DriftFit",
+    "History",
+    "Optimizer",
+    "Trial",
+    "backtest",
+    "fit_drift",
+    "fit_panel",
+    "recipes",
+    "run",
+    "run_async",
+]
 
 # Imported at first use, as in BoTorch, whose models and optimizers take most of the time.
 _MODULES = {
     "DriftFit": "tvbo.logs",
     "History": "tvbo.evaluation",
+    "Optimizer": "tvbo.optimizers",
+    "Trial": "tvbo.optimizers",
+    "backtest": "tvbo.evaluation",
     "fit_drift": "tvbo.logs",
+    "fit_panel": "tvbo.logs",
     "recipes": "tvbo.recipes",
     "run": "tvbo.evaluation",
     "run_async": "tvbo.evaluation",

@@ -14,25 +14,20 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Generator, Tensor
 
-from tvbo.acquisition import (
-    UCB,
-    Acquisition,
-    AtPresent,
-    BetaSchedule,
-    Goals,
-    LogBeta,
-    ThompsonSampling,
-)
-from tvbo.acquisition.analytic import as_beta_schedule
+from tvbo.acquisition import UCB, Acquisition, AtPresent, Goals, LogBeta, ThompsonSampling
+from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule
 from tvbo.acquisition.at_present import as_acquisition
 from tvbo.acquisition.goals import Limits
 from tvbo.fit.contextual_model_fitter import ContextualModelFitter
 from tvbo.fit.drift import Form
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.fit.refit import Refit, RefitEvery, RefitNever
-from tvbo.kernels import ContextActionKernel, IdentityKernel, Structure, memory_length
-from tvbo.optimizers.bpe import BPEDelay, DelayBound, WaitingRule
+from tvbo.kernels import ContextActionKernel, IdentityKernel
+from tvbo.kernels.context_action import Structure
+from tvbo.kernels.temporal_base import memory_length
+from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.confidence import FixedWidth, WidthRule
+from tvbo.optimizers.bpe.delays import DelayBound, WaitingRule
 from tvbo.optimizers.dense_state import DenseState
 from tvbo.optimizers.gp import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
@@ -43,21 +38,13 @@ from tvbo.optimizers.random import RandomSearch
 from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.retention import EntropyThreshold, Reset, Retention, SizeLimit, SlidingWindow, StaleCutoff
 from tvbo.retention.entropy import Mode
-from tvbo.spaces import (
-    Category,
-    ContextList,
-    ContextSpace,
-    FiniteSpace,
-    InputLayout,
-    MixedSpace,
-    SearchSpace,
-    Space,
-    Table,
-    TimeScale,
-    action_context_rows,
-    make_context_space,
-    make_search_space,
-)
+from tvbo.spaces import ContextList, FiniteSpace, InputLayout, MixedSpace
+from tvbo.spaces.context_space import ContextSpace, make_context_space
+from tvbo.spaces.labels import TimeScale
+from tvbo.spaces.named import Table
+from tvbo.spaces.parameter import Category
+from tvbo.spaces.row_index import action_context_rows
+from tvbo.spaces.search_space import SearchSpace, Space, make_search_space
 
 __all__ = [
     "bpe_delay",
@@ -247,7 +234,7 @@ def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptio
     On a box, with neither kernel nor drift given, it is what did best where
     all is learned, not the paper's algorithm: ``temporal_kernel="auto"``, with a Matérn-5/2 kernel
     over actions; β = 2.5 with a correction for the edge of the box
-    (:class:`tvbo.acquisition.EdgeCorrectedUCB`); and ``retention=SizeLimit(100)``, so that a round
+    (``EdgeCorrectedUCB``); and ``retention=SizeLimit(100)``, so that a round
     costs the same at any age of the loop. Whatever of these is given takes their place.
     :class:`tvbo.retention.KeepAll` keeps all observations, and
     ``temporal_kernel=TemporalDecayKernel()`` learns ε by maximum likelihood.
@@ -356,8 +343,8 @@ def tv_cgp_ucb(
 
     The rule (2) of Krause, Ong (2011), on the posterior (7)-(8) of Bogunovic et al. (2016) with a
     :class:`tvbo.kernels.ContextActionKernel` for their ``k``. Neither paper has the two together.
-    The schedules for ``beta`` of Theorem 1 are :class:`tvbo.acquisition.FiniteBeta`,
-    :class:`tvbo.acquisition.CompactBeta` and :class:`tvbo.acquisition.RKHSBeta`.
+    The schedules for ``beta`` of Theorem 1 are ``FiniteBeta``,
+    ``CompactBeta`` and ``RKHSBeta``.
 
     Args:
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
@@ -498,11 +485,11 @@ def bpe_delay(
         delta: Probability of failure δ, in (0, 1).
         delay: How late outcomes may be, in rounds of asking, such as
             :class:`tvbo.optimizers.bpe.SubExponentialDelay`, or a rule that says so for each round.
-            None learns it from what arrives, by :class:`tvbo.optimizers.EstimatedDelay`.
+            None learns it from what arrives, by ``EstimatedDelay``.
         width: How wide the bounds are: a number is the multiplier of the standard deviation;
             :class:`tvbo.optimizers.bpe.FiniteSetWidth` and
             :class:`tvbo.optimizers.bpe.CompactSetWidth` are those of Theorems 6.1 and 6.2. None is
-            :class:`tvbo.optimizers.bpe.PriorDrawWidth`, which needs no norm of the function, and
+            ``PriorDrawWidth``, which needs no norm of the function, and
             has no theorem behind it.
         generator: Source of randomness. None is a fresh one with seed 0.
         minimize: Whether smaller outcomes are better; None is False.

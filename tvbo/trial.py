@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tvbo.spaces import Labels
+from tvbo.spaces.labels import Labels
 from tvbo.terminal import html_table
 from tvbo.values import copies_tensors
 

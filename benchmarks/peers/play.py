@@ -19,7 +19,8 @@ import torch
 from methods import INITIAL, METHODS, Method
 from torch import Generator, Tensor
 
-from tvbo.test_functions import DriftingFeatures, DriftingProblem, dynamic_problems
+from tvbo.test_functions import DriftingProblem, dynamic_problems
+from tvbo.test_functions.drifting_features import DriftingFeatures
 
 HORIZON = 80
 NOISE_VARIANCE = 0.05

@@ -21,8 +21,8 @@ from play import LAST
 from run import STORE
 from store import load
 
-from tvbo.plotting import new_figure, save_figure
-from tvbo.plotting.figure import ALGORITHM_COLORS
+from tvbo.plotting import save_figure
+from tvbo.plotting.figure import ALGORITHM_COLORS, new_figure
 
 
 def table(records: list[dict[str, Any]]) -> pd.DataFrame:

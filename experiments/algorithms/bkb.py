@@ -12,10 +12,11 @@ from torch import Generator, Tensor
 
 from experiments.algorithms.nystrom_gp import NystromGP
 from tvbo.acquisition import UCB, Acquisition, ConstantBeta
-from tvbo.optim import maximize
+from tvbo.optim.maximize import maximize
 from tvbo.optimizers import Optimizer, Trial
-from tvbo.spaces import AskContext, SearchSpace
+from tvbo.spaces import AskContext
 from tvbo.spaces.observations import Observations
+from tvbo.spaces.search_space import SearchSpace
 
 QBAR = 5.0
 """Within the 2 to 10 that the authors' program advises."""

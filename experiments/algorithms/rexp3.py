@@ -8,8 +8,9 @@ import torch
 from torch import Generator, Tensor
 
 from tvbo.optimizers import Optimizer, Trial
-from tvbo.spaces import FiniteSpace, SearchSpace
+from tvbo.spaces import FiniteSpace
 from tvbo.spaces.observations import Observations
+from tvbo.spaces.search_space import SearchSpace
 
 
 class RExp3(Optimizer):

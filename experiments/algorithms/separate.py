@@ -7,8 +7,9 @@ from collections.abc import Callable
 from torch import Generator, Tensor
 
 from tvbo.optimizers import Optimizer, Trial
-from tvbo.spaces import ContextList, FiniteSpace, SearchSpace
+from tvbo.spaces import ContextList, FiniteSpace
 from tvbo.spaces.observations import Observations
+from tvbo.spaces.search_space import SearchSpace
 
 
 class SeparateContexts(Optimizer):

@@ -15,17 +15,15 @@ from torch import Generator, Tensor
 from experiments.algorithms.bkb import BKB
 from experiments.spread import spread
 from tvbo import run
-from tvbo.acquisition import MPI, UCB, Acquisition, ConstantBeta, FiniteBeta, LogEI
+from tvbo.acquisition import UCB, Acquisition, ConstantBeta, LogEI
+from tvbo.acquisition.contextual_beta import FiniteBeta
+from tvbo.acquisition.improvement import MPI
 from tvbo.evaluation import History
-from tvbo.optimizers import (
-    DenseState,
-    GPOptimizer,
-    IncrementalState,
-    ModelFitter,
-    Optimizer,
-    OutcomeModel,
-    PosteriorState,
-)
+from tvbo.fit.model_fitter import ModelFitter
+from tvbo.optimizers import GPOptimizer, Optimizer, OutcomeModel
+from tvbo.optimizers.dense_state import DenseState
+from tvbo.optimizers.incremental_state import IncrementalState
+from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.retention import EntropyThreshold, Retention
 from tvbo.retention.entropy import compression_budget
 from tvbo.spaces import FiniteSpace, InputLayout

@@ -23,7 +23,8 @@ from experiments.claims import (
 from experiments.spread import spread
 from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
-from tvbo.logs import DriftFit, fit_drift, panel_rows
+from tvbo.logs import DriftFit, fit_drift
+from tvbo.logs.panel import panel_rows
 from tvbo.optimizers import Optimizer
 from tvbo.test_functions.empirical import EmpiricalPanel
 from tvbo.test_functions.panel import PanelProblem

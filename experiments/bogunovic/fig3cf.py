@@ -23,7 +23,8 @@ from experiments.data.traffic import TrafficDays
 from experiments.spread import spread
 from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
-from tvbo.logs import DriftFit, fit_drift, panel_rows, panel_segments
+from tvbo.logs import DriftFit, fit_drift
+from tvbo.logs.panel import panel_rows, panel_segments
 from tvbo.optimizers import Optimizer
 from tvbo.test_functions.panel import PanelProblem
 

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from experiments.data.recorded import data_folder
-from tvbo.logs.reading import UNREADABLE, TableError, numbers_of, read_csv, read_panel
+from tvbo.logs.reading import TableError, read_panel
+from tvbo.logs.reading.files import UNREADABLE, read_csv
+from tvbo.logs.reading.log import numbers_of
 from tvbo.test_functions.empirical import EmpiricalPanel
 
 FILE = "intel_lab/temperature.csv.gz"

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from experiments.data.peptides import blosum62_features, hamming_distances
 from experiments.data.recorded import data_folder
-from tvbo.logs.reading import TableError, line_of, numbers_of, read_csv
+from tvbo.logs.reading import TableError
+from tvbo.logs.reading.files import line_of, read_csv
+from tvbo.logs.reading.log import numbers_of
 
 AFFINITY_FILE = "mhc/affinity.csv.gz"
 POCKET_FILE = "mhc/pseudosequences.csv"

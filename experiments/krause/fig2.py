@@ -20,7 +20,8 @@ from experiments.krause.fig2_model import (
     learned,
 )
 from experiments.spread import spread
-from tvbo.acquisition import BetaSchedule, LogBeta
+from tvbo.acquisition import LogBeta
+from tvbo.acquisition.analytic import BetaSchedule
 from tvbo.rounding import first_largest
 
 NAME = "krause-fig2"

@@ -11,8 +11,9 @@ from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from torch import Tensor
 
 from tvbo.kernels import ContextActionKernel
-from tvbo.logs import LikelihoodMaximizer, NuisanceParameters
 from tvbo.logs.dense import weighted_mean, with_gradient
+from tvbo.logs.maximize import LikelihoodMaximizer
+from tvbo.logs.parameters import NuisanceParameters
 from tvbo.test_functions.time_of_day import time_of_day
 
 RATE_BOUNDS = (1e-5, 50.0)

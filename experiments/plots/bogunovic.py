@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from experiments.claims import Reproduction
-from tvbo.plotting import plot_average_regret, plot_regret_against, plot_regret_panels
+from tvbo.plotting.regret import plot_average_regret, plot_regret_against, plot_regret_panels
 
 PRIOR = "prior s.d."
 """Unit of the reward of drawn functions."""

@@ -12,7 +12,8 @@ from experiments.claims import (
     jackknife,
     mean_and_error,
 )
-from tvbo.logs import fit_drift, panel_rows
+from tvbo.logs import fit_drift
+from tvbo.logs.panel import panel_rows
 
 
 def test_mean_and_error():

@@ -21,7 +21,8 @@ from experiments.data.traffic import TrafficDays
 from experiments.krause.fig2 import krause_fig2
 from experiments.krause.fig3 import krause_fig3
 from experiments.spread import spread, worker_processes
-from tvbo.test_functions import drifting_gp, unit_grid
+from tvbo.test_functions import drifting_gp
+from tvbo.test_functions.drifting_gp import unit_grid
 from tvbo.test_functions.empirical import EmpiricalPanel
 
 

@@ -143,16 +143,16 @@ def cgp_ucb_regret_bound(
     .. math:: R_T \le \sqrt{C_1 T \beta_T \gamma_T} + 2, \quad C_1 = 8 / \log(1+\sigma^{-2})
 
     Regret is relative to the best action for the context of each round. The + 2 accounts for the
-    discretization of a compact set; in settings 1 and 3, with :class:`tvbo.acquisition.FiniteBeta`
-    or :class:`tvbo.acquisition.RKHSBeta`, the bound holds without it.
+    discretization of a compact set; in settings 1 and 3, with ``FiniteBeta``
+    or ``RKHSBeta``, the bound holds without it.
 
     The paper assumes :math:`k(x, x) \le 1`; the sum of two unit kernels has 2. With
     :math:`k(x, x) \le v` the same proof gives :math:`C_1 = 8 v / \log(1 + v \sigma^{-2})`.
 
     Args:
         horizon: T, in rounds.
-        beta: :math:`\beta_T` of the setting; by :class:`tvbo.acquisition.FiniteBeta`,
-            :class:`tvbo.acquisition.CompactBeta` or :class:`tvbo.acquisition.RKHSBeta`.
+        beta: :math:`\beta_T` of the setting; by ``FiniteBeta``,
+            ``CompactBeta`` or ``RKHSBeta``.
         information_gain: :math:`\gamma_T` over pairs, or an upper bound, in nats.
         noise_variance: σ² > 0, in squared units of the reward.
         prior_variance: ``v``, the largest :math:`k(x, x)`, in the same unit. Setting 3 requires 1.

@@ -43,8 +43,8 @@ def compressed_ucb_regret_bound(
 
     Args:
         horizon: T, in rounds, refused ones included.
-        beta: :math:`\beta_T`, by :class:`tvbo.acquisition.FiniteBeta` for a finite set and
-            :class:`tvbo.acquisition.CompactBeta` for a compact one. The β printed with (3.4) has
+        beta: :math:`\beta_T`, by ``FiniteBeta`` for a finite set and
+            ``CompactBeta`` for a compact one. The β printed with (3.4) has
             the size ``X`` of a finite set where Srinivas et al. (2010), Theorem 2, have a 2.
         information_gain: :math:`\gamma_M` or an upper bound, in nats, such as
             :attr:`InformationGain.ceiling` for ``T`` points, or for
@@ -135,7 +135,7 @@ def compressed_ucb_finite_regret_bound(
 
     Args:
         horizon: T, in rounds, refused ones included; at least 3.
-        beta: :math:`\beta_T` by :class:`tvbo.acquisition.FiniteBeta`.
+        beta: :math:`\beta_T` by ``FiniteBeta``.
         total_variance: :math:`\sum_i \lambda_i`, the sum of the prior variances of the actions:
             their number, for :math:`k(x, x) = 1`.
         noise_variance: σ² > 0.
@@ -181,7 +181,7 @@ def compressed_ei_regret_bound(
 
     Args:
         horizon: T, in rounds, refused ones included.
-        beta: :math:`\beta_T` by :class:`tvbo.acquisition.FiniteBeta`.
+        beta: :math:`\beta_T` by ``FiniteBeta``.
         largest_score: ``R``, the largest :math:`|\mu_D(x) - y^{\max}| / \sigma_D(x)` of any action
             in any round.
         information_gain: :math:`\gamma_M` or an upper bound, in nats.

@@ -31,7 +31,7 @@ def tv_gp_ucb_regret_bound(
 
     Args:
         horizon: T, in rounds.
-        beta: :math:`\beta_T` of (19), :class:`tvbo.acquisition.TimeVaryingBeta`.
+        beta: :math:`\beta_T` of (19), ``TimeVaryingBeta``.
         information_gain: :math:`\tilde\gamma_T` or an upper bound, in nats, such as
             :attr:`InformationGain.ceiling`.
         noise_variance: σ² > 0.
@@ -115,7 +115,7 @@ def r_gp_ucb_regret_bound(
     Args:
         horizon: T, in rounds.
         block: Block length N, at least 1.
-        beta: :math:`\beta_T` of (16), :class:`tvbo.acquisition.ResettingBeta`, at the same δ.
+        beta: :math:`\beta_T` of (16), ``ResettingBeta``, at the same δ.
         static_gain: :math:`\gamma_N`, or an upper bound, in nats.
         noise_variance: σ² > 0.
         forgetting_rate: ε per round.

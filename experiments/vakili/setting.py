@@ -15,12 +15,14 @@ from torch import Generator, Tensor
 from experiments.problems.rkhs import RKHSFunction
 from experiments.spread import spread
 from tvbo import run
-from tvbo.acquisition import BetaSchedule, ConstantBeta, LogBeta
+from tvbo.acquisition import ConstantBeta, LogBeta
+from tvbo.acquisition.analytic import BetaSchedule
 from tvbo.evaluation import RandomDelay
 from tvbo.optimizers import ConstantLiar, IgnorePending, Optimizer
-from tvbo.optimizers.bpe import FiniteSetWidth, SubExponentialDelay, SubExponentialTail
+from tvbo.optimizers.bpe import FiniteSetWidth, SubExponentialDelay
+from tvbo.optimizers.bpe.sub_exponential import SubExponentialTail
 from tvbo.recipes import bpe_delay, gp_ts, gp_ucb
-from tvbo.test_functions import unit_grid
+from tvbo.test_functions.drifting_gp import unit_grid
 
 LENGTHSCALES = {"f1": 0.8, "f2": 1.0}
 FUNCTION_SEEDS = {"f1": 1, "f2": 2}

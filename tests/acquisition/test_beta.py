@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from tvbo.acquisition import ConstantBeta, LogBeta, ResettingBeta, TimeVaryingBeta
+from tvbo.acquisition import ConstantBeta, LogBeta
+from tvbo.acquisition.analytic import ResettingBeta, TimeVaryingBeta
 
 
 def test_log_schedule_is_clamped_at_zero():

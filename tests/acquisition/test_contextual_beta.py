@@ -3,8 +3,8 @@ import math
 import pytest
 
 from experiments.theory.smoothness import tail_constants
-from tvbo.acquisition import CompactBeta, FiniteBeta, RKHSBeta
 from tvbo.acquisition.analytic import as_beta_schedule
+from tvbo.acquisition.contextual_beta import CompactBeta, FiniteBeta, RKHSBeta
 
 NAN = math.nan
 

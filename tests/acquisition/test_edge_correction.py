@@ -16,7 +16,8 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Generator
 
 from tvbo import recipes
-from tvbo.acquisition import UCB, ConstantBeta, EdgeCorrectedUCB, ThompsonSampling
+from tvbo.acquisition import UCB, ConstantBeta, ThompsonSampling
+from tvbo.acquisition.edge_correction import EdgeCorrectedUCB
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets

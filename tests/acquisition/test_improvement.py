@@ -18,18 +18,16 @@ from scipy.stats import norm
 from tvbo import recipes, run
 from tvbo.acquisition.improvement import EI, MPI, PI, LogEI, LogPI
 from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import TimeVaryingGP
-from tvbo.optimizers import (
-    DenseState,
-    GPOptimizer,
-    IncrementalState,
-    ModelFitter,
-    OutcomeModel,
-    StreamingState,
-)
+from tvbo.optimizers import GPOptimizer, OutcomeModel
+from tvbo.optimizers.dense_state import DenseState
+from tvbo.optimizers.incremental_state import IncrementalState
+from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.spaces import AskContext, Box, FiniteSpace, InputLayout
 from tvbo.spaces.observations import Observations
-from tvbo.test_functions import PanelProblem, unit_grid
+from tvbo.test_functions import PanelProblem
+from tvbo.test_functions.drifting_gp import unit_grid
 
 CHOICES = torch.linspace(0, 1, 101, dtype=torch.float64).unsqueeze(-1)
 RULES = [EI(), LogEI(), MPI(), PI(), LogPI(), EI(BestMean()), LogEI(MaxMean()), LogPI(BestMean())]

@@ -10,10 +10,11 @@ from gpytorch.kernels import LinearKernel, RBFKernel
 from reference import rbf
 from scipy.stats import norm
 
-from tvbo.acquisition import DrawnFunction, ThompsonSampling
+from tvbo.acquisition import ThompsonSampling
+from tvbo.acquisition.thompson import DrawnFunction
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import IncrementalGP, StreamingGP
-from tvbo.optim import maximize
+from tvbo.optim.maximize import maximize
 from tvbo.spaces import AskContext, Box, FiniteSpace, InputLayout
 
 pytestmark = pytest.mark.usefixtures("double_by_default")

@@ -13,7 +13,7 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.logs import DriftFit
-from tvbo.test_functions import drifting_gp_log
+from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 
 @pytest.fixture

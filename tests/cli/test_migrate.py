@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from tvbo.cli.space_file import SPACE, optimizer_of
-from tvbo.storage import JournalReader, start_journal, trials_of
+from tvbo.storage import JournalReader, trials_of
+from tvbo.storage.create import start_journal
 
 TEXT = """
 minimize = true

@@ -12,7 +12,8 @@ import pytest
 
 from tvbo.cli.space_file import SpaceError, optimizer_of
 from tvbo.optimizers import Optimizer
-from tvbo.storage import JournalReader, start_journal, trials_of
+from tvbo.storage import JournalReader, trials_of
+from tvbo.storage.create import start_journal
 
 SPACE = """
 minimize = true

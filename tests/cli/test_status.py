@@ -8,7 +8,7 @@ import pytest
 from tvbo.cli.space_file import SPACE, optimizer_of
 from tvbo.models.one_step_ahead import one_step_ahead
 from tvbo.optimizers import Optimizer
-from tvbo.storage import start_journal
+from tvbo.storage.create import start_journal
 
 BOX = '[parameters]\nx = { type = "float", bounds = [0.0, 1.0] }\n'
 CONTEXTS = BOX + '[contexts]\nload = { type = "float", bounds = [0.0, 5.0] }\n'

@@ -12,20 +12,15 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import RBFKernel
 
 from tvbo import fit_drift, recipes
-from tvbo.evaluation import (
-    BacktestResult,
-    Fold,
-    backtest,
-    panel_algorithms,
-    rolling_folds,
-    simulate_backtest,
-    tune_exploration,
-)
+from tvbo.evaluation import BacktestResult, backtest, rolling_folds, tune_exploration
+from tvbo.evaluation.backtesting.algorithms import panel_algorithms
+from tvbo.evaluation.backtesting.backtest import simulate_backtest
+from tvbo.evaluation.backtesting.play import Fold
 from tvbo.logs import fit_panel
 from tvbo.logs.panel_drift import fit_panel_drift
-from tvbo.optimizers import FixedAction, LastBest
+from tvbo.optimizers.constant_rules import FixedAction, LastBest
 from tvbo.spaces import FiniteSpace
-from tvbo.test_functions import drifting_gp_log
+from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 T, N, TRAIN = 90, 4, 50
 ARMS = torch.arange(float(N), dtype=torch.float64).unsqueeze(-1)

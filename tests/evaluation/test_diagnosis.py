@@ -18,7 +18,8 @@ from tvbo.plotting import plot_diagnosis, save_figure
 from tvbo.retention import EntropyThreshold, EventReset, SlidingWindow
 from tvbo.retention.prediction import Prediction
 from tvbo.storage import JournalError
-from tvbo.test_functions import drifting_gp, unit_grid
+from tvbo.test_functions import drifting_gp
+from tvbo.test_functions.drifting_gp import unit_grid
 
 NOISE = 0.01
 COUNTS = dict.fromkeys(("told", "failed", "expired", "skipped", "discarded", "open"), 0)

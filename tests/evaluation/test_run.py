@@ -11,13 +11,9 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import History, recipes, run
 from tvbo.evaluation import RandomDelay
-from tvbo.test_functions import (
-    ContextualPanelProblem,
-    MovingPeak,
-    PanelProblem,
-    drifting_gp,
-    unit_grid,
-)
+from tvbo.test_functions import MovingPeak, PanelProblem, drifting_gp
+from tvbo.test_functions.contextual_panel import ContextualPanelProblem
+from tvbo.test_functions.drifting_gp import unit_grid
 
 CHOICES = torch.arange(10, dtype=torch.float64).unsqueeze(-1)
 T, N, M = 12, 5, 3

@@ -30,7 +30,9 @@ from gpytorch.kernels import RBFKernel
 from tvbo import recipes, run, run_async
 from tvbo.evaluation import EvaluationError, History
 from tvbo.optimizers import Optimizer
-from tvbo.test_functions import ContextualPanelProblem, PanelProblem, drifting_gp, unit_grid
+from tvbo.test_functions import PanelProblem, drifting_gp
+from tvbo.test_functions.contextual_panel import ContextualPanelProblem
+from tvbo.test_functions.drifting_gp import unit_grid
 
 
 def given_recipe(**options):

@@ -14,9 +14,9 @@ from scipy.stats import norm
 
 from tvbo import recipes
 from tvbo.fit.contextual_model_fitter import ContextualModelFitter
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.models import TimeVaryingGP
-from tvbo.optimizers import ModelFitter
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
 

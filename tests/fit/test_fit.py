@@ -12,9 +12,9 @@ from botorch.models.transforms import Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 
 from tvbo.fit.fitted_forms import fit_from, learned_values
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import ContextualGP, TimeVaryingGP
-from tvbo.optimizers import ModelFitter
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
 from tvbo.test_functions import MovingPeak

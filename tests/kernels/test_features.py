@@ -17,7 +17,6 @@ from gpytorch.kernels import (
 from reference import matern, rbf
 
 from tvbo.kernels import (
-    ColumnKernel,
     ConstantTemporalKernel,
     ContextActionKernel,
     CovarianceMatrixKernel,
@@ -27,6 +26,7 @@ from tvbo.kernels import (
     TemporalDecayKernel,
     TemporalMaternKernel,
 )
+from tvbo.kernels.column import ColumnKernel
 from tvbo.kernels.features import has_features
 from tvbo.randomness import seeded
 

@@ -4,12 +4,10 @@ import pytest
 import torch
 from linear_operator.utils.errors import NotPSDError
 
-from tvbo.logs import (
-    BlockLikelihood,
-    DenseLikelihood,
-    DriftLog,
-    panel_rows,
-)
+from tvbo.logs.blocks import BlockLikelihood
+from tvbo.logs.dataset import DriftLog
+from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.panel import panel_rows
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

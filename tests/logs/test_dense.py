@@ -6,7 +6,8 @@ import pytest
 import torch
 from linear_operator.utils.errors import NotPSDError
 
-from tvbo.logs import DenseLikelihood, DriftLog
+from tvbo.logs.dataset import DriftLog
+from tvbo.logs.dense import DenseLikelihood
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

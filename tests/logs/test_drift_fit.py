@@ -9,10 +9,14 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from scipy.stats import chi2
 
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
-from tvbo.logs import DenseLikelihood, DriftLog, fit_drift, fit_panel, panel_rows
+from tvbo.logs import fit_drift, fit_panel
+from tvbo.logs.dataset import DriftLog
+from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.panel import panel_rows
 from tvbo.logs.parameters import scaled_kernel
 from tvbo.logs.reading import read_panel
-from tvbo.test_functions import drifting_gp, drifting_gp_log, unit_grid
+from tvbo.test_functions import drifting_gp
+from tvbo.test_functions.drifting_gp import drifting_gp_log, unit_grid
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 long = partial(pytest.param, marks=pytest.mark.slow)

@@ -9,7 +9,8 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.kernels import TemporalMaternKernel
-from tvbo.logs import DriftFit, DriftLog, fit_drift
+from tvbo.logs import DriftFit, fit_drift
+from tvbo.logs.dataset import DriftLog
 from tvbo.logs.drift_forms import _Start, _temporal_kernels
 from tvbo.logs.panel_evidence import CANDIDATES
 from tvbo.logs.parameters import times_factor

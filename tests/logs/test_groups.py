@@ -7,7 +7,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import RBFKernel
 
 from tvbo.logs import fit_drift, fit_drift_by
-from tvbo.test_functions import drifting_gp_log
+from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

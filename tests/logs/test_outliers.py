@@ -6,9 +6,10 @@ import torch
 from gpytorch.kernels import RBFKernel
 from scipy.stats import norm
 
-from tvbo.logs import DriftLog, OutlierSearch, fit_drift
-from tvbo.logs.outliers import LogModel, clipped
-from tvbo.test_functions import drifting_gp_log
+from tvbo.logs import fit_drift
+from tvbo.logs.dataset import DriftLog
+from tvbo.logs.outliers import LogModel, OutlierSearch, clipped
+from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

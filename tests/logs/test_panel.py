@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from tvbo.kernels import CovarianceMatrixKernel
-from tvbo.logs import DenseLikelihood, DriftLog, Panel, PanelLikelihood, panel_rows
-from tvbo.logs.panel import panel_segments
+from tvbo.logs import Panel
+from tvbo.logs.dataset import DriftLog
+from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.panel import PanelLikelihood, panel_rows, panel_segments
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

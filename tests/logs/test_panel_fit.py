@@ -14,9 +14,10 @@ from tvbo.kernels import (
     TemporalDecayKernel,
     TemporalMaternKernel,
 )
-from tvbo.logs import PanelFit, SavedFitError, fit_panel
+from tvbo.logs import PanelFit, fit_panel
 from tvbo.logs.panel_evidence import exponential
 from tvbo.logs.panel_file import describe, make_kernel
+from tvbo.logs.saved import SavedFitError
 from tvbo.logs.season import PeriodicSeason, SegmentProfile, WorkweekSeason
 
 RATE, NOISE = 0.15, 0.05

@@ -6,7 +6,9 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 
-from tvbo.logs import DriftLog, Panel, panel_rows, panel_segments
+from tvbo.logs import Panel
+from tvbo.logs.dataset import DriftLog
+from tvbo.logs.panel import panel_rows, panel_segments
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

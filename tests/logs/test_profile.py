@@ -8,16 +8,12 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from scipy.optimize import brentq
 from scipy.stats import chi2
 
-from tvbo.logs import (
-    DenseLikelihood,
-    DriftLog,
-    LikelihoodMaximizer,
-    NuisanceParameters,
-    profile_rate,
-    rates_at_noise,
-)
-from tvbo.logs.profile import ROOT_TOLERANCE
-from tvbo.test_functions import drifting_gp_log
+from tvbo.logs.dataset import DriftLog
+from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.maximize import LikelihoodMaximizer
+from tvbo.logs.parameters import NuisanceParameters
+from tvbo.logs.profile import ROOT_TOLERANCE, profile_rate, rates_at_noise
+from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -23,9 +23,9 @@ from tvbo.kernels import (
     TaskKernel,
     empirical_covariance,
 )
-from tvbo.logs import DriftFit, SavedFitError, fit_drift
-from tvbo.logs.saved import kernel_from_data, kernel_to_data
-from tvbo.test_functions import drifting_gp_log
+from tvbo.logs import DriftFit, fit_drift
+from tvbo.logs.saved import SavedFitError, kernel_from_data, kernel_to_data
+from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -4,7 +4,9 @@ import pytest
 import torch
 from linear_operator.utils.errors import NotPSDError
 
-from tvbo.logs import DenseLikelihood, DriftLog, VecchiaLikelihood
+from tvbo.logs.dataset import DriftLog
+from tvbo.logs.dense import DenseLikelihood
+from tvbo.logs.vecchia import VecchiaLikelihood
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -22,7 +22,7 @@ from tvbo.kernels import (
 )
 from tvbo.logs import fit_drift
 from tvbo.models import ContextualGP, StreamingGP, TimeVaryingGP
-from tvbo.test_functions import drifting_gp_log
+from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 pytestmark = [
     pytest.mark.usefixtures("double_by_default"),

@@ -15,7 +15,7 @@ from botorch.sampling import SobolQMCNormalSampler
 from reference import dense_gp, matern
 
 from tvbo.models import IncrementalGP
-from tvbo.models.incremental import ConditionedGP
+from tvbo.models.incremental.row_posterior import ConditionedGP
 
 pytestmark = [
     pytest.mark.usefixtures("double_by_default"),

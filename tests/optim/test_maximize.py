@@ -5,7 +5,7 @@ import torch
 from botorch.acquisition import UpperConfidenceBound
 
 from tvbo.models import TimeVaryingGP
-from tvbo.optim import maximize
+from tvbo.optim.maximize import maximize
 from tvbo.spaces import AskContext, Box, FiniteSpace, InputLayout
 from tvbo.spaces.observations import Observations
 

@@ -5,7 +5,8 @@ import torch
 from botorch.acquisition import AcquisitionFunction
 
 from tvbo.models import TimeVaryingGP
-from tvbo.optim import SpaceFilling, maximize
+from tvbo.optim.maximize import maximize
+from tvbo.optim.space_filling import SpaceFilling
 from tvbo.spaces import (
     AskContext,
     MixedSpace,

@@ -8,8 +8,10 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, LogBeta
-from tvbo.optim import SpaceFilling
-from tvbo.optimizers import DenseState, GPOptimizer, ModelFitter, OutcomeModel
+from tvbo.fit.model_fitter import ModelFitter
+from tvbo.optim.space_filling import SpaceFilling
+from tvbo.optimizers import GPOptimizer, OutcomeModel
+from tvbo.optimizers.dense_state import DenseState
 from tvbo.spaces import Box, FiniteSpace, InputLayout
 
 BOX = {"bounds": torch.tensor([[0.0, -5.0], [1.0, 5.0]], dtype=torch.float64)}

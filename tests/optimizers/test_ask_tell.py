@@ -12,7 +12,8 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
-from tvbo.optimizers import ConstantLiar, RandomSearch, Trial, TrialError, TrialLog
+from tvbo.optimizers import ConstantLiar, RandomSearch, Trial, TrialError
+from tvbo.optimizers.trial_log import TrialLog
 from tvbo.retention import EntropyThreshold
 
 CHOICES = torch.arange(5.0, dtype=torch.float64).unsqueeze(-1)

@@ -10,26 +10,15 @@ from gpytorch.likelihoods import GaussianLikelihood
 
 from tvbo import recipes
 from tvbo.acquisition import EI, UCB, LogBeta, LogEI
-from tvbo.optimizers import (
-    DenseState,
-    GPOptimizer,
-    IncrementalState,
-    ModelFitter,
-    OutcomeModel,
-    RefitEvery,
-    RefitNever,
-    StreamingState,
-)
+from tvbo.fit.model_fitter import ModelFitter
+from tvbo.optimizers import GPOptimizer, OutcomeModel, RefitEvery, RefitNever
+from tvbo.optimizers.dense_state import DenseState
+from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.pending import IgnorePending
+from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.retention import Admission, EntropyThreshold, EventReset, Reset, SlidingWindow
-from tvbo.spaces import (
-    Box,
-    ContextBounds,
-    ContextList,
-    FiniteSpace,
-    InputLayout,
-    action_context_rows,
-)
+from tvbo.spaces import Box, ContextBounds, ContextList, FiniteSpace, InputLayout
+from tvbo.spaces.row_index import action_context_rows
 
 NOISE = 0.05
 UNIT = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)

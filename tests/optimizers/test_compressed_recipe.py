@@ -10,10 +10,12 @@ from botorch.exceptions.errors import InputDataError
 from reference import rbf
 
 from tvbo import recipes
-from tvbo.acquisition import EI, MPI, UCB, ConstantBeta, LogEI
+from tvbo.acquisition import EI, UCB, ConstantBeta, LogEI
+from tvbo.acquisition.improvement import MPI
 from tvbo.models import IncrementalGP, StreamingGP
 from tvbo.optimizers import RefitEvery, RefitNever
-from tvbo.retention import Chain, EntropyThreshold, SizeLimit, SlidingWindow, StaleCutoff
+from tvbo.retention import EntropyThreshold, SizeLimit, SlidingWindow, StaleCutoff
+from tvbo.retention.base import Chain
 
 LENGTHSCALE = 0.35
 NOISE = 0.02

@@ -14,7 +14,8 @@ from tvbo.acquisition import LogBeta
 from tvbo.models import StreamingGP
 from tvbo.optimizers import RefitEvery, RefitNever
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending
-from tvbo.test_functions import drifting_gp, unit_grid
+from tvbo.test_functions import drifting_gp
+from tvbo.test_functions.drifting_gp import unit_grid
 
 CHOICES = torch.rand(15, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)

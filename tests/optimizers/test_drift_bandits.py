@@ -6,10 +6,9 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.optimizers import (
+from tvbo.optimizers.constant_rules import FixedAction, LastBest
+from tvbo.optimizers.drift_bandits import (
     DiscountedUCB,
-    FixedAction,
-    LastBest,
     SlidingWindowUCB,
     d_ucb_discount,
     sw_ucb_window,

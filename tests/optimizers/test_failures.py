@@ -8,7 +8,9 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from tvbo import recipes
-from tvbo.optimizers import DiscountedUCB, LastBest, Optimizer, SlidingWindowUCB
+from tvbo.optimizers import Optimizer
+from tvbo.optimizers.constant_rules import LastBest
+from tvbo.optimizers.drift_bandits import DiscountedUCB, SlidingWindowUCB
 from tvbo.spaces import FiniteSpace
 
 GRID = torch.linspace(0.0, 1.0, 21, dtype=torch.float64).unsqueeze(-1)

@@ -12,18 +12,14 @@ from reference import rbf
 
 from tvbo import recipes, run
 from tvbo.acquisition import ConstantBeta, LogBeta
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel
-from tvbo.optimizers import (
-    DenseState,
-    GPOptimizer,
-    ModelFitter,
-    OutcomeModel,
-    RefitEvery,
-    RefitNever,
-)
+from tvbo.optimizers import GPOptimizer, OutcomeModel, RefitEvery, RefitNever
+from tvbo.optimizers.dense_state import DenseState
 from tvbo.retention import Reset, SlidingWindow
 from tvbo.spaces import Box, InputLayout
-from tvbo.test_functions import MovingPeak, drifting_gp, unit_grid
+from tvbo.test_functions import MovingPeak, drifting_gp
+from tvbo.test_functions.drifting_gp import unit_grid
 
 CHOICES = unit_grid(6)
 

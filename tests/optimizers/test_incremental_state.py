@@ -7,17 +7,12 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from states import updated
 
 from tvbo.acquisition import UCB, LogBeta
+from tvbo.fit.contextual_model_fitter import ContextualModelFitter
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import IncrementalGP
-from tvbo.optimizers import (
-    ContextualModelFitter,
-    DenseState,
-    GPOptimizer,
-    IncrementalState,
-    ModelFitter,
-    OutcomeModel,
-    RefitEvery,
-    RefitNever,
-)
+from tvbo.optimizers import GPOptimizer, OutcomeModel, RefitEvery, RefitNever
+from tvbo.optimizers.dense_state import DenseState
+from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.retention import KeepAll, SlidingWindow, StaleCutoff
 from tvbo.spaces import Box, ContextBounds, FiniteSpace, InputLayout
 from tvbo.spaces.observations import Observations

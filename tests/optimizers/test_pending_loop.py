@@ -14,17 +14,12 @@ from reference import rbf
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta, LogEI
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import StreamingGP
 from tvbo.models.scale import outcome_scale
-from tvbo.optimizers import (
-    GPOptimizer,
-    ModelFitter,
-    OutcomeModel,
-    RefitEvery,
-    RefitNever,
-    StreamingState,
-)
+from tvbo.optimizers import GPOptimizer, OutcomeModel, RefitEvery, RefitNever
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending
+from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.retention import (
     EventReset,
     KeepAll,

@@ -4,11 +4,12 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import StreamingGP
 from tvbo.models.stream_preview import StreamPreview
-from tvbo.optimizers import ModelFitter, StreamingState
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate
 from tvbo.optimizers.pending_posterior import PendingPosterior
+from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
 

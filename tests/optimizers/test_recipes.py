@@ -10,7 +10,8 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta, LogBeta, LogEI, ThompsonSampling
-from tvbo.optimizers import DenseState, GPOptimizer, Hallucinate, IgnorePending, RefitEvery
+from tvbo.optimizers import GPOptimizer, Hallucinate, IgnorePending, RefitEvery
+from tvbo.optimizers.dense_state import DenseState
 from tvbo.recipes import ContextOptions, ContextualGPOptions, GPOptions
 from tvbo.retention import (
     EntropyThreshold,

@@ -20,7 +20,8 @@ from gpytorch.kernels import RBFKernel
 from torch import Generator
 
 from tvbo import recipes
-from tvbo.acquisition import MPI, BestMean, LogEI, ThompsonSampling
+from tvbo.acquisition import BestMean, LogEI, ThompsonSampling
+from tvbo.acquisition.improvement import MPI
 from tvbo.optimizers import IgnorePending, Optimizer, TrialError
 
 GRID = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)

@@ -10,7 +10,8 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
 from tvbo import recipes
-from tvbo.acquisition import EI, MPI, PI, BestMean, LogEI, LogPI
+from tvbo.acquisition import EI, BestMean, LogEI
+from tvbo.acquisition.improvement import MPI, PI, LogPI
 from tvbo.optimizers import ConstantLiar, Hallucinate, RefitEvery
 from tvbo.optimizers.bpe import SubExponentialDelay
 from tvbo.retention import EventReset, SizeLimit

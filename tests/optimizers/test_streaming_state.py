@@ -10,20 +10,17 @@ from reference import rbf
 from states import updated
 
 from tvbo import recipes
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import StreamingGP, TimeVaryingGP
-from tvbo.optimizers import (
-    DenseState,
-    IncrementalState,
-    ModelFitter,
-    RefitEvery,
-    RefitNever,
-    StreamingState,
-)
+from tvbo.optimizers import RefitEvery, RefitNever
+from tvbo.optimizers.dense_state import DenseState
+from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.pending import IgnorePending
+from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.retention import KeepAll, SlidingWindow, StaleCutoff
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
-from tvbo.test_functions import unit_grid
+from tvbo.test_functions.drifting_gp import unit_grid
 
 CHOICES = unit_grid(4)
 NOISE = 0.01

@@ -15,14 +15,15 @@ from tvbo.kernels import (
     TemporalDecayKernel,
     TemporalKernel,
     TemporalMaternKernel,
-    memory_length,
 )
+from tvbo.kernels.temporal_base import memory_length
 from tvbo.logs import fit_panel
 from tvbo.models import IncrementalGP, StreamingGP, TimeVaryingGP
-from tvbo.optimizers import DenseState, RefitEvery, RefitNever
+from tvbo.optimizers import RefitEvery, RefitNever
+from tvbo.optimizers.dense_state import DenseState
 from tvbo.optimizers.pending import IgnorePending
 from tvbo.retention import SlidingWindow
-from tvbo.test_functions import unit_grid
+from tvbo.test_functions.drifting_gp import unit_grid
 
 CHOICES = unit_grid(4)
 CONTEXTS = torch.tensor([[0.0], [1.0]], dtype=torch.float64)

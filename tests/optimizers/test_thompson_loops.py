@@ -6,7 +6,8 @@ from gpytorch.kernels import LinearKernel
 from reference import rbf
 
 from tvbo import recipes
-from tvbo.acquisition import DrawnFunction, DrawnValues, ThompsonSampling
+from tvbo.acquisition import ThompsonSampling
+from tvbo.acquisition.thompson import DrawnFunction, DrawnValues
 from tvbo.optimizers import ConstantLiar
 
 KNOWN = {"covar_module": rbf(0.4), "noise_variance": 0.01}

@@ -5,16 +5,12 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import RBFKernel
 
-from tvbo.models import ContextualGP, KernelParts, part_posterior
+from tvbo.models import ContextualGP
+from tvbo.models.kernel_parts import KernelParts, part_posterior
 from tvbo.optimizers.recommendation import Policy
-from tvbo.plotting import (
-    plot_kernel_parts,
-    plot_part,
-    plot_policy,
-    plot_policy_over_time,
-    plot_posterior_map,
-    save_figure,
-)
+from tvbo.plotting import plot_policy, save_figure
+from tvbo.plotting.kernel_parts import plot_kernel_parts, plot_part
+from tvbo.plotting.policy import plot_policy_over_time, plot_posterior_map
 
 LABELS = ("stiffness (N/m)", "damping (N s/m)")
 LOAD = "load (kg)"

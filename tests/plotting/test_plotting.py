@@ -7,15 +7,11 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
 from tvbo.logs import DriftFit
-from tvbo.plotting import (
-    plot_average_regret,
-    plot_drift_fit,
-    plot_regret_against,
-    plot_regret_panels,
-    plot_tracking,
-    save_figure,
-)
-from tvbo.test_functions import MovingPeak, drifting_gp, unit_grid
+from tvbo.plotting import plot_drift_fit, save_figure
+from tvbo.plotting.regret import plot_average_regret, plot_regret_against, plot_regret_panels
+from tvbo.plotting.tracking import plot_tracking
+from tvbo.test_functions import MovingPeak, drifting_gp
+from tvbo.test_functions.drifting_gp import unit_grid
 
 
 def make_fit(rate, low, high):

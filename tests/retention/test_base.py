@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tvbo import recipes
-from tvbo.retention import Chain, KeepAll, Prediction, Retention
+from tvbo.retention import KeepAll, Prediction, Retention
+from tvbo.retention.base import Chain
 from tvbo.spaces.observations import Observations
 
 

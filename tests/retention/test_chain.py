@@ -5,7 +5,6 @@ import torch
 
 from tvbo.retention import (
     Admission,
-    Chain,
     EntropyThreshold,
     KeepAll,
     Prediction,
@@ -14,6 +13,7 @@ from tvbo.retention import (
     Retention,
     SizeLimit,
 )
+from tvbo.retention.base import Chain
 from tvbo.spaces.observations import Observations
 
 PREDICTION = Prediction(t=1.0, mean=0.0, variance=0.1, noise_variance=1.0)

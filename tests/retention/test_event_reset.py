@@ -10,10 +10,12 @@ from reference import rbf
 
 from tvbo import recipes, run
 from tvbo.models import IncrementalGP, StreamingGP
-from tvbo.retention import Chain, EntropyThreshold, Prediction, SlidingWindow
+from tvbo.retention import EntropyThreshold, Prediction, SlidingWindow
+from tvbo.retention.base import Chain
 from tvbo.retention.event_reset import EventReset
 from tvbo.spaces.observations import Observations
-from tvbo.test_functions import PanelProblem, drifting_gp, unit_grid
+from tvbo.test_functions import PanelProblem, drifting_gp
+from tvbo.test_functions.drifting_gp import unit_grid
 
 NOISE = 0.01
 

@@ -8,7 +8,8 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from reference import rbf
 
 from tvbo import recipes
-from tvbo.spaces import ContextBounds, ContextList, make_context_space
+from tvbo.spaces import ContextBounds, ContextList
+from tvbo.spaces.context_space import make_context_space
 
 CHOICES = torch.rand(7, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 

@@ -7,7 +7,8 @@ import torch
 from botorch.exceptions.errors import InputDataError
 
 from tvbo import recipes
-from tvbo.spaces import Labels, Parameters, TimeScale
+from tvbo.spaces import Parameters
+from tvbo.spaces.labels import Labels, TimeScale
 
 
 def test_times_of_any_type_are_the_same_number():

@@ -16,7 +16,8 @@ from ConfigSpace import (
 )
 
 from tvbo import recipes
-from tvbo.spaces import Category, Number, Parameters
+from tvbo.spaces import Parameters
+from tvbo.spaces.parameter import Category, Number
 
 SPACE = {
     "rate": Float("rate", (1e-5, 0.1), log=True),

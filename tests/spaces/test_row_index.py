@@ -2,7 +2,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
-from tvbo.spaces import RowIndex
+from tvbo.spaces.row_index import RowIndex
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

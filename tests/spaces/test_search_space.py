@@ -8,7 +8,8 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
 from tvbo import recipes
-from tvbo.spaces import Box, ContextBounds, FiniteSpace, MixedSpace, make_search_space
+from tvbo.spaces import Box, ContextBounds, FiniteSpace, MixedSpace
+from tvbo.spaces.search_space import make_search_space
 
 MIXED = {"x": (-1.0, 1.0), "n": (1, 6), "kind": ["a", "b", "c"], "flag": [True, False]}
 

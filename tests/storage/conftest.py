@@ -10,7 +10,9 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
-from tvbo.optimizers import DiscountedUCB, LastBest, Optimizer, RefitEvery, SlidingWindowUCB
+from tvbo.optimizers import Optimizer, RefitEvery
+from tvbo.optimizers.constant_rules import LastBest
+from tvbo.optimizers.drift_bandits import DiscountedUCB, SlidingWindowUCB
 from tvbo.spaces import FiniteSpace
 from tvbo.storage.database import EVENT_COLUMNS
 from tvbo.storage.reader import start_checksum

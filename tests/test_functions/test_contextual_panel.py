@@ -6,15 +6,11 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
-from tvbo.spaces import InputLayout, action_context_rows
-from tvbo.test_functions import (
-    ContextualPanelProblem,
-    TimeOfDayPanel,
-    covariance_root,
-    drifting_contextual_gp,
-    time_of_day,
-    unit_grid,
-)
+from tvbo.spaces import InputLayout
+from tvbo.spaces.row_index import action_context_rows
+from tvbo.test_functions.contextual_panel import ContextualPanelProblem, drifting_contextual_gp
+from tvbo.test_functions.drifting_gp import covariance_root, unit_grid
+from tvbo.test_functions.time_of_day import TimeOfDayPanel, time_of_day
 
 
 def tensor(*values):

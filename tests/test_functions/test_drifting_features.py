@@ -4,7 +4,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.test_functions import DriftingFeatures
+from tvbo.test_functions.drifting_features import DriftingFeatures
 
 
 def seeded(seed):

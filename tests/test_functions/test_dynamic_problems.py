@@ -9,9 +9,10 @@ from botorch.exceptions.errors import InputDataError
 from botorch.test_functions import Hartmann
 from scipy.optimize import differential_evolution
 
-from tvbo.test_functions import DynamicFunction, MovingPeaks, dynamic_problems
+from tvbo.test_functions import dynamic_problems
 from tvbo.test_functions.box_problem import maximize_on_box
-from tvbo.test_functions.dynamic_functions import Schwefel
+from tvbo.test_functions.dynamic_functions import DynamicFunction, Schwefel
+from tvbo.test_functions.moving_functions import MovingPeaks
 
 STATIC = [
     "Rastrigin-5",

@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from tvbo.test_functions import MovingPeaks, RotatingOptimum, SeasonalOptimum, SuddenJump
+from tvbo.test_functions.moving_functions import (
+    MovingPeaks,
+    RotatingOptimum,
+    SeasonalOptimum,
+    SuddenJump,
+)
 
 RANDOM = [MovingPeaks, SuddenJump, SeasonalOptimum]
 

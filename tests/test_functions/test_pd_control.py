@@ -6,7 +6,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 
 from tvbo import recipes, run
 from tvbo.spaces import InputLayout
-from tvbo.test_functions import PDControl
+from tvbo.test_functions.pd_control import PDControl
 
 
 def tensor(*values):

@@ -5,7 +5,8 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from reference import rbf
 
-from tvbo.test_functions import MovingPeak, PanelProblem, drifting_gp, drifting_gp_log, unit_grid
+from tvbo.test_functions import MovingPeak, PanelProblem, drifting_gp
+from tvbo.test_functions.drifting_gp import drifting_gp_log, unit_grid
 
 
 def rows(*values):

@@ -5,7 +5,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 
 from tvbo import recipes, run
-from tvbo.test_functions import SimulatedService
+from tvbo.test_functions.simulated_service import SimulatedService
 
 ACTION = {"batch": 4, "cache": 7, "rule": "fair"}
 

@@ -7,7 +7,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes, run
-from tvbo.test_functions import unit_grid
+from tvbo.test_functions.drifting_gp import unit_grid
 from tvbo.test_functions.static_functions import ExampleFunction, Rosenbrock
 
 

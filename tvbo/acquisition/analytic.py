@@ -26,7 +26,7 @@ from torch import Tensor
 from tvbo.acquisition.edge_correction import EdgeCorrectedUCB
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.covariance import prior_covariance
-from tvbo.models.incremental import RowModel
+from tvbo.models.incremental.row_model import RowModel
 from tvbo.models.streaming_gp import StreamingGP
 from tvbo.rounding import power_of_two, scale_of, variance_of
 from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace

@@ -58,7 +58,7 @@ class AtPresent:
     Args:
         make: A class, such as :class:`botorch.acquisition.qLogNoisyExpectedImprovement`, or a
             ``functools.partial`` of one with arguments of your own, in units of the outcomes
-            divided by :func:`tvbo.acquisition.unit_of`.
+            divided by ``unit_of``.
 
     Raises:
         UnsupportedError: if it is a one-shot acquisition, such as the knowledge gradient.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.closed_form import Array, ClosedForm, Pullback
-from tvbo.spaces import SearchSpace
+from tvbo.spaces.search_space import SearchSpace
 
 TINY = np.finfo(float).tiny
 

@@ -18,7 +18,9 @@ from tvbo.models.draws import draw_function
 from tvbo.models.pathwise import draw_path, has_paths
 from tvbo.randomness import draw_seed
 from tvbo.rounding import first_largest
-from tvbo.spaces import AskContext, FiniteSpace, RowIndex, SearchSpace
+from tvbo.spaces import AskContext, FiniteSpace
+from tvbo.spaces.row_index import RowIndex
+from tvbo.spaces.search_space import SearchSpace
 
 
 class DrawnValues(AcquisitionFunction):

@@ -28,11 +28,18 @@ from tvbo.cli.panel import (
     parse_season,
     reject_options,
 )
-from tvbo.evaluation import BacktestResult, backtest, panel_algorithms, simulate_backtest
-from tvbo.evaluation.backtesting.backtest import NUM_DRAWS, NUM_SIMULATED_TIMES, NUM_STARTS
+from tvbo.evaluation import BacktestResult, backtest
+from tvbo.evaluation.backtesting.algorithms import panel_algorithms
+from tvbo.evaluation.backtesting.backtest import (
+    NUM_DRAWS,
+    NUM_SIMULATED_TIMES,
+    NUM_STARTS,
+    simulate_backtest,
+)
 from tvbo.logs import DriftFit
-from tvbo.logs.reading import CsvOptions, LogTable, TableError, read_log, read_panel
-from tvbo.logs.reading.log import row_range
+from tvbo.logs.reading import TableError, read_log, read_panel
+from tvbo.logs.reading.files import CsvOptions
+from tvbo.logs.reading.log import LogTable, row_range
 from tvbo.plotting import plot_backtest, save_figure
 
 

@@ -18,9 +18,11 @@ from tvbo.cli.app import check_outputs, console, saving, working
 from tvbo.evaluation import History, run
 from tvbo.logs import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer
-from tvbo.plotting import plot_tracking, save_figure
+from tvbo.plotting import save_figure
+from tvbo.plotting.tracking import plot_tracking
 from tvbo.retention import SlidingWindow
-from tvbo.test_functions import MovingPeak, unit_grid
+from tvbo.test_functions import MovingPeak
+from tvbo.test_functions.drifting_gp import unit_grid
 
 NOISE_VARIANCE = 0.01
 LOG_TIMES = 80

@@ -6,7 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tvbo.cli.app import console, note
-from tvbo.logs import DriftFit, GroupedDriftFit
+from tvbo.logs import DriftFit
+from tvbo.logs.groups import GroupedDriftFit
 from tvbo.logs.panel_season import duration
 
 

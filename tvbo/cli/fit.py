@@ -30,18 +30,15 @@ from tvbo.cli.panel import (
     print_panel_fit,
     reject_options,
 )
-from tvbo.logs import (
-    DriftFit,
-    FitOptions,
-    GroupedDriftFit,
-    PanelFit,
-    fit_drift,
-    fit_drift_by,
-)
+from tvbo.logs import DriftFit, PanelFit, fit_drift, fit_drift_by
+from tvbo.logs.groups import FitOptions, GroupedDriftFit
 from tvbo.logs.outliers import clipped
 from tvbo.logs.panel_drift import fit_panel_drift
 from tvbo.logs.parameters import scaled_kernel
-from tvbo.logs.reading import CsvOptions, LogTable, PanelTable, TableError, read_log, read_panel
+from tvbo.logs.reading import TableError, read_log, read_panel
+from tvbo.logs.reading.files import CsvOptions
+from tvbo.logs.reading.log import LogTable
+from tvbo.logs.reading.panel import PanelTable
 from tvbo.plotting import plot_drift_fit, save_figure
 
 

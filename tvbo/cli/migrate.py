@@ -13,7 +13,8 @@ from botorch.exceptions.errors import InputDataError
 from tvbo.cli.options import read_named, read_values
 from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of_run
 from tvbo.optimizers import GPOptimizer, Optimizer
-from tvbo.spaces import Category, Number, Parameters
+from tvbo.spaces import Parameters
+from tvbo.spaces.parameter import Category, Number
 from tvbo.storage import JournalReader, trials_of
 from tvbo.storage.create import start_filled_journal
 

@@ -11,11 +11,13 @@ import typer
 from rich.table import Table
 
 from tvbo.cli.app import console, note, working
-from tvbo.logs import PanelCandidate, PanelFit, fit_panel
+from tvbo.logs import PanelFit, fit_panel
 from tvbo.logs.drift_comparison import DriftComparison
+from tvbo.logs.panel_evidence import PanelCandidate
 from tvbo.logs.panel_report import describe_kernel, describe_season
 from tvbo.logs.panel_season import duration
-from tvbo.logs.reading import PanelTable, TableError
+from tvbo.logs.reading import TableError
+from tvbo.logs.reading.panel import PanelTable
 from tvbo.spaces.times import parse_timedelta
 
 Sep = Annotated[

@@ -14,7 +14,7 @@ from rich.table import Table
 from tvbo.cli.app import Run, check_outputs, check_picture, console, files_of, note, saving
 from tvbo.plotting import save_figure
 from tvbo.plotting.runs import plot_run
-from tvbo.spaces import Labels
+from tvbo.spaces.labels import Labels
 from tvbo.storage import JournalReader, trials_of
 
 if TYPE_CHECKING:

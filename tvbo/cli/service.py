@@ -26,8 +26,9 @@ from tvbo.cli.options import (
 )
 from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of, optimizer_of_run, read_text
 from tvbo.optimizers import Optimizer, Trial
-from tvbo.storage import JournalReader, start_journal
+from tvbo.storage import JournalReader
 from tvbo.storage.compatibility import OtherSettingsError
+from tvbo.storage.create import start_journal
 from tvbo.storage.database import connect_to_read
 
 

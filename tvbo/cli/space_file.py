@@ -13,7 +13,7 @@ from torch import Generator
 
 from tvbo import recipes
 from tvbo.optimizers import Optimizer
-from tvbo.spaces import Labels
+from tvbo.spaces.labels import Labels
 from tvbo.storage.description import read_description
 
 SPACE = "space"

@@ -1,13 +1,6 @@
 """Runs of an optimizer with their history, simulated delays, backtests, diagnosis."""
 
-from tvbo.evaluation.backtesting import (
-    BacktestResult,
-    Fold,
-    backtest,
-    panel_algorithms,
-    rolling_folds,
-    simulate_backtest,
-)
+from tvbo.evaluation.backtesting import BacktestResult, backtest, rolling_folds
 from tvbo.evaluation.dask_cluster import dask_executor
 from tvbo.evaluation.delays import LossyDelay, RandomDelay
 from tvbo.evaluation.diagnosis import Diagnosis, DiagnosisError, diagnose
@@ -21,17 +14,14 @@ __all__ = [
     "Diagnosis",
     "DiagnosisError",
     "EvaluationError",
-    "Fold",
     "History",
     "LossyDelay",
     "RandomDelay",
     "backtest",
     "dask_executor",
     "diagnose",
-    "panel_algorithms",
     "rolling_folds",
     "run",
     "run_async",
-    "simulate_backtest",
     "tune_exploration",
 ]

@@ -51,7 +51,7 @@ from tvbo.spaces import Box
 from tvbo.spaces.observations import InputLayout, Observations
 from tvbo.threads import threads_for
 
-__all__ = ["AcquisitionAtPresent", "LearnedDriftGP", "best_at", "drifting_strategy"]
+__all__ = ["best_at", "drifting_strategy"]
 
 CHUNK = 100
 """Points that Ax predicts at a time."""
@@ -70,7 +70,7 @@ def drifting_strategy(
 
     It is for :meth:`ax.api.client.Client.set_generation_strategy`: Sobol points until the first fit
     has its outcomes, then a :class:`LearnedDriftGP` in each trial, and the acquisition of the
-    recipe, :class:`tvbo.acquisition.EdgeCorrectedUCB`. The experiment has one objective without
+    recipe, ``EdgeCorrectedUCB``. The experiment has one objective without
     constraints, larger or smaller is better, and parameters that are ranges or ordered, of which
     time is the last. Each call of ``get_next_trials`` holds time at the present by
     ``fixed_parameters``. The range of time has no influence otherwise, so it may be as wide as the
@@ -392,7 +392,7 @@ def _ucb_inputs(
     beta: float,
     posterior_transform: PosteriorTransform | None = None,
 ) -> dict[str, Any]:
-    """Return the arguments of an :class:`tvbo.acquisition.EdgeCorrectedUCB`."""
+    """Return the arguments of an ``EdgeCorrectedUCB``."""
     weight, _ = weight_and_offset(posterior_transform)
     return {
         "model": model,

@@ -109,7 +109,7 @@ def fit_drift(
     r"""Learn ε from a log by maximum marginal likelihood (Bogunovic et al., 2016, Appendix B).
 
     Rows may be in any order, at equal or different times, with unequal steps. The likelihood is
-    exact, in the fastest form for the log (:func:`~tvbo.logs.make_likelihood`): by modes if
+    exact, in the fastest form for the log (``make_likelihood``): by modes if
     every action was observed at every time, by blocks if there are few distinct actions, else
     dense. Only a log of more than 3,000 rows over more than 1,000 actions is approximated: each
     block is conditioned on the rows just before it, and ``messages`` states the error.
@@ -141,7 +141,7 @@ def fit_drift(
             from 0.
         temporal_kernel: Forms of drift to fit too, as in :func:`fit_panel`: ``"auto"`` compares
             three. ``DriftFit.comparison`` says which was chosen, ``settings()`` has its model.
-        on_step: Called with the name of each step, of :func:`~tvbo.logs.steps`.
+        on_step: Called with the name of each step, of ``steps``.
         progress: Show a progress bar, if the fit takes longer than two seconds.
 
     Returns:

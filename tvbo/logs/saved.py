@@ -30,13 +30,8 @@ from gpytorch.kernels import (
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
 from torch import Tensor
 
-from tvbo.kernels import (
-    ColumnKernel,
-    ContextActionKernel,
-    CovarianceMatrixKernel,
-    IdentityKernel,
-    TaskKernel,
-)
+from tvbo.kernels import ContextActionKernel, CovarianceMatrixKernel, IdentityKernel, TaskKernel
+from tvbo.kernels.column import ColumnKernel
 from tvbo.values import shortened
 
 

@@ -8,7 +8,9 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Size, Tensor
 
-from tvbo.models.incremental import ConditionedGP, RowModel, RowPosterior, Whitened
+from tvbo.models.incremental.row_model import RowModel
+from tvbo.models.incremental.row_posterior import ConditionedGP, RowPosterior
+from tvbo.models.incremental.whitened import Whitened
 
 
 class HyperparameterAverage(RowModel):

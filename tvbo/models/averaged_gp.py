@@ -14,7 +14,8 @@ from gpytorch.means import ConstantMean
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tvbo.kernels import ColumnKernel, TemporalKernel
+from tvbo.kernels import TemporalKernel
+from tvbo.kernels.column import ColumnKernel
 from tvbo.models.averaged_fantasies import (
     AveragedFantasies,
     HyperparameterAverage,

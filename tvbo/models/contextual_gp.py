@@ -20,7 +20,8 @@ from gpytorch.means import Mean
 from gpytorch.priors import Prior
 from torch import Size, Tensor
 
-from tvbo.kernels import ContextActionKernel, Structure, TemporalKernel
+from tvbo.kernels import ContextActionKernel, TemporalKernel
+from tvbo.kernels.context_action import Structure
 from tvbo.models.construction import check_training_data
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.spaces.observations import split_context

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
-from tvbo.models.incremental import RowModel
+from tvbo.models.incremental.row_model import RowModel
 from tvbo.models.raw import RawRowKernel, check_one_output, raw_noise_variance
 from tvbo.models.streaming_gp import StreamingGP
 

@@ -19,8 +19,10 @@ from gpytorch.means import Mean
 from linear_operator import to_dense
 from torch import Tensor
 
-from tvbo.models.incremental import CandidateCache, GrowingCholesky, RowPosterior, Whitened
-from tvbo.models.incremental.row_posterior import Observed
+from tvbo.models.incremental.candidate_cache import CandidateCache
+from tvbo.models.incremental.growing_cholesky import GrowingCholesky
+from tvbo.models.incremental.row_posterior import Observed, RowPosterior
+from tvbo.models.incremental.whitened import Whitened
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
 from tvbo.models.scale import UnitCube
 from tvbo.rounding import innovation_root

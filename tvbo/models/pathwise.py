@@ -33,7 +33,7 @@ from torch import Generator, Size, Tensor
 
 from tvbo.kernels.features import has_features
 from tvbo.models.averaged_gp import AveragedGP
-from tvbo.models.incremental import RowPosterior
+from tvbo.models.incremental.row_posterior import RowPosterior
 from tvbo.models.raw import RawRowKernel
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.randomness import seeded

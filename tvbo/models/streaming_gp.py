@@ -15,11 +15,14 @@ from torch import Size, Tensor
 
 from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.models.raw import RawMean, has_zero_mean, raw_noise_variance
-from tvbo.models.streaming import Draws, EvictionPolicy, Innovations, Revisions
+from tvbo.models.streaming.draws import Draws
+from tvbo.models.streaming.eviction_policy import EvictionPolicy
+from tvbo.models.streaming.innovations import Innovations
 from tvbo.models.streaming.make_prior import make_prior
 from tvbo.models.streaming.raw_action_kernel import raw_kernels
+from tvbo.models.streaming.revision import Revisions
 from tvbo.models.time_varying_gp import TimeVaryingGP
-from tvbo.spaces import RowIndex
+from tvbo.spaces.row_index import RowIndex
 
 
 class StreamingGP(Revisions, Draws):

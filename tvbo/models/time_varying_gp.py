@@ -182,7 +182,7 @@ class TimeVaryingGP(SingleTaskGP):
         """Fit as BoTorch does, and log parameters that end at a bound of their constraint.
 
         ``fit_gpytorch_mll`` calls it. The logger is ``"tvbo.fit.fitted_forms"``, the level that of
-        :class:`tvbo.optimizers.ModelFitter`.
+        ``ModelFitter``.
         """
         fitted = _fit_fallback(mll, **kwargs)
         log_bounds(self)

@@ -22,7 +22,8 @@ from tvbo.optim.unit_cube import (
 )
 from tvbo.randomness import seeded
 from tvbo.rounding import any_largest, first_largest, tied_for_largest
-from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace, SearchSpace
+from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace
+from tvbo.spaces.search_space import SearchSpace
 
 MAX_DENSE_ROWS = 512
 """Rows that a dense model evaluates at once: with more, memory traffic makes it slower."""

@@ -9,7 +9,8 @@ from torch.quasirandom import SobolEngine
 
 from tvbo.optim.unit_cube import unit_bounds
 from tvbo.randomness import draw_seed
-from tvbo.spaces import FiniteSpace, MixedSpace, SearchSpace
+from tvbo.spaces import FiniteSpace, MixedSpace
+from tvbo.spaces.search_space import SearchSpace
 
 
 class SpaceFilling:

@@ -24,23 +24,15 @@ from torch import Generator, Tensor
 
 from tvbo.optimizers.trial_log import TrialError, TrialLog
 from tvbo.randomness import default_generator
-from tvbo.spaces import (
-    Context,
-    ContextSpace,
-    FiniteSpace,
-    InputLayout,
-    Labels,
-    Named,
-    Outcome,
-    Parameters,
-    SearchSpace,
-    Table,
-    Time,
-    TimeScale,
-)
-from tvbo.spaces.context_space import table_rows
+from tvbo.spaces import FiniteSpace, InputLayout, Parameters
+from tvbo.spaces.context_space import ContextSpace, table_rows
+from tvbo.spaces.labels import Context, Labels, Outcome, Time, TimeScale
+from tvbo.spaces.named import Named, Table
 from tvbo.spaces.observations import Observations
-from tvbo.storage import JournalError, open_journal, start_journal
+from tvbo.spaces.search_space import SearchSpace
+from tvbo.storage import JournalError
+from tvbo.storage.create import start_journal
+from tvbo.storage.load import open_journal
 from tvbo.storage.recorded import Event, EventSink
 from tvbo.storage.request import Request
 from tvbo.terminal import html_table

@@ -9,8 +9,10 @@ from torch import Generator, Tensor
 
 from tvbo.optimizers.base import Optimizer
 from tvbo.rounding import any_largest
-from tvbo.spaces import ContextSpace, FiniteSpace, SearchSpace
+from tvbo.spaces import FiniteSpace
+from tvbo.spaces.context_space import ContextSpace
 from tvbo.spaces.observations import Observations
+from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
 from tvbo.values import copies_tensors
 

@@ -14,20 +14,15 @@ from botorch.exceptions.errors import InputDataError
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.acquisition import (
-    UCB,
-    Acquisition,
-    AtPresent,
-    DrawnValues,
-    Goals,
-    ThompsonSampling,
-    constrained,
-)
+from tvbo.acquisition import UCB, Acquisition, AtPresent, Goals, ThompsonSampling
 from tvbo.acquisition.analytic import marginals, posterior_mean
+from tvbo.acquisition.chance_constrained import constrained
+from tvbo.acquisition.thompson import DrawnValues
 from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
 from tvbo.models import IncrementalGP
 from tvbo.models.stream_preview import StreamPreview
-from tvbo.optim import SpaceFilling, maximize
+from tvbo.optim.maximize import maximize
+from tvbo.optim.space_filling import SpaceFilling
 from tvbo.optimizers.base import Optimizer, check_range
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pareto import pareto_actions
@@ -36,19 +31,12 @@ from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.randomness import copy_of
 from tvbo.retention import Retention
-from tvbo.spaces import (
-    AskContext,
-    Context,
-    ContextSpace,
-    FiniteSpace,
-    SearchSpace,
-    Table,
-    Time,
-    TimeScale,
-)
-from tvbo.spaces.context_space import context_table
-from tvbo.spaces.labels import OUTCOME
+from tvbo.spaces import AskContext, FiniteSpace
+from tvbo.spaces.context_space import ContextSpace, context_table
+from tvbo.spaces.labels import OUTCOME, Context, Time, TimeScale
+from tvbo.spaces.named import Table
 from tvbo.spaces.observations import Observations
+from tvbo.spaces.search_space import SearchSpace
 from tvbo.storage.recorded import Event
 from tvbo.threads import threads_for
 from tvbo.trial import Trial
@@ -69,7 +57,7 @@ class GPOptimizer(Optimizer):
     they enter the model, and the first time a warning is logged; ``observations`` has them as told.
 
     Under constraints, the acquisition is maximized over the actions that satisfy all of them with
-    probability ``min_feasibility`` now (:class:`tvbo.acquisition.ChanceConstrained`), and its
+    probability ``min_feasibility`` now (``ChanceConstrained``), and its
     incumbent or baseline are feasible actions at the present. With several objectives, noisy
     expected hypervolume improvement (Daulton et al., 2021) takes the place of UCB. The loop learns
     where it is feasible from actions that probably are: it does not look for feasible actions far

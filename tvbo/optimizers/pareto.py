@@ -12,10 +12,11 @@ from botorch.utils.multi_objective.pareto import is_non_dominated
 from botorch.utils.sampling import sample_simplex
 from torch import Tensor
 
-from tvbo.acquisition import Goals, constrained
+from tvbo.acquisition import Goals
 from tvbo.acquisition.analytic import marginals
 from tvbo.acquisition.at_present import actions_of
-from tvbo.optim import maximize
+from tvbo.acquisition.chance_constrained import constrained
+from tvbo.optim.maximize import maximize
 from tvbo.randomness import default_generator, draw_seed
 from tvbo.rounding import first_largest
 from tvbo.spaces import AskContext, FiniteSpace

@@ -16,7 +16,7 @@ from tvbo.fit.drift import DenseGP
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import IncrementalGP
 from tvbo.models.averaged_gp import AveragedGP
-from tvbo.models.incremental import RowPosterior
+from tvbo.models.incremental.row_posterior import RowPosterior
 from tvbo.models.scale import outcome_scale
 from tvbo.optimizers.pending import Pending
 from tvbo.rounding import CERTAIN

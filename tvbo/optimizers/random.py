@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from tvbo.optimizers.base import Optimizer
-from tvbo.spaces import SearchSpace
 from tvbo.spaces.observations import Observations
+from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
 
 

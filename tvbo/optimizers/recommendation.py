@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tvbo.rounding import first_largest
-from tvbo.spaces import Labels
+from tvbo.spaces.labels import Labels
 from tvbo.values import copies_tensors
 
 if TYPE_CHECKING:

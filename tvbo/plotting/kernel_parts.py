@@ -10,7 +10,8 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.models import SingleTaskGP
 from torch import Tensor
 
-from tvbo.models import IncrementalGP, KernelParts, part_posterior
+from tvbo.models import IncrementalGP
+from tvbo.models.kernel_parts import KernelParts, part_posterior
 from tvbo.plotting.figure import COLORS, new_figure
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def plot_kernel_parts(parts: Mapping[str, KernelParts], ax: Axes | None = None) 
     covariance of parts, has a bar of its own, which may be negative.
 
     Args:
-        parts: For the name of each model, the result of :func:`tvbo.models.explained_variance`.
+        parts: For the name of each model, the result of ``explained_variance``.
         ax: Axes to draw on; default those of a new figure.
 
     Raises:
@@ -81,7 +82,7 @@ def plot_part(
     The average over the line is subtracted, since the levels of the parts are not identifiable.
 
     Args:
-        model: A model that :func:`tvbo.models.part_posterior` supports.
+        model: A model that ``part_posterior`` supports.
         part: ``"action"``, ``"context"`` or ``"interaction"``.
         X: Rows along the line, ``n x d``, at least two.
         feature: The column of the horizontal axis.

@@ -1,23 +1,13 @@
 """Retention policies: which observations stay in the model, which outcomes are admitted to it."""
 
-from tvbo.retention.base import (
-    Admission,
-    Chain,
-    KeepAll,
-    Reset,
-    Retention,
-    SlidingWindow,
-    StaleCutoff,
-    StaleErrorBound,
-)
+from tvbo.retention.base import Admission, KeepAll, Reset, Retention, SlidingWindow, StaleCutoff
 from tvbo.retention.entropy import EntropyThreshold
 from tvbo.retention.event_reset import EventReset
 from tvbo.retention.prediction import Prediction, Rejection
-from tvbo.retention.size_limit import SizeLimit, marginal_information
+from tvbo.retention.size_limit import SizeLimit
 
 __all__ = [
     "Admission",
-    "Chain",
     "EntropyThreshold",
     "EventReset",
     "KeepAll",
@@ -28,6 +18,4 @@ __all__ = [
     "SizeLimit",
     "SlidingWindow",
     "StaleCutoff",
-    "StaleErrorBound",
-    "marginal_information",
 ]

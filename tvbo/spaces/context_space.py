@@ -25,7 +25,7 @@ class ContextBounds:
 
     Args:
         context_bounds: ``2 x c`` tensor or array, lower then upper, or a list of ``c`` pairs
-            (lower, upper), as read by :func:`tvbo.spaces.as_bounds`; columns may be
+            (lower, upper), as read by ``as_bounds``; columns may be
             constant.
         parameters: Names and types of the parameters; None where contexts are tensors.
 

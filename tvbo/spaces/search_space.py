@@ -30,7 +30,7 @@ class Box:
 
     Args:
         bounds: ``2 x d`` tensor or array, lower then upper, or a list of ``d`` pairs (lower,
-            upper), as read by :func:`tvbo.spaces.as_bounds`.
+            upper), as read by ``as_bounds``.
         num_restarts: Starts of ``optimize_acqf``.
         raw_samples: Points from which the starts are picked.
         parameters: Names and types of the parameters; None where actions are tensors.

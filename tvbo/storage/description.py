@@ -6,7 +6,8 @@ import json
 import sqlite3
 from pathlib import Path
 
-from tvbo.spaces import ContextSpace, Labels
+from tvbo.spaces.context_space import ContextSpace
+from tvbo.spaces.labels import Labels
 from tvbo.storage.database import JournalError, open_to_read
 from tvbo.storage.record import LONGEST_WORDS, parse_json
 from tvbo.storage.recorded import Recorded

@@ -8,8 +8,10 @@ from typing import Literal, Protocol
 
 from torch import Generator, Tensor
 
-from tvbo.spaces import ContextSpace, Labels, Outcome, SearchSpace
+from tvbo.spaces.context_space import ContextSpace
+from tvbo.spaces.labels import Labels, Outcome
 from tvbo.spaces.observations import InputLayout
+from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
 from tvbo.values import shortened
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tvbo.spaces import Labels
+from tvbo.spaces.labels import Labels
 from tvbo.storage.reader import JournalReader
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from torch import Generator, Tensor
 
 from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.randomness import PROBLEM_SEED, default_generator
-from tvbo.spaces import FiniteSpace, InputLayout, RowIndex, action_context_rows
+from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.spaces.observations import check_finite
+from tvbo.spaces.row_index import RowIndex, action_context_rows
 from tvbo.test_functions.base import DriftingProblem
 from tvbo.test_functions.drifting_gp import covariance_root, drifting_values
 from tvbo.test_functions.panel import PanelProblem

@@ -9,8 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
-from tvbo.kernels import temporal_correlation
-from tvbo.kernels.temporal import check_forgetting_rate
+from tvbo.kernels.temporal import check_forgetting_rate, temporal_correlation
 from tvbo.randomness import PROBLEM_SEED, default_generator
 from tvbo.spaces.observations import split_time
 from tvbo.test_functions.panel import PanelProblem

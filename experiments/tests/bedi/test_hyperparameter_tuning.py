@@ -15,7 +15,7 @@ from experiments.data.digits import ClassificationData, digits
 from tvbo import recipes, run
 from tvbo.acquisition.improvement import LogEI
 from tvbo.acquisition.incumbent import BestMean
-from tvbo.test_functions import unit_grid
+from tvbo.test_functions.drifting_gp import unit_grid
 
 CHOICES = torch.tensor(
     [[0.0, 1.0, 1.0, 1.0], [0.6, 0.4, 0.0, 0.0], [0.5, 0.6, 0.3, 0.5], [1.0, 0.0, 0.0, 1.0]],

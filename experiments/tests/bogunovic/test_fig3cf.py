@@ -14,7 +14,8 @@ from experiments.bogunovic.fig3cf import (
 from experiments.claims import BEST_OF_TRAINING
 from experiments.data.traffic import TrafficDays, traffic
 from experiments.registry import EXPERIMENTS
-from tvbo.test_functions import PanelProblem, drifting_gp, unit_grid
+from tvbo.test_functions import PanelProblem, drifting_gp
+from tvbo.test_functions.drifting_gp import unit_grid
 
 DAYS, STEPS, RATE = 9, 25, 0.1
 

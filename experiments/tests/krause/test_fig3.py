@@ -26,8 +26,7 @@ from experiments.krause.fig3_fit import (
 )
 from experiments.registry import EXPERIMENTS
 from tvbo.kernels import IdentityKernel
-from tvbo.test_functions import time_of_day
-from tvbo.test_functions.time_of_day import TimeOfDayPanel
+from tvbo.test_functions.time_of_day import TimeOfDayPanel, time_of_day
 
 STEPS = 6
 """Of a made-up day, four hours each."""

@@ -7,7 +7,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from reference import rbf
 
 from experiments.problems.rkhs import RKHSFunction
-from tvbo.test_functions import unit_grid
+from tvbo.test_functions.drifting_gp import unit_grid
 
 GRID = 10 * unit_grid(15) - 5
 

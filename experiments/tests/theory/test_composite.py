@@ -15,7 +15,7 @@ from experiments.theory.composite import (
 from experiments.theory.greedy import greedy_information_gain
 from experiments.theory.information import mutual_information
 from experiments.theory.regret_bounds import tv_gp_ucb_regret_bound
-from tvbo.acquisition import FiniteBeta
+from tvbo.acquisition.contextual_beta import FiniteBeta
 from tvbo.kernels import ContextActionKernel
 
 pytestmark = pytest.mark.usefixtures("double_by_default")

@@ -7,7 +7,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from tvbo.models import StreamingGP
-from tvbo.models.streaming import streaming_cost, streaming_rows
+from tvbo.models.streaming.cost import streaming_cost, streaming_rows
 
 
 @pytest.mark.parametrize(

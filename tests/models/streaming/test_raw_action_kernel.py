@@ -4,8 +4,9 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, ScaleKernel
 
+from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import StreamingGP, TimeVaryingGP
-from tvbo.optimizers import ModelFitter, RefitEvery
+from tvbo.optimizers import RefitEvery
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
 

@@ -4,7 +4,8 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import RBFKernel
 
 from tvbo.evaluation import RandomDelay
-from tvbo.optimizers.bpe import BPEDelay, FixedWidth
+from tvbo.optimizers.bpe import BPEDelay
+from tvbo.optimizers.bpe.confidence import FixedWidth
 from tvbo.optimizers.bpe.delays import NO_DELAY
 from tvbo.spaces import FiniteSpace
 

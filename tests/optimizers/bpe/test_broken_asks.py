@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.bpe import BPEDelay, EstimatedDelay, FixedWidth, estimate_delay
-from tvbo.optimizers.bpe.delays import NO_DELAY
+from tvbo.optimizers.bpe import BPEDelay
+from tvbo.optimizers.bpe.confidence import FixedWidth
+from tvbo.optimizers.bpe.delay_estimate import estimate_delay
+from tvbo.optimizers.bpe.delays import NO_DELAY, EstimatedDelay
 from tvbo.spaces import Box, FiniteSpace
 
 BOX = torch.tensor([[0.0, 0.0], [1.0, 1.0]]).double()

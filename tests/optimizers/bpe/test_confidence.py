@@ -4,14 +4,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tvbo.optimizers.bpe import (
-    CompactSetWidth,
-    Exploration,
-    FiniteSetWidth,
-    FixedWidth,
-    PriorDrawWidth,
-    Width,
-)
+from tvbo.optimizers.bpe import CompactSetWidth, FiniteSetWidth
+from tvbo.optimizers.bpe.confidence import Exploration, FixedWidth, PriorDrawWidth, Width
 
 FINITE = Exploration(
     delta=0.1,

@@ -2,12 +2,8 @@ import math
 
 import pytest
 
-from tvbo.optimizers.bpe import (
-    ExplorationRound,
-    SubExponentialDelay,
-    exploration_rounds,
-    next_round,
-)
+from tvbo.optimizers.bpe import SubExponentialDelay
+from tvbo.optimizers.bpe.exploration_rounds import ExplorationRound, exploration_rounds, next_round
 
 
 def test_rounds_of_the_papers_runs():

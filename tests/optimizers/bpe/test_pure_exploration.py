@@ -3,13 +3,9 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.optimizers.bpe import (
-    EstimatedDelay,
-    FiniteSetWidth,
-    FixedWidth,
-    PriorDrawWidth,
-    SubExponentialDelay,
-)
+from tvbo.optimizers.bpe import FiniteSetWidth, SubExponentialDelay
+from tvbo.optimizers.bpe.confidence import FixedWidth, PriorDrawWidth
+from tvbo.optimizers.bpe.delays import EstimatedDelay
 from tvbo.recipes import bpe_delay
 
 PAPER = SubExponentialDelay(mean=50, xi=9, b=1)

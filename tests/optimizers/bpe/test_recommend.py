@@ -4,7 +4,8 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from reference import rbf_posterior
 
-from tvbo.optimizers.bpe import BPEDelay, FixedWidth
+from tvbo.optimizers.bpe import BPEDelay
+from tvbo.optimizers.bpe.confidence import FixedWidth
 from tvbo.optimizers.bpe.delays import NO_DELAY
 from tvbo.spaces import Box, FiniteSpace
 

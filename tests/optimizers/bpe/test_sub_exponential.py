@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tvbo.optimizers.bpe import SubExponentialDelay, SubExponentialTail
+from tvbo.optimizers.bpe import SubExponentialDelay
+from tvbo.optimizers.bpe.sub_exponential import SubExponentialTail
 
 
 def log_moment(distribution, eta):

@@ -7,8 +7,10 @@ from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from reference import rbf_posterior
 
-from tvbo.optimizers.bpe import BPEDelay, FixedWidth, SurvivingRegion
+from tvbo.optimizers.bpe import BPEDelay
+from tvbo.optimizers.bpe.confidence import FixedWidth
 from tvbo.optimizers.bpe.delays import NO_DELAY
+from tvbo.optimizers.bpe.surviving_region import SurvivingRegion
 from tvbo.spaces import Box
 
 NOISE = 0.01

@@ -4,7 +4,10 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from reference import rbf_posterior
 
-from tvbo.optimizers.bpe import RoundBounds, SurvivingSet, Width, surviving_set
+from tvbo.optimizers.bpe import surviving_set
+from tvbo.optimizers.bpe.bounds import RoundBounds
+from tvbo.optimizers.bpe.confidence import Width
+from tvbo.optimizers.bpe.surviving_set import SurvivingSet
 from tvbo.spaces import FiniteSpace
 
 NOISE = 0.0004

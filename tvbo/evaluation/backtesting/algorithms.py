@@ -16,11 +16,10 @@ from tvbo.evaluation.exploration import Exploration, tune_exploration
 from tvbo.logs import DriftFit, fit_panel
 from tvbo.logs.panel_drift import fit_panel_drift
 from tvbo.logs.panel_report import describe_season
-from tvbo.optimizers import (
+from tvbo.optimizers import Optimizer
+from tvbo.optimizers.constant_rules import FixedAction, LastBest
+from tvbo.optimizers.drift_bandits import (
     DiscountedUCB,
-    FixedAction,
-    LastBest,
-    Optimizer,
     SlidingWindowUCB,
     d_ucb_discount,
     sw_ucb_window,

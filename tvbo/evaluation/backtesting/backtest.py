@@ -24,10 +24,12 @@ from tvbo.evaluation.backtesting.play import (
     rolling_folds,
 )
 from tvbo.evaluation.backtesting.result import BacktestResult
-from tvbo.kernels import CovarianceMatrixKernel, temporal_correlation
+from tvbo.kernels import CovarianceMatrixKernel
+from tvbo.kernels.temporal import temporal_correlation
 from tvbo.logs import DriftFit
 from tvbo.logs.panel_season import duration
-from tvbo.optimizers import FixedAction, Optimizer
+from tvbo.optimizers import Optimizer
+from tvbo.optimizers.constant_rules import FixedAction
 from tvbo.spaces import FiniteSpace
 from tvbo.spaces.observations import check_finite, check_last_dimension
 from tvbo.test_functions.drifting_gp import covariance_root

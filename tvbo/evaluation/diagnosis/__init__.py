@@ -4,4 +4,8 @@ from tvbo.evaluation.diagnosis.diagnose import diagnose
 from tvbo.evaluation.diagnosis.diagnosis import Diagnosis
 from tvbo.evaluation.diagnosis.recorded_run import DiagnosisError
 
-__all__ = ["Diagnosis", "DiagnosisError", "diagnose"]
+__all__ = [
+    "Diagnosis",
+    "DiagnosisError",
+    "diagnose",
+]

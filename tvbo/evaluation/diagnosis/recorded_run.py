@@ -13,16 +13,13 @@ import torch
 from torch import Tensor
 
 from tvbo.evaluation.history import History
-from tvbo.optimizers import (
-    GPOptimizer,
-    ModelFitter,
-    Optimizer,
-    OutcomeModel,
-    PosteriorState,
-)
+from tvbo.fit.model_fitter import ModelFitter
+from tvbo.optimizers import GPOptimizer, Optimizer, OutcomeModel
+from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.retention import Retention
 from tvbo.retention.base import Chain
-from tvbo.storage import JournalReader, restore_start
+from tvbo.storage import JournalReader
+from tvbo.storage.load import restore_start
 from tvbo.storage.record import Record
 from tvbo.storage.recorded import Recorded
 from tvbo.storage.writer import JournalWriter

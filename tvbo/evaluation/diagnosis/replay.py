@@ -10,7 +10,7 @@ import torch
 from botorch.models.model import Model
 from torch import Tensor
 
-from tvbo.acquisition import DrawnValues
+from tvbo.acquisition.thompson import DrawnValues
 from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial, read_parameters
 from tvbo.evaluation.diagnosis.recorded_run import as_tensor, no_model
 from tvbo.fit.drift import describe_form, half_life

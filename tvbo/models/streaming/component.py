@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tvbo.kernels import TemporalDecayKernel, TemporalKernel, decay_exponent
+from tvbo.kernels import TemporalDecayKernel, TemporalKernel
+from tvbo.kernels.temporal import decay_exponent
 from tvbo.models.resizable_module import BatchedModule
 from tvbo.models.streaming.finite_prior import FiniteCovariance
 from tvbo.models.streaming.prior import symmetric_root

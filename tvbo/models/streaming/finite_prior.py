@@ -6,7 +6,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Size, Tensor
 
-from tvbo.kernels import decay_exponent
+from tvbo.kernels.temporal import decay_exponent
 from tvbo.models.resizable_module import BatchedModule
 from tvbo.models.streaming.prior import MarkovPrior, Part
 

@@ -17,8 +17,8 @@ from torch import Size, Tensor
 from tvbo.models.one_output import OneOutputModel
 from tvbo.models.streaming.innovations import Innovations
 from tvbo.rounding import floor_, floored, floored_posterior
-from tvbo.spaces import RowIndex
 from tvbo.spaces.observations import check_finite, check_last_dimension
+from tvbo.spaces.row_index import RowIndex
 
 
 class Predictions(OneOutputModel):

@@ -27,8 +27,10 @@ from tvbo.optimizers.bpe.surviving_set import SurvivingSet
 from tvbo.optimizers.recommendation import Recommendation
 from tvbo.randomness import copy_of
 from tvbo.rounding import power_of_two
-from tvbo.spaces import Box, Context, FiniteSpace, SearchSpace, Time, TimeScale
+from tvbo.spaces import Box, FiniteSpace
+from tvbo.spaces.labels import Context, Time, TimeScale
 from tvbo.spaces.observations import Observations
+from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
 from tvbo.values import as_number, check_count, check_positive, check_probability
 
