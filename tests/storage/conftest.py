@@ -143,14 +143,6 @@ def make_learning() -> Callable[[], Optimizer]:
 
 
 @pytest.fixture
-def make_square() -> Callable[[], Optimizer]:
-    """On a box of two dimensions, where the last bit of the model is seen in the actions."""
-    return lambda: recipes.gp_ucb(
-        bounds=INTERVAL.expand(2, 2), covar_module=kernel(), noise_variance=0.01
-    )
-
-
-@pytest.fixture
 def make_random() -> Callable[[], Optimizer]:
     return MAKERS["random"]
 
