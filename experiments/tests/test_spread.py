@@ -21,6 +21,7 @@ from experiments.data.traffic import TrafficDays
 from experiments.krause.fig2 import krause_fig2
 from experiments.krause.fig3 import krause_fig3
 from experiments.spread import spread, worker_processes
+from tvbo.evaluation import dask_executor
 from tvbo.test_functions import drifting_gp
 from tvbo.test_functions.drifting_gp import unit_grid
 from tvbo.test_functions.empirical import EmpiricalPanel
@@ -215,3 +216,17 @@ def test_workers_end_at_ctrl_c_and_that_is_said(jobs):
 def test_there_must_be_a_worker(workers):
     with pytest.raises(ValueError, match=f"Expected workers >= 1. Got {workers}"):
         worker_processes(workers)
+
+
+@pytest.mark.slow
+def test_jobs_on_dask(jobs):
+    distributed = pytest.importorskip("distributed")
+    given = {"n_workers": 1, "dashboard_address": ":0", "silence_logs": 50}
+    with (
+        distributed.LocalCluster(**given) as cluster,
+        dask_executor(cluster.scheduler_address) as executor,
+    ):
+        done = spread(jobs.double_unless_negative, range(20), executor, "", progress=False)
+        assert done == [2 * job for job in range(20)]
+        with pytest.raises(ValueError, match="-1"):
+            spread(jobs.double_unless_negative, [1, -1, 2], executor, "", progress=False)

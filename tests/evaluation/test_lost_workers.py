@@ -21,14 +21,12 @@ from evaluation.watched import Watched, check_accounts, go, processes, statuses
 from evaluation.wrong import (
     REASONS,
     dies,
-    double_unless_negative,
     goes_wrong,
     kill,
     kill_another,
     rests,
 )
 
-from experiments.spread import spread
 from tvbo.evaluation import History, dask_executor
 
 TESTS = Path(__file__).parent.parent
@@ -234,14 +232,9 @@ def test_a_cluster_without_workers_is_said():
 
 
 @pytest.mark.slow
-def test_jobs_of_a_reproduction_and_errors_of_the_body(cluster):
+def test_errors_of_the_body(cluster):
     from distributed.scheduler import KilledWorker
 
-    with dask_executor(cluster.scheduler_address) as executor:
-        done = spread(double_unless_negative, range(20), executor, "", progress=False)
-        assert done == [2 * job for job in range(20)]
-        with pytest.raises(ValueError, match="Got -1"):
-            spread(double_unless_negative, [1, -1, 2], executor, "", progress=False)
     died = KilledWorker("job", SimpleNamespace(address="tcp://127.0.0.1:1"), 3)
     for raised, seen in ((died, BrokenExecutor), (CancelledError("own"), CancelledError)):
         with pytest.raises(seen), dask_executor(cluster.scheduler_address):

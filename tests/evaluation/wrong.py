@@ -99,10 +99,3 @@ def signal_begin(folder, trial):
         (Path(folder) / "begun").touch()
     time.sleep(0.05)
     return 1.0
-
-
-def double_unless_negative(job):
-    """A job of a reproduction."""
-    if job < 0:
-        raise ValueError(f"Got {job}.")
-    return 2 * job
