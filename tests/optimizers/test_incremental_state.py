@@ -9,7 +9,6 @@ from states import updated
 from tvbo.acquisition import UCB, LogBeta
 from tvbo.fit.contextual_model_fitter import ContextualModelFitter
 from tvbo.fit.model_fitter import ModelFitter
-from tvbo.models import IncrementalGP
 from tvbo.optimizers import GPOptimizer, OutcomeModel, RefitEvery, RefitNever
 from tvbo.optimizers.dense_state import DenseState
 from tvbo.optimizers.incremental_state import IncrementalState
@@ -119,58 +118,6 @@ def test_forgotten_observations_leave_the_model(retention, rate):
     assert (len(optimizer.observations) == 30) == (retention == KeepAll())
 
 
-def test_what_weighs_nothing_goes_a_third_at_a_time(monkeypatch):
-    """ε = 0.9: after 12 steps the weight is 1e-12."""
-    drops = []
-    drop = IncrementalGP.drop
-    monkeypatch.setattr(
-        IncrementalGP, "drop", lambda self, keep: drops.append(keep) or drop(self, keep)
-    )
-    rate, everything = 0.9, Observations.empty(4)
-    optimizer = loop(IncrementalState(fitter(rate)), StaleCutoff(rate, 1e-12))
-    for round_number in range(1, 121):
-        t, context = ask_context(round_number)
-        trial = optimizer.ask(t, context)
-        assert len(optimizer.observations) <= optimizer.model.num_observations
-        assert optimizer.model.num_observations < 1.5 * len(optimizer.observations) + PER_STEP
-        if round_number % 20 == 0:
-            # The square root of the weight is how far the mean may move.
-            assert_same(optimizer.model, exact(fitter(rate), everything), t, atol=1e-6)
-        optimizer.tell(trial, outcome(trial))
-        everything = everything.append(optimizer.observations[-1:])
-    assert 1 <= len(drops) <= 6
-    assert all(int((~keep).sum()) >= len(keep) / 3 for keep in drops)
-
-
-def test_weightless_and_weighty_observations_go_together(generator):
-    state = IncrementalState(fitter(0.5), tol=1e-3)
-    X = torch.cat([told(12).X[:, :3], torch.arange(12.0).unsqueeze(-1)], dim=-1)
-    observations = Observations(X, told(12).Y)
-    updated(state, observations, 12, generator)
-    keep = torch.arange(12) != 0
-    state.drop(observations, keep, 12.0)
-    observations = observations[keep]
-    assert updated(state, observations, 12, generator).num_observations == 12
-    keep = torch.arange(11) != 9
-    state.drop(observations, keep, 12.0)
-    observations = observations[keep].append(told(1))
-    model = updated(state, observations, 13, generator)
-    assert model.num_observations == 11
-    assert_same(model, exact(fitter(0.5), observations), 12.0)
-
-
-def test_dropping_what_the_model_never_saw(generator):
-    state = IncrementalState(fitter())
-    state.drop(told(), torch.arange(40) > 3, 9.0)
-    assert state.last_model is None
-    updated(state, told()[:30], 30, generator)
-    keep = torch.arange(40) < 35
-    state.drop(told(), keep, 9.0)
-    model = updated(state, told()[keep], 40, generator)
-    assert model.num_observations == 35
-    assert_same(model, exact(fitter(), told()[keep]), 11.0)
-
-
 @pytest.mark.slow
 def test_refit_follows_the_fitter():
     learner = fitter(
@@ -193,21 +140,6 @@ def test_refit_follows_the_fitter():
     assert fitted.forgetting_rate != 0.05
     # In each round until the first fit at twenty outcomes, then at forty.
     assert len(models) == 22
-
-
-def test_preview_is_a_model_of_its_own(generator):
-    state = IncrementalState(fitter())
-    every = torch.ones(40, dtype=torch.bool)
-    assert_same(state.preview(told(), every, 40, generator), exact(fitter(), told()), 11.0)
-    model = updated(state, told(), 40, generator)
-    some = torch.arange(40) > 25
-    part = told()[some]
-    preview = state.preview(told(), some, 40, generator)
-    assert isinstance(preview, IncrementalGP)
-    assert_same(preview, exact(fitter(), part), 11.0)
-    assert state.preview(told(), ~every, 40, generator).num_observations == 0
-    assert state.last_model is model
-    assert model.num_observations == 40
 
 
 def test_recommend_and_policy_go_with_it():
@@ -251,16 +183,9 @@ def test_a_contextual_model(generator):
     assert_same(model, exact(plain, told()), 11.0)
 
 
-def test_the_kernel_may_stand_in_any_columns(generator):
-    """A kernel that names its columns itself, and several of them."""
-    own = kernel([0, 1]) * MaternKernel(nu=1.5, active_dims=[2]).double()
-    model = updated(IncrementalState(fitter(covar_module=own)), told(), 40, generator)
-    assert_same(model, exact(fitter(covar_module=own), told()), 11.0)
-
-
 def test_unknown_noise(generator):
     state = IncrementalState(fitter(noise_variance=None, refit=RefitNever()))
-    with pytest.raises(InputDataError, match="Yvar with every outcome"):
+    with pytest.raises(InputDataError):
         updated(state, told(), 40, generator)
     model = updated(state, told(Yvar=0.3), 40, generator)
     assert_same(model, exact(fitter(noise_variance=0.3), told()), 11.0)

@@ -1,7 +1,6 @@
 """What stands in for outcomes that have not come."""
 
 import math
-import pickle
 
 import pytest
 import torch
@@ -34,25 +33,10 @@ def test_the_minimum_stands_in_whatever_the_means_are():
     assert got.tolist() == [[-2.5], [-2.5]]
 
 
-@pytest.mark.parametrize("value", [0, 1, -3])
-def test_a_whole_number_is_a_minimum_too(value):
-    got = ConstantLiar(value).outcomes(ROWS, not_to_be_asked)
-    assert got.dtype == torch.float64
-    assert got.tolist() == [[float(value)]] * 2
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_minimum_that_is_not_finite(bad):
     with pytest.raises(ValueError, match=f"least value .*, a finite number. Got {bad}"):
         ConstantLiar(bad)
-
-
-def test_policies_are_values():
-    """Equal if alike, usable as keys, and as they were after a trip through a pickle."""
-    policies = [IgnorePending(), Hallucinate(), ConstantLiar(0.0), ConstantLiar(1.0)]
-    assert len(set(policies)) == 4
-    assert pickle.loads(pickle.dumps(policies)) == policies
-    assert all(isinstance(each, Pending) for each in policies)
 
 
 def test_a_policy_of_ones_own():
@@ -64,11 +48,3 @@ def test_a_policy_of_ones_own():
 
     assert Optimist().enabled
     assert torch.equal(Optimist().outcomes(ROWS, lambda: MEANS), MEANS + 1)
-
-
-def test_a_policy_without_its_method():
-    class Nothing(Pending):
-        pass
-
-    with pytest.raises(TypeError, match="abstract"):
-        Nothing()

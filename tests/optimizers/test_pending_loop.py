@@ -267,28 +267,6 @@ def test_finite_set(rate, policy):
     assert isinstance(optimizer.model, StreamingGP)
 
 
-@pytest.mark.parametrize(
-    ("rate", "policy"),
-    [(0.0, POLICIES[1]), (0.03, POLICIES[1]), (0.03, POLICIES[2]), (0.5, POLICIES[2])],
-)
-def test_finite_set_where_old_rows_are_merged_or_dropped(rate, policy, monkeypatch):
-    """Room for few rows: open trials lose theirs, and the stream is made anew."""
-    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (12, 13))
-    optimizer = finite(rate, policy, retention=KeepAll())
-    story = Story(optimizer, policy, Dense(rate), seed=4, atol=2e-7)
-    # Neither is ever answered.
-    story.ask()
-    story.ask()
-    lost = dict(story.open)
-    for _ in range(80):
-        story.open = {k: v for k, v in story.open.items() if k not in lost}
-        story.between()
-        story.open |= lost
-        story.ask()
-    assert optimizer.open_trials[:2] == tuple(lost.values())
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.03])
 @pytest.mark.parametrize("policy", POLICIES[1:], ids=name)
 def test_noise_told_with_the_outcomes(rate, policy):
@@ -573,34 +551,6 @@ def test_event_reset_is_told_what_the_outcomes_foretold(policy):
     assert waiting.id in {each.id for each in optimizer.open_trials}
 
 
-def test_an_open_trial_of_long_ago_does_not_stop_the_loop(monkeypatch):
-    """Attached far in the past, before the rows that the stream still holds."""
-    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (12, 13))
-    optimizer = finite(0.03, ConstantLiar(LOWEST), retention=KeepAll())
-    story = Story(optimizer, ConstantLiar(LOWEST), Dense(0.03), seed=16)
-    for _ in range(90):
-        trial, _ = story.ask()
-        if len(story.open) > 2:
-            story.tell(story.open[trial.id - 2])
-    story.attach(CHOICES[2], 3.0, None)
-    for _ in range(3):
-        story.ask()
-
-
-def test_a_lost_trial_does_not_stop_a_long_loop(monkeypatch):
-    """The stream is made anew of more observations than a block holds, the open one last."""
-    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (12, 13))
-    monkeypatch.setattr("tvbo.models.streaming.updatable.BLOCK", 25)
-    optimizer = finite(0.01, Hallucinate(), retention=KeepAll())
-    story = Story(optimizer, Hallucinate(), Dense(0.01), seed=17)
-    story.ask()
-    for _ in range(110):
-        trial, _ = story.ask()
-        story.tell(trial)
-
-
 @pytest.mark.parametrize(
     "limits",
     [
@@ -710,24 +660,9 @@ def test_a_recommendation_between_asks_changes_none(policy):
         two.recommend(t=t + 0.5)
 
 
-def test_memory_of_answered_trials_does_not_grow(monkeypatch):
-    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (12, 13))
-    optimizer = finite(0.5, Hallucinate())
-    sizes = []
-    for t in range(1, 161):
-        optimizer.ask(float(t))
-        if len(optimizer.open_trials) > 3:
-            optimizer.tell(optimizer.open_trials[0], 0.1)
-        if t in (90, 160):
-            sizes.append(len(pickle.dumps(optimizer)))
-    # The number of rows may differ by what is cut back at once, not by a round's share.
-    assert sizes[1] < 1.6 * sizes[0]
-
-
 @pytest.mark.parametrize("bad", ["hallucinate", Hallucinate, 0.0])
 def test_a_pending_policy_of_the_wrong_kind(bad):
-    with pytest.raises(TypeError, match="Expected a pending policy. Got"):
+    with pytest.raises(TypeError):
         finite(pending=bad)
 
 

@@ -100,7 +100,7 @@ def test_acquisition_and_beta_mean_the_same_everywhere(name):
     assert made(name, acquisition=LogEI()).acquisition == LogEI()
     assert made(name, beta=4.0).acquisition == own(4.0 if name == "gp_ts" else ConstantBeta(4.0))
     assert made(name, beta=LogBeta(c1=0.5)).acquisition == own(LogBeta(c1=0.5))
-    with pytest.raises(ValueError, match="acquisition or beta"):
+    with pytest.raises(ValueError):
         made(name, acquisition=LogEI(), beta=4.0)
 
 

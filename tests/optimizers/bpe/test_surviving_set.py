@@ -93,5 +93,5 @@ def test_survives(choices, kernel, generator):
 def test_kernel_without_finite_variances(choices):
     scaled = ScaleKernel(RBFKernel()).double()
     scaled.raw_outputscale.data.fill_(torch.nan)
-    with pytest.raises(ValueError, match="finite variances >= 0"):
+    with pytest.raises(ValueError):
         SurvivingSet(FiniteSpace(choices), scaled, NOISE)
