@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tvbo.kernels import TemporalKernel
+from tvbo.kernels import SeasonalKernel, TemporalKernel
 from tvbo.logs.state_filter import StateSpace
 
 Array = NDArray[np.float64]
@@ -98,6 +98,9 @@ def in_unit_of_time(kernel: TemporalKernel, unit: float) -> TemporalKernel:
         return kernel
     for name, _ in kernel.named_parameters():
         name = name.removeprefix("raw_")
+        if isinstance(kernel, SeasonalKernel) and name == "lengthscale":
+            # It has no unit.
+            continue
         value = getattr(kernel, name)
         is_rate = name == "forgetting_rate"
         changed = -torch.expm1(unit * torch.log1p(-value)) if is_rate else value / unit
