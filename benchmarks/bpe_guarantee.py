@@ -61,14 +61,14 @@ def one_run(name: str, seed: int, side: int, horizon: int, rate: float) -> dict:
     )
     delay = poisson_delay(rate, torch.Generator().manual_seed(10_000 + seed))
     history = run(problem, optimizer, horizon=horizon, delay=delay, progress=False)
-    left = optimizer.preview().survivors
+    left = optimizer.survivors
     best = problem.choices[problem.values.argmax()]
     return {
         "seed": seed,
         "norm": problem.norm,
         "kept": bool((left == best).all(dim=-1).any()),
         "left": len(left),
-        "rounds": [record.size_after for record in optimizer.rounds],
+        "rounds": optimizer.to_frame()["size_after"].tolist(),
         "average_regret": history.regret.mean().item(),
     }
 

@@ -3,8 +3,8 @@
 Arms are places in the plane, the context is the time of day on its circle, the kernel a product of
 two Matérn kernels with ν = 2.5, everything given and nothing learned, ε = 0: the setting of Krause
 and Ong (2011), Section 6.2. Plain BoTorch builds a SingleTaskGP with the same kernel for every ask
-and evaluates UpperConfidenceBound at the 46 arms. A second one uses BoTorch's own update,
-`condition_on_observations`, instead of building. All are timed in turns, one thread.
+and evaluates UpperConfidenceBound at the 46 arms. Both are timed in turns, one
+thread.
 
     python benchmarks/context_round.py --json docs/results/context_round.json
 """
@@ -82,15 +82,10 @@ def ours(arms: Tensor, X: Tensor, Y: Tensor) -> GPOptimizer:
 
 
 class PlainBoTorch:
-    """The loop of a user of BoTorch.
+    """The loop of a user of BoTorch."""
 
-    Args:
-        update: Whether to use ``condition_on_observations`` instead of a new model.
-    """
-
-    def __init__(self, arms: Tensor, X: Tensor, Y: Tensor, update: bool):
-        self.arms, self.X, self.Y, self.update = arms, X, Y, update
-        self.model = self.build()
+    def __init__(self, arms: Tensor, X: Tensor, Y: Tensor):
+        self.arms, self.X, self.Y = arms, X, Y
 
     def build(self) -> SingleTaskGP:
         """Return a model of all observations."""
@@ -110,16 +105,10 @@ class PlainBoTorch:
         """Run five asks and tells."""
         rows = torch.cat([self.arms, context.expand(ARMS, -1)], dim=-1)
         for _ in range(ASKS):
-            if not self.update:
-                self.model = self.build()
-            acquisition = UpperConfidenceBound(self.model, beta=BETA(len(self.X)))
+            acquisition = UpperConfidenceBound(self.build(), beta=BETA(len(self.X)))
             with torch.no_grad():
                 best, _ = optimize_acqf_discrete(acquisition, q=1, choices=rows)
                 y = torch.full((1, 1), outcome(best[:, :2], context), dtype=torch.float64)
-                if self.update:
-                    self.model = self.model.condition_on_observations(
-                        best, y, noise=torch.full_like(y, NOISE)
-                    )
             self.X, self.Y = torch.cat([self.X, best]), torch.cat([self.Y, y])
 
 
@@ -134,8 +123,7 @@ def measure(n: int, steps: int) -> dict:
     """Return the seconds of one time step after ``n`` observations."""
     arms, X, Y = log_of(n)
     optimizer = ours(arms, X, Y)
-    plain = PlainBoTorch(arms, X, Y, update=False)
-    updated = PlainBoTorch(arms, X, Y, update=True)
+    plain = PlainBoTorch(arms, X, Y)
     taken = []
     for step in range(steps + 1):
         t = n / ASKS + 1 + step
@@ -143,18 +131,15 @@ def measure(n: int, steps: int) -> dict:
         works = (
             partial(our_step, optimizer, t, context),
             partial(plain.step, context),
-            partial(updated.step, context),
         )
         taken.append([seconds(work) for work in works])
     # The first step of each fills its caches.
-    mine, built, conditioned = (1e3 * median(each) for each in zip(*taken[1:], strict=True))
+    mine, built = (1e3 * median(each) for each in zip(*taken[1:], strict=True))
     return {
         "observations": n,
         "ours": mine,
         "built": built,
         "built_ratio": built / mine,
-        "conditioned": conditioned,
-        "conditioned_ratio": conditioned / mine,
     }
 
 
@@ -168,8 +153,6 @@ def main() -> None:
         "cgp_ucb": "{ours:.1f} ms",
         "BoTorch, built anew": "{built:.0f} ms",
         "ratio": "{built_ratio:.0f}",
-        "BoTorch, conditioned": "{conditioned:.0f} ms",
-        "ratio to it": "{conditioned_ratio:.1f}",
     }
     show("One time step: 46 arms, 5 asks and tells", columns, records, chosen.json)
 

@@ -130,21 +130,8 @@ def summary(truth: str, draws: list[dict[str, dict[str, float]]]) -> list[dict]:
     return records
 
 
-def likelihoods(truth: str, records: list[dict]) -> dict[str, str]:
-    """Return which structure the likelihood selects by draw."""
-    product, additive, both = (
-        torch.tensor(record["log_likelihood_by_draw"]) for record in records[: len(STRUCTURES)]
-    )
-    row = {"truth": truth, "product above additive": f"{(product > additive).sum()}"}
-    # Akaike's criterion: product has one scale, additive two, both three.
-    for name, gain, asked in (("product", both - product, 2), ("additive", both - additive, 1)):
-        row[f"both - {name}"] = f"{gain.min():.1f} to {gain.max():.1f}"
-        row[f"of these > {asked}"] = f"{(gain > asked).sum()}"
-    return row
-
-
 def main() -> None:
-    """Run the benchmark, print two tables, save JSON."""
+    """Run the benchmark, print a table, save JSON."""
     chosen = parser(__doc__, seeds=8).parse_args()
     draws = {
         truth: [one_draw(truth, seed) for seed in track(range(chosen.seeds), truth)]
@@ -165,8 +152,6 @@ def main() -> None:
         )
     flat = [record for found in records.values() for record in found]
     show(f"{chosen.seeds} draws for each truth", columns, flat, chosen.json)
-    rows = [likelihoods(truth, found) for truth, found in records.items()]
-    show("Log likelihood by draw, nats", {name: f"{{{name}}}" for name in rows[0]}, rows, None)
 
 
 if __name__ == "__main__":

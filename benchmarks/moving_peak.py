@@ -16,11 +16,8 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
-from gpytorch.constraints import GreaterThan
-from gpytorch.likelihoods import GaussianLikelihood
 from peers.botorch_loop import PlainBoTorch
 from shared import in_workers, parser, show
 from torch import Generator, Tensor
@@ -28,7 +25,6 @@ from torch import Generator, Tensor
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
 from tvbo.kernels import TemporalDecayKernel
-from tvbo.optimizers import GPOptimizer
 from tvbo.test_functions import MovingPeak
 
 HORIZON = 70
@@ -90,19 +86,11 @@ def with_botorch(seed: int) -> list[tuple[float, float]]:
     return rounds
 
 
-def without_noise_prior(**options: Any) -> GPOptimizer:
-    """Return TV-GP-UCB that learns the noise without a prior over it."""
-    constraint = GreaterThan(1e-4, transform=None, initial_value=0.03)
-    likelihood = GaussianLikelihood(noise_constraint=constraint).double()
-    return recipes.tv_gp_ucb(likelihood=likelihood, **options)
-
-
 LOOPS = {
     OURS: with_recipe(recipes.tv_gp_ucb),
     "TV-GP-UCB, ε by maximum likelihood": with_recipe(
         partial(recipes.tv_gp_ucb, temporal_kernel=TemporalDecayKernel().double(), beta=LogBeta())
     ),
-    "no prior over the noise": with_recipe(without_noise_prior),
     "GP-UCB (no drift)": with_recipe(recipes.gp_ucb),
     "BoTorch, time as an input": with_botorch,
     "random": with_recipe(recipes.random_search),

@@ -27,7 +27,7 @@ from tvbo.kernels.context_action import Structure
 from tvbo.kernels.temporal_base import memory_length
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.confidence import FixedWidth, WidthRule
-from tvbo.optimizers.bpe.delays import DelayBound, WaitingRule
+from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay
 from tvbo.optimizers.dense_state import DenseState
 from tvbo.optimizers.gp import GPOptimizer
 from tvbo.optimizers.incremental_state import IncrementalState
@@ -461,7 +461,7 @@ def bpe_delay(
     noise_variance: float,
     horizon: int,
     delta: float = 0.1,
-    delay: DelayBound | WaitingRule | None = None,
+    delay: DelayBound | EstimatedDelay | None = None,
     width: float | WidthRule | None = None,
     generator: Generator | None = None,
     minimize: bool | None = None,

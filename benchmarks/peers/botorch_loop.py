@@ -16,7 +16,6 @@ from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize
 from botorch.optim import optimize_acqf
 from botorch.utils.sampling import draw_sobol_samples
-from gpytorch.kernels import Kernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
@@ -34,34 +33,21 @@ def log_noisy_ei(model: SingleTaskGP, rows: Tensor) -> AcquisitionFunction:
 
 
 class PlainBoTorch:
-    """The loop of BoTorch's tutorial, with time as one more input unless it is left out.
+    """The loop of BoTorch's tutorial, with time as one more input.
 
     Args:
         bounds: Lower and upper bounds of the actions, ``2 x d``.
         seed: Seed of the first actions, the starts and the samples.
         initial: Number of space-filling actions before the first fit.
         rule: Builds the acquisition function from the model and the inputs of all actions tried at
-            the present time, ``n x d'``.
-        covar_module: Kernel over all inputs, scaled to the unit cube, from their number; None is
-            BoTorch's default.
-        with_time: Whether time is an input.
+            the present time, ``n x (d + 1)``.
     """
 
-    def __init__(
-        self,
-        bounds: Tensor,
-        seed: int,
-        initial: int = 10,
-        rule: Rule = ucb,
-        covar_module: Callable[[int], Kernel] | None = None,
-        with_time: bool = True,
-    ):
+    def __init__(self, bounds: Tensor, seed: int, initial: int = 10, rule: Rule = ucb):
         self.bounds = bounds
         self.seed = seed
         self.start = draw_sobol_samples(bounds, n=initial, q=1, seed=seed).squeeze(-2)
         self.rule = rule
-        self.covar_module = covar_module
-        self.with_time = with_time
         self.X = torch.empty(0, bounds.shape[-1] + 1, dtype=torch.float64)
         self.Y = torch.empty(0, 1, dtype=torch.float64)
 
@@ -75,25 +61,19 @@ class PlainBoTorch:
         n, d = len(self.X), self.bounds.shape[-1]
         if n < len(self.start):
             return self.start[n : n + 1]
-        columns = d + 1 if self.with_time else d
         now = torch.full((2, 1), float(t), dtype=torch.float64)
-        past = torch.cat([self.X[:, :d], now[:1].expand(n, 1)], dim=-1)[:, :columns]
+        past = torch.cat([self.X[:, :d], now[:1].expand(n, 1)], dim=-1)
         with torch.random.fork_rng():
             torch.manual_seed(1_000 * self.seed + n)
-            model = SingleTaskGP(
-                self.X[:, :columns],
-                self.Y,
-                covar_module=None if self.covar_module is None else self.covar_module(columns),
-                input_transform=Normalize(columns),
-            )
+            model = SingleTaskGP(self.X, self.Y, input_transform=Normalize(d + 1))
             fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
             rows, _ = optimize_acqf(
                 self.rule(model, past),
-                bounds=torch.cat([self.bounds, now], dim=-1)[:, :columns],
+                bounds=torch.cat([self.bounds, now], dim=-1),
                 q=1,
                 num_restarts=4,
                 raw_samples=64,
-                fixed_features={d: float(t)} if self.with_time else None,
+                fixed_features={d: float(t)},
             )
         return rows[:, :d].clamp(*self.bounds)
 

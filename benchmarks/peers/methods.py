@@ -14,12 +14,10 @@ from typing import Protocol
 import pandas as pd
 import torch
 from botorch_loop import PlainBoTorch, log_noisy_ei
-from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel
 from torch import Generator, Tensor
 
 from tvbo import recipes
-from tvbo.acquisition import LogBeta
-from tvbo.kernels import TemporalDecayKernel
 from tvbo.optimizers import GPOptimizer
 from tvbo.trial import Trial
 
@@ -67,13 +65,6 @@ class Recipe:
         self.optimizer.tell(self.optimizer.attach(X, t) if trial is None else trial, Y)
 
 
-def paper_tv_gp_ucb(**options: object) -> GPOptimizer:
-    """Return TV-GP-UCB of Bogunovic et al. (2016), all learned by maximum likelihood."""
-    return recipes.tv_gp_ucb(
-        temporal_kernel=TemporalDecayKernel().double(), beta=LogBeta(), **options
-    )
-
-
 @contextmanager
 def draws(seed: int) -> Iterator[None]:
     """Seed PyTorch's global generator for a while."""
@@ -101,14 +92,13 @@ class WDBO:
     Args:
         bounds: Lower and upper bounds of the actions, ``2 x d``.
         seed: Seed of its draws.
-        removal: Whether stale observations are removed.
         unit: Our unit of time in its own: the run of its README lasts four.
     """
 
-    def __init__(self, bounds: Tensor, seed: int, removal: bool = True, unit: float = 4 / 80):
+    def __init__(self, bounds: Tensor, seed: int, unit: float = 4 / 80):
         from wdbo_algo.optimizer import WDBOOptimizer
 
-        self.bounds, self.seed, self.removal, self.unit = bounds, seed, removal, unit
+        self.bounds, self.seed, self.unit = bounds, seed, unit
         self.num_told = 0
         self.optimizer = WDBOOptimizer(
             bounds.T.numpy(),
@@ -136,8 +126,7 @@ class WDBO:
         self.num_told += 1
         with double():
             self.optimizer.tell(X.squeeze(0).numpy(), t * self.unit, Y)
-            if self.removal:
-                self.optimizer.clean(t * self.unit)
+            self.optimizer.clean(t * self.unit)
 
 
 class FrozenClock:
@@ -219,35 +208,22 @@ class RandomSearch:
         """Learn nothing."""
 
 
-def matern(num_columns: int) -> ScaleKernel:
-    """Return a scaled Matérn-5/2 kernel with a length-scale for each input."""
-    return ScaleKernel(MaternKernel(nu=2.5, ard_num_dims=num_columns))
-
-
 OURS = "ours"
 
 METHODS: dict[str, Callable[[Tensor, int], Method]] = {
     OURS: partial(Recipe, recipes.tv_gp_ucb),
-    "paper": partial(Recipe, paper_tv_gp_ucb),
     "wdbo": WDBO,
-    "wdbo-keep": partial(WDBO, removal=False),
     "xopt": Xopt,
-    "botorch-static": partial(PlainBoTorch, with_time=False),
     "botorch-rbf": PlainBoTorch,
     "botorch-nei": partial(PlainBoTorch, rule=log_noisy_ei),
-    "botorch-matern": partial(PlainBoTorch, covar_module=matern),
     "random": RandomSearch,
 }
 
 LABELS = {
     OURS: "tv_gp_ucb, nothing given",
-    "paper": "TV-GP-UCB of the paper",
     "wdbo": "W-DBO",
-    "wdbo-keep": "W-DBO without removal",
     "xopt": "Xopt TD-UCB",
-    "botorch-static": "BoTorch without time, UCB",
     "botorch-rbf": "BoTorch [x, t], UCB",
     "botorch-nei": "BoTorch [x, t], qLogNEI",
-    "botorch-matern": "BoTorch [x, t] Matérn, UCB",
     "random": "random",
 }

@@ -155,7 +155,7 @@ def test_rounds_of_the_paper():
     optimizer = PLAYERS[BPE_DELAY](Task(problem, 50, 1000, seeded(0)))
     for t in range(1, 1001):
         optimizer.tell(optimizer.ask(t), 0.0)
-    assert [record.length for record in optimizer.rounds] == [108, 255, 500]
+    assert optimizer.to_frame()["length"].tolist() == [108, 255, 500]
     assert optimizer.plan.length == 137
 
 

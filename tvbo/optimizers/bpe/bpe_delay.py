@@ -11,19 +11,15 @@ from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
 from tvbo.optimizers.base import Optimizer
-from tvbo.optimizers.bpe.bounds import RoundBounds, check_noise
-from tvbo.optimizers.bpe.confidence import Exploration, PriorDrawWidth, WidthRule
-from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay, WaitingRule, waiting_rule
+from tvbo.optimizers.bpe.confidence import Exploration, PriorDrawWidth, Width, WidthRule
+from tvbo.optimizers.bpe.delays import NO_DELAY, DelayBound, EstimatedDelay
 from tvbo.optimizers.bpe.exploration_rounds import ExplorationRound, exploration_rounds, next_round
-from tvbo.optimizers.bpe.rounds import (
-    CurrentRound,
-    FinishedRound,
-    Outcome,
-    Preview,
-    rounds_to_frame,
+from tvbo.optimizers.bpe.surviving_set import (
+    MIN_NOISE_SHARE,
+    RoundPosterior,
+    SurvivingRegion,
+    SurvivingSet,
 )
-from tvbo.optimizers.bpe.surviving_region import SurvivingRegion
-from tvbo.optimizers.bpe.surviving_set import SurvivingSet
 from tvbo.optimizers.recommendation import Recommendation
 from tvbo.randomness import copy_of
 from tvbo.rounding import power_of_two
@@ -38,6 +34,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+COLUMNS = ("number", "q", "length", "num_chosen", "num_arrived", "size_before", "size_after")
+
+
 class BPEDelay(Optimizer):
     r"""BPE-Delay (Vakili et al., 2023, Algorithm 1); without delay, BPE (Li, Scarlett, 2022).
 
@@ -49,39 +48,35 @@ class BPEDelay(Optimizer):
     without regard to its outcomes. So do they with points of the caller's choice: an attached
     trial can be told, but enters no bounds, and does not count towards the horizon.
 
-    A round ends with the ask that begins the next one; until then outcomes count. How the last one
-    stands, :meth:`preview` tells. A round without outcomes removes nothing. A trial that failed or
-    expired keeps its place among the chosen points. Rounds count asks; ``t`` plays no part, and
-    there are no contexts.
+    A round ends with the ask that begins the next one; until then outcomes count. A round without
+    outcomes removes nothing. A trial that failed or expired keeps its place among the chosen
+    points. Rounds count asks; ``t`` plays no part, and there are no contexts.
 
     Args:
-        search_space: A finite set, or a box: see :class:`SurvivingRegion` for what is exact there.
+        search_space: A finite set, or a box, where the largest variance and the largest lower
+            bound are those of a local search.
         covar_module: The kernel, held fixed; the prior mean is zero.
         noise_variance: λ², in squared units of the reward, for outcomes told without their own; at
             least 1e-12 of the largest prior variance.
         horizon: T, the number of asks.
         delta: Probability of failure δ, in (0, 1).
-        delay: How late outcomes may be, in rounds of asking, or a rule that says so at the start of
-            each round. None: learned, by :class:`EstimatedDelay`.
-        width: How wide the bounds are; None is :class:`PriorDrawWidth`.
-            :class:`FiniteSetWidth` and :class:`CompactSetWidth` are those
-            of the theorems, and need the function's norm.
+        delay: How late outcomes may be, in rounds of asking. None: learned, by
+            :class:`EstimatedDelay`.
+        width: How wide the bounds are; None is :class:`PriorDrawWidth`. :class:`FiniteSetWidth` and
+            :class:`CompactSetWidth` are those of the theorems, and need the function's norm.
         generator: Source of every random choice; default a fresh one with seed 0.
-        minimize: Whether smaller outcomes are better.
-        time_scale: The unit of timestamps; None where times are numbers.
 
     Attributes:
         num_rounds: R, the number of rounds, or an upper bound of it where delays are estimated.
+        plan: The round in progress: its number, and how many asks it will have.
 
     Raises:
-        TypeError: if ``delay`` is neither bound nor rule, or ``width`` no rule.
+        TypeError: if ``delay`` is no bound, or ``width`` no rule.
         BotorchTensorDimensionError: if the kernel has a batch.
         InputDataError: if ``noise_variance`` is too small for the kernel.
         ValueError: if a parameter is out of range, the kernel gives no finite variances, or the
             width is not made for the search space.
     """
-
-    _region: SurvivingSet | SurvivingRegion
 
     def __init__(
         self,
@@ -90,7 +85,7 @@ class BPEDelay(Optimizer):
         noise_variance: float,
         horizon: int,
         delta: float = 0.1,
-        delay: DelayBound | WaitingRule | None = None,
+        delay: DelayBound | EstimatedDelay | None = None,
         width: WidthRule | None = None,
         generator: Generator | None = None,
         minimize: bool = False,
@@ -99,89 +94,77 @@ class BPEDelay(Optimizer):
         super().__init__(
             search_space, generator=generator, minimize=minimize, time_scale=time_scale
         )
-        noise_variance = as_number("noise_variance", noise_variance)
-        check_positive(noise_variance=noise_variance)
+        self.noise_variance = as_number("noise_variance", noise_variance)
+        check_positive(noise_variance=self.noise_variance)
         check_count(horizon=horizon)
         check_probability(delta)
-        self.noise_variance, self.horizon, self.delta = noise_variance, int(horizon), delta
-        self.covar_module = deepcopy(covar_module).to(torch.float64).eval().requires_grad_(False)
-        self.delay = EstimatedDelay() if delay is None else delay
-        self._waiting = waiting_rule(self.delay)
-        self.width = PriorDrawWidth() if width is None else width
-        if not isinstance(self.width, WidthRule):
-            raise TypeError(
-                f"Expected a width, such as FixedWidth(6.0) of tvbo.optimizers.bpe. Got {width!r}."
-            )
+        self.horizon, self.delta = int(horizon), delta
         if len(covar_module.batch_shape) > 0:
             raise BotorchTensorDimensionError(
                 "Expected a kernel without a batch. "
                 f"Got batch_shape={tuple(covar_module.batch_shape)}."
             )
-        shortest = self._waiting.shortest(self.horizon, delta)
-        self.num_rounds = len(exploration_rounds(self.horizon, shortest))
+        self.covar_module = deepcopy(covar_module).to(torch.float64).eval().requires_grad_(False)
+        self.delay = EstimatedDelay() if delay is None else delay
+        if not isinstance(self.delay, DelayBound | EstimatedDelay):
+            raise TypeError(
+                "Expected how late outcomes may be, such as SubExponentialDelay.poisson(50) or "
+                f"SubExponentialDelay.constant(50). Got {delay!r}."
+            )
+        self.width = PriorDrawWidth() if width is None else width
+        if not isinstance(self.width, WidthRule):
+            raise TypeError(f"Expected a width, such as FixedWidth(6.0). Got {width!r}.")
+        self._left: SurvivingSet
         if isinstance(search_space, FiniteSpace):
-            self._region = SurvivingSet(search_space, self.covar_module, self.noise_variance)
+            self._left = SurvivingSet(search_space.choices, self.covar_module, self.noise_variance)
         else:
-            self._region = SurvivingRegion(
+            self._left = SurvivingRegion(
                 search_space, self.covar_module, self.noise_variance, self.generator
             )
-        check_noise("noise_variance", self.noise_variance, self._region.max_variance)
-        self.width.width(self._exploration(num_arrived=1))
-        self._bounds: RoundBounds | None = None
-        self._rounds: list[FinishedRound] = []
+        self._check_noise("noise_variance", self.noise_variance)
+        least = NO_DELAY if isinstance(self.delay, EstimatedDelay) else self.delay
+        shortest = least.upper_bound(self.horizon, delta)
+        self.num_rounds = len(exploration_rounds(self.horizon, shortest))
+        self._width(num_arrived=1)  # which raises if it is not made for the search space
+        self._posterior: RoundPosterior | None = None
+        self._rounds: list[dict[str, float]] = []
         self._chosen: Trial | None = None
         self._asked: dict[int, int] = {}
         self._delays: list[int] = []
         self._lost: list[int] = []
-        self._round = self._plan(None, first=1)
-
-    @property
-    def plan(self) -> ExplorationRound:
-        """The round in progress."""
-        return self._round.plan
-
-    @property
-    def bounds(self) -> RoundBounds | None:
-        """Those of the latest round that ended with outcomes; None before."""
-        return self._bounds
-
-    @property
-    def rounds(self) -> tuple[FinishedRound, ...]:
-        """The rounds that have ended."""
-        return tuple(self._rounds)
+        self._arrived: dict[int, tuple[Tensor, float, float]] = {}
+        self._first = 1
+        self.plan = self._planned(None, first=1)
 
     @property
     def survivors(self) -> Tensor:
-        """The actions left, ``m x d``; of a box, those that are looked at, all of them inside."""
-        return self._region.X.clone()
+        """The actions that may still be the best, by all outcomes so far, ``m x d``.
+
+        Of a box those that are looked at, all of them inside.
+        """
+        with self._one_call("survivors"):
+            return self._if_ended()[0].X.clone()
 
     @property
     def model_size(self) -> int:
         """Number of chosen points that the next action rests on."""
-        return len(self._region.chosen)
+        return len(self._left.chosen)
 
     def survives(self, X: Tensor) -> Tensor:
-        """Whether actions are left, ``n`` for rows ``n x d``.
+        """Return whether actions may still be the best, ``n`` for rows ``n x d``.
 
         Raises:
             InputDataError: if a row is no action of the search space.
         """
-        return self._region.survives(self.search_space.snap(X))
-
-    def preview(self) -> Preview:
-        """Return how the round in progress would end now. Does not modify the optimizer."""
-        with self._one_call("preview"):
-            region = copy(self._region)
-            record, bounds = self._end(region, copy_of(self.generator))
-            return Preview(record, region.X.clone(), bounds)
+        with self._one_call("survives"):
+            return self._if_ended()[0].survives(self.search_space.snap(X))
 
     def recommend(self, context: Context | None = None, t: Time | None = None) -> Recommendation:
         """Return the remaining action with the highest posterior mean.
 
         Does not modify the optimizer. The posterior is that of the round in progress, as if it
-        ended now (see :meth:`preview`), or of the latest round with outcomes if this one has none
-        yet, so the standard deviation may be large. On a box, a local search starts from the best
-        point of the pool.
+        ended now, or of the latest round with outcomes if this one has none yet, so the standard
+        deviation may be large. On a box, a local search starts from the best point of the pool.
 
         Args:
             context: None, since the algorithm takes no contexts.
@@ -194,14 +177,12 @@ class BPEDelay(Optimizer):
         """
         with self._one_call("recommend"):
             self._check_context(context)
-            region = copy(self._region)
-            _, bounds = self._end(region, copy_of(self.generator))
-            bounds = self._bounds if bounds is None else bounds
-            if bounds is None:
+            left, posterior = self._if_ended()
+            posterior = posterior or self._posterior
+            if posterior is None:
                 raise InputDataError("Expected an outcome within its round. Got none yet.")
-            X = region.highest(bounds)
-            with torch.no_grad():
-                mean, deviation = bounds.moments(X)
+            X = left.best(posterior)
+            mean, deviation = posterior.moments(X)
             mean *= self._signs[0]
             t = self._time_of(t)
             return Recommendation(
@@ -209,23 +190,30 @@ class BPEDelay(Optimizer):
             )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a table of the rounds that have ended, one row for each."""
-        return rounds_to_frame(self._rounds)
+        """Return a table of the rounds that have ended, one row for each.
+
+        Columns: its ``number``; ``q``, the trials whose outcomes it was for; ``length``, the trials
+        planned; ``num_chosen`` and ``num_arrived``, those asked, and those whose outcome had come;
+        ``size_before`` and ``size_after``, the number of actions left, or the share of the box.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self._rounds, columns=list(COLUMNS))
 
     def _check_can_ask(self) -> None:
         if self._num_asked >= self.horizon:
             raise ValueError(
                 f"Expected at most horizon={self.horizon} asks: the rounds are planned for them. "
-                "Got one more; preview() tells which actions are left."
+                "Got one more; survivors says which actions are left."
             )
 
     def _choose(
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
     ) -> Tensor:
         number = self._num_asked + 1
-        if number == self._round.first + self.plan.length:
+        if number == self._first + self.plan.length:
             self._turn(number)
-        return self._region.choose(self.generator)
+        return self._left.choose(self.generator)
 
     def _judge(self, trial: Trial) -> Trial:
         self._chosen = trial
@@ -234,29 +222,27 @@ class BPEDelay(Optimizer):
     def _open_trial(self, trial: Trial) -> None:
         # Only now: an ask that broke half-way was none. One that is attached is not the round's.
         if trial is self._chosen:
-            self._region.condition(trial.X)
+            self._left.condition(trial.X)
             self._asked[trial.id] = self._num_asked
-            self._round.first_trial = self._round.first_trial or trial.id
             self._chosen = None
         super()._open_trial(trial)
 
     @property
     def _unit(self) -> float:
-        return power_of_two(self._region.max_variance)
+        return power_of_two(self._left.max_variance)
 
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:
         super()._check_outcome(trial, observation)
-        noise = self.noise_variance if observation.Yvar is None else observation.Yvar.item()
-        check_noise("Yvar", noise, self._region.max_variance)
+        self._check_noise("Yvar", self._noise_of(observation))
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
-        noise = self.noise_variance if observation.Yvar is None else observation.Yvar.item()
         number = self._asked.pop(trial.id, None)
         if number is None:
             return
         self._delays.append(self._num_asked - number)
-        if number >= self._round.first:
-            self._round.arrived[number] = Outcome(trial.X, observation.Y.item(), noise)
+        if number >= self._first:
+            outcome = observation.Y.item(), self._noise_of(observation)
+            self._arrived[number] = (trial.X, *outcome)
 
     def _forget(self, trial: Trial) -> None:
         number = self._asked.pop(trial.id, None)
@@ -265,51 +251,64 @@ class BPEDelay(Optimizer):
 
     def _turn(self, first: int) -> None:
         """End the round in progress and begin the next one with ask number ``first``."""
-        region = copy(self._region)
-        record, bounds = self._end(region, self.generator)
-        following = self._plan(self.plan, first)
-        self._region, self._round = region, following
-        self._bounds = self._bounds if bounds is None else bounds
-        self._rounds.append(record)
+        plan = self._planned(self.plan, first)
+        left, posterior = self._ended(self.generator)
+        counts = len(self._left.chosen), len(self._arrived), self._left.size, left.size
+        values = (self.plan.number, self.plan.q, self.plan.length, *counts)
+        self._rounds.append(dict(zip(COLUMNS, values, strict=True)))
+        self._left, self._posterior = left, posterior or self._posterior
+        self.plan, self._first, self._arrived = plan, first, {}
 
-    def _plan(self, previous: ExplorationRound | None, first: int) -> CurrentRound:
-        """Plan a round whose first ask is number ``first``."""
-        awaited = [first - 1 - number for number in self._asked.values()] + self._lost
-        upper_bound = self._waiting.wait(self.horizon, self.delta, self._delays, awaited)
-        remaining = self.horizon - first + 1
-        plan = next_round(self.horizon, upper_bound, previous, remaining)
-        return CurrentRound(plan, upper_bound, first)
+    def _planned(self, previous: ExplorationRound | None, first: int) -> ExplorationRound:
+        """Return the plan of a round whose first ask is number ``first``."""
+        bound = self.delay
+        if isinstance(bound, EstimatedDelay):
+            awaited = [first - 1 - number for number in self._asked.values()] + self._lost
+            bound = bound.given(self._delays, awaited)
+        wait = bound.upper_bound(self.horizon, self.delta)
+        return next_round(self.horizon, wait, previous, self.horizon - first + 1)
 
-    def _end(
-        self, region: SurvivingSet | SurvivingRegion, generator: Generator
-    ) -> tuple[FinishedRound, RoundBounds | None]:
-        """Remove what the outcomes that arrived rule out."""
-        before, num_chosen = region.size, len(region.chosen)
-        bounds = threshold = deviation = None
-        if self._round.arrived:
-            bounds = self._from_outcomes()
-            threshold, deviation = region.remove(bounds, generator)
-        else:
-            region.start()
-        sizes = before, region.size
-        return self._round.finished(num_chosen, sizes, bounds, deviation, threshold), bounds
+    def _if_ended(self) -> tuple[SurvivingSet, RoundPosterior | None]:
+        """Return what would be left if the round ended now, and the posterior of its outcomes."""
+        return self._ended(copy_of(self.generator))
 
-    def _from_outcomes(self) -> RoundBounds:
-        outcomes = self._round.outcomes
-        X = torch.cat([each.X for each in outcomes])
-        Y = X.new_tensor([each.Y for each in outcomes])
-        noise = X.new_tensor([each.noise for each in outcomes])
-        width = self.width.width(self._exploration(len(outcomes)))
-        return RoundBounds.given(self.covar_module, X, Y, noise, width)
-
-    def _exploration(self, num_arrived: int) -> Exploration:
-        return Exploration(
-            delta=self.delta,
-            num_rounds=self.num_rounds,
-            num_arrived=num_arrived,
-            noise_variance=self.noise_variance,
-            dim=self.search_space.dim,
-            num_points=self._region.num_points,
-            max_variance=self._region.max_variance,
-            horizon=self.horizon,
+    def _ended(self, generator: Generator) -> tuple[SurvivingSet, RoundPosterior | None]:
+        left = copy(self._left)
+        if not self._arrived:
+            left.start()
+            return left, None
+        # In the order of asking: that of arrival changes nothing, not even rounding.
+        X, Y, noise = zip(*(self._arrived[n] for n in sorted(self._arrived)), strict=True)
+        width = self._width(len(Y))
+        points = torch.cat(X)
+        posterior = RoundPosterior(
+            self.covar_module, points, points.new_tensor(Y), points.new_tensor(noise), width
         )
+        left.remove(posterior, generator)
+        return left, posterior
+
+    def _width(self, num_arrived: int) -> Width:
+        space = self.search_space
+        return self.width.width(
+            Exploration(
+                delta=self.delta,
+                num_rounds=self.num_rounds,
+                num_arrived=num_arrived,
+                noise_variance=self.noise_variance,
+                dim=space.dim,
+                num_points=len(space.choices) if isinstance(space, FiniteSpace) else None,
+                max_variance=self._left.max_variance,
+                horizon=self.horizon,
+            )
+        )
+
+    def _noise_of(self, observation: Observations) -> float:
+        return self.noise_variance if observation.Yvar is None else observation.Yvar.item()
+
+    def _check_noise(self, name: str, variance: float) -> None:
+        least = MIN_NOISE_SHARE * self._left.max_variance
+        if variance < least:
+            raise InputDataError(
+                f"Expected {name} >= {least:.3g}, {MIN_NOISE_SHARE:g} of the largest prior "
+                f"variance: with less, rounding outdoes the noise. Got {variance:g}."
+            )
