@@ -34,7 +34,6 @@ from tvbo.plotting.figure import COLORS, new_figure
 from tvbo.storage import JournalReader, trials_of
 from tvbo.test_functions import drifting_gp, dynamic_problems
 from tvbo.test_functions.drifting_gp import drifting_gp_log, unit_grid
-from tvbo.test_functions.static_functions import ExampleFunction
 
 DOCS = Path(__file__).resolve().parent
 BLUE, ORANGE, GREEN, _, GRAY, SKY, _ = COLORS
@@ -97,7 +96,7 @@ def which_algorithm():
     ax.text(50, 68, "then, with any of the four:", fontsize=10, ha="center", style="italic")
     rows = (
         ("evaluations are\nexpensive", "EntropyThreshold(budget)\n(in compressed_gp)"),
-        ("outcomes\ncome late", "nothing to do: trials\nthat are pending count"),
+        ("outcomes\ncome late", "nothing to do: what is\npending is in the model"),
         ("it starts afresh\nat known times", "Reset(every, start)"),
         ("it jumps at\nunknown times", "EventReset()"),
     )
@@ -198,24 +197,27 @@ def contexts():
 
 def compression():
     """Draw which evaluations were made and which were skipped, without drift and with it."""
-    choices = 10 * unit_grid(200, dim=1)
-    problem = ExampleFunction(choices, noise_variance=0.01)
+    choices = torch.linspace(0, 10, 200, dtype=torch.float64).unsqueeze(-1)
     given = {"choices": choices, "covar_module": rbf(1.0), "noise_variance": 0.01}
-    best = problem.optimal_action(120).item()
+    values = (choices.sin() + choices.cos() + 0.1 * choices).squeeze(-1)
+    best = choices[values.argmax()].item()
     figure = new_figure(7.0, 4.8)
     panels = figure.subplots(2, 1, sharex=True)
     said = (
         (0.0, 0.03, "Nothing drifts: {} of 120 evaluations, then nothing is left to learn"),
-        (0.01, 0.88, "Told of drift, ε = 0.01 per round: {} of 120, and it looks again"),
+        (0.01, 0.88, "Drift, ε = 0.01 per round: {} of 120, and it looks again"),
     )
     for ax, (rate, budget, title) in zip(panels, said, strict=True):
+        noise = torch.Generator().manual_seed(0)
         optimizer = recipes.compressed_gp(budget=budget, forgetting_rate=rate, **given)
         evaluated, skipped = [], []
         for t in range(1, 121):
             trial = optimizer.ask(t=t)
             (skipped if trial.skipped else evaluated).append((t, trial.X.item()))
             if not trial.skipped:
-                optimizer.tell(trial, problem(problem.layout.rows(trial.X, t)))
+                x = trial.X.item()
+                error = 0.1 * torch.randn(1, generator=noise).item()
+                optimizer.tell(trial, math.sin(x) + math.cos(x) + 0.1 * x + error)
         ax.axhline(best, color="black", linestyle="--", linewidth=1)
         ax.text(121, best, "best\naction", fontsize=9.5, va="center")
         ax.plot(*zip(*skipped, strict=True), "o", color=GRAY, markerfacecolor="none", markersize=4)
@@ -257,7 +259,7 @@ def delay():
     ax.text(22, 1.9, "pending trials ignored:\nit repeats one action", color=ORANGE, fontsize=10)
     ax.text(7, 0.3, "hallucinated\n(default)", color=BLUE, fontsize=10)
     ax.set(xlim=(1, 60), ylim=(0, None))
-    title = "Each outcome comes 10 rounds late: what is pending must count"
+    title = "Each outcome comes 10 rounds late: what is pending must be in the model"
     ylabel = "regret (prior standard deviations)"
     finished(ax, title, "round (mean of 12 functions, band: standard error)", ylabel)
     return figure
@@ -484,10 +486,10 @@ def from_log_to_tuner():
 
 
 def diagnosis():
-    """Draw the diagnosis of durable_runs.md."""
-    page = (DOCS / "durable_runs.md").read_text()
+    """Draw the diagnosis of in_service.md."""
+    page = (DOCS / "in_service.md").read_text()
     blocks = [block.split("```")[0] for block in page.split("```python\n")[1:]]
-    names = {"torch": torch, "recipes": recipes, "kernel": rbf(0.2)}
+    names = {"recipes": recipes}
     with redirect_stdout(None):
         exec(next(block for block in blocks if "diagnose(history" in block), names)
     return plot_diagnosis(names["diagnosis"])
@@ -531,7 +533,7 @@ def problems():
 
 
 def several_outcomes():
-    """Draw what a loop chooses under a limit that moves, and the latencies that it is told."""
+    """Draw what a loop chooses under a limit that moves, and the latencies observed."""
     optimizer = recipes.tv_gp_ucb(
         bounds={"rate": (0.0, 10.0)},
         objectives=["throughput"],
@@ -561,7 +563,7 @@ def several_outcomes():
     below.axhline(100, color="0.3", linewidth=1.5)
     below.scatter(times, latencies, c=colors, s=16, zorder=3)
     below.set(ylim=(0, 175))
-    finished(below, "", "round (the first 8 fill the space)", "latency told (ms)")
+    finished(below, "", "round (the first 8 fill the space)", "observed latency (ms)")
     return figure
 
 
