@@ -55,7 +55,7 @@ docs: $(VENV)/.migration
 
 # Of the guides, each from the example of its page.
 pictures: $(VENV)/.dev
-	$(BIN)/python docs/pictures.py
+	PYTHONPATH=. $(BIN)/python docs/pictures.py
 
 # The wheel, built from the source distribution, installs into an empty environment, without
 # experiments/, and its command runs there. The source distribution holds what git does.
@@ -78,7 +78,7 @@ validate: $(VENV)/.dev
 	$(BIN)/python benchmarks/coverage.py --draws 200 --json docs/results/coverage.json
 	$(BIN)/python benchmarks/context_recovery.py --json docs/results/context_recovery.json
 	PYTHONPATH=. $(BIN)/python benchmarks/context_drift.py --json docs/results/context_drift.json
-	$(BIN)/python benchmarks/context_structure.py --json docs/results/context_structure.json
+	PYTHONPATH=. $(BIN)/python benchmarks/context_structure.py --json docs/results/context_structure.json
 	$(BIN)/python benchmarks/moving_peak.py --first-seed 3000 --json docs/results/moving_peak.json
 	$(BIN)/python benchmarks/box_calibration.py --json docs/results/box_calibration.json
 	$(BIN)/python benchmarks/event_reset.py --json docs/results/event_reset.json
@@ -89,7 +89,7 @@ validate: $(VENV)/.dev
 		--json docs/results/evidence.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/several_outcomes.py constraint --json docs/results/constraint.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/several_outcomes.py objectives --json docs/results/objectives.json
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/simulated_service.py --json docs/results/simulated_service.json
+	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python benchmarks/simulated_service.py --json docs/results/simulated_service.json
 	$(BIN)/python benchmarks/kill_journal.py --kills 100 --json docs/results/kill_journal.json
 	$(MAKE) reproduce
 
@@ -115,7 +115,7 @@ bench: $(VENV)/.migration
 	$(BIN)/python benchmarks/streaming.py --json docs/results/streaming.json
 	$(BIN)/python benchmarks/temporal_round.py --json docs/results/temporal_round.json
 	$(BIN)/python benchmarks/scaling.py --json docs/results/scaling.json
-	$(BIN)/python benchmarks/context_round.py --json docs/results/context_round.json
+	PYTHONPATH=. $(BIN)/python benchmarks/context_round.py --json docs/results/context_round.json
 	PYTHONPATH=. $(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/panel_fit.py --json docs/results/panel_fit.json
 	PYTHONPATH=. $(BIN)/python benchmarks/delayed_round.py --json docs/results/delayed_round.json

@@ -20,11 +20,11 @@ from shared import COMPARED, compared, in_workers, parser, show, squared_exponen
 from torch import Tensor
 
 from experiments.algorithms.separate import SeparateContexts
+from experiments.problems.contextual_panel import ContextualPanelProblem
 from tvbo import recipes, run
 from tvbo.kernels import ContextActionKernel
 from tvbo.optimizers import Optimizer
 from tvbo.spaces.row_index import action_context_rows
-from tvbo.test_functions.contextual_panel import ContextualPanelProblem
 from tvbo.test_functions.drifting_gp import covariance_root, drifting_values, unit_grid
 
 RATE = 0.03

@@ -25,11 +25,11 @@ from rich.progress import track
 from shared import parser, seconds, show
 from torch import Tensor
 
+from experiments.problems.time_of_day import time_of_day
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
 from tvbo.kernels import ContextActionKernel
 from tvbo.optimizers import GPOptimizer
-from tvbo.test_functions.time_of_day import time_of_day
 
 ARMS = 46
 ASKS = 5

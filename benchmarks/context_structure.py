@@ -17,12 +17,12 @@ from rich.progress import track
 from shared import mean_error, parser, show, squared_exponential
 from torch import Tensor
 
+from experiments.problems.contextual_panel import drifting_contextual_gp
 from tvbo import recipes, run
 from tvbo.kernels import ContextActionKernel
 from tvbo.logs import DriftFit, fit_drift
 from tvbo.models import TimeVaryingGP
 from tvbo.spaces.row_index import action_context_rows
-from tvbo.test_functions.contextual_panel import drifting_contextual_gp
 
 STRUCTURES = ("product", "additive", "both")
 ACTIONS = torch.linspace(0, 1, 15, dtype=torch.float64).unsqueeze(-1)

@@ -25,8 +25,8 @@ from pathlib import Path
 from service_stress import Shell
 from torch import Generator
 
+from experiments.problems.simulated_service import SimulatedService
 from tvbo.storage import JournalReader, trials_of
-from tvbo.test_functions.simulated_service import SimulatedService
 
 SPACE = f"""
 objectives = ["revenue"]

@@ -30,13 +30,13 @@ from gpytorch.means import ConstantMean
 from shared import compared, in_workers, mean_error, parser, show
 from torch import Generator, Tensor
 
+from experiments.problems.simulated_service import SimulatedService
 from tvbo import recipes
 from tvbo.acquisition import Goals
 from tvbo.kernels import ConstantTemporalKernel, SeasonalKernel, TemporalDecayKernel
 from tvbo.optimizers import GPOptimizer, IgnorePending, OutcomeModel
 from tvbo.optimizers.pending import Hallucinate, Pending
 from tvbo.retention import EntropyThreshold
-from tvbo.test_functions.simulated_service import SimulatedService
 
 HORIZON = 300
 LONGEST = 50.0

@@ -13,6 +13,7 @@ from gpytorch.kernels import Kernel, RBFKernel
 from torch import Generator, Tensor
 
 from experiments.algorithms.bkb import BKB
+from experiments.problems.static_functions import ExampleFunction
 from experiments.spread import spread
 from tvbo import run
 from tvbo.acquisition import UCB, Acquisition, ConstantBeta, LogEI
@@ -29,7 +30,6 @@ from tvbo.retention.entropy import compression_budget
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.test_functions.base import DriftingProblem
 from tvbo.test_functions.drifting_gp import unit_grid
-from tvbo.test_functions.static_functions import ExampleFunction
 
 NOISE_VARIANCE = 0.001
 DELTA = 0.9

@@ -12,8 +12,8 @@ from experiments.bedi.hyperparameter_tuning import LogisticRegressionTuning
 from experiments.bedi.setting import NOISE_VARIANCE, Setting
 from experiments.claims import Reproduction
 from experiments.data.digits import ClassificationData, digits
+from experiments.problems.static_functions import ExampleFunction, Rosenbrock
 from tvbo.test_functions.drifting_gp import unit_grid
-from tvbo.test_functions.static_functions import ExampleFunction, Rosenbrock
 
 HORIZON = 1000
 TUNING_HORIZON = 500

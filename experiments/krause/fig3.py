@@ -28,12 +28,12 @@ from experiments.krause.fig3_claims import (
     summarize,
 )
 from experiments.krause.fig3_fit import Prior, fit_prior, matern_of_the_day, no_kernel
+from experiments.problems.time_of_day import HOURS_PER_DAY, TimeOfDayPanel
 from experiments.spread import spread
 from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
 from tvbo.kernels import IdentityKernel
 from tvbo.optimizers import Optimizer
-from tvbo.test_functions.time_of_day import HOURS_PER_DAY, TimeOfDayPanel
 
 NAME = "krause-fig3"
 PER_STEP = 5

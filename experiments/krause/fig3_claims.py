@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from experiments.claims import BEYOND, Claim, mean_and_error
-from tvbo.test_functions.time_of_day import HOURS_PER_DAY
+from experiments.problems.time_of_day import HOURS_PER_DAY
 
 MEASURES = ("maximum", "average")
 """Statistics of the readings of a step, for which regret is measured."""

@@ -10,11 +10,11 @@ from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel, MaternKernel, ScaleKernel
 from torch import Tensor
 
+from experiments.problems.time_of_day import time_of_day
 from tvbo.kernels import ContextActionKernel
 from tvbo.logs.dense import weighted_mean, with_gradient
 from tvbo.logs.maximize import LikelihoodMaximizer
 from tvbo.logs.parameters import NuisanceParameters
-from tvbo.test_functions.time_of_day import time_of_day
 
 RATE_BOUNDS = (1e-5, 50.0)
 """Range of ρ = -ln(1 - ε) per hour, from negligible drift per day to fast drift per step."""

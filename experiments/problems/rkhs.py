@@ -9,10 +9,10 @@ from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import Kernel
 from torch import Generator, Tensor
 
+from experiments.problems.static_functions import StaticFunction
 from tvbo.randomness import PROBLEM_SEED, default_generator
 from tvbo.spaces.observations import check_finite
 from tvbo.test_functions.drifting_gp import covariance_root
-from tvbo.test_functions.static_functions import StaticFunction
 from tvbo.values import as_numbers
 
 

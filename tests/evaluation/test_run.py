@@ -9,10 +9,10 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
 
+from experiments.problems.contextual_panel import ContextualPanelProblem
 from tvbo import History, recipes, run
 from tvbo.evaluation import RandomDelay
 from tvbo.test_functions import MovingPeak, PanelProblem, drifting_gp
-from tvbo.test_functions.contextual_panel import ContextualPanelProblem
 from tvbo.test_functions.drifting_gp import unit_grid
 
 CHOICES = torch.arange(10, dtype=torch.float64).unsqueeze(-1)

@@ -27,11 +27,11 @@ from evaluation.watched import (
 from evaluation.wrong import REASONS, goes_wrong, kill, rests
 from gpytorch.kernels import RBFKernel
 
+from experiments.problems.contextual_panel import ContextualPanelProblem
 from tvbo import recipes, run, run_async
 from tvbo.evaluation import EvaluationError, History
 from tvbo.optimizers import Optimizer
 from tvbo.test_functions import PanelProblem, drifting_gp
-from tvbo.test_functions.contextual_panel import ContextualPanelProblem
 from tvbo.test_functions.drifting_gp import unit_grid
 
 

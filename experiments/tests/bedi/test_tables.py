@@ -19,9 +19,9 @@ from experiments.bedi.setting import (
 )
 from experiments.bedi.tables import bedi_table2, bedi_table3, bedi_table4
 from experiments.data.digits import ClassificationData, digits
+from experiments.problems.static_functions import ExampleFunction
 from experiments.registry import EXPERIMENTS
 from tvbo.acquisition import ConstantBeta
-from tvbo.test_functions.static_functions import ExampleFunction
 
 # Dense, compressed and BKB clock times of the paper's Tables 2, 3 and 4: first over second.
 PAPER_RATIOS = {

@@ -24,9 +24,9 @@ from experiments.krause.fig3_fit import (
     fit_prior,
     matern_of_the_day,
 )
+from experiments.problems.time_of_day import TimeOfDayPanel, time_of_day
 from experiments.registry import EXPERIMENTS
 from tvbo.kernels import IdentityKernel
-from tvbo.test_functions.time_of_day import TimeOfDayPanel, time_of_day
 
 STEPS = 6
 """Of a made-up day, four hours each."""

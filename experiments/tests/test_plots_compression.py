@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.plots.compression import plot_budget, plot_model_order
 from tvbo.plotting import save_figure
-from tvbo.plotting.compression import plot_budget, plot_model_order
 
 BUDGETS = torch.tensor([0.01, 0.1, 1.0])
 ORDER = torch.tensor([[100, 104, 90], [20, 22, 24], [4, 4, 7]])

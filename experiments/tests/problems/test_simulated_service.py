@@ -4,8 +4,8 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
+from experiments.problems.simulated_service import SimulatedService
 from tvbo import recipes, run
-from tvbo.test_functions.simulated_service import SimulatedService
 
 ACTION = {"batch": 4, "cache": 7, "rule": "fair"}
 

@@ -6,9 +6,9 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
 
+from experiments.problems.static_functions import ExampleFunction, Rosenbrock
 from tvbo import recipes, run
 from tvbo.test_functions.drifting_gp import unit_grid
-from tvbo.test_functions.static_functions import ExampleFunction, Rosenbrock
 
 
 def tensor(*values):
