@@ -3,8 +3,8 @@
     python docs/pictures.py               # all of them
     python docs/pictures.py delay loop    # some
 
-Seeds are fixed. The pictures of costs and scaling show what benchmarks/costs.py and
-benchmarks/scaling.py measured, from docs/results.
+Seeds are fixed. The picture of costs shows what benchmarks/costs.py measured,
+from docs/results.
 """
 
 from __future__ import annotations
@@ -428,38 +428,6 @@ def costs():
     return figure
 
 
-def scaling():
-    """Draw what benchmarks/scaling.py measured against what the cost model says."""
-    points = json.loads((DOCS / "results" / "scaling.json").read_text())["points"]
-    figure = new_figure(7.0, 4.0)
-    panels = figure.subplots(1, 2)
-    kinds = (("seconds", 1e3, "milliseconds a round", (0.7, 14)), ("bytes", 1e-6, "MB", (10, 250)))
-    for ax, (kind, factor, label, limits) in zip(panels, kinds, strict=True):
-        ax.plot(limits, limits, color="0.6", linewidth=1)
-        for point in points:
-            many = point["trials"] > 1
-            model, found = (
-                factor * point[f"{which}_{kind}"] for which in ("predicted", "measured")
-            )
-            color, mark = (ORANGE, "s") if many else (BLUE, "o")
-            ax.loglog(model, found, mark, color=color, markersize=6)
-            if point["choices"] in (46, 500, 10_000):
-                text = f"{point['choices']:,}" + (f" × {point['trials']:,}" if many else "")
-                place = (-40, 4) if kind == "bytes" and point["choices"] == 10_000 else (7, -10)
-                ax.annotate(text, (model, found), place, textcoords="offset points", fontsize=9)
-        ticks = [1, 3, 10] if kind == "seconds" else [10, 30, 100]
-        ax.set_xticks(ticks, ticks)
-        ax.set_yticks(ticks, ticks)
-        ax.minorticks_off()
-        ax.set(xlim=limits, ylim=limits, aspect="equal")
-        finished(ax, label[0].upper() + label[1:], "predicted by streaming_cost", "measured")
-    panels[0].text(0.8, 10.5, "● so many actions", color=BLUE, fontsize=9.5)
-    panels[0].text(0.8, 8, "■ actions × problems", color=ORANGE, fontsize=9.5)
-    title = "Seconds and bytes are known before anything is built, within a factor of two"
-    figure.suptitle(title, fontsize=11)
-    return figure
-
-
 def command_line():
     """Let ``tvbo fit --plot`` draw the log of drift_rate.md."""
     train_X, train_Y = example_log()
@@ -581,7 +549,6 @@ PICTURES = (
     loop,
     models,
     costs,
-    scaling,
     command_line,
 )
 

@@ -123,7 +123,6 @@ class Synthetic:
             player.forgetting_rate,
             NOISE_VARIANCE,
             batch_shape=Size([len(drawn)]),
-            max_lateness=0.0,
         )
         return ucb_sweep(model, drawn, BETA, player.reset_every)
 

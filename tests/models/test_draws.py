@@ -5,12 +5,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel
 from gpytorch.means import ConstantMean
 
-from tvbo.models import IncrementalGP, StreamingGP
+from tvbo.models import IncrementalGP
 from tvbo.models.draws import draw_function
-from tvbo.models.streaming.paths import TRUNCATION, covariance_modes
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 
@@ -78,10 +76,8 @@ def test_from_the_events(small, rate, t):
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1])
-def test_where_rows_were_merged_or_dropped(small, rate, monkeypatch):
+def test_where_rows_were_merged(small, rate):
     """Merged, the events are gone: then from the joint posterior, which is still exact."""
-    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ENTRIES", 0)
-    monkeypatch.setattr("tvbo.models.streaming.eviction_policy.RESERVE_ROWS", (10, 11))
     X, Y = small.data(torch.arange(100.0))
     model = small.streaming(rate)
     model.observe(X[:60], Y[:60])
@@ -133,16 +129,3 @@ def test_seeds_repeat_and_the_model_stays(small):
     assert not torch.equal(one[0], one[1])
     assert not torch.equal(one, drawn(model, small.rows(10), seed=8, n=3))
     assert torch.equal(before, model.posterior(small.rows(10)).mean)
-
-
-@pytest.mark.parametrize("n", [40, 200])
-def test_the_modes_lack_little(n):
-    """A smooth kernel on a fine grid needs few columns."""
-    choices = torch.linspace(0, 1, n).unsqueeze(-1)
-    kernel = RBFKernel()
-    kernel.lengthscale = 0.3
-    model = StreamingGP(choices, kernel, 0.1, 0.1)
-    U, s = covariance_modes(model.innovations.prior.covariance)
-    K = kernel(choices).to_dense().detach()
-    assert (K - (U * s**2) @ U.T).abs().max() <= 2 * TRUNCATION
-    assert U.shape[1] < 20

@@ -13,13 +13,11 @@ from gpytorch.means import ConstantMean, LinearMean
 from reference import rbf
 
 from tvbo import recipes
-from tvbo.acquisition import UCB, ConstantBeta, LogEI
-from tvbo.fit.model_fitter import ModelFitter
+from tvbo.acquisition import LogEI
 from tvbo.models import StreamingGP
 from tvbo.models.scale import outcome_scale
-from tvbo.optimizers import GPOptimizer, OutcomeModel, RefitEvery, RefitNever
+from tvbo.optimizers import RefitEvery, RefitNever
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending
-from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.retention import (
     EventReset,
     KeepAll,
@@ -27,7 +25,7 @@ from tvbo.retention import (
     SizeLimit,
     SlidingWindow,
 )
-from tvbo.spaces import Box, FiniteSpace, InputLayout
+from tvbo.spaces import Box, InputLayout
 
 NOISE = 0.02
 LENGTHSCALE = 0.3
@@ -549,32 +547,6 @@ def test_event_reset_is_told_what_the_outcomes_foretold(policy):
     assert seen[-1].mean == pytest.approx(mean[0], abs=1e-8)
     assert seen[-1].variance == pytest.approx(variance[0], abs=1e-8)
     assert waiting.id in {each.id for each in optimizer.open_trials}
-
-
-@pytest.mark.parametrize(
-    "limits",
-    [
-        pytest.param({"max_lateness": 4.0}, id="lateness"),
-        pytest.param({"max_lateness": 0.0}, id="none-late"),
-        pytest.param({"max_rows": 5}, id="few-rows"),
-    ],
-)
-def test_limits_of_the_stream(limits):
-    fitter = ModelFitter(
-        InputLayout(2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), rbf(LENGTHSCALE), 0.1, NOISE
-    )
-    optimizer = GPOptimizer(
-        FiniteSpace(CHOICES),
-        [OutcomeModel(StreamingState(fitter, CHOICES, **limits))],
-        UCB(ConstantBeta(BETA)),
-        pending=ConstantLiar(LOWEST),
-    )
-    waiting = []
-    for t in range(1, 40):
-        waiting.append(optimizer.ask(float(t)))
-        if len(waiting) > 6 and t % 2:
-            optimizer.tell(waiting.pop(1), 0.2)
-    assert len(optimizer.open_trials) == len(waiting)
 
 
 def test_noise_unknown_as_long_as_nothing_was_told():

@@ -20,7 +20,6 @@ from tvbo.acquisition.chance_constrained import constrained
 from tvbo.acquisition.thompson import DrawnValues
 from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
 from tvbo.models import IncrementalGP
-from tvbo.models.stream_preview import StreamPreview
 from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import SpaceFilling
 from tvbo.optimizers.base import Optimizer, check_range
@@ -175,8 +174,8 @@ class GPOptimizer(Optimizer):
         ``posterior_state.last_model`` has them as fitted.
         """
         model = self.outcome_models[0].newest
-        # One remembers what it is asked about, the other puts off what is costly.
-        return model.snapshot() if isinstance(model, IncrementalGP | StreamPreview) else model
+        # It remembers what it is asked about.
+        return model.snapshot() if isinstance(model, IncrementalGP) else model
 
     def recommend(
         self,

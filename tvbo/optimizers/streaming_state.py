@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 import torch
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.fit.drift import DenseGP
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.fit.refit import RefitNever
 from tvbo.models import StreamingGP
 from tvbo.models.raw import RawRowKernel
-from tvbo.models.stream_preview import StreamPreview
-from tvbo.models.streaming.raw_action_kernel import with_time
-from tvbo.optimizers.incremental_state import IncrementalState
-from tvbo.optimizers.pending import IgnorePending, Pending
-from tvbo.optimizers.pending_posterior import PendingPosterior
-from tvbo.optimizers.posterior_state import PosteriorState, least_noise
+from tvbo.models.raw_action_kernel import with_time
+from tvbo.optimizers.pending import Pending
+from tvbo.optimizers.posterior_state import PosteriorState, least_noise, mean_and_variance
 from tvbo.rounding import TIE_TOLERANCE
 from tvbo.spaces.observations import Observations
 
@@ -27,55 +23,35 @@ class StreamingState(PosteriorState):
     r"""Keep a :class:`tvbo.models.StreamingGP` up to date with the observations.
 
     The posterior is that of the dense model with the same hyperparameters. Where they are learned,
-    they are learned from the observations that retention kept, and the model is built anew from
+    they are learned from the observations that retention kept, and the model is built again from
     these. Between two fits, the scaling of outcomes stays as it was at the last one; a dense model
-    scales them anew in each round.
+    scales them again in each round.
 
     One posterior carries both the outcomes and the pending trials, at the cost of a round without
-    delay, where all outcomes have the same noise. Otherwise, or as long as a trial is pending that
-    is so old that its row is no longer held, an :class:`IncrementalState` takes its place in each
-    round with pending trials: its factor grows with the observations.
+    delay. Where a trial is lost, an outcome comes with another noise than was expected, or one
+    comes late that was never seen pending, the rows of the model are made again.
 
     Args:
         fitter: Holds or learns the hyperparameters.
         choices: ``n x d``, the finite set.
         tol: Weight :math:`(1-\varepsilon)^{\text{age}}` at which an observation or a pending trial
             is negligible, as in :class:`tvbo.models.StreamingGP`.
-        max_rows: Never hold more rows; None for as many as exactness needs.
-        max_lateness: Provide for observations that come late by up to this, in units of time; None
-            provides for those later than no more than some hundreds of others. An outcome that is
-            told later than this has the model built anew.
     """
 
     last_model: StreamingGP | None
 
-    def __init__(
-        self,
-        fitter: ModelFitter,
-        choices: Tensor,
-        tol: float = 1e-12,
-        max_rows: int | None = None,
-        max_lateness: float | None = None,
-    ):
+    def __init__(self, fitter: ModelFitter, choices: Tensor, tol: float = 1e-12):
         super().__init__(fitter)
         self.choices = choices
         self.tol = tol
-        self.max_rows = max_rows
-        self.max_lateness = max_lateness
-        self._posterior: PendingPosterior | None = None
-        # Observations in that posterior.
+        # Observations in the model.
         self._num_seen = 0
-        # What takes its place where it cannot hold the pending trials, and whether it does now.
-        self._factor: IncrementalState | None = None
-        self._is_factored = False
-        # Time of the newest pending trial that was too old for a stream.
-        self._too_old = -math.inf
+        self._least_noise = 0.0
 
     def update(self, observations: Observations, num_told: int, generator: Generator) -> None:
         """Fit the hyperparameters if that is due.
 
-        The observations are taken in by :meth:`condition`, into the form that the pending trials
-        allow.
+        The observations are taken in by :meth:`condition`, with the pending trials.
 
         Args:
             observations: Those of the last call, less those dropped since, and new ones.
@@ -86,16 +62,13 @@ class StreamingState(PosteriorState):
             InputDataError: if the noise of the outcomes is neither known nor learned.
         """
         noise_is_given = self.fitter.noise_variance is not None
-        if self._posterior and noise_is_given and isinstance(self.fitter.refit, RefitNever):
+        if self.last_model and noise_is_given and isinstance(self.fitter.refit, RefitNever):
             # All hyperparameters are given.
             return
         self.fitter.check_noise(observations)
-        if self._posterior is None or self.fitter.may_change(num_told):
-            self._posterior = self._without_data(self.fitter.fit(observations, num_told, generator))
-            self.last_model = self._posterior.model
+        if self.last_model is None or self.fitter.may_change(num_told):
+            self.last_model = self._fitted(self.fitter, observations, num_told, generator)
             self._num_seen = 0
-            self._factor = None
-            self._too_old = -math.inf
 
     def condition(self, observations: Observations, rows: Tensor, pending: Pending) -> Model:
         """Return the posterior given the observations and the pending trials.
@@ -105,50 +78,57 @@ class StreamingState(PosteriorState):
             rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
             pending: What stands in for their outcomes.
         """
-        assert self.last_model is not None
+        model = self.last_model
+        assert model is not None
+        try:
+            self._take_in(model, observations[self._num_seen :])
+        except BaseException:
+            # What an error leaves half-way is of no use.
+            self._reset()
+            raise
+        self._num_seen = len(observations)
         if len(rows) > 0:
             now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
-            rows = rows[self.last_model.weight(now - rows[:, -1]) > self.tol]
-        if self._can_stream(observations, rows) and self._stream(observations, rows, pending):
-            self._is_factored = False
-            if len(rows) > 0:
-                self._factor = None
-            return self.last_model
-        if self._factor is None:
-            self._factor = IncrementalState(self.fitter, self.tol)
-            self._factor.start(self.dense)
-        self._is_factored = True
-        self._factor.take_in(observations)
-        return self._factor.condition(observations, rows, pending)
+            rows = rows[model.weight(now - rows[:, -1]) > self.tol]
+        places, lost = _match(model, rows)
+        if lost:
+            model.discard(torch.tensor(lost))
+        new = [i for i, place in enumerate(places) if place is None]
+        if new:
+            noise = self.outcome_noise(observations)
+            noise = self._least_noise if noise is None else max(noise, self._least_noise)
+            model.open(rows[new], rows.new_full((len(new), 1), noise))
+        if len(rows) > 0:
+            order = torch.tensor(_match(model, rows)[0])
+            values = pending.outcomes(rows, lambda: model.expected_outcomes[order].unsqueeze(-1))
+            model.stand_in(
+                torch.empty_like(order, dtype=values.dtype).index_copy(0, order, values.squeeze(-1))
+            )
+        return model
 
     def preview(
         self, observations: Observations, keep: Tensor, num_told: int, generator: Generator
-    ) -> StreamingGP | StreamPreview:
+    ) -> StreamingGP:
         """Return the posterior that the next round would have without pending trials.
 
-        It comes from the sums over the rows. Where ``keep`` leaves observations out, or new ones
-        come too late for the rows that are held, the model is built anew.
+        Where ``keep`` leaves observations out, its rows are made again.
 
         Args:
             observations: Those of the last :meth:`update`, less those dropped since, and new ones.
-            keep: Mask of the observations that count, ``n``.
+            keep: Mask of the observations that are included, ``n``.
             num_told: Number of outcomes that entered so far.
             generator: Seeds the restarts of a fit.
         """
         self.fitter.check_noise(observations)
         kept = observations[keep]
-        if self._posterior is None or self.fitter.may_change(num_told):
-            posterior = self._without_data(self.fitter.copy().fit(kept, num_told, generator))
+        if self.last_model is None or self.fitter.may_change(num_told):
+            model = self._fitted(self.fitter.copy(), kept, num_told, generator)
+        elif keep.all():
+            model, kept = self.last_model.snapshot(), observations[self._num_seen :]
         else:
-            new = observations[self._num_seen :]
-            if keep.all() and len(new) == 0 and self._posterior.num_pending == 0:
-                return self._posterior.model
-            posterior = PendingPosterior(self._posterior.model.blank(), self._posterior.least_noise)
-            sums = self._posterior.preview(new) if keep.all() else None
-            if sums is not None:
-                return StreamPreview(posterior.model, sums, posterior.with_noise(kept))
-        posterior.update(kept, kept.X[:0], IgnorePending())
-        return posterior.model
+            model = self.last_model.clone_without_data()
+        self._take_in(model, kept)
+        return model.without_pending()
 
     def predict(self, row: Tensor) -> tuple[float, float]:
         """Return mean and variance at a row by the outcomes alone, whatever is pending.
@@ -156,10 +136,8 @@ class StreamingState(PosteriorState):
         Args:
             row: ``1 x d``, not before the newest observation or pending trial.
         """
-        if self._is_factored and self._factor is not None:
-            return self._factor.predict(row)
-        assert self._posterior is not None
-        return self._posterior.predict(row)
+        assert self.last_model is not None
+        return mean_and_variance(self.last_model.without_pending(), row)
 
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
         """Forget observations, unless they have lost their weight and are forgotten already.
@@ -169,13 +147,11 @@ class StreamingState(PosteriorState):
             keep: Mask of the observations that stay, ``n``.
             t: The present time.
         """
-        if self._posterior is None:
+        if self.last_model is None:
             return
-        if self._factor is not None:
-            self._factor.drop(observations, keep, t)
         gone = ~keep
         seen = int(gone[: self._num_seen].sum())
-        weight = self._posterior.model.weight(t - observations.X[gone][:, -1])
+        weight = self.last_model.weight(t - observations.X[gone][:, -1])
         # A policy that drops at this very weight rounds it otherwise.
         if seen > 0 and (weight > self.tol * (1 + TIE_TOLERANCE)).any():
             self._reset()
@@ -184,62 +160,61 @@ class StreamingState(PosteriorState):
 
     def restart(self) -> None:
         """Forget all observations: those of the next :meth:`update` are new."""
-        if self._posterior is not None:
+        if self.last_model is not None:
             self._reset()
-            self._factor = None
 
-    def _can_stream(self, observations: Observations, rows: Tensor) -> bool:
-        """Return whether a stream might hold these pending trials."""
-        if len(rows) == 0:
-            return True
-        noise_is_given = self.fitter.noise_variance is not None
-        return (
-            observations.Yvar is None
-            and self.max_rows is None
-            and self.max_lateness != 0
-            and rows[:, -1].min().item() > self._too_old
-            and (noise_is_given or self.fitter.outcome_noise(observations) is not None)
-        )
-
-    def _stream(self, observations: Observations, rows: Tensor, pending: Pending) -> bool:
-        """Bring the stream up to date; return False if it cannot hold the pending trials."""
-        posterior = self._posterior
-        assert posterior is not None
-        try:
-            done = posterior.update(observations[self._num_seen :], rows, pending)
-            if not done:
-                self._reset()
-                done = posterior.update(observations, rows, pending)
-        except BaseException:
-            # What an error leaves half-way is of no use.
-            self._reset()
-            raise
-        if done:
-            self._num_seen = len(observations)
-            return True
-        # Nor could it hold them in the next round, until the oldest of them is closed.
-        self._too_old = rows[:, -1].min().item()
-        self._reset()
-        return False
+    def _take_in(self, model: StreamingGP, new: Observations) -> None:
+        """Add outcomes; those of pending trials take the place of their stand-ins."""
+        if len(new) == 0:
+            return
+        if new.Yvar is not None:
+            new = replace(new, Yvar=new.Yvar.clamp_min(self._least_noise))
+        places, _ = _match(model, new.X)
+        known = [i for i, place in enumerate(places) if place is not None]
+        if known:
+            told = new[torch.tensor(known)]
+            noise = model.noise_variance.expand_as(told.Y) if told.Yvar is None else told.Yvar
+            model.tell(torch.tensor([places[i] for i in known]), told.Y, noise)
+            new = new[torch.tensor([i for i, place in enumerate(places) if place is None]).long()]
+        if len(new) > 0:
+            model.observe(new.X, new.Y, new.Yvar)
 
     def _reset(self) -> None:
-        assert self._posterior is not None
-        self._posterior.reset()
+        assert self.last_model is not None
+        self.last_model.reset()
         self._num_seen = 0
 
-    def _without_data(self, dense: DenseGP) -> PendingPosterior:
-        """Return a posterior with the hyperparameters of a dense model."""
+    def _fitted(
+        self, fitter: ModelFitter, observations: Observations, num_told: int, generator: Generator
+    ) -> StreamingGP:
+        """Return a model with fitted hyperparameters, without observations."""
+        dense = fitter.fit(observations, num_told, generator)
         with torch.no_grad():
             # Of the largest prior variance: one number, since each round asks for it.
             prior = RawRowKernel(dense)(with_time(self.choices, 0.0), diag=True).max()
-        least = least_noise(dense, prior).item()
-        given = self.fitter.noise_variance
-        model = StreamingGP.from_model(
-            dense,
-            self.choices,
-            noise_variance=None if given is None else max(given, least),
-            tol=self.tol,
-            max_rows=self.max_rows,
-            max_lateness=self.max_lateness,
-        )
-        return PendingPosterior(model, least)
+        self._least_noise = least_noise(dense, prior).item()
+        given = fitter.noise_variance
+        noise = None if given is None else max(given, self._least_noise)
+        return StreamingGP.from_model(dense, self.choices, noise_variance=noise, tol=self.tol)
+
+
+def _match(model: StreamingGP, rows: Tensor) -> tuple[list[int | None], list[int]]:
+    """Return the place of each row among the pending trials of a model, and places of no row."""
+    pending = model.X_pending
+    if len(pending) == 0:
+        return [None] * len(rows), []
+    places: dict[tuple[int, float], list[int]] = {}
+    for i, trial in enumerate(_keys(model, pending)):
+        places.setdefault(trial, []).append(i)
+    found: list[int | None] = []
+    for row in _keys(model, rows):
+        # Of trials that ask the same, any may be meant.
+        same = places.get(row)
+        found.append(same.pop(0) if same else None)
+    return found, [i for same in places.values() for i in same]
+
+
+def _keys(model: StreamingGP, rows: Tensor) -> list[tuple[int, float]]:
+    """Return rows as what they ask for: trials with equal rows are interchangeable."""
+    index = model.row_index.index(rows[:, :-1]).tolist()
+    return list(zip(index, rows[:, -1].tolist(), strict=True))

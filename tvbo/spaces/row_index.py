@@ -83,6 +83,10 @@ class RowIndex(Module):
         rows = X.reshape(-1, self.dim).to(self.choices)
         if torch.equal(rows, self.choices):
             return torch.arange(len(self), device=rows.device).reshape(X.shape[:-1])
+        if len(rows) == 1 and not rows.is_meta:
+            same = (self.choices == rows).all(dim=-1).nonzero()
+            if len(same) > 0:
+                return same.reshape(X.shape[:-1])
         position = torch.searchsorted(self._keys, self._key(rows))
         # Rounding may place a key on either side of its equal.
         right = self._order[position.clamp_max(len(self) - 1)]

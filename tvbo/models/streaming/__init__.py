@@ -1,1 +1,0 @@
-"""Parts of :class:`tvbo.models.StreamingGP`."""
