@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError
 from gpytorch.kernels import RBFKernel
 
 from experiments.sweeps import Replicates, ucb_sweep
@@ -105,14 +104,3 @@ def test_draws_have_the_model_s_covariance(choices):
     torch.testing.assert_close(
         covar[0, :, 1], math.sqrt(0.8) * k, rtol=0, atol=4 * math.sqrt(2 / len(draws))
     )
-
-
-def test_bad_input(replicates, choices):
-    with pytest.raises(
-        BotorchTensorDimensionError, match=r"batch_shape \(3,\) and 30 choices. Got"
-    ):
-        ucb_sweep(make_model(choices, 0.1, b=2), replicates, LogBeta())
-    with pytest.raises(ValueError, match="reset_every >= 1 round. Got 0"):
-        ucb_sweep(make_model(choices, 0.1), replicates, LogBeta(), reset_every=0)
-    with pytest.raises(BotorchTensorDimensionError, match="values b x T x n"):
-        Replicates(replicates.values, replicates.noise[:, 1:], replicates.first)

@@ -48,7 +48,7 @@ def test_a_block_forgets_the_one_before():
 
 def test_a_reward_out_of_bounds_is_refused():
     optimizer = make()
-    with pytest.raises(ValueError, match=r"3\.5"):
+    with pytest.raises(ValueError):
         optimizer.tell(optimizer.ask(), 3.5)
 
 

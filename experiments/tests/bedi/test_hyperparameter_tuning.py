@@ -1,13 +1,10 @@
-import math
 import pickle
 
 import pytest
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
 from experiments.bedi.hyperparameter_tuning import (
     LogisticRegressionTuning,
-    MeasuredAccuracy,
     hyperparameters_at,
 )
 from experiments.bedi.logistic_regression import train_logistic_regression
@@ -125,58 +122,3 @@ def test_a_loop_on_the_digits_finds_good_hyperparameters():
         # The first fit waits for 12 outcomes, three of each choice.
         history = run(problem, optimizer, horizon=17, progress=False)
         assert history.regret[-3:].max() < 0.1
-
-
-@pytest.mark.parametrize("ask", ["evaluate_true", "optimal_value", "optimal_action"])
-def test_asked_before_it_was_measured(problem, ask):
-    given = problem.layout.rows(CHOICES, 0.0) if ask == "evaluate_true" else 0.0
-    with pytest.raises(RuntimeError, match=r"Expected a table .* Got none yet: call measure\(\)"):
-        getattr(problem, ask)(given)
-    assert math.isnan(problem.noise_variance)
-
-
-def test_an_action_that_is_no_choice_has_no_score(problem):
-    problem.measure(repeats=2, progress=False)
-    with pytest.raises(InputDataError, match="among the 4 choices"):
-        problem.evaluate_true(tensor([0.11, 0.22, 0.33, 0.44, 7.0]))
-
-
-@pytest.mark.parametrize(
-    ("row", "error", "message"),
-    [
-        ([0.1, 0.2, 0.3, 1.1, 0.0], InputDataError, "action in the unit cube. Got"),
-        ([0.1, 0.2, 0.3, -0.1, 0.0], InputDataError, "action in the unit cube. Got"),
-        ([0.1, 0.2, math.nan, 0.1, 0.0], InputDataError, "Expected finite X"),
-        ([0.1, 0.2, 0.3, 0.4], BotorchTensorDimensionError, "X with last dimension 5"),
-    ],
-)
-def test_bad_rows(problem, row, error, message):
-    with pytest.raises(error, match=message):
-        problem(tensor(row))
-
-
-def table(n):
-    return MeasuredAccuracy(torch.zeros(n), torch.zeros(n), 2)
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "message"),
-    [
-        ({"choices": 2 * CHOICES}, InputDataError, "action in the unit cube. Got"),
-        ({"choices": CHOICES[:, :3]}, BotorchTensorDimensionError, "choices of shape n x 4"),
-        ({"epochs": 0}, ValueError, "epochs >= 1. Got 0"),
-        (
-            {"choices": CHOICES, "measured": table(3)},
-            BotorchTensorDimensionError,
-            r"measured of 4 choices. Got \(3,\)",
-        ),
-    ],
-)
-def test_bad_arguments(data, given, error, message):
-    with pytest.raises(error, match=message):
-        LogisticRegressionTuning(data, **given)
-
-
-def test_one_repeat_shows_no_noise(problem):
-    with pytest.raises(ValueError, match="repeats >= 2, to see the noise. Got 1"):
-        problem.measure(repeats=1, progress=False)

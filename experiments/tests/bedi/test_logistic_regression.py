@@ -133,26 +133,3 @@ def test_training_leaves_the_data_as_it_is(generator):
     before = data.train_X.clone()
     train_logistic_regression(data, Hyperparameters(1.0, 30, dropout=0.5), 1, generator)
     assert torch.equal(data.train_X, before)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"learning_rate": 0.0}, "learning_rate > 0. Got 0.0"),
-        ({"learning_rate": math.nan}, "learning_rate > 0. Got nan"),
-        ({"batch_size": 0}, "batch_size to be a whole number >= 1. Got 0"),
-        ({"batch_size": 2.5}, "batch_size to be a whole number >= 1. Got 2.5"),
-        ({"dropout": 1.0}, r"dropout in \[0, 1\). Got 1.0"),
-        ({"dropout": -0.1}, r"dropout in \[0, 1\). Got -0.1"),
-        ({"l2": -1e-3}, "l2 >= 0. Got -0.001"),
-        ({"l2": math.inf}, "l2 >= 0. Got inf"),
-    ],
-)
-def test_bad_hyperparameters(changed, message):
-    with pytest.raises(ValueError, match=message):
-        Hyperparameters(**{"learning_rate": 0.1, "batch_size": 8} | changed)
-
-
-def test_no_epochs(generator):
-    with pytest.raises(ValueError, match="epochs >= 1. Got 0"):
-        train_logistic_regression(blobs(generator), Hyperparameters(0.1, 8), 0, generator)

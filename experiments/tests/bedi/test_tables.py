@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from experiments.bedi.claims import bounds, trials_by_method
+from experiments.bedi.claims import bounds
 from experiments.bedi.setting import (
     COMPRESSED,
     DENSE,
@@ -140,13 +140,6 @@ def test_excess_by_hand():
     assert error == pytest.approx(expected, rel=1e-12)
 
 
-def test_slow_methods_take_part_in_some_trials():
-    assert trials_by_method(20) == {DENSE: 20, COMPRESSED: 20, PAPERS: 5, "BKB": 5, REFACTORED: 1}
-    assert set(trials_by_method(1).values()) == {1}
-    with pytest.raises(ValueError, match=r"trials >= 1. Got 0"):
-        trials_by_method(0)
-
-
 @pytest.mark.slow
 def test_claims_and_the_papers_figures(short):
     assert len(short.claims) == 3 * 8 + 1
@@ -184,11 +177,6 @@ def test_repeats_with_its_seed():
     assert not torch.equal(other["UCB, dense"].regret, one["UCB, dense"].regret)
 
 
-def test_no_standard_error_of_one_trial():
-    one = torch.rand(1, 4, generator=torch.Generator().manual_seed(0))
-    assert excess(one, one) == (0.0, None)
-
-
 @pytest.mark.slow
 def test_picture(short):
     figure = EXPERIMENTS["bedi-table2"].plot(short)
@@ -224,8 +212,3 @@ def test_table4_short():
     # Sixteen choices are known after fewer looks than twenty-five.
     assert result.results["MPI, compressed"]["evaluated"] < 1
     assert len(EXPERIMENTS["bedi-table4"].plot(result).axes) == 9
-
-
-def test_there_must_be_a_last_half():
-    with pytest.raises(ValueError, match=r"horizon >= 2 rounds. Got 1"):
-        bedi_table2(trials=1, horizon=1, progress=False)

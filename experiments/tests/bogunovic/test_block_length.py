@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError
 
 from experiments.bogunovic.block_length import tune_block_length
 from tvbo import recipes, run
@@ -60,27 +59,3 @@ def test_each_stretch_is_played_with_the_moments_of_the_others(generator):
     assert tuned.mean_regret[4] == pytest.approx(math.fsum(regrets) / (2 * sum(lengths)))
     first = math.fsum(regrets[:2]) / (2 * lengths[0])
     assert tuned.by_stretch[4][0] == pytest.approx(first)
-
-
-def test_the_shortest_of_equals_is_taken():
-    """No reset within a stretch: both lengths play the same."""
-    stretches = [jumps(10, 5), jumps(10, 5, 1)]
-    tuned = tune_block_length(stretches, noise_variance=NOISE, lengths=(40, 20), replicates=1)
-    assert tuned.mean_regret[20] == tuned.mean_regret[40]
-    assert tuned.length == 20
-
-
-@pytest.mark.parametrize(
-    ("stretches", "options", "error", "message"),
-    [
-        ([jumps(5, 5)], {}, ValueError, "at least two stretches"),
-        ([jumps(5, 5)] * 2, {"lengths": ()}, ValueError, r"lengths=\[\]"),
-        ([jumps(5, 5)] * 2, {"lengths": (0, 3)}, ValueError, r"lengths=\[0, 3\]"),
-        ([jumps(5, 5)] * 2, {"replicates": 0}, ValueError, "replicates=0"),
-        ([jumps(5, 5), jumps(5, 5)[:, :2]], {}, BotorchTensorDimensionError, "the same n"),
-        ([jumps(5, 5), jumps(5, 5)[0]], {}, BotorchTensorDimensionError, "shape T x n"),
-    ],
-)
-def test_bad_arguments(stretches, options, error, message):
-    with pytest.raises(error, match=message):
-        tune_block_length(stretches, noise_variance=NOISE, **options)

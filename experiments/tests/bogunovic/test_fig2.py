@@ -14,7 +14,6 @@ from experiments.bogunovic.fig2cd import (
     bogunovic_fig2d,
 )
 from experiments.bogunovic.synthetic import SIDE_BY_SIDE, Player, Synthetic
-from experiments.registry import EXPERIMENTS
 
 TRIALS = 12
 SMALL = Synthetic.squared_exponential(points=12, horizon=120)
@@ -89,22 +88,6 @@ def test_blocks_longer_than_the_run_are_gp_ucb(wrong_length):
     assert torch.equal(wrong_length.regret["N = 150"], wrong_length.regret["N = 200"])
 
 
-@pytest.mark.slow
-def test_pictures(matched, wrong_rate, wrong_length):
-    panels = [ax for ax in EXPERIMENTS["bogunovic-fig2a"].plot(matched).axes if ax.get_visible()]
-    assert [ax.get_title() for ax in panels] == ["ε = 0.001", "ε = 0.01", "ε = 0.03"]
-    assert all(len(ax.get_lines()) == 3 for ax in panels)
-    (ax,) = EXPERIMENTS["bogunovic-fig2c"].plot(wrong_rate).axes
-    assert "per round" in ax.get_xlabel()
-    (ax,) = EXPERIMENTS["bogunovic-fig2d"].plot(wrong_length).axes
-    assert "rounds" in ax.get_xlabel()
-
-
-def test_no_trials():
-    with pytest.raises(ValueError, match="trials >= 1. Got 0"):
-        bogunovic_fig2c(0)
-
-
 def test_claims_can_fail():
     """Each kind of claim, on samples that bear it out and on samples that do not."""
     even = torch.linspace(0.9, 1.1, 50, dtype=torch.float64)
@@ -120,8 +103,3 @@ def test_claims_can_fail():
     assert _spread_rank(38, rising).figure == 1
     assert _spread_rank(38, rising).held
     assert not _spread_rank(38, falling).held
-
-
-def test_one_trial_has_no_spread():
-    with pytest.raises(ValueError, match="trials >= 2, to see how they spread. Got 1"):
-        bogunovic_fig2d(1, progress=False, setting=SMALL)

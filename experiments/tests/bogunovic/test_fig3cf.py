@@ -13,7 +13,6 @@ from experiments.bogunovic.fig3cf import (
 )
 from experiments.claims import BEST_OF_TRAINING
 from experiments.data.traffic import TrafficDays, traffic
-from experiments.registry import EXPERIMENTS
 from tvbo.test_functions import PanelProblem, drifting_gp
 from tvbo.test_functions.drifting_gp import unit_grid
 
@@ -101,22 +100,6 @@ def test_every_claim_has_its_figure(short):
     assert at_paper_rate["figure"] == pytest.approx(total["GP-UCB"] - total[AT_PAPER_RATE])
 
 
-@pytest.mark.slow
-def test_picture(short):
-    figure = EXPERIMENTS["bogunovic-fig3cf"].plot(short)
-    assert [ax.get_title() for ax in figure.axes] == ["day 7", "day 8", "day 9"]
-    fitted = f"TV-GP-UCB, fitted ε = {short.settings['forgetting_rate']:.2f}"
-    labels = [line.get_label() for line in figure.axes[0].get_lines()]
-    assert labels == [fitted, "GP-UCB", AT_PAPER_RATE, BEST_OF_TRAINING]
-
-
-@pytest.mark.slow
-def test_claims_of_one_trial(drawn):
-    single = bogunovic_fig3cf(drawn, trials=1, num_sensors=9, progress=False)
-    assert single.claims[3].standard_error is None
-    assert not single.claims[3].held
-
-
 def test_rate_of_independent_days_is_found(drawn):
     fit = fit_training_days(drawn)
     low, high = fit.forgetting_rate_interval
@@ -145,14 +128,6 @@ def test_rounds_follow_a_plain_loop_from_the_first_sensor(drawn):
     expected = values.amax(dim=1) - values[torch.arange(STEPS), torch.tensor(arms)]
     make = _algorithms(drawn, problem.choices, RATE)["TV-GP-UCB"]
     torch.testing.assert_close(_regret_from(make(), problem, first=4), expected)
-
-
-def test_trials_have_different_first_sensors(drawn):
-    for trials in (0, 10):
-        with pytest.raises(ValueError, match=f"trials from 1 to 9.* Got {trials}"):
-            bogunovic_fig3cf(drawn, trials=trials, num_sensors=9)
-    with pytest.raises(ValueError, match="Expected 1 to 9 sensors. Got 50"):
-        bogunovic_fig3cf(drawn, trials=2)
 
 
 @pytest.mark.slow

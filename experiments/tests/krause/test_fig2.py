@@ -9,12 +9,9 @@ from experiments.krause.fig2 import (
     draw_tasks,
     krause_fig2,
     play,
-    regret_of,
-    share_of_repeats,
 )
 from experiments.krause.fig2_claims import worst_gap
 from experiments.krause.fig2_model import METHODS, TaskPosterior, fit_examples
-from experiments.registry import EXPERIMENTS
 
 T = 6
 SMALL = {"num_examples": 40, "num_candidates": 25, "trials_per_molecule": T, "progress": False}
@@ -38,15 +35,6 @@ def test_shapes_and_results(short):
         assert row["later_molecules"] is None
         assert 0 <= row["share_of_repeats"] < 1
         assert row["share_of_repeats"] == 0 or not name.endswith(ONCE)
-
-
-def test_settings(short, drawn):
-    settings = short.to_dict()["settings"]
-    assert settings["molecules"] == ["m0", "m1", "m2", "m3"]
-    assert settings["hamming_distances"] == drawn.distances.tolist()
-    assert sum(settings["measurements"]) == len(drawn)
-    assert settings["beta"] == "LogBeta(c1=0.8, c2=4.0)"
-    assert list(settings["hyperparameters"]) == list(METHODS)
 
 
 def test_methods_start_alike(short):
@@ -131,17 +119,6 @@ def test_trials_follow_a_plain_loop(drawn, generator, once):
         assert chosen.tolist() == expected, name
 
 
-def test_regret_against_a_double_loop(drawn, generator):
-    _, tasks = draw_tasks(drawn, 40, 5, generator)
-    chosen = torch.tensor([[0, 1], [2, 2], [4, 3], [1, 0]])
-    expected = [
-        [max(task.reward.tolist()) - task.reward[place].item() for place in places]
-        for task, places in zip(tasks, chosen, strict=True)
-    ]
-    assert regret_of(tasks, chosen).tolist() == expected
-    assert share_of_repeats(chosen) == pytest.approx(1 / 8)
-
-
 def test_claims(short):
     """Each against a difference written out here."""
     assert len(short.claims) == 22
@@ -178,44 +155,6 @@ def differences(*curves):
         merged["end"] - cgp["end"],
         separate["end"] - cgp["end"],
     ]
-
-
-def test_picture(short):
-    figure = EXPERIMENTS["krause-fig2"].plot(short)
-    assert [ax.get_title() for ax in figure.axes] == [
-        "(a) peptides may be tried again",
-        "(b) peptides may be tried again",
-        "(a) each peptide once",
-        "(b) each peptide once",
-    ]
-    for ax, count in zip(figure.axes, (4 * T, T, 4 * T, T), strict=True):
-        curves = [line for line in ax.get_lines() if len(line.get_xdata()) == count]
-        assert [line.get_label() for line in curves] == list(METHODS)
-    left, right = figure.axes[:2]
-    assert left.get_ylabel() == "average regret (log10 of affinity)"
-    assert right.get_ylabel() == "largest gap (log10 of affinity)"
-    gap = worst_gap(short.regret["merged"]).mean(dim=0)
-    assert right.get_lines()[1].get_ydata().tolist() == gap.tolist()
-
-
-def test_bad_arguments(drawn):
-    for wrong in ({"trials": 0}, {"num_candidates": 0}, {"trials_per_molecule": 0}):
-        with pytest.raises(ValueError, match="trials_per_molecule >= 1. Got .*0"):
-            krause_fig2(drawn, **{"trials": 1, **SMALL, **wrong})
-    with pytest.raises(ValueError, match="num_examples >= 2. Got 1"):
-        krause_fig2(drawn, trials=1, **{**SMALL, "num_examples": 1})
-    with pytest.raises(ValueError, match="at least 6 candidates .* Got 0 for m0"):
-        krause_fig2(drawn, trials=1, **{**SMALL, "num_examples": 180})
-    few = BindingData(
-        drawn.molecules[:3],
-        drawn.pockets[:3],
-        drawn.peptides,
-        drawn.molecule,
-        drawn.peptide,
-        drawn.reward,
-    )
-    with pytest.raises(ValueError, match="at least 4 molecules: .* Got 3"):
-        krause_fig2(few, trials=1)
 
 
 @pytest.mark.slow

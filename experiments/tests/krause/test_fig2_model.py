@@ -2,11 +2,9 @@ import math
 
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
 
 from experiments.data.peptides import AMINO_ACIDS, hamming_distances, residues
 from experiments.krause.fig2_model import (
-    CGP_UCB,
     MERGED,
     METHODS,
     SEPARATE,
@@ -44,21 +42,6 @@ def test_hamming_kernel_is_the_gaussian_kernel_on_one_hot_letters():
         expected = torch.exp(-squared / (2 * scale))
         torch.testing.assert_close(kernel.covar_matrix, expected, rtol=0, atol=1e-12)
         assert torch.linalg.eigvalsh(kernel.covar_matrix)[0] > 0
-
-
-def test_hamming_kernel_refuses_what_it_cannot_relate():
-    with pytest.raises(ValueError, match="0 from a task to itself. Got 1 to 1"):
-        HammingKernel(torch.ones(2, 2))
-    with pytest.raises(ValueError, match="distances >= 0, .* Got -1 to 0"):
-        HammingKernel(torch.tensor([[0.0, -1.0], [-1.0, 0.0]]))
-    with pytest.raises(ValueError, match="symmetric"):
-        HammingKernel(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
-    # Two that are near a third, yet far from one another: no sequences have such distances.
-    with pytest.raises(ValueError, match="positive semi-definite"):
-        HammingKernel(torch.tensor([[0, 0.1, 9], [0.1, 0, 0.1], [9, 0.1, 0]]).double())
-    kernel = HammingKernel(hamming_distances(SEQUENCES)).double()
-    with pytest.raises(InputDataError, match="tasks among the integers 0 to 3. Got 4"):
-        kernel(torch.tensor([[4.0]], dtype=torch.float64)).to_dense()
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -122,14 +105,6 @@ def dense_model(fitted, data, seen):
         mean_module=fitted.mean_module,
         outcome_transform=None,
     ).eval()
-
-
-def test_before_the_first_trial_all_candidates_are_alike(drawn, generator):
-    for method in (CGP_UCB, MERGED, SEPARATE):
-        fitted = fit_examples(drawn, torch.arange(40), method, generator)
-        posterior = TaskPosterior(fitted)
-        posterior.enter(drawn.rows(torch.arange(10)))
-        assert len(posterior.mean.unique()) == len(posterior.variance.unique()) == 1
 
 
 def test_separate_knows_nothing_of_other_tasks(drawn, generator):

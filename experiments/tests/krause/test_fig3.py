@@ -8,7 +8,7 @@ from reference import matern
 from torch.distributions import MultivariateNormal
 
 from experiments.data.intel_lab import SensorDays, intel_lab_days
-from experiments.krause.fig3 import ALGORITHMS, BETA, _play, _share_repeated, krause_fig3
+from experiments.krause.fig3 import ALGORITHMS, _play, krause_fig3
 from experiments.krause.fig3_claims import (
     BEST_OF_TRAINING,
     CGP,
@@ -25,7 +25,6 @@ from experiments.krause.fig3_fit import (
     matern_of_the_day,
 )
 from experiments.problems.time_of_day import TimeOfDayPanel, time_of_day
-from experiments.registry import EXPERIMENTS
 from tvbo.kernels import IdentityKernel
 
 STEPS = 6
@@ -191,14 +190,6 @@ def test_every_claim_has_its_figure(short):
 
 
 @pytest.mark.slow
-def test_picture(short):
-    figure = EXPERIMENTS["krause-fig3"].plot(short)
-    titles = [ax.get_title() for ax in figure.axes]
-    assert titles == ["maximum of the readings", "average of the readings"]
-    assert len(figure.axes[0].get_lines()) == len(ALGORITHMS) + 1
-
-
-@pytest.mark.slow
 def test_a_trial_depends_on_its_seed_alone(days, short):
     second = krause_fig3(days, trials=1, seed=5, per_step=2, progress=False)
     for name, rows in second.regret.items():
@@ -263,10 +254,6 @@ def test_rounds_follow_a_plain_loop(days, name, context, rate):
     assert torch.equal(chosen, expected)
 
 
-def test_beta_is_that_of_the_temperatures():
-    assert (BETA.c1, BETA.c2) == (0.8, 0.4)
-
-
 # The measures.
 
 
@@ -274,12 +261,6 @@ def test_regret_of_maximum_and_average():
     values = torch.tensor([[1.0, 5.0, 3.0], [4.0, 2.0, 0.0]], dtype=torch.float64)
     chosen = torch.tensor([[0, 2], [0, 0]])
     assert regret_of_steps(values, chosen).tolist() == [[2, 0], [3, 0]]
-
-
-def test_share_repeated():
-    assert _share_repeated(torch.tensor([[0, 1, 2], [1, 1, 1]])) == 0.5
-    assert _share_repeated(torch.tensor([[3, 1, 3]])) == 0.5
-    assert _share_repeated(torch.tensor([[3], [3]])) == 0.0
 
 
 def test_a_difference_is_of_the_nearest_pair_with_the_larger_error():
@@ -302,27 +283,6 @@ def test_a_difference_is_of_the_nearest_pair_with_the_larger_error():
     assert claim.figure == pytest.approx(3.0)
     assert claim.standard_error == pytest.approx(2.0)
     assert not claim.held
-
-
-def test_a_difference_the_other_way_is_not_held():
-    curves = {"a": torch.ones(3, 8).double(), "b": torch.zeros(3, 8).double()}
-    everything = torch.ones(8, dtype=torch.bool)
-    assert difference("x", curves, everything, ["a"], ["b"]).held
-    assert not difference("x", curves, everything, ["b"], ["a"]).held
-    single = {name: rows[:1] for name, rows in curves.items()}
-    assert not difference("x", single, everything, ["a"], ["b"]).held
-
-
-@pytest.mark.parametrize(("trials", "per_step"), [(0, 5), (1, 0)])
-def test_numbers_must_be_positive(days, trials, per_step):
-    with pytest.raises(ValueError, match=f"per_step >= 1. Got {trials}, {per_step}"):
-        krause_fig3(days, trials=trials, per_step=per_step)
-
-
-def test_a_single_day_is_not_enough(days):
-    cut = dataclasses.replace(days, values=days.values[:STEPS], times=days.times[:STEPS])
-    with pytest.raises(ValueError, match="more than a day of readings. Got the last at 20 h"):
-        krause_fig3(cut)
 
 
 @pytest.mark.slow

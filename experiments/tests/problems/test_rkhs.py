@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from reference import rbf
 
 from experiments.problems.rkhs import RKHSFunction
@@ -91,23 +90,3 @@ def test_equal_generators_draw_equal_functions_and_noise():
     assert torch.equal(
         RKHSFunction.draw(GRID, rbf(0.8)).values, RKHSFunction.draw(GRID, rbf(0.8)).values
     )
-
-
-def test_weights_of_another_length():
-    with pytest.raises(BotorchTensorDimensionError, match=r"Got \(3, 2\) and \(2,\)"):
-        RKHSFunction(GRID, torch.zeros(3, 2), torch.zeros(2), rbf(0.8))
-
-
-def test_choices_of_another_width():
-    with pytest.raises(BotorchTensorDimensionError, match="Expected choices of shape n x 3"):
-        RKHSFunction(GRID, torch.zeros(2, 3), torch.zeros(2), rbf(0.8))
-
-
-def test_a_weight_that_is_not_finite():
-    with pytest.raises(InputDataError, match="weights"):
-        RKHSFunction(GRID, torch.zeros(1, 2), torch.tensor([math.nan]), rbf(0.8))
-
-
-def test_no_points():
-    with pytest.raises(ValueError, match="Expected num_centers >= 1. Got 0"):
-        RKHSFunction.draw(GRID, rbf(0.8), num_centers=0)

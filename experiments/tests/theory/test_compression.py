@@ -9,7 +9,6 @@ from experiments.theory.compression import (
     model_order_bound,
     model_order_exponent,
 )
-from experiments.theory.information import mutual_information
 from tvbo.retention.entropy import compression_budget, variance_threshold
 
 NOISE = 0.01
@@ -76,19 +75,6 @@ def test_exponents_are_those_of_the_theorems_not_of_the_table():
     assert power == pytest.approx(compression_regret_exponent(0.4), abs=1e-5)
 
 
-@pytest.mark.parametrize("budget", [0.5, 0.0156, 1e-4])
-@pytest.mark.parametrize("variance", [1.0, 0.3])
-def test_a_point_passes_again_and_again(budget, variance):
-    """The proof of (3.1) lets it pass once. The count is exact; both bounds are above it."""
-    tau = math.exp(2 * budget) - 1
-    looks = len(admitted(torch.tensor([[variance]], dtype=torch.float64), budget, worst=False))
-    assert looks == math.ceil(1 / tau - NOISE / variance)
-    box = {"lengthscales": [1.0], "side_lengths": [0.0], "prior_variance": variance}
-    assert looks <= model_order_bound(budget=budget, noise_variance=NOISE, **box)
-    covar = torch.tensor([[variance]], dtype=torch.float64)
-    assert looks <= information_model_order_bound(covar, noise_variance=NOISE, budget=budget)
-
-
 def test_the_budgets_of_the_paper():
     """5,000 looks at one point with that of its experiments, 32 with that of its theorem."""
     one = torch.ones(1, 1, dtype=torch.float64)
@@ -140,22 +126,6 @@ def test_a_cell_in_two_dimensions_is_as_wide_as_its_diagonal():
     assert 0.5 * NOISE * tau < left <= NOISE * tau
 
 
-def test_cells_in_two_dimensions_and_in_scaled_units():
-    parts = {"budget": 0.1, "noise_variance": NOISE}
-    one = model_order_bound(lengthscales=[0.2, 0.5], side_lengths=[1.0, 2.0], **parts)
-    assert one == model_order_bound(lengthscales=[2.0, 1.0], side_lengths=[10.0, 4.0], **parts)
-    flat = model_order_bound(lengthscales=[0.2, 0.5], side_lengths=[1.0, 0.0], **parts)
-    assert 0 < flat < one
-    scaled = model_order_bound(
-        budget=0.1,
-        noise_variance=4 * NOISE,
-        prior_variance=4.0,
-        lengthscales=[0.2, 0.5],
-        side_lengths=[1.0, 2.0],
-    )
-    assert scaled == one
-
-
 def test_nothing_passes_above_the_prior_variance():
     budget = 0.5 * math.log(1 + 1.0 / NOISE)
     box = {"lengthscales": [0.1], "side_lengths": [1.0], "noise_variance": NOISE}
@@ -180,89 +150,3 @@ def test_information_bound_is_exact_for_unrelated_points(budget):
 
     assert told(bound) >= bound * budget * (1 - 1e-4)
     assert told(bound + 1) < (bound + 1) * budget * (1 + 1e-4)
-
-
-def test_information_bound_is_above_every_allocation_of_looks(generator):
-    """No random numbers of looks bring more than the budget each beyond the bound."""
-    covar = squared_exponential(grid(1), [0.2])
-    budget = 0.05
-    bound = information_model_order_bound(covar, noise_variance=NOISE, budget=budget)
-    for _ in range(200):
-        num_points = int(torch.randint(2, 12, (1,), generator=generator))
-        at = torch.randint(60, (num_points,), generator=generator)
-        looks = (bound + 1) / len(at)
-        told = mutual_information(looks * covar[at][:, at], NOISE)
-        assert told < (bound + 1) * budget
-
-
-def test_information_bound_allows_for_what_its_features_leave_out():
-    """A rank-one part below the cut changes nothing but what the bound pays for it."""
-    covar = squared_exponential(grid(1), [0.5])
-    less = information_model_order_bound(covar, noise_variance=NOISE, budget=0.1)
-    more = information_model_order_bound(covar + 1e-10, noise_variance=NOISE, budget=0.1)
-    assert less <= more <= less + 1
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5, -0.1, 1.0, math.nan])
-def test_alpha_outside(alpha):
-    with pytest.raises(ValueError, match=r"alpha in \(0, 1/p\) = \(0, 0.5\). Got"):
-        compression_budget(horizon=100, alpha=alpha, dim=2)
-
-
-@pytest.mark.parametrize("horizon", [0, -3, 2.5, math.nan])
-def test_horizon_that_is_no_number_of_rounds(horizon):
-    with pytest.raises(ValueError, match="Expected horizon to be a whole number >= 1. Got"):
-        compression_budget(horizon=horizon, alpha=0.2, dim=2)
-
-
-@pytest.mark.parametrize("budget", [-0.1, math.nan, math.inf])
-def test_threshold_of_a_bad_budget(budget):
-    with pytest.raises(ValueError, match="Expected budget >= 0 and finite. Got"):
-        variance_threshold(budget, 0.1)
-
-
-def test_threshold_of_bad_noise():
-    with pytest.raises(ValueError, match="Expected noise_variance > 0 and finite. Got 0"):
-        variance_threshold(0.1, 0.0)
-
-
-@pytest.mark.parametrize("alpha", [-0.1, 1.1, math.nan])
-def test_regret_exponent_of_a_bad_alpha(alpha):
-    with pytest.raises(ValueError, match=r"alpha in \[0, 1\]. Got"):
-        compression_regret_exponent(alpha)
-
-
-@pytest.mark.parametrize("alpha", [-0.1, 0.6, math.nan])
-def test_model_order_exponent_of_a_bad_alpha(alpha):
-    with pytest.raises(ValueError, match=r"alpha in \[0, 1/p\] = \[0, 0.5\]. Got"):
-        model_order_exponent(alpha, 2)
-
-
-@pytest.mark.parametrize("budget", [0.0, -1.0, math.nan])
-def test_bounds_of_a_bad_budget(budget):
-    box = {"lengthscales": [1.0], "side_lengths": [1.0], "noise_variance": NOISE}
-    with pytest.raises(ValueError, match="Expected budget > 0 and finite. Got"):
-        model_order_bound(budget=budget, **box)
-    with pytest.raises(ValueError, match="Expected budget > 0 and finite. Got"):
-        information_model_order_bound(torch.eye(2), noise_variance=NOISE, budget=budget)
-
-
-def test_bad_boxes():
-    parts = {"budget": 0.1, "noise_variance": NOISE}
-    with pytest.raises(ValueError, match="Got 1 lengthscales and 2 side_lengths"):
-        model_order_bound(lengthscales=[1.0], side_lengths=[1.0, 1.0], **parts)
-    with pytest.raises(ValueError, match="Expected lengthscale > 0"):
-        model_order_bound(lengthscales=[0.0], side_lengths=[1.0], **parts)
-    with pytest.raises(ValueError, match="Expected side_length >= 0"):
-        model_order_bound(lengthscales=[1.0], side_lengths=[-1.0], **parts)
-    with pytest.raises(ValueError, match="Expected prior_variance > 0"):
-        model_order_bound(lengthscales=[1.0], side_lengths=[1.0], prior_variance=0.0, **parts)
-
-
-def test_bad_covariances():
-    with pytest.raises(ValueError, match="n x n"):
-        information_model_order_bound(torch.zeros(2, 3), noise_variance=NOISE, budget=0.1)
-    with pytest.raises(ValueError, match=r"n x n. Got \(2, 3, 3\)"):
-        information_model_order_bound(
-            torch.eye(3).expand(2, 3, 3), noise_variance=NOISE, budget=0.1
-        )

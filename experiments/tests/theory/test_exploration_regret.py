@@ -8,7 +8,7 @@ from gpytorch.kernels import RBFKernel
 from experiments.theory.exploration_regret import bpe_delay_regret_bound, surviving_regret_bound
 from experiments.theory.greedy import greedy_information_gain
 from tvbo.optimizers.bpe import CompactSetWidth, FiniteSetWidth
-from tvbo.optimizers.bpe.confidence import Exploration, FixedWidth, Width
+from tvbo.optimizers.bpe.confidence import Exploration, Width
 from tvbo.optimizers.bpe.exploration_rounds import exploration_rounds
 from tvbo.test_functions.drifting_gp import unit_grid
 
@@ -68,18 +68,6 @@ def test_step_1_variances_after_q_points(noise, variance):
         assert posterior.diagonal().max() <= bound**2 * (1 + 1e-6) + 1e-9
 
 
-def test_step_2_survivors_of_any_valid_bounds(generator):
-    """Any function within the bounds: whoever survives is within four half-widths of the best."""
-    for _ in range(200):
-        mean, sd = torch.rand(2, 30, dtype=torch.float64, generator=generator)
-        half = Width(0.3, 0.05).half(sd)
-        place = 2 * torch.rand(30, dtype=torch.float64, generator=generator) - 1
-        function = mean + place * half
-        left = mean + half >= (mean - half).max()
-        assert left[function.argmax()]
-        assert (function.max() - function[left]).max() <= 4 * half.max() + 1e-12
-
-
 @pytest.mark.parametrize("upper_bound", [0.0, 60.5])
 def test_step_3_on_a_finite_set(upper_bound):
     horizon, gains = 1000, RUN["information_gain"]
@@ -112,36 +100,3 @@ def test_step_3_of_a_box_takes_the_worst_number_of_outcomes():
         with_q += current.length * (8 / q + 4 * beta * (deviation + 2 / math.sqrt(q)))
     bound = bpe_delay_regret_bound(rule, **options)
     assert with_q <= bound <= 1.2 * with_q
-
-
-def test_one_round_is_all_first_round():
-    short = {**RUN, "horizon": 10, "upper_bound": 30.0}
-    assert bpe_delay_regret_bound(FixedWidth(6.0), **short) == pytest.approx(10 * 20.0)
-
-
-@pytest.mark.parametrize("name", ["largest_regret", "upper_bound"])
-def test_bound_grows_with(name):
-    rule = FiniteSetWidth(NORM, NOISE_SD)
-    larger = bpe_delay_regret_bound(rule, **{**RUN, name: 2 * RUN[name]})
-    assert bpe_delay_regret_bound(rule, **RUN) < larger
-
-
-def test_bad_arguments():
-    for changes, message in [
-        ({"num_outcomes": 0}, "num_outcomes to be a whole number >= 1. Got 0"),
-        ({"information_gain": -1.0}, "information_gain >= 0 and finite. Got -1.0"),
-        ({"noise_variance": 0.0}, "noise_variance > 0 and finite. Got 0.0"),
-        ({"max_variance": 0.0}, "max_variance > 0 and finite. Got 0.0"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            surviving_regret_bound(Width(1.0), **{**SURVIVING, **changes})
-    for changes, message in [
-        ({"horizon": 0}, "horizon to be a whole number >= 1. Got 0"),
-        ({"upper_bound": -1.0}, "upper_bound >= 0 and finite. Got -1.0"),
-        ({"delta": 1.0}, r"delta in \(0, 1\). Got 1.0"),
-        ({"information_gain": [1.0]}, "of 1, ..., 1000 points. Got 1"),
-        ({"largest_regret": -1.0}, "largest_regret >= 0 and finite. Got -1.0"),
-        ({"num_points": None}, "Expected choices"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            bpe_delay_regret_bound(FiniteSetWidth(NORM, NOISE_SD), **{**RUN, **changes})

@@ -35,16 +35,6 @@ def test_incremental_is_the_log_determinant_of_what_was_chosen(generator, rate):
         assert gain.information[t - 1].item() == pytest.approx(expected, abs=1e-10)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.02, 0.5])
-def test_each_choice_is_the_best_next_one(generator, rate):
-    covar = random_covariance(generator, 8)
-    gain = greedy_information_gain(covar, 12, NOISE, rate)
-    for t in range(12):
-        before = gain.points[:t].tolist()
-        options = [information(covar, [*before, point], rate) for point in range(8)]
-        assert gain.information[t].item() == pytest.approx(max(options), abs=1e-10)
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.05, 0.4, 1.0])
 @pytest.mark.parametrize("horizon", [1, 2, 4])
 @pytest.mark.combinations
@@ -83,32 +73,3 @@ def test_limits_of_drift(generator):
     torch.testing.assert_close(gains[-1].ceiling, one_point * rounds)
     assert (static[1:] < drifting[1:]).all()
     assert (drifting[1:] < forgetting[1:]).all()
-
-
-def test_gains_of_a_static_function_diminish(generator):
-    information_gain = greedy_information_gain(random_covariance(generator, 20), 30, NOISE)
-    assert (information_gain.information.diff().diff() <= 1e-12).all()
-
-
-def test_one_point_again_and_again():
-    gain = greedy_information_gain(torch.ones(1, 1), 5, 0.25)
-    expected = [0.5 * math.log(1 + t / 0.25) for t in range(1, 6)]
-    assert gain.points.tolist() == [0] * 5
-    assert gain.information.tolist() == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        ((torch.eye(2), 0, 0.1), "horizon to be a whole number >= 1. Got 0"),
-        ((torch.eye(2), 2.5, 0.1), "horizon to be a whole number >= 1. Got 2.5"),
-        ((torch.eye(2), math.inf, 0.1), "horizon to be a whole number >= 1. Got inf"),
-        ((torch.eye(2), 3, 0.0), "noise_variance > 0 and finite. Got 0.0"),
-        ((torch.eye(2), 3, 0.1, 1.1), r"forgetting_rate in \[0, 1\]. Got 1.1"),
-        ((torch.ones(2, 3), 3, 0.1), r"n x n, n >= 1. Got \(2, 3\)"),
-        ((torch.ones(4, 2, 2), 3, 0.1), r"covar to be n x n. Got \(4, 2, 2\)"),
-    ],
-)
-def test_bad_arguments(args, message):
-    with pytest.raises(ValueError, match=message):
-        greedy_information_gain(*args)

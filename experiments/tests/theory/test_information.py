@@ -1,4 +1,3 @@
-import itertools
 import math
 
 import pytest
@@ -58,27 +57,6 @@ def test_covariance_under_drift_in_a_plain_loop(generator):
                 assert drifting[i, j].item() == pytest.approx(covar[i, j].item() * decay)
 
 
-def test_limits_of_drift(generator):
-    covar = random_covariance(generator)
-    times = torch.arange(25.0)
-    static = mutual_information(covar, NOISE)
-    assert torch.equal(mutual_information(drifting_covariance(covar, times, 0.0), NOISE), static)
-    new_each_round = mutual_information(drifting_covariance(covar, times, 1.0), NOISE)
-    assert new_each_round.item() == pytest.approx(25 * 0.5 * math.log(1 + 1 / NOISE))
-
-
-def test_the_faster_the_drift_the_more_there_is_to_know(generator):
-    covar = random_covariance(generator)
-    times = torch.arange(25.0)
-    gains = [mutual_information(drifting_covariance(covar, times, rate), NOISE) for rate in RATES]
-    assert all(less < more for less, more in itertools.pairwise(gains))
-
-
-def test_one_reward():
-    assert mutual_information([[2.0]], 0.5).item() == pytest.approx(0.5 * math.log(5))
-    assert information_by_round([[2.0]], 0.5).tolist() == pytest.approx([0.5 * math.log(5)])
-
-
 def test_batches(generator):
     covar = torch.stack([random_covariance(generator, n=6) for _ in range(3)])
     assert mutual_information(covar, NOISE).shape == (3,)
@@ -112,36 +90,3 @@ def test_effective_dimension_may_exceed_the_information():
     assert effective_dimension(covar, 10.0).item() == pytest.approx(1 / 11)
     assert mutual_information(covar, 10.0).item() == pytest.approx(0.5 * math.log(1.1))
     assert effective_dimension(covar, 10.0) > 1.9 * mutual_information(covar, 10.0)
-
-
-@pytest.mark.parametrize(
-    "information", [mutual_information, information_by_round, effective_dimension]
-)
-@pytest.mark.parametrize(
-    ("covar", "noise", "message"),
-    [
-        (torch.eye(2), 0.0, "noise_variance > 0 and finite. Got 0.0"),
-        (torch.eye(2), math.nan, "noise_variance > 0 and finite. Got nan"),
-        (torch.ones(2, 3), 0.1, r"... x n x n, n >= 1. Got \(2, 3\)"),
-        (torch.ones(2), 0.1, r"Got \(2,\)"),
-        (torch.tensor([[math.nan]]), 0.1, "finite covar"),
-        (torch.tensor([[1.0, 0.5], [0.2, 1.0]]), 0.1, "symmetric covar. Got .* up to 0.3"),
-        (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), 0.1, "positive semi-definite"),
-    ],
-)
-def test_bad_arguments(information, covar, noise, message):
-    with pytest.raises(ValueError, match=message):
-        information(covar, noise)
-
-
-@pytest.mark.parametrize(
-    ("times", "rate", "message"),
-    [
-        ([1.0, 2.0], -0.1, r"forgetting_rate in \[0, 1\]. Got -0.1"),
-        ([1.0], 0.1, r"2 finite times, .* Got \[1.0\]"),
-        ([1.0, math.inf], 0.1, "2 finite times"),
-    ],
-)
-def test_bad_drift(times, rate, message):
-    with pytest.raises(ValueError, match=message):
-        drifting_covariance(torch.eye(2), times, rate)

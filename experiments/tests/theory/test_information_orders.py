@@ -2,10 +2,7 @@ import math
 
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel
 
-from experiments.theory.composite import product_covariance
-from experiments.theory.greedy import greedy_information_gain
 from experiments.theory.information_orders import (
     InformationOrder,
     linear_information_order,
@@ -57,38 +54,3 @@ def test_linear_times_squared_exponential():
     assert order == InformationOrder(horizon_exponent=0.0, log_exponent=4.0, factor=5.0)
     assert order(200) == pytest.approx(5 * math.log(200) ** 4)
     assert linear_information_order(2).times_rank(3) == linear_information_order(6)
-
-
-@pytest.mark.parametrize("noise_variance", [0.1, 1.0])
-def test_gains_grow_no_faster_than_their_orders(noise_variance):
-    """From T = 200 to T = 1000, the greedy gain of the product over its order does not rise."""
-    points = torch.linspace(0, 1, 40, dtype=torch.float64)
-    kernel = RBFKernel().double()
-    kernel.lengthscale = 0.2
-    actions = kernel(points.unsqueeze(-1)).to_dense().detach()
-    angles = torch.linspace(0, math.pi, 9, dtype=torch.float64)[:-1]
-    features = torch.stack([angles.cos(), angles.sin()], dim=-1)
-    pairs = product_covariance(actions, features @ features.mT)
-    gains = greedy_information_gain(pairs, 1000, noise_variance).information
-    order = squared_exponential_information_order(1).times_rank(2)
-    shares = [gains[t - 1].item() / order(t) for t in (200, 500, 1000)]
-    assert shares == sorted(shares, reverse=True)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: linear_information_order(0), "dim to be a whole number >= 1. Got 0"),
-        (lambda: squared_exponential_information_order(1.5), "dim to be a whole number >= 1"),
-        (lambda: matern_information_order(0, 2.5), "dim to be a whole number >= 1. Got 0"),
-        (lambda: matern_information_order(1, 1.0), "nu > 1 and finite. Got 1.0"),
-        (lambda: matern_information_order(1, math.inf), "nu > 1 and finite. Got inf"),
-        (lambda: matern_information_order(1, 1.0, sharper=True), "nu > 1 and finite. Got 1.0"),
-        (lambda: linear_information_order(1).times_rank(0), "rank to be a whole number >= 1"),
-        (lambda: linear_information_order(1)(0.5), "horizon >= 1 and finite. Got 0.5"),
-        (lambda: linear_information_order(1)(math.inf), "horizon >= 1 and finite. Got inf"),
-    ],
-)
-def test_bad_arguments(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -62,24 +62,6 @@ def test_bpe_delay_of_corollary_6_3():
     assert linear(1000, 50.0) == pytest.approx(4 * math.sqrt(1000) * log * math.log(log) + 50)
 
 
-def test_bpe_delay_order_adds_the_delay():
-    order = bpe_delay_order(linear_information_order(1), dim=1)
-    assert order(1e4, 100.0) - order(1e4, 0.0) == pytest.approx(100.0)
-    with pytest.raises(ValueError, match="horizon >= 3 and finite. Got 2"):
-        order(2, 0.0)
-    with pytest.raises(ValueError, match="mean_delay >= 0 and finite. Got -1.0"):
-        order(100, -1.0)
-    with pytest.raises(ValueError, match="dim to be a whole number >= 1. Got 0"):
-        bpe_delay_order(linear_information_order(1), dim=0)
-
-
-def test_smooth_limit_of_matern_is_the_squared_exponential():
-    for order in (r_gp_ucb_order, tv_gp_ucb_order):
-        near, limit = order(dim=3, nu=1e9), order(dim=3)
-        assert near.rate_exponent == pytest.approx(limit.rate_exponent, abs=1e-6)
-        assert near.horizon_exponent == pytest.approx(limit.horizon_exponent, abs=1e-6)
-
-
 @pytest.mark.parametrize("nu", [2.5, 4.5, math.inf])
 def test_forgetting_smoothly_is_better_and_neither_beats_the_lower_bound(nu):
     resetting, forgetting = r_gp_ucb_order(dim=2, nu=nu), tv_gp_ucb_order(dim=2, nu=nu)
@@ -114,25 +96,3 @@ def test_rate_exponent_from_the_bound_itself():
 
     exponent = math.log(per_round(1e-4) / per_round(1e-6)) / math.log(100)
     assert exponent > 1 / 3 - 0.05
-
-
-@pytest.mark.parametrize("order", [r_gp_ucb_order, tv_gp_ucb_order])
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"nu": 2.0}, "nu > 2, or infinity for the squared exponential. Got 2.0"),
-        ({"nu": math.nan}, "nu > 2"),
-        ({"dim": 0}, "dim to be a whole number >= 1. Got 0"),
-    ],
-)
-def test_bad_kernels(order, options, message):
-    with pytest.raises(ValueError, match=message):
-        order(**options)
-
-
-@pytest.mark.parametrize("order", [tv_gp_ucb_order(), lower_bound_order])
-def test_bad_situations(order):
-    with pytest.raises(ValueError, match=r"forgetting_rate in \[0, 1\]. Got 2"):
-        order(10, 2)
-    with pytest.raises(ValueError, match="horizon >= 0 and finite. Got -1"):
-        order(-1, 0.1)

@@ -1,16 +1,13 @@
 """Figures 2 to 5 of Vakili et al. in a short form; the full ones are `make validate`."""
 
 import math
-import pickle
 
 import numpy as np
 import pytest
 import torch
 
 from experiments.registry import EXPERIMENTS
-from experiments.vakili import figures as vakili_figures
 from experiments.vakili.figures import (
-    line_fit,
     vakili_fig2,
     vakili_fig3,
     vakili_fig4,
@@ -35,7 +32,6 @@ from experiments.vakili.setting import (
     regret,
     row,
 )
-from tvbo import run
 
 SMALL = Setting(points=9, horizon=70, num_centers=30)
 RATE = 6
@@ -181,28 +177,6 @@ def test_functions_are_the_same_in_all_runs_and_the_noise_is_not():
     assert not torch.allclose(one.values, function(SMALL, "f2", seeded(1)).values, atol=0.1)
 
 
-def test_players_of_one_seed_meet_the_same_noise_and_delays(monkeypatch):
-    met = {}
-
-    def watched(problem, optimizer, *, delay, horizon, progress):
-        noise = torch.randn(5, generator=problem.generator).tolist()
-        history = run(problem, optimizer, horizon=12, delay=delay, progress=progress)
-        met.setdefault("noise", []).append(noise)
-        met.setdefault("delays", []).append([delay(r.trial) for r in history.rounds])
-        return history
-
-    monkeypatch.setattr("experiments.vakili.setting.run", watched)
-    for player, seed in ((BPE, 3), (GP_BUCB[0], 3), (BPE, 4)):
-        play(Job(SMALL, "f1", RATE, player, seed))
-    for what in ("noise", "delays"):
-        assert met[what][0] == met[what][1] != met[what][2]
-
-
-def test_a_job_does_the_same_elsewhere():
-    work = pickle.loads(pickle.dumps((play, Job(SMALL, "f1", RATE, BPE_DELAY, 5))))
-    assert torch.equal(work[0](work[1]), play(Job(SMALL, "f1", RATE, BPE_DELAY, 5)))
-
-
 def test_runs_stand_where_their_names_say():
     short = Setting(points=5, horizon=20, num_centers=10)
     curves = regret(short, [BPE, BPE_DELAY], [0, RATE], 2, 7, "", False, None)
@@ -210,102 +184,6 @@ def test_runs_stand_where_their_names_say():
     for name, rate, player in (("f1", 0, BPE_DELAY), ("f2", RATE, BPE)):
         expected = [play(Job(short, name, rate, player, seed)) for seed in (7, 8)]
         assert torch.equal(curves[row(name, rate, player)], torch.stack(expected))
-
-
-def test_line_fit_is_polyfit(generator):
-    measured = torch.randn(3, 6, dtype=torch.float64, generator=generator)
-    slopes, residual = line_fit((0, 25, 50), measured)
-    expected = np.polyfit([0, 25, 50], measured.numpy(), 1)
-    assert slopes.tolist() == pytest.approx(expected[0].tolist(), abs=1e-12)
-    mean = measured.mean(dim=1).numpy()
-    line = np.polyval(np.polyfit([0, 25, 50], mean, 1), [0, 25, 50])
-    assert residual == pytest.approx(np.abs(mean - line).max(), abs=1e-12)
-
-
-def claims_of(figure, totals, monkeypatch):
-    """The claims of a figure where R_T is what is said here, plus 0, 0.1, ..., in each run."""
-
-    def made_up(setting, players, rates, trials, *_):
-        return {
-            row(f, rate, player): torch.tensor(
-                [
-                    [(totals(f, rate, player) + 0.1 * i * (player == BPE_DELAY)) / setting.horizon]
-                    * setting.horizon
-                    for i in range(trials)
-                ],
-                dtype=torch.float64,
-            )
-            for f in LENGTHSCALES
-            for rate in rates
-            for player in players
-        }
-
-    monkeypatch.setattr(vakili_figures, "regret", made_up)
-    return figure(trials=4, progress=False, setting=SMALL).claims
-
-
-def test_claims_of_figure_2(monkeypatch):
-    totals = {
-        BPE_DELAY: 10.0,
-        THEOREM: 11.0,
-        GP_UCB_SDF[0]: 12.0,
-        GP_UCB_SDF[1]: 9.0,
-        GP_BUCB[1]: 3.0,
-    }
-    claims = claims_of(vakili_fig2, lambda f, rate, player: totals.get(player, 20.0), monkeypatch)
-    assert [claim.held for claim in claims] == [True, False] * 4 + [False] * 2
-    # Runs of BPE-Delay are 10, 10.1, 10.2, 10.3: standard error 0.1 sqrt(5/3) / 2.
-    expected = [1.85, -1.15] * 2 + [1, -2] * 2 + [-7.15] * 2
-    assert [claim.figure for claim in claims] == pytest.approx(expected)
-    assert [f"minus {THEOREM}," in claim.claim for claim in claims] == (
-        [False] * 4 + [True] * 4 + [False] * 2
-    )
-    assert claims[0].standard_error == pytest.approx(0.1 * math.sqrt(5 / 3) / 2)
-    assert "Best here: GP-BUCB, β = 0.8 log 4t" in claims[-1].claim
-
-
-def test_best_claim_where_bpe_delay_is_best(monkeypatch):
-    totals = {BPE_DELAY: 1.0}
-    claims = claims_of(vakili_fig2, lambda f, rate, player: totals.get(player, 20.0), monkeypatch)
-    assert "Best here: BPE-Delay." in claims[-1].claim
-    assert claims[-1].held
-
-
-@pytest.mark.parametrize(
-    ("totals", "slope", "residual", "held"),
-    [
-        ((10.0, 20.0, 30.0), 0.4, 0.0, [True, True]),
-        # The line through 10, 10, 30 has 20/3, 50/3, 80/3; the largest residual is 20/3.
-        ((10.0, 10.0, 30.0), 0.4, 20 / 3, [True, False]),
-        ((30.0, 20.0, 10.0), -0.4, 0.0, [False, False]),
-    ],
-)
-def test_claims_of_figure_3(totals, slope, residual, held, monkeypatch):
-    by_rate = dict(zip((0, 25, 50), totals, strict=True))
-    claims = claims_of(vakili_fig3, lambda f, rate, player: by_rate[rate], monkeypatch)
-    assert [claim.figure for claim in claims] == pytest.approx([slope, residual] * 2, abs=1e-12)
-    assert [claim.held for claim in claims] == held * 2
-
-
-def test_claims_of_figure_4(monkeypatch):
-    def totals(f, rate, player):
-        if player == BPE_DELAY:
-            return 10.0 + rate
-        return {0: 0.0, 25: 60.0, 50: 80.0 if player == GP_UCB_SDF[0] else 140.0}[rate]
-
-    claims = claims_of(vakili_fig4, totals, monkeypatch)
-    # 60 - 25; 60 - 20 and 60 - 80.
-    assert [claim.figure for claim in claims] == pytest.approx([35, 40, 35, -20] * 2)
-    assert [claim.held for claim in claims] == [True, True, True, False] * 2
-
-
-def test_claims_of_figure_5(monkeypatch):
-    totals = {("f1", BPE): 12.0, ("f2", BPE): 9.0}
-    claims = claims_of(
-        vakili_fig5, lambda f, rate, player: totals.get((f, player), 10.0), monkeypatch
-    )
-    assert [claim.figure for claim in claims] == pytest.approx([1.85, -1.15])
-    assert [claim.held for claim in claims] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -337,13 +215,3 @@ def test_figures_from_run_to_picture(name):
     assert ends == pytest.approx(
         [measured["R_T"] for which, measured in result.results.items() if which.startswith("f2")]
     )
-
-
-def test_no_trials():
-    with pytest.raises(ValueError, match="Expected trials >= 1. Got 0"):
-        vakili_fig2(trials=0, progress=False, setting=SMALL)
-
-
-def test_last_tenth_of_fewer_than_ten_rounds_is_the_last_one():
-    rows = torch.tensor([[4.0, 3.0, 2.0, 1.0]], dtype=torch.float64)
-    assert vakili_figures._result(rows)["mean_regret_of_last_tenth"] == 1.0
