@@ -15,7 +15,6 @@ from torch import Generator, Tensor
 from tvbo import recipes
 from tvbo.fit.drift import Drift
 from tvbo.fit.log_posterior import LogPosterior
-from tvbo.fit.sigma_points import quadrature
 from tvbo.models import AveragedGP, TimeVaryingGP
 from tvbo.models.scale import unit_cube
 from tvbo.optimizers import RefitEvery
@@ -63,7 +62,7 @@ def on_a_grid(posterior: LogPosterior) -> tuple[float, np.ndarray, np.ndarray]:
 def test_the_weights_sum_to_the_evidence_and_average_as_integrals_do(form):
     _, posterior, _, _ = fitted(form, 40)
     evidence, points, weights = on_a_grid(posterior)
-    sets = quadrature(posterior)
+    sets = posterior.sigma_points()
     assert len(sets.mean) == 5
     # In nats; forms of drift that differ by a tenth are alike.
     assert sets.log_weights.logsumexp(0).item() == pytest.approx(evidence, abs=0.1)
@@ -82,7 +81,7 @@ def test_the_weights_sum_to_the_evidence_and_average_as_integrals_do(form):
 def test_predictions_are_those_of_the_integral(form):
     model, posterior, X, Y = fitted(form, 16)
     at = torch.tensor([[[0.2, 17.0]], [[0.8, 30.0]]], dtype=torch.float64)
-    found = AveragedGP(model, X, Y, [quadrature(posterior)]).posterior(at)
+    found = AveragedGP(model, X, Y, [posterior.sigma_points()]).posterior(at)
     _, points, weights = on_a_grid(posterior)
     mean, second = torch.zeros(2).double(), torch.zeros(2).double()
     heavy = np.flatnonzero(weights > 1e-2 * weights.max())[::4]
@@ -101,7 +100,7 @@ def test_predictions_are_those_of_the_integral(form):
 
 def test_of_many_outcomes_the_mode_stands_alone():
     _, posterior, _, _ = fitted(0, 260)
-    sets = quadrature(posterior)
+    sets = posterior.sigma_points()
     assert len(sets.mean) == 1
     mode = posterior.present()
     assert sets.lengthscales.log().item() == pytest.approx(mode[0])
@@ -113,7 +112,7 @@ def test_a_parameter_at_a_bound_is_held():
     model.temporal_kernel.forgetting_rate = 1e-4
     posterior = LogPosterior(model)
     posterior.climb()
-    sets = quadrature(posterior)
+    sets = posterior.sigma_points()
     assert len(sets.mean) == 3
     assert sets.temporal_kernel.forgetting_rate.flatten().tolist() == pytest.approx([1e-4] * 3)
 

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from copy import copy
+from typing import cast
 
 import torch
 from botorch.exceptions.warnings import OptimizationWarning
@@ -18,9 +19,10 @@ from gpytorch.settings import fast_computations
 from torch import Generator, Tensor
 
 from tvbo.fit.drift import DenseGP
-from tvbo.fit.fit_watch import FitWatch
 from tvbo.fit.log_posterior import OPTIONS, LogPosterior
-from tvbo.fit.sigma_points import quadrature
+from tvbo.kernels import TemporalDecayKernel
+from tvbo.models import TimeVaryingGP
+from tvbo.models.at_bounds import Place, log_bounds, logger
 from tvbo.models.averaged_gp import HyperparameterSets
 from tvbo.randomness import draw_seed, seeded
 
@@ -32,6 +34,12 @@ LEAST_WEIGHT = 1e-6
 
 SAME_OPTIMUM = 1e-6
 """Relative difference of two log posteriors up to which their fits are taken for the same."""
+
+LARGE_JUMP = 10.0
+"""Factor by which ε changes from one fit to the next in a jump."""
+
+NO_DRIFT = 0.01
+"""An ε that forgets no more than this over the whole time of the data is none."""
 
 
 def learned_values(model: SingleTaskGP) -> Values:
@@ -92,6 +100,55 @@ def fit_from(
     return best[0]
 
 
+class FitWatch:
+    """Logs fits that deserve a look: a parameter at a bound, another form of drift, a jump of ε.
+
+    Each is logged once, and again only after a fit without it. A bound at which no sound fit ends
+    is logged at level WARNING; that of no drift and that of no noise, and jumps, at level INFO.
+    """
+
+    def __init__(self) -> None:
+        self._at_bound: set[Place] = set()
+        self._form: str | None = None
+        self._rate: float | None = None
+
+    def see(self, model: SingleTaskGP) -> None:
+        """Look at a fitted model."""
+        self._at_bound = log_bounds(model, self._at_bound)
+        kernels = model.temporal_kernels if isinstance(model, TimeVaryingGP) else ()
+        form = " + ".join(type(kernel).__name__ for kernel in kernels)
+        if self._form is not None and form != self._form:
+            logger.info(
+                "Fit of %d observations: the form of drift changed from %s to %s.",
+                len(model.train_targets),
+                self._form,
+                form,
+            )
+        self._form = form
+        kernel = kernels[0] if len(kernels) == 1 else None
+        if not isinstance(kernel, TemporalDecayKernel):
+            return
+        if not kernel.raw_forgetting_rate.requires_grad:
+            return
+        rate = kernel.forgetting_rate.detach().max().item()
+        before, self._rate = self._rate, rate
+        if before is None:
+            return
+        times = model.train_inputs[0][..., cast(int, model.time_feature)]
+        # Rates too small to matter over the time of the data are alike.
+        least = -math.expm1(math.log1p(-NO_DRIFT) / max((times.max() - times.min()).item(), 1e-300))
+        one, two = max(before, least), max(rate, least)
+        if max(one, two) >= LARGE_JUMP * min(one, two):
+            logger.info(
+                "Fit of %d observations: the forgetting rate ε jumped from %.4g to %.4g per unit "
+                "of time: the observations are too few to tell drift from noise or shape, or the "
+                "drift has changed. A known forgetting_rate or noise_variance settles it.",
+                len(model.train_targets),
+                before,
+                rate,
+            )
+
+
 class FittedParameters:
     """Carry learned hyperparameters from fit to fit.
 
@@ -107,11 +164,6 @@ class FittedParameters:
     def __init__(self) -> None:
         self.density = -math.inf
         self.sets: HyperparameterSets | None = None
-
-    def load_into(self, model: SingleTaskGP) -> None:
-        """Give a model what was learned so far, of the parameters that it has."""
-        if self.values is not None:
-            _set(model, self.values)
 
     def fit(
         self,
@@ -147,7 +199,7 @@ class FittedParameters:
         restarts = Generator().manual_seed(draw_seed(generator))
         self.density = fit_from(model, starts, restarts, posterior)
         if posterior is not None and averages:
-            self.sets = quadrature(posterior)
+            self.sets = posterior.sigma_points()
         self.values = learned_values(model)
 
 
@@ -186,9 +238,10 @@ class FittedForms:
         return [each if which.all() else each.part(which) for each, which in pairs if which.any()]
 
     def load_into(self, models: Sequence[DenseGP]) -> None:
-        """Give models what was learned so far."""
+        """Give models what was learned so far, of the parameters that they have."""
         for fitted, model in zip(self._forms, models, strict=True):
-            fitted.load_into(model)
+            if fitted.values is not None:
+                _set(model, fitted.values)
 
     def fit(
         self,

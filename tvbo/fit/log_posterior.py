@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.constraints import Interval
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.module import Module
-from gpytorch.priors import Prior
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyr
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
-from torch import Tensor
+from torch import Size, Tensor
 
 from tvbo.fit.drift import LogarithmPrior
 from tvbo.fit.quadratic_model import QuadraticModel
-from tvbo.kernels import TemporalDecayKernel
+from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.kernels.temporal import decay_exponent
 from tvbo.models import TimeVaryingGP
+from tvbo.models.averaged_gp import HyperparameterSets
 from tvbo.models.correlation import MATERN, correlation_of
 
 Array = NDArray[np.float64]
@@ -34,55 +31,45 @@ depends on where it began; with these, errors of rounding move it by less than 1
 LONG, PART = 500, 250
 """Observations above which a search begins with the newest ones, and how many these are."""
 
+MAX_AVERAGED_OBSERVATIONS = 250
+"""Number of observations above which hyperparameters are certain enough to take their mode."""
+
+LEAST_CURVATURE = 0.25
+"""Least curvature of the negative log posterior, that of a standard deviation of 2 of a logarithm,
+which is more than under any of the priors."""
+
 LARGEST = 1e13
 """Largest value of a parameter without an upper bound, and inverse of the smallest."""
 
 
-@dataclass(frozen=True)
-class Parameter:
+class LogParameter:
     """A positive hyperparameter with a prior, as a search over its logarithm sees it.
 
     Args:
         module: The part of the model that has it.
-        name: Its name there.
-        prior: A log-normal prior over it, or one over its logarithm.
+        name: Its name there. It has a log-normal prior, or one over its logarithm.
         is_rate: Whether it is ε, of which the logarithm of ρ is searched.
+
+    Attributes:
+        bounds: Logarithms of its bounds, ``2``.
+        is_of_logarithm: Whether the prior is over the logarithm.
+        location: Mean of the logarithm under the prior.
+        spread: Standard deviation of the logarithm under the prior.
     """
 
-    module: Module
-    name: str
-    prior: Prior
-    is_rate: bool = False
+    def __init__(self, module: Module, name: str, is_rate: bool = False):
+        self.module, self.name, self.is_rate = module, name, is_rate
+        constraint = getattr(module, f"raw_{name}_constraint")
+        self._ends = constraint.lower_bound.item(), constraint.upper_bound.item()
+        self.bounds = self._logarithms(np.array(self._ends).clip(1 / LARGEST, LARGEST))
+        prior = getattr(module, f"{name}_prior")
+        self.is_of_logarithm = isinstance(prior, LogarithmPrior)
+        normal = prior if self.is_of_logarithm else prior.base_dist
+        self.location, self.spread = normal.loc.item(), normal.scale.item()
 
-    @property
-    def is_of_logarithm(self) -> bool:
-        """Whether the prior is over the logarithm."""
-        return isinstance(self.prior, LogarithmPrior)
-
-    @property
-    def location_and_spread(self) -> tuple[float, float]:
-        """Mean and standard deviation of the logarithm under the prior."""
-        normal: Any = self.prior if self.is_of_logarithm else self.prior.base_dist
-        return normal.loc.item(), normal.scale.item()
-
-    @property
-    def constraint(self) -> Interval:
-        """The constraint of the parameter in the model."""
-        constraint: Interval = getattr(self.module, f"raw_{self.name}_constraint")
-        return constraint
-
-    @property
-    def logarithms(self) -> Array:
-        """Logarithms of its present values, one for each entry."""
-        values = getattr(self.module, self.name).detach().flatten().numpy()
-        return self._logarithms(values)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Logarithms of its bounds."""
-        ends = np.array([self.constraint.lower_bound.item(), self.constraint.upper_bound.item()])
-        low, high = self._logarithms(ends.clip(1 / LARGEST, LARGEST)).tolist()
-        return low, high
+    def present(self) -> Array:
+        """Return the logarithms of its values in the model, one for each entry."""
+        return self._logarithms(getattr(self.module, self.name).detach().flatten().numpy())
 
     def values(self, logarithms: Array) -> Tensor:
         """Return the values with some logarithms, of any shape, within the bounds."""
@@ -90,13 +77,7 @@ class Parameter:
         if self.is_rate:
             values = -np.expm1(-values)
         # The exponential of the logarithm of a bound may lie beyond it.
-        low, high = self.constraint.lower_bound.item(), self.constraint.upper_bound.item()
-        return torch.as_tensor(values.clip(low, high))
-
-    def assign(self, logarithms: Array) -> None:
-        """Set the values in the model."""
-        shape = getattr(self.module, self.name).shape
-        self.module.initialize(**{self.name: self.values(logarithms).reshape(shape)})
+        return torch.as_tensor(values.clip(*self._ends))
 
     def _logarithms(self, values: Array) -> Array:
         positive = -np.log1p(-values) if self.is_rate else values
@@ -148,28 +129,26 @@ class LogPosterior:
         base, temporal = model.covar_module.kernels[0].base_kernel, model.temporal_kernel
         assert temporal is not None
         self.correlation = correlation_of(base)
-        self.parameters = [Parameter(base, "lengthscale", base.lengthscale_prior)]
+        self.parameters = [LogParameter(base, "lengthscale")]
         self.is_decay = isinstance(temporal, TemporalDecayKernel)
         if self.is_decay:
             self.pace = -2 * decay_exponent(temporal.forgetting_rate.detach()).item()
             self.learns_pace = bool(temporal.raw_forgetting_rate.requires_grad)
             if self.learns_pace:
-                prior = temporal.forgetting_rate_prior
-                self.parameters.append(Parameter(temporal, "forgetting_rate", prior, is_rate=True))
+                self.parameters.append(LogParameter(temporal, "forgetting_rate", is_rate=True))
         else:
             self.pace, self.learns_pace = float(temporal.lengthscale.item()), True
-            prior = temporal.lengthscale_prior
-            self.parameters.append(Parameter(temporal, "lengthscale", prior))
+            self.parameters.append(LogParameter(temporal, "lengthscale"))
         self.noise = None
         if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
             self.noise = model.likelihood.noise[rows].numpy()
         else:
-            noise = model.likelihood.noise_covar
-            self.parameters.append(Parameter(noise, "noise", noise.noise_prior))
+            self.parameters.append(LogParameter(model.likelihood.noise_covar, "noise"))
         # For each entry of the vector; the lengthscales come first, and the others have one each.
-        each = [parameter for parameter in self.parameters for _ in parameter.logarithms]
+        each = [parameter for parameter in self.parameters for _ in parameter.present()]
         self.bounds = np.array([parameter.bounds for parameter in each])
-        self._location, self._spread = np.array([p.location_and_spread for p in each]).T
+        self._location = np.array([parameter.location for parameter in each])
+        self._spread = np.array([parameter.spread for parameter in each])
         self._is_of_logarithm = np.array([parameter.is_of_logarithm for parameter in each])
 
     def __call__(self, theta: Array) -> tuple[float, Array, float]:
@@ -184,15 +163,20 @@ class LogPosterior:
         assert gradient is not None
         return value, gradient, mean
 
-    def density_and_mean(self, theta: Array) -> tuple[float, float]:
-        """Return the log density and the prior mean: without the gradient, in half the time."""
-        value, _, mean = self._evaluate(theta, with_gradient=False)
-        return value, mean
-
     def _evaluate(self, theta: Array, with_gradient: bool) -> tuple[float, Array | None, float]:
         n, d = len(self.y), len(self.squares)
         inverse_squares = np.exp(-2 * theta[:d])
-        in_time, by_pace = self._in_time(math.exp(theta[d]) if self.learns_pace else self.pace)
+        # Correlations in time, and their derivatives by the logarithm of the pace.
+        pace = math.exp(theta[d]) if self.learns_pace else self.pace
+        if self.is_decay:
+            by_pace = -0.5 * pace * self.lags
+            in_time = np.exp(by_pace)
+            by_pace *= in_time
+        else:
+            by_pace = np.square(self.lags / pace)
+            in_time, time_slope = MATERN.evaluate(by_pace, True)
+            assert time_slope is not None
+            by_pace *= time_slope
         in_space, slope = self.correlation.evaluate(inverse_squares @ self.squares, with_gradient)
         noise = math.exp(theta[-1]) if self.noise is None else self.noise
         covar = self._covar
@@ -265,17 +249,84 @@ class LogPosterior:
             return self._quadratic[1]
         return QuadraticModel.by_differences(self._negative, self.bounds.tolist(), mode)
 
+    def sigma_points(self) -> HyperparameterSets | None:
+        r"""Return points about the mode with importance weights, to integrate hyperparameters out.
+
+        The mode is at the hyperparameters that the model has.
+
+        The integral is over the logarithms of the :math:`p` hyperparameters, of the density that a
+        fit maximizes: the logarithms have normal priors with the mode of BoTorch's. Its log-normal
+        prior with location :math:`\mu` and scale :math:`s` counts as that with location :math:`\mu
+        - s^2`, under which short lengthscales weigh more, and no more than for the fit. With
+        :math:`V \Lambda V^\top` the Hessian of the negative log density at the mode, the points are
+        the mode and those :math:`\pm\sqrt{p + 1}` standard deviations away along each column of
+        :math:`V`, cut at the bounds: an unscented transform. A Gaussian has its mean and covariance
+        under the weights :math:`1 / (p + 1)` and :math:`1 / (2 p + 2)`; these are multiplied by the
+        ratio of the density to that Gaussian, as in Rue, Martino, Chopin (2009), Section 6.5. So
+        the sum of the weights estimates the evidence, by which forms of drift are compared.
+
+        Returns:
+            The sets; None if the density or the Hessian is not finite at the mode. Above 250
+            observations the mode is the only point.
+        """
+        mode = self.present().clip(*self.bounds.T)
+        density, _, mean = self(mode)
+        quadratic = self.quadratic(mode) if math.isfinite(density) else None
+        if quadratic is None:
+            return None
+        free = np.flatnonzero(~quadratic.held)
+        curvatures, directions = np.linalg.eigh(quadratic.hessian[np.ix_(free, free)])
+        curvatures = curvatures.clip(LEAST_CURVATURE)
+        p = len(free)
+        volume = 0.5 * (p * math.log(2 * math.pi) - np.log(curvatures).sum())
+        points, means = [mode], [mean]
+        if len(self.y) > MAX_AVERAGED_OBSERVATIONS:
+            log_weights = [density + volume]
+        else:
+            log_weights = [density + volume - math.log(p + 1)]
+            for direction in (directions * np.sqrt((p + 1) / curvatures)).T:
+                for sign in (1.0, -1.0):
+                    point = mode.copy()
+                    point[free] += sign * direction
+                    point = point.clip(*self.bounds.T)
+                    density, _, mean = self._evaluate(point, with_gradient=False)
+                    if math.isfinite(density):
+                        # Of the point itself, which a bound may have brought nearer.
+                        steps = directions.T @ (point - mode)[free]
+                        density += 0.5 * (curvatures @ steps**2)
+                        points.append(point)
+                        means.append(mean)
+                        log_weights.append(density + volume - math.log(2 * p + 2))
+        theta, d, shape = np.array(points), len(self.squares), Size([len(points)])
+        lengthscale, pace, *noise = self.parameters
+        temporal_kernel: TemporalDecayKernel | TemporalMaternKernel
+        if self.is_decay:
+            temporal_kernel = TemporalDecayKernel(batch_shape=shape).double()
+            temporal_kernel.forgetting_rate = pace.values(theta[:, d]).unsqueeze(-1)
+        else:
+            temporal_kernel = TemporalMaternKernel(nu=2.5, batch_shape=shape).double()
+            temporal_kernel.lengthscale = pace.values(theta[:, d])[:, None, None]
+        temporal_kernel.requires_grad_(False)
+        return HyperparameterSets(
+            lengthscales=lengthscale.values(theta[:, :d]),
+            temporal_kernel=temporal_kernel,
+            mean=torch.tensor(means, dtype=torch.float64),
+            noise=noise[0].values(theta[:, -1]) if noise else None,
+            log_weights=torch.tensor(log_weights, dtype=torch.float64),
+        )
+
     def present(self) -> Array:
         """Return the parameters that the model has, ``p``."""
-        return np.concatenate([parameter.logarithms for parameter in self.parameters])
+        return np.concatenate([parameter.present() for parameter in self.parameters])
 
     def assign(self, theta: Array, mean: float) -> None:
         """Give the model parameters, ``p``, and a prior mean."""
-        first, *others = self.parameters
         d = len(self.squares)
-        first.assign(theta[:d])
-        for parameter, value in zip(others, theta[d:], strict=True):
-            parameter.assign(value)
+        parts = zip(self.parameters, [theta[:d], *theta[d:]], strict=True)
+        for parameter, logarithms in parts:
+            shape = getattr(parameter.module, parameter.name).shape
+            values = parameter.values(logarithms).reshape(shape)
+            parameter.module.initialize(**{parameter.name: values})
         self.mean_module.initialize(constant=torch.tensor(mean, dtype=torch.float64))
 
     def _negative(self, theta: Array) -> tuple[float, Array]:
@@ -299,16 +350,3 @@ class LogPosterior:
         found = model.minimize(self._negative, ends, start)
         self._quadratic = None if found is None else (found, model)
         return found
-
-    def _in_time(self, pace: float) -> tuple[Array, Array]:
-        """Return correlations in time, and their derivatives by the logarithm of pace."""
-        if self.is_decay:
-            by_pace = -0.5 * pace * self.lags
-            correlations = np.exp(by_pace)
-            by_pace *= correlations
-            return correlations, by_pace
-        by_pace = np.square(self.lags / pace)
-        correlations, slope = MATERN.evaluate(by_pace, True)
-        assert slope is not None
-        by_pace *= slope
-        return correlations, by_pace

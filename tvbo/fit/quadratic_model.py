@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ MAX_STEPS, HALVINGS = 20, 5
 increases the function. If they are exceeded, the start was not near a minimum."""
 
 
+@dataclass(eq=False)
 class QuadraticModel:
     """The Hessian of a function, updated by BFGS with every step.
 
@@ -39,9 +41,8 @@ class QuadraticModel:
             has no information on them.
     """
 
-    def __init__(self, hessian: Array, held: NDArray[np.bool_]):
-        self.hessian = hessian
-        self.held = held
+    hessian: Array
+    held: NDArray[np.bool_]
 
     @classmethod
     def by_differences(
@@ -113,20 +114,18 @@ class QuadraticModel:
                 newton *= 0.5
             else:
                 return None
-            self._update(new - x, new_gradient - gradient)
+            step, change = new - x, new_gradient - gradient
+            along = step @ change
+            if along > 0:
+                # BFGS, where the function is convex along the step.
+                turned = self.hessian @ step
+                self.hessian = (
+                    self.hessian
+                    + np.outer(change, change) / along
+                    - np.outer(turned, turned) / (step @ turned)
+                )
             x, value, gradient = new, new_value, new_gradient
         return None
-
-    def _update(self, step: Array, change: Array) -> None:
-        """Update the Hessian by BFGS, unless the function is not convex along the step."""
-        along = step @ change
-        if along > 0:
-            turned = self.hessian @ step
-            self.hessian = (
-                self.hessian
-                + np.outer(change, change) / along
-                - np.outer(turned, turned) / (step @ turned)
-            )
 
 
 def _held(x: Array, gradient: Array, low: Array, high: Array) -> NDArray[np.bool_]:
