@@ -18,7 +18,7 @@ from tvbo.kernels import (
     TemporalMaternKernel,
 )
 from tvbo.kernels.column import ColumnKernel
-from tvbo.models.construction import make_drifting_kernel
+from tvbo.models.time_varying_gp import make_drifting_kernel
 
 NUM_INDICES = 4
 STEP = 0.02

@@ -21,7 +21,7 @@ from tvbo.acquisition.edge_correction import EdgeCorrectedUCB
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
-from tvbo.models.scale import unit_cube
+from tvbo.models.scale import UnitCube
 from tvbo.optim.unit_cube import InUnitCube, gen_candidates_closed_form, unit_bounds
 from tvbo.retention import SizeLimit
 from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace, Parameters
@@ -47,7 +47,7 @@ def make_model(lengthscales, dim=2, bounds=BOUNDS):
         log_weights=torch.arange(s, dtype=torch.float64),
     )
     Y = 0.01 * unit[:, :1]
-    transform = unit_cube(list(range(dim)), bounds)
+    transform = UnitCube(list(range(dim)), bounds)
     return AveragedGP(TimeVaryingGP(X, Y, input_transform=transform).eval(), X, Y, [sets])
 
 

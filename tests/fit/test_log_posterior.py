@@ -11,7 +11,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from tvbo.fit.drift import Drift
 from tvbo.fit.log_posterior import OPTIONS, LogPosterior
 from tvbo.models import TimeVaryingGP
-from tvbo.models.scale import unit_cube
+from tvbo.models.scale import UnitCube
 
 BOX = torch.tensor([[0.0, -2.0], [1.0, 3.0]], dtype=torch.float64)
 KINDS = {
@@ -41,7 +41,7 @@ def make(kind: str, n: int = 25) -> TimeVaryingGP:
         Y,
         torch.linspace(0.01, 0.1, n).double().unsqueeze(-1) if noise_is_known else None,
         covar_module=get_covar_module_with_dim_scaled_prior(ard_num_dims=2, use_rbf_kernel=use_rbf),
-        input_transform=unit_cube([0, 1], BOX),
+        input_transform=UnitCube([0, 1], BOX),
         **drift.arguments(drift.forms[form]),
     )
     drift.set_prior(model, X[:, -1])

@@ -16,7 +16,7 @@ from tvbo import recipes
 from tvbo.fit.drift import Drift
 from tvbo.fit.log_posterior import LogPosterior
 from tvbo.models import AveragedGP, TimeVaryingGP
-from tvbo.models.scale import unit_cube
+from tvbo.models.scale import UnitCube
 from tvbo.optimizers import RefitEvery
 from tvbo.test_functions import MovingPeak
 
@@ -35,7 +35,7 @@ def fitted(form: int, n: int) -> tuple[TimeVaryingGP, LogPosterior, Tensor, Tens
         X,
         Y,
         torch.full_like(Y, 0.09),
-        input_transform=unit_cube([0], SIDE),
+        input_transform=UnitCube([0], SIDE),
         **drift.arguments(drift.forms[form]),
     )
     drift.set_prior(model, X[:, -1])

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
-from tvbo.models.scale import outcome_scale, unit_cube
+from tvbo.models.scale import UnitCube, outcome_scale
 
 BOX = torch.tensor([[0.0, -2.0], [1.0, 3.0]], dtype=torch.float64)
 N = 12
@@ -66,7 +66,7 @@ def dense_models(known: bool) -> list[TimeVaryingGP]:
                 covar_module=get_covar_module_with_dim_scaled_prior(
                     ard_num_dims=2, use_rbf_kernel=USE_RBF
                 ),
-                input_transform=unit_cube([0, 1], BOX),
+                input_transform=UnitCube([0, 1], BOX),
             )
             model.covar_module.kernels[0].base_kernel.lengthscale = each.lengthscales[i]
             model.mean_module.initialize(constant=each.mean[i])
@@ -132,7 +132,7 @@ def test_pending_trials_condition_each_set():
             covar_module=dense.covar_module.kernels[0].base_kernel,
             mean_module=dense.mean_module,
             outcome_transform=None,
-            input_transform=unit_cube([0, 1], BOX),
+            input_transform=UnitCube([0, 1], BOX),
         )
         expected.append((new.eval(), shift, scale))
     at = rows(4, 1)

@@ -89,6 +89,13 @@ class ContextualModelFitter(ModelFitter):
             likelihood=likelihood,
             refit=refit,
         )
+        self.bounds = torch.cat([action_bounds, context_bounds], dim=-1)
+        self._scaled_columns = [
+            *(range(layout.num_actions) if action_kernel is None else ()),
+            *(layout.context_features if context_kernel is None else ()),
+        ]
+        # Its kernel has parts for actions and contexts.
+        self.is_default = False
 
     def _given(self) -> dict[str, object | None]:
         given = super()._given()
@@ -96,18 +103,6 @@ class ContextualModelFitter(ModelFitter):
         if self.structure == "both":
             given["outputscales"] = None
         return {"action_kernel": self.action_kernel, "context_kernel": self.context_kernel, **given}
-
-    def _scaled_columns(self) -> list[int]:
-        actions = range(self.layout.num_actions)
-        return [
-            *(actions if self.action_kernel is None else ()),
-            *(self.layout.context_features if self.context_kernel is None else ()),
-        ]
-
-    @property
-    def is_default(self) -> bool:
-        """False: its kernel has parts for actions and contexts."""
-        return False
 
     @cached_property
     def unit(self) -> float:
@@ -128,8 +123,3 @@ class ContextualModelFitter(ModelFitter):
             context_kernel=context_kernel,
             **shared,
         )
-
-    @property
-    def bounds(self) -> Tensor:
-        """The declared range of the columns other than time."""
-        return torch.cat([self.action_bounds, self.context_bounds], dim=-1)

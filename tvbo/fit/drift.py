@@ -22,7 +22,7 @@ from tvbo.kernels.temporal import (
 )
 from tvbo.kernels.temporal_base import check_markov
 from tvbo.models import ContextualGP, TimeVaryingGP
-from tvbo.models.construction import as_temporal_kernels
+from tvbo.models.time_varying_gp import as_temporal_kernels
 
 DenseGP = TimeVaryingGP | ContextualGP
 """A model that is built anew of all its observations."""
@@ -62,6 +62,7 @@ class Drift:
     """
 
     forms: list[Form]
+    temporal_kernels: list[TemporalKernel]
 
     def __init__(
         self, forgetting_rate: float | None, temporal_kernel: Form | Literal["auto"] = None
@@ -69,27 +70,24 @@ class Drift:
         if forgetting_rate is not None:
             check_forgetting_rate(forgetting_rate)
         self.forgetting_rate = forgetting_rate
+        self.temporal_kernels = []
         if not isinstance(temporal_kernel, str):
             self.forms = [temporal_kernel]
             given = as_temporal_kernels(temporal_kernel, forgetting_rate)
             self.temporal_kernels = [check_markov(kernel) for kernel in given]
-            return
-        if temporal_kernel != "auto" or forgetting_rate is not None:
+        elif temporal_kernel == "auto" and forgetting_rate is None:
+            self.forms = [None, TemporalMaternKernel(nu=2.5).double()]
+        else:
             raise ValueError(
                 "Expected temporal_kernel to be a kernel, several, None, or 'auto' without a "
                 f"forgetting_rate. Got {temporal_kernel!r}, forgetting_rate={forgetting_rate}."
             )
-        self.forms = [None, TemporalMaternKernel(nu=2.5).double()]
-        self.temporal_kernels = []
+        # How fast the function drifts is learned, with priors of this module.
+        self._is_learned = forgetting_rate is None and not self.temporal_kernels
 
     def arguments(self, form: Form) -> dict[str, Any]:
         """Return the arguments of a model that say how it drifts."""
         return {"forgetting_rate": self.forgetting_rate, "temporal_kernel": deepcopy(form)}
-
-    @property
-    def _is_learned(self) -> bool:
-        """Whether how fast the function drifts is learned, with priors of this module."""
-        return self.forgetting_rate is None and not self.temporal_kernels
 
     def likelihood(self) -> GaussianLikelihood | None:
         """Return the likelihood by which the noise of standardized outcomes is learned.
@@ -104,20 +102,29 @@ class Drift:
     def set_prior(self, model: DenseGP, times: Tensor) -> None:
         """Give a model that learns how fast it drifts a prior over that, in rounds.
 
+        The median of the prior becomes its value. From few observations the likelihood alone often
+        picks a function without memory, which explains any scatter.
+
         Args:
             model: The model, with one of the forms.
             times: ``n``, the times of its observations.
         """
+        if not self._is_learned:
+            return
+        # The mean gap between distinct times is the length of a round.
+        distinct, gap = torch.unique(times), 1.0
+        if len(distinct) > 1:
+            gap = ((distinct[-1] - distinct[0]) / (len(distinct) - 1)).item()
         kernel = model.temporal_kernel
-        if self._is_learned:
-            assert isinstance(kernel, TemporalDecayKernel | TemporalMaternKernel)
-            set_prior(kernel, mean_gap(times))
-
-
-def mean_gap(times: Tensor) -> float:
-    """Return the mean gap between distinct times, the length of a round; 1 for fewer than two."""
-    distinct = torch.unique(times)
-    return 1.0 if len(distinct) < 2 else ((distinct[-1] - distinct[0]) / (len(distinct) - 1)).item()
+        if isinstance(kernel, TemporalDecayKernel):
+            rate = -math.expm1(-RATE / gap)
+            kernel.forgetting_rate = min(max(rate, MIN_FORGETTING_RATE), MAX_FORGETTING_RATE)
+            kernel.set_prior("forgetting_rate", RatePrior(RATE / gap, RATE_SPREAD))
+        else:
+            assert isinstance(kernel, TemporalMaternKernel)
+            kernel.lengthscale = LENGTHSCALE * gap
+            prior = LogarithmPrior(LENGTHSCALE * gap, LENGTHSCALE_SPREAD)
+            kernel.set_prior("lengthscale", prior)
 
 
 class LogarithmPrior(NormalPrior):
@@ -154,27 +161,6 @@ class RatePrior(LogarithmPrior):
         """Return draws of ε."""
         rate = -torch.expm1(-super().rsample(sample_shape))
         return rate.clamp(MIN_FORGETTING_RATE, MAX_FORGETTING_RATE)
-
-
-def set_prior(kernel: TemporalDecayKernel | TemporalMaternKernel, round_length: float) -> None:
-    """Give a temporal kernel a prior in rounds, and the median of that prior as its value.
-
-    From few observations the likelihood alone often picks a function without memory, which explains
-    any scatter.
-
-    Args:
-        kernel: The kernel, without a prior.
-        round_length: Length of a round, in units of time.
-    """
-    if isinstance(kernel, TemporalDecayKernel):
-        rate = -math.expm1(-RATE / round_length)
-        kernel.forgetting_rate = min(max(rate, MIN_FORGETTING_RATE), MAX_FORGETTING_RATE)
-        prior = RatePrior(RATE / round_length, RATE_SPREAD)
-        kernel.set_prior("forgetting_rate", prior)
-    else:
-        kernel.lengthscale = LENGTHSCALE * round_length
-        prior = LogarithmPrior(LENGTHSCALE * round_length, LENGTHSCALE_SPREAD)
-        kernel.set_prior("lengthscale", prior)
 
 
 def describe_form(model: DenseGP) -> str:

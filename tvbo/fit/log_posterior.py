@@ -20,7 +20,7 @@ from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.kernels.temporal import decay_exponent
 from tvbo.models import TimeVaryingGP
 from tvbo.models.averaged_gp import HyperparameterSets
-from tvbo.models.correlation import MATERN, correlation_of
+from tvbo.models.closed_form import MATERN, correlation_of
 
 Array = NDArray[np.float64]
 

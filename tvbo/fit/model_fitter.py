@@ -22,13 +22,13 @@ from tvbo.fit.refit import Refit, RefitEvery, RefitNever
 from tvbo.models import TimeVaryingGP
 from tvbo.models.raw import raw_noise_variance
 from tvbo.models.scale import (
+    SIGNAL_TO_NOISE,
     FixedScale,
     RelativeStandardize,
     ScaledMean,
+    UnitCube,
     in_unit,
     outcome_scale,
-    scale_from_noise,
-    unit_cube,
 )
 from tvbo.rounding import power_of_two
 from tvbo.spaces import InputLayout
@@ -107,10 +107,17 @@ class ModelFitter:
             check_positive(noise_variance=noise_variance)
         self.layout = layout
         self.action_bounds = action_bounds
+        # The declared range of the columns other than time, ``2 x (d + c)``.
+        self.bounds = action_bounds
+        # Those whose kernel is a default of BoTorch, which expects the unit cube.
+        self._scaled_columns = [] if covar_module is not None else list(range(layout.time_feature))
         self.covar_module = covar_module
         self.noise_variance = noise_variance
         self.mean_module = mean_module
         self.likelihood = likelihood
+        own = (covar_module, mean_module, likelihood, *self.drift.temporal_kernels)
+        # Whether the kernel, the mean, and all priors are the defaults.
+        self.is_default = all(part is None for part in own)
         missing = [name for name, value in self._given().items() if value is None]
         if refit is None:
             refit = RefitEvery(1) if missing else RefitNever()
@@ -138,11 +145,17 @@ class ModelFitter:
         bounds = self.bounds.to(torch.float64)
         # The constraints and the prior of a likelihood are in the user's unit.
         has_unit = self.likelihood is not None and self.noise_variance is None
-        if has_unit or self._scaled_columns() or bounds.shape[-1] != self.layout.time_feature:
+        if has_unit or self._scaled_columns or bounds.shape[-1] != self.layout.time_feature:
             return 1.0
         rows = torch.cat([bounds, bounds.new_zeros(2, 1)], dim=-1)
-        none = {"train_X": rows[:0], "train_Y": rows[:0, :1], "outcome_transform": None}
-        model = self._make(unit=1.0, **none, **self._in_time(self.drift.forms[0]))
+        model = self._make(
+            unit=1.0,
+            train_X=rows[:0],
+            train_Y=rows[:0, :1],
+            outcome_transform=None,
+            time_feature=self.layout.time_feature,
+            **self.drift.arguments(self.drift.forms[0]),
+        )
         with torch.no_grad():
             return power_of_two(model.covar_module(rows, diag=True).max().item())
 
@@ -249,21 +262,6 @@ class ModelFitter:
             drift = {"amplitudes of temporal_kernel": None}
         return {"covar_module": self.covar_module, **drift, "noise_variance": self.noise_variance}
 
-    @property
-    def is_default(self) -> bool:
-        """Whether the kernel, the mean, and all priors are the defaults."""
-        own = (self.covar_module, self.mean_module, self.likelihood, *self.drift.temporal_kernels)
-        return all(part is None for part in own)
-
-    @property
-    def bounds(self) -> Tensor:
-        """The declared range of the columns other than time, ``2 x (d + c)``."""
-        return self.action_bounds
-
-    def _scaled_columns(self) -> list[int]:
-        """Return the columns whose kernel is a default of BoTorch, which expects the unit cube."""
-        return [] if self.covar_module is not None else list(range(self.layout.time_feature))
-
     def _make(self, unit: float, **shared: Any) -> DenseGP:
         """Return the model in a unit of the outcomes, from the arguments that every model takes."""
         covar_module = deepcopy(self.covar_module)
@@ -278,13 +276,8 @@ class ModelFitter:
             )
         return TimeVaryingGP(covar_module=covar_module, **shared)
 
-    def _in_time(self, form: Form) -> dict[str, Any]:
-        """Return the arguments of a model that concern time."""
-        return {"time_feature": self.layout.time_feature, **self.drift.arguments(form)}
-
     def _with_defaults(self, observations: Observations, form: Form) -> DenseGP:
         """Return the model of some observations, with the defaults of what is learned."""
-        scaled = self._scaled_columns()
         mean_module = deepcopy(self.mean_module)
         if mean_module is None and isinstance(self.refit, RefitNever):
             mean_module = ZeroMean()
@@ -293,10 +286,13 @@ class ModelFitter:
             Yvar = torch.full_like(observations.Y, self.noise_variance)
         likelihood = deepcopy(self.likelihood)
         input_transform = outcome_transform = None
-        if scaled:
+        if self._scaled_columns:
             likelihood = likelihood or self.drift.likelihood()
-            input_transform = unit_cube(scaled, self.bounds)
-            outcome_transform = RelativeStandardize(scale_from_noise(Yvar, self.noise_variance))
+            input_transform = UnitCube(self._scaled_columns, self.bounds)
+            noise = self.noise_variance if Yvar is None or len(Yvar) == 0 else Yvar.mean().item()
+            # The order of the standard deviation that the noise suggests, where it is known.
+            unit = None if noise is None else power_of_two(SIGNAL_TO_NOISE * noise)
+            outcome_transform = RelativeStandardize(unit)
         elif self.unit != 1.0:
             outcome_transform = FixedScale(self.unit)
             if self.mean_module is not None:
@@ -306,7 +302,8 @@ class ModelFitter:
             train_X=observations.X,
             train_Y=observations.Y,
             train_Yvar=Yvar,
-            **self._in_time(form),
+            time_feature=self.layout.time_feature,
+            **self.drift.arguments(form),
             mean_module=mean_module,
             likelihood=likelihood if Yvar is None else None,
             outcome_transform=outcome_transform,

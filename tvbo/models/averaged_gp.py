@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
@@ -21,14 +22,15 @@ from tvbo.models.averaged_fantasies import (
     HyperparameterAverage,
     SetsPosterior,
 )
-from tvbo.models.averaged_marginals import AveragedMarginals
-from tvbo.models.closed_form import Array, Pullback
-from tvbo.models.correlation import Correlation, correlation_of
+from tvbo.models.closed_form import Array, ClosedForm, Pullback, correlation_of
 from tvbo.models.incremental_gp import IncrementalGP
-from tvbo.models.raw import RawRowKernel, transformed
+from tvbo.models.raw import RawRowKernel
 from tvbo.models.resizable_module import ResizableModule
 from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
+from tvbo.rounding import LEAST_VARIANCE
+
+TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +100,10 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
     prior_variance: Tensor
     _noise_variance: Tensor
     inverse_lengthscales: Tensor
+    # Of the rows that were evaluated last: times, correlations in time, derivatives of these.
+    _times: Array | None
+    _correlations: Array
+    _slopes: Array
 
     _shared = ("weights", "_noise_variance", "inverse_lengthscales", "prior_variance", "_mean")
 
@@ -112,11 +118,12 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         # Not registered as submodules, which acquisition functions move to the device of ``X`` at
         # each evaluation.
         self._parts = (model, tuple(sets))
+        self._correlation = correlation_of(self._in_space)
         shift, scale = outcome_scale(model)
         # One unit of each raw column in units of the model, whose transform is linear.
         zero_and_one = train_X.new_zeros(2, train_X.shape[-1])
         zero_and_one[1] = 1
-        units = transformed(getattr(model, "input_transform", None), zero_and_one).diff(dim=0)
+        units = model.transform_inputs(zero_and_one).diff(dim=0)
         lengthscales = torch.cat([each.lengthscales for each in sets]) / units[:, :-1]
         log_weights = torch.cat([each.log_weights for each in sets])
         self.register_buffer("weights", log_weights.softmax(dim=0))
@@ -171,7 +178,10 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         return self._X.shape[-1]
 
     def moments(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
-        """Return means and variances of single rows in NumPy, as :meth:`marginals` has them.
+        """Return means and variances of single rows in NumPy.
+
+        They are most of the time of a search for the next action, and PyTorch's graph takes ten
+        times as long for some hundred numbers.
 
         Args:
             X: Rows, ``b x (d + 1)``.
@@ -181,12 +191,78 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
             Means and variances, ``2 x b``, and what takes derivatives by these to derivatives by
             the rows, ``b x (d + 1)``, or None.
         """
-        return self._marginals.evaluate(X, with_gradients)
+        weights, prior_mean, prior_variance, train_X, whitening, innovations = (
+            each.numpy(force=True)
+            for each in (
+                self.weights,
+                self._mean,
+                self.prior_variance,
+                self._X,
+                self._whitening,
+                self._innovations,
+            )
+        )
+        inverse_squares = self.inverse_lengthscales.square().numpy(force=True)
+        s, n, _ = whitening.shape
+        # Columns first, so that what is added up or multiplied lies side by side.
+        differences = X.T[:-1, :, None] - train_X.T[:-1, None]
+        squares = (inverse_squares @ np.square(differences).reshape(-1, len(X) * n)).reshape(
+            s, -1, n
+        )
+        in_space, slope = self._correlation.evaluate(squares, with_gradients)
+        in_time, by_lag = self._in_time(X[:, -1])
+        in_time = prior_variance * in_time
+        V = (in_space * in_time) @ whitening
+        means = (V @ innovations)[..., 0] + prior_mean[:, None]
+        mean = weights @ means
+        deviations = means - mean
+        variances = prior_variance - np.square(V).sum(axis=-1) + np.square(deviations)
+        least = max(LEAST_VARIANCE * float(prior_variance), TINY)
+        variance = weights @ variances
+        moments = np.array([mean, variance.clip(least)])
+        if slope is None:
+            return moments, None
+
+        def pullback(by_moments: Array) -> Array:
+            by_mean, by_variance = by_moments
+            by_variance = weights[:, None] * np.where(variance < least, 0.0, 2 * by_variance)
+            by_means = weights[:, None] * by_mean + by_variance * deviations
+            by_covar = by_means[..., None] * self._alpha
+            by_covar -= (by_variance[..., None] * V) @ whitening.mT
+            by_squares = by_covar * (slope * in_time)
+            by_differences = inverse_squares.T @ by_squares.reshape(s, -1)
+            by_actions = -(by_differences.reshape(differences.shape) * differences).sum(axis=-1)
+            by_time = prior_variance * (by_covar * in_space * by_lag).sum(axis=(0, 2))
+            return np.concatenate([by_actions, by_time[None]]).T
+
+        return moments, pullback
+
+    def _in_time(self, times: Array) -> tuple[Array, Array]:
+        """Return correlations in time and their derivatives, ``s x b x n``, or ``s x 1 x n``.
+
+        In a search all rows have the same time, each time that it asks.
+        """
+        if (times == times[0]).all():
+            times = times[:1]
+        if self._times is None or not np.array_equal(times, self._times):
+            lags = torch.from_numpy(times[:, None]).to(self._X) - self._X[:, -1]
+            kernels = [each.temporal_kernel for each in self._parts[1]]
+            sizes = [kernel.batch_shape.numel() for kernel in kernels]
+            flat = lags.reshape(1, -1).repeat(sum(sizes), 1).requires_grad_()
+            with torch.enable_grad():
+                parts = zip(kernels, flat.abs().split(sizes), strict=True)
+                correlations = torch.cat([kernel.correlation(part) for kernel, part in parts])
+                (slopes,) = torch.autograd.grad(correlations.sum(), flat)
+            self._correlations = correlations.view(-1, *lags.shape).numpy(force=True)
+            self._slopes = slopes.view(-1, *lags.shape).numpy(force=True)
+            # The caller may change its tensor in place.
+            self._times = times.copy()
+        return self._correlations, self._slopes
 
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return means ``... x q``, covariances ``... x q x q`` and prior variances ``... x q``."""
         if X.shape[-2] == 1:
-            mean, variance = self._marginals(X)
+            mean, variance = ClosedForm.apply(X, self.moments)
             covar = variance.unsqueeze(-1)
         else:
             V = self._covar(X, self._X)
@@ -223,7 +299,7 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
             return AveragedFantasies.condition(self, SetsPosterior(self), X, Y, noise)
         new = AveragedGP.__new__(AveragedGP)
         HyperparameterAverage.__init__(new)
-        new._parts = self._parts
+        new._parts, new._correlation = self._parts, self._correlation
         for name in self._shared:
             new.register_buffer(name, getattr(self, name))
         new._set_data(self._X, self._Y, self._noise, self._whitening, self._innovations)
@@ -284,7 +360,6 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
                 torch.cat([pad(self._whitening, (0, 0, 0, len(X))), columns], dim=-1),
                 torch.cat([self._innovations, inverse_root @ residuals], dim=-2),
             )
-        self._set_marginals()
 
     def _set_data(
         self, X: Tensor, Y: Tensor, noise: Tensor, whitening: Tensor, innovations: Tensor
@@ -294,26 +369,14 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         self.register_buffer("_noise", noise)
         self.register_buffer("_whitening", whitening)
         self.register_buffer("_innovations", innovations)
-
-    def _set_marginals(self) -> None:
-        """Set what predicts single rows, from the buffers."""
-        self._marginals = AveragedMarginals(
-            self._correlation,
-            self.weights,
-            self._mean,
-            self.prior_variance,
-            self._inverse_squares,
-            [each.temporal_kernel for each in self._parts[1]],
-            self._X,
-            self._whitening,
-            self._innovations,
-        )
+        self._alpha = (whitening @ innovations).mT.numpy(force=True)
+        self._times = None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         device = self._X.device
         applied: Self = super()._apply(fn, recurse)
         if self._X.device != device:
-            # Of its own, since copies of this model share them. Those of the marginals stay behind.
+            # Of its own, since copies of this model share them.
             self._parts = deepcopy(self._parts)
             self.model.to(self._X.device)
             for each in self._parts[1]:
@@ -349,7 +412,7 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
-        self._set_marginals()
+        self._set_data(self._X, self._Y, self._noise, self._whitening, self._innovations)
 
     @property
     def _in_space(self) -> RBFKernel | MaternKernel:
@@ -357,20 +420,10 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         kernel: RBFKernel | MaternKernel = self.model.covar_module.kernels[0].base_kernel
         return kernel
 
-    @property
-    def _correlation(self) -> Correlation:
-        """Correlation of actions, by squared distance."""
-        return correlation_of(self._in_space)
-
-    @property
-    def _inverse_squares(self) -> Tensor:
-        """Of the lengthscales, ``d x s``."""
-        return self.inverse_lengthscales.square().mT
-
     def _covar(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances by each set, ``s x ... x q x p``."""
         X1, X2 = X1.unsqueeze(-2), X2.unsqueeze(-3)
-        squares = (X1[..., :-1] - X2[..., :-1]).square() @ self._inverse_squares
+        squares = (X1[..., :-1] - X2[..., :-1]).square() @ self.inverse_lengthscales.square().mT
         lags = (X1[..., -1] - X2[..., -1]).abs()
         flat = lags.reshape(1, -1)
         in_time = [each.temporal_kernel.correlation(flat) for each in self._parts[1]]

@@ -22,8 +22,7 @@ from torch import Size, Tensor
 
 from tvbo.kernels import ContextActionKernel, TemporalKernel
 from tvbo.kernels.context_action import Structure
-from tvbo.models.construction import check_training_data
-from tvbo.models.time_varying_gp import TimeVaryingGP
+from tvbo.models.time_varying_gp import TimeVaryingGP, check_training_data
 from tvbo.spaces.observations import split_context
 
 

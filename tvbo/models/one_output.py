@@ -26,6 +26,8 @@ class OneOutputModel(Model):
     def noise_variance(self) -> Tensor:
         """σ², the noise variance of outcomes without their own, ``batch_shape`` or one number."""
 
+    num_outputs = 1
+
     # Borrowed, since the mixin declares narrower arguments of the posterior than BoTorch's models.
     fantasize = FantasizeMixin.fantasize
 
@@ -38,11 +40,6 @@ class OneOutputModel(Model):
     @abstractmethod
     def train_targets(self) -> Tensor:
         """Outcomes, ``batch_shape x n``."""
-
-    @property
-    def num_outputs(self) -> int:
-        """One."""
-        return 1
 
     @property
     def likelihood(self) -> GaussianLikelihood:

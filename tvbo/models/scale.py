@@ -28,21 +28,6 @@ SIGNAL_TO_NOISE = math.exp(4.0)
 the median of BoTorch's prior over noise."""
 
 
-def scale_from_noise(Yvar: Tensor | None, noise_variance: float | None) -> float | None:
-    """Return the order of the outcomes' standard deviation that their noise suggests.
-
-    Args:
-        Yvar: Noise variances of the outcomes, or None.
-        noise_variance: Noise variance where there are no outcomes with their own, or None.
-
-    Returns:
-        A power of two; None where no noise is known.
-    """
-    if Yvar is not None and len(Yvar) > 0:
-        noise_variance = Yvar.mean().item()
-    return None if noise_variance is None else power_of_two(SIGNAL_TO_NOISE * noise_variance)
-
-
 def outcome_scale(model: SingleTaskGP) -> tuple[float, float]:
     """Return mean and standard deviation by which outcomes were standardized, else 0 and 1."""
     transform = getattr(model, "outcome_transform", None)
@@ -146,20 +131,22 @@ class UnitCube(ReversibleInputTransform):
 
     Args:
         columns: The columns to scale.
-        bounds: Their lower and upper bounds, ``2 x c``.
+        ranges: Lower and upper bounds of columns, ``2 x c`` with ``c`` above the largest of those.
+            A column of one value is moved to zero.
     """
 
     indices: Tensor
     offset: Tensor
     coefficient: Tensor
 
-    def __init__(self, columns: list[int], bounds: Tensor):
+    def __init__(self, columns: list[int], ranges: Tensor):
         super().__init__()
         self.transform_on_train = self.transform_on_eval = self.transform_on_fantasize = True
         self.reverse = False
         self.register_buffer("indices", torch.tensor(columns))
-        self.register_buffer("offset", bounds[:1])
-        self.register_buffer("coefficient", bounds[1:] - bounds[:1])
+        lower, upper = ranges[:, columns].to(torch.float64).split(1)
+        self.register_buffer("offset", lower)
+        self.register_buffer("coefficient", torch.where(upper > lower, upper, lower + 1) - lower)
 
     @subset_transform
     def _transform(self, X: Tensor) -> Tensor:
@@ -168,14 +155,3 @@ class UnitCube(ReversibleInputTransform):
     @subset_transform
     def _untransform(self, X: Tensor) -> Tensor:
         return self.coefficient.to(X) * X + self.offset.to(X)
-
-
-def unit_cube(columns: list[int], ranges: Tensor) -> UnitCube:
-    """Return a transform of some columns to the unit cube, which leaves the others raw.
-
-    Args:
-        columns: The columns.
-        ranges: Lower and upper bounds, ``2 x c`` with ``c`` above the largest of them.
-    """
-    lower, upper = ranges[:, columns].to(torch.float64)
-    return UnitCube(columns, torch.stack([lower, torch.where(upper > lower, upper, lower + 1)]))
