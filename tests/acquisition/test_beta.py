@@ -34,18 +34,18 @@ def test_theory_is_far_more_cautious_than_practice():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (lambda: LogBeta(c1=-1), "c1 >= 0 and c2 > 0"),
-        (lambda: LogBeta(c2=0), "c1 >= 0 and c2 > 0"),
-        (lambda: ConstantBeta(-0.1), "beta >= 0. Got -0.1"),
-        (lambda: TimeVaryingBeta(dim=2, delta=1.0), r"delta in \(0, 1\). Got 1.0"),
-        (lambda: ResettingBeta(dim=0), "Expected positive dim"),
-        (lambda: ResettingBeta(dim=1, a=0.5), "a >= 1"),
+        lambda: LogBeta(c1=-1),
+        lambda: LogBeta(c2=0),
+        lambda: ConstantBeta(-0.1),
+        lambda: TimeVaryingBeta(dim=2, delta=1.0),
+        lambda: ResettingBeta(dim=0),
+        lambda: ResettingBeta(dim=1, a=0.5),
     ],
 )
-def test_bad_parameters(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_parameters(make):
+    with pytest.raises(ValueError):
         make()
 
 

@@ -2,7 +2,6 @@ import math
 
 import pytest
 
-from experiments.theory.smoothness import tail_constants
 from tvbo.acquisition.analytic import as_beta_schedule
 from tvbo.acquisition.contextual_beta import CompactBeta, FiniteBeta, RKHSBeta
 
@@ -37,34 +36,11 @@ def test_compact_beta_is_setting_2():
     )
 
 
-def test_compact_beta_is_that_of_the_proof():
-    """A union bound over the points of the proof's grid, at δ / 4 of its π_t; not Lemma 5.4."""
-    t, delta, d, r, a, b = 5, 0.1, 2, 1.0, 2.0, 3.0
-    root = math.sqrt(math.log(4 * d * a / delta))
-    grid = (d * t**2 * b * r * root) ** d
-    in_proof = 2 * math.log(grid * 4 * (math.pi**2 * t**2 / 6) / delta)
-    beta = CompactBeta(dim=d, delta=delta, side=r, a=a, b=b)
-    assert beta(t) == pytest.approx(in_proof, rel=1e-14)
-    appendix = 2 * math.log(4 * (math.pi**2 * t**2 / 6) / delta) + 4 * d * math.log(
-        d * t * b * r * root
-    )
-    assert appendix - beta(t) == pytest.approx(2 * d * math.log(d * b * r * root), rel=1e-12)
-
-
 def test_compact_beta_needs_a_grid_of_one_point_at_least():
     """A flat function: without the clamp β would fall below what one point needs."""
     flat = CompactBeta(dim=4, b=1e-6)
     assert flat(1) == pytest.approx(2 * math.log(2 * math.pi**2 / 0.3), rel=1e-14)
     assert [flat(t) for t in range(1, 50)] == sorted(flat(t) for t in range(1, 50))
-
-
-def test_compact_beta_of_the_actions_alone_is_smaller():
-    assert CompactBeta(dim=2)(10) < CompactBeta(dim=3)(10)
-
-
-def test_compact_beta_takes_the_constants_of_a_tail():
-    a, b = tail_constants(expected_supremum=13.0, standard_deviation=5.0)
-    assert CompactBeta(dim=2, a=a, b=b)(10) > CompactBeta(dim=2)(10)
 
 
 def test_rkhs_beta_is_setting_3():
@@ -88,34 +64,23 @@ def test_schedules_are_positive_and_never_fall(beta):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (lambda: FiniteBeta(0), "num_pairs to be a whole number >= 1. Got 0"),
-        (lambda: FiniteBeta(2.5), "num_pairs to be a whole number >= 1. Got 2.5"),
-        (lambda: FiniteBeta(NAN), "num_pairs to be a whole number >= 1. Got nan"),
-        (lambda: FiniteBeta(3, 1.0), r"delta in \(0, 1\). Got 1.0"),
-        (lambda: CompactBeta(0), "dim to be a whole number >= 1. Got 0"),
-        (lambda: CompactBeta(2, delta=0.0), r"delta in \(0, 1\). Got 0.0"),
-        (lambda: CompactBeta(2, side=0.0), "side > 0 and finite. Got 0.0"),
-        (lambda: CompactBeta(2, b=math.inf), "b > 0 and finite. Got inf"),
-        (lambda: CompactBeta(2, a=0.5), "a >= 1 and finite. Got 0.5"),
-        (lambda: CompactBeta(2, a=NAN), "a >= 1 and finite. Got nan"),
-        (lambda: RKHSBeta(-1.0, float), "norm_bound >= 0 and finite. Got -1.0"),
-        (lambda: RKHSBeta(NAN, float), "norm_bound >= 0 and finite. Got nan"),
-        (lambda: RKHSBeta(1.0, float, delta=2.0), r"delta in \(0, 1\). Got 2.0"),
+        lambda: FiniteBeta(0),
+        lambda: FiniteBeta(2.5),
+        lambda: FiniteBeta(NAN),
+        lambda: FiniteBeta(3, 1.0),
+        lambda: CompactBeta(0),
+        lambda: CompactBeta(2, delta=0.0),
+        lambda: CompactBeta(2, side=0.0),
+        lambda: CompactBeta(2, b=math.inf),
+        lambda: CompactBeta(2, a=0.5),
+        lambda: CompactBeta(2, a=NAN),
+        lambda: RKHSBeta(-1.0, float),
+        lambda: RKHSBeta(NAN, float),
+        lambda: RKHSBeta(1.0, float, delta=2.0),
     ],
 )
-def test_bad_arguments(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_arguments(make):
+    with pytest.raises(ValueError):
         make()
-
-
-def test_information_gain_must_be_a_function():
-    with pytest.raises(TypeError, match="information_gain to be a function of the round. Got 3.0"):
-        RKHSBeta(1.0, 3.0)
-
-
-@pytest.mark.parametrize("gain", [-0.1, math.inf, NAN])
-def test_bad_information_gain(gain):
-    with pytest.raises(ValueError, match=rf"information_gain\(3\) >= 0 and finite. Got {gain}"):
-        RKHSBeta(1.0, lambda t: gain)(3)

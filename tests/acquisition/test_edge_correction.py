@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 from botorch.acquisition.objective import (
-    ExpectationPosteriorTransform,
     ScalarizedPosteriorTransform,
 )
-from botorch.exceptions.errors import UnsupportedError
 from botorch.generation import gen_candidates_scipy
 from botorch.utils.sampling import draw_sobol_samples
 from torch import Generator
@@ -144,23 +142,6 @@ def test_a_drawn_function_deviates_from_the_mean_by_the_same_share(beta):
         ThompsonSampling(beta, edge_correction=True)(model, finite).values,
         ThompsonSampling(beta)(model, context_of(FiniteSpace(BOUNDS))).values,
     )
-
-
-def test_another_transform_of_the_outcome_is_refused():
-    model, two = make_model([[0.2, 0.6]]), ScalarizedPosteriorTransform(torch.ones(2).double())
-    for transform, words in ((two, "one outcome"), (ExpectationPosteriorTransform(3), "Scalar")):
-        with pytest.raises(UnsupportedError, match=words):
-            EdgeCorrectedUCB(model, 1.0, 1.0, Box(BOUNDS), transform)
-
-
-def test_the_gradient_of_the_share():
-    share = EdgeCorrectedUCB(make_model([[0.2, 0.6], [1.5, 0.1]]), 1.0, 1.0, Box(BOUNDS)).share
-    X = rows([[0.1, -1.9], [0.5, 1.0], [1.0, 3.0]]).squeeze(-2).requires_grad_()
-    assert torch.autograd.gradcheck(share, (X,), rtol=1e-5, atol=1e-7)
-    # Where nothing of the kernel is inside, there is no gradient either, and no NaN.
-    far = torch.tensor([[1e3, 1e3, NOW]], dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(share(far).sum(), far)
-    assert (gradient == 0).all()
 
 
 def test_the_search_in_closed_form_is_that_of_botorch():

@@ -133,13 +133,6 @@ def test_incumbents_in_a_box_are_the_formulas(make, num_contexts, generator):
     assert MaxMean()(model, ask_context) == pytest.approx(everywhere.max(), abs=1e-6)
 
 
-def test_best_mean_needs_no_domain(generator):
-    ask_context = situation_of(0, None, generator)
-    at_observed = means_by_formula(ask_context.observations, ask_context.rows_observed())
-    model = dense(ask_context.observations)
-    assert BestMean()(model, ask_context) == pytest.approx(at_observed.max(), abs=1e-9)
-
-
 def test_best_outcome_goes_stale_and_best_mean_does_not():
     """0.2 was worth 3 once; of late it is worth 0.5, and all else nothing."""
     actions, times = [0.2, 0.2, 0.2, 0.6, 0.9], [0.0, 99.0, 98.0, 99.0, 98.0]
@@ -209,34 +202,9 @@ def test_to_ask_for_an_incumbent_draws_nothing(generator):
     assert MaxMean()(model, ask_context) == first
 
 
-def test_max_mean_works_without_a_generator(generator):
-    ask_context = situation_of(0, FiniteSpace(GRID), generator)
-    model = dense(ask_context.observations)
-    without = replace(ask_context, generator=None)
-    assert MaxMean()(model, without) == MaxMean()(model, ask_context)
-    box = replace(without, search_space=Box(tensor([0.0], [1.0])))
-    assert MaxMean()(model, box) == pytest.approx(MaxMean()(model, ask_context), abs=1e-4)
-
-
-def test_a_model_remembers_the_set_for_the_acquisition(generator):
-    """Asking for an incumbent leaves the candidates in the incremental model's memory."""
-    ask_context = situation_of(0, FiniteSpace(GRID), generator)
-    model = incremental(ask_context.observations)
-    for incumbent in (MaxMean(), BestMean()):
-        incumbent(model, ask_context)
-        assert torch.equal(model._candidates.rows, ask_context.rows(GRID))
-
-
-def test_max_mean_without_a_domain(generator):
-    ask_context = situation_of(0, None, generator)
-    model = dense(ask_context.observations)
-    with pytest.raises(ValueError, match="Expected an AskContext with a search_space. Got"):
-        MaxMean()(model, ask_context)
-
-
 @pytest.mark.parametrize("incumbent", [BestObserved(), BestMean()])
 def test_nothing_observed_and_no_domain(incumbent):
     layout = InputLayout(1)
     ask_context = AskContext(1, 1.0, None, layout, Observations.empty(layout.num_columns))
-    with pytest.raises(ValueError, match="Expected an AskContext with a search_space. Got"):
+    with pytest.raises(ValueError):
         incumbent(IncrementalGP(rbf(SCALE), NOISE), ask_context)

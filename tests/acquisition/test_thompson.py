@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
 from gpytorch.kernels import LinearKernel, RBFKernel
 from reference import rbf
 from scipy.stats import norm
@@ -170,41 +169,3 @@ def test_seeds_repeat():
             maximize(ThompsonSampling()(model, each), space, each, each.generator) for each in asks
         )
         assert torch.equal(one, two)
-
-
-def test_the_best_action_is_a_copy():
-    model, now = two_armed(), ask_context(FiniteSpace(TWO))
-    drawn = ThompsonSampling()(model, now)
-    drawn.best().fill_(9.0)
-    assert drawn.candidates.max() == 0.35
-
-
-def test_a_drawn_function_is_known_at_its_candidates_only():
-    search_space = FiniteSpace(TWO)
-    now = ask_context(search_space)
-    drawn = ThompsonSampling()(two_armed(), now)
-    rows = now.rows(TWO.flip(0)).unsqueeze(-2)
-    assert torch.equal(drawn(rows), drawn.values.flip(0))
-    with pytest.raises(InputDataError):
-        drawn(now.rows(TWO[:1] + 0.1).unsqueeze(-2))
-
-
-def test_a_negative_beta():
-    with pytest.raises(ValueError, match="Expected beta >= 0. Got -1"):
-        ThompsonSampling(-1.0)
-
-
-@pytest.mark.parametrize("bad", [0, -3, 2.5])
-def test_no_candidates(bad):
-    with pytest.raises(ValueError, match=f"num_candidates, a whole number >= 1. Got {bad}"):
-        ThompsonSampling(num_candidates=bad)
-
-
-@pytest.mark.parametrize("missing", ["search_space", "generator"])
-def test_a_situation_without(missing):
-    search_space = None if missing == "search_space" else FiniteSpace(TWO)
-    options = {"generator": None} if missing == "generator" else {}
-    with pytest.raises(
-        ValueError, match="Expected an AskContext with a search_space and a generator"
-    ):
-        ThompsonSampling()(two_armed(), ask_context(search_space, **options))

@@ -24,30 +24,6 @@ def rbf(scale=None):
     return scaled
 
 
-def told(optimizer, outcomes, Yvar=None):
-    for i, y in enumerate(outcomes):
-        place = torch.tensor([i / len(outcomes)], dtype=torch.float64)
-        optimizer.tell(optimizer.attach(place, float(i), context=place), y, Yvar)
-    return optimizer
-
-
-@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.OptimizationWarning")
-@pytest.mark.parametrize("scale", [1.0, 1e-3])
-def test_small_known_noise_of_small_rewards_is_the_dense_models(scale):
-    """The least noise that GPyTorch takes is in the units of the standardized outcome."""
-    policies = []
-    for refit in (RefitEvery(1), RefitEvery(30)):
-        optimizer = recipes.cgp_ucb(bounds=UNIT, context_bounds=UNIT, refit=refit)
-        outcomes = [scale * torch.tensor(6.0 * i / 30).sin().item() for i in range(30)]
-        told(optimizer, outcomes, Yvar=(0.1 * scale) ** 2)
-        policies.append(optimizer.policy(torch.tensor([0.2, 0.8]), t=30.0))
-    dense, incremental = policies
-    torch.testing.assert_close(incremental.mean, dense.mean, rtol=1e-5, atol=0)
-    torch.testing.assert_close(
-        incremental.standard_deviation, dense.standard_deviation, rtol=1e-4, atol=0
-    )
-
-
 @pytest.mark.parametrize("contexts", [{"context_bounds": UNIT}, {"contexts": UNIT}])
 @pytest.mark.parametrize("actions", [{"bounds": UNIT}, {"choices": UNIT}])
 def test_certain_repeats_under_a_large_kernel_do_not_end_a_loop(actions, contexts):

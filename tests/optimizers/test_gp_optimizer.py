@@ -3,21 +3,16 @@ from itertools import pairwise
 
 import pytest
 import torch
-from botorch.acquisition import LogExpectedImprovement, qUpperConfidenceBound
 from botorch.exceptions.errors import InputDataError
-from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from reference import rbf
 
 from tvbo import recipes, run
 from tvbo.acquisition import ConstantBeta, LogBeta
-from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel
-from tvbo.optimizers import GPOptimizer, OutcomeModel, RefitEvery, RefitNever
-from tvbo.optimizers.dense_state import DenseState
-from tvbo.retention import Reset, SlidingWindow
-from tvbo.spaces import Box, InputLayout
+from tvbo.optimizers import RefitEvery, RefitNever
+from tvbo.spaces import InputLayout
 from tvbo.test_functions import MovingPeak, drifting_gp
 from tvbo.test_functions.drifting_gp import unit_grid
 
@@ -78,42 +73,6 @@ def test_resetting_equals_the_papers_algorithm_within_each_block(problem):
     assert history.model_size.tolist() == [*range(10)] * 3
     sequence = problem.search_space.index(history.X).tolist()
     assert sequence == paper_tv_gp_ucb(problem, sequence, 0.0, LogBeta(), every=10)
-
-
-def test_rate_one_forgets_everything(problem):
-    """At ε = 1 no observation informs: every round is the prior."""
-    optimizer = recipes.tv_gp_ucb(
-        choices=CHOICES, covar_module=rbf(), forgetting_rate=1.0, noise_variance=0.01
-    )
-    run(problem, optimizer, horizon=5, progress=False)
-    optimizer.ask(t=6.0)
-    posterior = optimizer.model.posterior(InputLayout(2).rows(CHOICES, 6.0).unsqueeze(-2))
-    torch.testing.assert_close(posterior.variance, torch.ones_like(posterior.variance))
-
-
-def test_a_window_longer_than_the_run_and_a_block_longer_than_the_run_change_nothing(problem):
-    def choices_with(retention):
-        problem.generator.manual_seed(0)
-        optimizer = recipes.tv_gp_ucb(
-            choices=CHOICES,
-            covar_module=rbf(),
-            forgetting_rate=0.05,
-            noise_variance=0.01,
-            retention=retention,
-        )
-        return run(problem, optimizer, horizon=15, progress=False).X
-
-    plain = choices_with(None)
-    assert torch.equal(choices_with(SlidingWindow(length=100)), plain)
-    assert torch.equal(choices_with(Reset(every=100)), plain)
-
-
-def test_a_window_bounds_the_model(problem):
-    optimizer = recipes.gp_ucb(
-        choices=CHOICES, covar_module=rbf(), noise_variance=0.01, retention=SlidingWindow(length=5)
-    )
-    history = run(problem, optimizer, horizon=20, progress=False)
-    assert history.model_size.max() == 5
 
 
 def test_late_outcomes_enter_with_the_time_they_were_sampled(problem):
@@ -201,56 +160,6 @@ def test_hyperparameters_are_learned_on_a_box(covar_module):
     assert all(b - a >= 4 for a, b in pairwise(changes))
     if covar_module is not None:
         assert covar_module.outputscale.item() == pytest.approx(math.log(2))
-
-
-@pytest.mark.slow
-def test_an_optimizer_with_learning_repeats_with_its_seed():
-    problem = MovingPeak(period=60, noise_variance=0.0)
-
-    def chosen():
-        optimizer = recipes.tv_gp_ucb(
-            bounds=problem.bounds,
-            refit=RefitEvery(2),
-            generator=torch.Generator().manual_seed(7),
-        )
-        return run(problem, optimizer, horizon=13, progress=False).X
-
-    assert torch.equal(chosen(), chosen())
-
-
-def test_any_botorch_acquisition():
-    problem = MovingPeak(period=60)
-
-    def log_ei(model, ask_context):
-        if len(ask_context.observations) == 0:
-            return LogExpectedImprovement(model, best_f=0.0)
-        present = model.posterior(ask_context.rows_observed()).mean
-        return LogExpectedImprovement(model, best_f=present.max())
-
-    def q_ucb(model, ask_context):
-        sampler = SobolQMCNormalSampler(torch.Size([16]), seed=ask_context.round)
-        return qUpperConfidenceBound(model, beta=2.0, sampler=sampler)
-
-    for acquisition in (log_ei, q_ucb):
-        box = Box(problem.bounds)
-        fitter = ModelFitter(
-            InputLayout(2), problem.bounds, rbf(), forgetting_rate=0.05, noise_variance=1e-3
-        )
-        optimizer = GPOptimizer(box, [OutcomeModel(DenseState(fitter))], acquisition)
-        history = run(problem, optimizer, horizon=6, progress=False)
-        assert history.X.shape == (6, 2)
-
-
-def test_a_fitter_refuses_what_it_cannot_use():
-    bounds = torch.tensor([[0.0], [1.0]])
-    with pytest.raises(ValueError):
-        ModelFitter(InputLayout(1), bounds, covar_module=rbf(), refit=RefitNever())
-    with pytest.raises(ValueError):
-        ModelFitter(InputLayout(1), bounds, noise_variance=0.0)
-    with pytest.raises(ValueError):
-        recipes.tv_gp_ucb(bounds=bounds, forgetting_rate=2.0)
-    with pytest.raises(ValueError):
-        RefitEvery(0)
 
 
 def test_a_covariance_matrix_of_the_wrong_size_is_refused():

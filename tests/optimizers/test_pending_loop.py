@@ -1,31 +1,23 @@
 """Open trials in every recipe, against a dense GP in numpy that has all chosen rows."""
 
-import copy
 import math
-import pickle
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import ScaleKernel
-from gpytorch.means import ConstantMean, LinearMean
+from gpytorch.means import LinearMean
 from reference import rbf
 
 from tvbo import recipes
-from tvbo.acquisition import LogEI
 from tvbo.models import StreamingGP
-from tvbo.models.scale import outcome_scale
-from tvbo.optimizers import RefitEvery, RefitNever
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending
 from tvbo.retention import (
-    EventReset,
     KeepAll,
     Reset,
-    SizeLimit,
     SlidingWindow,
 )
-from tvbo.spaces import Box, InputLayout
+from tvbo.spaces import InputLayout
 
 NOISE = 0.02
 LENGTHSCALE = 0.3
@@ -296,15 +288,6 @@ def test_contexts(rate, policy, contexts):
     Story(optimizer, policy, Dense(rate), 6, InputLayout(2, 1), LISTED).rounds(12)
 
 
-def test_linear_ucb():
-    optimizer = recipes.linear_ucb(
-        choices=CHOICES[:3], context_bounds=torch.tensor([[1.0], [2.0]]), pending=Hallucinate()
-    )
-    context = torch.tensor([1.5])
-    chosen = torch.cat([optimizer.ask(context=context).X for _ in range(3)])
-    assert len(torch.unique(chosen, dim=0)) == 3
-
-
 @pytest.mark.parametrize("mode", ["skip", "discard"])
 @pytest.mark.parametrize("policy", POLICIES, ids=name)
 @pytest.mark.combinations
@@ -378,14 +361,6 @@ def test_box(policy, rate):
         story.between()
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=name)
-def test_a_constant_prior_mean(policy):
-    mean = ConstantMean().double()
-    mean.constant.data.fill_(0.7)
-    optimizer = finite(0.03, policy, mean_module=mean)
-    Story(optimizer, policy, Dense(0.03, mean=lambda rows: np.full(len(rows), 0.7))).rounds(20)
-
-
 @pytest.mark.draws_globally  # LinearMean does
 @pytest.mark.parametrize("policy", POLICIES[1:], ids=name)
 @pytest.mark.parametrize(
@@ -407,231 +382,6 @@ def test_a_prior_mean_that_depends_on_time(policy, rate):
     Story(optimizer, policy, Dense(rate, mean=line), seed=13).rounds(15)
 
 
-@pytest.mark.parametrize("every", [1, 7])
-@pytest.mark.parametrize("policy", POLICIES[1:], ids=name)
-@pytest.mark.combinations
-def test_learned_hyperparameters(every, policy):
-    """Refit in each round, or at every seventh outcome; read off the fit and put in by hand."""
-    optimizer = finite(
-        None,
-        policy,
-        covar_module=ScaleKernel(rbf(LENGTHSCALE)),
-        noise_variance=None,
-        refit=RefitEvery(every),
-    )
-    story = Story(optimizer, policy, Dense(), seed=14, atol=1e-6)
-    random = story.random
-    fits = set()
-    for t in range(1, 15):
-        trial = optimizer.ask(float(t))
-        fitted = optimizer.posterior_state.fitter.last_model
-        kernel = fitted.covar_module.kernels[0].base_kernel
-        shift, stdv = outcome_scale(fitted)
-        assert (shift, stdv) == (0.0, 1.0)
-        constant = fitted.mean_module.constant.item()
-        story.dense = Dense(
-            rate=fitted.forgetting_rate.item(),
-            noise=fitted.likelihood.noise.item(),
-            lengthscale=kernel.base_kernel.lengthscale.item(),
-            scale=kernel.outputscale.item(),
-            mean=lambda rows, constant=constant: np.full(len(rows), constant),
-        )
-        fits.add(story.dense.scale)
-        story.told = [(row, y, story.dense.noise) for row, y, _ in story.told]
-        story.t = float(t)
-        at = InputLayout(2).rows(CHOICES, float(t))
-        mean, variance = story.expected(None, at.numpy())
-        posterior = optimizer.model.posterior(at.unsqueeze(-2))
-        np.testing.assert_allclose(
-            posterior.mean.detach().flatten().numpy(), mean, rtol=0, atol=1e-6
-        )
-        np.testing.assert_allclose(
-            posterior.variance.detach().flatten().numpy(), variance, rtol=0, atol=1e-6
-        )
-        story.open[trial.id] = trial
-        while len(story.open) > 3:
-            story.tell(story.open[list(story.open)[random.integers(4)]])
-    assert len(fits) > 1
-
-
-@pytest.mark.parametrize("policy", POLICIES[1:], ids=name)
-def test_standardized_outcomes(policy):
-    """BoTorch's default kernel, whose outcomes are standardized, in raw units again."""
-    optimizer = recipes.gp_ucb(
-        choices=10 * CHOICES, pending=policy, refit=RefitEvery(30), noise_variance=0.3
-    )
-    story = Story(optimizer, policy, Dense(), seed=15, choices=10 * CHOICES)
-    for t in range(1, 10):
-        trial = optimizer.ask(float(t))
-        story.t = float(t)
-        fitted = optimizer.posterior_state.fitter.last_model
-        shift, stdv = outcome_scale(fitted)
-        lower, upper = optimizer.search_space.bounds.numpy()
-        lengthscale = fitted.covar_module.kernels[0].base_kernel.lengthscale.detach().numpy()[0]
-        constant = shift + stdv * fitted.mean_module.constant.item()
-
-        def scaled(rows, lower=lower, upper=upper, lengthscale=lengthscale):
-            rows = rows.copy()
-            rows[:, :-1] = (rows[:, :-1] - lower) / (upper - lower) / lengthscale
-            return rows
-
-        dense = Dense(
-            noise=0.3,
-            lengthscale=1.0,
-            scale=stdv**2,
-            mean=lambda rows, constant=constant: np.full(len(rows), constant),
-        )
-        at = InputLayout(2).rows(10 * CHOICES, float(t))
-        told = (
-            scaled(np.array([row for row, _, _ in story.told]).reshape(-1, 3)),
-            np.array([y for _, y, _ in story.told]),
-            np.full(len(story.told), 0.3),
-        )
-        waiting = np.array([story.row(each) for each in story.open.values()]).reshape(-1, 3)
-        mean, variance = dense.with_open(policy, told, scaled(waiting), scaled(at.numpy()))
-        posterior = optimizer.model.posterior(at.unsqueeze(-2))
-        np.testing.assert_allclose(
-            posterior.mean.detach().flatten().numpy(), mean, rtol=0, atol=1e-8
-        )
-        np.testing.assert_allclose(
-            posterior.variance.detach().flatten().numpy(), variance, rtol=0, atol=1e-8
-        )
-        story.open[trial.id] = trial
-        if t > 3:
-            story.tell(story.any_open())
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=name)
-@pytest.mark.parametrize("limit", [{}, {"retention": SizeLimit(5)}], ids=["all", "limit"])
-@pytest.mark.combinations
-def test_expected_improvement_and_a_size_limit(policy, limit):
-    """Other acquisitions and retention see the conditioned model, too."""
-    options = {"acquisition": LogEI(), "beta": None, "budget": 0.0, **limit}
-    optimizer = finite(0.02, policy, recipes.compressed_gp, **options)
-    random = np.random.default_rng(0)
-    for t in range(1, 30):
-        optimizer.ask(float(t))
-        waiting = optimizer.open_trials
-        if len(waiting) > 4:
-            optimizer.tell(waiting[random.integers(5)], random.standard_normal())
-    assert optimizer.model_size == (6 if limit else 25)
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        IgnorePending(),
-        *POLICIES[1:],
-    ],
-    ids=name,
-)
-def test_event_reset_is_told_what_the_outcomes_foretold(policy):
-    """Whether the world has changed is not for stand-ins to say: the band is that of what came."""
-    seen = []
-
-    class Note(EventReset):
-        def observe_outcome(self, prediction, Y):
-            seen.append(prediction)
-            super().observe_outcome(prediction, Y)
-
-    optimizer = finite(0.0, policy, retention=Note())
-    first = optimizer.ask(1.0)
-    optimizer.tell(first, 0.5)
-    waiting = optimizer.ask(2.0)
-    # Next to the open one, so that its stand-in matters.
-    trial = optimizer.ask(3.0)
-    optimizer.tell(trial, 0.4)
-    dense = Dense()
-    rows = [np.append(each.X.numpy()[0], each.t) for each in (first, trial)]
-    mean, variance = dense.given(rows[0][None], np.array([0.5]), np.array([NOISE]), rows[1][None])
-    assert seen[-1].mean == pytest.approx(mean[0], abs=1e-8)
-    assert seen[-1].variance == pytest.approx(variance[0], abs=1e-8)
-    assert waiting.id in {each.id for each in optimizer.open_trials}
-
-
-def test_noise_unknown_as_long_as_nothing_was_told():
-    """Outcomes bring it: before the first, open trials have next to none; then the mean so far."""
-    optimizer = finite(0.0, ConstantLiar(LOWEST), noise_variance=None, refit=RefitNever())
-    first = optimizer.ask(1.0)
-    optimizer.ask(2.0)
-    at_first = optimizer.model.posterior(InputLayout(2).rows(first.X, 2.0))
-    assert at_first.mean.item() == pytest.approx(LOWEST, rel=1e-4)
-    assert at_first.variance.item() < 1e-4
-    optimizer.tell(first, 0.3, Yvar=0.05)
-    optimizer.ask(3.0)
-    rows = np.array([np.append(each.X.numpy()[0], each.t) for each in (first,)])
-    waiting = np.array([np.append(each.X.numpy()[0], each.t) for each in optimizer.open_trials[:1]])
-    at = InputLayout(2).rows(CHOICES, 3.0)
-    mean, variance = Dense().with_open(
-        ConstantLiar(LOWEST), (rows, np.array([0.3]), np.array([0.05])), waiting, at.numpy(), 0.05
-    )
-    posterior = optimizer.model.posterior(at.unsqueeze(-2))
-    np.testing.assert_allclose(posterior.mean.flatten().numpy(), mean, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(posterior.variance.flatten().numpy(), variance, rtol=0, atol=1e-8)
-
-
-def pickled(optimizer):
-    return pickle.loads(pickle.dumps(optimizer))
-
-
-@pytest.mark.slow_cases("refit-deepcopy", "box-deepcopy")
-@pytest.mark.parametrize(
-    ("kind", "how"),
-    [
-        ("finite", copy.deepcopy),
-        ("refit", copy.deepcopy),
-        *((kind, pickled) for kind in ("drift", "context", "noise", "box", "refit")),
-    ],
-)
-def test_a_copy_in_the_middle_of_delays_goes_on_alike(kind, how):
-    options = {"policy": Hallucinate()}
-    context = None
-    if kind == "drift":
-        options["rate"] = 0.05
-    elif kind == "refit":
-        options |= {"noise_variance": None, "refit": RefitEvery(3)}
-    elif kind == "context":
-        options |= {"recipe": recipes.tv_cgp_ucb, "contexts": LISTED}
-        context = LISTED[1]
-    elif kind == "box":
-        options |= {"choices": None, "bounds": torch.tensor([[0.0], [1.0]])}
-    if kind == "refit":
-        options["covar_module"] = rbf(LENGTHSCALE)
-    optimizer = finite(**options)
-    random = np.random.default_rng(1)
-
-    def go_on(each, first, last, random):
-        chosen = []
-        for t in range(first, last):
-            chosen.append(each.ask(float(t), context).X)
-            waiting = each.open_trials
-            if len(waiting) > 3:
-                noise = 0.05 if kind == "noise" else None
-                each.tell(waiting[random.integers(4)], random.standard_normal(), noise)
-        return torch.cat(chosen)
-
-    half = 4 if kind == "box" else 9
-    go_on(optimizer, 1, half, random)
-    twin = how(optimizer)
-    one = go_on(optimizer, half, 2 * half, np.random.default_rng(2))
-    two = go_on(twin, half, 2 * half, np.random.default_rng(2))
-    assert torch.equal(one, two)
-    assert [trial.id for trial in optimizer.open_trials] == [t.id for t in twin.open_trials]
-
-
-@pytest.mark.parametrize("policy", POLICIES[1:], ids=name)
-def test_a_recommendation_between_asks_changes_none(policy):
-    one, two = (finite(0.05, policy) for _ in range(2))
-    for t in range(1, 25):
-        a, b = one.ask(float(t)), two.ask(float(t))
-        assert torch.equal(a.X, b.X)
-        two.recommend()
-        for each in (one, two):
-            if len(each.open_trials) > 3:
-                each.tell(each.open_trials[t % 4], math.sin(t))
-        two.recommend(t=t + 0.5)
-
-
 @pytest.mark.parametrize("bad", ["hallucinate", Hallucinate, 0.0])
 def test_a_pending_policy_of_the_wrong_kind(bad):
     with pytest.raises(TypeError):
@@ -646,12 +396,3 @@ def test_a_trial_in_the_future_does_not_count_yet():
     optimizer.ask(9.0)
     mean = optimizer.model.posterior(InputLayout(2).rows(CHOICES[2:3], 9.0)).mean.item()
     assert mean < LOWEST / 2
-
-
-def test_box_actions_are_spread_where_open_trials_count():
-    optimizer = recipes.gp_ucb(
-        bounds=torch.tensor([[0.0], [1.0]]), covar_module=rbf(LENGTHSCALE), noise_variance=NOISE
-    )
-    assert isinstance(optimizer.search_space, Box)
-    X = torch.cat([optimizer.ask().X for _ in range(4)]).flatten()
-    assert torch.pdist(X[:, None]).min() > 0.05

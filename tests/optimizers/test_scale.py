@@ -28,7 +28,6 @@ CHOICES = torch.rand(30, 2, dtype=torch.float64, generator=GENERATOR)
 SCATTER = 0.1 * torch.randn(64, dtype=torch.float64, generator=GENERATOR)
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 CONTEXTS = torch.tensor([[0.1], [0.5], [0.8]], dtype=torch.float64)
-CONTEXT_BOUNDS = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
 
 
 def kernel(scale):

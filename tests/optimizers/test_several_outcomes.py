@@ -235,7 +235,7 @@ def test_two_objectives_and_their_front():
     assert all(
         each.others["fall"][0] == pytest.approx(1 - each.X.item() ** 2, abs=0.2) for each in front
     )
-    with pytest.raises(ValueError, match="front"):
+    with pytest.raises(ValueError):
         optimizer.recommend()
     with pytest.raises(UnsupportedError):
         play(make(**options, acquisition=LogExpectedImprovement), 1, None)
@@ -312,7 +312,7 @@ def test_a_journal_has_all_outcomes(tmp_path):
     assert again.recommend().to_row() == expected
     again.close()
     other = make(objectives=["gain"], constraints={"load": (None, 0.6)})
-    with pytest.raises(JournalError, match="limits"):
+    with pytest.raises(JournalError):
         Optimizer.open(run, like=other)
     pickled = pickle.loads(pickle.dumps(optimizer))
     assert pickled.recommend().to_row() == expected

@@ -18,9 +18,8 @@ from tvbo.kernels import (
 )
 from tvbo.kernels.temporal_base import memory_length
 from tvbo.logs import fit_panel
-from tvbo.models import IncrementalGP, StreamingGP, TimeVaryingGP
+from tvbo.models import IncrementalGP, StreamingGP
 from tvbo.optimizers import RefitEvery, RefitNever
-from tvbo.optimizers.dense_state import DenseState
 from tvbo.optimizers.pending import IgnorePending
 from tvbo.retention import SlidingWindow
 from tvbo.test_functions.drifting_gp import unit_grid
@@ -149,26 +148,6 @@ class Gaussian(OfOnesOwn):
         return torch.exp(-lag.square() / 200)
 
 
-@pytest.mark.parametrize("space", [{"choices": CHOICES}, {"bounds": BOX}])
-@pytest.mark.parametrize(
-    "make", [OfOnesOwn, TemporalMaternKernel, lambda: TemporalMaternKernel(nu=2.5)]
-)
-def test_kernels_of_the_default_dtype(make, space):
-    """They choose as the same in float64, with the same memory, to the precision of parameters."""
-    both = [
-        recipes.tv_gp_ucb(
-            **space, covar_module=rbf(0.4), temporal_kernel=kernel, noise_variance=NOISE
-        )
-        for kernel in (make(), make().double())
-    ]
-    assert both[0].retention.length == pytest.approx(both[1].retention.length, rel=1e-5)
-    for t in (1.0, 2.0, 3.0):
-        one, two = (optimizer.ask(t) for optimizer in both)
-        torch.testing.assert_close(one.X, two.X, rtol=0, atol=1e-4)
-        for optimizer, trial in zip(both, (one, two), strict=True):
-            optimizer.tell(trial, math.sin(t))
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -186,25 +165,6 @@ def test_a_kernel_that_is_not_markov_is_refused(make, kernel, error):
         make(kernel)
     for said in (type(kernel).__name__, "Markov", "docs/models.md"):
         assert said in str(refused.value)
-
-
-def test_amplitudes_of_several_with_one_kernel_are_learned():
-    optimizer = recipes.tv_gp_ucb(
-        choices=CHOICES,
-        noise_variance=NOISE,
-        covar_module=rbf(0.4).requires_grad_(False),
-        mean_module=ZeroMean(),
-        temporal_kernel=[
-            ConstantTemporalKernel(),
-            SeasonalKernel(period=5.0).requires_grad_(False),
-        ],
-    )
-    assert isinstance(optimizer.posterior_state, DenseState)
-    play(optimizer, 8)
-    assert isinstance(optimizer.model, TimeVaryingGP)
-    learned = optimizer.posterior_state.fitter.newest_fit
-    assert len(learned) == 2
-    assert all("outputscale" in name for name in learned)
 
 
 def test_refit_learns_what_requires_gradients():

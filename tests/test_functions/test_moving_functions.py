@@ -98,27 +98,3 @@ def test_centers_stay_in_the_square(problem):
         assert centers.shape[0::2] == (161, 2)
         assert (centers >= 0).all()
         assert (centers <= 1).all()
-
-
-@pytest.mark.parametrize("problem", RANDOM)
-def test_default_generators_are_the_same(problem):
-    times = tensor(0.0, 30.0, 80.0)
-    assert torch.equal(problem(80).centers(times), problem(80).centers(times))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: MovingPeaks(80, num_peaks=0), "num_peaks >= 1. Got 0"),
-        (lambda: MovingPeaks(80, width=0.0), "width > 0. Got 0.0"),
-        (lambda: SuddenJump(80, jump_times=tensor(3.0, 90.0)), r"jump_times in \[0, 80\] that inc"),
-        (lambda: SuddenJump(80, jump_times=tensor(9.0, 3.0)), r"increase. Got \[9.0, 3.0\]"),
-        (lambda: SeasonalOptimum(80, period=0.0), "period > 0 and trend in .* Got 0.0, 0.0"),
-        (lambda: SeasonalOptimum(80, trend=0.5), "Got 20.0, 0.5"),
-        (lambda: RotatingOptimum(80, radius=0.6), "Got 80, 0.4, 0.6"),
-        (lambda: RotatingOptimum(80, width=math.nan), "width > 0"),
-    ],
-)
-def test_bad_arguments(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

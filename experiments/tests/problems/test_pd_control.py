@@ -2,11 +2,9 @@ import math
 
 import pytest
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
 from experiments.problems.pd_control import PDControl
 from tvbo import recipes, run
-from tvbo.spaces import InputLayout
 
 
 def tensor(*values):
@@ -112,36 +110,11 @@ def test_where_nothing_binds():
     assert problem.optimal_value(0.0, tensor(2.0)) == pytest.approx(-math.log(80**0.5 / 20))
 
 
-def test_drift_is_off_by_default():
-    problem = PDControl()
-    assert problem.strength(1e6) == 1.0
-    rows = ROWS.clone()
-    rows[:, 3] += 1000.0
-    assert torch.equal(problem.evaluate_true(rows), problem.evaluate_true(ROWS))
-
-
 def test_strength_has_wear_and_season():
     problem = PDControl(wear=0.02, season=0.4, season_period=8.0)
     assert problem.strength(tensor(0.0, 2.0, 8.0)).tolist() == pytest.approx(
         [1.0, math.exp(0.4 - 0.04), math.exp(-0.16)]
     )
-
-
-def test_shapes_and_bounds():
-    problem = PDControl(load_bounds=(1.0, 4.0))
-    assert problem.layout == InputLayout(2, 1)
-    assert problem.bounds.shape == (2, 2)
-    assert problem.context_bounds.tolist() == [[1.0], [4.0]]
-    assert problem.context(3.0) is None
-
-
-def test_noise_comes_from_its_generator():
-    rows = ROWS[:1].expand(20_000, -1)
-    problem = PDControl(noise_variance=0.01, generator=torch.Generator().manual_seed(1))
-    noise = problem(rows) - problem.evaluate_true(rows)
-    assert noise.var().item() == pytest.approx(0.01, rel=0.05)
-    again = PDControl(noise_variance=0.01, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(problem.evaluate_true(rows) + noise, again(rows))
 
 
 def test_a_loop_runs_on_it(generator):
@@ -151,42 +124,3 @@ def test_a_loop_runs_on_it(generator):
         problem, optimizer, horizon=3, contexts=tensor([0.5], [2.0], [8.0]), progress=False
     )
     assert (history.regret > 0).all()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"control_weight": 0.0}, "control_weight > 0. Got 0.0"),
-        ({"control_weight": math.inf}, "control_weight > 0. Got inf"),
-        ({"load_bounds": (0.0, 4.0)}, r"0 < lower < upper. Got \(0.0, 4.0\)"),
-        ({"load_bounds": (4.0, 1.0)}, r"0 < lower < upper. Got \(4.0, 1.0\)"),
-        ({"load_bounds": (1.0,)}, r"0 < lower < upper. Got \(1.0,\)"),
-        ({"wear": -0.1}, "wear >= 0. Got -0.1"),
-        ({"season": math.nan}, "finite season .* Got nan, 100.0"),
-        ({"season_period": 0.0}, "season_period > 0. Got 0.0, 0.0"),
-        ({"noise_variance": -1.0}, "noise_variance >= 0. Got -1.0"),
-    ],
-)
-def test_bad_arguments(options, message):
-    with pytest.raises(ValueError, match=message):
-        PDControl(**options)
-
-
-@pytest.mark.parametrize(
-    ("context", "error"),
-    [
-        (None, BotorchTensorDimensionError),
-        (tensor(1.0, 2.0), BotorchTensorDimensionError),
-        (tensor(math.nan), InputDataError),
-        (tensor(0.0), InputDataError),
-        (tensor(-2.0), InputDataError),
-    ],
-)
-def test_bad_contexts(context, error):
-    with pytest.raises(error):
-        PDControl().optimal_value(1.0, context)
-
-
-def test_rows_of_another_width():
-    with pytest.raises(BotorchTensorDimensionError, match="last dimension 4"):
-        PDControl().cost(ROWS[:, :3])

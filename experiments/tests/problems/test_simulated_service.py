@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from botorch.exceptions.errors import InputDataError
 
 from experiments.problems.simulated_service import SimulatedService
 from tvbo import recipes, run
@@ -126,18 +125,6 @@ def test_it_is_told_to_a_recipe_by_name():
     assert problem.regret(trial.parameters, 1.0) == problem.regret(trial.X, 1.0)
     optimizer.tell(trial, problem.measure(trial.parameters, 1.0))
     assert optimizer.model_size == 1
-
-
-@pytest.mark.parametrize("t", [0, 301, 1.5, math.nan])
-def test_rounds_are_whole_numbers(t):
-    with pytest.raises(InputDataError, match="times 1 to 300"):
-        service().context(t)
-
-
-@pytest.mark.parametrize("options", [{"horizon": 0}, {"price": -1.0}, {"price": math.inf}])
-def test_bad_arguments(options):
-    with pytest.raises(ValueError, match="horizon >= 1 and price >= 0"):
-        service(**options)
 
 
 def test_run_counts_regret_from_feasible_actions():

@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from gpytorch.kernels import RBFKernel
 
 from experiments.problems.static_functions import ExampleFunction, Rosenbrock
@@ -69,20 +68,6 @@ def test_optimum_is_that_of_the_choices():
     assert problem.optimal_value(7.0) == pytest.approx(math.sin(1) + math.cos(1) + 0.1)
 
 
-@pytest.mark.parametrize("problem", [ExampleFunction(), Rosenbrock()])
-def test_nothing_drifts(problem):
-    early, late = (problem.layout.rows(problem.choices[:20], t) for t in (1.0, 1e6))
-    assert torch.equal(problem.evaluate_true(early), problem.evaluate_true(late))
-
-
-def test_noise_has_the_variance_stated():
-    problem = ExampleFunction(scale=10.0, noise_variance=0.04)
-    rows = problem.layout.rows(problem.choices.repeat(10, 1), 0.0)
-    residual = problem(rows) - problem.evaluate_true(rows)
-    # Of 10,000 draws: five standard errors, √(2 / 10,000) of the variance each.
-    assert residual.var().item() == pytest.approx(0.04, rel=0.07)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_loop_finds_the_ridge(seed):
     """The regret is 0.004 ± 0.002 in 15 runs: the limit is seven standard deviations above."""
@@ -98,46 +83,3 @@ def test_a_loop_finds_the_ridge(seed):
     )
     history = run(problem, optimizer, horizon=40, progress=False)
     assert history.regret[-5:].mean() < 0.02
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (
-            lambda: ExampleFunction(choices=torch.zeros(3, 2)),
-            InputDataError,
-            "Expected choices that differ",
-        ),
-        (
-            lambda: ExampleFunction(choices=unit_grid(3)),
-            BotorchTensorDimensionError,
-            r"choices of shape n x 1. Got choices.shape=\(9, 2\)",
-        ),
-        (
-            lambda: Rosenbrock(choices=unit_grid(3, dim=1)),
-            BotorchTensorDimensionError,
-            r"choices of shape n x 2. Got choices.shape=\(3, 1\)",
-        ),
-        (
-            lambda: Rosenbrock(choices=torch.zeros(1, 2)),
-            InputDataError,
-            "choices whose values differ. Got one value",
-        ),
-        (lambda: ExampleFunction(scale=0.0), ValueError, "scale > 0. Got 0.0"),
-        (lambda: ExampleFunction(scale=math.nan), ValueError, "scale > 0. Got nan"),
-        (lambda: ExampleFunction(shift=math.inf), ValueError, "finite shift. Got inf"),
-        (lambda: ExampleFunction(noise_variance=-1.0), ValueError, "noise_variance >= 0. Got -1.0"),
-        (lambda: Rosenbrock(b=0.0), ValueError, "finite a, and b > 0. Got a=1.0, b=0.0"),
-        (lambda: Rosenbrock(a=math.nan), ValueError, "finite a, and b > 0. Got a=nan"),
-    ],
-)
-def test_bad_arguments(make, error, message):
-    with pytest.raises(error, match=message):
-        make()
-
-
-def test_bad_rows():
-    with pytest.raises(BotorchTensorDimensionError, match="X with last dimension 2"):
-        ExampleFunction()(tensor([1.0]).unsqueeze(0))
-    with pytest.raises(InputDataError, match="Expected finite X"):
-        ExampleFunction()(tensor([math.nan, 1.0]))

@@ -2,10 +2,9 @@ import math
 from dataclasses import replace
 
 import pytest
-import torch
 
 from tvbo.optimizers.bpe import CompactSetWidth, FiniteSetWidth
-from tvbo.optimizers.bpe.confidence import Exploration, FixedWidth, PriorDrawWidth, Width
+from tvbo.optimizers.bpe.confidence import Exploration, PriorDrawWidth, Width
 
 FINITE = Exploration(
     delta=0.1,
@@ -53,39 +52,3 @@ def test_prior_draw_fails_seldom_enough():
     """The Gaussian tails of all actions and rounds, on both sides, add up to δ / 2 at most."""
     beta = PriorDrawWidth().width(FINITE).multiplier
     assert 4 * 2500 * math.erfc(beta / math.sqrt(2)) <= 0.1 / 2
-
-
-def test_half_a_width():
-    deviations = torch.tensor([0.0, 0.5, 2.0]).double()
-    assert FixedWidth(6.0).width(FINITE).half(deviations).tolist() == [0.0, 3.0, 12.0]
-    assert Width(2.0, offset=0.25).half(deviations).tolist() == [0.25, 1.25, 4.25]
-
-
-def test_finite_set_width_refuses_a_box():
-    with pytest.raises(ValueError):
-        FiniteSetWidth(1.0, 0.1).width(BOX)
-
-
-@pytest.mark.parametrize("rule", [FiniteSetWidth, lambda norm, sd: CompactSetWidth(norm, sd, 1.0)])
-def test_norm_or_noise_out_of_range(rule):
-    with pytest.raises(ValueError):
-        rule(-1.0, 0.1)
-    with pytest.raises(ValueError):
-        rule(1.0, math.nan)
-
-
-def test_cover_out_of_range():
-    with pytest.raises(ValueError):
-        CompactSetWidth(1.0, 0.1, cover=0.0)
-
-
-def test_fixed_width_out_of_range():
-    with pytest.raises(ValueError):
-        FixedWidth(0.0)
-
-
-def test_exploration_out_of_range():
-    with pytest.raises(ValueError, match="delta in"):
-        replace(FINITE, delta=0.0)
-    with pytest.raises(ValueError):
-        replace(FINITE, num_arrived=0)

