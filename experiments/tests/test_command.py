@@ -202,9 +202,8 @@ def test_the_page_of_the_figures_knows_every_option(run, section, main, argument
     assert options <= set(re.findall(r"--[a-z-]+", described))
 
 
-@pytest.mark.parametrize(
-    "module", ["experiments", pytest.param("experiments.data", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["experiments", "experiments.data"])
 def test_modules_are_run_from_the_checkout(module):
     done = subprocess.run(
         [sys.executable, "-m", module, "--help"],

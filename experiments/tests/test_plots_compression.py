@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 import torch
 
 from experiments.plots.compression import plot_budget, plot_model_order
@@ -53,12 +52,6 @@ def test_a_bound_is_named_and_makes_the_axis_logarithmic(tmp_path):
     assert (tmp_path / "order.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("bound", [0, -1.0, math.inf, math.nan])
-def test_a_bound_is_positive_and_finite(bound):
-    with pytest.raises(ValueError):
-        plot_model_order({"a": torch.tensor([1, 2])}, bound=bound)
-
-
 def test_budget_draws_means_and_standard_errors():
     left, right = plot_budget(BUDGETS, ORDER, REGRET, unit="°C").axes
     for ax, values in ((left, ORDER.double().numpy()), (right, REGRET.double().numpy())):
@@ -75,35 +68,3 @@ def test_budget_draws_means_and_standard_errors():
     assert left.get_yscale() == "log"
     assert right.get_ylim()[0] == 0
     assert right.get_ylabel() == "average regret (°C)"
-
-
-def test_budget_has_the_dense_run_and_marks_for_reference(tmp_path):
-    dense_regret = torch.tensor([0.1, 0.2, 0.6])
-    figure = plot_budget(
-        BUDGETS,
-        ORDER,
-        REGRET,
-        dense_model_order=torch.tensor([300, 300, 300]),
-        dense_regret=dense_regret,
-        marks={"of the theorem": 0.03},
-    )
-    left, right = figure.axes
-    assert set(line(left, "dense (budget 0)").get_ydata()) == {300}
-    assert np.allclose(line(right, "dense (budget 0)").get_ydata(), 0.3)
-    (span,) = right.patches
-    error = dense_regret.std().item() / math.sqrt(3)
-    assert np.allclose(span.get_y(), 0.3 - error)
-    assert np.allclose(span.get_height(), 2 * error)
-    for ax in (left, right):
-        assert set(line(ax, "of the theorem").get_xdata()) == {0.03}
-    (legend,) = figure.legends
-    names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["with the budget", "dense (budget 0)", "of the theorem"]
-    save_figure(figure, tmp_path / "budget.png")
-    assert (tmp_path / "budget.png").stat().st_size > 10_000
-
-
-@pytest.mark.parametrize("budgets", [[], [0.0, 0.1, 1.0], [math.nan, 0.1, 1.0], [[0.1, 0.2, 0.3]]])
-def test_budgets_are_positive(budgets):
-    with pytest.raises(ValueError):
-        plot_budget(torch.tensor(budgets), ORDER, REGRET)

@@ -10,8 +10,7 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta, LogBeta, LogEI, ThompsonSampling
-from tvbo.optimizers import GPOptimizer, Hallucinate, IgnorePending, RefitEvery
-from tvbo.optimizers.dense_state import DenseState
+from tvbo.optimizers import GPOptimizer, RefitEvery
 from tvbo.recipes import ContextOptions, ContextualGPOptions, GPOptions
 from tvbo.retention import (
     EntropyThreshold,
@@ -55,10 +54,6 @@ def made(name, **options):
     return getattr(recipes, name)(**{**(WITH_GP | OTHERS)[name], **options})
 
 
-def fitter(optimizer):
-    return optimizer.posterior_state.fitter
-
-
 @ANY
 def test_a_misspelt_option_is_refused(name):
     with pytest.raises(TypeError):
@@ -79,17 +74,6 @@ def test_a_misspelt_option_is_refused(name):
 def test_an_option_of_another_recipe_is_refused(name, options):
     with pytest.raises(TypeError):
         made(name, **options)
-
-
-@GP
-def test_none_is_the_default(name):
-    options = dict.fromkeys(GPOptions.__annotations__)
-    explicit, left_out = made(name, **{**options, **WITH_GP[name]}), made(name)
-    assert explicit.acquisition == left_out.acquisition
-    assert repr(explicit.retention) == repr(left_out.retention)
-    assert explicit.pending == left_out.pending
-    assert fitter(explicit).refit == fitter(left_out).refit
-    assert fitter(explicit).noise_variance == fitter(left_out).noise_variance
 
 
 @GP
@@ -127,17 +111,6 @@ def test_a_limit_on_the_size_counts_what_a_reset_left():
         optimizer.tell(optimizer.attach(CHOICES[place], t=t), 1.0)
     optimizer.ask(t=13.0)
     assert optimizer.observations.X[:, -1].tolist() == [11.0, 12.0]
-
-
-@GP
-def test_pending_and_refit_mean_the_same_everywhere(name):
-    assert made(name).pending == Hallucinate()
-    assert made(name, pending=IgnorePending()).pending == IgnorePending()
-    optimizer = made(name, refit=RefitEvery(4))
-    assert fitter(optimizer).refit == RefitEvery(4)
-    # The posterior is updated between fits.
-    assert not isinstance(optimizer.posterior_state, DenseState)
-    assert isinstance(made(name, refit=RefitEvery(1)).posterior_state, DenseState)
 
 
 @GP

@@ -10,11 +10,11 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean
 
 from tvbo import recipes
-from tvbo.acquisition import EI, BestMean, LogEI
-from tvbo.acquisition.improvement import MPI, PI, LogPI
-from tvbo.optimizers import ConstantLiar, Hallucinate, RefitEvery
+from tvbo.acquisition import BestMean, LogEI
+from tvbo.acquisition.improvement import LogPI
+from tvbo.optimizers import ConstantLiar, RefitEvery
 from tvbo.optimizers.bpe import SubExponentialDelay
-from tvbo.retention import EventReset, SizeLimit
+from tvbo.retention import EventReset
 
 EXPONENTS = [-30, -17, 13, 30]
 """Powers of two: scaling by them rounds nothing, so that all that follows must be the same."""
@@ -82,45 +82,29 @@ def of(scale_free):
 
 drifting = partial(given, recipes.tv_gp_ucb, forgetting_rate=0.05)
 compressed = partial(given, recipes.compressed_gp, budget=1e-4, mode="discard")
-contextual = {"action_kernel": kernel, "context_kernel": lambda scale: kernel(1.0)}
 
-GIVEN = {
+LOOPS = {
     "tv_gp_ucb": drifting(),
-    "gp_ucb": given(recipes.gp_ucb),
-    "r_gp_ucb": given(recipes.r_gp_ucb, every=8.0),
     "mean": given(
         recipes.gp_ucb,
         mean_module=lambda scale: ConstantMean(constant_constraint=None).initialize(
             constant=0.2 * scale
         ),
     ),
-    "late": drifting(at_once=4, pending=Hallucinate()),
     "liar": given(recipes.gp_ucb, at_once=4, pending=lambda scale: ConstantLiar(-2.0 * scale)),
     "gp_ts": given(recipes.gp_ts),
-    "UCB, compressed": compressed(),
-    "EI": compressed(acquisition=of(EI())),
+    "compressed": compressed(),
     "LogEI": compressed(acquisition=of(LogEI(BestMean()))),
-    "MPI": compressed(acquisition=of(MPI())),
-    "PI": compressed(acquisition=lambda scale: PI(margin=0.1 * scale)),
     "LogPI": compressed(acquisition=lambda scale: LogPI(margin=0.1 * scale)),
-    "SizeLimit": drifting(retention=of(SizeLimit(6))),
     "EventReset": drifting(retention=of(EventReset(0.05))),
-}
-LEARNED = {
-    "rate, dense": given(recipes.tv_gp_ucb, refit=RefitEvery(1)),
-    "noise": drifting(noise_variance=None, refit=RefitEvery(4)),
-    "all, dense": given(recipes.tv_gp_ucb, covar_module=None, noise_variance=None),
-    "kernel": given(recipes.gp_ucb, covar_module=None, refit=RefitEvery(6)),
-    "late": given(
-        recipes.gp_ucb, at_once=3, covar_module=None, noise_variance=None, refit=RefitEvery(6)
-    ),
-}
-EXPLORING = {
-    "bpe": given(recipes.bpe_delay, horizon=24),
     "bpe_delay": given(recipes.bpe_delay, horizon=24, delay=LATE, at_once=2),
 }
+LEARNED = {
+    "noise": drifting(noise_variance=None, refit=RefitEvery(4)),
+    "all": given(recipes.tv_gp_ucb, covar_module=None, noise_variance=None),
+    "kernel": given(recipes.gp_ucb, covar_module=None, refit=RefitEvery(6)),
+}
 WITH_CONTEXTS = {
-    "cgp_ucb": given(recipes.cgp_ucb, covar_module=None, **contextual),
     "additive": given(
         recipes.tv_cgp_ucb,
         covar_module=None,
@@ -132,9 +116,6 @@ WITH_CONTEXTS = {
     "pairs": given(recipes.cgp_ucb),
     "learned": given(
         recipes.tv_cgp_ucb, covar_module=None, noise_variance=None, refit=RefitEvery(6)
-    ),
-    "one kernel learned": given(
-        recipes.cgp_ucb, covar_module=None, action_kernel=of(kernel(1.0)), refit=RefitEvery(6)
     ),
 }
 
@@ -148,32 +129,17 @@ def assert_same_choices(make, at_once, rounds, exponents=EXPONENTS, **search_spa
         torch.testing.assert_close(asked, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.slow_cases("EI", "MPI", "PI", "LogPI", "r_gp_ucb", "late", "mean", "gp_ts")
-@pytest.mark.parametrize("name", GIVEN | EXPLORING)
+@pytest.mark.slow_cases("mean", "gp_ts", "LogPI", "kernel")
+@pytest.mark.parametrize("name", LOOPS | LEARNED)
 def test_choices_on_a_finite_set(name):
-    assert_same_choices(*(GIVEN | EXPLORING)[name], 24, choices=CHOICES)
+    rounds, exponents = (12, EXTREMES) if name in LEARNED else (24, EXPONENTS)
+    assert_same_choices(*(LOOPS | LEARNED)[name], rounds, exponents, choices=CHOICES)
 
 
-@pytest.mark.slow_cases("rate, dense")
-@pytest.mark.parametrize("name", LEARNED)
-def test_choices_on_a_finite_set_while_learning(name):
-    assert_same_choices(*LEARNED[name], 12, EXTREMES, choices=CHOICES)
-
-
-SEARCHED = {
-    name: (GIVEN | EXPLORING | LEARNED)[name]
-    for name in [
-        *("tv_gp_ucb", "liar", "gp_ts", "EI", "LogEI", "MPI", "PI", "LogPI"),
-        *("bpe", "noise", "all, dense", "kernel"),
-    ]
-}
-
-
-@pytest.mark.slow_cases("liar", "gp_ts", "EI", "MPI", "PI", "LogPI", "kernel")
-@pytest.mark.parametrize("name", SEARCHED)
+@pytest.mark.slow_cases("gp_ts", "LogEI", "all")
+@pytest.mark.parametrize("name", ["tv_gp_ucb", "gp_ts", "LogEI", "all"])
 def test_choices_on_a_box(name):
-    make, at_once = SEARCHED[name]
-    assert_same_choices(make, at_once, 6, EXTREMES, bounds=BOUNDS)
+    assert_same_choices(*(LOOPS | LEARNED)[name], 6, EXTREMES, bounds=BOUNDS)
 
 
 @pytest.mark.parametrize("name", WITH_CONTEXTS)

@@ -22,6 +22,7 @@ def jumps(rounds, every, first=0):
     return values
 
 
+@pytest.mark.slow
 def test_resets_where_the_function_jumps():
     stretches = [jumps(45, 15), jumps(45, 15, 2)]
     tuned = tune_block_length(

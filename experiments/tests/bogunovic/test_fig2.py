@@ -5,11 +5,6 @@ import torch
 
 from experiments.bogunovic.fig2ab import matched_case
 from experiments.bogunovic.fig2cd import (
-    BLOCK_LENGTHS,
-    _large_change,
-    _small_change,
-    _spread_grows,
-    _spread_rank,
     bogunovic_fig2c,
     bogunovic_fig2d,
 )
@@ -86,20 +81,3 @@ def test_too_short_blocks_are_bad(wrong_length):
 @pytest.mark.slow
 def test_blocks_longer_than_the_run_are_gp_ucb(wrong_length):
     assert torch.equal(wrong_length.regret["N = 150"], wrong_length.regret["N = 200"])
-
-
-def test_claims_can_fail():
-    """Each kind of claim, on samples that bear it out and on samples that do not."""
-    even = torch.linspace(0.9, 1.1, 50, dtype=torch.float64)
-    for changed, small, large in ((1.02, True, False), (1.5, False, True), (0.5, True, False)):
-        assert _small_change("", changed * even, even, 0.1).held is small
-        assert _large_change("", changed * even, even).held is large
-    assert not _small_change("", 0.5 * even, even, 0.1, both_sides=True).held
-    wide = 1 + 5 * (even - 1)
-    assert _spread_grows("", even, wide).held
-    assert not _spread_grows("", wide, even).held
-    rising = {N: 1 + N * (even - 1) for N in BLOCK_LENGTHS}
-    falling = {N: 1 + (even - 1) / N for N in BLOCK_LENGTHS}
-    assert _spread_rank(38, rising).figure == 1
-    assert _spread_rank(38, rising).held
-    assert not _spread_rank(38, falling).held

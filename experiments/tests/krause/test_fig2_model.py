@@ -5,9 +5,7 @@ import torch
 
 from experiments.data.peptides import AMINO_ACIDS, hamming_distances, residues
 from experiments.krause.fig2_model import (
-    MERGED,
     METHODS,
-    SEPARATE,
     HammingKernel,
     TaskPosterior,
     fit_examples,
@@ -105,24 +103,3 @@ def dense_model(fitted, data, seen):
         mean_module=fitted.mean_module,
         outcome_transform=None,
     ).eval()
-
-
-def test_separate_knows_nothing_of_other_tasks(drawn, generator):
-    fitted = fit_examples(drawn, torch.arange(40), SEPARATE, generator)
-    posterior = TaskPosterior(fitted)
-    posterior.enter(drawn.rows(torch.nonzero(drawn.molecule == 0).squeeze(-1)))
-    posterior.observe(0, 1.7)
-    posterior.enter(drawn.rows(torch.nonzero(drawn.molecule == 1).squeeze(-1)))
-    assert len(posterior.mean.unique()) == len(posterior.variance.unique()) == 1
-
-
-def test_merged_takes_all_tasks_for_one(drawn, generator):
-    fitted = fit_examples(drawn, torch.arange(40), MERGED, generator)
-    posterior = TaskPosterior(fitted)
-    rows = drawn.rows(torch.nonzero(drawn.molecule == 0).squeeze(-1))
-    posterior.enter(rows)
-    posterior.observe(0, 1.7)
-    before = posterior.mean
-    rows[:, -1] = 1.0
-    posterior.enter(rows)
-    torch.testing.assert_close(posterior.mean, before, rtol=0, atol=1e-13)

@@ -189,7 +189,7 @@ def test_runs_stand_where_their_names_say():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name == "vakili-fig4" else ())
+        pytest.param(name, marks=pytest.mark.slow if name in ("vakili-fig2", "vakili-fig4") else ())
         for name in FIGURES
     ],
 )
