@@ -128,15 +128,16 @@ ANY = {
 
 
 def mean_regret(acquisition, unit=1.0):
+    kernel = RBFKernel().double()
+    kernel.lengthscale = 0.2
     optimizer = recipes.tv_gp_ucb(
         bounds=[(0.0, 1.0)],
-        covar_module=RBFKernel().double(),
+        covar_module=kernel,
         forgetting_rate=0.05,
         noise_variance=0.01 * unit**2,
         acquisition=acquisition,
         initial=5,
     )
-    optimizer.posterior_state.fitter.covar_module.lengthscale = 0.2
     regret = []
     for t in range(1, 31):
         trial = optimizer.ask(t=float(t))

@@ -82,7 +82,6 @@ def test_without_delay_the_choices_are_those_of_the_undelayed_form(form, where, 
     assert torch.equal(choices_of(one, n), choices_of(two, n))
     assert torch.equal(one.generator.get_state(), two.generator.get_state())
     assert one.model_size == two.model_size == n
-    assert (one.posterior_state.fitter.newest_fit is None) == (how == "given")
 
 
 @pytest.mark.parametrize("policy", [None, Hallucinate(), IgnorePending()])

@@ -210,7 +210,7 @@ def test_a_likelihood_of_the_users_own():
     for i in range(12):
         optimizer.tell(optimizer.ask(), 0.1 * (i % 3))
     optimizer.ask()
-    learned = optimizer.posterior_state.fitter.last_model.likelihood
+    learned = optimizer.model.likelihood
     assert not list(learned.named_priors())
     # Learned on a copy.
     assert likelihood.noise.item() == pytest.approx(GaussianLikelihood().noise.item())
