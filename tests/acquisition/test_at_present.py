@@ -147,7 +147,7 @@ def mean_regret(acquisition, unit=1.0):
     return sum(regret[10:]) / 20
 
 
-@pytest.mark.slow_cases(*(name for name in ANY if name not in ("LogEI", "qUCB")))
+@pytest.mark.slow_cases(*(name for name in ANY if name != "LogEI"))
 @pytest.mark.parametrize("make", ANY.values(), ids=ANY)
 def test_it_follows_a_peak_whose_level_falls(make):
     # The mean regret of an action at random is 0.53.

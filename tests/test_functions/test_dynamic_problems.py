@@ -52,6 +52,7 @@ def test_names():
         assert problem.bounds.shape == (2, problem.layout.num_actions)
 
 
+@pytest.mark.slow_cases("Shekel-4", "Rastrigin-5", "Hartmann-6", "Ackley-4")
 @pytest.mark.parametrize("name", STATIC + MOVING)
 def test_no_action_beats_the_optimum(name):
     """Differential evolution never finds more, and finds as much at most times.
@@ -93,6 +94,7 @@ def test_values_are_standardized(name):
     assert values.std() == pytest.approx(1, abs=5 * math.sqrt(kurtosis / (4 * count)) + 0.01)
 
 
+@pytest.mark.slow_cases("Shekel-4", "Hartmann-6")
 @pytest.mark.parametrize("name", STATIC + MOVING)
 def test_a_random_action_has_regret(name):
     """In prior standard deviations; Shekel's and Ackley's peaks are far above all else."""
