@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
@@ -344,6 +344,9 @@ class StreamingGP(OneOutputModel):
         >>> model.observe(torch.tensor([[0.2, 0.4, 1.0]]), torch.tensor([[0.7]]))  # [x1, x2, t]
         >>> model.posterior(torch.tensor([[0.2, 0.4, 2.0]])).mean
     """
+
+    remembers_rows: ClassVar[bool] = True
+    """All choices are found at once, without a search for each: they are evaluated at once."""
 
     rows: Tensor
     transitions: Tensor

@@ -58,7 +58,7 @@ class DenseState(PosteriorState):
         """
         model = self._posterior
         assert model is not None
-        if len(rows) == 0:
+        if len(rows) == 0 or not pending.enabled:
             return model
         if not isinstance(model, AveragedGP):
             model = self._in_raw_units(self.dense, observations)

@@ -128,7 +128,7 @@ class OutcomeModel:
         """
         X = torch.cat([self.observations.X[:0], *open_rows, *self.lost_rows])
         # What lies in the future need not be counted now, nor what would be dropped when observed.
-        X = X[X[:, -1] <= t] if pending.enabled else X[:0]
+        X = X[X[:, -1] <= t]
         outcomes = Observations(X, torch.zeros(len(X), 1, dtype=torch.float64))
         rows = X[mask_of(self.retention, outcomes, self.posterior_state.last_model, t)]
         rows = rows[rows[:, -1].argsort(stable=True)]
@@ -137,7 +137,7 @@ class OutcomeModel:
             self.posterior_state.restart()
             self._cutoff = cutoff
         failed = {tuple(row[0].tolist()) for row, _, chance in self._lost.values() if not chance}
-        if failed and len(winsorized) > 0 and self.is_objective:
+        if failed and pending.enabled and len(winsorized) > 0 and self.is_objective:
             pending = FailuresAtWorst(pending, frozenset(failed), winsorized.Y.min().item())
         self.posterior_state.update(winsorized, self.num_told, generator)
         self.newest = self.posterior_state.condition(winsorized, rows, pending)

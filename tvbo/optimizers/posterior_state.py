@@ -205,7 +205,9 @@ class RowPosteriorState(PosteriorState):
         """
         model = self.last_model
         assert model is not None
-        return model if len(rows) == 0 else self._conditioned(model, observations, rows, pending)
+        if len(rows) == 0 or not pending.enabled:
+            return model
+        return self._conditioned(model, observations, rows, pending)
 
 
 def mean_and_variance(model: Model, row: Tensor) -> tuple[float, float]:

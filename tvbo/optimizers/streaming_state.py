@@ -98,6 +98,9 @@ class StreamingState(PosteriorState):
             noise = self.outcome_noise(observations)
             noise = self._least_noise if noise is None else max(noise, self._least_noise)
             model.open(rows[new], rows.new_full((len(new), 1), noise))
+        if not pending.enabled:
+            # Their rows are made all the same, so that outcomes that come late cost no more.
+            return model.without_pending()
         if len(rows) > 0:
             order = torch.tensor(_match(model, rows)[0])
             values = pending.outcomes(rows, lambda: model.expected_outcomes[order].unsqueeze(-1))
