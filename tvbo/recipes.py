@@ -245,9 +245,9 @@ def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptio
     """
     beta = options.get("beta")
     if not _learns_all_on_box(forgetting_rate, options):
-        return _build(forgetting_rate=forgetting_rate, own=UCB(_schedule(beta)), **options)
+        return _build(forgetting_rate, UCB(_schedule(beta)), **options)
     own = UCB(as_beta_schedule(DEFAULT_BETA if beta is None else beta), edge_correction=True)
-    return _build(forgetting_rate=None, own=own, **_with_learned_drift(options))
+    return _build(None, own, **_with_learned_drift(options))
 
 
 def gp_ucb(**options: Unpack[GPOptions]) -> GPOptimizer:
@@ -295,9 +295,9 @@ def gp_ts(*, forgetting_rate: float | None = 0.0, **options: Unpack[GPOptions]) 
     beta = options.get("beta")
     if not _learns_all_on_box(forgetting_rate, options):
         own = ThompsonSampling(1.0 if beta is None else beta)
-        return _build(forgetting_rate=forgetting_rate, own=own, **options)
+        return _build(forgetting_rate, own, **options)
     own = ThompsonSampling(DEFAULT_BETA_OF_DRAWS if beta is None else beta, edge_correction=True)
-    return _build(forgetting_rate=None, own=own, **_with_learned_drift(options))
+    return _build(None, own, **_with_learned_drift(options))
 
 
 def compressed_gp(
@@ -328,12 +328,8 @@ def compressed_gp(
         ValueError: if ``budget``, ``mode`` or ``floor`` is refused by
             :class:`tvbo.retention.EntropyThreshold`.
     """
-    return _build(
-        forgetting_rate=forgetting_rate,
-        own=UCB(_schedule(options.get("beta"))),
-        admission=EntropyThreshold(budget, mode, floor),
-        **options,
-    )
+    own, threshold = UCB(_schedule(options.get("beta"))), EntropyThreshold(budget, mode, floor)
+    return _build(forgetting_rate, own, threshold, **options)
 
 
 def tv_cgp_ucb(
@@ -357,7 +353,8 @@ def tv_cgp_ucb(
         >>> optimizer.recommend(context=torch.tensor([2.2]))
     """
     own = UCB(_schedule(options.get("beta")))
-    return _build(forgetting_rate=forgetting_rate, own=own, has_contexts=True, **options)
+    # No rule of admission; with contexts.
+    return _build(forgetting_rate, own, None, True, **options)
 
 
 def cgp_ucb(**options: Unpack[ContextualGPOptions]) -> GPOptimizer:
@@ -418,14 +415,18 @@ def linear_ucb(
     linear.variance = torch.ones(1, dtype=torch.float64)
     arms: Kernel = IdentityKernel() if shared_kernel is None else IdentityKernel() + shared_kernel
     noise_variance, beta = options.get("noise_variance"), options.get("beta")
+    has_upper_bound = (
+        options.get("acquisition") is None and len(options.get("objectives") or ()) < 2
+    )
     given: GPOptions = {
         **options,
         "noise_variance": 1.0 if noise_variance is None else noise_variance,
-        "beta": 1.0 if beta is None and options.get("acquisition") is None else beta,
+        "beta": 1.0 if beta is None and has_upper_bound else beta,
     }
     bounds = options.get("bounds")
     if bounds is None:
         return cgp_ucb(
+            structure="product",
             action_kernel=arms,
             context_kernel=linear,
             context_bounds=context_bounds,
@@ -566,11 +567,12 @@ def random_search(
 
 
 def _build(
-    *,
     forgetting_rate: float | None,
     own: Acquisition,
     admission: Retention | None = None,
     has_contexts: bool = False,
+    /,
+    *,
     bounds: Space | None = None,
     choices: Table | None = None,
     context_bounds: Space | None = None,

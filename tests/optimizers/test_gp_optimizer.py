@@ -1,4 +1,5 @@
 import math
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -245,3 +246,16 @@ def test_asks_without_an_outcome_between_them_share_a_fit():
     optimizer.tell(first, 0.3)
     optimizer.ask()
     assert optimizer.posterior_state.last_model is not fitted
+
+
+@pytest.mark.parametrize("call", ["ask", "recommend", "front", "drift"])
+def test_a_call_while_another_thread_asks_is_refused(call):
+    optimizer, refused = recipes.gp_ucb(choices=torch.rand(4, 2)), []
+
+    def call_from_another_thread(trial):
+        with ThreadPoolExecutor(1) as pool:
+            refused.append(pool.submit(getattr(optimizer, call)).exception())
+
+    optimizer.add_listener(on_ask=call_from_another_thread)
+    optimizer.ask()
+    assert [type(error) for error in refused] == [RuntimeError]

@@ -67,6 +67,9 @@ def test_a_misspelt_option_is_refused(name):
         ("tv_gp_ucb", CONTEXTS),
         ("gp_ts", {"structure": "both"}),
         ("linear_ucb", {"covar_module": kernel()}),
+        ("linear_ucb", {"structure": "additive"}),
+        *((name, {"has_contexts": True}) for name in ("tv_gp_ucb", "cgp_ucb")),
+        ("gp_ucb", {"admission": EntropyThreshold(0.1)}),
         *(("bpe_delay", {name: None}) for name in ("acquisition", "beta", "retention", "refit")),
         ("random_search", {"beta": 1.0}),
     ],
@@ -86,6 +89,16 @@ def test_acquisition_and_beta_mean_the_same_everywhere(name):
     assert made(name, beta=LogBeta(c1=0.5)).acquisition == own(LogBeta(c1=0.5))
     with pytest.raises(ValueError):
         made(name, acquisition=LogEI(), beta=4.0)
+
+
+@GP
+def test_several_objectives_have_no_upper_bound(name):
+    if name == "gp_ts":
+        return
+    optimizer = made(name, objectives=["a", "b"])
+    assert optimizer.goals.num_objectives == 2
+    with pytest.raises(ValueError):
+        made(name, objectives=["a", "b"], beta=1.0)
 
 
 @GP

@@ -154,6 +154,7 @@ def test_a_bad_outcome_changes_nothing(Y, error):
         {"objectives": ["a", "a"]},
         {"objectives": ["a", "b"], "minimize": True},
         {"objectives": ["a", "b"], "minimize": ["c"]},
+        {"minimize": 1},
         {"constraints": {"t": (None, 1.0)}},
         {"constraints": {"a": (0, 1), "a_variance": (0, 1)}},
         {"objectives": {"a": math.nan, "b": 0.0}},

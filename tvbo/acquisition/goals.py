@@ -169,6 +169,8 @@ def _minimized(
                 f"Expected minimize to name some of {', '.join(objectives)}. Got True."
             )
         return objectives if minimize else ()
+    if not isinstance(minimize, Collection):
+        raise ValueError(f"Expected minimize to be True, False or names. Got {minimize!r}.")
     names = (minimize,) if isinstance(minimize, str) else tuple(minimize)
     if unknown := [name for name in names if name not in objectives]:
         raise ValueError(

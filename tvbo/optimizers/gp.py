@@ -279,11 +279,12 @@ class GPOptimizer(Optimizer):
         """
         if outcome is not None and outcome not in self.goals.names:
             raise ValueError(f"Expected one of {', '.join(self.goals.names)}. Got {outcome!r}.")
-        place = 0 if outcome is None else self.goals.names.index(outcome)
-        model = self.outcome_models[place]
-        fitter = model.posterior_state.fitter.copy()
-        observations = model.observations_at(self._present[0])
-        fitter.fit(observations, model.num_told, copy_of(self.generator))
+        with self._one_call("drift"):
+            place = 0 if outcome is None else self.goals.names.index(outcome)
+            model = self.outcome_models[place]
+            fitter = model.posterior_state.fitter.copy()
+            observations = model.observations_at(self._present[0])
+            fitter.fit(observations, model.num_told, copy_of(self.generator))
         return estimate_drift(fitter, None if self.time_scale is None else self.time_scale.unit)
 
     def _choose(
