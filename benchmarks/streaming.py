@@ -20,7 +20,7 @@ from torch import Generator, Tensor
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
 from tvbo.kernels import TemporalDecayKernel
-from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.batch import ColumnKernel
 from tvbo.models.time_varying_gp import make_temporal_kernel
 from tvbo.optimizers import GPOptimizer
 from tvbo.test_functions.drifting_gp import unit_grid

@@ -17,7 +17,7 @@ from tvbo.kernels import (
     TemporalDecayKernel,
     TemporalMaternKernel,
 )
-from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.batch import ColumnKernel
 from tvbo.models.time_varying_gp import make_drifting_kernel
 
 NUM_INDICES = 4

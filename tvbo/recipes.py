@@ -20,8 +20,7 @@ from tvbo.acquisition.at_present import as_acquisition
 from tvbo.acquisition.goals import Limits
 from tvbo.fit.contextual_model_fitter import ContextualModelFitter
 from tvbo.fit.drift import Form
-from tvbo.fit.model_fitter import ModelFitter
-from tvbo.fit.refit import Refit, RefitEvery, RefitNever
+from tvbo.fit.model_fitter import ModelFitter, Refit, RefitEvery, RefitNever
 from tvbo.kernels import ContextActionKernel, IdentityKernel
 from tvbo.kernels.context_action import Structure
 from tvbo.kernels.temporal_base import memory_length
@@ -41,10 +40,10 @@ from tvbo.retention.entropy import Mode
 from tvbo.spaces import ContextList, FiniteSpace, InputLayout, MixedSpace
 from tvbo.spaces.context_space import ContextSpace, make_context_space
 from tvbo.spaces.labels import TimeScale
-from tvbo.spaces.named import Table
 from tvbo.spaces.parameter import Category
 from tvbo.spaces.row_index import action_context_rows
 from tvbo.spaces.search_space import SearchSpace, Space, make_search_space
+from tvbo.values import Table
 
 __all__ = [
     "bpe_delay",

@@ -1,12 +1,13 @@
-"""What a caller passes: as real numbers, in words, or kept where nobody else can change it."""
+"""What a caller passes: numbers, text, values and tables by name, tensors that are copied."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
+from difflib import get_close_matches
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 import torch
@@ -157,3 +158,62 @@ def check_probability(delta: float) -> None:
     """Raise unless the probability of failure lies in (0, 1)."""
     if not 0 < delta < 1:
         raise ValueError(f"Expected delta in (0, 1). Got {delta}.")
+
+
+class Named(Protocol):
+    """Values by name: a mapping, or a ``pandas.Series``, which is not imported for its type."""
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        """Return pairs of name and value."""
+
+
+class Frame(Protocol):
+    """A table: a ``pandas.DataFrame``, which is not imported for its type."""
+
+    @property
+    def columns(self) -> Any:
+        """Names of the columns."""
+
+    @property
+    def index(self) -> Any:
+        """Labels of the rows."""
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a column, or several."""
+
+
+Table = Tensor | Mapping[str, Any] | Frame
+"""Rows of numbers; or a table whose columns have names; or integers and categories by name, of
+which all combinations are meant."""
+
+
+def is_frame(table: object) -> TypeGuard[Frame]:
+    """Return whether rows come as a table whose columns have names."""
+    return hasattr(table, "columns")
+
+
+def is_named(values: object) -> TypeGuard[Named]:
+    """Return whether values come by name."""
+    return hasattr(values, "items")
+
+
+def check_names(
+    given: Iterable[Any], known: Sequence[str], what: str, optional: Collection[str] = ()
+) -> None:
+    """Raise ``InputDataError`` unless names are those known, each of them.
+
+    Args:
+        given: The names that came.
+        known: Those that were declared.
+        what: What they are names of, for the message.
+        optional: Those that need not come.
+    """
+    given, wanted = dict.fromkeys(given), set(known)
+    missing = [name for name in known if name not in given and name not in optional]
+    unknown = [name for name in given if name not in wanted]
+    if missing or unknown:
+        words = [f"no {', '.join(missing)}"] if missing else []
+        for name in unknown:
+            near = get_close_matches(str(name), missing or known, n=1)
+            words.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+        raise InputDataError(f"Expected {what} {', '.join(known)}. Got {' and '.join(words)}.")

@@ -20,7 +20,7 @@ from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
 from tvbo.models.scale import UnitCube
-from tvbo.optim.unit_cube import InUnitCube, gen_candidates_closed_form, unit_bounds
+from tvbo.optim.maximize import InUnitCube, gen_candidates_closed_form, unit_bounds
 from tvbo.retention import SizeLimit
 from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace, Parameters
 from tvbo.spaces.observations import InputLayout, Observations

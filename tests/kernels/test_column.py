@@ -2,7 +2,7 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 
-from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.batch import ColumnKernel
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
 

@@ -26,7 +26,7 @@ from tvbo.kernels import (
     TemporalDecayKernel,
     TemporalMaternKernel,
 )
-from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.batch import ColumnKernel
 from tvbo.kernels.features import has_features
 from tvbo.randomness import seeded
 

@@ -80,7 +80,7 @@ def constrained(
     goals: Goals,
     ask_context: AskContext,
 ) -> AcquisitionFunction:
-    """Return an acquisition function under the constraints, if there are any.
+    """Return an acquisition function under the constraints.
 
     Args:
         acq_function: An acquisition function of the first outcome, or values drawn of it.
@@ -88,8 +88,6 @@ def constrained(
         goals: The constraints.
         ask_context: The present.
     """
-    if not goals.limits:
-        return acq_function
     if not isinstance(acq_function, DrawnValues):
         return ChanceConstrained(acq_function, models, goals, ask_context)
     # Its values are known at the candidates alone.

@@ -13,8 +13,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from tvbo.fit.drift import Form
-from tvbo.fit.model_fitter import ModelFitter
-from tvbo.fit.refit import Refit, RefitNever
+from tvbo.fit.model_fitter import ModelFitter, Refit, RefitNever
 from tvbo.kernels.context_action import Structure
 from tvbo.models import ContextualGP
 from tvbo.models.scale import in_unit

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy, deepcopy
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 import torch
 from botorch.exceptions.errors import InputDataError
@@ -18,7 +19,6 @@ from torch import Generator, Tensor
 
 from tvbo.fit.drift import DenseGP, Drift, Form
 from tvbo.fit.fitted_forms import FittedForms, learned_values
-from tvbo.fit.refit import Refit, RefitEvery, RefitNever
 from tvbo.models import TimeVaryingGP
 from tvbo.models.raw import raw_noise_variance
 from tvbo.models.scale import (
@@ -41,6 +41,41 @@ picks an ε at one of its bounds more often than not."""
 
 SHARE = 0.1
 """Share of new outcomes above which a fit also begins at the defaults, to find other optima."""
+
+
+class Refit(Protocol):
+    """Rule for when hyperparameters are fitted again."""
+
+    def due(self, num_new: int) -> bool:
+        """Return whether a fit is due after ``num_new`` outcomes since the last one."""
+
+
+@dataclass(frozen=True)
+class RefitNever:
+    """Keep hyperparameters as they were given."""
+
+    def due(self, num_new: int) -> bool:
+        """Return False."""
+        return False
+
+
+@dataclass(frozen=True)
+class RefitEvery:
+    """Fit again after every ``every`` outcomes; ``RefitEvery(1)`` fits before each ask.
+
+    Raises:
+        ValueError: if ``every`` is not a positive whole number.
+    """
+
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        if self.every != int(self.every) or self.every < 1:
+            raise ValueError(f"Expected every to be 1, 2, ... outcomes. Got {self.every}.")
+
+    def due(self, num_new: int) -> bool:
+        """Return whether ``every`` outcomes or more are new."""
+        return num_new >= self.every
 
 
 class ModelFitter:

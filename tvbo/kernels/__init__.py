@@ -4,9 +4,13 @@ from tvbo.kernels.context_action import ContextActionKernel
 from tvbo.kernels.covariance_matrix import CovarianceMatrixKernel
 from tvbo.kernels.empirical import empirical_covariance
 from tvbo.kernels.identity import IdentityKernel
-from tvbo.kernels.markov import SeasonalKernel, TemporalMaternKernel
 from tvbo.kernels.task import TaskKernel
-from tvbo.kernels.temporal import ConstantTemporalKernel, TemporalDecayKernel
+from tvbo.kernels.temporal import (
+    ConstantTemporalKernel,
+    SeasonalKernel,
+    TemporalDecayKernel,
+    TemporalMaternKernel,
+)
 from tvbo.kernels.temporal_base import TemporalKernel
 
 __all__ = [

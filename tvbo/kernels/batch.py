@@ -1,13 +1,15 @@
-"""Batches of kernels: their parts, and their expansion to a larger batch."""
+"""Kernels whose batch can be indexed and expanded, also where they act on some columns alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Size, Tensor
+
+from tvbo.spaces.observations import check_finite
 
 T = TypeVar("T", bound=Kernel)
 
@@ -82,3 +84,68 @@ def _without_active_dims(kernel: T, make: Callable[[], T]) -> T:
     finally:
         kernel.active_dims = columns
     return new
+
+
+class ColumnKernel(Kernel):
+    """``base_kernel`` over the given columns, among which its own ``active_dims`` are counted.
+
+    The given kernel is not modified, so that several models can share it and its owner can read the
+    learned parameters from it.
+
+    Args:
+        base_kernel: Any kernel.
+        columns: The columns of the input that are passed to ``base_kernel``, in this order.
+
+    Raises:
+        InputDataError: if an input is NaN or infinite in these columns.
+    """
+
+    def __init__(self, base_kernel: Kernel, columns: Sequence[int]):
+        super().__init__(active_dims=tuple(columns))
+        self.base_kernel = base_kernel
+
+    @property
+    def batch_shape(self) -> Size:
+        """Batch shape of the base kernel; GPyTorch would search all inner kernels each time."""
+        shape: Size = self.base_kernel.batch_shape
+        return shape
+
+    @batch_shape.setter
+    def batch_shape(self, value: Size) -> None:
+        self._batch_shape = value
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the parameters; of a base kernel without any, its own."""
+        has_parameters = next(self.parameters(), None) is not None
+        dtype: torch.dtype = super().dtype if has_parameters else self.base_kernel.dtype
+        return dtype
+
+    @property
+    def device(self) -> torch.device | None:
+        """Device of the parameters; of a base kernel without any, its own."""
+        has_parameters = next(self.parameters(), None) is not None
+        device: torch.device | None = super().device if has_parameters else self.base_kernel.device
+        return device
+
+    def __getitem__(self, index: Any) -> ColumnKernel:
+        """Return the kernel of a part of the batch."""
+        if not self.batch_shape:
+            return self
+        # GPyTorch's would index the columns as well.
+        return ColumnKernel(self.base_kernel[index], self.active_dims.tolist())
+
+    def expand_batch(self, *sizes: Any) -> ColumnKernel:
+        """Return the kernel with its parameters expanded to a batch shape."""
+        return ColumnKernel(self.base_kernel.expand_batch(*sizes), self.active_dims.tolist())
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether the base kernel is stationary."""
+        return bool(self.base_kernel.is_stationary)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+        """Return the base kernel's covariances of inputs that have only the given columns."""
+        check_finite("inputs", x1)
+        check_finite("inputs", x2)
+        return self.base_kernel(x1, x2, diag=diag, **params)

@@ -14,7 +14,7 @@ from linear_operator import to_dense
 from torch import Size, Tensor
 from torch.nn import Parameter
 
-from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.batch import ColumnKernel
 from tvbo.spaces.observations import check_finite
 
 Structure = Literal["product", "additive", "both"]

@@ -23,12 +23,16 @@ from gpytorch.kernels import AdditiveKernel, IndexKernel, Kernel, ProductKernel,
 from torch import Tensor
 from torch.distributions import Gamma
 
-from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.batch import ColumnKernel
 from tvbo.kernels.context_action import ContextActionKernel
 from tvbo.kernels.covariance_matrix import CovarianceMatrixKernel, index_column
-from tvbo.kernels.markov import SeasonalKernel, TemporalMaternKernel
 from tvbo.kernels.spectrum import Spectrum, product_of, spectrum_of_matrix, sum_of
-from tvbo.kernels.temporal import ConstantTemporalKernel, TemporalDecayKernel
+from tvbo.kernels.temporal import (
+    ConstantTemporalKernel,
+    SeasonalKernel,
+    TemporalDecayKernel,
+    TemporalMaternKernel,
+)
 from tvbo.kernels.temporal_base import TemporalKernel
 
 FASTEST_DECAY = 1e6

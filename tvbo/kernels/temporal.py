@@ -1,11 +1,12 @@
-"""Temporal kernels: what they have in common, exponential decay, and a constant."""
+"""Temporal kernels: exponential decay, a constant, smooth drift, season."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
-from gpytorch.constraints import Interval
+from gpytorch.constraints import Interval, Positive
 from gpytorch.priors import Prior
 from torch import Tensor
 
@@ -14,6 +15,9 @@ from tvbo.kernels.temporal_base import TemporalKernel
 MIN_FORGETTING_RATE = 1e-6
 MAX_FORGETTING_RATE = 1 - 1e-4
 DEFAULT_FORGETTING_RATE = 0.05
+DEFAULT_LENGTHSCALE = 10.0
+"""Lengthscale of smooth drift before it is learned, in units of time."""
+
 NO_MEMORY = 1e300
 
 
@@ -111,7 +115,7 @@ class TemporalDecayKernel(TemporalKernel):
     def weight(self, lag: Tensor) -> Tensor:
         r"""Return the share :math:`(1 - \varepsilon)^{\text{lag}}` of a prior variance."""
         with torch.no_grad():
-            return self._decay(lag).square()
+            return self.correlation(lag).square()
 
     @property
     def num_states(self) -> int:
@@ -120,19 +124,16 @@ class TemporalDecayKernel(TemporalKernel):
 
     def correlation(self, lag: Tensor) -> Tensor:
         """Return the correlation of two times, in the shape of ``lag``."""
-        return self._decay(lag)
+        return temporal_correlation(lag, self._over_lags(self.forgetting_rate))
 
     def transition(self, lag: Tensor) -> Tensor:
         """Return the correlation as a ``1 x 1`` matrix."""
-        return self._decay(lag)[..., None, None]
+        return self.correlation(lag)[..., None, None]
 
     @property
     def is_static(self) -> bool:
         """Whether ε = 0."""
         return not self.forgetting_rate.any()
-
-    def _decay(self, lag: Tensor) -> Tensor:
-        return temporal_correlation(lag, self._over_lags(self.forgetting_rate))
 
 
 class ConstantTemporalKernel(TemporalKernel):
@@ -166,3 +167,221 @@ class ConstantTemporalKernel(TemporalKernel):
     def is_static(self) -> bool:
         """True."""
         return True
+
+
+class TemporalMaternKernel(TemporalKernel):
+    r"""Smooth drift: Matérn in time, with ν = 3/2 or 5/2.
+
+    .. math::
+        k_{3/2} = (1 + \lambda \Delta)\, e^{-\lambda \Delta}, \quad
+        k_{5/2} = \big(1 + \lambda \Delta + \tfrac13 \lambda^2 \Delta^2\big)\,
+        e^{-\lambda \Delta}, \quad \Delta = |t - t'|, \; \lambda = \sqrt{2 \nu} / \ell
+
+    The state is the process and its first ν - 1/2 derivatives, each divided by λ once more than
+    the one before (Hartikainen, Särkkä, 2010, Section 3). For ν = 1/2 see
+    :class:`TemporalDecayKernel`.
+
+    Args:
+        nu: ν, 1.5 or 2.5.
+        lengthscale_prior: Prior over ℓ. None, the default, gives maximum likelihood.
+        lengthscale_constraint: Constraint on ℓ; default ``Positive``, beginning at 10.
+        **kwargs: ``active_dims`` and ``batch_shape``, passed to :class:`gpytorch.kernels.Kernel`.
+
+    Attributes:
+        lengthscale: ℓ in units of time, ``batch_shape x 1 x 1``.
+
+    Raises:
+        ValueError: if ``nu`` is another number.
+
+    Example:
+        >>> kernel = RBFKernel(active_dims=[0, 1]) * TemporalMaternKernel(active_dims=[2])
+    """
+
+    has_lengthscale = True
+
+    def __init__(
+        self,
+        nu: float = 1.5,
+        lengthscale_prior: Prior | None = None,
+        lengthscale_constraint: Interval | None = None,
+        **kwargs: Any,
+    ):
+        if nu not in (1.5, 2.5):
+            raise ValueError(f"Expected nu 1.5 or 2.5. Got {nu}.")
+        if lengthscale_constraint is None:
+            lengthscale_constraint = Positive(initial_value=DEFAULT_LENGTHSCALE)
+        super().__init__(
+            lengthscale_prior=lengthscale_prior,
+            lengthscale_constraint=lengthscale_constraint,
+            **kwargs,
+        )
+        self.nu = nu
+
+    @property
+    def num_states(self) -> int:
+        """2 for ν = 3/2, 3 for ν = 5/2."""
+        return int(self.nu + 0.5)
+
+    def correlation(self, lag: Tensor) -> Tensor:
+        """Return the correlation of two times, in the shape of ``lag``."""
+        x = self._scaled(lag)
+        series = 1 + x if self.nu == 1.5 else 1 + x + x.square() / 3
+        return series * torch.exp(-x)
+
+    def transition(self, lag: Tensor) -> Tensor:
+        """Return the matrices that lead from a state to a later one."""
+        x = self._scaled(lag)[..., None, None]
+        # The differential equation in units of 1 / λ, plus one: a nilpotent matrix, whose
+        # exponential series ends.
+        rows = [[1, 1], [-1, -1]] if self.nu == 1.5 else [[1, 1, 0], [0, 1, 1], [-1, -3, -2]]
+        nilpotent = torch.tensor(rows).to(x)
+        series = torch.eye(self.num_states).to(x) + x * nilpotent
+        if self.nu == 2.5:
+            series = series + x.square() / 2 * (nilpotent @ nilpotent)
+        return series * torch.exp(-x)
+
+    def stationary_covariance(self) -> Tensor:
+        """Return the prior covariance of the state, ``s x s``, after any ``batch_shape``."""
+        if self.nu == 1.5:
+            return super().stationary_covariance()
+        covar = torch.eye(3).to(self._one)
+        covar[0, 2] = covar[2, 0] = -covar.new_ones(()) / 3
+        covar[1, 1] = covar.new_ones(()) / 3
+        return covar.expand(*self.batch_shape, -1, -1)
+
+    def _scaled(self, lag: Tensor) -> Tensor:
+        return math.sqrt(2 * self.nu) * lag / self._over_lags(self.lengthscale.squeeze(-1))
+
+
+class SeasonalKernel(TemporalKernel):
+    r"""A strict season: a function of time that repeats itself for ever.
+
+    .. math:: k(t, t') = \sum_{j=1}^J w_j \cos(2 \pi j |t - t'| / p), \quad
+        w_j \propto I_j(\ell^{-2})
+
+    These are the first harmonics of the periodic kernel
+    :math:`\exp(-2 \sin^2(\pi \Delta / p) / \ell^2)` (Solin, Särkkä, 2014, equation (25)),
+    whose lengthscale in GPyTorch's :class:`~gpytorch.kernels.PeriodicKernel` is :math:`\ell^2`.
+    The constant term is left out, so that season and level
+    (:class:`ConstantTemporalKernel`) are separate, and the weights add to one. The state holds each
+    harmonic and the same a quarter of its period earlier.
+
+    Args:
+        period: ``p`` in units of time, a number or a tensor that broadcasts with
+            ``batch_shape x 1``. It is learned only if a prior or a constraint for it is given.
+        num_harmonics: ``J``, at least 1; one is a sine wave.
+        lengthscale_prior: Prior over ℓ. None, the default, gives maximum likelihood.
+        lengthscale_constraint: Constraint on ℓ, which has no unit: the larger, the more of the
+            variance is in the first harmonic. Default ``Positive``, beginning at 1.
+        period_prior: Prior over the period.
+        period_constraint: Constraint on the period; default ``Positive``.
+        **kwargs: ``active_dims`` and ``batch_shape``, passed to :class:`gpytorch.kernels.Kernel`.
+
+    Attributes:
+        lengthscale: ℓ, ``batch_shape x 1 x 1``.
+
+    Raises:
+        ValueError: if ``period`` is not positive and finite, or ``num_harmonics`` is below 1.
+    """
+
+    has_lengthscale = True
+
+    def __init__(
+        self,
+        period: float | Tensor,
+        num_harmonics: int = 3,
+        lengthscale_prior: Prior | None = None,
+        lengthscale_constraint: Interval | None = None,
+        period_prior: Prior | None = None,
+        period_constraint: Interval | None = None,
+        **kwargs: Any,
+    ):
+        if num_harmonics < 1:
+            raise ValueError(f"Expected num_harmonics >= 1. Got {num_harmonics}.")
+        if lengthscale_constraint is None:
+            lengthscale_constraint = Positive(initial_value=1.0)
+        super().__init__(
+            lengthscale_prior=lengthscale_prior,
+            lengthscale_constraint=lengthscale_constraint,
+            **kwargs,
+        )
+        self.num_harmonics = num_harmonics
+        value = torch.as_tensor(period, dtype=torch.float64)
+        if not ((value > 0) & (value < math.inf)).all():
+            raise ValueError(f"Expected period > 0, finite. Got {period}.")
+        # The likelihood has a maximum near each multiple and fraction of the true period, so that a
+        # search finds it only from nearby; and a day or a week is known.
+        is_learned = period_prior is not None or period_constraint is not None
+        self._register("period", period_prior, period_constraint or Positive())
+        self.period = value
+        self.raw_period.requires_grad_(is_learned)
+        if num_harmonics == 1:
+            # Its weight is one, whatever the lengthscale.
+            self.raw_lengthscale.requires_grad_(False)
+
+    @property
+    def period(self) -> Tensor:
+        """Period in units of time, ``batch_shape x 1``."""
+        return self._get("period")
+
+    @period.setter
+    def period(self, value: Tensor | float) -> None:
+        self._set(value, "period")
+
+    @property
+    def num_states(self) -> int:
+        """Two for each harmonic."""
+        return 2 * self.num_harmonics
+
+    @property
+    def weights(self) -> Tensor:
+        """Shares of the variance in the harmonics, ``batch_shape x J``."""
+        z = self.lengthscale.squeeze(-1).pow(-2)
+        # Ratios I_j / I_{j-1} from the continued fraction; errors of the first shrink with each
+        # step by the square of a ratio.
+        ratio = torch.zeros_like(z)
+        ratios = []
+        order = self.num_harmonics + 20 + math.ceil(math.sqrt(50 * z.max().item()))
+        for j in range(order, 1, -1):
+            ratio = 1 / (2 * j / z + ratio)
+            if j <= self.num_harmonics:
+                ratios.append(ratio)
+        weights = torch.cat([torch.ones_like(z), *reversed(ratios)], dim=-1).cumprod(dim=-1)
+        return weights / weights.sum(dim=-1, keepdim=True)
+
+    @property
+    def observation(self) -> Tensor:
+        """Vector whose product with the state is the sum of the harmonics, ``s``."""
+        return torch.tensor([1.0, 0.0]).to(self._one).repeat(self.num_harmonics)
+
+    def correlation(self, lag: Tensor) -> Tensor:
+        """Return the correlation of two times, in the shape of ``lag``."""
+        angle = self._angle(lag)
+        covar = torch.zeros_like(angle)
+        for j, weight in enumerate(self.weights.split(1, dim=-1), start=1):
+            covar = covar + self._over_lags(weight) * torch.cos(j * angle)
+        return covar
+
+    def transition(self, lag: Tensor) -> Tensor:
+        """Return the matrices that lead from a state to a later one: rotations."""
+        harmonics = torch.arange(1, self.num_harmonics + 1).to(self._one)
+        blocks = _rotation(self._angle(lag).unsqueeze(-1) * harmonics)
+        unit = torch.eye(self.num_harmonics).to(blocks)[:, None, :, None]
+        return (unit * blocks.unsqueeze(-2)).flatten(-2).flatten(-3, -2)
+
+    def weight(self, lag: Tensor) -> Tensor:
+        """Return ones: nothing is forgotten."""
+        return torch.ones_like(lag).expand(self._shape(lag))
+
+    def stationary_covariance(self) -> Tensor:
+        """Return the weights on the diagonal, ``s x s``, after any ``batch_shape``."""
+        return torch.diag_embed(self.weights.repeat_interleave(2, dim=-1))
+
+    def _angle(self, lag: Tensor) -> Tensor:
+        return 2 * math.pi * lag / self._over_lags(self.period)
+
+
+def _rotation(angle: Tensor) -> Tensor:
+    """Return rotations by angles ``...``, ``... x 2 x 2``."""
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    return torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)], dim=-2)

@@ -20,7 +20,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from tvbo.kernels import TemporalKernel, TemporalMaternKernel
-from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.batch import ColumnKernel
 from tvbo.logs.dataset import DriftLog, outcome_unit
 from tvbo.logs.drift_comparison import DriftComparison
 from tvbo.logs.drift_result import DriftFit

@@ -31,7 +31,7 @@ from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
 from torch import Tensor
 
 from tvbo.kernels import ContextActionKernel, CovarianceMatrixKernel, IdentityKernel, TaskKernel
-from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.batch import ColumnKernel
 from tvbo.values import shortened
 
 

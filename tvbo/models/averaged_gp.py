@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from tvbo.kernels import TemporalKernel
-from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.batch import ColumnKernel
 from tvbo.models.averaged_fantasies import (
     AveragedFantasies,
     HyperparameterAverage,

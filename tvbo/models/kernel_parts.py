@@ -16,7 +16,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from tvbo.kernels import ContextActionKernel
-from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.batch import ColumnKernel
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.raw import RawRowKernel, check_one_output, transformed
 from tvbo.models.scale import outcome_scale

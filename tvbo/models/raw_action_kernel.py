@@ -10,7 +10,7 @@ from botorch.exceptions.errors import UnsupportedError
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
-from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.batch import ColumnKernel
 from tvbo.models.raw import RawRowKernel, check_one_output, transformed
 from tvbo.models.time_varying_gp import TimeVaryingGP
 

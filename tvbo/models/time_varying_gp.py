@@ -24,8 +24,7 @@ from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from tvbo.kernels.batch import BatchKernel
-from tvbo.kernels.column import ColumnKernel
+from tvbo.kernels.batch import BatchKernel, ColumnKernel
 from tvbo.kernels.temporal import TemporalDecayKernel, check_forgetting_rate
 from tvbo.kernels.temporal_base import TemporalKernel, check_temporal_kernel
 from tvbo.models.at_bounds import log_bounds

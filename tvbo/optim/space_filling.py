@@ -7,7 +7,7 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
-from tvbo.optim.unit_cube import unit_bounds
+from tvbo.optim.maximize import unit_bounds
 from tvbo.randomness import draw_seed
 from tvbo.spaces import FiniteSpace, MixedSpace
 from tvbo.spaces.search_space import SearchSpace

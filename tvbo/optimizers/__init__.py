@@ -1,6 +1,6 @@
 """Ask/tell loops."""
 
-from tvbo.fit.refit import Refit, RefitEvery, RefitNever
+from tvbo.fit.model_fitter import Refit, RefitEvery, RefitNever
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.gp import GPOptimizer

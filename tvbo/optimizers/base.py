@@ -27,7 +27,6 @@ from tvbo.randomness import default_generator
 from tvbo.spaces import FiniteSpace, InputLayout, Parameters
 from tvbo.spaces.context_space import ContextSpace, table_rows
 from tvbo.spaces.labels import Context, Labels, Outcome, Time, TimeScale
-from tvbo.spaces.named import Named, Table
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.storage import JournalError
@@ -37,7 +36,7 @@ from tvbo.storage.recorded import Event, EventSink
 from tvbo.storage.request import Request
 from tvbo.terminal import html_table
 from tvbo.trial import Trial
-from tvbo.values import as_number, as_numbers, shortened
+from tvbo.values import Named, Table, as_number, as_numbers, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,6 +109,8 @@ class Optimizer(ABC):
         self.layout.check_fits(search_space.dim, num_contexts)
         self.generator = default_generator(generator)
         self.minimize = minimize
+        # What each outcome is multiplied by, so that larger is better, ``m``.
+        self._signs = torch.tensor([-1.0 if minimize else 1.0], dtype=torch.float64)
         self.time_scale = time_scale
         names = None if contexts is None else contexts.parameters
         self.labels = Labels(search_space.parameters, names, time_scale, tuple(outcome_names))
@@ -239,7 +240,8 @@ class Optimizer(ABC):
                 among all, or a batch is asked of one for which pending trials do not count.
         """
         with self._one_call("ask"):
-            request = self._read_request(q, choices, key)
+            one_of_all = q is None and choices is None
+            request = None if one_of_all else self._read_request(q, choices, key)
             if key is not None and (known := self._asked_with(key, context, request)) is not None:
                 return known
             self._check_can_ask()
@@ -663,11 +665,6 @@ class Optimizer(ABC):
         return 1.0
 
     @property
-    def _signs(self) -> Tensor:
-        """What each outcome is multiplied by, so that larger is better, ``m``."""
-        return torch.tensor([-1.0 if self.minimize else 1.0], dtype=torch.float64)
-
-    @property
     def _chooses_jointly(self) -> bool:
         """Whether the actions of a batch are chosen together."""
         return False
@@ -703,7 +700,7 @@ class Optimizer(ABC):
                 f"Expected an open trial. Got trial {trial_id}, {self._how_it_ended(trial_id)}."
             )
         own = self._open[trial_id]
-        if isinstance(trial, Trial) and not trial.asks_the_same(own):
+        if isinstance(trial, Trial) and trial is not own and not trial.asks_the_same(own):
             raise TrialError(
                 f"Expected a trial of this optimizer. Got a trial {trial_id} that differs: "
                 f"{trial}; here it is {own}."
@@ -763,12 +760,8 @@ class Optimizer(ABC):
 
     # What a caller passes.
 
-    def _read_request(
-        self, q: int | None, choices: Table | None, key: str | None
-    ) -> Request | None:
-        """Return what an ask is for; None for one action of all."""
-        if q is None and choices is None:
-            return None
+    def _read_request(self, q: int | None, choices: Table | None, key: str | None) -> Request:
+        """Return what an ask for a batch, or for one of some choices, is for."""
         if not self._takes_requests:
             raise UnsupportedError(
                 "Expected an ask for one action among all: this rule knows no other. Got "

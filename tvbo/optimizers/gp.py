@@ -33,12 +33,12 @@ from tvbo.retention import Retention
 from tvbo.spaces import AskContext, FiniteSpace
 from tvbo.spaces.context_space import ContextSpace, context_table
 from tvbo.spaces.labels import OUTCOME, Context, Time, TimeScale
-from tvbo.spaces.named import Table
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.storage.recorded import Event
 from tvbo.threads import threads_for
 from tvbo.trial import Trial
+from tvbo.values import Table
 
 
 class GPOptimizer(Optimizer):
@@ -118,6 +118,7 @@ class GPOptimizer(Optimizer):
             time_scale=time_scale,
             outcome_names=() if names == (OUTCOME,) else names,
         )
+        self._signs = self.goals.signs
         if pending is not None and not isinstance(pending, Pending):
             raise TypeError(
                 f"Expected a pending policy. Got {pending!r} of {type(pending).__name__}."
@@ -297,7 +298,7 @@ class GPOptimizer(Optimizer):
                 each.discard(t, self._newest_told[0])
             # Before a fit draws from the generator, so that the start does not depend on fits.
             start = self._next_start(search_space) if self._is_starting() else None
-            open_rows = [self._rows[each.id] for each in self.open_trials if each.informative]
+            open_rows = [self._rows[each.id] for each in self._open.values() if each.informative]
             for each, sign in zip(self.outcome_models, self._signs.tolist(), strict=True):
                 each.condition(t, open_rows, self.pending, self.generator)
                 each.warn_of_winsorized(sign)
@@ -356,7 +357,9 @@ class GPOptimizer(Optimizer):
                 )
             objectives = models[: goals.num_objectives]
             acq_function = acquisition.of_objectives(objectives, goals, ask_context)
-        return constrained(acq_function, models, goals, ask_context)
+        if goals.limits:
+            acq_function = constrained(acq_function, models, goals, ask_context)
+        return acq_function
 
     @property
     def _chooses_jointly(self) -> bool:
@@ -368,10 +371,6 @@ class GPOptimizer(Optimizer):
         """The posterior of each outcome behind the newest ask or recommendation."""
         models = [each.newest for each in self.outcome_models]
         return [model for model in models if model is not None]
-
-    @property
-    def _signs(self) -> Tensor:
-        return self.goals.signs
 
     def _look_at(self, t: float) -> None:
         """Have the models be those of an ask at ``t`` without pending trials."""
@@ -387,8 +386,9 @@ class GPOptimizer(Optimizer):
 
     def _best(self, t: float, context: Tensor | None, search_space: SearchSpace) -> Recommendation:
         ask_context = self._ask_context(t, context, search_space, copy_of(self.generator))
-        mean = posterior_mean(self._models[0], ask_context)
-        acq_function = constrained(mean, self._models, self.goals, ask_context)
+        acq_function: AcquisitionFunction = posterior_mean(self._models[0], ask_context)
+        if self.goals.limits:
+            acq_function = constrained(acq_function, self._models, self.goals, ask_context)
         X = maximize(acq_function, search_space, ask_context, copy_of(self.generator))
         return self._outlook(X, t, context)
 

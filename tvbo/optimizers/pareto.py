@@ -85,8 +85,9 @@ def _candidates(
     stand_ins = ask_context.rows(actions).unsqueeze(-2)
     found = [actions, ask_context.observations.X[:, : ask_context.layout.num_actions]]
     for weight in torch.cat([torch.eye(k).to(weights), weights]):
-        scalarized = _Scalarized(objectives, weight, stand_ins)
-        acq_function = constrained(scalarized, models, goals, ask_context)
+        acq_function: AcquisitionFunction = _Scalarized(objectives, weight, stand_ins)
+        if goals.limits:
+            acq_function = constrained(acq_function, models, goals, ask_context)
         found.append(maximize(acq_function, space, ask_context, generator))
     distinct: Tensor = torch.unique(torch.cat(found), dim=0)
     return distinct

@@ -8,8 +8,7 @@ import torch
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.fit.model_fitter import ModelFitter
-from tvbo.fit.refit import RefitNever
+from tvbo.fit.model_fitter import ModelFitter, RefitNever
 from tvbo.models import StreamingGP
 from tvbo.models.raw import RawRowKernel
 from tvbo.models.raw_action_kernel import with_time

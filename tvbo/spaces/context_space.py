@@ -10,13 +10,12 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Tensor
 
 from tvbo.spaces.bounds import Bounds, as_bounds
-from tvbo.spaces.named import Table, is_frame
 from tvbo.spaces.observations import check_finite
 from tvbo.spaces.parameter import SINGLE_PRECISION
 from tvbo.spaces.parameters import Parameters
 from tvbo.spaces.row_index import RowIndex
 from tvbo.spaces.search_space import Space, rows_of_table
-from tvbo.values import as_numbers, copies_tensors
+from tvbo.values import Table, as_numbers, copies_tensors, is_frame
 
 
 @copies_tensors("bounds")

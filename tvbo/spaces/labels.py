@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,11 +16,10 @@ import numpy as np
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.spaces.named import Named, check_names, is_named
-from tvbo.spaces.observations import check_finite, check_time
+from tvbo.spaces.observations import check_finite
 from tvbo.spaces.parameters import Parameters
 from tvbo.spaces.times import ISO_8601, from_iso, parse_timedelta
-from tvbo.values import as_number, as_numbers
+from tvbo.values import Named, as_number, as_numbers, check_names, is_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,6 +68,9 @@ RESERVED = frozenset(
     ]
 )
 """Names that a parameter may not have, since tables have such columns."""
+
+LARGEST_TIME = 1e300
+"""Largest time: differences of times must be finite as well."""
 
 
 class Instant(float):
@@ -347,7 +350,13 @@ class Labels:
                     f"Got {t!r}."
                 )
             t = self.time.to_number(t)
-        number = check_time(t)
+        number = as_number("t", t)
+        if not math.isfinite(number):
+            raise InputDataError(f"Expected a finite time. Got t={number}.")
+        if abs(number) > LARGEST_TIME:
+            raise InputDataError(
+                f"Expected a time between {-LARGEST_TIME:g} and {LARGEST_TIME:g}. Got t={number}."
+            )
         return t if isinstance(t, Instant) else number
 
     def span(self, span: Any) -> float:

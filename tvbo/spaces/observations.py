@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.utils.transforms import normalize_indices
 from torch import Tensor
 
-from tvbo.values import as_number, copies_tensors
+from tvbo.values import copies_tensors
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class InputLayout:
     @property
     def time_feature(self) -> int:
         """Index of the time column, the last one."""
-        return self.num_columns - 1
+        return self.num_actions + self.num_contexts
 
     @property
     def context_features(self) -> list[int]:
@@ -226,9 +224,6 @@ def _column(feature: int, num_columns: int) -> int:
 LARGEST_COORDINATE = 1e100
 """Largest coordinate: kernels compute squares of coordinates and of their differences."""
 
-LARGEST_TIME = 1e300
-"""Largest time: differences of times must be finite as well."""
-
 
 def check_last_dimension(name: str, tensor: Tensor, width: int) -> None:
     """Raise unless the last dimension of ``tensor`` is ``width``."""
@@ -257,15 +252,3 @@ def check_coordinates(name: str, tensor: Tensor) -> None:
             f"Expected {name} between {-LARGEST_COORDINATE:g} and {LARGEST_COORDINATE:g}. "
             f"Got one of size {largest:g}: state it in another unit."
         )
-
-
-def check_time(t: Any) -> float:
-    """Return ``t`` as a float; raise unless it is finite and at most :data:`LARGEST_TIME`."""
-    number = as_number("t", t)
-    if not math.isfinite(number):
-        raise InputDataError(f"Expected a finite time. Got t={number}.")
-    if abs(number) > LARGEST_TIME:
-        raise InputDataError(
-            f"Expected a time between {-LARGEST_TIME:g} and {LARGEST_TIME:g}. Got t={number}."
-        )
-    return number

@@ -13,7 +13,6 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
-from tvbo.spaces.named import Frame, Named, check_names
 from tvbo.spaces.observations import check_coordinates, check_last_dimension
 from tvbo.spaces.parameter import (
     SINGLE_PRECISION,
@@ -22,7 +21,7 @@ from tvbo.spaces.parameter import (
     Value,
     plain_value,
 )
-from tvbo.values import as_numbers
+from tvbo.values import Frame, Named, as_numbers, check_names
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from torch import Generator, Tensor
 
 from tvbo.spaces.bounds import Bounds, as_bounds
-from tvbo.spaces.named import Table, is_frame
 from tvbo.spaces.observations import check_finite, check_last_dimension
 from tvbo.spaces.parameter import SINGLE_PRECISION
 from tvbo.spaces.parameters import Parameters
 from tvbo.spaces.row_index import RowIndex
-from tvbo.values import copies_tensors
+from tvbo.values import Table, copies_tensors, is_frame
 
 Space = Bounds | Mapping[str, Any] | Parameters
 """Bounds, or parameters by name, as read by :meth:`tvbo.spaces.Parameters.of`."""
