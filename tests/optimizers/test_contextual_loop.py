@@ -153,7 +153,7 @@ def test_on_choices_every_action_is_the_replays(contexts, model, asks):
 
 @pytest.mark.parametrize(
     ("model", "contexts"),
-    [(MODELS[1], "list"), (MODELS[1], "bounds"), (MODELS[2], "bounds"), (MODELS[5], "bounds")],
+    [(MODELS[1], "list"), (MODELS[5], "bounds")],
     ids=str,
 )
 def test_on_a_box_every_action_is_the_replays(contexts, model):

@@ -22,7 +22,7 @@ from torch import Generator
 from tvbo import recipes
 from tvbo.acquisition import BestMean, LogEI, ThompsonSampling
 from tvbo.acquisition.improvement import MPI
-from tvbo.optimizers import IgnorePending, Optimizer, TrialError
+from tvbo.optimizers import Hallucinate, IgnorePending, Optimizer, TrialError
 
 GRID = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
 MIXED = {"x": (0.0, 1.0), "rule": ["a", "b", "c"]}
@@ -56,16 +56,15 @@ def told(optimizer, rounds=4):
     return optimizer
 
 
-def break_at(optimizer, number):
-    """Interrupt an optimizer when it judges the trial of this number."""
-    judge = optimizer._judge
+class Interruptible(Hallucinate):
+    """Can be interrupted by the second ask of a batch."""
 
-    def broken(trial):
-        if trial.id == number:
+    armed = False
+
+    def outcomes(self, rows, expected):
+        if self.armed and len(rows) > 0:
             raise KeyboardInterrupt
-        return judge(trial)
-
-    optimizer._judge = broken
+        return super().outcomes(rows, expected)
 
 
 SPACES = {
@@ -154,9 +153,9 @@ def test_a_batch_of_which_pending_trials_do_not_count():
     assert len({trial.X.item() for trial in joint.ask(q=3)}) == 3
 
 
-def test_an_error_in_the_midst_of_a_batch_leaves_no_trial_open():
-    optimizer = told(make())
-    break_at(optimizer, 6)
+def test_an_error_in_the_midst_of_a_batch_leaves_no_trial_open(monkeypatch):
+    optimizer = told(make(pending=Interruptible()))
+    monkeypatch.setattr(Interruptible, "armed", True)
     with pytest.raises(KeyboardInterrupt):
         optimizer.ask(q=3)
     assert optimizer.open_trials == ()
@@ -233,15 +232,16 @@ def test_a_journal_has_requests(tmp_path, options):
         assert replayed.open_trials[0].asks_the_same(whole.open_trials[0])
 
 
-def test_a_batch_that_is_cut_off_was_none(tmp_path):
+def test_a_batch_that_is_cut_off_was_none(tmp_path, monkeypatch):
     run = tmp_path / "run.db"
-    optimizer = told(make())
+    optimizer = told(make(pending=Interruptible()))
     optimizer.record(run)
-    break_at(optimizer, 6)
-    with pytest.raises(KeyboardInterrupt):
-        optimizer.ask(q=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Interruptible, "armed", True)
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.ask(q=3)
     optimizer.close()
-    with Optimizer.open(run, like=told(make())) as again:
+    with Optimizer.open(run, like=told(make(pending=Interruptible()))) as again:
         assert again.open_trials == ()
         assert [trial.id for trial in again.ask(q=3)] == [5, 6, 7]
 
