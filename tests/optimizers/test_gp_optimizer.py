@@ -250,7 +250,7 @@ def test_asks_without_an_outcome_between_them_share_a_fit():
 
 @pytest.mark.parametrize("call", ["ask", "recommend", "front", "drift"])
 def test_a_call_while_another_thread_asks_is_refused(call):
-    optimizer, refused = recipes.gp_ucb(choices=torch.rand(4, 2)), []
+    optimizer, refused = recipes.gp_ucb(choices=CHOICES), []
 
     def call_from_another_thread(trial):
         with ThreadPoolExecutor(1) as pool:

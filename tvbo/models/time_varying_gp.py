@@ -147,7 +147,9 @@ class TimeVaryingGP(SingleTaskGP):
             input_transform=input_transform,
         )
         self.time_feature = time_column
-        self._subset_batch_dict = output_dimensions(self, self._aug_batch_shape)
+        self._subset_batch_dict = {}
+        if self.num_outputs > 1:
+            self._subset_batch_dict = output_dimensions(self, self._aug_batch_shape)
 
     @property
     def temporal_kernels(self) -> tuple[TemporalKernel, ...]:
@@ -360,8 +362,6 @@ def output_dimensions(model: SingleTaskGP, aug_batch_shape: torch.Size) -> dict[
         model: The model.
         aug_batch_shape: Batch shape of the model, followed by the number of outputs.
     """
-    if model.num_outputs == 1:
-        return {}
     depth = len(aug_batch_shape)
     dimensions = {}
     for prefix, module in model.named_modules():

@@ -300,8 +300,7 @@ class GPOptimizer(Optimizer):
             start = self._next_start(search_space) if self._is_starting() else None
             open_rows = [self._rows[each.id] for each in self._open.values() if each.informative]
             for each, sign in zip(self.outcome_models, self._signs.tolist(), strict=True):
-                each.condition(t, open_rows, self.pending, self.generator)
-                each.warn_of_winsorized(sign)
+                each.condition(t, open_rows, self.pending, self.generator, sign)
             if start is not None:
                 return start
             ask_context = self._ask_context(t, context, search_space, self.generator)
@@ -409,14 +408,12 @@ class GPOptimizer(Optimizer):
             context,
             self.minimize,
             self.labels,
-            feasibility=self._feasibility(rows),
+            feasibility=self._feasibility(rows) if self.goals.limits else None,
             others=dict(zip(self.goals.names[1:], others, strict=True)),
         )
 
-    def _feasibility(self, rows: Tensor) -> float | None:
+    def _feasibility(self, rows: Tensor) -> float:
         """Return the probability that all constraints hold at a row, ``1 x 1 x d``."""
-        if not self.goals.limits:
-            return None
         with torch.no_grad():
             return self.goals.log_feasibility(self._models, rows).exp().item()
 
@@ -424,7 +421,8 @@ class GPOptimizer(Optimizer):
         if self._is_starting():
             return trial
         row = self._row(trial)
-        trial = replace(trial, feasibility=self._feasibility(row.unsqueeze(-2)))
+        if self.goals.limits:
+            trial = replace(trial, feasibility=self._feasibility(row.unsqueeze(-2)))
         judged = [each.admit(trial, row) for each in self.outcome_models]
         trials = [each for each, _ in judged]
         gains = [each.information_gain for each in trials if each.information_gain is not None]

@@ -126,7 +126,12 @@ class OutcomeModel:
         return winsorized[mask_of(self.retention, winsorized, self.posterior_state.last_model, t)]
 
     def condition(
-        self, t: float, open_rows: list[Tensor], pending: Pending, generator: Generator
+        self,
+        t: float,
+        open_rows: list[Tensor],
+        pending: Pending,
+        generator: Generator,
+        sign: float,
     ) -> None:
         """Update the posterior, given the observations and the trials without an outcome.
 
@@ -135,6 +140,7 @@ class OutcomeModel:
             open_rows: Rows of the open trials, each ``1 x d``.
             pending: What stands in for the outcomes of these, and of those that failed.
             generator: Seeds the restarts of a fit.
+            sign: What outcomes were multiplied by, so that larger ones are better.
         """
         X = torch.cat([self.observations.X[:0], *open_rows, *self.lost_rows])
         # What lies in the future need not be counted now, nor what would be dropped when observed.
@@ -151,6 +157,8 @@ class OutcomeModel:
             pending = FailuresAtWorst(pending, frozenset(failed), winsorized.Y.min().item())
         self.posterior_state.update(winsorized, self.num_told, generator)
         self.newest = self.posterior_state.condition(winsorized, rows, pending)
+        if cutoff > -math.inf and not self._has_winsorized:
+            self._warn_of_winsorized(sign)
 
     def look_at(self, t: float, generator: Generator) -> None:
         """Set ``newest`` to the posterior that an ask at ``t`` would have without pending trials.
@@ -167,10 +175,8 @@ class OutcomeModel:
             state.restart()
         self.newest = state.preview(winsorized, keep, self.num_told, copy_of(generator))
 
-    def warn_of_winsorized(self, sign: float) -> None:
-        """Log, the first time, that outcomes are winsorized; ``sign`` makes larger ones better."""
-        if self._has_winsorized or self._cutoff == -math.inf:
-            return
+    def _warn_of_winsorized(self, sign: float) -> None:
+        """Log that outcomes are winsorized; ``sign`` makes larger ones better."""
         self._has_winsorized = True
         low = self.observations.Y[self._cutoff > self.observations.Y]
         logger.warning(
