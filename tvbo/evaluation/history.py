@@ -218,7 +218,7 @@ class History:
     def observations(self) -> Observations:
         """Return the outcomes that were told, with rows ``[action | context | time]``.
 
-        They are what :func:`tvbo.models.fit_drift` takes: ``fit_drift(log.X, log.Y)``.
+        They are what :func:`tvbo.logs.fit_drift` takes: ``fit_drift(log.X, log.Y)``.
         """
         first = self.rounds[0]
         num_contexts = 0 if first.context is None else len(first.context)
