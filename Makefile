@@ -118,7 +118,7 @@ bench: $(VENV)/.migration
 	PYTHONPATH=. $(BIN)/python benchmarks/drift_fit.py --json docs/results/drift_fit.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/panel_fit.py --json docs/results/panel_fit.json
 	PYTHONPATH=. $(BIN)/python benchmarks/delayed_round.py --json docs/results/delayed_round.json
-	$(BIN)/python benchmarks/async_throughput.py --json docs/results/async_throughput.json
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/async_throughput.py --json docs/results/async_throughput.json
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
 	$(BIN)/python benchmarks/box_fit.py --repeats 3 --json docs/results/box_fit.json
 	$(BIN)/python benchmarks/long_box.py --rounds 1000 --json docs/results/long_box.json
