@@ -19,7 +19,9 @@ def benchmark(monkeypatch):
     sys.modules.pop("random_spaces", None)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))]
+)
 def test_a_random_space(benchmark, seed, tmp_path):
     benchmark.play(seed, 7, tmp_path)
 

@@ -70,7 +70,7 @@ def one_step_ahead(X, t, Y, known, rate=0.05):
     ],
     ids=["box", "window", "finite"],
 )
-@pytest.mark.parametrize("delay", [0.0, 2.0])
+@pytest.mark.parametrize("delay", [0.0, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_predictions_are_those_of_the_formulas(options, delay, tmp_path):
     optimizer = made(**options)
     optimizer.record(tmp_path / "run.db")
