@@ -105,8 +105,9 @@ def test_in_a_fresh_process(recorded, with_my_code, write, tmp_path):
             sys.executable,
             "-c",
             "import sys, torch; torch.set_num_threads(1)\n"
-            "from tvbo.storage import open_journal, JournalError\n"
-            "try:\n    open_journal(sys.argv[1])\nexcept JournalError as error:\n    print(error)",
+            "from tvbo.optimizers import Optimizer\nfrom tvbo.storage import JournalError\n"
+            "try:\n    Optimizer.open(sys.argv[1])\n"
+            "except JournalError as error:\n    print(error)",
             run,
         ],
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
