@@ -1,5 +1,8 @@
 """Threads of linear algebra."""
 
+import subprocess
+import sys
+
 import scipy.linalg  # noqa: F401  # loads its BLAS
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -10,6 +13,20 @@ from tvbo.threads import SMALL, threads_for
 
 def num_threads():
     return {each["filepath"]: each["num_threads"] for each in threadpool_info()}
+
+
+def test_a_library_that_is_loaded_later_has_one_thread_too():
+    script = (
+        "import scipy.linalg, torch\n"
+        "from threadpoolctl import threadpool_info, threadpool_limits\n"
+        "from tvbo.threads import threads_for\n"
+        "with threads_for(1): before = len(threadpool_info())\n"
+        "import sklearn.cluster\n"
+        "with threadpool_limits(limits=2), threads_for(1): after = threadpool_info()\n"
+        "print(len(after) > before, {each['num_threads'] for each in after})"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "True {1}\n"
 
 
 def test_one_thread_for_small_matrices_alone():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import lru_cache
 
 from threadpoolctl import ThreadpoolController
 
@@ -21,11 +22,14 @@ def threads_for(num_rows: int) -> AbstractContextManager[object]:
     """
     if num_rows > SMALL:
         return nullcontext()
-    limit: AbstractContextManager[object] = _controller().limit(limits=1)
+    limit: AbstractContextManager[object] = _controller(len(sys.modules)).limit(limits=1)
     return limit
 
 
-@cache
-def _controller() -> ThreadpoolController:
-    """Return the controller of the libraries that are loaded; to find them takes milliseconds."""
+@lru_cache(maxsize=1)
+def _controller(num_modules: int) -> ThreadpoolController:
+    """Return the controller of the libraries that are loaded; to find them takes milliseconds.
+
+    They are looked for again where modules were imported since, which may have brought others.
+    """
     return ThreadpoolController()
