@@ -151,7 +151,7 @@ def main() -> None:
     columns = {
         "observations": "{observations}",
         "cgp_ucb": "{ours:.1f} ms",
-        "BoTorch, built anew": "{built:.0f} ms",
+        "BoTorch, built again": "{built:.0f} ms",
         "ratio": "{built_ratio:.0f}",
     }
     show("One time step: 46 arms, 5 asks and tells", columns, records, chosen.json)

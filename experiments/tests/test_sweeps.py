@@ -39,7 +39,7 @@ def make_model(choices, rate, b=TRIALS):
 
 
 def dense_regret(replicates, trial, choices, rate, beta, reset_every):
-    """Algorithms 1 and 2 of the paper, one trial, a dense model built anew in each round."""
+    """Algorithms 1 and 2 of the paper, one trial, a dense model built again in each round."""
     X, Y, regret = torch.empty(0, 3), torch.empty(0, 1), []
     for i in range(HORIZON):
         if reset_every is not None and i % reset_every == 0:

@@ -81,7 +81,7 @@ def on_an_interval(t=3.0, seed=0):
 
 
 def test_a_box_is_searched_for_the_best_of_the_function():
-    """No action of a fine grid is better, whatever the unit; each round has a function anew."""
+    """No action of a fine grid is better, whatever the unit; each round draws a new function."""
     model, now = on_an_interval()
     grid = now.rows(torch.linspace(LOWEST, HIGHEST, 2001).unsqueeze(-1)).unsqueeze(-2)
     found = []

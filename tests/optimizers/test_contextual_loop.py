@@ -100,7 +100,7 @@ def reward(trial):
 
 
 def situations(contexts, rounds, asks=1, seed=5):
-    """(t, context) of each round: a context drawn anew at each time, ``asks`` rounds in it."""
+    """(t, context) of each round: a new context at each time, ``asks`` rounds in it."""
     generator = torch.Generator().manual_seed(seed)
     for i in range(rounds):
         if i % asks == 0:

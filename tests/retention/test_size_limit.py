@@ -1,4 +1,4 @@
-"""What observations tell, and which of them go, against dense models fitted anew without them."""
+"""What observations tell, and which of them go, against dense models fitted again without them."""
 
 import math
 

@@ -26,7 +26,7 @@ HELPER = "def factor(t):\n    return {}\n"
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Write a user's module; it is imported anew, as a fresh process would."""
+    """Write a user's module; it is imported again, as a fresh process would."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.syspath_prepend(tmp_path)
 

@@ -25,7 +25,7 @@ from tvbo.models import ContextualGP, TimeVaryingGP
 from tvbo.models.time_varying_gp import as_temporal_kernels
 
 DenseGP = TimeVaryingGP | ContextualGP
-"""A model that is built anew of all its observations."""
+"""A model that is built again from all its observations."""
 
 RATE, RATE_SPREAD = -math.log1p(-0.05), 1.0
 r"""Median of :math:`\rho = -\ln(1 - \varepsilon)` per round, that of ε = 0.05, and standard

@@ -220,11 +220,11 @@ class ModelFitter:
         self.fitted.load_into(models)
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
-            anew = num_told - self._num_told_at_restart > SHARE * len(observations)
-            starts = defaults if anew else None
+            from_defaults = num_told - self._num_told_at_restart > SHARE * len(observations)
+            starts = defaults if from_defaults else None
             self.fitted.fit(models, starts, generator, self.is_default)
             self._num_told_at_fit = num_told
-            if anew:
+            if from_defaults:
                 self._num_told_at_restart = num_told
         self.last_model = models[self.fitted.chosen].eval()
         return self.last_model

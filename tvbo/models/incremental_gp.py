@@ -133,7 +133,7 @@ class IncrementalGP(RowPosterior):
         cache = self._candidates
         return {
             "inactive_column": self._inactive_column,
-            # Computed anew, all at once, the covariances would be rounded differently.
+            # Computed again, all at once, the covariances would be rounded differently.
             "candidates": None if cache is None else cache.state(),
         }
 
@@ -179,7 +179,7 @@ class IncrementalGP(RowPosterior):
     def drop(self, keep: Tensor) -> None:
         """Discard observations.
 
-        The factor of those before the first discarded one is reused, the rest is computed anew. If
+        The factor of those before the first discarded one is reused, the rest is computed again. If
         the oldest are discarded, this costs :math:`O(n^3)` in the number ``n`` of remaining ones.
 
         Args:

@@ -23,16 +23,16 @@ class IncrementalState(RowPosteriorState):
     :class:`StreamingState` is faster.
 
     The posterior is that of the dense model with the same hyperparameters. Where they are learned,
-    they are learned from the observations that retention kept, and the model is built anew from
+    they are learned from the observations that retention kept, and the model is built again from
     these. Between two fits, the scaling of outcomes stays as it was at the last one; a dense model
-    scales them anew in each round.
+    scales them again in each round.
 
     Args:
         fitter: Holds or learns the hyperparameters.
         tol: Of the observations that retention discards, those whose weight
             :math:`(1-\varepsilon)^{\text{age}}` has fallen to this stay in the model until they
             are a third of it; the others are removed at once, for which the rest is factorized
-            anew. A recommendation for a time long past may see them still.
+            again. A recommendation for a time long past may see them still.
     """
 
     last_model: IncrementalGP | None

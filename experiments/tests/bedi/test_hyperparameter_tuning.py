@@ -55,7 +55,7 @@ def test_an_evaluation_trains(problem, data):
         train_logistic_regression(data, hyperparameters_at(choice), 2, source) for choice in CHOICES
     ]
     assert problem(rows).tolist() == expected
-    # Each time anew.
+    # From a fresh start each time.
     assert len({tuple(problem(rows).tolist()) for _ in range(5)}) > 1
 
 

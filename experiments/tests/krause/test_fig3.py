@@ -208,7 +208,7 @@ def test_nothing_is_claimed_of_days_that_were_not_run():
 
 
 def plain_loop(values, positions, times, action, context, rate, noise, per_step):
-    """Rule (2) with the posterior of all readings solved anew for every ask."""
+    """Rule (2) with the posterior of all readings solved again for every ask."""
     arms, steps, y, chosen = [], [], [], []
     space = action(positions).to_dense().detach()
     time = (1 - rate) ** ((times[:, None] - times).abs() / 2)

@@ -76,7 +76,7 @@ def recorded_run(source: Source, optimizer: Optimizer | None) -> RecordedRun:
 
     Raises:
         DiagnosisError: if a history comes without an optimizer, or the optimizer cannot be made
-            anew.
+            again.
         tvbo.storage.JournalError: if the source is no journal that can be read.
     """
     if isinstance(source, History):

@@ -39,7 +39,7 @@ class Script:
 
 
 class Replay:
-    """Repeats the calls of a run on an optimizer, without choosing actions anew.
+    """Repeats the calls of a run on an optimizer, without choosing actions again.
 
     Its fits, its retention and its stand-ins for pending trials are made again. What the
     acquisition drew from the generator is not drawn.
