@@ -9,15 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import BrokenExecutor, CancelledError
+from concurrent.futures import BrokenExecutor, CancelledError, Future
 from concurrent.futures import ThreadPoolExecutor as Threads
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from evaluation.watched import Watched, check_accounts, go, processes, statuses
+from evaluation.watched import Watched, check_accounts, go, processes, square, statuses
 from evaluation.wrong import (
     REASONS,
     dies,
@@ -140,6 +140,31 @@ def test_five_killed_workers_lose_no_trial(cluster, tmp_path):
         history = go(partial(kill, str(tmp_path)), optimizer, executor, 100, max_pending=8)
     assert len([*tmp_path.iterdir()]) == 5
     assert history.counts == {"told": 100, "open": 0}
+    check_accounts(optimizer, history)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_lost", "error"), [(3, None), (4, BrokenExecutor)])
+def test_results_that_dask_loses(num_lost, error, cluster):
+    """The first jobs end as in a race of Dask: a worker died while its result was on the way."""
+    with dask_executor(cluster.scheduler_address) as executor:
+
+        class Losing(type(executor)):
+            count = 0
+
+            def submit(self, *args):
+                self.count += 1
+                if self.count > num_lost:
+                    return super().submit(*args)
+                future = Future()
+                future.set_exception(ValueError("not enough values to unpack (expected 3, got 2)"))
+                return future
+
+        executor.__class__ = Losing
+        optimizer, history = Watched(), History()
+        with pytest.raises(error) if error else nullcontext():
+            go(square, optimizer, executor, 5, 1, history=history)
+    assert history.counts["told"] == (0 if error else 5)
     check_accounts(optimizer, history)
 
 

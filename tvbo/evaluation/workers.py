@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import (
     BrokenExecutor,
@@ -34,6 +34,9 @@ from tvbo.optimizers import Trial
 
 LOOKS_PER_TIMEOUT = 20
 """Number of times within a ``timeout`` to look which evaluations have begun."""
+
+MAX_RESULTS_LOST = 3
+"""Number of times that a trial is submitted again since Dask lost its result on the way here."""
 
 SILENCE_SECONDS = 10.0
 """Seconds without a sign of life after which a cluster is asked whether it has workers."""
@@ -141,6 +144,7 @@ class Workers:
         self._is_silent = False
         # Not concurrent.futures.wait: it has no order, and takes a cancelled future for pending.
         self._ended: deque[Evaluation] = deque()
+        self._results_lost: Counter[int] = Counter()
         self._has_ended = threading.Event()
 
     @property
@@ -190,7 +194,10 @@ class Workers:
         while self._ended:
             evaluation = self._ended.popleft()
             if self._free(evaluation):
-                yield evaluation
+                if self._is_result_lost(evaluation):
+                    self.submit(evaluation.trial)
+                else:
+                    yield evaluation
         if self.timeout is None:
             return
         begun = {} if self._beginnings is None else self._beginnings.seen(self._awaited)
@@ -212,8 +219,8 @@ class Workers:
                 raise TimeoutError(
                     f"Expected an evaluation to end within {self.timeout:g} s. Got "
                     f"{len(self._abandoned)} that hang in their workers: those of trials "
-                    f"{list(self._abandoned)}, which expired. All others stay open; run_async with "
-                    "the same optimizer and another executor begins with them."
+                    f"{sorted(self._abandoned)}, which expired. All others stay open; run_async "
+                    "with the same optimizer and another executor begins with them."
                 )
 
     def close(self) -> list[Evaluation]:
@@ -231,6 +238,18 @@ class Workers:
         evaluation.ended = time.perf_counter()
         self._ended.append(evaluation)
         self._has_ended.set()
+
+    def _is_result_lost(self, evaluation: Evaluation) -> bool:
+        """Return whether Dask lost a result, and the trial is to be submitted again.
+
+        A worker may die between computing a result and sending it. If that happens while Dask
+        fetches the result, its executor takes the result for an error, and raises a ValueError.
+        """
+        future = evaluation.future
+        if self._client is None or future.cancelled() or type(future.exception()) is not ValueError:
+            return False
+        self._results_lost[evaluation.trial.id] += 1
+        return self._results_lost[evaluation.trial.id] <= MAX_RESULTS_LOST
 
     def _free(self, evaluation: Evaluation) -> bool:
         """Give the slot of an evaluation back; return whether its outcome was waited for."""
