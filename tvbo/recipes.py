@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
+from inspect import signature
 from numbers import Real
 from typing import Literal, TypedDict, Unpack
 
@@ -14,7 +16,7 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Generator, Tensor
 
-from tvbo.acquisition import UCB, Acquisition, AtPresent, Goals, LogBeta, ThompsonSampling
+from tvbo.acquisition import UCB, Acquisition, Goals, LogBeta, ThompsonSampling
 from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule
 from tvbo.acquisition.at_present import as_acquisition
 from tvbo.acquisition.goals import Limits
@@ -76,10 +78,44 @@ NEGLIGIBLE_WEIGHT = 1e-12
 """Weight at which an observation is discarded where no hyperparameter is ever learned."""
 
 
-class GPOptions(TypedDict, total=False):
-    """Options of every recipe with a Gaussian process.
+class LoopOptions(TypedDict, total=False):
+    """Options of every recipe.
 
-    An option that is left out, or None, has its default. The model is a
+    An option that is left out, or None, has its default.
+
+    Args:
+        bounds: Box of actions, a ``2 x d`` tensor or ``d`` pairs (lower, upper), or parameters by
+            name (:meth:`tvbo.spaces.Parameters.of`). Give either this or ``choices``.
+        choices: Finite set of actions, ``n x d``, a table with a row for each, or all combinations
+            of integers and categories by name.
+        generator: Source of randomness. None is a fresh one with seed 0.
+        minimize: Whether smaller outcomes are better, or of several objectives the names of those
+            of which smaller values are; None is False. Outcomes are told and recommended as they
+            are; models, acquisitions and priors are of their negatives.
+        time_unit: Unit of time for timestamps, as pandas writes it, such as ``"1h"``: times are
+            then ``pandas.Timestamp``, ``datetime``, ``numpy.datetime64`` or text in ISO 8601, and
+            ``trial.t`` is in units since the beginning of 1970. None: times are numbers.
+        time_zone: Time zone of timestamps, such as ``"UTC"``; those of other zones are converted,
+            those without one refused. None: timestamps have no time zone.
+
+    Raises:
+        ValueError: unless exactly one of ``bounds`` and ``choices`` is given; or if there is no
+            such unit of time or zone, or a zone comes without a unit.
+        TypeError: if a recipe is given an option that it does not have.
+    """
+
+    bounds: Space | None
+    choices: Table | None
+    generator: Generator | None
+    minimize: bool | Collection[str] | None
+    time_unit: str | None
+    time_zone: str | None
+
+
+class GPOptions(LoopOptions, total=False):
+    """Options of every recipe with a Gaussian process: :class:`LoopOptions`, and these.
+
+    The model is a
     :class:`tvbo.models.TimeVaryingGP`, built again in each round where hyperparameters are learned
     in each round. Otherwise its posterior is updated: by a :class:`tvbo.models.StreamingGP` on a
     finite set, by a :class:`tvbo.models.IncrementalGP` on a box.
@@ -93,10 +129,6 @@ class GPOptions(TypedDict, total=False):
     recipe's own acquisition is noisy expected hypervolume improvement, and there is no ``beta``.
 
     Args:
-        bounds: Box of actions, a ``2 x d`` tensor or ``d`` pairs (lower, upper), or parameters by
-            name (:meth:`tvbo.spaces.Parameters.of`). Give either this or ``choices``.
-        choices: Finite set of actions, ``n x d``, a table with a row for each, or all combinations
-            of integers and categories by name.
         covar_module: Kernel over actions; in a recipe whose model has contexts, over
             ``[action | context]``. At a refit, those of its parameters that require gradients are
             learned, on a copy. None learns BoTorch's default kernel, RBF, and beside
@@ -135,7 +167,6 @@ class GPOptions(TypedDict, total=False):
             drift and noise are given, else in each round.
         initial: Number of actions that fill the space at first, attached trials included. None is
             what the first fit waits for.
-        generator: Source of randomness. None is a fresh one with seed 0.
         objectives: Names of the objectives; or by name the worst value of interest, the reference
             point of the hypervolume, which is inferred where it is None. None: one objective, with
             the name ``"outcome"`` if there are constraints.
@@ -144,26 +175,13 @@ class GPOptions(TypedDict, total=False):
             the noise of an outcome.
         min_feasibility: Probability with which an action must satisfy all constraints; None is
             0.95.
-        minimize: Whether smaller outcomes are better, or of several objectives the names of those
-            of which smaller values are; None is False. Outcomes are told and recommended as they
-            are; models, acquisitions and priors are of their negatives.
-        time_unit: Unit of time for timestamps, as pandas writes it, such as ``"1h"``: times are
-            then ``pandas.Timestamp``, ``datetime``, ``numpy.datetime64`` or text in ISO 8601, and
-            ``trial.t`` is in units since the beginning of 1970. None: times are numbers.
-        time_zone: Time zone of timestamps, such as ``"UTC"``; those of other zones are converted,
-            those without one refused. None: timestamps have no time zone.
 
     Raises:
-        ValueError: unless exactly one of ``bounds`` and ``choices`` is given; if both
-            ``acquisition`` and ``beta`` are given; if a name stands for two outcomes, or
-            ``acquisition`` or ``beta`` are of one objective where there are several; if there is no
-            such unit of time or zone, or a zone comes without a unit; or if an option is out of
-            range.
-        TypeError: if a recipe is given an option that it does not have.
+        ValueError: if both ``acquisition`` and ``beta`` are given; if a name stands for two
+            outcomes, or ``acquisition`` or ``beta`` are of one objective where there are several;
+            or if an option is out of range.
     """
 
-    bounds: Space | None
-    choices: Table | None
     covar_module: Kernel | Sequence[Kernel] | None
     temporal_kernel: Form | Literal["auto"]
     noise_variance: float | None
@@ -175,39 +193,22 @@ class GPOptions(TypedDict, total=False):
     pending: Pending | None
     refit: Refit | None
     initial: int | None
-    generator: Generator | None
     objectives: Sequence[str] | Mapping[str, float | None] | None
     constraints: Limits | None
     min_feasibility: float | None
-    minimize: bool | Collection[str] | None
-    time_unit: str | None
-    time_zone: str | None
 
 
-class ContextOptions(GPOptions, total=False):
-    """Options of every recipe that is asked with a context: :class:`GPOptions`, and these two.
-
-    Args:
-        context_bounds: Range of the contexts: a ``2 x c`` tensor, or ``c`` pairs (lower, upper), or
-            parameters by name. Give either this or ``contexts``.
-        contexts: All contexts, ``m x c``, or a table or names as of ``choices``.
-
-    Raises:
-        ValueError: unless exactly one of ``context_bounds`` and ``contexts`` is given.
-    """
-
-    context_bounds: Space | None
-    contexts: Table | None
-
-
-class ContextualGPOptions(ContextOptions, total=False):
-    """Options of a model over action and context: :class:`ContextOptions`, and the kernel's parts.
+class ContextualGPOptions(GPOptions, total=False):
+    """Options of a model over action and context: :class:`GPOptions`, and these.
 
     The model is a :class:`tvbo.models.ContextualGP`. Where its posterior is updated, that is by a
     :class:`tvbo.models.StreamingGP` over all pairs of a finite action and a listed context, up to
     5,000 pairs, and by a :class:`tvbo.models.IncrementalGP` otherwise.
 
     Args:
+        context_bounds: Range of the contexts: a ``2 x c`` tensor, or ``c`` pairs (lower, upper), or
+            parameters by name. Give either this or ``contexts``.
+        contexts: All contexts, ``m x c``, or a table or names as of ``choices``.
         structure: ``"product"``, ``"additive"`` or ``"both"``, as in
             :class:`tvbo.kernels.ContextActionKernel`; ``"both"`` has scales to learn. None is
             ``"product"``.
@@ -219,9 +220,12 @@ class ContextualGPOptions(ContextOptions, total=False):
             as ``action_kernel`` is.
 
     Raises:
-        ValueError: if ``covar_module`` is given beside one of these parts.
+        ValueError: unless exactly one of ``context_bounds`` and ``contexts`` is given; or if
+            ``covar_module`` is given beside one of its parts.
     """
 
+    context_bounds: Space | None
+    contexts: Table | None
     structure: Structure | None
     action_kernel: Kernel | None
     context_kernel: Kernel | None
@@ -242,11 +246,11 @@ def tv_gp_ucb(*, forgetting_rate: float | None = None, **options: Unpack[GPOptio
         forgetting_rate: Drift ε per unit of time, in [0, 1]. None learns it.
         **options: Options of every recipe with a GP, :class:`GPOptions`.
     """
-    beta = options.get("beta")
     if not _learns_all_on_box(forgetting_rate, options):
-        return _build(forgetting_rate, UCB(_schedule(beta)), **options)
+        return _build("tv_gp_ucb", forgetting_rate, _upper_bound(options), options)
+    beta = options.get("beta")
     own = UCB(as_beta_schedule(DEFAULT_BETA if beta is None else beta), edge_correction=True)
-    return _build(None, own, **_with_learned_drift(options))
+    return _build("tv_gp_ucb", None, own, _with_learned_drift(options))
 
 
 def gp_ucb(**options: Unpack[GPOptions]) -> GPOptimizer:
@@ -255,7 +259,7 @@ def gp_ucb(**options: Unpack[GPOptions]) -> GPOptimizer:
     Args:
         **options: Options of every recipe with a GP, :class:`GPOptions`.
     """
-    return tv_gp_ucb(forgetting_rate=0.0, **options)
+    return _build("gp_ucb", 0.0, _upper_bound(options), options)
 
 
 def r_gp_ucb(*, every: float, start: float = 1.0, **options: Unpack[GPOptions]) -> GPOptimizer:
@@ -272,7 +276,7 @@ def r_gp_ucb(*, every: float, start: float = 1.0, **options: Unpack[GPOptions]) 
     # The reset comes first: a limit on the size then counts the observations of the block alone.
     reset, given = Reset(every=every, start=start), options.get("retention")
     joined: GPOptions = {**options, "retention": reset if given is None else reset & given}
-    return gp_ucb(**joined)
+    return _build("r_gp_ucb", 0.0, _upper_bound(options), joined)
 
 
 def gp_ts(*, forgetting_rate: float | None = 0.0, **options: Unpack[GPOptions]) -> GPOptimizer:
@@ -294,9 +298,9 @@ def gp_ts(*, forgetting_rate: float | None = 0.0, **options: Unpack[GPOptions]) 
     beta = options.get("beta")
     if not _learns_all_on_box(forgetting_rate, options):
         own = ThompsonSampling(1.0 if beta is None else beta)
-        return _build(forgetting_rate, own, **options)
+        return _build("gp_ts", forgetting_rate, own, options)
     own = ThompsonSampling(DEFAULT_BETA_OF_DRAWS if beta is None else beta, edge_correction=True)
-    return _build(None, own, **_with_learned_drift(options))
+    return _build("gp_ts", None, own, _with_learned_drift(options))
 
 
 def compressed_gp(
@@ -327,8 +331,9 @@ def compressed_gp(
         ValueError: if ``budget``, ``mode`` or ``floor`` is refused by
             :class:`tvbo.retention.EntropyThreshold`.
     """
-    own, threshold = UCB(_schedule(options.get("beta"))), EntropyThreshold(budget, mode, floor)
-    return _build(forgetting_rate, own, threshold, **options)
+    threshold = EntropyThreshold(budget, mode, floor)
+    own = _upper_bound(options)
+    return _build("compressed_gp", forgetting_rate, own, options, admission=threshold)
 
 
 def tv_cgp_ucb(
@@ -351,9 +356,8 @@ def tv_cgp_ucb(
         >>> optimizer.tell(trial, 0.7)
         >>> optimizer.recommend(context=torch.tensor([2.2]))
     """
-    own = UCB(_schedule(options.get("beta")))
-    # No rule of admission; with contexts.
-    return _build(forgetting_rate, own, None, True, **options)
+    own = _upper_bound(options)
+    return _build("tv_cgp_ucb", forgetting_rate, own, options, has_contexts=True)
 
 
 def cgp_ucb(**options: Unpack[ContextualGPOptions]) -> GPOptimizer:
@@ -362,7 +366,7 @@ def cgp_ucb(**options: Unpack[ContextualGPOptions]) -> GPOptimizer:
     Args:
         **options: Options of a model over action and context, :class:`ContextualGPOptions`.
     """
-    return tv_cgp_ucb(forgetting_rate=0.0, **options)
+    return _build("cgp_ucb", 0.0, _upper_bound(options), options, has_contexts=True)
 
 
 def linear_ucb(
@@ -405,6 +409,7 @@ def linear_ucb(
         ValueError: if contexts are given beside ``bounds``, or a shared kernel beside ``bounds``
             without categories.
     """
+    _check_names("linear_ucb", options, GPOptions)
     if options.get("covar_module") is not None:
         raise TypeError(
             "Expected no covar_module: the kernel is linear in the features, and shared_kernel is "
@@ -414,24 +419,16 @@ def linear_ucb(
     linear.variance = torch.ones(1, dtype=torch.float64)
     arms: Kernel = IdentityKernel() if shared_kernel is None else IdentityKernel() + shared_kernel
     noise_variance, beta = options.get("noise_variance"), options.get("beta")
-    has_upper_bound = (
-        options.get("acquisition") is None and len(options.get("objectives") or ()) < 2
-    )
-    given: GPOptions = {
+    own = UCB(as_beta_schedule(1.0 if beta is None else beta))
+    given: ContextualGPOptions = {
         **options,
         "noise_variance": 1.0 if noise_variance is None else noise_variance,
-        "beta": 1.0 if beta is None and has_upper_bound else beta,
     }
     bounds = options.get("bounds")
     if bounds is None:
-        return cgp_ucb(
-            structure="product",
-            action_kernel=arms,
-            context_kernel=linear,
-            context_bounds=context_bounds,
-            contexts=contexts,
-            **given,
-        )
+        given["context_bounds"], given["contexts"] = context_bounds, contexts
+        given["action_kernel"], given["context_kernel"] = arms, linear
+        return _build("linear_ucb", 0.0, own, given, has_contexts=True)
     if contexts is not None or context_bounds is not None:
         raise ValueError(
             "Expected either bounds of the features of each arm, or choices and contexts. Got both."
@@ -439,34 +436,29 @@ def linear_ucb(
     parameters = make_search_space(bounds, None).parameters
     parts = () if parameters is None else parameters.varying
     is_category = [isinstance(part, Category) for part in parts for _ in range(part.width)]
-    if not any(is_category):
-        if shared_kernel is not None:
-            raise ValueError("Expected categories among the bounds for shared_kernel. Got none.")
+    if any(is_category):
+        given["covar_module"] = ContextActionKernel(
+            arms,
+            linear,
+            action_features=[i for i, is_arm in enumerate(is_category) if is_arm],
+            context_features=[i for i, is_arm in enumerate(is_category) if not is_arm],
+        )
+    elif shared_kernel is not None:
+        raise ValueError("Expected categories among the bounds for shared_kernel. Got none.")
+    else:
         given["covar_module"] = linear
-        return gp_ucb(**given)
-    given["covar_module"] = ContextActionKernel(
-        arms,
-        linear,
-        action_features=[i for i, is_arm in enumerate(is_category) if is_arm],
-        context_features=[i for i, is_arm in enumerate(is_category) if not is_arm],
-    )
-    return gp_ucb(**given)
+    return _build("linear_ucb", 0.0, own, given)
 
 
 def bpe_delay(
     *,
-    bounds: Space | None = None,
-    choices: Table | None = None,
     covar_module: Kernel,
     noise_variance: float,
     horizon: int,
     delta: float = 0.1,
     delay: DelayBound | EstimatedDelay | None = None,
     width: float | WidthRule | None = None,
-    generator: Generator | None = None,
-    minimize: bool | None = None,
-    time_unit: str | None = None,
-    time_zone: str | None = None,
+    **options: Unpack[LoopOptions],
 ) -> BPEDelay:
     r"""Build BPE-Delay: rounds of pure exploration, long enough for late outcomes.
 
@@ -475,10 +467,6 @@ def bpe_delay(
     ``acquisition``, ``beta``, ``retention``, ``pending`` or ``refit``, which its rule defines.
 
     Args:
-        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper); or parameters by
-            name. Give either this or ``choices``.
-        choices: Finite set of actions, ``n x d``, or a table with a row for each, or integers and
-            categories by name.
         covar_module: Kernel over actions, held fixed.
         noise_variance: Variance λ² of the noise, in squared units of the outcome.
         horizon: Number T of asks.
@@ -491,21 +479,18 @@ def bpe_delay(
             :class:`tvbo.optimizers.bpe.CompactSetWidth` are those of Theorems 6.1 and 6.2. None is
             ``PriorDrawWidth``, which needs no norm of the function, and
             has no theorem behind it.
-        generator: Source of randomness. None is a fresh one with seed 0.
-        minimize: Whether smaller outcomes are better; None is False.
-        time_unit: Unit of time for timestamps, as in :class:`GPOptions`.
-        time_zone: Their time zone, likewise.
+        **options: Options of every recipe, :class:`LoopOptions`.
 
     Raises:
-        ValueError: unless exactly one of ``bounds`` and ``choices`` is given, if a parameter is
-            out of range, the width is not made for the search space, or floats come with integers
-            or categories.
+        ValueError: if a parameter is out of range, the width is not made for the search space, or
+            floats come with integers or categories.
         TypeError: if ``delay`` or ``width`` is none.
         BotorchTensorDimensionError: if the kernel has a batch.
     """
+    _check_names("bpe_delay", options, LoopOptions)
     if isinstance(width, Tensor) and width.numel() == 1:
         width = width.item()
-    search_space = make_search_space(bounds, choices)
+    search_space = make_search_space(options.get("bounds"), options.get("choices"))
     if isinstance(search_space, MixedSpace):
         raise ValueError(
             "Expected floats, or up to 1,000 combinations of integers and categories. Got both, or "
@@ -519,175 +504,163 @@ def bpe_delay(
         delta=delta,
         delay=delay,
         width=FixedWidth(width) if isinstance(width, float | int | Real) else width,
-        generator=generator,
-        minimize=_minimizes(minimize),
-        time_scale=_time_scale(time_unit, time_zone),
+        generator=options.get("generator"),
+        minimize=_minimizes(options),
+        time_scale=_time_scale(options),
     )
 
 
 def random_search(
     *,
-    bounds: Space | None = None,
-    choices: Table | None = None,
     context_bounds: Space | None = None,
     contexts: Table | None = None,
-    generator: Generator | None = None,
-    minimize: bool | None = None,
-    time_unit: str | None = None,
-    time_zone: str | None = None,
+    **options: Unpack[LoopOptions],
 ) -> RandomSearch:
     """Build a search by uniformly random actions, whatever the context.
 
     Args:
-        bounds: Box of actions: a ``2 x d`` tensor, or ``d`` pairs (lower, upper); or parameters by
-            name. Give either this or ``choices``.
-        choices: Finite set of actions, ``n x d``, or a table with a row for each, or integers and
-            categories by name.
         context_bounds: Range of the contexts, a ``2 x c`` tensor or ``c`` pairs (lower, upper). It
             is given where the search is asked with contexts, as the recipes compared with it are.
         contexts: All contexts, ``m x c``, instead of ``context_bounds``.
-        generator: Source of randomness. None is a fresh one with seed 0.
-        minimize: Whether smaller outcomes are better; None is False.
-        time_unit: Unit of time for timestamps, as in :class:`GPOptions`.
-        time_zone: Their time zone, likewise.
+        **options: Options of every recipe, :class:`LoopOptions`.
 
     Raises:
-        ValueError: unless exactly one of ``bounds`` and ``choices`` is given; or if both
-            ``context_bounds`` and ``contexts`` are.
+        ValueError: if both ``context_bounds`` and ``contexts`` are given.
     """
+    _check_names("random_search", options, LoopOptions)
     undeclared = context_bounds is None and contexts is None
     return RandomSearch(
-        make_search_space(bounds, choices),
-        generator=generator,
+        make_search_space(options.get("bounds"), options.get("choices")),
+        generator=options.get("generator"),
         contexts=None if undeclared else make_context_space(context_bounds, contexts),
-        minimize=_minimizes(minimize),
-        time_scale=_time_scale(time_unit, time_zone),
+        minimize=_minimizes(options),
+        time_scale=_time_scale(options),
     )
 
 
 def _build(
+    recipe: str,
     forgetting_rate: float | None,
     own: Acquisition,
+    options: ContextualGPOptions | GPOptions,
     admission: Retention | None = None,
     has_contexts: bool = False,
-    /,
-    *,
-    bounds: Space | None = None,
-    choices: Table | None = None,
-    context_bounds: Space | None = None,
-    contexts: Table | None = None,
-    covar_module: Kernel | Sequence[Kernel] | None = None,
-    structure: Structure | None = None,
-    action_kernel: Kernel | None = None,
-    context_kernel: Kernel | None = None,
-    temporal_kernel: Form | Literal["auto"] = None,
-    noise_variance: float | None = None,
-    mean_module: Mean | None = None,
-    likelihood: Likelihood | None = None,
-    acquisition: Acquisition | Callable[..., AcquisitionFunction] | None = None,
-    beta: float | BetaSchedule | None = None,
-    retention: Retention | None = None,
-    pending: Pending | None = None,
-    refit: Refit | None = None,
-    initial: int | None = None,
-    generator: Generator | None = None,
-    objectives: Sequence[str] | Mapping[str, float | None] | None = None,
-    constraints: Limits | None = None,
-    min_feasibility: float | None = None,
-    minimize: bool | Collection[str] | None = None,
-    time_unit: str | None = None,
-    time_zone: str | None = None,
 ) -> GPOptimizer:
     """Build an optimizer with a Gaussian process for each outcome, from a recipe and its options.
 
-    Beside the options, a recipe has the drift ``forgetting_rate``; its ``own`` acquisition, which
-    has ``beta``; its own rule for which outcomes are admitted, which follows ``retention``; and
-    ``has_contexts``, whether its model is one of action and context.
+    Args:
+        recipe: Name of the recipe, for errors.
+        forgetting_rate: The drift.
+        own: The recipe's own acquisition, which has ``beta``.
+        options: The options given.
+        admission: The recipe's own rule for which outcomes are admitted, after ``retention``.
+        has_contexts: Whether the model is one of action and context.
     """
-    goals = Goals.of(objectives, constraints, minimize, min_feasibility)
-    if acquisition is not None and beta is not None:
-        raise ValueError(
-            "Expected either acquisition or beta, which is that of the recipe's own. Got both."
-        )
-    chosen = own if acquisition is None else as_acquisition(acquisition)
-    if goals.num_objectives > 1:
-        if beta is not None:
-            raise ValueError(
-                "Expected no beta with several objectives, which are not chosen by an upper bound. "
-                f"Got {beta!r}."
-            )
-        if acquisition is not None and not isinstance(chosen, AtPresent):
-            raise ValueError(
-                "Expected an acquisition function of BoTorch for several objectives, such as "
-                f"qLogNoisyExpectedHypervolumeImprovement. Got {acquisition!r}."
-            )
-    search_space = make_search_space(bounds, choices)
-    context_space: ContextSpace | None = None
-    if has_contexts:
-        context_space = make_context_space(context_bounds, contexts)
-        _check_kernels(action_kernel, search_space, context_kernel, context_space)
-        has_parts = action_kernel is not None or context_kernel is not None
-        if covar_module is not None and (has_parts or structure not in (None, "product")):
-            raise ValueError(
-                "Expected either covar_module, over action and context, or its parts. Got both: "
-                f"structure={structure!r}, action_kernel={action_kernel!r}, "
-                f"context_kernel={context_kernel!r}."
-            )
-    elif any(
-        given is not None
-        for given in (context_bounds, contexts, structure, action_kernel, context_kernel)
-    ):
-        raise TypeError(
-            "Expected no contexts and no kernels of these: the model is one of actions alone. Got "
-            f"context_bounds={context_bounds!r}, contexts={contexts!r}, structure={structure!r}."
-        )
+    given: ContextualGPOptions = {**options}
+    _check_names(recipe, given, ContextualGPOptions if has_contexts else GPOptions)
+    goals = Goals.of(
+        given.get("objectives"),
+        given.get("constraints"),
+        given.get("minimize"),
+        given.get("min_feasibility"),
+    )
+    search_space = make_search_space(given.get("bounds"), given.get("choices"))
+    contexts = _context_space(given, search_space) if has_contexts else None
     models = []
     for place in range(len(goals.names)):
-        fitter: ModelFitter
-        if context_space is not None and covar_module is None:
-            fitter = ContextualModelFitter(
-                InputLayout(search_space.dim, context_space.dim),
-                search_space.bounds,
-                context_space.bounds,
-                structure=structure or "product",
-                action_kernel=action_kernel,
-                context_kernel=context_kernel,
-                forgetting_rate=forgetting_rate,
-                temporal_kernel=temporal_kernel,
-                noise_variance=noise_variance,
-                mean_module=mean_module,
-                likelihood=likelihood,
-                refit=refit,
-            )
-        else:
-            ranges = [search_space.bounds]
-            ranges += [] if context_space is None else [context_space.bounds]
-            fitter = ModelFitter(
-                InputLayout(search_space.dim, 0 if context_space is None else context_space.dim),
-                torch.cat(ranges, dim=-1),
-                covar_module=covar_module,
-                forgetting_rate=forgetting_rate,
-                temporal_kernel=temporal_kernel,
-                noise_variance=noise_variance,
-                mean_module=mean_module,
-                likelihood=likelihood,
-                refit=refit,
-            )
-        kept = _stale_cutoff(fitter) if retention is None else retention
+        fitter = _fitter(forgetting_rate, given, search_space, contexts)
+        kept = given.get("retention") or _stale_cutoff(fitter)
         if admission is not None:
             kept = admission if kept is None else kept & admission
-        state = _posterior_state(fitter, search_space, context_space)
+        state = _posterior_state(fitter, search_space, contexts)
         models.append(OutcomeModel(state, kept, is_objective=place < goals.num_objectives))
+    initial = given.get("initial")
     return GPOptimizer(
         search_space,
         models,
-        chosen,
-        generator=generator,
-        contexts=context_space,
-        pending=pending,
+        _acquisition(own, given, goals),
+        generator=given.get("generator"),
+        contexts=contexts,
+        pending=given.get("pending"),
         initial=fitter.num_initial() if initial is None else initial,
         goals=goals,
-        time_scale=_time_scale(time_unit, time_zone),
+        time_scale=_time_scale(given),
+    )
+
+
+def _check_names(recipe: str, options: LoopOptions, known: type[LoopOptions]) -> None:
+    """Raise ``TypeError`` for an option that a recipe does not have."""
+    for name in options.keys() - known.__annotations__.keys():
+        names = [*known.__annotations__, *signature(globals()[recipe]).parameters]
+        near = get_close_matches(name, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise TypeError(f"Expected an option of {recipe}. Got {name!r}{hint}")
+
+
+def _acquisition(own: Acquisition, options: GPOptions, goals: Goals) -> Acquisition:
+    """Return the acquisition that is given, or the recipe's own."""
+    given, beta = options.get("acquisition"), options.get("beta")
+    if given is not None and beta is not None:
+        raise ValueError(
+            "Expected either acquisition or beta, which is that of the recipe's own. Got both."
+        )
+    if goals.num_objectives > 1 and beta is not None:
+        raise ValueError(
+            "Expected no beta with several objectives, which are not chosen by an upper bound. "
+            f"Got {beta!r}."
+        )
+    return own if given is None else as_acquisition(given)
+
+
+def _context_space(options: ContextualGPOptions, search_space: SearchSpace) -> ContextSpace:
+    """Return the declared contexts, for which the kernels are made."""
+    contexts = make_context_space(options.get("context_bounds"), options.get("contexts"))
+    structure = options.get("structure")
+    kernels = options.get("action_kernel"), options.get("context_kernel")
+    has_parts = kernels != (None, None) or structure not in (None, "product")
+    if options.get("covar_module") is not None and has_parts:
+        raise ValueError(
+            "Expected either covar_module, over action and context, or its parts. Got both: "
+            f"structure={structure!r}, action_kernel={kernels[0]!r}, context_kernel={kernels[1]!r}."
+        )
+    _check_kernels(*kernels, search_space, contexts)
+    return contexts
+
+
+def _fitter(
+    forgetting_rate: float | None,
+    options: ContextualGPOptions,
+    search_space: SearchSpace,
+    contexts: ContextSpace | None,
+) -> ModelFitter:
+    """Return what builds the model of one outcome and learns its hyperparameters."""
+    covar_module = options.get("covar_module")
+    if contexts is not None and covar_module is None:
+        return ContextualModelFitter(
+            InputLayout(search_space.dim, contexts.dim),
+            search_space.bounds,
+            contexts.bounds,
+            structure=options.get("structure") or "product",
+            action_kernel=options.get("action_kernel"),
+            context_kernel=options.get("context_kernel"),
+            forgetting_rate=forgetting_rate,
+            temporal_kernel=options.get("temporal_kernel"),
+            noise_variance=options.get("noise_variance"),
+            mean_module=options.get("mean_module"),
+            likelihood=options.get("likelihood"),
+            refit=options.get("refit"),
+        )
+    ranges = [each.bounds for each in (search_space, contexts) if each is not None]
+    return ModelFitter(
+        InputLayout(search_space.dim, 0 if contexts is None else contexts.dim),
+        torch.cat(ranges, dim=-1),
+        covar_module=covar_module,
+        forgetting_rate=forgetting_rate,
+        temporal_kernel=options.get("temporal_kernel"),
+        noise_variance=options.get("noise_variance"),
+        mean_module=options.get("mean_module"),
+        likelihood=options.get("likelihood"),
+        refit=options.get("refit"),
     )
 
 
@@ -704,15 +677,16 @@ def _with_learned_drift(options: GPOptions) -> GPOptions:
     return {**options, "temporal_kernel": "auto", "retention": retention}
 
 
-def _schedule(beta: float | BetaSchedule | None) -> BetaSchedule:
-    """Return a schedule of β; None is ``0.8 log(4 t)``."""
-    return LogBeta() if beta is None else as_beta_schedule(beta)
+def _upper_bound(options: GPOptions) -> UCB:
+    """Return UCB with the β given, or ``0.8 log(4 t)``."""
+    beta = options.get("beta")
+    return UCB(LogBeta() if beta is None else as_beta_schedule(beta))
 
 
 def _check_kernels(
     action_kernel: Kernel | None,
-    search_space: SearchSpace,
     context_kernel: Kernel | None,
+    search_space: SearchSpace,
     contexts: ContextSpace,
 ) -> None:
     """Evaluate kernels: a task that one does not know is refused here, not when it is observed."""
@@ -762,15 +736,17 @@ def _posterior_state(
     return IncrementalState(fitter, tol=NEGLIGIBLE_WEIGHT)
 
 
-def _minimizes(minimize: bool | None) -> bool:
+def _minimizes(options: LoopOptions) -> bool:
     """Return whether smaller values of the only outcome are better."""
+    minimize = options.get("minimize")
     if not isinstance(minimize, bool | None):
         raise ValueError(f"Expected minimize to be True or False. Got {minimize!r}.")
     return minimize is True
 
 
-def _time_scale(unit: str | None, zone: str | None) -> TimeScale | None:
+def _time_scale(options: LoopOptions) -> TimeScale | None:
     """Return the unit of timestamps; None where times are numbers."""
+    unit, zone = options.get("time_unit"), options.get("time_zone")
     if unit is None and zone is not None:
         raise ValueError(f"Expected time_unit with a time zone. Got time_zone={zone!r}.")
     return None if unit is None else TimeScale(unit, zone)

@@ -11,7 +11,7 @@ from gpytorch.kernels import RBFKernel
 from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta, LogBeta, LogEI, ThompsonSampling
 from tvbo.optimizers import GPOptimizer, RefitEvery
-from tvbo.recipes import ContextOptions, ContextualGPOptions, GPOptions
+from tvbo.recipes import ContextualGPOptions, GPOptions, LoopOptions
 from tvbo.retention import (
     EntropyThreshold,
     KeepAll,
@@ -56,8 +56,8 @@ def made(name, **options):
 
 @ANY
 def test_a_misspelt_option_is_refused(name):
-    with pytest.raises(TypeError):
-        made(name, aquisition=None)
+    with pytest.raises(TypeError, match=rf"{name}.*minimise"):
+        made(name, minimise=None)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def test_a_recipe_can_be_sent_to_another_process(name):
 @pytest.mark.parametrize(
     ("options", "base"),
     [
-        (GPOptions, None),
-        (ContextOptions, GPOptions),
-        (ContextualGPOptions, ContextOptions),
+        (LoopOptions, None),
+        (GPOptions, LoopOptions),
+        (ContextualGPOptions, GPOptions),
     ],
 )
 def test_every_option_is_documented_once(options, base):
