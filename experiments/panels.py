@@ -20,10 +20,10 @@ from experiments.claims import (
 from experiments.data.intel_lab import intel_lab
 from experiments.data.metr_la import metr_la
 from experiments.data.traffic import TrafficDays, traffic
+from experiments.plots.regret import plot_regret_panels
 from experiments.spread import spread
 from tvbo.evaluation.exploration import play_tv_gp_ucb, tune_exploration
 from tvbo.logs import fit_panel
-from tvbo.plotting.regret import plot_regret_panels
 from tvbo.test_functions.empirical import EmpiricalPanel
 
 NAME = "panels"

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from experiments.claims import Reproduction
-from tvbo.plotting.regret import plot_average_regret, plot_regret_against, plot_regret_panels
+from experiments.plots.regret import plot_regret_against, plot_regret_panels
+from tvbo.plotting.regret import plot_average_regret
 
 PRIOR = "prior s.d."
 """Unit of the reward of drawn functions."""

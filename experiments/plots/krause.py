@@ -10,8 +10,9 @@ from torch import Tensor
 
 from experiments.claims import Reproduction
 from experiments.krause.fig2_claims import worst_gap
+from experiments.plots.regret import plot_regret_panels
 from tvbo.plotting.figure import new_figure
-from tvbo.plotting.regret import draw_means, plot_average_regret, plot_regret_panels, start_axes
+from tvbo.plotting.regret import draw_means, plot_average_regret, start_axes
 
 
 def plot_molecules(result: Reproduction) -> Figure:

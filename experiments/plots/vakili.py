@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from experiments.claims import Reproduction
-from tvbo.plotting.figure import algorithm_styles, name_lines, new_figure
+from tvbo.plotting.figure import algorithm_styles, draw_band, name_lines, new_figure
 from tvbo.plotting.regret import start_axes
 
 PANEL_WIDTH, PANEL_HEIGHT = 5.6, 4.6
@@ -41,24 +41,20 @@ def plot_cumulative_regret(panels: Mapping[str, Mapping[str, Tensor]]) -> Figure
         split = [name.split(", ", 1) for name in regret]
         several = len({delay for delay, _ in split}) > 1
         names = [f"{run}, {delay}" if several else run for delay, run in split]
-        styles, ends = algorithm_styles(names), []
+        styles = algorithm_styles(names)
         for name, rows in zip(names, regret.values(), strict=True):
             color, line = styles[name]
             total = rows.cumsum(dim=1)
             rounds, mean = torch.arange(1, total.shape[1] + 1), total.mean(dim=0)
-            ax.plot(rounds, mean, color=color, linestyle=line, linewidth=1.8)
-            ends.append((mean[-1].item(), name, color))
+            ax.plot(rounds, mean, color=color, linestyle=line, linewidth=1.8, label=name)
             if len(total) > 1:
-                half = total.std(dim=0) / 2
-                ax.fill_between(
-                    rounds, mean - half, mean + half, color=color, alpha=0.2, linewidth=0
-                )
+                draw_band(ax, rounds, mean, total.std(dim=0) / 2, color)
         ax.grid(alpha=0.3)
         ax.set_title(title, fontsize=10)
         ax.set_xlabel("round")
         start_axes(ax)
         ax.set_xlim(right=rounds[-1])
-        name_lines(ax, ends, width=28, fontsize=8)
+        name_lines(ax, width=28, fontsize=8)
     axes[0].set_ylabel("cumulative regret $R_t$")
     figure.supxlabel(
         "Lower is better. λ: mean delay in rounds; 6 σ and β: width of the confidence band that is "

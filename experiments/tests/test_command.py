@@ -12,8 +12,8 @@ import torch
 from experiments.claims import Claim, Reproduction
 from experiments.command import main
 from experiments.data.command import main as data_main
+from experiments.plots.regret import plot_regret_against
 from experiments.registry import EXPERIMENTS, Experiment
-from tvbo.plotting.regret import plot_regret_against
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "experiments" / "docs" / "experiments.md"

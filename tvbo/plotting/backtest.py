@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from tvbo.evaluation import BacktestResult
-from tvbo.plotting.figure import algorithm_styles, name_lines, new_figure
-from tvbo.terminal import visible
+from tvbo.plotting.figure import algorithm_styles, draw_band, finish_axes, name_lines, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,33 +26,25 @@ def plot_backtest(result: BacktestResult) -> Figure:
     """
     figure = new_figure(8.5, 4.6)
     ax = figure.subplots()
-    means = {name: each.mean for name, each in result.results.items()}
     rounds = torch.arange(1, len(result.times) + 1)
-    ends: list[tuple[float, str, str]] = []
-    styles = algorithm_styles(result.regret)
-    for name, rows in result.regret.items():
-        color, line = styles[name]
-        series = rows.nanmean(dim=0)
-        series = torch.where(series.isnan(), means[name], series)
+    for name, (color, line) in algorithm_styles(result.regret).items():
+        mean = result.results[name].mean
+        series = result.regret[name].nanmean(dim=0).nan_to_num(nan=mean)
         total, error = cumulative(series, result.blocks)
         width = 2.6 if name == result.subject else 1.6
-        ax.plot(rounds, total, color=color, linestyle=line, linewidth=width)
-        ax.fill_between(rounds, total - error, total + error, color=color, alpha=0.1, linewidth=0)
-        ends.append((total[-1].item(), f"{name} {means[name]:.3g}", color))
-    for fold in result.fold_of_time.unique()[1:]:
-        first = int((result.fold_of_time == fold).nonzero()[0])
-        ax.axvline(first + 0.5, color="black", linewidth=0.8, linestyle=":")
-    ax.set_ylim(bottom=0)
-    ax.set_xlim(1, len(rounds))
-    unit = f" ({visible(result.unit)})" if result.unit else ""
-    ax.set_ylabel(f"cumulative regret{unit}", parse_math=False)
+        label = f"{name} {mean:.3g}"
+        ax.plot(rounds, total, color=color, linestyle=line, linewidth=width, label=label)
+        draw_band(ax, rounds, total, error, color, alpha=0.1)
+    for first in result.fold_of_time.diff().nonzero().flatten().tolist():
+        ax.axvline(first + 1.5, color="black", linewidth=0.8, linestyle=":")
+    ax.set(xlim=(1, len(rounds)), ylim=(0, None))
     step = result.times.diff().median().item() if len(result.times) > 1 else 1.0
-    steps = f"{step:g} × {visible(result.time_unit)}"
-    ax.set_xlabel(f"times played, in steps of {steps}", parse_math=False)
+    unit = f" ({result.unit})" if result.unit else ""
+    steps = f"times played, in steps of {step:g} × {result.time_unit}"
+    finish_axes(ax, steps, f"cumulative regret{unit}", plain=True)
     title = "Simulation: functions drawn from the fitted model" if result.simulated else "Backtest"
     ax.set_title(f"{title}; mean regret beside the names", fontsize=10)
-    ax.grid(alpha=0.3)
-    name_lines(ax, ends)
+    name_lines(ax)
     return figure
 
 

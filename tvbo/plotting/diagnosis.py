@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tvbo.evaluation import Diagnosis
-from tvbo.plotting.figure import COLORS, new_figure
+from tvbo.plotting.figure import COLORS, finish_axes, new_figure
 from tvbo.terminal import visible
 
 if TYPE_CHECKING:
@@ -34,104 +35,90 @@ def plot_diagnosis(diagnosis: Diagnosis, title: str = "") -> Figure:
         diagnosis: The diagnosis.
         title: Title of the figure.
     """
-    figure = new_figure(9.0, 8.0)
-    axes = figure.subplots(3, 2)
-    _draw_errors(axes[0, 0], diagnosis)
-    _draw_pit(axes[0, 1], diagnosis)
-    rounds = range(1, len(diagnosis.trials) + 1)
-    lives = [trial.half_life if trial.is_fitted else math.nan for trial in diagnosis.trials]
-    _draw_half_life(axes[1, 0], diagnosis, lives)
-    parameters = diagnosis.parameters
-    scales = {k: v for k, v in parameters.items() if k.startswith("lengthscale")}
-    _draw_lines(axes[1, 1], scales, "length-scale")
-    deviations = {k: v for k, v in parameters.items() if k.endswith("_deviation")}
-    _draw_lines(axes[2, 0], deviations, "standard deviation")
-    size = axes[2, 1]
+    figure = new_figure(9.0, 8.0, title)
+    (errors, pit), (half_life, lengths), (deviations, size) = figure.subplots(3, 2)
+    trials, parameters = diagnosis.trials, diagnosis.parameters
+    _draw_errors(errors, diagnosis)
+    values = diagnosis.calibration.pit
+    pit.hist(values.tolist(), bins=BINS, range=(0, 1), color=COLORS[0], alpha=0.8)
+    pit.axhline(len(values) / BINS, color="black", linestyle="--", linewidth=1)
+    pit.set_xlim(0, 1)
+    pit.set_title("Of a right model, bars are near the line", fontsize=10)
+    finish_axes(pit, "probability of a smaller outcome", "outcomes")
+    lives = torch.tensor([each.half_life if each.is_fitted else math.nan for each in trials])
+    by_form = {
+        form: lives.where(torch.tensor([each == form for each in diagnosis.forms]), math.nan)
+        for form in dict.fromkeys(diagnosis.forms)
+    }
+    _draw_series(half_life, by_form, "half-life of correlation", ("o", "s", "^", "v", "D"))
+    scales = {
+        name.removeprefix("lengthscale_"): series
+        for name, series in parameters.items()
+        if name.startswith("lengthscale")
+    }
+    _draw_series(lengths, scales, "length-scale")
+    spreads = {
+        name.removesuffix("_deviation"): series
+        for name, series in parameters.items()
+        if name.endswith("_deviation")
+    }
+    _draw_series(deviations, spreads, "standard deviation")
+    rounds = range(1, len(trials) + 1)
     size.plot(rounds, diagnosis.model_size, color=COLORS[0])
-    size.set_ylabel("observations held")
+    finish_axes(size, "round", "observations held")
     if diagnosis.ask_seconds is not None:
         other = size.twinx()
         other.plot(rounds, diagnosis.ask_seconds, color=COLORS[1], linewidth=0.8)
         other.set_ylabel("seconds of the ask", color=COLORS[1])
         other.set_ylim(bottom=0)
-    for ax in axes.flatten():
-        ax.grid(alpha=0.3)
-        if ax is not axes[0, 1]:
-            ax.set_xlabel("round")
-            ax.set_xlim(0, len(diagnosis.trials) + 1)
-    if title:
-        figure.suptitle(visible(title), fontsize=10, parse_math=False)
+    for ax in (errors, half_life, lengths, deviations, size):
+        ax.set_xlim(0, len(trials) + 1)
     return figure
 
 
 def _draw_errors(ax: Axes, diagnosis: Diagnosis) -> None:
     calibration = diagnosis.calibration
+    numbers = {each.prediction.trial_id: i for i, each in enumerate(diagnosis.trials, start=1)}
+    judged = [each for each in diagnosis.trials if each.is_judged]
+    outliers = sorted(calibration.outliers, key=lambda trial: -abs(trial.z))
     ax.axhspan(-BAND, BAND, color=COLORS[0], alpha=0.12, linewidth=0)
-    judged = [
-        (number, trial.z)
-        for number, trial in enumerate(diagnosis.trials, start=1)
-        if trial.is_judged
-    ]
-    far = {trial.prediction.trial_id for trial in calibration.outliers}
-    worst = sorted(calibration.outliers, key=lambda trial: -abs(trial.z))
-    named = {trial.prediction.trial_id for trial in worst[:NAMED]}
     ax.axhline(0, color="black", linewidth=0.8)
-    if judged:
-        ax.plot(*zip(*judged, strict=True), "o", color=COLORS[0], markersize=3)
-    for number, trial in enumerate(diagnosis.trials, start=1):
-        if (name := trial.prediction.trial_id) in far:
-            ax.plot(number, trial.z, "s", color=COLORS[1], markersize=4)
-        if name in named:
-            ax.annotate(
-                str(name), (number, trial.z), (4, 2), textcoords="offset points", fontsize=8
-            )
-    ax.set_ylabel("error, in predictive deviations")
-    ax.set_title(f"{calibration.coverage:.0%} of {len(calibration)} in the band", fontsize=10)
-
-
-def _draw_pit(ax: Axes, diagnosis: Diagnosis) -> None:
-    pit = diagnosis.calibration.pit
-    ax.hist(pit.tolist(), bins=BINS, range=(0, 1), color=COLORS[0], alpha=0.8)
-    ax.axhline(len(pit) / BINS, color="black", linestyle="--", linewidth=1)
-    ax.set_xlim(0, 1)
-    ax.set_xlabel("probability of a smaller outcome")
-    ax.set_ylabel("outcomes")
-    ax.set_title("Of a right model, bars are near the line", fontsize=10)
-
-
-def _draw_half_life(ax: Axes, diagnosis: Diagnosis, lives: list[float]) -> None:
-    for (form, marker), color in zip(
-        zip(dict.fromkeys(diagnosis.forms), "os^vD", strict=False), COLORS, strict=False
+    for shown, marker, color, markersize in (
+        (judged, "o", COLORS[0], 3),
+        (outliers, "s", COLORS[1], 4),
     ):
-        shown = [
-            (number, life)
-            for number, (life, each) in enumerate(zip(lives, diagnosis.forms, strict=True), start=1)
-            if each == form and math.isfinite(life)
-        ]
-        if shown:
-            label = visible(form)
-            ax.plot(*zip(*shown, strict=True), marker, color=color, markersize=3, label=label)
-    ax.set_ylabel("half-life of correlation")
-    _scale(ax, lives)
-    if ax.lines:
-        ax.legend(frameon=False, fontsize=8)
+        places = [numbers[each.prediction.trial_id] for each in shown]
+        ax.plot(places, [each.z for each in shown], marker, color=color, markersize=markersize)
+    for each in outliers[:NAMED]:
+        name = each.prediction.trial_id
+        place = (numbers[name], each.z)
+        ax.annotate(str(name), place, (4, 2), textcoords="offset points", fontsize=8)
+    ax.set_title(f"{calibration.coverage:.0%} of {len(calibration)} in the band", fontsize=10)
+    finish_axes(ax, "round", "error, in predictive deviations")
 
 
-def _draw_lines(ax: Axes, values: dict[str, torch.Tensor], label: str) -> None:
-    for (name, series), color in zip(values.items(), COLORS, strict=False):
-        words = visible(name.removesuffix("_deviation").removeprefix("lengthscale_"))
-        words = words.replace("_", " ")
-        ax.plot(range(1, len(series) + 1), series, color=color, label=words, linewidth=1.4)
-    ax.set_ylabel(label)
-    _scale(ax, [value for series in values.values() for value in series.tolist()])
-    if values:
-        ax.legend(frameon=False, fontsize=8)
+def _draw_series(
+    ax: Axes, values: Mapping[str, torch.Tensor], label: str, markers: Sequence[str] = ()
+) -> None:
+    """Draw values by round: marks if there are markers, else lines.
 
-
-def _scale(ax: Axes, values: list[float]) -> None:
-    """Begin at zero, or take logarithms of values that span orders of magnitude."""
-    positive = [value for value in values if math.isfinite(value) and value > 0]
-    if positive and max(positive) > WIDE * min(positive):
+    The axis begins at zero, or is logarithmic where values span orders of magnitude.
+    """
+    for i, (name, color) in enumerate(zip(values, COLORS, strict=False)):
+        if not values[name].isfinite().any():
+            continue
+        style: dict[str, Any] = (
+            {"marker": markers[i], "linestyle": "", "markersize": 3} if markers else {}
+        )
+        words = visible(name).replace("_", " ")
+        rounds = range(1, len(values[name]) + 1)
+        ax.plot(rounds, values[name], color=color, label=words, linewidth=1.4, **style)
+    finish_axes(ax, "round", label)
+    shown = torch.cat([torch.empty(0), *values.values()])
+    positive = shown[shown.isfinite() & (shown > 0)]
+    if len(positive) and positive.max() > WIDE * positive.min():
         ax.set_yscale("log")
     else:
         ax.set_ylim(bottom=0)
+    if ax.lines:
+        ax.legend(frameon=False, fontsize=8)

@@ -11,8 +11,7 @@ from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
 from tvbo.logs import DriftFit
-from tvbo.plotting.figure import COLORS, new_figure
-from tvbo.terminal import visible
+from tvbo.plotting.figure import COLORS, finish_axes, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,20 +29,18 @@ def plot_drift_fit(fit: DriftFit) -> Figure:
     figure = new_figure(9.0, 3.8)
     left, right = figure.subplots(1, 2)
     low, high = fit.forgetting_rate_interval
-    rate, depth = profile_curve(fit)
-    left.plot(rate, depth, color=COLORS[0])
-    computed = [(r, value - fit.log_likelihood) for r, value in fit.profile]
-    shown = [(r, value) for r, value in computed if value > -SHOWN_RANGE]
+    left.plot(*profile_curve(fit), color=COLORS[0])
+    computed = [(rate, value - fit.log_likelihood) for rate, value in fit.profile]
+    shown = [point for point in computed if point[1] > -SHOWN_RANGE]
     left.plot(*zip(*shown, strict=True), "o", color=COLORS[0], markersize=3)
     left.axvspan(low, high, color=COLORS[0], alpha=0.15, label=f"{fit.level:.0%} interval")
     left.axvline(fit.forgetting_rate, color=COLORS[1], linestyle="--", label="maximum")
     left.locator_params(axis="x", nbins=5)
-    unit = visible(fit.time_unit)
-    left.set_xlabel(f"forgetting rate ε per {unit}", parse_math=False)
-    left.set_ylabel("profile log likelihood − maximum (nats)")
+    rate_label = f"forgetting rate ε per {fit.time_unit}"
+    finish_axes(left, rate_label, "profile log likelihood − maximum (nats)", plain=True)
     left.legend(frameon=False)
-    reach = 4 * fit.half_life if 0 < fit.half_life < float("inf") else 1.0
-    lag = torch.linspace(0, reach, 200, dtype=torch.float64)
+    has_half_life = 0 < fit.half_life < math.inf
+    lag = torch.linspace(0, 4 * fit.half_life if has_half_life else 1.0, 200, dtype=torch.float64)
 
     def correlation(rate: float) -> Tensor:
         # By log1p, since 1 - rate is 1 for a rate below 1e-16, which matters for long lags.
@@ -51,19 +48,13 @@ def plot_drift_fit(fit: DriftFit) -> Figure:
 
     right.plot(lag, correlation(fit.forgetting_rate), color=COLORS[1])
     right.fill_between(lag, correlation(low), correlation(high), color=COLORS[0], alpha=0.15)
-    if fit.half_life < float("inf"):
+    if fit.half_life < math.inf:
         right.axvline(fit.half_life, color="black", linestyle=":", linewidth=1)
-        right.annotate(
-            f"half-life {fit.half_life:.3g}",
-            (fit.half_life, 0.5),
-            xytext=(6, 6),
-            textcoords="offset points",
-        )
-    right.set_xlabel(f"lag (unit: {unit})", parse_math=False)
-    right.set_ylabel("correlation of the function with itself")
+        words = f"half-life {fit.half_life:.3g}"
+        right.annotate(words, (fit.half_life, 0.5), (6, 6), textcoords="offset points")
+    lag_label = f"lag (unit: {fit.time_unit})"
+    finish_axes(right, lag_label, "correlation of the function with itself", plain=True)
     right.set_ylim(0, 1.02)
-    for ax in (left, right):
-        ax.grid(alpha=0.3)
     return figure
 
 

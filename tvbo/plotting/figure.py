@@ -1,4 +1,4 @@
-"""Shared parts of all figures: colors, line styles, names beside lines, new figures, files."""
+"""Shared parts of all figures: colors, line styles, axes, bands, names beside lines, files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from itertools import cycle
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
 
 from tvbo.terminal import visible
 
@@ -73,29 +76,48 @@ def algorithm_styles(names: Iterable[str]) -> dict[str, tuple[str, str | tuple]]
     styles: dict[str, tuple[str, str | tuple]] = {}
     for place, (name, known_color) in enumerate(colors.items()):
         color = known_color or next(others)
-        lines = [LINES[(place + each) % len(LINES)] for each in range(len(LINES))]
+        first = place % len(LINES)
+        lines = LINES[first:] + LINES[:first]
         unused = [line for line in lines if (color, line) not in styles.values()]
         styles[name] = color, (unused or lines)[0]
     return styles
 
 
-def name_lines(
-    ax: Axes, ends: Iterable[tuple[float, str, str]], width: int = 40, fontsize: float = 9
-) -> None:
-    """Write names right of the lines, moved apart where they would overlap.
+def draw_band(ax: Axes, x: Any, mean: Tensor, width: Tensor, color: str, **options: Any) -> None:
+    """Draw the band between ``mean - width`` and ``mean + width``; options of ``fill_between``."""
+    given: dict[str, Any] = {"color": color, "alpha": 0.2, "linewidth": 0} | options
+    ax.fill_between(x, mean - width, mean + width, **given)
+
+
+def finish_axes(ax: Axes, xlabel: str, ylabel: str, *, plain: bool = False) -> None:
+    """Label the axes and draw a grid; plain labels, as of a file, hold no mathematics."""
+    ax.set_xlabel(visible(xlabel) if plain else xlabel, parse_math=not plain)
+    ax.set_ylabel(visible(ylabel) if plain else ylabel, parse_math=not plain)
+    ax.grid(alpha=0.3)
+
+
+def legend_above(ax: Axes) -> None:
+    """Put a legend of two columns above the axes."""
+    ax.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+
+
+def name_lines(ax: Axes, width: int = 40, fontsize: float = 9) -> None:
+    """Write the label of each line at its right end, moved apart where they would overlap.
 
     Args:
         ax: Axes whose limits are final.
-        ends: Height of the end of each line in the unit of the axes, its name and its color.
         width: Characters after which a name goes on in the next line.
         fontsize: Size of the names in points.
     """
     ax.figure.figure.draw_without_rendering()  # That of a subfigure, too.
-    line = 1.25 * fontsize * ax.figure.dpi / 72 / ax.get_window_extent().height
+    line_height = 1.25 * fontsize * ax.figure.dpi / 72 / ax.get_window_extent().height
     place = 0.0
-    for end, name, color in sorted(ends):
-        label = fill(visible(name), width)
-        half = line * (1 + label.count("\n")) / 2
+    ends = [(float(np.asarray(line.get_ydata())[-1]), line) for line in ax.get_lines()]
+    for end, line in sorted(ends, key=lambda each: each[0]):
+        label = fill(visible(str(line.get_label())), width)
+        if label.startswith("_"):  # Of Matplotlib's own, for a line without a label.
+            continue
+        half = line_height * (1 + label.count("\n")) / 2
         height = ax.transAxes.inverted().transform(ax.transData.transform((1, end)))[1]
         place = max(height, place + half)
         ax.annotate(
@@ -105,7 +127,7 @@ def name_lines(
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
-            color=color,
+            color=line.get_color(),
             fontsize=fontsize,
             parse_math=False,
             annotation_clip=False,
@@ -118,11 +140,13 @@ def save_figure(figure: Figure, path: str | Path, dpi: int = DPI) -> None:
     figure.savefig(path, dpi=dpi, bbox_inches="tight")
 
 
-def new_figure(width: float = 7.0, height: float = 4.2) -> Figure:
+def new_figure(width: float = 7.0, height: float = 4.2, title: str = "") -> Figure:
     """Return an empty figure without a window, with sizes in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    if title:
+        figure.suptitle(visible(title), fontsize=10, parse_math=False)
     return figure

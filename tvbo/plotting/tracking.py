@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from tvbo.evaluation import History
 from tvbo.plotting.figure import algorithm_styles, name_lines, new_figure
+from tvbo.plotting.regret import draw_means
 from tvbo.test_functions import MovingPeak, PanelProblem
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WINDOWS = 5
@@ -43,71 +43,50 @@ def plot_tracking(
     Args:
         problem: A problem with two action columns that knows its optimal action at every time.
         histories: Histories of some of the algorithms, at least ten rounds each.
-        regret: Regret of each algorithm, ``T`` or ``replicates x T``.
+        regret: Regret of each algorithm, ``T`` or ``replicates x T``, of as many rounds.
     """
     heights = [ROW_HEIGHT] * len(histories) + [REGRET_HEIGHT]
     figure = new_figure(7.0, sum(heights))
     *rows, bottom = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    colors = {name: color for name, (color, _) in algorithm_styles(regret).items()}
+    styles = algorithm_styles(regret)
     low, high = torch.cat([history.X for history in histories.values()]).aminmax(dim=0)
     margin = 0.05 * (high - low)
-    limits = torch.stack([low - margin, high + margin], dim=-1)
+    xlim, ylim = torch.stack([low - margin, high + margin], dim=-1)
     for row, (name, history) in zip(rows, histories.items(), strict=True):
+        color, _ = styles[name]
         axes = row.subplots(1, WINDOWS, sharex=True, sharey=True)
-        axes[0].set(xlim=limits[0], ylim=limits[1], xticks=[], yticks=[])
-        near = _draw_windows(axes, problem, history, colors[name])
+        axes[0].set(xlim=xlim, ylim=ylim, xticks=[], yticks=[])
+        first = len(history) // 2
+        actions = history.X[first:]
+        optimum = torch.stack([problem.optimal_action(t) for t in history.t[first:].tolist()])
+        windows = zip(actions.tensor_split(WINDOWS), optimum.tensor_split(WINDOWS), strict=True)
+        for ax, (shown, path) in zip(axes, windows, strict=True):
+            ax.plot(*optimum.T, color="black", linewidth=0.6, alpha=0.4)
+            ax.plot(*path.T, color="black", linewidth=2.5, alpha=0.7)
+            ax.plot(*shown.T, "o", color=color, markersize=5, markeredgecolor="white")
+            ax.plot(*path[-1], "*", color="#F0E442", markersize=13, markeredgecolor="black")
+            ax.set_aspect("equal")
+            ax.set_title(f"rounds {first + 1}–{first + len(shown)}", fontsize=8, pad=3)
+            first += len(shown)
+        near = (actions - optimum).norm(dim=-1).median()
         row.suptitle(
             f"{name}: half of its actions within {near:.2f} of the optimum",
             x=0.02,
             ha="left",
             fontsize=10,
-            color=colors[name],
+            color=color,
             weight="bold",
         )
-    _draw_regret(bottom.subplots(), regret, colors)
-    return figure
-
-
-def _draw_windows(
-    axes: Sequence[Axes], problem: MovingPeak | PanelProblem, history: History, color: str
-) -> float:
-    """Draw actions and optimum of the second half; return the median of the distance between."""
-    first = len(history) // 2
-    actions = history.X[first:]
-    optimum = torch.stack([problem.optimal_action(t) for t in history.t[first:].tolist()])
-    windows = zip(actions.tensor_split(len(axes)), optimum.tensor_split(len(axes)), strict=True)
-    for ax, (shown, path) in zip(axes, windows, strict=True):
-        ax.plot(*optimum.T, color="black", linewidth=0.6, alpha=0.4)
-        ax.plot(*path.T, color="black", linewidth=2.5, alpha=0.7)
-        ax.plot(*shown.T, "o", color=color, markersize=5, markeredgecolor="white")
-        ax.plot(*path[-1], "*", color="#F0E442", markersize=13, markeredgecolor="black")
-        ax.set_aspect("equal")
-        ax.set_title(f"rounds {first + 1}–{first + len(shown)}", fontsize=8, pad=3)
-        first += len(shown)
-    return float((actions - optimum).norm(dim=-1).median())
-
-
-def _draw_regret(ax: Axes, regret: Mapping[str, Tensor], colors: Mapping[str, str]) -> None:
-    """Draw the rolling mean of the regret, with the names of the algorithms at the right ends."""
-    ends = []
-    for name, each in regret.items():
-        rows = torch.atleast_2d(each)
-        width = min(SMOOTHING, max(1, rows.shape[1] // 10))
-        rows = rows.unfold(1, width, 1).mean(dim=-1)
-        rounds = torch.arange(width, width + rows.shape[1])
-        mean = rows.mean(dim=0)
-        ax.plot(rounds, mean, color=colors[name], linewidth=1.8)
-        if len(rows) > 1:
-            error = rows.std(dim=0) / len(rows) ** 0.5
-            ax.fill_between(
-                rounds, mean - error, mean + error, color=colors[name], alpha=0.2, linewidth=0
-            )
-        ends.append((mean[-1].item(), name, colors[name]))
-    ax.set(xlim=(1, rounds[-1]), ylim=(0, None), xlabel="round")
+    each = {name: torch.atleast_2d(values) for name, values in regret.items()}
+    horizon = next(iter(each.values())).shape[1]
+    width = min(SMOOTHING, max(1, horizon // 10))
+    ax = bottom.subplots()
+    draw_means(ax, {k: v.unfold(1, width, 1).mean(dim=-1) for k, v in each.items()}, first=width)
+    ax.set(xlim=(1, horizon), ylim=(0, None), xlabel="round")
     ax.set_title(
         f"regret (0 is best), rolling mean of {width} rounds; band: standard error",
         loc="left",
         fontsize=10,
     )
-    ax.grid(alpha=0.3)
-    name_lines(ax, ends, LABEL_WIDTH)
+    name_lines(ax, LABEL_WIDTH)
+    return figure

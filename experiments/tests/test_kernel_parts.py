@@ -9,10 +9,10 @@ from botorch.models import SingleTaskGP
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from reference import rbf
 
+from experiments.kernel_parts import explained_variance, part_posterior
 from tvbo import recipes
 from tvbo.kernels import ContextActionKernel
 from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
-from tvbo.models.kernel_parts import explained_variance, part_posterior
 
 LENGTHS, SCALES, NOISE, RATE = (0.4, 0.7), (0.5, 1.3, 0.8), 0.05, 0.1
 PARTS = {
