@@ -14,7 +14,7 @@ from torch import Generator
 
 from tvbo import recipes
 from tvbo.models import AveragedGP
-from tvbo.test_functions.drifting_features import DriftingFeatures
+from tvbo.test_functions.moving_functions import DriftingFeatures
 
 RATES = (0.01, 0.03, 0.1)
 HORIZON, NOISE_VARIANCE = 80, 0.05

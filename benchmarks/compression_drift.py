@@ -88,7 +88,9 @@ def root() -> Tensor:
 
 def one_seed(seed: int) -> dict[str, dict[str, float]]:
     """Run all policies on one drawn function."""
-    values = drifting_values(root(), RATE, HORIZON, torch.Generator().manual_seed(seed))
+    values = drifting_values(
+        root(), RATE, torch.arange(HORIZON), torch.Generator().manual_seed(seed)
+    )
     measured = {}
     for name, (retention, _) in policies().items():
         noise = torch.Generator().manual_seed(10_000 + seed)

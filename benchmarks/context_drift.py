@@ -94,7 +94,7 @@ def algorithms() -> dict[str, Callable[[torch.Generator], Optimizer]]:
 def one_seed(seed: int) -> dict[str, float]:
     """Return the mean regret of all optimizers on one drawn function."""
     draw = torch.Generator().manual_seed(seed)
-    values = drifting_values(root(), RATE, HORIZON, draw)
+    values = drifting_values(root(), RATE, torch.arange(HORIZON), draw)
     values = values.unflatten(1, (len(CHOICES), len(CONTEXTS)))
     contexts = CONTEXTS[torch.randint(len(CONTEXTS), (HORIZON,), generator=draw)]
     regret = {}

@@ -17,6 +17,7 @@ from experiments.claims import (
     Reproduction,
     mean_and_error,
 )
+from experiments.data.empirical import EmpiricalPanel
 from experiments.data.intel_lab import intel_lab
 from experiments.data.metr_la import metr_la
 from experiments.data.traffic import TrafficDays, traffic
@@ -24,7 +25,6 @@ from experiments.plots.regret import plot_regret_panels
 from experiments.spread import spread
 from tvbo.evaluation.exploration import play_tv_gp_ucb, tune_exploration
 from tvbo.logs import fit_panel
-from tvbo.test_functions.empirical import EmpiricalPanel
 
 NAME = "panels"
 FITTED, LAST_BEST, RANDOM = "TV-GP-UCB, fitted", "best arm a step ago, always", "random"

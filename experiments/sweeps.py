@@ -55,7 +55,7 @@ class Replicates:
         values, noise, first = [], [], []
         for seed in seeds:
             generator = torch.Generator().manual_seed(seed)
-            values.append(drifting_values(root, forgetting_rate, horizon, generator))
+            values.append(drifting_values(root, forgetting_rate, torch.arange(horizon), generator))
             normal = torch.randn(horizon, dtype=torch.float64, generator=generator)
             noise.append(noise_variance**0.5 * normal)
             first.append(torch.randint(len(root), (horizon,), generator=generator))

@@ -20,7 +20,7 @@ from methods import INITIAL, METHODS, Method
 from torch import Generator, Tensor
 
 from tvbo.test_functions import DriftingProblem, dynamic_problems
-from tvbo.test_functions.drifting_features import DriftingFeatures
+from tvbo.test_functions.moving_functions import DriftingFeatures
 
 HORIZON = 80
 NOISE_VARIANCE = 0.05

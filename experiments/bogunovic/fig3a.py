@@ -20,13 +20,13 @@ from experiments.claims import (
     mean_and_error,
     regret_result,
 )
+from experiments.data.empirical import EmpiricalPanel
 from experiments.spread import spread
 from tvbo import recipes, run
 from tvbo.acquisition import LogBeta
 from tvbo.logs import DriftFit, fit_drift
 from tvbo.logs.panel import panel_rows
 from tvbo.optimizers import Optimizer
-from tvbo.test_functions.empirical import EmpiricalPanel
 from tvbo.test_functions.panel import PanelProblem
 
 NAME = "bogunovic-fig3a"

@@ -10,11 +10,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from experiments.data.empirical import EmpiricalPanel
 from experiments.data.recorded import data_folder
 from tvbo.logs.reading import TableError, read_panel
 from tvbo.logs.reading.files import UNREADABLE, read_csv
 from tvbo.logs.reading.log import numbers_of
-from tvbo.test_functions.empirical import EmpiricalPanel
 
 FILE = "intel_lab/temperature.csv.gz"
 POSITIONS = "intel_lab/mote_locs.csv"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from experiments.data.empirical import EmpiricalPanel
 from experiments.data.recorded import data_folder
 from tvbo.logs.reading import TableError, read_panel
-from tvbo.test_functions.empirical import EmpiricalPanel
 
 FILE = "metr_la/speed.csv.gz"
 TRAIN_STEPS, TEST_STEPS, LATER_STEPS = 1152, 288, 576

@@ -10,11 +10,11 @@ import pandas as pd
 import torch
 from torch import Generator
 
+from experiments.data.empirical import EmpiricalPanel
 from experiments.data.recorded import data_folder
 from tvbo.logs.reading import TableError
 from tvbo.logs.reading.files import read_csv
 from tvbo.logs.reading.log import numbers_of
-from tvbo.test_functions.empirical import EmpiricalPanel
 
 FILE = "traffic/speed_morning_filled.csv.gz"
 INDEX = ("day", "step")

@@ -160,7 +160,7 @@ def drifting_contextual_gp(
             f"Expected root of shape {len(pairs)} x {len(pairs)}, one row for each action in each "
             f"context. Got root.shape={tuple(root.shape)}."
         )
-    values = drifting_values(root, rate, horizon, generator)
+    values = drifting_values(root, rate, torch.arange(horizon), generator)
     return ContextualPanelProblem(
         values.unflatten(1, (len(choices), len(contexts))),
         contexts,

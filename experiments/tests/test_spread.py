@@ -16,6 +16,7 @@ from experiments.bogunovic.fig3a import bogunovic_fig3a
 from experiments.bogunovic.fig3cf import bogunovic_fig3cf
 from experiments.bogunovic.synthetic import SIDE_BY_SIDE, Synthetic
 from experiments.data.digits import ClassificationData
+from experiments.data.empirical import EmpiricalPanel
 from experiments.data.intel_lab import SensorDays
 from experiments.data.traffic import TrafficDays
 from experiments.krause.fig2 import krause_fig2
@@ -24,7 +25,6 @@ from experiments.spread import spread, worker_processes
 from tvbo.evaluation import dask_executor
 from tvbo.test_functions import drifting_gp
 from tvbo.test_functions.drifting_gp import unit_grid
-from tvbo.test_functions.empirical import EmpiricalPanel
 
 
 @pytest.fixture(scope="module")

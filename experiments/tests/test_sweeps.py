@@ -96,7 +96,9 @@ def test_a_sweep_starts_afresh(replicates, choices):
 def test_draws_have_the_model_s_covariance(choices):
     root = covariance_root(choices[:4], make_kernel())
     generator = torch.Generator().manual_seed(0)
-    draws = torch.stack([drifting_values(root, 0.2, 2, generator) for _ in range(20_000)])
+    draws = torch.stack(
+        [drifting_values(root, 0.2, torch.arange(2), generator) for _ in range(20_000)]
+    )
     covar = torch.einsum("aij,akl->ijkl", draws, draws) / len(draws)
     k = make_kernel()(choices[:4]).to_dense()
     # Four standard errors of a product of two unit normals.

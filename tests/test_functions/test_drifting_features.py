@@ -4,7 +4,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.test_functions.drifting_features import DriftingFeatures
+from tvbo.test_functions.moving_functions import DriftingFeatures
 
 
 def seeded(seed):
@@ -12,15 +12,15 @@ def seeded(seed):
 
 
 def test_values_against_a_loop():
-    problem = DriftingFeatures(4, num_features=3, generator=seeded(0))
+    problem = DriftingFeatures(4, generator=seeded(0))
     x, t = (0.3, 0.9), 2
     total = 0.0
-    for j in range(3):
+    for j in range(256):
         angle = sum(x[i] * problem.frequencies[i, j].item() for i in range(2))
-        a, b = problem.weights[t, j].item(), problem.weights[t, 3 + j].item()
+        a, b = problem.weights[t, j].item(), problem.weights[t, 256 + j].item()
         total += a * math.cos(angle) + b * math.sin(angle)
     row = torch.tensor([[*x, t]], dtype=torch.float64)
-    assert problem.evaluate_true(row).item() == pytest.approx(total / math.sqrt(3), rel=1e-12)
+    assert problem.evaluate_true(row).item() == pytest.approx(total / 16, rel=1e-12)
 
 
 def test_draws_have_the_covariance_of_the_model():
@@ -35,15 +35,13 @@ def test_draws_have_the_covariance_of_the_model():
     rows = torch.cat([actions.repeat(100, 1), times.repeat_interleave(3).unsqueeze(-1)], dim=-1)
     values = torch.stack(
         [
-            DriftingFeatures(
-                99, forgetting_rate=0.1, lengthscale=0.25, num_features=8, generator=seeded(seed)
-            )
+            DriftingFeatures(99, forgetting_rate=0.1, generator=seeded(seed))
             .evaluate_true(rows)
             .reshape(100, 3)
             for seed in range(300)
         ]
     )
-    kernel = torch.exp(-torch.cdist(actions, actions).square() / (2 * 0.25**2))
+    kernel = torch.exp(-torch.cdist(actions, actions).square() / (2 * 0.2**2))
     for lag in (0, 1, 13):
         sample = torch.einsum("sti,stj->ij", values[:, : 100 - lag], values[:, lag:])
         sample /= 300 * (100 - lag)

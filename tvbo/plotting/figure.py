@@ -115,7 +115,7 @@ def name_lines(ax: Axes, width: int = 40, fontsize: float = 9) -> None:
     ends = [(float(np.asarray(line.get_ydata())[-1]), line) for line in ax.get_lines()]
     for end, line in sorted(ends, key=lambda each: each[0]):
         label = fill(visible(str(line.get_label())), width)
-        if label.startswith("_"):  # Of Matplotlib's own, for a line without a label.
+        if label.startswith("_child"):  # Matplotlib's name of a line without a label.
             continue
         half = line_height * (1 + label.count("\n")) / 2
         height = ax.transAxes.inverted().transform(ax.transData.transform((1, end)))[1]

@@ -4,14 +4,12 @@ from tvbo.test_functions.base import DriftingProblem
 from tvbo.test_functions.box_problem import BoxProblem
 from tvbo.test_functions.drifting_gp import drifting_gp
 from tvbo.test_functions.dynamic_problems import dynamic_problems
-from tvbo.test_functions.empirical import EmpiricalPanel
 from tvbo.test_functions.moving_peak import MovingPeak
 from tvbo.test_functions.panel import PanelProblem
 
 __all__ = [
     "BoxProblem",
     "DriftingProblem",
-    "EmpiricalPanel",
     "MovingPeak",
     "PanelProblem",
     "drifting_gp",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +17,6 @@ from tvbo.spaces import InputLayout
 from tvbo.spaces.bounds import as_bounds
 from tvbo.test_functions.base import DriftingProblem
 
-UNIT_SQUARE = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 STANDARDIZATION_POINTS = 2**14
 SEARCH_POINTS = 2**12
 SEARCH_STARTS = 32
@@ -36,7 +34,7 @@ class BoxProblem(DriftingProblem):
         bounds: Bounds of the actions, ``2 x d``.
         horizon: Last time, above 0.
         noise_variance: Variance of the observation noise, in the unit of the value.
-        generator: Source of the noise; default a new one with a fixed seed.
+        generator: Source of random parts, then of the noise; default a new one with a fixed seed.
 
     Raises:
         ValueError: if ``horizon`` is not positive, or ``noise_variance`` negative.
@@ -63,26 +61,21 @@ class BoxProblem(DriftingProblem):
     def function(self, X: Tensor, t: Tensor) -> Tensor:
         """Return the values, ``n``, of actions ``n x d`` at times ``n`` before standardization."""
 
-    @abstractmethod
-    def _best_action(self, t: float) -> Tensor:
-        """Return the action, ``d``, with the largest value at a time in ``[0, horizon]``."""
+    def best_actions(self, t: Tensor) -> Tensor | None:
+        """Return the best actions, ``n x d``, at times ``n``; None, here, searches for them."""
+        return None
+
+    def search_starts(self) -> Tensor | None:
+        """Return actions, ``m x d``, from which the search also starts; None, here, has none."""
+        return None
 
     @cached_property
-    def _moments(self) -> tuple[float, float]:
+    def moments(self) -> tuple[float, float]:
+        """Mean and standard deviation of the function over box and times."""
         times = torch.tensor([[0.0], [self.horizon]], dtype=torch.float64)
         rows = sobol_points(torch.cat([self.bounds, times], dim=-1), STANDARDIZATION_POINTS)
         values = self.function(rows[:, :-1], rows[:, -1])
         return values.mean().item(), values.std(correction=0).item()
-
-    @property
-    def mean(self) -> float:
-        """Mean of the function over box and times."""
-        return self._moments[0]
-
-    @property
-    def scale(self) -> float:
-        """Standard deviation of the function over box and times."""
-        return self._moments[1]
 
     def optimal_action(self, t: float) -> Tensor:
         """Return the action, ``d``, with the largest value at time ``t``.
@@ -92,8 +85,10 @@ class BoxProblem(DriftingProblem):
         """
         t = float(t)
         if t not in self._optimal_actions:
-            self._check_times(torch.tensor([t], dtype=torch.float64))
-            self._optimal_actions[t] = self._best_action(t)
+            times = torch.tensor([t], dtype=torch.float64)
+            self._check_times(times)
+            known = self.best_actions(times)
+            self._optimal_actions[t] = self._search(t) if known is None else known[0]
         return self._optimal_actions[t].clone()
 
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
@@ -103,7 +98,8 @@ class BoxProblem(DriftingProblem):
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
         self._check_times(X[:, -1])
-        return (self.function(X[:, :-1], X[:, -1]) - self.mean) / self.scale
+        mean, scale = self.moments
+        return (self.function(X[:, :-1], X[:, -1]) - mean) / scale
 
     def _check_times(self, t: Tensor) -> None:
         outside = (t < 0) | (t > self.horizon)
@@ -112,62 +108,45 @@ class BoxProblem(DriftingProblem):
                 f"Expected times in [0, {self.horizon:g}]. Got t={t[outside][0]:g}."
             )
 
-    def _search(self, t: float, starts: Tensor | None = None) -> Tensor:
-        """Return the best action at time ``t`` that :func:`maximize_on_box` finds."""
+    def _search(self, t: float) -> Tensor:
+        """Return the best action, ``d``, at a time, by a search without randomness.
 
-        def values(X: Tensor) -> Tensor:
-            return self._evaluate_true(self.layout.rows(X, t))
+        The best 32 of 4,096 Sobol points and the given starts are refined together by L-BFGS-B,
+        then the best of them alone.
+        """
+        points, starts = sobol_points(self.bounds, SEARCH_POINTS), self.search_starts()
+        points = points[self._values(points, t).topk(SEARCH_STARTS).indices]
+        points = points if starts is None else torch.cat([points, starts])
+        for count, tolerance in ((len(points), 1e-5), (1, 1e-9)):
+            found = torch.cat([points, self._refined(points[:count], t, tolerance)])
+            points = found[self._values(found, t).argsort(descending=True)]
+        return points[0]
 
-        return maximize_on_box(values, self.bounds, starts)
+    def _values(self, X: Tensor, t: float) -> Tensor:
+        return self._evaluate_true(self.layout.rows(X, t))
 
+    def _refined(self, points: Tensor, t: float, tolerance: float) -> Tensor:
+        """Return local maximizers, ``n x d``, from starts: those of the sum of the values."""
+        low, width = self.bounds[0], self.bounds[1] - self.bounds[0]
 
-def maximize_on_box(
-    function: Callable[[Tensor], Tensor], bounds: Tensor, starts: Tensor | None = None
-) -> Tensor:
-    """Return the maximizer, ``d``, of a function on a box, by a search without randomness.
+        def loss(u: np.ndarray) -> tuple[float, np.ndarray]:
+            unit = torch.from_numpy(u).reshape(points.shape).requires_grad_()
+            with torch.enable_grad():
+                total = -self._values(low + width * unit, t).sum()
+            (gradient,) = torch.autograd.grad(total, unit)
+            # A root of an absolute value has no slope at zero.
+            return float(total.item()), gradient.nan_to_num(0.0, 0.0, 0.0).flatten().numpy()
 
-    The best 32 of 4,096 Sobol points and the given starts are refined together by L-BFGS-B, then
-    the best of them alone.
-
-    Args:
-        function: Values, ``n``, of actions ``n x d``; of magnitude one, differentiable almost
-            everywhere.
-        bounds: ``2 x d``.
-        starts: More points to start from, ``m x d``.
-    """
-    points = sobol_points(bounds, SEARCH_POINTS)
-    best = function(points).topk(SEARCH_STARTS).indices
-    points = points[best] if starts is None else torch.cat([points[best], starts])
-    for count, tolerance in ((len(points), 1e-5), (1, 1e-9)):
-        found = torch.cat([points, _refined(function, bounds, points[:count], tolerance)])
-        points = found[function(found).argsort(descending=True)]
-    return points[0]
-
-
-def _refined(
-    function: Callable[[Tensor], Tensor], bounds: Tensor, points: Tensor, tolerance: float
-) -> Tensor:
-    """Return local maximizers, ``n x d``, from starts ``n x d``: those of the sum of the values."""
-    low, width = bounds[0], bounds[1] - bounds[0]
-
-    def loss(u: np.ndarray) -> tuple[float, np.ndarray]:
-        unit = torch.from_numpy(u).reshape(points.shape).requires_grad_()
-        with torch.enable_grad():
-            total = -function(low + width * unit).sum()
-        (gradient,) = torch.autograd.grad(total, unit)
-        # A root of an absolute value has no slope at zero.
-        return float(total.item()), gradient.nan_to_num(0.0, 0.0, 0.0).flatten().numpy()
-
-    result = minimize(
-        loss,
-        ((points - low) / width).flatten().numpy(),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0.0, 1.0)] * points.numel(),
-        options={"maxiter": 1000, "ftol": 0.0, "gtol": tolerance},
-    )
-    found = low + width * torch.from_numpy(result.x).reshape(points.shape)
-    return found.clamp(bounds[0], bounds[1])
+        result = minimize(
+            loss,
+            ((points - low) / width).flatten().numpy(),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0.0, 1.0)] * points.numel(),
+            options={"maxiter": 1000, "ftol": 0.0, "gtol": tolerance},
+        )
+        found = low + width * torch.from_numpy(result.x).reshape(points.shape)
+        return found.clamp(*self.bounds)
 
 
 def sobol_points(bounds: Tensor, num_points: int) -> Tensor:

@@ -11,7 +11,6 @@ from torch import Generator, Tensor
 
 from tvbo.kernels.temporal import check_forgetting_rate, temporal_correlation
 from tvbo.randomness import PROBLEM_SEED, default_generator
-from tvbo.spaces.observations import split_time
 from tvbo.test_functions.panel import PanelProblem
 from tvbo.values import as_numbers
 
@@ -53,26 +52,29 @@ def drifting_gp(
     generator = default_generator(generator, PROBLEM_SEED)
     choices = as_numbers("choices", choices)
     root = covariance_root(choices, covar_module)
-    values = drifting_values(root, rate, horizon, generator)
+    values = drifting_values(root, rate, torch.arange(horizon), generator)
     return PanelProblem(values, choices=choices, noise_variance=noise_variance, generator=generator)
 
 
 def drifting_values(
-    root: Tensor, forgetting_rate: float, horizon: int, generator: Generator
+    root: Tensor, forgetting_rate: float, times: Tensor, generator: Generator
 ) -> Tensor:
     """Return a draw from the Markov model (3)-(4), ``T x n``.
 
     Args:
         root: Cholesky factor of the covariance from :func:`covariance_root`, ``n x n``.
-        forgetting_rate: ε per step.
-        horizon: Number of times T.
+        forgetting_rate: ε per unit of time.
+        times: ``T``, increasing.
         generator: Source of the draw.
     """
-    normal = torch.randn(len(root), horizon, dtype=torch.float64, generator=generator)
+    normal = torch.randn(len(root), len(times), dtype=torch.float64, generator=generator)
     values = (root @ normal).mT.contiguous()
-    for t in range(1, horizon):
-        values[t] *= math.sqrt(forgetting_rate)
-        values[t] += math.sqrt(1 - forgetting_rate) * values[t - 1]
+    rate = torch.tensor(forgetting_rate, dtype=torch.float64)
+    # The share of the variance that is new since the time before.
+    fresh = -torch.expm1(times.diff() * torch.log1p(-rate))
+    for i, share in enumerate(fresh.tolist(), start=1):
+        values[i] *= math.sqrt(share)
+        values[i] += math.sqrt(1 - share) * values[i - 1]
     return values
 
 
@@ -111,17 +113,15 @@ def drifting_gp_log(
     covar_module: Kernel,
     forgetting_rate: float,
     noise_variance: float,
-    time_feature: int = -1,
     generator: Generator | None = None,
 ) -> Tensor:
     """Draw the rewards of a log from the same model, at any actions and real times.
 
     Args:
-        train_X: ``n x d`` rows, one column of them time; the draw costs ``O(n^3)``.
-        covar_module: The kernel over the non-time columns.
+        train_X: Rows, ``n x d``, of which the last column is time; the draw costs ``O(n^3)``.
+        covar_module: The kernel over the other columns.
         forgetting_rate: ε per unit of time, in [0, 1].
         noise_variance: Variance of the observation noise.
-        time_feature: Index of the time column.
         generator: Source of the draw; default a new one with a fixed seed.
 
     Returns:
@@ -135,8 +135,7 @@ def drifting_gp_log(
         raise ValueError(f"Expected noise_variance >= 0. Got {noise_variance}.")
     generator = default_generator(generator, PROBLEM_SEED)
     train_X = as_numbers("train_X", train_X)
-    time_column, action_columns = split_time(time_feature, train_X.shape[-1])
-    times, actions = train_X[:, time_column], train_X[:, action_columns]
+    actions, times = train_X[:, :-1], train_X[:, -1]
     with torch.no_grad():
         covar = deepcopy(covar_module).to(actions)(actions).to_dense()
         covar = covar * temporal_correlation((times.unsqueeze(-1) - times).abs(), rate)

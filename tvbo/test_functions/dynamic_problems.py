@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -20,14 +21,103 @@ from torch import Generator, Tensor
 
 from tvbo.randomness import PROBLEM_SEED, default_generator
 from tvbo.test_functions.box_problem import BoxProblem
-from tvbo.test_functions.drifting_features import DriftingFeatures
-from tvbo.test_functions.dynamic_functions import DynamicFunction, Schwefel
 from tvbo.test_functions.moving_functions import (
+    DriftingFeatures,
     MovingPeaks,
     RotatingOptimum,
     SeasonalOptimum,
     SuddenJump,
 )
+
+
+class DynamicFunction(BoxProblem):
+    r"""A static test function whose last input is time, to be maximized (Bardou et al., 2024).
+
+    Time 0 is the lower bound of the last input, and ``horizon`` its upper bound. Values are
+    standardized. The optimum is found by a search without randomness, once per time, unless it is
+    given.
+
+    Bardou, Thiran and Ranieri, "This Too Shall Pass: Removing Stale Observations in Dynamic
+    Bayesian Optimization".
+
+    Args:
+        function: A function of ``d + 1`` inputs, to be maximized: one of BoTorch's with
+            ``negate=True``.
+        horizon: Time that the upper bound of the last input stands for.
+        noise_variance: Variance of the observation noise, in the unit of the standardized value.
+        generator: Source of the noise; default a new one with a fixed seed.
+        best: The best value of every coordinate, where it is known and the same at all times.
+        optima: Best actions by time, which is added to; None begins a table.
+
+    Raises:
+        ValueError: if ``horizon`` is not positive, or ``noise_variance`` negative.
+        InputDataError: when evaluated, if a time is outside ``[0, horizon]``.
+
+    Example:
+        >>> problem = DynamicFunction(Hartmann(3, negate=True), horizon=80)
+    """
+
+    def __init__(
+        self,
+        function: SyntheticTestFunction,
+        horizon: float,
+        noise_variance: float = 0.0,
+        generator: Generator | None = None,
+        best: float | None = None,
+        optima: dict[float, Tensor] | None = None,
+    ):
+        bounds = torch.as_tensor(function.bounds, dtype=torch.float64)
+        super().__init__(bounds[:, :-1], horizon, noise_variance, generator)
+        self.static_function = function
+        self.time_bounds = bounds[:, -1]
+        """Values of the last input at times 0 and ``horizon``."""
+        self.best = best
+        self._optimal_actions = {} if optima is None else optima
+
+    def function(self, X: Tensor, t: Tensor) -> Tensor:
+        """Return the values, ``n``, of actions ``n x d`` at times ``n`` before standardization."""
+        low, high = self.time_bounds
+        last = low + (high - low) * (t / self.horizon)
+        inputs = torch.cat([X, last.unsqueeze(-1)], dim=-1)
+        values: Tensor = self.static_function(inputs, noise=False)
+        return values
+
+    def best_actions(self, t: Tensor) -> Tensor | None:
+        """Return the best action at times ``n``, ``n x d``, if it is known."""
+        shape = len(t), self.layout.num_actions
+        return None if self.best is None else torch.full(shape, self.best, dtype=torch.float64)
+
+    def search_starts(self) -> Tensor | None:
+        """Return the actions, ``m x d``, near which a sum of peaks has its maxima."""
+        function = self.static_function
+        if isinstance(function, Shekel):
+            return torch.as_tensor(function.C, dtype=torch.float64)[:, :-1]
+        if isinstance(function, Hartmann):
+            return 1e-4 * torch.as_tensor(function.P, dtype=torch.float64)[:, :-1]
+        return None
+
+
+class Schwefel(SyntheticTestFunction):
+    r"""Schwefel's function, which BoTorch does not have.
+
+    .. math:: f(x) = 418.9829\,d - \sum_i x_i \sin \sqrt{|x_i|}
+
+    Args:
+        dim: Number of inputs, each in [-500, 500].
+        negate: Whether to negate the function.
+    """
+
+    _optimal_value = 0.0
+
+    def __init__(self, dim: int = 2, negate: bool = False):
+        self.dim = dim
+        self.continuous_inds = list(range(dim))
+        self._bounds = [(-500.0, 500.0)] * dim
+        self._optimizers = [(420.968746,) * dim]
+        super().__init__(negate=negate)
+
+    def _evaluate_true(self, X: Tensor) -> Tensor:
+        return 418.9829 * self.dim - (X * X.abs().sqrt().sin()).sum(-1)
 
 
 def dynamic_problems(
@@ -53,19 +143,21 @@ def dynamic_problems(
         ValueError: if ``horizon`` is not a positive integer, or ``noise_variance`` negative.
     """
     generator = default_generator(generator, PROBLEM_SEED)
-    functions: dict[str, SyntheticTestFunction] = {
-        "Rastrigin-5": Rastrigin(5, negate=True, bounds=[(-4.0, 4.0)] * 5),
-        "Schwefel-4": Schwefel(4, negate=True),
-        "Styblinski-Tang-4": StyblinskiTang(4, negate=True),
-        "Eggholder-2": EggHolder(negate=True),
-        "Ackley-4": Ackley(4, negate=True, bounds=[(-32.0, 32.0)] * 4),
-        "Rosenbrock-3": Rosenbrock(3, negate=True, bounds=[(-1.0, 1.5)] * 3),
-        "Shekel-4": Shekel(negate=True),
-        "Hartmann-3": Hartmann(3, negate=True),
-        "Hartmann-6": Hartmann(6, negate=True),
-        "Powell-4": Powell(4, negate=True),
+    # With the best value of every coordinate: the zeros of x + 2 tan x, squared, for Schwefel, and
+    # of 4 x³ - 32 x + 5, in which the function is largest, for Styblinski and Tang.
+    functions: dict[str, tuple[SyntheticTestFunction, float | None]] = {
+        "Rastrigin-5": (Rastrigin(5, negate=True, bounds=[(-4.0, 4.0)] * 5), 0.0),
+        "Schwefel-4": (Schwefel(4, negate=True), 420.9687463599820),
+        "Styblinski-Tang-4": (StyblinskiTang(4, negate=True), -2.903534027771177),
+        "Eggholder-2": (EggHolder(negate=True), None),
+        "Ackley-4": (Ackley(4, negate=True, bounds=[(-32.0, 32.0)] * 4), 0.0),
+        "Rosenbrock-3": (Rosenbrock(3, negate=True, bounds=[(-1.0, 1.5)] * 3), None),
+        "Shekel-4": (Shekel(negate=True), None),
+        "Hartmann-3": (Hartmann(3, negate=True), None),
+        "Hartmann-6": (Hartmann(6, negate=True), None),
+        "Powell-4": (Powell(4, negate=True), None),
     }
-    moving: dict[str, type[BoxProblem]] = {
+    moving: dict[str, Callable[[int, float, Generator], BoxProblem]] = {
         "moving peaks": MovingPeaks,
         "rotating": RotatingOptimum,
         "sudden jump": SuddenJump,
@@ -75,15 +167,14 @@ def dynamic_problems(
     seeds = torch.randint(2**62, (len(functions) + len(moving),), generator=generator)
     own = iter([torch.Generator().manual_seed(seed) for seed in seeds.tolist()])
     problems: dict[str, BoxProblem] = {}
-    for name, function in functions.items():
-        where = {"starts": _centers(function), "best": _best_action(function)}
-        problems[name] = DynamicFunction(function, horizon, noise_variance, next(own), **where)
+    for name, (function, best) in functions.items():
         # Nothing in these is drawn: a benchmark over many seeds searches for each optimum once.
-        problems[name]._optimal_actions = _optimal_actions(name, horizon)
-    for name, problem in moving.items():
-        problems[name] = problem(
-            horizon=horizon, noise_variance=noise_variance, generator=next(own)
-        )  # type: ignore[call-arg]
+        optima = _optimal_actions(name, horizon)
+        problems[name] = DynamicFunction(
+            function, horizon, noise_variance, next(own), best=best, optima=optima
+        )
+    for name, make in moving.items():
+        problems[name] = make(horizon, noise_variance, next(own))
     return problems
 
 
@@ -91,22 +182,3 @@ def dynamic_problems(
 def _optimal_actions(name: str, horizon: float) -> dict[float, Tensor]:
     """Return the table of optimal actions by time that problems of one name share."""
     return {}
-
-
-def _centers(function: SyntheticTestFunction) -> Tensor | None:
-    """Return the actions, ``m x d``, near which a sum of peaks has its maxima, else None."""
-    if isinstance(function, Shekel):
-        return torch.as_tensor(function.C, dtype=torch.float64)[:, :-1]
-    if isinstance(function, Hartmann):
-        return 1e-4 * torch.as_tensor(function.P, dtype=torch.float64)[:, :-1]
-    return None
-
-
-def _best_action(function: SyntheticTestFunction) -> Tensor | None:
-    """Return the best action, ``d``, if it is the same at all times, else None."""
-    if not isinstance(function, Rastrigin | Schwefel | StyblinskiTang | Ackley):
-        return None
-    # The zeros of x + 2 tan x, squared, and of 4 x³ - 32 x + 5, in which the function is largest.
-    places = {Schwefel: 420.9687463599820, StyblinskiTang: -2.903534027771177}
-    place = places.get(type(function), 0.0)
-    return torch.full((function.dim - 1,), place, dtype=torch.float64)

@@ -44,14 +44,9 @@ class MovingPeak(DriftingProblem):
                 f"Got {period}, {width}, {radius}."
             )
         super().__init__(InputLayout(2), noise_variance, generator)
-        self.period = period
-        self.width = width
-        self.radius = radius
-
-    @property
-    def bounds(self) -> Tensor:
+        self.period, self.width, self.radius = period, width, radius
+        self.bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
         """The unit square, ``2 x 2``."""
-        return torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
         """Return 1, the optimal value at every time."""
@@ -59,11 +54,13 @@ class MovingPeak(DriftingProblem):
 
     def optimal_action(self, t: float) -> Tensor:
         """Return the center of the peak, ``2``."""
+        return self._center(torch.tensor([t], dtype=torch.float64))
+
+    def _center(self, t: Tensor) -> Tensor:
+        """Return the centers of the peak, ``... x 2``, at times ``... x 1``."""
         angle = 2 * math.pi * t / self.period
-        direction = torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
-        return 0.5 + self.radius * direction
+        return 0.5 + self.radius * torch.cat([angle.cos(), angle.sin()], dim=-1)
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
-        angle = 2 * math.pi * X[:, -1:] / self.period
-        center = 0.5 + self.radius * torch.cat([angle.cos(), angle.sin()], dim=-1)
-        return torch.exp(-(X[:, :2] - center).square().sum(-1) / (2 * self.width**2))
+        square = (X[:, :2] - self._center(X[:, -1:])).square().sum(-1)
+        return torch.exp(-square / (2 * self.width**2))

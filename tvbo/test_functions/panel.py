@@ -42,17 +42,15 @@ class PanelProblem(DriftingProblem):
             )
         check_finite("values", values)
         T, n = values.shape
-        if times is None:
-            times = torch.arange(1, T + 1, dtype=torch.float64)
-        if choices is None:
-            choices = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
-        self.search_space = FiniteSpace(choices)
-        times = as_numbers("times", times)
-        if times.shape != (T,) or len(self.search_space.choices) != n:
+        times = as_numbers("times", range(1, T + 1) if times is None else times)
+        indices = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
+        self.search_space = FiniteSpace(indices if choices is None else choices)
+        self.choices = self.search_space.choices
+        """The actions, ``n x d``."""
+        if times.shape != (T,) or len(self.choices) != n:
             raise BotorchTensorDimensionError(
                 f"Expected {T} times and {n} choices for values of shape {T} x {n}. "
-                f"Got times.shape={tuple(times.shape)}, "
-                f"choices.shape={tuple(self.search_space.choices.shape)}."
+                f"Got times.shape={tuple(times.shape)}, choices.shape={tuple(self.choices.shape)}."
             )
         check_finite("times", times)
         if (times.diff() <= 0).any():
@@ -60,11 +58,6 @@ class PanelProblem(DriftingProblem):
         super().__init__(InputLayout(self.search_space.dim), noise_variance, generator)
         self.values = values
         self.times = times
-
-    @property
-    def choices(self) -> Tensor:
-        """The actions, ``n x d``."""
-        return self.search_space.choices
 
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
         """Return the largest value at the recorded time ``t``."""

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from experiments.data.empirical import EmpiricalPanel
 from tvbo.kernels import empirical_covariance
-from tvbo.test_functions import EmpiricalPanel
 
 
 def test_the_kernel_is_that_of_the_training_stretch(generator):
