@@ -2,7 +2,6 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -378,12 +377,11 @@ class OwnAcquisition:
         return made().acquisition(model, ask_context)
 
 
-def test_code_of_the_caller_is_not_imported(tmp_path, monkeypatch):
+def test_code_of_the_caller_is_not_imported(tmp_path):
     optimizer = made(acquisition=OwnAcquisition())
     optimizer.record(tmp_path / "run.db")
     run(outcome, optimizer, horizon=4, progress=False)
     optimizer.close()
-    monkeypatch.setattr("tvbo.storage.load.from_pickle", SimpleNamespace)
     with pytest.raises(JournalError, match="OwnAcquisition"):
         diagnose(tmp_path / "run.db")
     like = made(acquisition=OwnAcquisition())

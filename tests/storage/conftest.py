@@ -15,8 +15,8 @@ from tvbo.optimizers.constant_rules import LastBest
 from tvbo.optimizers.drift_bandits import DiscountedUCB, SlidingWindowUCB
 from tvbo.spaces import FiniteSpace
 from tvbo.storage.database import EVENT_COLUMNS
+from tvbo.storage.event import chained, digest_of
 from tvbo.storage.reader import start_checksum
-from tvbo.storage.record import chained, digest_of
 
 ARMS = torch.linspace(0, 1, 20, dtype=torch.float64).unsqueeze(-1)
 INTERVAL = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
@@ -90,11 +90,11 @@ def rewrite(path, statement, *values) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.execute(statement, values)
-        blobs = connection.execute("SELECT optimizer, state FROM start").fetchone()
+        [state] = connection.execute("SELECT state FROM start").fetchone()
         meta = dict(connection.execute("SELECT name, value FROM meta"))
         checksum = "none"
         with contextlib.suppress(TypeError):
-            checksum = start_checksum(blobs, meta)
+            checksum = start_checksum(state, meta)
         connection.execute("UPDATE meta SET value = ? WHERE name = 'checksum'", (checksum,))
         rows = connection.execute(f"SELECT seq, {EVENT_COLUMNS} FROM events ORDER BY seq")
         for seq, *row in rows.fetchall():

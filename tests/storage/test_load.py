@@ -123,23 +123,14 @@ def test_like_another_of_the_same_making(recorded, make_streaming):
     assert Optimizer.open(run, like=make_streaming()).model_size == 5
 
 
-@pytest.fixture
-def pickled_start_is_gone(forge):
-    """Overwrites the pickle in a journal: with ``like`` it is not even looked at."""
-    return lambda run: forge(run, "UPDATE start SET optimizer = x'00'")
-
-
 @pytest.mark.slow_cases("learned", "incremental")
-def test_like_unpickles_nothing_and_goes_on_bit_for_bit(
-    make, steps, run, play, pickled_start_is_gone
-):
+def test_with_like_it_goes_on_bit_for_bit(make, steps, run, play):
     """From the stored state: no call is made again."""
     whole, first = make(), make()
     first.record(run)
     play(whole, steps)
     play(first, steps)
     first.close()
-    pickled_start_is_gone(run)
     second = Optimizer.open(run, like=make())
     assert state(second) == state(whole)
     assert play(whole, 8) == play(second, 8)
@@ -163,9 +154,7 @@ def test_another_seed_is_named(recorded, make_streaming):
 
 @pytest.mark.slow_cases("replayed")
 @pytest.mark.parametrize("close", [True, False], ids=["snapshot", "replayed"])
-def test_a_policy_of_the_users_comes_from_like(
-    run, make_streaming, play, leave, close, pickled_start_is_gone
-):
+def test_a_policy_of_the_users_comes_from_like(run, make_streaming, play, leave, close):
     def made():
         return make_streaming(retention=OneInThree())
 
@@ -174,7 +163,6 @@ def test_a_policy_of_the_users_comes_from_like(
     play(whole, 20)
     play(first, 20)
     first.close() if close else leave(first)
-    pickled_start_is_gone(run)
     second = Optimizer.open(run, like=made())
     assert second.retention.told == whole.retention.told > 0
     assert play(whole, 9) == play(second, 9)

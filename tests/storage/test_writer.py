@@ -19,7 +19,7 @@ from tvbo.storage import JournalError, JournalReader
 def kinds(run):
     with JournalReader(run) as journal:
         assert journal.damage is None
-        return [record.kind for _, record in journal.records()]
+        return [record.kind for _, record in journal.events()]
 
 
 def test_what_was_acknowledged_is_on_disk(run, make_streaming):
@@ -32,7 +32,7 @@ def test_what_was_acknowledged_is_on_disk(run, make_streaming):
     optimizer.expire(optimizer.attach([[0.0]], t=3.0))
     assert kinds(run) == ["ask", "tell", "ask", "fail", "attach", "expire"]
     with JournalReader(run) as journal:
-        records = [record for _, record in journal.records()]
+        records = [record for _, record in journal.events()]
     # Not representable in decimal, and exact nevertheless.
     assert (records[1].Y, records[1].Yvar) == ((0.1,), (0.2,))
     assert list(records[0].X) == trial.X[0].tolist()

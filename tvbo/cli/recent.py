@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.one_step_ahead import one_step_ahead
 from tvbo.optimizers import GPOptimizer, OutcomeModel, Recommendation
 from tvbo.storage import JournalReader
-from tvbo.storage.record import OPENING
+from tvbo.storage.event import OPENING, Event
 
 WEEK = timedelta(days=7)
 """Span of the trials to look at, where times have a unit."""
@@ -28,35 +28,15 @@ BAND = 1.96
 """Standard deviations on each side of a mean that hold 95 %."""
 
 
-@dataclass(frozen=True)
-class Told:
-    """A trial of a journal that was told.
-
-    Args:
-        X: The action, ``d`` numbers.
-        context: The context, ``c`` numbers.
-        t: The time of the trial.
-        Y: The outcomes.
-    """
-
-    X: tuple[float, ...]
-    context: tuple[float, ...]
-    t: float
-    Y: tuple[float, ...]
-
-
-def told_of(journal: JournalReader) -> list[Told]:
-    """Return the trials that were told, in the order of telling."""
-    opened: dict[int | None, tuple[Sequence[float], Sequence[float], float]] = {
-        row["trial"]: (row["X"], row["context"], row["t"]) for row in journal.open_before()
-    }
+def told_of(journal: JournalReader) -> list[Event]:
+    """Return the trials that were told, each with its outcomes, in the order of telling."""
+    opened = {each.trial_id: each for each in journal.open_before}
     told = []
-    for _, record in journal.records():
-        if record.kind in OPENING and record.t is not None:
-            opened[record.trial_id] = record.X or (), record.context or (), record.t
-        elif record.kind == "tell" and record.trial_id in opened:
-            X, context, t = opened.pop(record.trial_id)
-            told.append(Told(tuple(X), tuple(context), t, record.Y or ()))
+    for _, event in journal.events():
+        if event.kind in OPENING:
+            opened[event.trial_id] = event
+        elif event.kind == "tell" and event.trial_id in opened:
+            told.append(replace(opened.pop(event.trial_id), Y=event.Y))
     return told
 
 
@@ -140,7 +120,7 @@ def _words(name: str, found: dict[str, Any]) -> str:
 def _predicted(
     part: OutcomeModel,
     model: AveragedGP | SingleTaskGP,
-    told: Sequence[Told],
+    told: Sequence[Event],
     sign: float,
     t: float,
 ) -> dict[str, Any]:

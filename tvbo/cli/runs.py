@@ -99,7 +99,7 @@ def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
         "search space": journal.meta.get("search space", "unknown"),
         "contexts": journal.meta.get("contexts", "unknown"),
         "begun": _date(journal.sessions[0].opened_at if journal.sessions else None),
-        "last event": _date(journal.written_at()),
+        "last event": _date(journal.written_at),
         "opened for writing": f"{len(journal.sessions)} times",
         "events": f"{journal.num_good}",
     }
@@ -125,12 +125,12 @@ def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
 
 
 def _print_newest(journal: JournalReader, last: int) -> None:
-    newest = deque(journal.records(after=max(0, journal.num_good - last)))
+    newest = deque(journal.events(after=max(0, journal.num_good - last)))
     if not newest:
         return
     table = Table("event", "what", title="Newest events")
-    for seq, record in newest:
-        table.add_row(str(seq), str(record))
+    for seq, event in newest:
+        table.add_row(str(seq), str(event))
     console.print(table)
 
 

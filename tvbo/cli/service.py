@@ -132,7 +132,7 @@ def backup(run: Run, copy: Annotated[Path, typer.Argument(help="The file to writ
 
 @contextmanager
 def _opened(run: Path, space: Path | None, wait: float) -> Iterator[Optimizer]:
-    """Open a run for writing, without unpickling anything."""
+    """Open a run for writing; none of its code is run."""
     like = optimizer_of_run(run, space)
     try:
         optimizer = Optimizer.open(run, like=like, wait=wait)

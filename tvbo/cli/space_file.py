@@ -14,7 +14,7 @@ from torch import Generator
 from tvbo import recipes
 from tvbo.optimizers import Optimizer
 from tvbo.spaces.labels import Labels
-from tvbo.storage.description import read_description
+from tvbo.storage.reader import read_description
 
 SPACE = "space"
 """Name of the text of the SPACE file in a journal."""

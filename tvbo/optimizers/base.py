@@ -31,9 +31,8 @@ from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.storage import JournalError
 from tvbo.storage.create import start_journal
+from tvbo.storage.event import Event, EventSink, Request
 from tvbo.storage.load import open_journal
-from tvbo.storage.recorded import Event, EventSink
-from tvbo.storage.request import Request
 from tvbo.terminal import html_table
 from tvbo.trial import Trial
 from tvbo.values import Named, Table, as_number, as_numbers, shortened
@@ -274,7 +273,7 @@ class Optimizer(ABC):
                     if request is not None:
                         trial = replace(trial, choice=request.place(x))
                     new.append(self._judge(trial))
-                asks = [Event("ask", trial, reason=key or "") for trial in new]
+                asks = [Event.of("ask", trial, reason=key or "") for trial in new]
                 with self._recorded(*before, *self._refits(), *asks):
                     self._num_asked = round_number
                     for trial in new:
@@ -312,7 +311,7 @@ class Optimizer(ABC):
             X, t, context = self._read_action(X), self._number(t), self._check_context(context)
             with self._invalidated_on_error():
                 trial = self._new_trial(X, t, context)
-                with self._recorded(Event("attach", trial)):
+                with self._recorded(Event.of("attach", trial)):
                     self._open_trial(trial)
             return trial
 
@@ -385,8 +384,8 @@ class Optimizer(ABC):
             self._check_outcome(trial, observation)
             # In the caller's units.
             told = tuple((self._signs * observation.Y).flatten().tolist())
-            noise = None if observation.Yvar is None else tuple(observation.Yvar.flatten().tolist())
-            with self._recorded(Event("tell", trial, told, noise)):
+            noise = () if observation.Yvar is None else tuple(observation.Yvar.flatten().tolist())
+            with self._recorded(Event.of("tell", trial, told, noise)):
                 self._learn(trial, observation)
                 self._close(trial)
                 self._newest_told = max(self._newest_told, (trial.t, trial.id))
@@ -466,7 +465,7 @@ class Optimizer(ABC):
         """
         with self._one_call("fail"):
             trial, reason = self._find(trial), _as_text(reason)
-            with self._recorded(Event("fail", trial, reason=reason)):
+            with self._recorded(Event.of("fail", trial, reason=reason)):
                 self._close(trial)
                 self._forget(trial)
                 self.trial_log.add(trial, "failed", reason)
@@ -487,7 +486,7 @@ class Optimizer(ABC):
         """
         with self._one_call("expire"):
             trial, reason = self._find(trial), _as_text(reason)
-            with self._recorded(Event("expire", trial, reason=reason)):
+            with self._recorded(Event.of("expire", trial, reason=reason)):
                 self._close(trial)
                 self._forget(trial)
                 self.trial_log.add(trial, "expired", reason)
@@ -544,8 +543,9 @@ class Optimizer(ABC):
     ) -> Self:
         """Continue a journaled run: the same next suggestion, open trials still open.
 
-        Without ``like``, the pickled optimizer in the journal is loaded, which can run any code:
-        open only your own files this way. With ``like`` nothing is unpickled.
+        Without ``like``, all classes and functions are used that the journal names, which can run
+        any code: open only your own files this way. With ``like``, only those of the libraries, and
+        those that it holds.
 
         Args:
             path: The journal.

@@ -35,7 +35,7 @@ from tvbo.spaces.context_space import ContextSpace, context_table
 from tvbo.spaces.labels import OUTCOME, Context, Time, TimeScale
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
-from tvbo.storage.recorded import Event
+from tvbo.storage.event import Event
 from tvbo.threads import threads_for
 from tvbo.trial import Trial
 from tvbo.values import Table

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from importlib.metadata import version
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-
-import torch
 
 from tvbo.storage.database import (
     APPLICATION_ID,
@@ -23,13 +19,11 @@ from tvbo.storage.database import (
     error_of,
     lock_for_writing,
 )
-from tvbo.storage.description import describe
-from tvbo.storage.environment import Environment, current_environment
+from tvbo.storage.event import LONGEST_WORDS, Recorded, open_trials_to_json
 from tvbo.storage.reader import start_checksum
-from tvbo.storage.record import open_trials_to_json
-from tvbo.storage.recorded import Recorded
-from tvbo.storage.state import State, StateError
-from tvbo.storage.writer import JournalWriter, Snapshots
+from tvbo.storage.serialize import current_versions, to_bytes
+from tvbo.storage.writer import JournalWriter
+from tvbo.values import shortened
 
 LONGEST_NAME = 255 - len("-journal")
 """Bytes of the name of a journal that file systems take."""
@@ -56,33 +50,24 @@ def start_journal(
             "journal."
         )
     _check_is_free(path)
-    blob, state = to_pickle(optimizer), state_of(optimizer)
-    blobs = blob, state.to_bytes()
-    environment = current_environment(state.modules)
-    meta = (
-        dict(notes or {})
-        | describe(optimizer)
-        | {
-            "run": os.urandom(8).hex(),
-            "tvbo": version("botorch-tvbo"),
-            "open": open_trials_to_json(optimizer.open_trials),
-        }
-    )
-    checksum = meta["checksum"] = start_checksum(blobs, meta)
-
-    def fill(connection: sqlite3.Connection) -> None:
+    state, _ = to_bytes(optimizer)
+    meta = dict(notes or {}) | _describe(optimizer) | {"run": os.urandom(8).hex()}
+    checksum = meta["checksum"] = start_checksum(state, meta)
+    with _appearing(path) as new, closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        for table in TABLES:
+            connection.execute(table)
         connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
-        connection.execute("INSERT INTO start VALUES (?, ?, ?)", (*blobs, checksum))
-        write_session(connection, 0, environment)
-
-    _create_file(path, fill)
+        connection.execute("INSERT INTO start VALUES (?)", (state,))
+        write_session(connection, 0)
+        connection.execute("COMMIT")
     with released_on_error(path) as resources:
         resources.callback((lock := lock_for_writing(path)).release)
         resources.callback((connection := connect(path)).close)
-        snapshots = Snapshots(environment, state.classes, 0)
-        optimizer._event_sink = JournalWriter(
-            optimizer, path, connection, lock, 0, checksum, snapshots
-        )
+        optimizer._event_sink = JournalWriter(optimizer, path, connection, lock, 0, checksum)
 
 
 def start_filled_journal(
@@ -99,64 +84,17 @@ def start_filled_journal(
     Raises:
         JournalError: as :func:`start_journal`.
     """
-    path = Path(path)
-    _check_is_free(path)
-    new = path.with_name(f"{os.urandom(4).hex()}.new")
-    start_journal(optimizer, new, notes)
-    try:
-        fill()
-        optimizer.close()
-        # Unlike os.rename, it overwrites no file that appeared meanwhile.
-        os.link(new, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        _check_is_free(path)
-        raise JournalError(f"Expected a file that can be made. Got {path}: {error}.") from error
-    finally:
-        optimizer.close()
-        for end in ("", "-wal", "-shm", "-lock"):
-            new.with_name(new.name + end).unlink(missing_ok=True)
+    with _appearing(Path(path)) as new:
+        start_journal(optimizer, new, notes)
+        try:
+            fill()
+        finally:
+            optimizer.close()
 
 
-def state_of(optimizer: Recorded) -> State:
-    """Return the state of an optimizer.
-
-    Raises:
-        JournalError: if its objects cannot be walked.
-    """
-    try:
-        return State.of(optimizer)
-    except StateError as error:
-        raise JournalError(f"Expected an optimizer that can be looked at. Got {error}.") from error
-
-
-def to_pickle(optimizer: Recorded) -> bytes:
-    """Pickle an optimizer without its journal; tensors that share memory go on sharing it.
-
-    Raises:
-        JournalError: if something in it cannot be pickled.
-    """
-    try:
-        file = io.BytesIO()
-        torch.save(optimizer, file)
-    except Exception as error:  # Any error: a class of the caller's may have a __getstate__.
-        hint = ""
-        if any(name in str(error) for name in ("Kernel.__init__", "register_prior")):
-            hint = (
-                " GPyTorch keeps such a function for each prior added by register_prior, and for "
-                "those given to its periodic, cosine, linear and constant kernels: leave them out."
-            )
-        raise JournalError(
-            "Expected an optimizer whose functions and classes stand at the top of a module, so "
-            "that another process finds them: no lambda, no function within a function. "
-            f"Got {type(error).__name__}: {error}.{hint}"
-        ) from error
-    return file.getvalue()
-
-
-def write_session(connection: sqlite3.Connection, after: int, environment: Environment) -> None:
+def write_session(connection: sqlite3.Connection, after: int) -> None:
     """Note that the journal is open for writing from event ``after`` on, and with which code."""
-    row = (after, json.dumps(environment), time.time())
+    row = (after, json.dumps(current_versions()), time.time())
     connection.execute("INSERT INTO sessions VALUES (?, ?, ?)", row)
 
 
@@ -173,6 +111,26 @@ def released_on_error(path: Path) -> Iterator[ExitStack]:
         except sqlite3.Error as error:
             raise error_of(f"Expected to write to {path}. Got {error}.", error) from error
         resources.pop_all()
+
+
+def _describe(optimizer: Recorded) -> dict[str, str]:
+    """Return what an optimizer is, as text for ``tvbo runs show``, its units and open trials."""
+    kind, space, contexts = type(optimizer), optimizer.search_space, optimizer.contexts
+    low, high = space.bounds.tolist()
+    words = f"{type(space).__name__}, from {shortened(low)} to {shortened(high)}"
+    named = "none" if contexts is None else f"{type(contexts).__name__}, c = {contexts.dim}"
+    if space.parameters is not None:
+        words = shortened(space.parameters, LONGEST_WORDS)
+    if contexts is not None and contexts.parameters is not None:
+        named = shortened(contexts.parameters, LONGEST_WORDS)
+    return {
+        "optimizer": f"{kind.__module__}.{kind.__qualname__}",
+        "search space": words,
+        "contexts": named,
+        "layout": str(optimizer.layout),
+        "units": json.dumps({"minimize": optimizer.minimize, **optimizer.labels.to_json()}),
+        "open": open_trials_to_json(optimizer.open_trials),
+    }
 
 
 def _check_is_free(path: Path) -> None:
@@ -196,30 +154,17 @@ def _check_is_free(path: Path) -> None:
         )
 
 
-def _create_file(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Write a journal under another name, then link it to its own.
-
-    Args:
-        path: The journal, which does not exist.
-        fill: Writes the first rows into the empty tables.
+@contextmanager
+def _appearing(path: Path) -> Iterator[Path]:
+    """Yield another name for a journal that the body writes and closes, then link it to its own.
 
     Raises:
-        JournalError: if the file exists by now, or cannot be created.
+        JournalError: if the file exists by then, or cannot be created.
     """
+    _check_is_free(path)
     new = path.with_name(f"{os.urandom(4).hex()}.new")
     try:
-        connection = sqlite3.connect(new, isolation_level=None)
-        try:
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {VERSION}")
-            for table in TABLES:
-                connection.execute(table)
-            fill(connection)
-            connection.execute("COMMIT")
-        finally:
-            connection.close()
+        yield new
         # Unlike os.rename, it overwrites no file that appeared meanwhile.
         os.link(new, path)
         _sync_folder(path.parent)
@@ -227,8 +172,8 @@ def _create_file(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None
         _check_is_free(path)
         raise JournalError(f"Expected a file that can be made. Got {path}: {error}.") from error
     finally:
-        for left in (new, new.with_name(new.name + "-journal")):
-            left.unlink(missing_ok=True)
+        for end in ("", "-journal", "-wal", "-shm", "-lock"):
+            new.with_name(new.name + end).unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-VERSION = 3
+VERSION = 4
 """Version of the tables and of the stored states: of others, no journal is read."""
 
 APPLICATION_ID = 0x7476626F
@@ -26,8 +26,8 @@ TABLES = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     f"CREATE TABLE events (seq INTEGER PRIMARY KEY, {EVENT_COLUMNS}, written_at REAL, checksum)",
     "CREATE TABLE sessions (after INTEGER NOT NULL, environment TEXT NOT NULL, opened_at REAL)",
-    # The first optimizer twice: as a pickle, for callers that trust the file, and as plain data.
-    "CREATE TABLE start (optimizer BLOB NOT NULL, state BLOB NOT NULL, checksum TEXT NOT NULL)",
+    # The first optimizer.
+    "CREATE TABLE start (state BLOB NOT NULL)",
     "CREATE TABLE snapshot (seq INTEGER, chain TEXT, environment TEXT, state BLOB, digest TEXT)",
 )
 

@@ -1,19 +1,22 @@
-"""Reading a journal: every value is checked, nothing is unpickled, nothing is written."""
+"""Reading a journal: every value is checked, nothing is written."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
+
+from tvbo.spaces.labels import Labels
 from tvbo.storage.database import EVENT_COLUMNS, JournalError, connect_to_read, open_to_read
-from tvbo.storage.description import read_meta, read_units
-from tvbo.storage.environment import Environment
-from tvbo.storage.record import (
-    Record,
+from tvbo.storage.event import (
+    ENDINGS,
+    OPENING,
+    Event,
     chained,
     digest_of,
     open_trials_from_json,
@@ -21,8 +24,17 @@ from tvbo.storage.record import (
 )
 from tvbo.storage.wal import damage_of_wal
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 END_OF_DATES = 253_402_300_800
 """Unix time of the year 10,000."""
+
+LONGEST_VALUE = 2_000
+"""Characters of a description in the table ``meta``; a longer one is forged."""
+
+ANY_LENGTH = ("open", "units", "space")
+"""Entries of that table that may be longer."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +43,12 @@ class Session:
 
     Args:
         after: Number of events before it.
-        environment: Versions and source code in use.
+        versions: Those in use.
         opened_at: When it began, in seconds of Unix time.
     """
 
     after: int
-    environment: Environment
+    versions: dict[str, str]
     opened_at: float
 
 
@@ -46,14 +58,12 @@ class Snapshot:
 
     Args:
         seq: Number of the event before it.
-        chain: Checksum of that event.
-        environment: Versions and source code in use.
-        state: Bytes of a :class:`~tvbo.storage.state.State`.
+        versions: Those in use.
+        state: Bytes of the optimizer.
     """
 
     seq: int
-    chain: str
-    environment: Environment
+    versions: dict[str, str]
     state: bytes
 
 
@@ -68,9 +78,11 @@ class JournalReader:
         labels: Names of parameters, and the unit of time.
         minimize: Whether smaller outcomes are better.
         sessions: When the journal was open for writing, oldest first.
+        open_before: The trials that were open when recording began; none if the start is damaged.
         num_good: Number of records up to the first damaged one.
         checksum: Checksum of the last good record.
-        damage: What is wrong with the file, in words; None for a whole one.
+        written_at: When it was written, in seconds of Unix time; None without.
+        damage: What is wrong with the file, as text; None for a whole one.
 
     Raises:
         JournalError: if there is no such file, it is no journal, of another version of the tables,
@@ -87,12 +99,12 @@ class JournalReader:
             self._look_for_damage()
             # One transaction, so that what another process writes meanwhile is not seen.
             self._connection.execute("BEGIN")
-            self.meta = read_meta(self._connection)
-            self.labels, self.minimize = read_units(self.meta)
-            self._start, self._start_checksum = self._read_start()
-            self._open_before = self._read_open_before()
+            self.meta = _read_meta(self._connection)
+            self.labels, self.minimize = _read_units(self.meta)
+            self._start = self._read_start()
+            self.open_before = self._read_open_before()
             self.sessions = self._read_sessions()
-            self.num_good, self.checksum = self._count_good()
+            self._count_good()
         except BaseException as error:
             self._connection.close()
             unreadable = isinstance(error, sqlite3.Error | ValueError | TypeError)
@@ -109,8 +121,8 @@ class JournalReader:
         self._connection.close()
 
     @property
-    def start(self) -> tuple[bytes, bytes]:
-        """The optimizer when recording began: pickled, and as plain data.
+    def start(self) -> bytes:
+        """The optimizer when recording began, as bytes.
 
         Raises:
             JournalError: if it is damaged.
@@ -123,49 +135,56 @@ class JournalReader:
         return self._start
 
     def snapshot(self) -> Snapshot | None:
-        """Return the stored state; None where there is none, or a damaged one."""
-        with self._damage_noted("its snapshot"):
+        """Return the stored state; None where there is none for the records that are read.
+
+        A damaged one is none: it is a shortcut, and the records are all that counts.
+        """
+        try:
             row = self._connection.execute("SELECT * FROM snapshot").fetchone()
-            if row is None:
+            if row is None or self.damage is not None:
                 return None
-            seq, chain, found, data, digest = row
-            if type(seq) is not int or digest_of(data) != digest:
-                raise ValueError("it has another checksum")
-            return Snapshot(seq, chain, _environment(found), data)
-        return None
+            seq, chain, versions, data, digest = row
+            of_records = self._connection.execute(
+                "SELECT checksum FROM events WHERE seq = ?", (seq,)
+            ).fetchone()
+            if of_records != (chain,) or seq > self.num_good or digest_of(data) != digest:
+                return None
+            return Snapshot(seq, _versions(versions), data)
+        except (sqlite3.Error, TypeError, ValueError):
+            return None
 
-    def open_before(self) -> list[dict[str, Any]]:
-        """Return the trials that were open when recording began; none if the start is damaged."""
-        return self._open_before
-
-    def records(self, after: int = 0) -> Iterator[tuple[int, Record]]:
+    def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """Iterate over the good records after a number, with their numbers."""
         if self.num_good == 0:
             return
         # In a damaged file, a search by number may find other rows than reading in order did.
         for seq, *values in self._rows(after if self.damage is None else 0):
             if seq > after:
-                yield seq, Record.from_row(values[:-2])
+                yield seq, Event.from_row(values[:-2])
             if seq == self.num_good:
                 return
 
-    def written_at(self) -> float | None:
-        """Return when the last good record was written, in seconds of Unix time; None without."""
-        return self._last_written_at
+    def trials(self) -> Iterator[tuple[Event | None, Event | None]]:
+        """Iterate over how each trial was opened and how it ended, oldest first.
 
-    def chain_at(self, seq: int) -> str | None:
-        """Return the checksum of the record of a number; None where it may be damaged."""
-        if self.damage is not None or seq > self.num_good:
-            return None
-        row = self._connection.execute(
-            "SELECT checksum FROM events WHERE seq = ?", (seq,)
-        ).fetchone()
-        return None if row is None else row[0]
+        The first is None where the start is damaged and the trial is from before it; the second
+        where it has not ended.
+        """
+        opened: dict[int | None, Event | None] = {each.trial_id: each for each in self.open_before}
+        ended: dict[int | None, Event] = {}
+        for _, event in self.events():
+            if event.kind in OPENING:
+                opened[event.trial_id] = event
+            elif event.kind in ENDINGS:
+                opened.setdefault(event.trial_id, None)
+                ended[event.trial_id] = event
+        for number, how in opened.items():
+            yield how, ended.get(number)
 
-    def environment_at(self, seq: int) -> Environment:
-        """Return versions and source code with which the event of a number was recorded."""
+    def versions_at(self, seq: int) -> dict[str, str]:
+        """Return the versions with which the event of a number was recorded."""
         found = [session for session in self.sessions if session.after < max(seq, 1)]
-        return found[-1].environment if found else {}
+        return found[-1].versions if found else {}
 
     def _look_for_damage(self) -> None:
         if (lost := damage_of_wal(self.path)) is not None:
@@ -193,39 +212,38 @@ class JournalReader:
                 if number <= newest or type(after) is not int or not _is_time(opened_at):
                     raise ValueError(f"session {number} is none")
                 newest = number
-                sessions.append(Session(after, _environment(found), opened_at))
+                sessions.append(Session(after, _versions(found), opened_at))
             return sessions
         return []
 
-    def _read_start(self) -> tuple[tuple[bytes, bytes] | None, str]:
-        checksum = self.meta.get("checksum", "")
+    def _read_start(self) -> bytes | None:
+        self.checksum = self.meta.get("checksum", "")
         with self._damage_noted("its start"):
-            blobs = self._connection.execute("SELECT optimizer, state FROM start").fetchone()
-            if start_checksum(blobs, self.meta) != checksum:
+            state: bytes = self._connection.execute("SELECT state FROM start").fetchone()[0]
+            if start_checksum(state, self.meta) != self.checksum:
                 raise ValueError("it has another checksum")
-            return blobs, checksum
-        return None, checksum
+            return state
+        return None
 
-    def _read_open_before(self) -> list[dict[str, Any]]:
+    def _read_open_before(self) -> list[Event]:
         with self._damage_noted("its trials from before"):
             text = "[]" if self._start is None else self.meta.get("open", "[]")
             return open_trials_from_json(text)
         return []
 
-    def _count_good(self) -> tuple[int, str]:
-        good, checksum, self._last_written_at = 0, self._start_checksum, None
+    def _count_good(self) -> None:
+        self.num_good, self.written_at = 0, None
         try:
             for seq, *values in self._rows():
                 row, [written_at, found] = values[:-2], values[-2:]
-                if seq != good + 1 or chained(checksum, seq, row) != found:
-                    self._damaged(f"record {good + 1} has another checksum")
+                if seq != self.num_good + 1 or chained(self.checksum, seq, row) != found:
+                    self._damaged(f"record {self.num_good + 1} has another checksum")
                     break
-                Record.from_row(row)
-                good, checksum = seq, found
-                self._last_written_at = written_at if _is_time(written_at) else None
+                Event.from_row(row)
+                self.num_good, self.checksum = seq, found
+                self.written_at = written_at if _is_time(written_at) else None
         except (sqlite3.Error, ValueError) as error:
-            self._damaged(f"record {good + 1}: {error}")
-        return good, checksum
+            self._damaged(f"record {self.num_good + 1}: {error}")
 
     def _rows(self, after: int = 0) -> Iterator[tuple[Any, ...]]:
         return self._connection.execute(
@@ -246,10 +264,94 @@ class JournalReader:
         self.damage = self.damage or " ".join(how.split())
 
 
-def start_checksum(blobs: Sequence[bytes], meta: dict[str, str]) -> str:
+def start_checksum(state: bytes, meta: dict[str, str]) -> str:
     """Return the checksum of what a journal starts with, which the first record goes on from."""
     known = sorted((name, value) for name, value in meta.items() if name != "checksum")
-    return chained("".join(map(digest_of, blobs)), 0, known)
+    return chained(digest_of(state), 0, known)
+
+
+def read_description(path: Path) -> tuple[dict[str, str], Labels]:
+    """Return the description of a journal, by name, and its labels; no record is checked.
+
+    Raises:
+        JournalError: if the file is not a journal, or its description cannot be read.
+    """
+    connection, damage = open_to_read(path)
+    try:
+        if damage is not None:
+            raise ValueError(damage)
+        meta = _read_meta(connection)
+        return meta, _read_units(meta)[0]
+    except (sqlite3.Error, ValueError, TypeError) as error:
+        raise JournalError(f"Expected a whole journal. Got {path}, damaged: {error}.") from error
+    finally:
+        connection.close()
+
+
+def trials_of(journal: JournalReader) -> pd.DataFrame:
+    """Return a table with one row for each trial, oldest first.
+
+    Args:
+        journal: Open for reading; of a damaged one, the good records are used.
+
+    Returns:
+        Columns ``trial``, ``how`` (asked, attached, or before: it was open when recording began),
+        ``t``, the parameters of action and context by name or as ``action_i`` and ``context_i``,
+        ``state`` (open, told, failed, expired, skipped), the outcomes by name and their variances,
+        ``outcome`` and ``outcome_variance`` where they have no names, and ``reason``.
+    """
+    import pandas as pd
+
+    labels, rows = journal.labels, []
+    before = {opened.trial_id for opened in journal.open_before}
+    outcomes = labels.outcome_columns
+    variances = [f"{name}_variance" for name in outcomes]
+    for opened, ended in journal.trials():
+        row: dict[str, Any] = {}
+        if opened is not None:
+            how = "asked" if opened.kind == "ask" else "attached"
+            how = "before" if opened.trial_id in before else how
+            row = {"trial": opened.trial_id, "how": how, "reason": ""}
+            row["state"] = "skipped" if opened.skipped else "open"
+            X = torch.tensor(opened.X, dtype=torch.float64)
+            context = torch.tensor(opened.context, dtype=torch.float64) if opened.context else None
+            row |= labels.to_row(X, opened.t, context)
+        if ended is not None:
+            row |= {"trial": ended.trial_id, "state": ENDINGS[ended.kind], "reason": ended.reason}
+            row |= dict(zip(outcomes, ended.Y, strict=False))
+            row |= dict(zip(variances, ended.Yvar, strict=False))
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    first, last = ["trial", "how", "t"], ["state", *outcomes, *variances, "reason"]
+    between = [name for name in frame.columns if name not in (*first, *last)]
+    frame = frame.reindex(columns=[*first, *between, *last])
+    numbers = [*outcomes, *variances, *([] if labels.time else ["t"])]
+    for parameters, kind in ((labels.actions, "action_"), (labels.contexts, "context_")):
+        if parameters is None:
+            numbers += [name for name in between if name.startswith(kind)]
+    known = set(labels.columns(0, 0))
+    numbers = [name for name in numbers if name not in known]
+    return frame.astype(dict.fromkeys(numbers, float))
+
+
+def _read_meta(connection: sqlite3.Connection) -> dict[str, str]:
+    """Return the table ``meta``; raise ``ValueError`` if it holds something else."""
+    # A limit, since a forged table may be long; a journal has some ten rows.
+    found = dict(connection.execute("SELECT name, value FROM meta LIMIT 100"))
+    if not all(isinstance(word, str) for pair in found.items() for word in pair):
+        raise ValueError("its meta table holds what is no text")
+    if any(len(value) > LONGEST_VALUE for name, value in found.items() if name not in ANY_LENGTH):
+        raise ValueError("its meta table holds texts that are no description")
+    return found
+
+
+def _read_units(meta: dict[str, str]) -> tuple[Labels, bool]:
+    """Return labels, and whether smaller outcomes are better; raise ``ValueError`` for bad ones."""
+    try:
+        found = parse_json(meta["units"])
+        return Labels.from_json(found), bool(found["minimize"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"its units are none: {error}") from error
 
 
 def _is_time(value: Any) -> bool:
@@ -257,13 +359,9 @@ def _is_time(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value < END_OF_DATES
 
 
-def _environment(text: Any) -> Environment:
-    """Return an environment from JSON.
-
-    Raises:
-        ValueError: if the text is something else.
-    """
+def _versions(text: Any) -> dict[str, str]:
+    """Return versions from JSON; raise ``ValueError`` if the text is something else."""
     found = parse_json(text)
     if type(found) is not dict or not all(isinstance(word, str) for word in found.values()):
-        raise ValueError("its environment is no table of words")
+        raise ValueError("its environment is no table of texts")
     return found

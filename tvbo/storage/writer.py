@@ -8,7 +8,7 @@ import os
 import sqlite3
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,10 +17,8 @@ from filelock import FileLock
 from torch import Tensor
 
 from tvbo.storage.database import EVENT_COLUMNS, JournalError, error_of
-from tvbo.storage.environment import Environment
-from tvbo.storage.record import Record, chained, digest_of, generator_digest
-from tvbo.storage.recorded import Event, Recorded
-from tvbo.storage.state import State, StateError
+from tvbo.storage.event import Event, Recorded, chained, digest_of, generator_digest
+from tvbo.storage.serialize import current_versions, to_bytes
 
 logger = logging.getLogger("tvbo.storage")
 
@@ -39,85 +37,17 @@ LARGEST = 2**29
 """Bytes; a larger state is not stored, since SQLite takes no more than twice that in one value."""
 
 
-class Snapshots:
-    """Stores the state of an optimizer from time to time; only the newest one is kept.
-
-    A snapshot is a shortcut past a replay: it is used only with the versions and code that it was
-    made with, and a journal without one is complete. So none is stored from the moment on at which
-    the optimizer holds what cannot be restored, such as objects of a class of the caller's that it
-    did not hold when recording began.
-
-    Args:
-        environment: That of the code in memory, whatever becomes of its files meanwhile.
-        classes: Full names of the classes that the optimizer held when recording began.
-        seq: Number of events at the newest snapshot, or at the start.
-    """
-
-    def __init__(self, environment: Environment, classes: Iterable[str], seq: int):
-        self._environment = json.dumps(environment)
-        self._classes = frozenset(classes)
-        self._seq = seq
-        self._interval = EVERY
-        self._is_possible = True
-
-    def write_if_due(
-        self, connection: sqlite3.Connection, optimizer: Recorded, seq: int, chain: str
-    ) -> None:
-        """Store the state if enough has happened since the last one."""
-        if seq - self._seq >= self._interval:
-            self.write(connection, optimizer, seq, chain)
-
-    def write(
-        self, connection: sqlite3.Connection, optimizer: Recorded, seq: int, chain: str
-    ) -> None:
-        """Store the state; where that is not possible, the run goes on without.
-
-        Args:
-            connection: Of the journal.
-            optimizer: In the state after event ``seq``.
-            seq: Number of that event.
-            chain: Checksum of that event.
-        """
-        if seq == self._seq or not self._is_possible:
-            return
-        self._seq = seq
-        try:
-            state = State.of(optimizer)
-            if names := state.unreadable(self._classes):
-                raise StateError(f"{', '.join(names)} cannot be restored from plain data")
-            data = state.to_bytes()
-        except Exception as error:  # Any: the event is written already, and an error would deny it.
-            self._give_up(error)
-            return
-        self._interval = max(EVERY, len(data) // BYTES_PER_EVENT)
-        if len(data) > LARGEST:
-            return
-        row = (seq, chain, self._environment, data, digest_of(data))
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("DELETE FROM snapshot")
-            connection.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?)", row)
-            connection.execute("COMMIT")
-        except BaseException as error:
-            with suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-            if not isinstance(error, sqlite3.Error):
-                raise
-            self._give_up(error)
-
-    def _give_up(self, why: Exception) -> None:
-        """Store no state any more, and say so once."""
-        self._is_possible = False
-        logger.warning("No state is stored, so that the run is replayed when opened: %s", why)
-
-
 class JournalWriter:
-    """The :class:`tvbo.storage.recorded.EventSink` of a journal.
+    """The :class:`tvbo.storage.event.EventSink` of a journal.
 
     Each change of the optimizer is one transaction: the events are inserted, take effect in memory,
     and are committed, which returns when they are on disk. So what has returned to the caller is
     never lost. Where memory and journal may differ, the writer closes the file and refuses
     further events.
+
+    From time to time, and at the end, the state of the optimizer is stored as well; only the
+    newest one is kept. It is a shortcut past a replay: it is used only with the versions that it
+    was made with, and a journal without one is complete.
 
     Args:
         optimizer: Whose events; only weakly referenced.
@@ -126,7 +56,7 @@ class JournalWriter:
         lock: Held; released with the connection.
         seq: Number of events in the journal.
         checksum: That of the newest of them.
-        snapshots: Stores the state from time to time.
+        last_snapshot: Number of events at the newest stored state, or at the start.
     """
 
     def __init__(
@@ -137,7 +67,7 @@ class JournalWriter:
         lock: FileLock,
         seq: int,
         checksum: str,
-        snapshots: Snapshots,
+        last_snapshot: int = 0,
     ):
         self.path = path
         self._reference = weakref.ref(optimizer)
@@ -145,7 +75,10 @@ class JournalWriter:
         self._lock = lock
         self._seq = seq
         self._checksum = checksum
-        self._snapshots = snapshots
+        self._last_snapshot = last_snapshot
+        self._interval = EVERY
+        self._stores_state = True
+        self._versions = json.dumps(current_versions())
         self._process = os.getpid()
         self._generator = generator_digest(optimizer.generator)
         self._ended: str | None = None
@@ -206,7 +139,7 @@ class JournalWriter:
         self._seq, self._checksum = seq, checksum
         self._generator = generator_digest(self._optimizer.generator)
         if not is_part:
-            self._store_snapshot()
+            self._store_state_if_due()
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -229,11 +162,35 @@ class JournalWriter:
             if isinstance(error, sqlite3.Error):
                 raise self._not_written(error) from error
             raise
-        self._store_snapshot()
+        self._store_state_if_due()
 
-    def _store_snapshot(self) -> None:
-        snapshots = self._snapshots
-        snapshots.write_if_due(self._connection, self._optimizer, self._seq, self._checksum)
+    def _store_state_if_due(self) -> None:
+        if self._seq - self._last_snapshot >= self._interval:
+            self.store_state()
+
+    def store_state(self) -> None:
+        """Store the state of the optimizer; where that is not possible, the run goes on without."""
+        if self._seq == self._last_snapshot or not self._stores_state:
+            return
+        self._last_snapshot = self._seq
+        try:
+            data, _ = to_bytes(self._optimizer)
+            self._interval = max(EVERY, len(data) // BYTES_PER_EVENT)
+            if len(data) > LARGEST:
+                return
+            row = (self._seq, self._checksum, self._versions, data, digest_of(data))
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("DELETE FROM snapshot")
+            self._connection.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?)", row)
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            if not isinstance(error, Exception):
+                raise
+            # Any error: the event is written already, and to raise would deny it.
+            self._stores_state = False
+            logger.warning("No state is stored, so that the run is replayed when opened: %s", error)
 
     def _not_written(self, error: sqlite3.Error) -> JournalError:
         return error_of(
@@ -251,7 +208,7 @@ class JournalWriter:
         optimizer = self._reference()
         is_open = self._ended is None and os.getpid() == self._process
         if is_open and optimizer and generator_digest(optimizer.generator) == self._generator:
-            self._snapshots.write(self._connection, optimizer, self._seq, self._checksum)
+            self.store_state()
         self._end("that was closed")
 
     @property
@@ -289,7 +246,7 @@ class JournalWriter:
         """Insert events; return number and checksum of the last one."""
         seq, checksum = self._seq, self._checksum
         for event in events:
-            row = Record.of(event, self._optimizer.generator).to_row()
+            row = event.stored(self._optimizer.generator).to_row()
             seq += 1
             checksum = chained(checksum, seq, row)
             self._connection.execute(INSERT, (seq, *row, time.time(), checksum))

@@ -35,7 +35,7 @@ def diagnose(
             an optimizer that was not recorded, of which only the outcomes that it holds are seen.
         optimizer: Beside a history, the optimizer of the run or another with its settings; beside a
             journal, one with its settings, as in :meth:`tvbo.optimizers.Optimizer.open`, needed
-            where the run holds code of yours. A journal is never unpickled.
+            where the run holds code of yours: no other is run.
         progress: Show a progress bar on stderr, if it takes longer than some seconds.
 
     Raises:

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-from torch import Tensor
-
 from tvbo.evaluation.history import History
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.optimizers import GPOptimizer, Optimizer, OutcomeModel
@@ -19,15 +16,12 @@ from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.retention import Retention
 from tvbo.retention.base import Chain
 from tvbo.storage import JournalReader
+from tvbo.storage.event import ENDINGS, Event, Recorded
 from tvbo.storage.load import restore_start
-from tvbo.storage.record import Record
-from tvbo.storage.recorded import Recorded
 from tvbo.storage.writer import JournalWriter
 
 Source = History | Optimizer | str | Path
 """What a run can be diagnosed from."""
-
-ENDINGS = {"tell": "told", "fail": "failed", "expire": "expired"}
 
 
 class DiagnosisError(ValueError):
@@ -47,7 +41,7 @@ class RecordedRun:
     """
 
     optimizer: Optimizer
-    records: list[Record]
+    records: list[Event]
     seconds: dict[int, float] = field(default_factory=dict)
     model_sizes: dict[int, int] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
@@ -96,8 +90,8 @@ def recorded_run(source: Source, optimizer: Optimizer | None) -> RecordedRun:
 
 def _of_journal(path: Path, like: Optimizer | None) -> RecordedRun:
     with JournalReader(path) as journal:
-        start = restore_start(journal, cast("Recorded | None", like))
-        records = [record for _, record in journal.records()]
+        start, _ = restore_start(journal, cast("Recorded | None", like))
+        records = [record for _, record in journal.events()]
         messages = []
         if journal.damage is not None:
             messages.append(
@@ -111,7 +105,7 @@ def _of_journal(path: Path, like: Optimizer | None) -> RecordedRun:
 
 def _of_history(history: History, optimizer: Optimizer) -> RecordedRun:
     """Return the calls of a history: the ends of trials are placed by the asks before them."""
-    records: list[Record] = []
+    records: list[Event] = []
     ended = sorted(
         (r for r in history.rounds if r.status in ENDINGS.values()), key=lambda r: r.ended_after
     )
@@ -121,22 +115,22 @@ def _of_history(history: History, optimizer: Optimizer) -> RecordedRun:
             r = ended.pop(0)
             kind: Any = kinds[r.status]
             if kind == "tell":
-                Yvar = None if r.variance is None else (r.variance,)
-                records.append(Record(kind, r.trial.id, Y=(r.reward,), Yvar=Yvar))
+                Yvar = () if r.variance is None else (r.variance,)
+                records.append(Event(kind, r.trial.id, Y=(r.reward,), Yvar=Yvar))
             else:
-                records.append(Record(kind, r.trial.id, reason=r.reason or r.status))
+                records.append(Event(kind, r.trial.id, reason=r.reason or r.status))
         if opened is not None:
             trial = opened.trial
             # One that was open before the run was asked by another model than is known here.
             was_open = opened.model_size == 0 and opened.ask_seconds == 0
             context = trial.context
             records.append(
-                Record(
+                Event(
                     "attach" if was_open else "ask",
                     trial.id,
                     X=tuple(trial.X[0].tolist()),
                     t=trial.t,
-                    context=None if context is None else tuple(context.tolist()),
+                    context=() if context is None else tuple(context.tolist()),
                     informative=trial.informative,
                     skipped=trial.skipped,
                 )
@@ -158,17 +152,17 @@ def _of_observations(optimizer: Optimizer) -> RecordedRun:
             f"that it was told. Got {type(optimizer).__name__} alone."
         )
     held, d = optimizer.observations, optimizer.layout.num_actions
-    records: list[Record] = []
+    records: list[Event] = []
     newest = -math.inf
     for i, row in enumerate(held.X.tolist(), start=1):
         # An ask never lies before an earlier one.
         kind: Any = "ask" if row[-1] >= newest else "attach"
         newest = max(newest, row[-1])
-        context = tuple(row[d:-1]) or None
+        context = tuple(row[d:-1])
         Y = tuple((optimizer.goals.signs * held.Y[i - 1]).tolist())
-        Yvar = None if held.Yvar is None else tuple(held.Yvar[i - 1].tolist())
-        records.append(Record(kind, i, X=tuple(row[:d]), t=row[-1], context=context))
-        records.append(Record("tell", i, Y=Y, Yvar=Yvar))
+        Yvar = () if held.Yvar is None else tuple(held.Yvar[i - 1].tolist())
+        records.append(Event(kind, i, X=tuple(row[:d]), t=row[-1], context=context))
+        records.append(Event("tell", i, Y=Y, Yvar=Yvar))
     messages = [
         "Trials are numbered by the order of the outcomes held, and each counts as told before the "
         "next ask: a history or a journal would say when outcomes came, and what else was asked."
@@ -219,8 +213,3 @@ def _made_again(thing: Any) -> Any:
         else:
             arguments[name] = _made_again(value) if isinstance(value, parts) else deepcopy(value)
     return type(thing)(**arguments)
-
-
-def as_tensor(values: tuple[float, ...] | None) -> Tensor | None:
-    """Return numbers of a record as a tensor."""
-    return None if values is None else torch.tensor(values, dtype=torch.float64)

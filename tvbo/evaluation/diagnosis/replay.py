@@ -12,12 +12,13 @@ from torch import Tensor
 
 from tvbo.acquisition.thompson import DrawnValues
 from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial, read_parameters
-from tvbo.evaluation.diagnosis.recorded_run import as_tensor, no_model
+from tvbo.evaluation.diagnosis.recorded_run import no_model
 from tvbo.fit.drift import describe_form, half_life
 from tvbo.models.at_bounds import parameters_at_bounds
 from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, Trial
 from tvbo.retention.prediction import Prediction
-from tvbo.storage.record import Record
+from tvbo.storage.event import Event
+from tvbo.storage.replay import as_tensor
 
 
 class Script:
@@ -68,7 +69,7 @@ class Replay:
         optimizer.acquisition = self._script
         optimizer._space_filling = self._script  # type: ignore[assignment]
 
-    def repeat(self, record: Record) -> None:
+    def repeat(self, record: Event) -> None:
         """Make a recorded call again."""
         given: Any = record
         match record.kind:
@@ -78,20 +79,20 @@ class Replay:
                 self._opened[given.trial_id] = self._attach(record)
             case "tell":
                 self._num_told += 1
-                self._optimizer.tell(self._trial(record), given.Y, given.Yvar)
+                self._optimizer.tell(self._trial(record), given.Y, given.Yvar or None)
                 self._compare(record)
             case "fail":
                 self._optimizer.fail(self._trial(record), given.reason)
             case "expire":
                 self._optimizer.expire(self._trial(record), given.reason)
 
-    def _trial(self, record: Record) -> Trial | int:
+    def _trial(self, record: Event) -> Trial | int:
         number: Any = record.trial_id
         # One that was open before the records begin has its number.
         trial: Trial | int = self._opened.get(number, number)
         return trial
 
-    def _ask(self, record: Record) -> None:
+    def _ask(self, record: Event) -> None:
         given: Any = record
         self._script.X = torch.tensor([given.X], dtype=torch.float64)
         trial = self._optimizer.ask(given.t, as_tensor(given.context))
@@ -104,7 +105,7 @@ class Replay:
             trial = self._attach(record)
         self._opened[given.trial_id] = trial
 
-    def _attach(self, record: Record) -> Trial:
+    def _attach(self, record: Event) -> Trial:
         given: Any = record
         X = torch.tensor([given.X], dtype=torch.float64)
         return self._optimizer.attach(X, given.t, as_tensor(given.context))
@@ -135,13 +136,13 @@ class Replay:
             told_before=self._num_told,
         )
 
-    def _compare(self, record: Record) -> None:
+    def _compare(self, record: Event) -> None:
         """Note the outcome of a trial beside its prediction."""
         given: Any = record
         if (known := self.trials.get(given.trial_id)) is None:
             return
         prediction = known.prediction
-        if given.Yvar is not None:
+        if given.Yvar:
             prediction = replace(prediction, noise_variance=given.Yvar[0])
         self.trials[given.trial_id] = replace(
             known, prediction=prediction, outcome=given.Y[0], told_as=self._num_told
