@@ -125,9 +125,9 @@ def test_mean_and_covariance(make, generator):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-def test_mean_and_covariance_of_many(make, generator):
-    assert furthest(make(), 1_000, generator) < 1
+@pytest.mark.parametrize("name", ["drift", "contexts, both", "incremental, pending"])
+def test_mean_and_covariance_of_many(name, generator):
+    assert furthest(MODELS[name](), 1_000, generator) < 1
 
 
 def test_without_noise_a_path_goes_through_the_outcomes(generator):

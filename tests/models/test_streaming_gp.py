@@ -156,9 +156,19 @@ def shuffled(model, X, Y, Yvar, seed=0):
     return told
 
 
-@pytest.mark.parametrize("n", [20, pytest.param(1300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["at once", "in parts", "late", "pending", "lost", "batch"])
-def test_equals_the_definition(small, case, way, n):
+def test_equals_the_definition(small, case, way):
+    check_definition(small, case, way, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["late", "pending", "lost", "batch"])
+@pytest.mark.parametrize("name", ["slow", "three"])
+def test_equals_the_definition_with_merged_rows(small, name, way):
+    check_definition(small, CASES[name](), way, 1300)
+
+
+def check_definition(small, case, way, n):
     X, Y, Yvar = events(small, n)
     model = make(small, case, batch_shape=Size([2]) if way == "batch" else None)
     told = torch.ones(n, dtype=torch.bool)
