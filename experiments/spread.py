@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import pickle
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import TypeVar
 
 import torch
-
-from tvbo.terminal import progress_bar
+from rich.console import Console
+from rich.progress import track
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+
+
+def progress_bar(steps: Sequence[Job], label: str, shown: bool) -> Iterable[Job]:
+    """Return the steps, with a progress bar on stderr, where it does not mix with results."""
+    return track(steps, description=label, console=Console(stderr=True), disable=not shown)
 
 
 def spread(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from threading import Event, Thread, Timer
@@ -33,22 +33,6 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def progress_bar(steps: Sequence[T], label: str, shown: bool) -> Iterable[T]:
-    """Return the steps, with a progress bar on stderr, where it does not mix with results.
-
-    Args:
-        steps: The steps.
-        label: Description in front of the bar.
-        shown: Whether to show a bar.
-    """
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import track
-
-    label = escape(visible(label))
-    return track(steps, description=label, console=Console(stderr=True), disable=not shown)
 
 
 def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool) -> Generator[T]:
@@ -123,7 +107,7 @@ def patient_steps(
     neither a terminal nor a notebook, there are :func:`progress_lines`.
 
     Args:
-        steps: Names of all steps, in order; one may be told several times.
+        steps: Names of all steps, in order; a name may stand for several, and be told again.
         label: Description in front of the step.
         shown: Whether to show a bar.
     """
@@ -143,6 +127,7 @@ def patient_steps(
         disable=not (shown and is_seen),
     )
     task = bar.add_task(visible(label), total=len(steps), number=1)
+    number = 0
     # In a thread, so that it appears although the first step may take minutes.
     timer = Timer(PATIENCE, bar.start)
     timer.daemon = True
@@ -153,10 +138,11 @@ def patient_steps(
         with progress_lines(label, shown and not is_seen) as say:
 
             def on_step(step: str) -> None:
-                done = steps.index(step)
+                nonlocal number
+                number = 1 + steps.index(step, number if step in steps[number:] else 0)
                 words = visible(f"{label}: {step}")
-                bar.update(task, description=words, completed=done, number=done + 1)
-                say(f"{step}, step {done + 1} of {len(steps)}")
+                bar.update(task, description=words, completed=number - 1, number=number)
+                say(f"{step}, step {number} of {len(steps)}")
 
             yield on_step
     finally:
@@ -223,45 +209,6 @@ class TrialProgress:
             words += [f"{counts[end]} {end}" for end in ("failed", "expired") if counts.get(end)]
             words += [newest] if newest else []
             self._bar.update(self._task, completed=ended, counts=visible(", ".join(words)))
-
-
-@contextmanager
-def named_steps(label: str, total: int, shown: bool) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar on stderr, and yield a function that names each step as it begins.
-
-    Where there is neither a terminal nor a notebook, there are :func:`progress_lines`.
-
-    Args:
-        label: Description in front of the bar.
-        total: Number of steps.
-        shown: Whether to show a bar.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    is_seen = console.is_terminal or console.is_jupyter
-    with (
-        Progress(*columns, console=console, disable=not (shown and is_seen)) as bar,
-        progress_lines(label, shown and not is_seen) as say,
-    ):
-        task = bar.add_task(visible(label), total=total)
-        begun = 0
-
-        def begin(name: str) -> None:
-            nonlocal begun
-            bar.update(task, completed=begun, description=visible(f"{label} {name}"))
-            begun += 1
-            say(f"{name}, {begun} of {total}")
-
-        yield begin
-        bar.update(task, completed=total, description=visible(label))
 
 
 def html_table(cells: Mapping[str, object]) -> str:

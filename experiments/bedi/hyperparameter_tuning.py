@@ -11,10 +11,10 @@ from torch import Generator, Tensor
 
 from experiments.bedi.logistic_regression import Hyperparameters, train_logistic_regression
 from experiments.data.digits import ClassificationData
+from experiments.spread import progress_bar
 from tvbo.randomness import PROBLEM_SEED, default_generator
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.spaces.observations import check_finite, check_last_dimension
-from tvbo.terminal import progress_bar
 from tvbo.test_functions.base import DriftingProblem
 from tvbo.test_functions.drifting_gp import unit_grid
 

@@ -307,10 +307,11 @@ def test_panels_that_are_refused():
 
 def test_progress_names_what_is_fitted_and_played(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # Which Rich takes for a terminal.
+    monkeypatch.setattr("tvbo.terminal.PATIENCE", 0.0)
     quiet(panel(), ["random", "always_best"], progress=True)
     out, err = capsys.readouterr()
     assert out == ""
-    for words in ("fitting", "playing", "4/4"):
+    for words in ("fitting", "playing", "step 4 of 4"):
         assert words in err
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -19,10 +19,19 @@ from tvbo.cli.app import (
 )
 from tvbo.cli.fit import fit_log, note_on_rows
 from tvbo.cli.panel import (
+    ActionColumns,
     Decimal,
     Encoding,
+    Json,
+    Picture,
+    Resample,
+    RewardColumn,
+    Season,
     Sep,
+    Temporal,
     TemporalName,
+    TimeColumn,
+    TimeUnit,
     in_units,
     note_on_steps,
     parse_season,
@@ -39,7 +48,7 @@ from tvbo.evaluation.backtesting.backtest import (
 from tvbo.logs import DriftFit
 from tvbo.logs.reading import TableError, read_log, read_panel
 from tvbo.logs.reading.files import CsvOptions
-from tvbo.logs.reading.log import LogTable, row_range
+from tvbo.logs.reading.log import row_range
 from tvbo.plotting import plot_backtest, save_figure
 
 
@@ -73,32 +82,17 @@ def run_backtest(
         Tuned | None,
         typer.Option(help="Choose beta of the fitted recipe on the training rows."),
     ] = None,
-    temporal: Annotated[
-        TemporalName | None,
-        typer.Option(help="Form of drift of the fitted recipe; default auto, which compares them."),
-    ] = None,
-    season: Annotated[
-        str | None,
-        typer.Option(
-            help="Season of the fitted recipe: a period such as 1D, a number of units, none, or "
-            "auto, the default."
-        ),
-    ] = None,
+    temporal: Temporal = None,
+    season: Season = None,
     block: Annotated[
         str | None, typer.Option(help="Block of times for standard errors; default 1h.")
     ] = None,
-    resample: Annotated[
-        str | None, typer.Option(help="Average over steps such as 10min; needs timestamps.")
-    ] = None,
-    time_unit: Annotated[
-        str | None, typer.Option(help="Unit of time such as 1h. Default: one near the gaps.")
-    ] = None,
+    resample: Resample = None,
+    time_unit: TimeUnit = None,
     unit: Annotated[str, typer.Option(help="Unit of the values, for the verdict.")] = "",
-    time: Annotated[str | None, typer.Option(help="Column of times, in a long log.")] = None,
-    reward: Annotated[str | None, typer.Option(help="Column of rewards, in a long log.")] = None,
-    action: Annotated[
-        str | None, typer.Option(help="Columns of the action, x1,x2, in a long log.")
-    ] = None,
+    time: TimeColumn = None,
+    reward: RewardColumn = None,
+    action: ActionColumns = None,
     drop_missing: Annotated[
         bool, typer.Option("--drop-missing", help="Long log: leave out rows with empty cells.")
     ] = False,
@@ -111,11 +105,11 @@ def run_backtest(
     draws: Annotated[
         int | None, typer.Option(help="Long log: number of functions drawn; default 10.")
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Save the results as JSON.")] = None,
+    json: Json = None,
     csv: Annotated[
         Path | None, typer.Option(help="Save a row per algorithm, start and time.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Save a picture, FILE.png.")] = None,
+    plot: Picture = None,
 ) -> None:
     """Fit algorithms on the first rows of a panel, and play them on the rest.
 
@@ -127,7 +121,6 @@ def run_backtest(
     check_outputs({"--json": json, "--csv": csv, "--plot": plot}, [log])
     check_picture("--plot", plot)
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
-    shared = {"unit": unit, "seed": seed}
     written: CsvOptions = {"sep": sep, "decimal": decimal, "encoding": encoding}
     if time is None and reward is None and action is None:
         reject_options("a panel", horizon=horizon, draws=draws, drop_missing=drop_missing)
@@ -136,22 +129,38 @@ def run_backtest(
                 "Expected --train a:b, the training rows of a panel; or --time, --reward and "
                 "--action of a long log. Got none."
             )
-        result = _of_panel(
-            log,
-            train,
-            test,
-            names,
-            starts,
-            folds,
-            tune,
-            temporal or TemporalName.auto,
-            season or "auto",
-            block,
-            resample,
-            time_unit,
-            written,
-            shared,
+        panel = read_panel(log, resample, None, time_unit, allow_gaps=True, **written)
+        note_on_steps(panel)
+        length, time_unit = len(panel.values), panel.axis.unit
+        trained = row_range(train, length)
+        played = slice(trained.stop, None) if test is None else row_range(test, length)
+        folds = 1 if folds is None else folds
+        result = backtest(
+            panel.values,
+            panel.axis.times,
+            panel_algorithms(
+                names,
+                horizon=max(1, len(range(length)[played]) // max(1, folds)),
+                time_unit=time_unit,
+                arms=panel.arms,
+                tune_beta=tune is not None,
+                fit_options={
+                    "origin": panel.axis.origin,
+                    "temporal_kernel": (temporal or TemporalName.auto).value,
+                    "season": parse_season(season or "auto", time_unit),
+                },
+            ),
+            train=trained,
+            test=played,
+            folds=folds,
+            starts=NUM_STARTS if starts is None else starts,
+            block_length=None if block is None else in_units("--block", block, time_unit),
+            time_unit=time_unit,
+            arms=panel.arms,
+            unit=unit,
+            seed=seed,
         )
+        result = replace(result, messages=[*result.messages, *panel.axis.remarks])
     else:
         reject_options(
             "a long log",
@@ -173,7 +182,18 @@ def run_backtest(
             log, time, reward, columns, None, train, time_unit, drop_missing=drop_missing, **written
         )
         note_on_rows(table, columns)
-        result = _of_log(table, names, starts, horizon, draws, shared)
+        fit = fit_log(table)
+        assert isinstance(fit, DriftFit)  # Without groups.
+        result = simulate_backtest(
+            fit,
+            table.train_X,
+            names,
+            horizon=NUM_SIMULATED_TIMES if horizon is None else horizon,
+            draws=NUM_DRAWS if draws is None else draws,
+            starts=1 if starts is None else starts,
+            unit=unit,
+            seed=seed,
+        )
     print_backtest(result)
     if json is not None:
         with saving(json) as file:
@@ -184,77 +204,6 @@ def run_backtest(
     if plot is not None:
         with saving(plot) as file:
             save_figure(plot_backtest(result), file)
-
-
-def _of_panel(
-    panel: Path,
-    train: str,
-    test: str | None,
-    names: list[str] | None,
-    starts: int | None,
-    folds: int | None,
-    tune: Tuned | None,
-    temporal: TemporalName,
-    season: str,
-    block: str | None,
-    resample: str | None,
-    time_unit: str | None,
-    csv: CsvOptions,
-    shared: dict[str, Any],
-) -> BacktestResult:
-    folds = 1 if folds is None else folds
-    table = read_panel(panel, resample, None, time_unit, allow_gaps=True, **csv)
-    note_on_steps(table)
-    length, unit = len(table.values), table.axis.unit
-    trained = row_range(train, length)
-    played = slice(trained.stop, None) if test is None else row_range(test, length)
-    algorithms = panel_algorithms(
-        names,
-        horizon=max(1, len(range(length)[played]) // max(1, folds)),
-        time_unit=unit,
-        arms=table.arms,
-        tune_beta=tune is not None,
-        fit_options={
-            "origin": table.axis.origin,
-            "temporal_kernel": temporal.value,
-            "season": parse_season(season, unit),
-        },
-    )
-    result = backtest(
-        table.values,
-        table.axis.times,
-        algorithms,
-        train=trained,
-        test=played,
-        folds=folds,
-        starts=NUM_STARTS if starts is None else starts,
-        block_length=None if block is None else in_units("--block", block, unit),
-        time_unit=unit,
-        arms=table.arms,
-        **shared,
-    )
-    return replace(result, messages=[*result.messages, *table.axis.remarks])
-
-
-def _of_log(
-    table: LogTable,
-    names: list[str] | None,
-    starts: int | None,
-    horizon: int | None,
-    draws: int | None,
-    shared: dict[str, Any],
-) -> BacktestResult:
-    fit = fit_log(table)
-    assert isinstance(fit, DriftFit)  # Without groups.
-    return simulate_backtest(
-        fit,
-        table.train_X,
-        names,
-        horizon=NUM_SIMULATED_TIMES if horizon is None else horizon,
-        draws=NUM_DRAWS if draws is None else draws,
-        starts=1 if starts is None else starts,
-        **shared,
-    )
 
 
 def print_backtest(result: BacktestResult) -> None:

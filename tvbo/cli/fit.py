@@ -20,10 +20,19 @@ from tvbo.cli.app import (
 )
 from tvbo.cli.drift_tables import print_drift_fit, print_grouped_fit
 from tvbo.cli.panel import (
+    ActionColumns,
     Decimal,
     Encoding,
+    Json,
+    Picture,
+    Resample,
+    RewardColumn,
+    Season,
     Sep,
+    Temporal,
     TemporalName,
+    TimeColumn,
+    TimeUnit,
     fit_panel_table,
     note_on_steps,
     print_comparison,
@@ -62,11 +71,9 @@ def fit(
             "the panel's own empirical covariance.",
         ),
     ] = False,
-    time: Annotated[str | None, typer.Option(help="Column of times, in a long log.")] = None,
-    reward: Annotated[str | None, typer.Option(help="Column of rewards, in a long log.")] = None,
-    action: Annotated[
-        str | None, typer.Option(help="Columns of the action, x1,x2, in a long log.")
-    ] = None,
+    time: TimeColumn = None,
+    reward: RewardColumn = None,
+    action: ActionColumns = None,
     context: Annotated[
         str | None,
         typer.Option(help="Columns of the context, c1,c2, in a long log; text is categories."),
@@ -92,16 +99,9 @@ def fit(
         KernelName | None,
         typer.Option(help="Kernel over the actions of a long log; default rbf."),
     ] = None,
-    resample: Annotated[
-        str | None, typer.Option(help="Average a panel over steps such as 10min; needs timestamps.")
-    ] = None,
+    resample: Resample = None,
     rows: Annotated[str | None, typer.Option(help="Rows a:b, from 0, after resampling.")] = None,
-    time_unit: Annotated[
-        str | None,
-        typer.Option(
-            help="Unit of time such as 1h. Default: the step, or one near the median gap."
-        ),
-    ] = None,
+    time_unit: TimeUnit = None,
     noise_variance: Annotated[
         float | None, typer.Option(help="Fix the noise variance; default: learn it.")
     ] = None,
@@ -109,18 +109,9 @@ def fit(
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
-    temporal: Annotated[
-        TemporalName | None,
-        typer.Option(
-            help="Form of drift to fit as well, for a panel with means and season; auto compares "
-            "them."
-        ),
-    ] = None,
-    season: Annotated[
-        str | None,
-        typer.Option(help="Period of the season: 1D, a number of units, auto (default) or none."),
-    ] = None,
-    json: Annotated[Path | None, typer.Option(help="Save the fit as JSON.")] = None,
+    temporal: Temporal = None,
+    season: Season = None,
+    json: Json = None,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -128,9 +119,7 @@ def fit(
             "--panel, the model of the panel, FILE.npz, for PanelFit.load."
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Save a picture, FILE.png; with --by, of the fit of all.")
-    ] = None,
+    plot: Picture = None,
 ) -> None:
     """Learn how fast the objective drifts from a log, with an interval.
 

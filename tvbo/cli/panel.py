@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -28,6 +29,22 @@ Decimal = Annotated[str | None, typer.Option(help="The decimal point of a CSV fi
 Encoding = Annotated[
     str | None, typer.Option(help="Encoding of a CSV file, such as latin-1 or utf-16.")
 ]
+TimeColumn = Annotated[str | None, typer.Option("--time", help="Column of times, in a long log.")]
+RewardColumn = Annotated[
+    str | None, typer.Option("--reward", help="Column of rewards, in a long log.")
+]
+ActionColumns = Annotated[
+    str | None, typer.Option("--action", help="Columns of the action, x1,x2, in a long log.")
+]
+Resample = Annotated[
+    str | None, typer.Option(help="Average a panel over steps such as 10min; needs timestamps.")
+]
+TimeUnit = Annotated[
+    str | None,
+    typer.Option(help="Unit of time such as 1h. Default: the step, or one near the median gap."),
+]
+Json = Annotated[Path | None, typer.Option("--json", help="Save the results as JSON.")]
+Picture = Annotated[Path | None, typer.Option("--plot", help="Save a picture, FILE.png.")]
 
 
 class TemporalName(StrEnum):
@@ -37,6 +54,16 @@ class TemporalName(StrEnum):
     exponential = "exponential"
     matern32 = "matern32"
     two_scales = "two-scales"
+
+
+Temporal = Annotated[
+    TemporalName | None,
+    typer.Option(help="Form of drift that is fitted; of a panel with means and season."),
+]
+Season = Annotated[
+    str | None,
+    typer.Option(help="Period of the season: 1D, a number of units, auto (default) or none."),
+]
 
 
 def fit_panel_table(

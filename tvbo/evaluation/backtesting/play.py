@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from tvbo.optimizers import Optimizer
 from tvbo.spaces import FiniteSpace
-from tvbo.terminal import named_steps
+from tvbo.terminal import patient_steps
 from tvbo.threads import threads_for
 
 Algorithm = Callable[[Tensor, Tensor, Generator], Optimizer]
@@ -158,7 +158,7 @@ def play(
         executor: Executor that runs the starts; None runs them serially.
     """
     optimizers: dict[str, list[Optimizer]] = {name: [] for name in algorithms}
-    with named_steps("fitting", len(stretches) * len(algorithms), progress) as begin:
+    with patient_steps([*algorithms] * len(stretches), "fitting", progress) as begin:
         # One stretch after another, so that factories may share what they fit to it.
         for stretch in stretches:
             for name, make in algorithms.items():
@@ -172,7 +172,7 @@ def play(
     regret: dict[str, list[list[Tensor]]] = {name: [[] for _ in seeds] for name in algorithms}
     arms = deepcopy(regret)
     runs = _runs([(optimizers[name][i], stretches[i], seed) for name, seed, i in jobs], executor)
-    with named_steps("playing", len(jobs), progress) as begin:
+    with patient_steps([name for name, _, _ in jobs], "playing", progress) as begin:
         for name, seed, _ in jobs:
             begin(name)
             chosen, lost = next(runs)
