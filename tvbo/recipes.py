@@ -39,10 +39,9 @@ from tvbo.optimizers.random import RandomSearch
 from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.retention import EntropyThreshold, Reset, Retention, SizeLimit, SlidingWindow, StaleCutoff
 from tvbo.retention.entropy import Mode
-from tvbo.spaces import ContextList, FiniteSpace, InputLayout, MixedSpace
-from tvbo.spaces.context_space import ContextSpace, make_context_space
+from tvbo.spaces import FiniteSpace, InputLayout, MixedSpace
 from tvbo.spaces.labels import TimeScale
-from tvbo.spaces.parameter import Category
+from tvbo.spaces.parameters import Category
 from tvbo.spaces.row_index import action_context_rows
 from tvbo.spaces.search_space import SearchSpace, Space, make_search_space
 from tvbo.values import Table
@@ -532,7 +531,7 @@ def random_search(
     return RandomSearch(
         make_search_space(options.get("bounds"), options.get("choices")),
         generator=options.get("generator"),
-        contexts=None if undeclared else make_context_space(context_bounds, contexts),
+        contexts=None if undeclared else make_search_space(context_bounds, contexts, "context"),
         minimize=_minimizes(options),
         time_scale=_time_scale(options),
     )
@@ -612,9 +611,9 @@ def _acquisition(own: Acquisition, options: GPOptions, goals: Goals) -> Acquisit
     return own if given is None else as_acquisition(given)
 
 
-def _context_space(options: ContextualGPOptions, search_space: SearchSpace) -> ContextSpace:
+def _context_space(options: ContextualGPOptions, search_space: SearchSpace) -> SearchSpace:
     """Return the declared contexts, for which the kernels are made."""
-    contexts = make_context_space(options.get("context_bounds"), options.get("contexts"))
+    contexts = make_search_space(options.get("context_bounds"), options.get("contexts"), "context")
     structure = options.get("structure")
     kernels = options.get("action_kernel"), options.get("context_kernel")
     has_parts = kernels != (None, None) or structure not in (None, "product")
@@ -623,7 +622,15 @@ def _context_space(options: ContextualGPOptions, search_space: SearchSpace) -> C
             "Expected either covar_module, over action and context, or its parts. Got both: "
             f"structure={structure!r}, action_kernel={kernels[0]!r}, context_kernel={kernels[1]!r}."
         )
-    _check_kernels(*kernels, search_space, contexts)
+    for kernel, space in zip(kernels, (search_space, contexts), strict=True):
+        if kernel is None or isinstance(space, MixedSpace):
+            continue
+        # A task that a kernel does not know is refused here, not when it is observed. Between
+        # bounds any row may come; this one is no whole number, save by chance.
+        lower, upper = space.bounds
+        between = lower.lerp(upper, 0.382).unsqueeze(0)
+        with torch.no_grad():
+            kernel(space.choices if isinstance(space, FiniteSpace) else between, diag=True)
     return contexts
 
 
@@ -631,7 +638,7 @@ def _fitter(
     forgetting_rate: float | None,
     options: ContextualGPOptions,
     search_space: SearchSpace,
-    contexts: ContextSpace | None,
+    contexts: SearchSpace | None,
 ) -> ModelFitter:
     """Return what builds the model of one outcome and learns its hyperparameters."""
     covar_module = options.get("covar_module")
@@ -683,26 +690,6 @@ def _upper_bound(options: GPOptions) -> UCB:
     return UCB(LogBeta() if beta is None else as_beta_schedule(beta))
 
 
-def _check_kernels(
-    action_kernel: Kernel | None,
-    context_kernel: Kernel | None,
-    search_space: SearchSpace,
-    contexts: ContextSpace,
-) -> None:
-    """Evaluate kernels: a task that one does not know is refused here, not when it is observed."""
-    with torch.no_grad():
-        if isinstance(search_space, FiniteSpace) and action_kernel is not None:
-            action_kernel(search_space.choices, diag=True)
-        if context_kernel is None:
-            return
-        if isinstance(contexts, ContextList):
-            context_kernel(contexts.contexts, diag=True)
-        else:
-            # Between bounds, any context may come; this one is no whole number, save by chance.
-            lower, upper = contexts.bounds
-            context_kernel(lower.lerp(upper, 0.382).unsqueeze(0), diag=True)
-
-
 def _stale_cutoff(fitter: ModelFitter) -> Retention | None:
     """Return the rule that discards observations without weight, where nothing is ever learned."""
     if not isinstance(fitter.refit, RefitNever):
@@ -715,7 +702,7 @@ def _stale_cutoff(fitter: ModelFitter) -> Retention | None:
 
 
 def _posterior_state(
-    fitter: ModelFitter, search_space: SearchSpace, contexts: ContextSpace | None
+    fitter: ModelFitter, search_space: SearchSpace, contexts: SearchSpace | None
 ) -> PosteriorState:
     """Return the form in which the posterior is kept from round to round.
 
@@ -724,15 +711,13 @@ def _posterior_state(
     """
     if fitter.refit == RefitEvery(1):
         return DenseState(fitter)
-    if isinstance(search_space, FiniteSpace):
-        actions = search_space.choices
+    if isinstance(search_space, FiniteSpace) and isinstance(contexts, FiniteSpace | None):
+        rows = search_space.choices
+        if contexts is not None and len(rows) * len(contexts.choices) <= MAX_PAIRS:
+            rows = action_context_rows(rows, contexts.choices)
+            return StreamingState(fitter, rows, tol=NEGLIGIBLE_WEIGHT)
         if contexts is None:
-            return StreamingState(fitter, actions, tol=NEGLIGIBLE_WEIGHT)
-        if isinstance(contexts, ContextList) and (
-            len(actions) * len(contexts.contexts) <= MAX_PAIRS
-        ):
-            pairs = action_context_rows(actions, contexts.contexts)
-            return StreamingState(fitter, pairs, tol=NEGLIGIBLE_WEIGHT)
+            return StreamingState(fitter, rows, tol=NEGLIGIBLE_WEIGHT)
     return IncrementalState(fitter, tol=NEGLIGIBLE_WEIGHT)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Generator, Tensor
 
 from tvbo.optimizers import Optimizer, Trial
-from tvbo.spaces import ContextList, FiniteSpace
+from tvbo.spaces import FiniteSpace
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 
@@ -28,7 +28,7 @@ class SeparateContexts(Optimizer):
         loops: The optimizers of the contexts asked for so far, by the index of the context.
     """
 
-    contexts: ContextList
+    contexts: FiniteSpace
 
     def __init__(
         self,
@@ -37,7 +37,8 @@ class SeparateContexts(Optimizer):
         make: Callable[[Generator], Optimizer],
         generator: Generator | None = None,
     ):
-        super().__init__(FiniteSpace(choices), generator=generator, contexts=ContextList(contexts))
+        declared = FiniteSpace(contexts, name="context")
+        super().__init__(FiniteSpace(choices), generator=generator, contexts=declared)
         self.make = make
         self.loops: dict[int, Optimizer] = {}
         self._inner: dict[int, Trial] = {}
@@ -50,7 +51,7 @@ class SeparateContexts(Optimizer):
     def _choose(
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
     ) -> Tensor:
-        place = self.contexts.index(context)
+        place = int(self.contexts.index(context))
         if place not in self.loops:
             self.loops[place] = self.make(self.generator)
         trial = self.loops[place].ask(t)
@@ -59,5 +60,5 @@ class SeparateContexts(Optimizer):
         return trial.X
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
-        loop = self.loops[self.contexts.index(trial.context)]
+        loop = self.loops[int(self.contexts.index(trial.context))]
         loop.tell(self._inner.pop(trial.id), observation.Y)

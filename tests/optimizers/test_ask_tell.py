@@ -13,8 +13,8 @@ from gpytorch.kernels import RBFKernel
 
 from tvbo import recipes
 from tvbo.optimizers import ConstantLiar, RandomSearch, Trial, TrialError
-from tvbo.optimizers.trial_log import TrialLog
 from tvbo.retention import EntropyThreshold
+from tvbo.trial import TrialLog
 
 CHOICES = torch.arange(5.0, dtype=torch.float64).unsqueeze(-1)
 CONTEXTS = torch.tensor([[0.0], [1.0]], dtype=torch.float64)

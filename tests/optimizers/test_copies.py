@@ -133,7 +133,7 @@ def test_what_was_passed_and_received_may_change_afterwards(options):
             held = optimizer.observations
             disturb(context, Y, Yvar, held.X, held.Y, held.Yvar)
             space = optimizer.search_space
-            disturb(space.bounds, optimizer.contexts.contexts, optimizer.contexts.bounds)
+            disturb(space.bounds, optimizer.contexts.choices, optimizer.contexts.bounds)
             policy = optimizer.policy()
             disturb(policy.X, policy.mean, policy.contexts, policy[0].X, policy[0].context)
         return policy.to_frame()

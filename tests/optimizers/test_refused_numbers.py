@@ -45,17 +45,17 @@ CALLS = {
     "t": lambda optimizer, bad: optimizer.ask(bad, [0.0]),
     "context": lambda optimizer, bad: optimizer.ask(2.0, [bad]),
     "choices": lambda optimizer, bad: optimizer.ask(2.0, [0.0], choices=[[bad]]),
-    "X": lambda optimizer, bad: optimizer.attach([bad], 2.0, [0.0]),
+    "action": lambda optimizer, bad: optimizer.attach([bad], 2.0, [0.0]),
     "x": lambda optimizer, bad: optimizer.attach({"x": bad}, 2.0, [0.0]),
     "contexts": lambda optimizer, bad: optimizer.policy([[bad]]),
     "a span of time": lambda optimizer, bad: optimizer.expire_overdue(2.0, bad),
 }
 TABLES = {
     "outcome": lambda optimizer, bad: optimizer.tell_frame(table(outcome=bad)),
-    "noise": lambda optimizer, bad: optimizer.tell_frame(table(noise=bad), variance="noise"),
+    "Yvar": lambda optimizer, bad: optimizer.tell_frame(table(noise=bad), variance="noise"),
     "x": lambda optimizer, bad: optimizer.attach_frame(table(x=bad)),
     "t": lambda optimizer, bad: optimizer.attach_frame(table(t=bad)),
-    "context_0": lambda optimizer, bad: optimizer.attach_frame(table(context_0=bad)),
+    "context": lambda optimizer, bad: optimizer.attach_frame(table(context_0=bad)),
 }
 SETTINGS = {
     "noise_variance": lambda bad: make(noise_variance=bad),

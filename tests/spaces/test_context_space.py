@@ -8,8 +8,8 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from reference import rbf
 
 from tvbo import recipes
-from tvbo.spaces import ContextBounds, ContextList
-from tvbo.spaces.context_space import make_context_space
+from tvbo.spaces import Box, FiniteSpace
+from tvbo.spaces.search_space import make_search_space
 
 CHOICES = torch.rand(7, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
@@ -56,9 +56,9 @@ CASES = [(kind, *case) for kind, cases in REFUSED.items() for case in cases]
 @pytest.mark.parametrize(("kind", "context", "error"), CASES)
 def test_a_context_that_is_none_of_those_declared(kind, context, error):
     with pytest.raises(error):
-        make_context_space(
-            DECLARED[kind].get("context_bounds"), DECLARED[kind].get("contexts")
-        ).snap(context)
+        make_search_space(
+            DECLARED[kind].get("context_bounds"), DECLARED[kind].get("contexts"), "context"
+        ).read(context)
 
 
 @pytest.mark.parametrize("kind", ["list", "bounds"])
@@ -103,11 +103,12 @@ def test_single_precision_is_undone(kind):
 
 @pytest.mark.parametrize("context", [0.3, [0.3], [[0.3]], torch.tensor(0.3), tensor([0.3])])
 @pytest.mark.parametrize(
-    "contexts", [ContextList(tensor([0.3], [0.7])), ContextBounds(tensor([0.1], [0.3]))]
+    "contexts",
+    [FiniteSpace(tensor([0.3], [0.7]), name="context"), Box(tensor([0.1], [0.3]), name="context")],
 )
 def test_one_number_where_there_is_one_context_column(contexts, context):
     assert contexts.dim == 1
-    assert contexts.snap(context).tolist() == [0.3]
+    assert contexts.read(context).tolist() == [[0.3]]
 
 
 def test_the_callers_tensors_may_change():
@@ -145,9 +146,9 @@ def test_a_context_though_none_was_declared(recipe):
 
 def test_a_column_whose_context_is_constant():
     bounds = tensor([0.0, 4.0], [1.0, 4.0])
-    assert ContextBounds(bounds).snap(torch.tensor([0.5, 4.0])).tolist() == [0.5, 4.0]
+    assert Box(bounds, name="context").read(torch.tensor([0.5, 4.0])).tolist() == [[0.5, 4.0]]
     with pytest.raises(InputDataError):
-        ContextBounds(bounds).snap(tensor(0.5, 4.1))
+        Box(bounds, name="context").read(tensor(0.5, 4.1))
     # Default kernels, on which the column is scaled: no division by zero.
     for actions in ({"choices": CHOICES}, {"bounds": tensor([0.0], [1.0])}):
         optimizer = recipes.cgp_ucb(**actions, context_bounds=bounds)
@@ -161,19 +162,22 @@ def test_a_column_whose_context_is_constant():
 @pytest.mark.parametrize(
     ("make_declared", "error"),
     [
-        (lambda: ContextBounds(tensor(0.0, 1.0)), BotorchTensorDimensionError),
-        (lambda: ContextBounds(torch.zeros(3, 1)), BotorchTensorDimensionError),
-        (lambda: ContextBounds(torch.zeros(2, 0)), BotorchTensorDimensionError),
-        (lambda: ContextBounds(tensor([0.0], [math.nan])), InputDataError),
-        (lambda: ContextBounds(tensor([0.0], [math.inf])), InputDataError),
-        (lambda: ContextBounds(tensor([1.0], [0.0])), InputDataError),
-        (lambda: ContextList(tensor(0.0, 1.0)), BotorchTensorDimensionError),
-        (lambda: ContextList(torch.zeros(0, 2)), BotorchTensorDimensionError),
-        (lambda: ContextList(torch.zeros(2, 0)), BotorchTensorDimensionError),
-        (lambda: ContextList(tensor([math.nan])), InputDataError),
-        (lambda: ContextList(tensor([1.0, 2.0], [0.0, 2.0], [1.0, 2.0])), InputDataError),
-        (lambda: make_context_space(BOUNDS, LISTED), ValueError),
-        (lambda: make_context_space(None, None), ValueError),
+        (lambda: Box(tensor(0.0, 1.0), name="context"), BotorchTensorDimensionError),
+        (lambda: Box(torch.zeros(3, 1), name="context"), BotorchTensorDimensionError),
+        (lambda: Box(torch.zeros(2, 0), name="context"), BotorchTensorDimensionError),
+        (lambda: Box(tensor([0.0], [math.nan]), name="context"), InputDataError),
+        (lambda: Box(tensor([0.0], [math.inf]), name="context"), InputDataError),
+        (lambda: Box(tensor([1.0], [0.0]), name="context"), InputDataError),
+        (lambda: FiniteSpace(tensor(0.0, 1.0), name="context"), BotorchTensorDimensionError),
+        (lambda: FiniteSpace(torch.zeros(0, 2), name="context"), BotorchTensorDimensionError),
+        (lambda: FiniteSpace(torch.zeros(2, 0), name="context"), BotorchTensorDimensionError),
+        (lambda: FiniteSpace(tensor([math.nan]), name="context"), InputDataError),
+        (
+            lambda: FiniteSpace(tensor([1.0, 2.0], [0.0, 2.0], [1.0, 2.0]), name="context"),
+            InputDataError,
+        ),
+        (lambda: make_search_space(BOUNDS, LISTED, "context"), ValueError),
+        (lambda: make_search_space(None, None, "context"), ValueError),
     ],
 )
 def test_bad_declarations(make_declared, error):

@@ -17,7 +17,7 @@ from ConfigSpace import (
 
 from tvbo import recipes
 from tvbo.spaces import Parameters
-from tvbo.spaces.parameter import Category, Number
+from tvbo.spaces.parameters import Category, Number
 
 SPACE = {
     "rate": Float("rate", (1e-5, 0.1), log=True),

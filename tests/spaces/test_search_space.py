@@ -8,7 +8,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 
 from tvbo import recipes
-from tvbo.spaces import Box, ContextBounds, FiniteSpace, MixedSpace
+from tvbo.spaces import Box, FiniteSpace, MixedSpace
 from tvbo.spaces.search_space import make_search_space
 
 MIXED = {"x": (-1.0, 1.0), "n": (1, 6), "kind": ["a", "b", "c"], "flag": [True, False]}
@@ -88,10 +88,10 @@ def test_bounds_of_a_list_are_pairs_and_those_of_a_tensor_2_x_d(bounds, expected
         assert found.tolist() == expected
 
 
-@pytest.mark.parametrize("make", [Box, ContextBounds])
-def test_two_pairs_that_may_be_meant_either_way_are_refused(make):
+@pytest.mark.parametrize("name", ["action", "context"])
+def test_two_pairs_that_may_be_meant_either_way_are_refused(name):
     with pytest.raises(InputDataError) as refusal:
-        make([(0, 1), (10, 20)])
+        Box([(0, 1), (10, 20)], name=name)
     for reading in (PAIRS, [[0.0, 1.0], [10.0, 20.0]]):
         assert f"torch.tensor({reading}" in str(refusal.value)
 

@@ -14,7 +14,7 @@ from tvbo.cli.options import read_named, read_values
 from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of_run
 from tvbo.optimizers import GPOptimizer, Optimizer
 from tvbo.spaces import Parameters
-from tvbo.spaces.parameter import Category, Number
+from tvbo.spaces.parameters import Category, Number
 from tvbo.storage import JournalReader, trials_of
 from tvbo.storage.create import start_filled_journal
 

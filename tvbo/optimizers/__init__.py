@@ -11,8 +11,7 @@ from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pending import ConstantLiar, Hallucinate, IgnorePending, Pending
 from tvbo.optimizers.random import RandomSearch
 from tvbo.optimizers.recommendation import Policy, Recommendation
-from tvbo.optimizers.trial_log import TrialError
-from tvbo.trial import Trial
+from tvbo.trial import Trial, TrialError
 
 __all__ = [
     "BPEDelay",

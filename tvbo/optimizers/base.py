@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from numbers import Integral, Real
 from pathlib import Path
 from threading import RLock, current_thread
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import torch
 from botorch.exceptions.errors import (
@@ -22,20 +22,18 @@ from botorch.exceptions.errors import (
 )
 from torch import Generator, Tensor
 
-from tvbo.optimizers.trial_log import TrialError, TrialLog
 from tvbo.randomness import default_generator
-from tvbo.spaces import FiniteSpace, InputLayout, Parameters
-from tvbo.spaces.context_space import ContextSpace, table_rows
+from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.spaces.labels import Context, Labels, Outcome, Time, TimeScale
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.storage import JournalError
 from tvbo.storage.create import start_journal
-from tvbo.storage.event import Event, EventSink, Request
+from tvbo.storage.event import Event, EventSink, Kind, Request
 from tvbo.storage.load import open_journal
 from tvbo.terminal import html_table
-from tvbo.trial import Trial
-from tvbo.values import Named, Table, as_number, as_numbers, shortened
+from tvbo.trial import Ending, Trial, TrialError, TrialLog
+from tvbo.values import Named, Table, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,10 +42,6 @@ logger = logging.getLogger("tvbo.optimizers")
 
 MAX_TEXT_LENGTH = 10_000
 """Characters of a reason or a key that are kept."""
-
-MAX_STANDARDIZED_OUTCOME = 1e50
-"""Largest outcome, in prior standard deviations. A prediction may have 1e-5 of the prior standard
-deviation, and the search for the best action computes fourth powers of the ratio."""
 
 FAILURES_IN_A_ROW = 5
 """Number of failures in a row after which it is said that they are alike, if they are."""
@@ -87,7 +81,7 @@ class Optimizer(ABC):
     """Whether times are numbers even if there is a unit: a replay repeats calls as recorded."""
     _takes_requests: bool = False
     """Whether it can choose a batch, or among some actions."""
-    _listeners: tuple[_Listener, ...] = ()
+    _listeners: tuple[dict[str, Callable[..., object] | None], ...] = ()
     _queued_events: list[Event] | None = None
     """Events of a transaction that is under way, to be announced when it has taken effect."""
 
@@ -96,7 +90,7 @@ class Optimizer(ABC):
         search_space: SearchSpace,
         layout: InputLayout | None = None,
         generator: Generator | None = None,
-        contexts: ContextSpace | None = None,
+        contexts: SearchSpace | None = None,
         minimize: bool = False,
         time_scale: TimeScale | None = None,
         outcome_names: Sequence[str] = (),
@@ -105,7 +99,6 @@ class Optimizer(ABC):
         self.search_space = search_space
         self.contexts = contexts
         self.layout = layout or InputLayout(search_space.dim, num_contexts)
-        self.layout.check_fits(search_space.dim, num_contexts)
         self.generator = default_generator(generator)
         self.minimize = minimize
         # What each outcome is multiplied by, so that larger is better, ``m``.
@@ -269,9 +262,11 @@ class Optimizer(ABC):
                     X = self._event_sink.reconcile(X)
                 new = []
                 for x in X.split(1):
-                    trial = self._new_trial(x, t, context, key)
-                    if request is not None:
-                        trial = replace(trial, choice=request.place(x))
+                    self._num_trials += 1
+                    choice = None if request is None else request.place(x)
+                    trial = Trial(
+                        self._num_trials, x, t, context, labels=self.labels, key=key, choice=choice
+                    )
                     new.append(self._judge(trial))
                 asks = [Event.of("ask", trial, reason=key or "") for trial in new]
                 with self._recorded(*before, *self._refits(), *asks):
@@ -308,11 +303,8 @@ class Optimizer(ABC):
                 an outcome seen in no known context cannot be compared with others.
         """
         with self._one_call("attach"):
-            X, t, context = self._read_action(X), self._number(t), self._check_context(context)
-            with self._invalidated_on_error():
-                trial = self._new_trial(X, t, context)
-                with self._recorded(Event.of("attach", trial)):
-                    self._open_trial(trial)
+            trial = self._read_trial(self._num_trials + 1, X, t, context)
+            self._attach(trial)
             return trial
 
     def attach_frame(
@@ -341,25 +333,21 @@ class Optimizer(ABC):
                 :meth:`tell`, with the row; nothing changes.
         """
         with self._one_call("attach_frame"):
-            X = _columns(table, self.labels.actions, "action", self.search_space.dim)
-            contexts: Sequence[Tensor | None] = [None] * len(table)
+            X: Sequence[Any] = self.search_space.rows_of(table)
+            contexts: Sequence[Any] = [None] * len(table)
             if self.contexts is not None:
-                contexts = list(_columns(table, self.labels.contexts, "context", self.contexts.dim))
-            cells = [_column(table, t), *self._outcome_cells(table, outcome, variance)]
-            rows: list[tuple[Any, ...]] = []
-            parts = zip(table.index, X, contexts, *cells, strict=True)
-            for label, action, context, time, Y, Yvar in parts:
+                contexts = self.contexts.rows_of(table)
+            told: list[tuple[Trial, Outcome, Outcome | None]] = []
+            cells = _column(table, t), self._outcomes_of(table, outcome, variance)
+            for label, x, context, time, (Y, Yvar) in zip(
+                table.index, X, contexts, *cells, strict=True
+            ):
                 with _in_row(label):
-                    action, context = self._read_action(action), self._check_context(context)
-                    number = self.num_trials + len(rows) + 1
-                    trial = Trial(number, action, self._number(time), context, labels=self.labels)
-                    told = _numbers(Y), Yvar and _numbers(Yvar)
-                    self._check_outcome(trial, self._observation(trial, *told))
-                    rows.append((action, time, context, *told))
-            with self._in_one_transaction():
-                for action, time, context, Y, Yvar in rows:
-                    self.tell(self.attach(action, time, context), Y, Yvar)
-            return len(rows)
+                    number = self._num_trials + len(told) + 1
+                    trial = self._read_trial(number, x, time, context)
+                    self._check_outcome(trial, self._observation(trial, Y, Yvar))
+                told.append((trial, Y, Yvar))
+            return self._tell_together(told)
 
     def tell(self, trial: Trial | int, Y: Outcome, Yvar: Outcome | None = None) -> None:
         """Record the outcome of a trial.
@@ -418,25 +406,24 @@ class Optimizer(ABC):
             TrialError: as :meth:`tell`, with the row; nothing changes.
         """
         with self._one_call("tell_frame"):
-            cells = [_column(table, trial), *self._outcome_cells(table, outcome, variance)]
-            rows: dict[int, tuple[list[float], list[float] | None]] = {}
-            for label, number, Y, Yvar in zip(table.index, *cells, strict=True):
+            told: list[tuple[Trial, Outcome, Outcome | None]] = []
+            seen: set[int] = set()
+            cells = _column(table, trial), self._outcomes_of(table, outcome, variance)
+            for label, number, (Y, Yvar) in zip(table.index, *cells, strict=True):
                 if all(cell is None for cell in Y.values()):
                     continue
                 with _in_row(label):
                     # A column of whole numbers with a gap is one of floats.
                     is_whole = isinstance(number, float) and number.is_integer()
                     found = self._find(int(number) if is_whole else number)
-                    if found.id in rows:
+                    if found.id in seen:
                         raise InputDataError(
                             f"Expected each trial once. Got trial {found.id} again."
                         )
-                    rows[found.id] = told = _numbers(Y), Yvar and _numbers(Yvar)
-                    self._check_outcome(found, self._observation(found, *told))
-            with self._in_one_transaction():
-                for trial_id, (Y, Yvar) in rows.items():
-                    self.tell(trial_id, Y, Yvar)
-            return len(rows)
+                    self._check_outcome(found, self._observation(found, Y, Yvar))
+                seen.add(found.id)
+                told.append((found, Y, Yvar))
+            return self._tell_together(told)
 
     def open_frame(self) -> pd.DataFrame:
         """Return a table of the open trials: trial, time, action, context; oldest first."""
@@ -464,12 +451,7 @@ class Optimizer(ABC):
             TypeError: if the reason is not a string.
         """
         with self._one_call("fail"):
-            trial, reason = self._find(trial), _as_text(reason)
-            with self._recorded(Event.of("fail", trial, reason=reason)):
-                self._close(trial)
-                self._forget(trial)
-                self.trial_log.add(trial, "failed", reason)
-                self._warn_of_failures(trial)
+            self._warn_of_failures(self._lose(trial, "fail", "failed", reason))
 
     def expire(self, trial: Trial | int, reason: str = "past its deadline") -> None:
         """Stop waiting for the outcome of a trial; a late one can be added with :meth:`attach`.
@@ -485,11 +467,7 @@ class Optimizer(ABC):
             TypeError: if the reason is not a string.
         """
         with self._one_call("expire"):
-            trial, reason = self._find(trial), _as_text(reason)
-            with self._recorded(Event.of("expire", trial, reason=reason)):
-                self._close(trial)
-                self._forget(trial)
-                self.trial_log.add(trial, "expired", reason)
+            self._lose(trial, "expire", "expired", reason)
 
     def expire_overdue(self, t: Time, max_delay: float | timedelta) -> tuple[Trial, ...]:
         """Expire the trials that were sampled more than ``max_delay`` before ``t``.
@@ -616,11 +594,11 @@ class Optimizer(ABC):
         Raises:
             TypeError: if one of them is no function.
         """
-        listener = _Listener(on_ask, on_tell, on_fit, on_loss)
-        for name, given in listener._asdict().items():
+        for given in (on_ask, on_tell, on_fit, on_loss):
             if given is not None and not callable(given):
-                raise TypeError(f"Expected a function for {name}. Got {given!r}.")
-        self._listeners += (listener,)
+                raise TypeError(f"Expected a function. Got {given!r}.")
+        listener = {"ask": on_ask, "tell": on_tell, "refit": on_fit}
+        self._listeners += ({**listener, "fail": on_loss, "expire": on_loss},)
 
     # What a rule defines, or adds to.
 
@@ -655,14 +633,8 @@ class Optimizer(ABC):
     def _check_can_ask(self) -> None:  # noqa: B027  # Few rules need it.
         """Raise if no further ask is planned for."""
 
-    def _check_outcome(self, trial: Trial, observation: Observations) -> None:
+    def _check_outcome(self, trial: Trial, observation: Observations) -> None:  # noqa: B027
         """Raise ``InputDataError`` for an outcome with which no later ask could compute."""
-        check_range(observation, self._unit)
-
-    @property
-    def _unit(self) -> float:
-        """Order of the prior standard deviation, in the unit of the outcomes."""
-        return 1.0
 
     @property
     def _chooses_jointly(self) -> bool:
@@ -671,11 +643,35 @@ class Optimizer(ABC):
 
     # Trials.
 
-    def _new_trial(
-        self, X: Tensor, t: float, context: Tensor | None, key: str | None = None
-    ) -> Trial:
-        self._num_trials += 1
-        return Trial(self._num_trials, X, t, context, labels=self.labels, key=key)
+    def _read_trial(self, number: int, X: Any, t: Any, context: Any) -> Trial:
+        """Return a trial with an action of the caller's choice, not yet open."""
+        X, t, context = self.search_space.read(X), self._number(t), self._check_context(context)
+        return Trial(number, X, t, context, labels=self.labels)
+
+    def _attach(self, trial: Trial) -> None:
+        """Open a trial of the caller's."""
+        with self._invalidated_on_error():
+            self._num_trials += 1
+            with self._recorded(Event.of("attach", trial)):
+                self._open_trial(trial)
+
+    def _tell_together(self, told: Sequence[tuple[Trial, Outcome, Outcome | None]]) -> int:
+        """Record checked outcomes of trials, attached if they are not open; return how many."""
+        with self._in_one_transaction():
+            for trial, Y, Yvar in told:
+                if trial.id not in self._open:
+                    self._attach(trial)
+                self.tell(trial, Y, Yvar)
+        return len(told)
+
+    def _lose(self, trial: Trial | int, call: Kind, ending: Ending, reason: str) -> Trial:
+        """Close a trial that has no outcome, and return it."""
+        trial, reason = self._find(trial), _as_text(reason)
+        with self._recorded(Event.of(call, trial, reason=reason)):
+            self._close(trial)
+            self._forget(trial)
+            self.trial_log.add(trial, ending, reason)
+        return trial
 
     def _close(self, trial: Trial) -> None:
         del self._open[trial.id]
@@ -779,34 +775,19 @@ class Optimizer(ABC):
                     f"Expected pending trials that count, in a batch of {q}: otherwise all of its "
                     "actions are the same. Got pending=IgnorePending()."
                 )
-        return Request(q, None if choices is None else self._read_choices(choices))
+        return Request(q, None if choices is None else self.search_space.read_table(choices))
 
-    def _read_choices(self, choices: Table) -> Tensor:
-        """Return actions of the search space, ``n x d``."""
-        space = self.search_space
-        return space.snap(table_rows(choices, self.labels.actions, space.dim, "choices", "n x d"))
-
-    def _space_of(self, choices: Tensor | None) -> SearchSpace:
+    def _space_of(self, choices: Table | None) -> SearchSpace:
         """Return the set of some actions, ``n x d``; None is all."""
         space = self.search_space
         if choices is None:
             return space
-        return FiniteSpace(choices.unique(dim=0), parameters=space.parameters)
-
-    def _read_action(self, X: Tensor | Named) -> Tensor:
-        """Return an action of the search space as ``1 x d``."""
-        rows = torch.atleast_2d(as_numbers("X", self.labels.action(X)))
-        if len(rows) != 1:
-            raise BotorchTensorDimensionError(
-                f"Expected one action, 1 x {self.search_space.dim}. "
-                f"Got X.shape={tuple(rows.shape)}."
-            )
-        return self.search_space.snap(rows)
+        return FiniteSpace(space.read_table(choices).unique(dim=0), parameters=space.parameters)
 
     def _check_context(self, context: Context | None) -> Tensor | None:
         """Return a context as declared; None where none was."""
         if self.contexts is not None:
-            return self.contexts.snap(self.labels.context(context))
+            return self.contexts.read(context)[0]
         if context is not None:
             raise BotorchTensorDimensionError(
                 f"This optimizer was declared without contexts. Got context {context!r}."
@@ -862,27 +843,23 @@ class Optimizer(ABC):
 
     def _row(self, trial: Trial) -> Tensor:
         """Return the row of a trial, ``1 x d``."""
-        return self.layout.rows(trial.X, trial.t, self._model_context(trial.context))
+        return self.layout.rows(trial.X, trial.t, trial.context)
 
-    def _model_context(self, context: Tensor | None) -> Tensor | None:
-        """Return the context if the rows of the model have columns for it, otherwise None."""
-        return context if self.layout.num_contexts else None
-
-    def _outcome_cells(
+    def _outcomes_of(
         self, table: pd.DataFrame, outcome: str | None, variance: str | None
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any] | None]]:
-        """Return the outcomes of each row by column, and their variances if there is a column."""
-        names = self.labels.outcome_columns if outcome is None else [outcome]
-        if len(self.labels.outcomes) > 1 and (outcome is not None or variance is not None):
+    ) -> list[tuple[dict[str, Any], list[Any] | None]]:
+        """Return the outcomes of each row by name, and their variances if there is a column."""
+        names = self.labels.outcome_columns
+        if len(names) > 1 and (outcome is not None or variance is not None):
             raise InputDataError(
-                f"Expected columns {', '.join(self.labels.outcomes)}, and neither outcome nor "
-                f"variance: tell() takes variances. Got {outcome!r} and {variance!r}."
+                f"Expected columns {', '.join(names)}, and neither outcome nor variance: tell() "
+                f"takes variances. Got {outcome!r} and {variance!r}."
             )
-        rows = zip(*(_column(table, name) for name in names), strict=True)
-        outcomes = [dict(zip(names, row, strict=True)) for row in rows]
+        columns = [_column(table, name) for name in (names if outcome is None else [outcome])]
+        Y = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         if variance is None:
-            return outcomes, [None] * len(table)
-        return outcomes, [{variance: cell} for cell in _column(table, variance)]
+            return [(each, None) for each in Y]
+        return [(each, [cell]) for each, cell in zip(Y, _column(table, variance), strict=True)]
 
     # One call at a time, and its record.
 
@@ -944,51 +921,24 @@ class Optimizer(ABC):
                 logger.info("%s", event)
             for listener in self._listeners:
                 try:
-                    listener.call(event)
+                    _call(listener.get(event.kind), event)
                 except Exception:  # Any error: the change has been made.
                     logger.exception("A listener failed. The change stands: %s", event)
 
 
-class _Listener(NamedTuple):
-    """Functions that are called after changes; see ``Optimizer.add_listener``."""
-
-    on_ask: Callable[[Trial], object] | None
-    on_tell: Callable[[Trial, Any], object] | None
-    on_fit: Callable[[dict[str, list[float]]], object] | None
-    on_loss: Callable[[Trial, str], object] | None
-
-    def call(self, event: Event) -> None:
-        """Call the function of an event, if there is one."""
-        match event:
-            case Event("refit", fit=dict() as fit) if self.on_fit:
-                self.on_fit(fit)
-            case Event("ask", trial=Trial() as trial) if self.on_ask:
-                self.on_ask(trial)
-            case Event("tell", trial=Trial() as trial, Y=tuple() as Y) if self.on_tell:
-                self.on_tell(trial, trial.labels.outcomes_by_name(Y))
-            case Event("fail" | "expire", trial=Trial() as trial) if self.on_loss:
-                self.on_loss(trial, event.reason)
-
-
-def check_range(observation: Observations, unit: float) -> None:
-    """Raise ``InputDataError`` unless models can compute with one outcome.
-
-    Args:
-        observation: One outcome, with or without the variance of its noise.
-        unit: Order of magnitude of the prior standard deviation, in outcome units.
-    """
-    largest, Y = MAX_STANDARDIZED_OUTCOME * unit, observation.Y.item()
-    if abs(Y) > largest:
-        raise InputDataError(
-            f"Expected Y between {-largest:.3g} and {largest:.3g}, the range in which predictions "
-            f"can be computed. Got one of size {abs(Y):g}."
-        )
-    Yvar = 0.0 if observation.Yvar is None else observation.Yvar.item()
-    if Yvar > largest**2:
-        raise InputDataError(
-            f"Expected Yvar between 0 and {largest**2:.3g}, the range in which predictions can be "
-            f"computed. Got {Yvar}."
-        )
+def _call(listener: Callable[..., object] | None, event: Event) -> None:
+    """Call a function of ``Optimizer.add_listener``, if there is one for the event."""
+    if listener is None:
+        return
+    if event.kind == "refit":
+        listener(event.fit)
+    elif event.kind == "ask":
+        listener(event.trial)
+    elif event.kind == "tell":
+        assert event.trial is not None
+        listener(event.trial, event.trial.labels.outcomes_by_name(event.Y or ()))
+    else:
+        listener(event.trial, event.reason)
 
 
 def _as_text(reason: str) -> str:
@@ -1012,19 +962,6 @@ def _column(table: pd.DataFrame, name: str) -> list[Any]:
     import pandas as pd
 
     return [None if pd.isna(cell) is True else cell for cell in table[name].tolist()]
-
-
-def _columns(table: pd.DataFrame, parameters: Parameters | None, kind: str, width: int) -> Tensor:
-    """Return the columns of actions or contexts, ``n x width``."""
-    if parameters is not None:
-        return parameters.encode_table(table)
-    columns = [_column(table, f"{kind}_{i}") for i in range(width)]
-    return as_numbers(f"the columns {kind}_0, ...", columns).T
-
-
-def _numbers(cells: Mapping[str, Any]) -> list[float]:
-    """Return the cells of a row by column as numbers."""
-    return [as_number(name, cell) for name, cell in cells.items()]
 
 
 @contextmanager

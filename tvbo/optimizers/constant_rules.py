@@ -10,7 +10,6 @@ from torch import Generator, Tensor
 from tvbo.optimizers.base import Optimizer
 from tvbo.rounding import any_largest
 from tvbo.spaces import FiniteSpace
-from tvbo.spaces.context_space import ContextSpace
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
@@ -37,10 +36,10 @@ class FixedAction(Optimizer):
         search_space: SearchSpace,
         X: Tensor,
         generator: Generator | None = None,
-        contexts: ContextSpace | None = None,
+        contexts: SearchSpace | None = None,
     ):
         super().__init__(search_space, generator=generator, contexts=contexts)
-        self.X = self._read_action(X)
+        self.X = search_space.read(X)
 
     def _choose(
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
@@ -71,7 +70,7 @@ class LastBest(Optimizer):
         self,
         search_space: FiniteSpace,
         generator: Generator | None = None,
-        contexts: ContextSpace | None = None,
+        contexts: SearchSpace | None = None,
     ):
         super().__init__(search_space, generator=generator, contexts=contexts)
         n = len(search_space.choices)

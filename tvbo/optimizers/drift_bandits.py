@@ -11,7 +11,6 @@ from torch import Generator, Tensor
 from tvbo.optimizers.base import Optimizer
 from tvbo.rounding import any_largest
 from tvbo.spaces import FiniteSpace
-from tvbo.spaces.context_space import ContextSpace
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
@@ -52,7 +51,7 @@ class DriftUCB(Optimizer):
         reward_bounds: tuple[float, float],
         exploration: float = 0.5,
         generator: Generator | None = None,
-        contexts: ContextSpace | None = None,
+        contexts: SearchSpace | None = None,
     ):
         super().__init__(search_space, generator=generator, contexts=contexts)
         low, high = reward_bounds
@@ -62,6 +61,8 @@ class DriftUCB(Optimizer):
             raise ValueError(f"Expected exploration >= 0. Got {exploration}.")
         self.reward_bounds = (float(low), float(high))
         self.exploration = exploration
+        # Times, arms and rewards, of which ``reward_bounds`` are 0 and 1.
+        self._outcomes = torch.empty(0, 3, dtype=torch.float64)
 
     @property
     def repeats_open_trials(self) -> bool:
@@ -69,11 +70,18 @@ class DriftUCB(Optimizer):
         return True
 
     @abstractmethod
+    def weights(self, ages: Tensor) -> Tensor:
+        """Return the weights of outcomes of some ages, ``n``."""
+
     def weighted_sums(self, t: float) -> tuple[Tensor, Tensor]:
         """Return the weights' sum and the weighted sum of the rewards of each arm at time ``t``.
 
         Rewards are scaled so that ``reward_bounds`` are 0 and 1.
         """
+        times, arms, rewards = self._outcomes.unbind(dim=-1)
+        weights, n = self.weights(t - times), len(self.search_space.choices)
+        counts = torch.bincount(arms.long(), weights, minlength=n)
+        return counts, torch.bincount(arms.long(), weights * rewards, minlength=n)
 
     def _choose(
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
@@ -85,18 +93,18 @@ class DriftUCB(Optimizer):
         index = torch.where(counts > 0, totals / counts + width, math.inf)
         return self.search_space.choices[[any_largest(index, self.generator)]].clone()
 
-    @property
-    def _unit(self) -> float:
-        low, high = self.reward_bounds
-        return high - low
-
     def _forget(self, trial: Trial) -> None:
         row = self.layout.rows(trial.X, trial.t)
         self._learn(trial, Observations(row, torch.full_like(row[:, :1], self.reward_bounds[0])))
 
-    def _arm_and_reward(self, trial: Trial, observation: Observations) -> tuple[int, float]:
-        reward = (observation.Y.item() - self.reward_bounds[0]) / self._unit
-        return int(self.search_space.index(trial.X)), reward
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        low, high = self.reward_bounds
+        arm = self.search_space.index(trial.X).item()
+        row = [trial.t, arm, (observation.Y.item() - low) / (high - low)]
+        outcomes = torch.cat([self._outcomes, self._outcomes.new_tensor([row])])
+        # No ask comes before the newest outcome, so that those without weight are of no use.
+        newest = max(trial.t, self._newest_told[0])
+        self._outcomes = outcomes[self.weights(newest - outcomes[:, 0]) > 0]
 
 
 class SlidingWindowUCB(DriftUCB):
@@ -126,29 +134,16 @@ class SlidingWindowUCB(DriftUCB):
         reward_bounds: tuple[float, float],
         exploration: float = 0.5,
         generator: Generator | None = None,
-        contexts: ContextSpace | None = None,
+        contexts: SearchSpace | None = None,
     ):
         super().__init__(search_space, reward_bounds, exploration, generator, contexts)
         if not 0 < window < math.inf:
             raise ValueError(f"Expected a finite window > 0. Got {window}.")
         self.window = float(window)
-        # Times, arms and rewards.
-        self._outcomes: list[tuple[float, int, float]] = []
 
-    def weighted_sums(self, t: float) -> tuple[Tensor, Tensor]:
-        """Return the number and the sum of the rewards of each arm in the window before ``t``."""
-        n = len(self.search_space.choices)
-        recent = [(arm, reward) for s, arm, reward in self._outcomes if t - s <= self.window]
-        arms = torch.tensor([arm for arm, _ in recent], dtype=torch.long)
-        rewards = torch.tensor([reward for _, reward in recent], dtype=torch.float64)
-        counts = torch.bincount(arms, minlength=n).double()
-        return counts, torch.zeros(n, dtype=torch.float64).index_add(0, arms, rewards)
-
-    def _learn(self, trial: Trial, observation: Observations) -> None:
-        # No ask comes before the newest outcome, so that older ones are of no use any more.
-        newest = max(trial.t, self._newest_told[0])
-        kept = [row for row in self._outcomes if newest - row[0] <= self.window]
-        self._outcomes = [*kept, (trial.t, *self._arm_and_reward(trial, observation))]
+    def weights(self, ages: Tensor) -> Tensor:
+        """Return 1 within the window, and 0 for what is older."""
+        return (ages <= self.window).double()
 
 
 class DiscountedUCB(DriftUCB):
@@ -178,28 +173,16 @@ class DiscountedUCB(DriftUCB):
         reward_bounds: tuple[float, float],
         exploration: float = 0.5,
         generator: Generator | None = None,
-        contexts: ContextSpace | None = None,
+        contexts: SearchSpace | None = None,
     ):
         super().__init__(search_space, reward_bounds, exploration, generator, contexts)
         if not 0 < discount < 1:
             raise ValueError(f"Expected discount in (0, 1). Got {discount}.")
         self.discount = float(discount)
-        # The sums of counts and of rewards as of the time of the newest outcome.
-        self._sums = torch.zeros(2, len(search_space.choices), dtype=torch.float64)
-        self._as_of = -math.inf
 
-    def weighted_sums(self, t: float) -> tuple[Tensor, Tensor]:
-        """Return the discounted number and sum of the rewards of each arm at ``t``."""
-        counts, totals = self._sums * self.discount ** (t - self._as_of)
-        return counts, totals
-
-    def _learn(self, trial: Trial, observation: Observations) -> None:
-        arm, reward = self._arm_and_reward(trial, observation)
-        if trial.t > self._as_of:
-            self._sums *= self.discount ** (trial.t - self._as_of)
-            self._as_of = trial.t
-        weight = self.discount ** (self._as_of - trial.t)
-        self._sums[:, arm] += self._sums.new_tensor([weight, weight * reward])
+    def weights(self, ages: Tensor) -> Tensor:
+        """Return the discount to the power of the age."""
+        return self.discount**ages
 
 
 def sw_ucb_window(horizon: int, num_changes: int = 1) -> float:

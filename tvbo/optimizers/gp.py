@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from botorch.acquisition import AcquisitionFunction
 from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImprovement
-from botorch.exceptions.errors import InputDataError
+from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
@@ -22,7 +22,7 @@ from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
 from tvbo.models import IncrementalGP
 from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import SpaceFilling
-from tvbo.optimizers.base import Optimizer, check_range
+from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pareto import pareto_actions
 from tvbo.optimizers.pending import Hallucinate, Pending
@@ -31,7 +31,6 @@ from tvbo.optimizers.recommendation import Policy, Recommendation
 from tvbo.randomness import copy_of
 from tvbo.retention import Retention
 from tvbo.spaces import AskContext, FiniteSpace
-from tvbo.spaces.context_space import ContextSpace, context_table
 from tvbo.spaces.labels import OUTCOME, Context, Time, TimeScale
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
@@ -97,7 +96,7 @@ class GPOptimizer(Optimizer):
         outcome_models: Sequence[OutcomeModel],
         acquisition: Acquisition,
         generator: Generator | None = None,
-        contexts: ContextSpace | None = None,
+        contexts: SearchSpace | None = None,
         pending: Pending | None = None,
         initial: int = 0,
         goals: Goals | None = None,
@@ -135,8 +134,6 @@ class GPOptimizer(Optimizer):
         self.pending = Hallucinate() if pending is None else pending
         self.initial = initial
         self._space_filling = SpaceFilling()
-        # Rows of the open trials, so that no round need lay them out again.
-        self._rows: dict[int, Tensor] = {}
 
     @property
     def posterior_state(self) -> PosteriorState:
@@ -207,7 +204,7 @@ class GPOptimizer(Optimizer):
         with self._one_call("recommend"):
             self._check_is_single()
             context, t = self._check_context(context), self._time_of(t)
-            space = self._space_of(None if choices is None else self._read_choices(choices))
+            space = self._space_of(choices)
             self._look_at(t)
             return self._best(t, context, space)
 
@@ -228,7 +225,17 @@ class GPOptimizer(Optimizer):
         """
         with self._one_call("policy"):
             self._check_is_single()
-            table = [self._check_context(each) for each in context_table(self.contexts, contexts)]
+            declared = self.contexts
+            if declared is None:
+                raise BotorchTensorDimensionError(
+                    f"Expected an optimizer with contexts, as declared. Got none for {self!r}."
+                )
+            if contexts is not None:
+                table = declared.read_table(contexts)
+            elif isinstance(declared, FiniteSpace):
+                table = declared.choices
+            else:
+                raise ValueError("Expected contexts, m x c, which bounds do not list. Got none.")
             t = self._time_of(t)
             self._look_at(t)
             return Policy.collect([self._best(t, each, self.search_space) for each in table])
@@ -260,7 +267,7 @@ class GPOptimizer(Optimizer):
         """
         with self._one_call("front"):
             context, t = self._check_context(context), self._time_of(t)
-            space = self._space_of(None if choices is None else self._read_choices(choices))
+            space = self._space_of(choices)
             self._look_at(t)
             ask_context = self._ask_context(t, context, space, copy_of(self.generator))
             X = pareto_actions(self._models, self.goals, ask_context, num_points)
@@ -298,7 +305,7 @@ class GPOptimizer(Optimizer):
                 each.discard(t, self._newest_told[0])
             # Before a fit draws from the generator, so that the start does not depend on fits.
             start = self._next_start(search_space) if self._is_starting() else None
-            open_rows = [self._rows[each.id] for each in self._open.values() if each.informative]
+            open_rows = [self._row(each) for each in self._open.values() if each.informative]
             for each, sign in zip(self.outcome_models, self._signs.tolist(), strict=True):
                 each.condition(t, open_rows, self.pending, self.generator, sign)
             if start is not None:
@@ -328,7 +335,7 @@ class GPOptimizer(Optimizer):
         return AskContext(
             round=self._num_trials + 1,
             t=t,
-            context=self._model_context(context),
+            context=context,
             layout=self.layout,
             observations=self.observations,
             search_space=search_space,
@@ -393,7 +400,7 @@ class GPOptimizer(Optimizer):
 
     def _outlook(self, X: Tensor, t: float, context: Tensor | None) -> Recommendation:
         """Return what the newest models expect of an action."""
-        rows = self.layout.rows(X, t, self._model_context(context)).unsqueeze(-2)
+        rows = self.layout.rows(X, t, context).unsqueeze(-2)
         with torch.no_grad():
             moments = [marginals(model, rows) for model in self._models]
         (mean, deviation), *others = (
@@ -443,11 +450,10 @@ class GPOptimizer(Optimizer):
         for place, (name, model) in enumerate(
             zip(self.goals.names, self.outcome_models, strict=True)
         ):
-            outcome = observation.outcome(place)
+            if not trial.informative:
+                return
             try:
-                check_range(outcome, model.posterior_state.fitter.unit)
-                if trial.informative:
-                    model.check_variances(outcome)
+                model.check_variances(observation.outcome(place))
             except InputDataError as error:
                 if len(self.outcome_models) == 1:
                     raise
@@ -456,16 +462,10 @@ class GPOptimizer(Optimizer):
     def _learn(self, trial: Trial, observation: Observations) -> None:
         for place, model in enumerate(self.outcome_models):
             model.learn(trial, observation.outcome(place))
-        self._rows.pop(trial.id, None)
-
-    def _open_trial(self, trial: Trial) -> None:
-        self._rows[trial.id] = self._row(trial)
-        super()._open_trial(trial)
 
     def _forget(self, trial: Trial) -> None:
-        row = self._rows.pop(trial.id)
         for model in self.outcome_models:
-            model.lose(trial, row)
+            model.lose(trial, self._row(trial))
 
     def _refits(self) -> list[Event]:
         events = []

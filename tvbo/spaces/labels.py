@@ -69,6 +69,9 @@ RESERVED = frozenset(
 )
 """Names that a parameter may not have, since tables have such columns."""
 
+MAX_OUTCOME = 1e30
+"""Largest outcome: the search for the best action computes powers of it."""
+
 LARGEST_TIME = 1e300
 """Largest time: differences of times must be finite as well."""
 
@@ -291,14 +294,6 @@ class Labels:
         time = None if data["time"] is None else TimeScale(**data["time"])
         return cls(actions, contexts, time, tuple(map(str, data["outcomes"])))
 
-    def action(self, X: Any) -> Any:
-        """Return an action by name as columns, ``1 x d``; anything else as it is."""
-        return _columns(X, self.actions, "an action").unsqueeze(0) if is_named(X) else X
-
-    def context(self, context: Any) -> Any:
-        """Return a context by name as columns, ``c``; anything else as it is."""
-        return _columns(context, self.contexts, "a context") if is_named(context) else context
-
     @property
     def outcome_columns(self) -> list[str]:
         """Names of the columns of outcomes in a table."""
@@ -312,11 +307,12 @@ class Labels:
         """Return outcomes, or their variances, as ``1 x m``.
 
         Args:
-            name: What they are, for errors.
+            name: ``"Y"`` or ``"Yvar"``.
             Y: ``m`` numbers, or a dict or Series by name.
 
         Raises:
-            InputDataError: if a name is missing or unknown, or a value is no finite number.
+            InputDataError: if a name is missing or unknown, or a value is no finite number, beyond
+                1e30, or a negative variance.
             BotorchTensorDimensionError: if their number is wrong.
         """
         if is_named(Y):
@@ -334,6 +330,11 @@ class Labels:
             )
         # Checked here, where they have the sign of the caller.
         check_finite(name, values)
+        least, most = (0.0, MAX_OUTCOME**2) if name == "Yvar" else (-MAX_OUTCOME, MAX_OUTCOME)
+        if not ((least <= values) & (values <= most)).all():
+            raise InputDataError(
+                f"Expected {name} between {least:g} and {most:g}. Got {values.tolist()}."
+            )
         return values.reshape(1, num_outcomes)
 
     def number(self, t: Any) -> float:
@@ -381,11 +382,3 @@ class Labels:
 
 def _or_numbered(names: list[str] | None, kind: str, width: int) -> list[str]:
     return [f"{kind}_{i}" for i in range(width)] if names is None else names
-
-
-def _columns(values: Any, parameters: Parameters | None, what: str) -> Tensor:
-    if parameters is None:
-        raise InputDataError(
-            f"Expected {what} as a tensor, as it was declared without names. Got {dict(values)!r}."
-        )
-    return parameters.encode(values)

@@ -42,41 +42,30 @@ class InputLayout:
         """Indices of the context columns."""
         return list(range(self.num_actions, self.time_feature))
 
-    def check_fits(self, num_actions: int, num_contexts: int) -> None:
-        """Raise unless it is for these columns, with or without columns of contexts.
-
-        Raises:
-            BotorchTensorDimensionError: if it is not.
-        """
-        if self.num_actions != num_actions or self.num_contexts not in (0, num_contexts):
-            raise BotorchTensorDimensionError(
-                f"Expected a layout for {num_actions} actions and 0 or {num_contexts} "
-                f"contexts, as declared. Got {self}."
-            )
-
     def rows(self, X: Tensor, t: float, context: Tensor | None = None) -> Tensor:
         """Append context and time to actions.
 
         Args:
             X: Actions, ``... x d``.
             t: Time, in the user's unit.
-            context: A ``c``-dimensional context, or None if there are no context columns.
+            context: A ``c``-dimensional context; ignored if there are no context columns.
 
         Returns:
             Rows ``... x (d + c + 1)``.
 
         Raises:
             BotorchTensorDimensionError: if ``X`` or ``context`` has the wrong width.
-            InputDataError: if the context is not finite.
         """
-        check_last_dimension("X", X, self.num_actions)
-        given = X.new_empty(0) if context is None else torch.as_tensor(context).to(X)
-        if given.numel() != self.num_contexts:
+        columns, width = [X], 0
+        if self.num_contexts and context is not None:
+            given = torch.as_tensor(context).to(X).reshape(-1)
+            columns.append(given.expand(*X.shape[:-1], -1))
+            width = len(given)
+        if X.shape[-1] != self.num_actions or width != self.num_contexts:
             raise BotorchTensorDimensionError(
-                f"Expected a context of size {self.num_contexts}, as declared. Got {context!r}."
+                f"Expected {self.num_actions} columns of actions and a context of size "
+                f"{self.num_contexts}. Got X.shape={tuple(X.shape)} and {context!r}."
             )
-        check_finite("context", given)
-        columns = [X, given.reshape(-1).expand(*X.shape[:-1], -1)]
         columns.append(X.new_full((*X.shape[:-1], 1), float(t)))
         return torch.cat(columns, dim=-1)
 
@@ -90,38 +79,11 @@ class Observations:
         X: Rows ``[action | context | time]``, ``n x d``.
         Y: Outcomes, ``n x m``; models are given one of them, ``n x 1``.
         Yvar: Known noise variances, in the shape of ``Y``, or None.
-
-    Raises:
-        BotorchTensorDimensionError: if the shapes do not agree.
-        InputDataError: if a value is NaN or infinite, or a variance negative.
     """
 
     X: Tensor
     Y: Tensor
     Yvar: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        X, Y, Yvar = self.X, self.Y, self.Yvar
-        if X.ndim != 2:
-            raise BotorchTensorDimensionError(
-                f"Expected X of shape n x d. Got X.shape={tuple(X.shape)}."
-            )
-        if Y.ndim != 2 or len(Y) != len(X):
-            raise BotorchTensorDimensionError(
-                f"Expected Y of shape {len(X)} x m, one row for each row of X. "
-                f"Got Y.shape={tuple(Y.shape)}."
-            )
-        if Yvar is not None and Yvar.shape != Y.shape:
-            raise BotorchTensorDimensionError(
-                f"Expected Yvar of shape {' x '.join(map(str, Y.shape))}, that of Y. "
-                f"Got Yvar.shape={tuple(Yvar.shape)}."
-            )
-        check_finite("X", X)
-        check_finite("Y", Y)
-        if Yvar is not None:
-            check_finite("Yvar", Yvar)
-            if (Yvar < 0).any():
-                raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item()}.")
 
     @classmethod
     def empty(cls, num_columns: int) -> Observations:
@@ -146,15 +108,9 @@ class Observations:
         return Observations(self.X, self.Y[:, [place]], Yvar)
 
     def append(self, other: Observations) -> Observations:
-        """Return these observations followed by others.
-
-        Raises:
-            InputDataError: if only one of the two has noise variances.
-        """
-        check_last_dimension("X", other.X, self.X.shape[-1])
+        """Return these observations followed by others, with or without variances as they are."""
         if len(self) == 0:
             return other
-        check_variances(self, other)
         Yvar = None
         if self.Yvar is not None and other.Yvar is not None:
             Yvar = torch.cat([self.Yvar, other.Yvar])

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from tvbo.spaces.observations import check_coordinates, check_finite, check_last_dimension
-from tvbo.spaces.parameter import SINGLE_PRECISION
+from tvbo.spaces.parameters import SINGLE_PRECISION
 from tvbo.values import as_numbers
 
 SEARCH_CHUNK = 256

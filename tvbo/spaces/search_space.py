@@ -1,20 +1,25 @@
-"""Sets of actions: a box, a finite set, a mixed space, from what a caller gives."""
+"""Sets of actions or contexts: a box, a finite set, a mixed space, from what a caller gives."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any, cast
 
+import numpy as np
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
-from tvbo.spaces.bounds import Bounds, as_bounds
-from tvbo.spaces.observations import check_finite, check_last_dimension
-from tvbo.spaces.parameter import SINGLE_PRECISION
-from tvbo.spaces.parameters import Parameters
+from tvbo.spaces.observations import check_coordinates, check_finite, check_last_dimension
+from tvbo.spaces.parameters import SINGLE_PRECISION, Parameters
 from tvbo.spaces.row_index import RowIndex
-from tvbo.values import Table, copies_tensors, is_frame
+from tvbo.values import Frame, Named, Table, as_numbers, copies_tensors, is_frame, is_named
+
+Bounds = Tensor | np.ndarray | Sequence[Sequence[float]]
+"""A ``2 x d`` tensor or array, lower then upper, or a list or tuple of ``d`` pairs (lower, upper).
+"""
 
 Space = Bounds | Mapping[str, Any] | Parameters
 """Bounds, or parameters by name, as read by :meth:`tvbo.spaces.Parameters.of`."""
@@ -23,16 +28,125 @@ MOST_COMBINATIONS = 1_000
 """Number of combinations of integers and categories up to which they are a finite set."""
 
 
+class RowSpace(ABC):
+    """A set of rows of numbers: the actions that can be chosen, or the contexts to expect.
+
+    Attributes:
+        bounds: Smallest and largest value of each column, ``2 x d``.
+        dim: Number of columns ``d``.
+        parameters: Names and types of the parameters; None where rows are tensors.
+        name: What a row is, ``"action"`` or ``"context"``.
+    """
+
+    bounds: Tensor
+    dim: int
+    parameters: Parameters | None = None
+    name: str = "action"
+
+    @abstractmethod
+    def sample(self, generator: Generator) -> Tensor:
+        """Return one row, ``1 x d``, drawn uniformly."""
+
+    @property
+    def plural(self) -> str:
+        """Name of an argument with several rows."""
+        return "choices" if self.name == "action" else "contexts"
+
+    @abstractmethod
+    def snap(self, X: Tensor) -> Tensor:
+        """Return rows, ``n x d``, without rounding to single precision.
+
+        Raises:
+            BotorchTensorDimensionError: if they have the wrong width.
+            InputDataError: if a row is none of the set.
+        """
+
+    def read(self, row: Tensor | Named | None) -> Tensor:
+        """Return a row of the set that a caller gives, as numbers or by name, ``1 x d``.
+
+        Raises:
+            BotorchTensorDimensionError: if there are not ``d`` numbers.
+            InputDataError: if names, types or values are not as declared.
+        """
+        if row is None:
+            raise BotorchTensorDimensionError(
+                f"Expected the {self.name}, of size {self.dim}, as declared. Got none."
+            )
+        if not is_named(row):
+            columns = as_numbers(self.name, row)
+        elif self.parameters is None:
+            raise InputDataError(
+                f"Expected the {self.name} as a tensor, as it was declared without names. "
+                f"Got {dict(row.items())!r}."
+            )
+        else:
+            columns = self.parameters.encode(row)
+        if columns.numel() != self.dim or columns.ndim > 2 or len(torch.atleast_2d(columns)) != 1:
+            raise BotorchTensorDimensionError(
+                f"Expected one {self.name}, 1 x {self.dim}. Got shape {tuple(columns.shape)}."
+            )
+        return self.snap(columns.reshape(1, self.dim))
+
+    def read_table(self, table: Table) -> Tensor:
+        """Return rows of the set that a caller gives, ``n x d``.
+
+        Args:
+            table: ``n x d``, or ``n`` where ``d`` is 1, or a table with the names of the
+                parameters, or lists of values by name, of which all combinations are meant.
+
+        Raises:
+            ValueError: if it is not a table, or empty.
+            InputDataError: if values by name are no lists, or a row is none of the set.
+        """
+        if self.parameters is not None and isinstance(table, Mapping):
+            for each, values in table.items():
+                if isinstance(values, tuple | str) or not isinstance(values, Iterable):
+                    raise InputDataError(f"Expected a list of values for {each}. Got {values!r}.")
+            named = [dict(zip(table, values, strict=True)) for values in product(*table.values())]
+            table = torch.stack([self.parameters.encode(values) for values in named])
+        elif self.parameters is not None and is_frame(table):
+            table = self.parameters.encode_table(table)
+        rows = as_numbers(self.plural, table)
+        if rows.ndim == 1 and self.dim == 1:
+            rows = rows.unsqueeze(-1)
+        if rows.ndim != 2 or len(rows) == 0:
+            raise ValueError(
+                f"Expected {self.plural} of shape n x {self.dim}. Got shape {tuple(rows.shape)}."
+            )
+        return self.snap(rows)
+
+    def rows_of(self, table: Frame) -> list[Any]:
+        """Return what each row of a table says of it, as :meth:`read` takes it.
+
+        Raises:
+            InputDataError: if there are no columns ``action_0``, ... where it has no names.
+        """
+        if self.parameters is None:
+            names = [f"{self.name}_{i}" for i in range(self.dim)]
+            missing = [name for name in names if name not in table.columns]
+            if missing:
+                raise InputDataError(
+                    f"Expected columns {', '.join(names)}. Got none of name {missing[0]!r}."
+                )
+            return list(table[names].itertuples(index=False, name=None))
+        known = [name for name in self.parameters.names if name in table.columns]
+        records: list[Any] = table[known].to_dict("records")
+        return records
+
+
 @copies_tensors("bounds")
-class Box:
-    """All actions between two bounds.
+class Box(RowSpace):
+    """All actions, or contexts, between two bounds.
 
     Args:
         bounds: ``2 x d`` tensor or array, lower then upper, or a list of ``d`` pairs (lower,
-            upper), as read by ``as_bounds``.
+            upper), as read by :func:`as_bounds`. Those of contexts may be equal.
+        parameters: Names and types of the parameters; None where rows are tensors.
+        name: What a row is, ``"action"`` or ``"context"``.
+
+    Attributes:
         num_restarts: Starts of ``optimize_acqf``.
         raw_samples: Points from which the starts are picked.
-        parameters: Names and types of the parameters; None where actions are tensors.
 
     Raises:
         BotorchTensorDimensionError: if ``bounds`` has another shape.
@@ -40,46 +154,43 @@ class Box:
             one, or a list could be read in both ways.
     """
 
-    parameters: Parameters | None = None
+    num_restarts = 4
+    raw_samples = 64
 
-    def __init__(
-        self,
-        bounds: Bounds,
-        num_restarts: int = 4,
-        raw_samples: int = 64,
-        parameters: Parameters | None = None,
-    ):
-        self.parameters = parameters
-        self.bounds = as_bounds("bounds", bounds)
+    def __init__(self, bounds: Bounds, parameters: Parameters | None = None, name: str = "action"):
+        self.parameters, self.name = parameters, name
+        argument = "bounds" if name == "action" else f"{name}_bounds"
+        self.bounds = as_bounds(argument, bounds, constant=name == "context")
         self.dim = self.bounds.shape[-1]
-        self.num_restarts = num_restarts
-        self.raw_samples = raw_samples
 
     def sample(self, generator: Generator) -> Tensor:
-        """Return one action, ``1 x d``, drawn uniformly from the box."""
+        """Return one row, ``1 x d``, drawn uniformly from the box."""
         unit = torch.rand(1, self.dim, dtype=torch.float64, generator=generator)
         return self.bounds[0] + unit * (self.bounds[1] - self.bounds[0])
 
     def snap(self, X: Tensor) -> Tensor:
         """Return ``X`` clamped to the bounds; raise if a row is outside by more than rounding."""
-        _check_action(X, self.dim)
-        slack = SINGLE_PRECISION * self.bounds.abs().amax(dim=0)
-        outside = ((self.bounds[0] - slack > X) | (self.bounds[1] + slack < X)).any(dim=-1)
+        check_last_dimension("X", X, self.dim)
+        check_finite(self.name, X)
+        lower, upper = bounds = self.bounds
+        slack = SINGLE_PRECISION * bounds.abs().amax(dim=0)
+        outside = ((lower - slack > X) | (upper + slack < X)).any(dim=-1)
         if outside.any():
             raise InputDataError(
-                f"Expected actions within bounds {self.bounds.tolist()}. "
+                f"Expected each {self.name} within bounds {bounds.tolist()}. "
                 f"Got {X[outside][0].tolist()}."
             )
-        return X.clamp(*self.bounds)
+        return X.clamp(lower, upper)
 
 
 @copies_tensors("choices", "bounds")
-class FiniteSpace:
-    """A finite set of actions.
+class FiniteSpace(RowSpace):
+    """A finite set of actions, or of contexts.
 
     Args:
-        choices: ``n x d``, one row per action, without duplicates.
-        parameters: Names and types of the parameters; None where actions are tensors.
+        choices: ``n x d``, one row for each, without duplicates.
+        parameters: Names and types of the parameters; None where rows are tensors.
+        name: What a row is, ``"action"`` or ``"context"``.
 
     Raises:
         BotorchTensorDimensionError: if ``choices`` is not ``n x d``.
@@ -87,15 +198,14 @@ class FiniteSpace:
     """
 
     choices: Tensor
-    parameters: Parameters | None = None
 
-    def __init__(self, choices: Tensor, parameters: Parameters | None = None):
-        self.row_index = RowIndex(choices)
+    def __init__(self, choices: Tensor, parameters: Parameters | None = None, name: str = "action"):
+        self.parameters, self.name = parameters, name
+        self.row_index = RowIndex(choices, self.plural)
         # The tensor of the index itself, since a set may be large.
         vars(self)["choices"] = self.row_index.choices
         self.bounds = torch.stack(self.row_index.choices.aminmax(dim=0))
         self.dim = self.row_index.dim
-        self.parameters = parameters
 
     def sample(self, generator: Generator) -> Tensor:
         """Return one of the choices, ``1 x d``, drawn uniformly."""
@@ -103,14 +213,11 @@ class FiniteSpace:
         return self.row_index.choices[index : index + 1].clone()
 
     def index(self, X: Tensor) -> Tensor:
-        """Return the position of each row of ``X``, ``n x d``, among the choices.
-
-        Rows are compared to single precision.
+        """Return the position of each row, ``... x d``, among the choices, to single precision.
 
         Raises:
             InputDataError: if a row is not among the choices.
         """
-        _check_action(X, self.dim)
         return self.row_index.index(X)
 
     def snap(self, X: Tensor) -> Tensor:
@@ -119,21 +226,26 @@ class FiniteSpace:
 
 
 @copies_tensors("bounds")
-class MixedSpace:
-    """Actions of floats, integers and categories.
+class MixedSpace(RowSpace):
+    """Actions, or contexts, of floats, integers and categories.
 
     Args:
         parameters: The parameters; at least one is an integer or a category.
+        name: What a row is, ``"action"`` or ``"context"``.
+
+    Attributes:
         num_restarts: Starts of the search.
         raw_samples: Points from which the starts are picked.
     """
 
-    def __init__(self, parameters: Parameters, num_restarts: int = 4, raw_samples: int = 128):
-        self.parameters = parameters
+    parameters: Parameters
+    num_restarts = 4
+    raw_samples = 128
+
+    def __init__(self, parameters: Parameters, name: str = "action"):
+        self.parameters, self.name = parameters, name
         self.bounds = parameters.bounds
         self.dim = parameters.dim
-        self.num_restarts = num_restarts
-        self.raw_samples = raw_samples
 
     def sample(self, generator: Generator, n: int = 1) -> Tensor:
         """Return actions, ``n x d``, drawn uniformly."""
@@ -144,71 +256,85 @@ class MixedSpace:
 
     def snap(self, X: Tensor) -> Tensor:
         """Return ``X`` without rounding to single precision; raise if a row is no action."""
-        _check_action(X, self.dim)
         return self.parameters.snap(X)
 
 
 SearchSpace = Box | FiniteSpace | MixedSpace
-"""A set of actions."""
+"""A set of actions, or of contexts."""
 
 
-def make_search_space(bounds: Space | None, choices: Table | None) -> SearchSpace:
-    """Return a box, a mixed space or a finite set of actions.
+def make_search_space(
+    bounds: Space | None, choices: Table | None, name: str = "action"
+) -> SearchSpace:
+    """Return a box, a mixed space or a finite set.
 
     Args:
         bounds: Bounds, or parameters by name. Up to 1,000 combinations of integers and categories
-            are a finite set.
-        choices: All actions.
+            are a finite set of actions.
+        choices: All rows of a finite set.
+        name: What a row is, ``"action"`` or ``"context"``.
 
     Raises:
         ValueError: unless exactly one was given.
         InputDataError: if names, types or values are not as expected.
     """
-    if choices is not None and bounds is None:
-        return make_finite_space(choices)
-    if bounds is None or choices is not None:
-        raise ValueError(
-            "Expected either bounds (2 x d) or choices (n x d). "
-            f"Got {'neither' if bounds is None else 'both'}."
-        )
+    if (bounds is None) == (choices is None):
+        both = "bounds or choices" if name == "action" else "context_bounds or contexts"
+        raise ValueError(f"Expected either {both}. Got {'neither' if bounds is None else 'both'}.")
+    if isinstance(choices, Mapping | Parameters):
+        parameters = Parameters.of(choices)
+        return FiniteSpace(parameters.combinations(), parameters, name)
+    if choices is not None and is_frame(choices):
+        parameters = Parameters.of_table(choices)
+        return FiniteSpace(parameters.encode_table(choices), parameters, name)
+    if choices is not None:
+        return FiniteSpace(cast("Tensor", choices), name=name)
     if not isinstance(bounds, Mapping | Parameters):
-        return Box(bounds)
+        return Box(cast("Bounds", bounds), name=name)
     parameters = Parameters.of(bounds)
     if parameters.is_continuous:
-        return Box(parameters.bounds, parameters=parameters)
-    if parameters.count <= MOST_COMBINATIONS:
-        return FiniteSpace(parameters.combinations(), parameters=parameters)
-    return MixedSpace(parameters)
+        return Box(parameters.bounds, parameters, name)
+    if name == "action" and parameters.count <= MOST_COMBINATIONS:
+        return FiniteSpace(parameters.combinations(), parameters, name)
+    return MixedSpace(parameters, name)
 
 
-def make_finite_space(choices: Table) -> FiniteSpace:
-    """Return a finite set of actions.
+def as_bounds(name: str, bounds: Bounds, constant: bool = False) -> Tensor:
+    """Return bounds as a ``2 x d`` float64 tensor, lower then upper.
+
+    Args:
+        name: Name of the argument in errors.
+        bounds: A ``2 x d`` tensor or array, as BoTorch takes it, or a Python list or tuple of ``d``
+            pairs (lower, upper), as SciPy, Optuna and Ax take them. A list that reads as ``2 x d``
+            and not as pairs is rejected; so is a list of two pairs that can be read in both ways.
+        constant: Whether a lower bound may be equal to its upper one.
 
     Raises:
-        BotorchTensorDimensionError: if ``choices`` are neither rows nor come by name.
-        InputDataError: if names, types or values are not as expected, or there are duplicates.
+        BotorchTensorDimensionError: if the shape is none of these.
+        InputDataError: if a bound is not finite or beyond 1e100, a lower bound is above its upper
+            one, or a list can be read in two ways.
     """
-    rows, parameters = rows_of_table(choices)
-    return FiniteSpace(rows, parameters=parameters)
-
-
-def rows_of_table(table: Table) -> tuple[Tensor, Parameters | None]:
-    """Return rows of numbers, and what their columns stand for; None where nobody said."""
-    if isinstance(table, Mapping | Parameters):
-        parameters = Parameters.of(table)
-        return parameters.combinations(), parameters
-    if is_frame(table):
-        parameters = Parameters.of_table(table)
-        return parameters.encode_table(table), parameters
-    # Checked where the set is made, with its name.
-    return cast("Tensor", table), None
-
-
-def _check_action(X: Tensor, dim: int) -> None:
-    """Raise unless ``X`` is a finite ``n x d`` tensor."""
-    if X.ndim != 2:
+    is_list = isinstance(bounds, list | tuple)
+    values = as_numbers(name, bounds)
+    if values.ndim != 2 or values.numel() == 0 or values.shape[-1 if is_list else 0] != 2:
         raise BotorchTensorDimensionError(
-            f"Expected X of shape n x {dim}. Got X.shape={tuple(X.shape)}."
+            f"Expected {name} as a 2 x d tensor, or as a list of d pairs (lower, upper). "
+            f"Got {bounds!r} of shape {tuple(values.shape)}."
         )
-    check_last_dimension("X", X, dim)
-    check_finite("X", X)
+    check_coordinates(name, values)
+    lower, upper = read = values.mT.contiguous() if is_list else values
+    # Two pairs may be meant as a row of lower and a row of upper bounds.
+    may_be_rows = is_list and len(values) == 2 and bool((values[0] < values[1]).all())
+    if may_be_rows and not torch.equal(values, read):
+        raise InputDataError(
+            f"Expected {name} that can be read in one way only. Got the list {bounds!r}: for pairs "
+            f"(lower, upper) write torch.tensor({read.tolist()}, dtype=torch.float64), for a row "
+            f"of lower and a row of upper bounds torch.tensor({values.tolist()}, "
+            "dtype=torch.float64)."
+        )
+    if not ((lower <= upper) if constant else (lower < upper)).all():
+        raise InputDataError(
+            f"Expected lower {name} {'not above' if constant else 'below'} upper {name}. "
+            f"Got {read.tolist()}, lower then upper."
+        )
+    return read

@@ -14,7 +14,6 @@ from typing import Any, Literal, Protocol, get_args
 import torch
 from torch import Generator, Tensor
 
-from tvbo.spaces.context_space import ContextSpace
 from tvbo.spaces.labels import Instant, Labels, Outcome
 from tvbo.spaces.observations import InputLayout
 from tvbo.spaces.search_space import SearchSpace
@@ -264,7 +263,7 @@ class Recorded(Protocol):
     """A :class:`tvbo.optimizers.Optimizer` as a journal sees it."""
 
     search_space: SearchSpace
-    contexts: ContextSpace | None
+    contexts: SearchSpace | None
     layout: InputLayout
     labels: Labels
     generator: Generator

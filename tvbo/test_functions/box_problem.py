@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
 from tvbo.spaces import InputLayout
-from tvbo.spaces.bounds import as_bounds
+from tvbo.spaces.search_space import as_bounds
 from tvbo.test_functions.base import DriftingProblem
 
 STANDARDIZATION_POINTS = 2**14

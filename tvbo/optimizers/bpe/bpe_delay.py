@@ -22,7 +22,6 @@ from tvbo.optimizers.bpe.surviving_set import (
 )
 from tvbo.optimizers.recommendation import Recommendation
 from tvbo.randomness import copy_of
-from tvbo.rounding import power_of_two
 from tvbo.spaces import Box, FiniteSpace
 from tvbo.spaces.labels import Context, Time, TimeScale
 from tvbo.spaces.observations import Observations
@@ -227,12 +226,7 @@ class BPEDelay(Optimizer):
             self._chosen = None
         super()._open_trial(trial)
 
-    @property
-    def _unit(self) -> float:
-        return power_of_two(self._left.max_variance)
-
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:
-        super()._check_outcome(trial, observation)
         self._check_noise("Yvar", self._noise_of(observation))
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
