@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from tvbo.optimizers.bpe.bpe_delay import exploration_rounds
 from tvbo.optimizers.bpe.confidence import Exploration, Width, WidthRule
-from tvbo.optimizers.bpe.exploration_rounds import exploration_rounds
 from tvbo.values import check_count, check_not_negative, check_positive
 
 

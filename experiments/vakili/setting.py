@@ -20,7 +20,7 @@ from tvbo.acquisition.analytic import BetaSchedule
 from tvbo.evaluation import RandomDelay
 from tvbo.optimizers import ConstantLiar, IgnorePending, Optimizer
 from tvbo.optimizers.bpe import FiniteSetWidth, SubExponentialDelay
-from tvbo.optimizers.bpe.sub_exponential import SubExponentialTail
+from tvbo.optimizers.bpe.delays import SubExponentialTail
 from tvbo.recipes import bpe_delay, gp_ts, gp_ucb
 from tvbo.test_functions.drifting_gp import unit_grid
 

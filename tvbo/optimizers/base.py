@@ -275,8 +275,8 @@ class Optimizer(ABC):
                         if key is not None:
                             self._by_key[key] = trial if trial.skipped else trial.id
                         if not trial.skipped:
-                            self._open_trial(trial)
                             self._asked_at[trial.id] = t
+                            self._open_trial(trial)
                 before = []
                 trials += new
         except BaseException:

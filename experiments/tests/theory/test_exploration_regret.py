@@ -8,8 +8,8 @@ from gpytorch.kernels import RBFKernel
 from experiments.theory.exploration_regret import bpe_delay_regret_bound, surviving_regret_bound
 from experiments.theory.greedy import greedy_information_gain
 from tvbo.optimizers.bpe import CompactSetWidth, FiniteSetWidth
+from tvbo.optimizers.bpe.bpe_delay import exploration_rounds
 from tvbo.optimizers.bpe.confidence import Exploration, Width
-from tvbo.optimizers.bpe.exploration_rounds import exploration_rounds
 from tvbo.test_functions.drifting_gp import unit_grid
 
 SURVIVING = {"num_outcomes": 32, "information_gain": 20.0, "noise_variance": 0.01}

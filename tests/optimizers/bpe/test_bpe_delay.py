@@ -11,9 +11,12 @@ from reference import rbf, rbf_posterior
 from tvbo.optimizers import TrialError
 from tvbo.optimizers.bpe import BPEDelay, FiniteSetWidth, SubExponentialDelay
 from tvbo.optimizers.bpe.confidence import FixedWidth
-from tvbo.optimizers.bpe.delay_estimate import estimate_delay
-from tvbo.optimizers.bpe.delays import NO_DELAY, EstimatedDelay
-from tvbo.optimizers.bpe.sub_exponential import SubExponentialTail
+from tvbo.optimizers.bpe.delays import (
+    NO_DELAY,
+    EstimatedDelay,
+    SubExponentialTail,
+    estimate_delay,
+)
 from tvbo.spaces import Box, FiniteSpace
 
 NOISE = 0.04

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tvbo.optimizers.bpe import SubExponentialDelay
-from tvbo.optimizers.bpe.delay_estimate import delay_distribution, estimate_delay
+from tvbo.optimizers.bpe.delays import delay_distribution, estimate_delay
 
 
 def test_product_limit_by_hand():

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from tvbo.optimizers.bpe import SubExponentialDelay
-from tvbo.optimizers.bpe.exploration_rounds import ExplorationRound, exploration_rounds
+from tvbo.optimizers.bpe.bpe_delay import ExplorationRound, exploration_rounds
 
 
 def test_rounds_of_the_papers_runs():

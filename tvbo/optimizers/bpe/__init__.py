@@ -2,7 +2,7 @@
 
 from tvbo.optimizers.bpe.bpe_delay import BPEDelay
 from tvbo.optimizers.bpe.confidence import CompactSetWidth, FiniteSetWidth
-from tvbo.optimizers.bpe.sub_exponential import SubExponentialDelay
+from tvbo.optimizers.bpe.delays import SubExponentialDelay
 
 __all__ = [
     "BPEDelay",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from copy import copy, deepcopy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +15,6 @@ from torch import Generator, Tensor
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bpe.confidence import Exploration, PriorDrawWidth, Width, WidthRule
 from tvbo.optimizers.bpe.delays import NO_DELAY, DelayBound, EstimatedDelay
-from tvbo.optimizers.bpe.exploration_rounds import ExplorationRound, exploration_rounds, next_round
 from tvbo.optimizers.bpe.surviving_set import (
     MIN_NOISE_SHARE,
     RoundPosterior,
@@ -27,7 +28,13 @@ from tvbo.spaces.labels import Context, Time, TimeScale
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
 from tvbo.trial import Trial
-from tvbo.values import as_number, check_count, check_positive, check_probability
+from tvbo.values import (
+    as_number,
+    check_count,
+    check_not_negative,
+    check_positive,
+    check_probability,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +134,6 @@ class BPEDelay(Optimizer):
         self._width(num_arrived=1)  # which raises if it is not made for the search space
         self._posterior: RoundPosterior | None = None
         self._rounds: list[dict[str, float]] = []
-        self._chosen: Trial | None = None
         self._asked: dict[int, int] = {}
         self._delays: list[int] = []
         self._lost: list[int] = []
@@ -214,16 +220,11 @@ class BPEDelay(Optimizer):
             self._turn(number)
         return self._left.choose(self.generator)
 
-    def _judge(self, trial: Trial) -> Trial:
-        self._chosen = trial
-        return trial
-
     def _open_trial(self, trial: Trial) -> None:
         # Only now: an ask that broke half-way was none. One that is attached is not the round's.
-        if trial is self._chosen:
+        if trial.id in self._asked_at:
             self._left.condition(trial.X)
             self._asked[trial.id] = self._num_asked
-            self._chosen = None
         super()._open_trial(trial)
 
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:
@@ -306,3 +307,63 @@ class BPEDelay(Optimizer):
                 f"Expected {name} >= {least:.3g}, {MIN_NOISE_SHARE:g} of the largest prior "
                 f"variance: with less, rounding outdoes the noise. Got {variance:g}."
             )
+
+
+@dataclass(frozen=True)
+class ExplorationRound:
+    """The plan of a round.
+
+    Args:
+        number: Number of the round, from 1.
+        q: Number of trials whose outcomes the round needs.
+        length: Number of trials: ``q``, and those asked while outcomes are pending.
+    """
+
+    number: int
+    q: int
+    length: int
+
+
+def next_round(
+    horizon: int, upper_bound: float, previous: ExplorationRound | None, remaining: int
+) -> ExplorationRound:
+    r"""Return the plan of the next round (Vakili et al., 2023, Algorithm 1).
+
+    .. math:: q_r = \lceil\sqrt{T q_{r-1}}\,\rceil, \quad q_0 = 1, \qquad
+        t_r = \lceil q_r + u_T \rceil
+
+    truncated to the rest of the horizon. The text of Section 5 omits the rounding of :math:`q_r`,
+    the algorithm has it. With :math:`u_T = 0` these are the batches of BPE (Li,
+    Scarlett, 2022).
+
+    Args:
+        horizon: T.
+        upper_bound: :math:`u_T`, an upper bound on the delay, in rounds.
+        previous: The previous round; None for the first one.
+        remaining: Trials left until T.
+    """
+    product = int(horizon) * (1 if previous is None else previous.q)
+    q = math.isqrt(product - 1) + 1
+    number = 1 if previous is None else previous.number + 1
+    return ExplorationRound(number, q, min(q + math.ceil(upper_bound), int(remaining)))
+
+
+def exploration_rounds(horizon: int, upper_bound: float) -> tuple[ExplorationRound, ...]:
+    """Return the plans of all rounds up to the horizon.
+
+    Args:
+        horizon: T.
+        upper_bound: :math:`u_T`, an upper bound on the delay, in rounds.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+    check_count(horizon=horizon)
+    check_not_negative(upper_bound=upper_bound)
+    rounds: list[ExplorationRound] = []
+    remaining = int(horizon)
+    while remaining > 0:
+        previous = rounds[-1] if rounds else None
+        rounds.append(next_round(horizon, upper_bound, previous, remaining))
+        remaining -= rounds[-1].length
+    return tuple(rounds)

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from tvbo.values import check_count, check_not_negative, check_positive, check_probability
+from tvbo.values import check_not_negative, check_positive
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,6 @@ class Exploration:
     num_points: int | None
     max_variance: float
     horizon: int
-
-    def __post_init__(self) -> None:
-        check_probability(self.delta)
-        check_count(num_rounds=self.num_rounds, num_arrived=self.num_arrived, dim=self.dim)
-        check_positive(noise_variance=self.noise_variance, max_variance=self.max_variance)
 
 
 @dataclass(frozen=True)
