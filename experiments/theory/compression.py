@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 from experiments.theory.information import checked_covariance
-from tvbo.retention.entropy import variance_threshold
 from tvbo.values import check_count, check_not_negative, check_positive
 
 NEGLIGIBLE = 1e-6
@@ -33,6 +32,22 @@ bound accounts for it."""
 
 STEPS = 50
 """Steps towards the best allocation of observations; more steps give a tighter bound."""
+
+
+def variance_threshold(budget: float, noise_variance: float) -> float:
+    r"""Return :math:`\sigma^2 (e^{2\varepsilon} - 1)`, the threshold of the variance (2.12).
+
+    Args:
+        budget: ε >= 0, in nats.
+        noise_variance: σ² > 0.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+    check_not_negative(budget=budget)
+    check_positive(noise_variance=noise_variance)
+    # Beyond, it is larger than any variance.
+    return noise_variance * math.expm1(2 * budget) if budget < 350 else math.inf
 
 
 def compression_regret_exponent(alpha: float) -> float:

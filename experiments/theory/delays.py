@@ -1,6 +1,7 @@
 r"""Parameters of sub-exponential delays (Vakili et al., 2023, Assumption 3.3) of two distributions.
 
-For any ``b``, :math:`\xi^2` is the smallest valid one (:class:`tvbo.optimizers.bpe.SubExponentialDelay`).
+For any ``b``, :math:`\xi^2` is the smallest valid one
+(:class:`tvbo.optimizers.bpe.SubExponentialDelay`).
 """
 
 from __future__ import annotations

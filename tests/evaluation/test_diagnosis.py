@@ -14,8 +14,7 @@ from tvbo.evaluation import Diagnosis, DiagnosisError, diagnose
 from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial
 from tvbo.models.at_bounds import AtBound
 from tvbo.plotting import plot_diagnosis, save_figure
-from tvbo.retention import EntropyThreshold, EventReset, SlidingWindow
-from tvbo.retention.prediction import Prediction
+from tvbo.retention import EntropyThreshold, EventReset, Prediction, SlidingWindow
 from tvbo.storage import JournalError
 from tvbo.test_functions import drifting_gp
 from tvbo.test_functions.drifting_gp import unit_grid

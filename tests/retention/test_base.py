@@ -44,7 +44,7 @@ def test_the_base_class_keeps_and_admits_all():
     policy = Retention()
     X = torch.rand(4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert policy.keep(Observations(X, X[:, :1]), None, 9.0).tolist() == [True] * 4
-    assert policy.admission is None
+    assert not policy.needs_prediction
 
 
 def test_and_joins_in_order():

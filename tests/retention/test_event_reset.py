@@ -57,7 +57,7 @@ def test_the_chart_of_the_defaults():
             break
     assert policy.false_alarm_rate == pytest.approx(1 / length, rel=1e-8)
     assert policy.false_alarm_rate <= 1e-3
-    assert policy.admission is policy
+    assert policy.needs_prediction
 
 
 def test_detection_delay():
@@ -191,7 +191,7 @@ def test_copies_go_their_own_way():
 def test_in_a_chain():
     chain = EventReset() & SlidingWindow(length=5)
     assert isinstance(chain, Chain)
-    assert chain.admission is chain
+    assert chain.needs_prediction
     tell(chain, [0, 5, 5, 5])
     assert chain.policies[0].alarms == [4.0]
     mask = chain.keep(at_times(1.0, 2.0, 3.0, 4.0), None, 8.0)
@@ -349,5 +349,5 @@ def test_a_share_too_near_to_that_of_a_right_model():
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, math.nan])
 def test_bad_quantile_of_the_delay(bad):
-    with pytest.raises(ValueError, match=r"Expected a quantile in \(0, 1\). Got"):
+    with pytest.raises(ValueError):
         EventReset().detection_delay(bad)

@@ -194,8 +194,7 @@ class OutcomeModel:
             trial: A trial that is about to be opened.
             row: Its row, ``1 x d``.
         """
-        admission = self.retention.admission
-        if admission is None:
+        if not self.retention.needs_prediction:
             return trial, None
         noise_variance = self.posterior_state.outcome_noise(self.observations)
         if noise_variance is None:
@@ -203,7 +202,7 @@ class OutcomeModel:
         assert self.newest is not None
         mean, variance = mean_and_variance(self.newest, row)
         prediction = Prediction(trial.t, mean, variance, noise_variance, trial.id)
-        rejection = admission.admit(prediction, len(self.observations))
+        rejection = self.retention.admit(prediction, len(self.observations))
         trial = replace(
             trial,
             informative=rejection is None,
@@ -226,11 +225,11 @@ class OutcomeModel:
         """Take in the outcome of a trial, if it is informative."""
         # What may refuse the outcome comes first, what takes it in last.
         observations = self.observations.append(observation) if trial.informative else None
-        prediction, admission = self._predictions.get(trial.id), self.retention.admission
-        if prediction is not None and admission is not None:
+        prediction = self._predictions.get(trial.id)
+        if prediction is not None:
             if observation.Yvar is not None:
                 prediction = replace(prediction, noise_variance=observation.Yvar.item())
-            admission.observe_outcome(prediction, observation.Y.item())
+            self.retention.observe_outcome(prediction, observation.Y.item())
         if observations is not None:
             self.observations = observations
             # What is refused makes no fit due: it would learn nothing from it.

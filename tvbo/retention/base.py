@@ -4,15 +4,67 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from botorch.models.model import Model
 from torch import Tensor
 
 from tvbo.kernels.temporal import check_forgetting_rate
-from tvbo.retention.prediction import Prediction, Rejection
 from tvbo.spaces.observations import Observations
+from tvbo.values import check_positive
+
+
+@dataclass(frozen=True)
+class Prediction:
+    r"""The model's prediction for a chosen action, made before its outcome is known.
+
+    Args:
+        t: Time of the action.
+        mean: Posterior mean :math:`\mu` of the function there.
+        variance: Posterior variance :math:`\sigma_D^2` of the function, without noise.
+        noise_variance: Variance :math:`\sigma^2` of the noise in an outcome.
+        trial_id: Id of the trial, which distinguishes trials of the same time.
+    """
+
+    t: float
+    mean: float
+    variance: float
+    noise_variance: float
+    trial_id: int = 0
+
+    @property
+    def information_gain(self) -> float:
+        r"""Expected information gain :math:`\tfrac{1}{2}\log(1 + \sigma_D^2 / \sigma^2)` in nats.
+
+        The conditional entropy of the outcome minus the entropy of the noise. Infinite where the
+        noise variance is 0 and the posterior variance is not.
+        """
+        if self.noise_variance == 0:
+            return math.inf if self.variance > 0 else 0.0
+        return 0.5 * math.log1p(self.variance / self.noise_variance)
+
+    def standardized(self, Y: float) -> float:
+        r"""Return :math:`(y - \mu) / \sqrt{\sigma_D^2 + \sigma^2}`.
+
+        It is standard normal if the model is right.
+
+        Raises:
+            ZeroDivisionError: if both variances are 0.
+        """
+        return (Y - self.mean) / math.sqrt(self.variance + self.noise_variance)
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why an outcome will not enter the model.
+
+    Args:
+        reason: The reason in words, with its numbers.
+        skip: Whether the action need not be evaluated at all.
+    """
+
+    reason: str
+    skip: bool
 
 
 class Retention:
@@ -22,6 +74,10 @@ class Retention:
     Policies are joined by ``&``, filters and admissions alike: an observation stays if all of them
     keep it, and an outcome enters if all of them admit it.
     """
+
+    needs_prediction: bool = False
+    """Whether the optimizer predicts the outcome of each chosen action, for :meth:`admit` and
+    :meth:`observe_outcome`."""
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
         """Return a mask, ``n``, over the observations: True stays, False is dropped for good.
@@ -36,13 +92,24 @@ class Retention:
         """
         return torch.ones(len(observations), dtype=torch.bool)
 
-    @property
-    def admission(self) -> Admission | None:
-        """The part that decides which outcomes are admitted; None admits all of them.
+    def admit(self, prediction: Prediction, num_held: int) -> Rejection | None:
+        """Return None to admit the outcome of a chosen action, else why it is rejected.
 
-        Where it is None, no prediction is computed for a chosen action.
+        By default every outcome is admitted.
+
+        Args:
+            prediction: The model's prediction for the action.
+            num_held: Number of observations held.
         """
         return None
+
+    def observe_outcome(self, prediction: Prediction, Y: float) -> None:
+        """Update the policy with an outcome, whether or not it enters the model.
+
+        Args:
+            prediction: The model's prediction when the action was chosen.
+            Y: The outcome.
+        """
 
     def __and__(self, other: Retention) -> Chain:
         """Join two policies."""
@@ -72,36 +139,14 @@ def mask_of(policy: Retention, observations: Observations, model: Model | None, 
 class Admission(Retention):
     """Base class of retention policies that decide which outcomes are admitted to the model.
 
-    The optimizer computes a prediction for each chosen action, calls :meth:`admit` with it, and
-    :meth:`observe_outcome` once the outcome is told. By default all observations stay.
+    The optimizer computes a prediction for each chosen action, calls ``admit`` with it, and
+    ``observe_outcome`` once the outcome is told. By default all observations stay.
     """
 
-    @property
-    def admission(self) -> Admission | None:
-        """The policy itself."""
-        return self
-
-    def admit(self, prediction: Prediction, num_held: int) -> Rejection | None:
-        """Return None to admit the outcome of a chosen action, else why it is rejected.
-
-        By default every outcome is admitted.
-
-        Args:
-            prediction: The model's prediction for the action.
-            num_held: Number of observations held.
-        """
-        return None
-
-    def observe_outcome(self, prediction: Prediction, Y: float) -> None:
-        """Update the policy with an outcome, whether or not it enters the model.
-
-        Args:
-            prediction: The model's prediction when the action was chosen.
-            Y: The outcome.
-        """
+    needs_prediction = True
 
 
-class Chain(Admission):
+class Chain(Retention):
     """Several policies in sequence: each is shown what those before it kept.
 
     So a size limit that comes last counts what is left. ``Reset(50) & EntropyThreshold(0.1)`` is
@@ -138,14 +183,9 @@ class Chain(Admission):
             )
 
     @property
-    def admission(self) -> Admission | None:
-        """The chain itself if one of its policies decides on outcomes, else None."""
-        return self if self._admissions else None
-
-    @property
-    def _admissions(self) -> list[Admission]:
-        parts = [policy.admission for policy in self.policies]
-        return [part for part in parts if part is not None]
+    def needs_prediction(self) -> bool:  # type: ignore[override]  # By what it is made of.
+        """Whether one of its policies decides on outcomes."""
+        return any(policy.needs_prediction for policy in self.policies)
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
         """Return True for the observations that all policies keep."""
@@ -156,14 +196,14 @@ class Chain(Admission):
 
     def admit(self, prediction: Prediction, num_held: int) -> Rejection | None:
         """Return the first rejection that skips the evaluation, else the first one, else None."""
-        answers = [part.admit(prediction, num_held) for part in self._admissions]
+        answers = [policy.admit(prediction, num_held) for policy in self.policies]
         rejections = [answer for answer in answers if answer is not None]
         return min(rejections, key=lambda rejection: not rejection.skip, default=None)
 
     def observe_outcome(self, prediction: Prediction, Y: float) -> None:
-        """Update each policy that decides on outcomes."""
-        for part in self._admissions:
-            part.observe_outcome(prediction, Y)
+        """Update each policy."""
+        for policy in self.policies:
+            policy.observe_outcome(prediction, Y)
 
     def __repr__(self) -> str:
         return " & ".join(repr(policy) for policy in self.policies)
@@ -193,7 +233,7 @@ class Reset(Retention):
     start: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_positive("every", self.every)
+        check_positive(every=self.every)
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
         """Return True for the observations in the block of ``t``."""
@@ -216,22 +256,11 @@ class SlidingWindow(Retention):
     length: float
 
     def __post_init__(self) -> None:
-        _check_positive("length", self.length)
+        check_positive(length=self.length)
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
         """Return True for the observations no older than ``length``."""
         return t - observations.X[:, -1] <= self.length
-
-
-class StaleErrorBound(NamedTuple):
-    """Largest effect of :class:`StaleCutoff` on the posterior at one action."""
-
-    variance_growth: float
-    """Largest increase of the posterior variance, in squared units of the reward."""
-
-    mean_shift: float
-    """Largest root mean square shift of the posterior mean, in units of the reward, over functions
-    and outcomes drawn from the model."""
 
 
 @dataclass(frozen=True)
@@ -239,11 +268,10 @@ class StaleCutoff(Retention):
     r"""Discard observations whose weight under the drift is at most ``tol``.
 
     An observation of age :math:`a` has weight :math:`w = (1 - \varepsilon)^a`, the squared
-    correlation of the function at its time with the present. The error is bounded by
-    :meth:`error_bound`: no posterior variance grows by more than the share ``tol`` of the prior
-    variance, and a dense posterior mean moves by at most :math:`\sqrt{\text{tol}}` prior standard
-    deviations in root mean square. The mean of a streaming model, a running sum, does not change
-    when an observation is dropped.
+    correlation of the function at its time with the present. No posterior variance grows by more
+    than the share ``tol`` of the prior variance, and a dense posterior mean moves by at most
+    :math:`\sqrt{\text{tol}}` prior standard deviations in root mean square. The mean of a
+    streaming model, a running sum, does not change when an observation is dropped.
 
     Args:
         forgetting_rate: ε per unit of time, in [0, 1]; 0 keeps all observations.
@@ -268,50 +296,3 @@ class StaleCutoff(Retention):
         # Accurate for a small ε, and 1 at age 0 also where ε = 1.
         weight: Tensor = torch.special.xlog1py(age, -rate).exp()
         return weight > self.tol
-
-    def error_bound(self, prior_variance: float = 1.0) -> StaleErrorBound:
-        r"""Return a bound on the difference from the posterior of all observations, now or later.
-
-        Where :math:`v = k(x, x)`, with :math:`A` kept and :math:`B` dropped,
-
-        .. math:: 0 \le \mathrm{Var}[f_t(x) \mid A] - \mathrm{Var}[f_t(x) \mid A, B]
-            = \mathrm{E}\big[(\mu_{AB}(x) - \mu_A(x))^2\big] \le \text{tol} \cdot v.
-
-        The equality is the law of total variance, so the shift of the mean is bounded on average
-        over the model, not for each data set: outcomes that are improbable under the model can
-        move it further. The inequality is attained by a noise-free outcome at ``x`` itself, of
-        weight ``tol``, if no other observation is kept.
-
-        The bound holds if the kernel is one over actions and contexts times
-        :math:`(1-\varepsilon)^{|\Delta t|/2}` with this ε or a larger one, the kept observations
-        are newer than the dropped ones, which is so by construction, and none of them is later
-        than ``t``.
-
-        *Proof.* Let ``s`` be the newest dropped time, :math:`\phi = (1-\varepsilon)^{(t-s)/2}`. On
-        the rows concerned, :math:`f_u(x) = q(x)^\top z_u`, with :math:`\|q(x)\|^2 = v` and
-        independent processes in the coordinates of :math:`z`, each of variance 1 and correlation as
-        in time. Given :math:`z_s`, ``B`` adds no information, so the growth is at most
-        :math:`q^\top (P - R) q`, with :math:`P` and :math:`R` the covariances of :math:`z_t` after
-        filtering ``A`` from :math:`z_s` unknown and known. The difference of two solutions of a
-        Riccati equation is :math:`P - R = \Phi_P \Phi_R^\top`, where :math:`\Phi_P` is :math:`\phi`
-        times the product over the steps of :math:`P_j (\phi_j^2 P_{j-1} + (1 - \phi_j^2) I)^{-1}`.
-        After regrouping, each :math:`(\phi_j^2 P_{j-1} + (1 - \phi_j^2) I)^{-1} P_{j-1}` has norm
-        at most 1, since :math:`P_{j-1} \le I`; so :math:`\|\Phi_P\| \le \phi`. The same with
-        :math:`R_j \le (1 - (1-\varepsilon)^{t_j - s}) I`, whose factors telescope, gives
-        :math:`\|\Phi_R\| \le \phi`. Hence :math:`P - R \le \phi^2 I`.
-
-        Args:
-            prior_variance: The largest prior variance :math:`v`, in squared units of the reward.
-
-        Raises:
-            ValueError: if ``prior_variance`` is not positive and finite.
-        """
-        if not 0 < prior_variance < math.inf:
-            raise ValueError(f"Expected prior_variance > 0 and finite. Got {prior_variance}.")
-        growth = self.tol * prior_variance
-        return StaleErrorBound(variance_growth=growth, mean_shift=math.sqrt(growth))
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not (0 < value < math.inf):
-        raise ValueError(f"Expected {name} > 0, in units of time. Got {value}.")

@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from tvbo.retention.base import Admission
-from tvbo.retention.prediction import Prediction, Rejection
-from tvbo.values import check_count, check_not_negative, check_positive
+from tvbo.retention.base import Admission, Prediction, Rejection
+from tvbo.values import check_count, check_not_negative
 
 Mode = Literal["skip", "discard"]
 
@@ -63,8 +62,7 @@ class EntropyThreshold(Admission):
     floor: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.budget < float("inf"):
-            raise ValueError(f"Expected budget >= 0, finite, in nats. Got {self.budget}.")
+        check_not_negative(budget=self.budget)
         if self.mode not in get_args(Mode):
             raise ValueError(f"Expected mode 'skip' or 'discard'. Got {self.mode!r}.")
         if not isinstance(self.floor, int) or self.floor < 0:
@@ -97,7 +95,7 @@ class EntropyThreshold(Admission):
         Raises:
             ValueError: if an argument is out of range.
         """
-        check_count(horizon=horizon, dim=dim)
+        check_count(dim=dim)
         if alpha is None:
             alpha = 1 / (2 * dim)
         return cls(compression_budget(horizon=horizon, alpha=alpha, dim=dim), mode, floor)
@@ -135,19 +133,3 @@ def compression_budget(*, horizon: int, alpha: float, dim: int) -> float:
     if not 0 < alpha < 1 / dim:
         raise ValueError(f"Expected alpha in (0, 1/p) = (0, {1 / dim:g}). Got {alpha}.")
     return 0.5 * math.log1p(horizon**-alpha)
-
-
-def variance_threshold(budget: float, noise_variance: float) -> float:
-    r"""Return :math:`\sigma^2 (e^{2\varepsilon} - 1)`, the threshold of the variance (2.12).
-
-    Args:
-        budget: ε >= 0, in nats.
-        noise_variance: σ² > 0.
-
-    Raises:
-        ValueError: if an argument is out of range.
-    """
-    check_not_negative(budget=budget)
-    check_positive(noise_variance=noise_variance)
-    # Beyond, it is larger than any variance.
-    return noise_variance * math.expm1(2 * budget) if budget < 350 else math.inf

@@ -1,20 +1,27 @@
-"""Resetting the model after a detected change."""
+r"""Resetting the model after a detected change, by a Bernoulli CUSUM chart.
+
+The chart monitors events that have a known probability in control, before a change. Its statistic
+starts at 0, rises by ``step`` with each event and falls by 1 without one, never below 0; it raises
+an alarm on reaching ``threshold``, and restarts at 0. Below the threshold it is a Markov chain on
+``0, ..., threshold - 1``, whose run length is known exactly. All runs here start at 0, the worst
+case for detecting a change, since a higher statistic is closer to its alarm.
+"""
 
 from __future__ import annotations
 
 import math
 from statistics import NormalDist
 
+import torch
 from botorch.models.model import Model
 from torch import Tensor
 
-from tvbo.retention.base import Admission
-from tvbo.retention.cusum import average_run_length, cusum_step, cusum_threshold, detection_delay
-from tvbo.retention.prediction import Prediction, Rejection
+from tvbo.retention.base import Admission, Prediction, Rejection
 from tvbo.spaces.observations import Observations
 
 ROUNDING = 1e-9
-"""Relative difference up to which an outcome equals a prediction of predictive variance zero."""
+"""Difference up to which two odds, or two probabilities, are equal; and relative difference up to
+which an outcome equals a prediction of predictive variance zero."""
 
 
 class EventReset(Admission):
@@ -87,6 +94,10 @@ class EventReset(Admission):
                 f"Expected outside in ({1 - band:g}, 1), above the share 1 - band that a right "
                 f"model leaves outside. Got {outside}."
             )
+        if not 0 < false_alarm_rate < 1:
+            raise ValueError(
+                f"Expected false_alarm_rate in (0, 1), per outcome. Got {false_alarm_rate}."
+            )
         self.band = band
         self.outside = outside
         self.step = cusum_step(1 - band, outside)
@@ -116,7 +127,22 @@ class EventReset(Admission):
         Raises:
             ValueError: if ``probability`` lies outside (0, 1).
         """
-        return detection_delay(self.threshold, self.step, self.outside, probability)
+        if not 0 < probability < 1:
+            raise ValueError(f"Expected a probability in (0, 1). Got {probability}.")
+        # The transition probabilities between statistics without an alarm.
+        transitions = torch.zeros(self.threshold, self.threshold, dtype=torch.float64)
+        for g in range(self.threshold):
+            transitions[g, max(0, g - 1)] += 1 - self.outside
+            if g + self.step < self.threshold:
+                transitions[g, g + self.step] += self.outside
+        state = torch.zeros(self.threshold, dtype=torch.float64)
+        state[0] = 1.0
+        delay = 0
+        # Where the quantile is met exactly, rounding must not add an outcome.
+        while state.sum() - (1 - probability) > ROUNDING:
+            state = state @ transitions
+            delay += 1
+        return delay
 
     def keep(self, observations: Observations, model: Model | None, t: float) -> Tensor:
         """Return True for the observations since the last detected change."""
@@ -160,3 +186,74 @@ class EventReset(Admission):
 def _order(prediction: Prediction) -> tuple[float, int]:
     """Return a key that sorts actions in the order in which they were chosen."""
     return prediction.t, prediction.trial_id
+
+
+def cusum_step(probability: float, changed: float) -> int:
+    r"""Return the step that makes the statistic a log likelihood ratio, as a whole number.
+
+    An event changes the log likelihood ratio of ``changed``, :math:`p_1`, to ``probability``,
+    :math:`p_0`, by :math:`\log(p_1 / p_0)`; no event lowers it by :math:`\log((1 - p_0) / (1 -
+    p_1))`. The step is their ratio, rounded (:math:`m - 1` with the :math:`m` of Reynolds,
+    Stoumbos, 1999) to a number with which the statistic falls on average before the change and
+    rises after it.
+
+    Args:
+        probability: Probability :math:`p_0` of an event in control.
+        changed: Probability :math:`p_1` of an event after the change to be detected.
+
+    Raises:
+        ValueError: if the two are so near each other that there is no such whole number.
+    """
+    up = math.log(changed / probability)
+    down = math.log((1 - probability) / (1 - changed))
+    # Strictly between the odds, up to rounding: 1 - 0.8 differs from 0.2.
+    lowest = math.floor((1 - changed) / changed + ROUNDING) + 1
+    highest = math.ceil((1 - probability) / probability - ROUNDING) - 1
+    if lowest > highest:
+        raise ValueError(
+            "Expected probabilities of an event before and after the change that a statistic of "
+            f"whole steps distinguishes, such as 0.05 and 0.5. Got {probability} and {changed}."
+        )
+    return min(max(lowest, round(up / down)), highest)
+
+
+def average_run_length(threshold: int, step: int, probability: float) -> float:
+    r"""Return the expected number of outcomes until an alarm, its own included.
+
+    With :math:`L(g)` the expected number from statistic :math:`g`, and :math:`L(g) = 0` from
+    :math:`h`, the threshold, on:
+
+    .. math:: L(g) = 1 + p\,L(g + \text{step}) + (1 - p)\,L(\max(0, g - 1)).
+
+    Args:
+        threshold: Statistic at which the alarm is raised, at least 1.
+        step: Rise of the statistic with an event, at least 1.
+        probability: Probability of an event, in (0, 1].
+    """
+    p, q = probability, 1 - probability
+    # From the top down, L(g) = a[g] + b[g] L(g - 1), with c[g] = 1 - b[g]. All terms are positive
+    # and none is a difference, so that no digits are lost where alarms are rare.
+    a, b, c = ([x] * (threshold + step) for x in (0.0, 0.0, 1.0))
+    A, C = 0.0, 1.0
+    for g in range(threshold - 1, -1, -1):
+        A, C = 0.0, 0.0  # L(g + step) = A + (1 - C) L(g)
+        for above in range(g + 1, g + step + 1):
+            A, C = a[above] + b[above] * A, c[above] + b[above] * C
+        a[g], b[g], c[g] = (x / (q + p * C) for x in (1 + p * A, q, p * C))
+    return (1 + p * A) / (p * C)
+
+
+def cusum_threshold(false_alarm_rate: float, step: int, probability: float) -> int:
+    """Return the smallest threshold whose false alarm rate is at most the given one.
+
+    The long-run rate is one over the average run length.
+
+    Args:
+        false_alarm_rate: False alarms per outcome, in (0, 1).
+        step: Rise of the statistic with an event, at least 1.
+        probability: Probability of an event in control, in (0, 1].
+    """
+    threshold = 1
+    while average_run_length(threshold, step, probability) * false_alarm_rate < 1:
+        threshold += 1
+    return threshold

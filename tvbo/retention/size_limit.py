@@ -65,8 +65,7 @@ class SizeLimit(Retention):
 
         Raises:
             UnsupportedError: if the prior of the model cannot be read.
-            InputDataError: if ``t`` is not finite, or the covariance of the observations is not
-                positive semi-definite.
+            InputDataError: if the covariance of the observations is not positive semi-definite.
         """
         kept = torch.ones(len(observations), dtype=torch.bool)
         if len(observations) <= self.limit:
@@ -115,8 +114,7 @@ def marginal_information(model: Model, observations: Observations, t: float) -> 
 
     Raises:
         UnsupportedError: if the prior of the model cannot be read.
-        InputDataError: if ``t`` is not finite, or the covariance of the observations is not
-            positive semi-definite.
+        InputDataError: if the covariance of the observations is not positive semi-definite.
     """
     if len(observations) == 0:
         return observations.X.new_zeros(0)
@@ -130,8 +128,6 @@ class _HeldObservations:
     """
 
     def __init__(self, model: Model, observations: Observations, t: float):
-        if not math.isfinite(t):
-            raise InputDataError(f"Expected finite t. Got {t}.")
         X = observations.X
         present = X.clone()
         present[:, -1] = t

@@ -8,8 +8,9 @@ from experiments.theory.compression import (
     information_model_order_bound,
     model_order_bound,
     model_order_exponent,
+    variance_threshold,
 )
-from tvbo.retention.entropy import compression_budget, variance_threshold
+from tvbo.retention.entropy import compression_budget
 
 NOISE = 0.01
 

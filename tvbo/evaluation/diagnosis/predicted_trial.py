@@ -14,7 +14,7 @@ from tvbo.fit.drift import DenseGP
 from tvbo.kernels import TemporalKernel
 from tvbo.models.at_bounds import AtBound
 from tvbo.models.raw import RawRowKernel
-from tvbo.retention.prediction import Prediction
+from tvbo.retention import Prediction
 
 
 @dataclass(frozen=True)

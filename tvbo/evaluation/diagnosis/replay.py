@@ -16,7 +16,7 @@ from tvbo.evaluation.diagnosis.recorded_run import no_model
 from tvbo.fit.drift import describe_form, half_life
 from tvbo.models.at_bounds import parameters_at_bounds
 from tvbo.optimizers import GPOptimizer, Optimizer, RefitNever, Trial
-from tvbo.retention.prediction import Prediction
+from tvbo.retention import Prediction
 from tvbo.storage.event import Event
 from tvbo.storage.replay import as_tensor
 

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from experiments.theory.stale import stale_error_bound
 from tvbo.retention import StaleCutoff
 from tvbo.spaces.observations import Observations
 
@@ -48,7 +49,7 @@ def candidates(generator, t=NOW):
 @pytest.mark.combinations
 def test_no_variance_grows_by_more(generator, rate, tol):
     policy = StaleCutoff(rate, tol=tol)
-    bound = policy.error_bound(prior_variance=2.0)
+    bound = stale_error_bound(tol, prior_variance=2.0)
     largest = 0.0
     for trial in range(60):
         # Few or many, close together or far apart, with hardly any noise or much.
@@ -86,7 +87,7 @@ def test_the_mean_shifts_by_no_more_on_average(generator, rate):
     square = shift.square().mean(dim=-1)
     # The mean of squares of normal variables: a relative standard error of sqrt(2 / draws).
     torch.testing.assert_close(square, less - everything, rtol=5 * math.sqrt(2 / draws), atol=1e-9)
-    assert square.max().sqrt() <= policy.error_bound().mean_shift
+    assert square.max().sqrt() <= stale_error_bound(policy.tol).mean_shift
 
 
 def test_bound_of_the_model_that_forgets_faster_holds_too(generator):
@@ -97,10 +98,10 @@ def test_bound_of_the_model_that_forgets_faster_holds_too(generator):
     at = candidates(generator)
     _, everything = posterior(X, noise, at, rate=0.15)
     _, less = posterior(X[stay], noise[stay], at, rate=0.15)
-    assert 0 < (less - everything).max() <= policy.error_bound().variance_growth
+    assert 0 < (less - everything).max() <= stale_error_bound(policy.tol).variance_growth
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan])
 def test_bad_prior_variance(bad):
     with pytest.raises(ValueError):
-        StaleCutoff(0.1).error_bound(prior_variance=bad)
+        stale_error_bound(0.1, prior_variance=bad)
