@@ -123,9 +123,7 @@ def test_budget_of_the_theorems(dim, alpha):
 
 @pytest.mark.parametrize("bad", [-1e-9, -1.0, float("nan"), float("inf"), float("-inf")])
 def test_bad_budget(bad):
-    with pytest.raises(
-        ValueError
-    ):
+    with pytest.raises(ValueError):
         EntropyThreshold(bad)
 
 

@@ -488,11 +488,11 @@ class Optimizer(ABC):
             if not longest >= 0:
                 raise ValueError(f"Expected max_delay >= 0, in units of time. Got {max_delay}.")
             overdue = tuple(trial for trial in self.open_trials if now - trial.t > longest)
-            wait = f"{longest:g}" if self.time_scale is None else str(max_delay)
-            end = self.labels.words(now)
+            end = self.labels.stamp(now)
             for trial in overdue:
-                begun = self.labels.words(trial.t)
-                self.expire(trial, f"no outcome by t={end}, more than {wait} after t={begun}")
+                self.expire(
+                    trial, f"no outcome by t={end}, more than {max_delay} after {trial.time}"
+                )
             return overdue
 
     def record(self, path: str | Path) -> None:
@@ -685,17 +685,13 @@ class Optimizer(ABC):
         """
         trial_id = trial.id if isinstance(trial, Trial) else trial
         # NumPy's integers are accepted; True is an int in Python, but no id.
-        known = isinstance(trial_id, Integral) and not isinstance(trial_id, bool)
-        if not known or not 1 <= trial_id <= self._num_trials:
+        is_number = isinstance(trial_id, Integral) and not isinstance(trial_id, bool)
+        own = self._open.get(int(trial_id)) if is_number else None
+        if own is None:
             raise TrialError(
-                f"Expected an open trial, one of {sorted(self._open)}. Got unknown trial "
-                f"{trial_id!r}."
+                f"Expected an open trial, one of {sorted(self._open)}. Got trial {trial_id!r}, "
+                f"{self._how_it_ended(trial_id)}."
             )
-        if trial_id not in self._open:
-            raise TrialError(
-                f"Expected an open trial. Got trial {trial_id}, {self._how_it_ended(trial_id)}."
-            )
-        own = self._open[trial_id]
         if isinstance(trial, Trial) and trial is not own and not trial.asks_the_same(own):
             raise TrialError(
                 f"Expected a trial of this optimizer. Got a trial {trial_id} that differs: "
@@ -703,7 +699,7 @@ class Optimizer(ABC):
             )
         return own
 
-    def _how_it_ended(self, trial_id: int) -> str:
+    def _how_it_ended(self, trial_id: object) -> str:
         """Return what became of a trial that is not open."""
         for logged in reversed(self.trial_log.newest):
             if logged.trial.id == trial_id and logged.ending != "discarded":
@@ -711,7 +707,7 @@ class Optimizer(ABC):
                     f"which was {logged.ending} ({shortened(logged.reason)}); attach its action to "
                     "tell its outcome nevertheless"
                 )
-        return "told already, or lost too long ago to be remembered"
+        return "which is unknown, was told already, or was lost too long ago to be remembered"
 
     def _warn_of_failures(self, trial: Trial) -> None:
         """Log a warning after some failures in a row, of actions that are alike."""
@@ -740,19 +736,14 @@ class Optimizer(ABC):
         if (known := self._by_key.get(key)) is None:
             return None
         trial = known if isinstance(known, Trial) else self._find(known)
-        if not trial.asks_the_same(replace(trial, context=self._check_context(context))):
+        choice = None if request is None else request.place(trial.X)
+        is_same = trial.asks_the_same(replace(trial, context=self._check_context(context)))
+        if not is_same or (request is not None and choice is None):
             raise TrialError(
-                f"Expected the context of the ask with key {shortened(repr(key))}, {trial}. Got "
-                "another."
+                f"Expected the context of the ask with key {shortened(repr(key))}, and its action "
+                f"among the choices: {trial}. Got others."
             )
-        if request is None:
-            return trial
-        if (choice := request.place(trial.X)) is None:
-            raise TrialError(
-                f"Expected the action of the ask with key {shortened(repr(key))} among the "
-                f"choices, {trial}. Got others."
-            )
-        return replace(trial, choice=choice)
+        return trial if request is None else replace(trial, choice=choice)
 
     # What a caller passes.
 
@@ -930,13 +921,12 @@ def _call(listener: Callable[..., object] | None, event: Event) -> None:
     """Call a function of ``Optimizer.add_listener``, if there is one for the event."""
     if listener is None:
         return
-    if event.kind == "refit":
+    if event.trial is None:
         listener(event.fit)
+    elif event.Y is not None:
+        listener(event.trial, event.trial.labels.outcomes_by_name(event.Y))
     elif event.kind == "ask":
         listener(event.trial)
-    elif event.kind == "tell":
-        assert event.trial is not None
-        listener(event.trial, event.trial.labels.outcomes_by_name(event.Y or ()))
     else:
         listener(event.trial, event.reason)
 

@@ -375,10 +375,6 @@ class Labels:
         """Return a number as a timestamp where a unit was stated; anything else as it is."""
         return self.time.to_stamp(t) if self.time is not None and isinstance(t, int | float) else t
 
-    def words(self, t: float) -> str:
-        """Return a time in words."""
-        return f"{t:g}" if self.time is None else str(self.time.to_stamp(t))
-
 
 def _or_numbered(names: list[str] | None, kind: str, width: int) -> list[str]:
     return [f"{kind}_{i}" for i in range(width)] if names is None else names
