@@ -923,7 +923,7 @@ def _call(listener: Callable[..., object] | None, event: Event) -> None:
         return
     if event.trial is None:
         listener(event.fit)
-    elif event.Y is not None:
+    elif event.Y:
         listener(event.trial, event.trial.labels.outcomes_by_name(event.Y))
     elif event.kind == "ask":
         listener(event.trial)
