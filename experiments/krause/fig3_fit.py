@@ -13,8 +13,8 @@ from torch import Tensor
 from experiments.problems.time_of_day import time_of_day
 from tvbo.kernels import ContextActionKernel
 from tvbo.logs.dense import weighted_mean, with_gradient
-from tvbo.logs.maximize import LikelihoodMaximizer
-from tvbo.logs.parameters import NuisanceParameters
+from tvbo.logs.maximize import RATE, LikelihoodMaximizer
+from tvbo.logs.profile import at_rate
 
 RATE_BOUNDS = (1e-5, 50.0)
 """Range of ρ = -ln(1 - ε) per hour, from negligible drift per day to fast drift per step."""
@@ -159,14 +159,14 @@ def fit_prior(
         both = ContextActionKernel(
             action_kernel, context_kernel, action_features=[0, 1], context_features=[2, 3]
         )
-    nuisance = NuisanceParameters(both, None, values.var().item())
-    maximizer = LikelihoodMaximizer(likelihood, nuisance, RATE_BOUNDS)
+    maximizer = LikelihoodMaximizer(likelihood, both, None, values.var().item(), RATE_BOUNDS)
+    start = maximizer.start
     if drifts:
-        optima = [maximizer.explore(math.log(rate), nuisance.start) for rate in RATE_STARTS]
+        optima = [maximizer.explore(at_rate(start, math.log(rate))) for rate in RATE_STARTS]
     else:
-        optima = [maximizer.maximize_at(-math.inf, nuisance.start)]
+        optima = [maximizer.explore(at_rate(start, -math.inf), RATE)]
     best = max(optima, key=lambda optimum: optimum.log_likelihood)
-    noise_variance, mean = maximizer.assign(best)
+    noise_variance, mean = maximizer.assign(best.theta)
     return Prior(
         action_kernel.requires_grad_(False),
         context_kernel and context_kernel.requires_grad_(False),

@@ -10,9 +10,8 @@ from scipy.stats import chi2
 
 from tvbo.logs.dataset import DriftLog
 from tvbo.logs.dense import DenseLikelihood
-from tvbo.logs.maximize import LikelihoodMaximizer
-from tvbo.logs.parameters import NuisanceParameters
-from tvbo.logs.profile import ROOT_TOLERANCE, profile_rate, rates_at_noise
+from tvbo.logs.maximize import RATE, LikelihoodMaximizer
+from tvbo.logs.profile import ROOT_TOLERANCE, at_rate, profile_rate, rates_at_noise
 from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
@@ -30,11 +29,8 @@ def make_maximizer(noise_variance, learns_scale, n=80, seed=0):
     Y = drifting_gp_log(X, kernel, 0.1, 0.05, generator=generator)
     kernel.raw_outputscale.requires_grad_(learns_scale)
     log = DriftLog.from_rows(X, Y, None, -1)
-    return LikelihoodMaximizer(
-        DenseLikelihood(log, kernel, None),
-        NuisanceParameters(kernel, noise_variance, Y.var().item()),
-        rate_bounds=(2e-6 / n, 32.0),
-    )
+    likelihood = DenseLikelihood(log, kernel, None)
+    return LikelihoodMaximizer(likelihood, kernel, noise_variance, Y.var().item(), (2e-6 / n, 32.0))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -45,8 +41,8 @@ def test_ends_lie_on_the_threshold_to_the_tolerance(noise, learns_scale, seed):
     profile = profile_rate(maximizer, 3, 0.95, lambda step: None)
 
     def excess(log_rate):
-        rough = maximizer.maximize_at(log_rate, profile.best.nuisance)
-        point = maximizer.refine_at(rough)
+        rough = maximizer.explore(at_rate(profile.best.theta, log_rate), RATE)
+        point, _ = maximizer.refine(rough.theta, RATE)
         return point.log_likelihood - profile.best.log_likelihood + DROP
 
     for end, outwards in zip(profile.interval, (-1.0, 1.0), strict=True):

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 from torch import Tensor
 
-from tvbo.logs.block_step import ActionPosterior, Block, BlockGradient, BlockStep
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.dense import weighted_mean, with_gradient
+from tvbo.logs.dense import check_factored, weighted_mean, with_gradient
+
+Array = NDArray[np.float64]
 
 BLOCK = 80
 """Observations in a block: smaller blocks cost more time between blocks, larger ones within."""
+
+SERIES = 2
+"""Series that are whitened: the outcomes, and ones."""
 
 
 class BlockLikelihood:
@@ -51,7 +58,7 @@ class BlockLikelihood:
                 Block(
                     arms=arms[rows],
                     times=times,
-                    series=np.stack([outcomes, np.ones_like(outcomes)]),
+                    series=np.stack([outcomes, np.ones_like(outcomes)], axis=-1),
                     noise=None if log.Yvar is None else log.Yvar[rows].numpy(),
                     start=times[0] if is_first else end,
                     is_first=is_first,
@@ -71,31 +78,157 @@ class BlockLikelihood:
         """
         covar = self.covar_module(self.actions).to_dense()
         prior = covar.detach().numpy()
-        steps: list[BlockStep] = []
+        n = len(prior)
+        steps: list[_Step] = []
         for block in self.blocks:
-            if block.is_first:
-                before = ActionPosterior.prior(len(block.series), len(prior))
-            else:
-                before = steps[-1].after()
-            steps.append(BlockStep(block, before, prior, rate.item(), noise_variance.item()))
-        white = np.concatenate([step.white for step in steps])
+            before = np.zeros((n + SERIES, n)) if block.is_first else steps[-1].after
+            steps.append(_Step(block, before, prior, rate.item(), noise_variance.item()))
+        white = np.concatenate([step.white[:, n:] for step in steps])
         mean = self.mean
         if mean is None:
             mean = weighted_mean(white[:, 0], white[:, 1])
-        residual = white[:, 0] - mean * white[:, 1]
+        weights = np.array([1.0, -mean])
         value = -0.5 * float(
-            residual @ residual
-            + sum(step.log_determinant() for step in steps)
+            ((white @ weights) ** 2).sum()
+            + sum(step.log_determinant for step in steps)
             + self.n_observations * math.log(2 * math.pi)
         )
         if not torch.is_grad_enabled():
             return torch.tensor(value, dtype=torch.float64), mean
-        total = BlockGradient.zero(len(prior))
+        in_rate, in_noise, in_covar, in_state = (
+            0.0,
+            0.0,
+            np.zeros((n, n)),
+            np.zeros((n + SERIES, n)),
+        )
         for step in reversed(steps):
-            step.add_gradient(total, np.array([1.0, -mean]))
+            rate_part, noise_part, in_state = step.backward(in_state, weights, in_covar)
+            in_rate, in_noise = in_rate + rate_part, in_noise + noise_part
         return with_gradient(
             value,
-            (rate, total.rate),
-            (noise_variance, total.noise_variance),
-            (covar, 0.5 * (total.covar + total.covar.T)),
+            (rate, in_rate),
+            (noise_variance, in_noise),
+            (covar, 0.5 * (in_covar + in_covar.T)),
         ), mean
+
+
+@dataclass(frozen=True)
+class Block:
+    """Successive observations of one segment.
+
+    Args:
+        arms: ``b`` indices of their actions.
+        times: ``b``, not decreasing.
+        series: ``b x 2``, outcomes and ones.
+        noise: ``b`` known noise variances, or None.
+        start: Time of the posterior before the block, which is the last time of the previous
+            block; for the first block of a segment its own first time.
+        is_first: Whether the block is the first of its segment.
+    """
+
+    arms: NDArray[np.int64]
+    times: Array
+    series: Array
+    noise: Array | None
+    start: float
+    is_first: bool
+
+
+class _Step:
+    r"""A block whitened given the posterior before it, and the posterior after it.
+
+    With :math:`\phi(d) = e^{-\rho d / 2}`, the function has, at times :math:`s, s'` that are later
+    than a posterior by :math:`d, d'`, the mean :math:`\phi(d) m` and the covariance
+    :math:`\phi(|s - s'|) K - \phi(d) \phi(d') R`. The state is the reduction :math:`R`, and below
+    it a row :math:`m` for each series.
+
+    Args:
+        block: The observations.
+        before: ``(n + 2) x n``, the state before the block.
+        prior: ``n x n`` covariance over the actions.
+        rate: ρ.
+        noise_variance: σ²; not used if the noise variances of the block are known.
+    """
+
+    def __init__(
+        self, block: Block, before: Array, prior: Array, rate: float, noise_variance: float
+    ):
+        self.block, self.before, self.rate = block, before, rate
+        arms, times, n = block.arms, block.times, len(prior)
+        self.ages, self.left = times - block.start, times[-1] - times
+        self.lags = np.abs(times[:, None] - times)
+        self.since, self.until = np.exp(-0.5 * rate * self.ages), np.exp(-0.5 * rate * self.left)
+        self.kept = float(np.exp(-0.5 * rate * self.ages[-1]))
+        self.prior, self.state = prior[arms], before[:, arms].T
+        aged = self.state * self.since[:, None]
+        self.correlated = self.prior[:, arms] * np.exp(-0.5 * rate * self.lags)
+        covariance = self.correlated - aged[:, arms] * self.since
+        covariance.flat[:: len(times) + 1] += noise_variance if block.noise is None else block.noise
+        right = np.hstack(
+            [
+                self.prior * self.until[:, None] - self.kept * aged[:, :n],
+                block.series - aged[:, n:],
+            ]
+        )
+        self.root, info = dpotrf(covariance.T, lower=1, overwrite_a=1)
+        check_factored(info)
+        self.white = dtrtrs(self.root, right, lower=1)[0]
+        self.fading = np.full((n + SERIES, 1), self.kept)
+        self.fading[:n] *= self.kept
+        self.after = self.fading * before + self.white.T @ self.white[:, :n]
+
+    @property
+    def log_determinant(self) -> float:
+        """The log determinant of the covariance of the block given the earlier ones."""
+        return 2 * float(np.log(self.root.diagonal()).sum())
+
+    def backward(
+        self, in_after: Array, weights: Array, in_covar: Array
+    ) -> tuple[float, float, Array]:
+        """Return derivatives with respect to ρ, σ² and the state before, by backpropagation.
+
+        Args:
+            in_after: Derivative with respect to the state after the block.
+            weights: The log likelihood is that of the sum of the series times these.
+            in_covar: Derivative with respect to the covariance over actions, which is added to.
+        """
+        block, n = self.block, self.before.shape[1]
+        arms, since, until = block.arms, self.since, self.until
+        # Of the products of the whitened columns, of which log likelihood and state consist.
+        in_products = np.zeros((n + SERIES, n + SERIES))
+        in_products[:, :n] = in_after
+        in_products[n:, n:] = -0.5 * np.outer(weights, weights)
+        in_products = 0.5 * (in_products + in_products.T)
+        solved = dtrtrs(self.root, self.white, lower=1, trans=1)[0]
+        in_right = 2 * solved @ in_products
+        # LAPACK leaves the upper triangle as it was.
+        inverse = np.tril(dpotri(self.root, lower=1)[0])
+        inverse += np.tril(inverse, -1).T
+        in_block = -0.5 * inverse - solved @ in_products @ solved.T
+
+        here = np.zeros((len(arms), n))
+        here[np.arange(len(arms)), arms] = 1.0
+        in_crossed = in_right[:, :n]
+        in_prior = in_crossed * until[:, None]
+        in_prior += (in_block * np.exp(-0.5 * self.rate * self.lags)) @ here
+        in_covar += here.T @ in_prior
+        in_aged = -np.hstack([self.kept * in_crossed, in_right[:, n:]])
+        in_reduced = in_block * since
+        in_aged[:, :n] -= in_reduced @ here
+        in_since = (in_aged * self.state).sum(1)
+        in_since -= since @ (in_block * self.state[:, arms])
+        in_until = (in_crossed * self.prior).sum(1)
+        in_kept = -(in_crossed * self.state[:, :n] * since[:, None]).sum()
+        faded = (in_after * self.before).sum(1)
+        in_kept += 2 * self.kept * faded[:n].sum() + faded[n:].sum()
+        in_rate = -0.5 * float(
+            (in_block * self.correlated * self.lags).sum()
+            + in_since @ (since * self.ages)
+            + in_until @ (until * self.left)
+            + in_kept * self.kept * self.ages[-1]
+        )
+        in_noise = 0.0 if block.noise is not None else float(np.trace(in_block))
+        in_before = self.fading * in_after + (in_aged * since[:, None]).T @ here
+        if block.is_first:
+            in_before[:] = 0.0
+        return in_rate, in_noise, in_before

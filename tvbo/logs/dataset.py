@@ -17,20 +17,12 @@ from tvbo.values import as_numbers
 RUN = 100
 """Successive observations in each run of a subsample."""
 
-OUTCOME_EXPONENT = 500
-"""Standard deviations of outcomes from 2^-500 to 2^500 can be fitted, because then all variances
-that are learned and reported are within the range of double precision."""
-
-TIMES = (1e-280, 1e280)
-"""Smallest gap between times and longest log whose rates are within that range."""
+OUTCOMES = (1e-30, 1e30)
+"""Smallest and largest standard deviation of outcomes that can be fitted."""
 
 FEWEST_OTHERS, RARE = 10, 0.05
 """Outcomes other than the most frequent one, and their share of all, below which a log is constant
 but for exceptions."""
-
-LARGEST_NOISE = 1e100
-"""Largest noise variance, as a multiple of the variance of the outcomes; far above it, squares of
-the likelihood's derivatives overflow."""
 
 FINEST = 1e-16
 """Smallest gap as a share of the length, which bounds the range of rates that is searched."""
@@ -77,8 +69,7 @@ class DriftLog:
             BotorchTensorDimensionError: if shapes do not agree, or there is no action column.
             InputDataError: if a value is not finite, there are fewer than three observations or
                 only one time (in every segment), or the outcome is constant, or nearly so
-                (:func:`check_varies`), or if gaps between times or the length of the log exceed the
-                range of double precision.
+                (:func:`check_varies`), or a gap between times is too small for the log's length.
         """
         train_X, train_Y = as_numbers("train_X", train_X), as_numbers("train_Y", train_Y)
         train_Yvar = None if train_Yvar is None else as_numbers("train_Yvar", train_Yvar)
@@ -106,12 +97,10 @@ class DriftLog:
                 f"Got {where if segments is None else 'each segment at one'}."
             )
         finest, span = log.gaps.min().item(), log.span
-        if not (TIMES[0] <= finest and FINEST * span <= finest and span <= TIMES[1]):
+        if FINEST * span > finest:
             raise InputDataError(
-                f"Expected a log no longer than {TIMES[1]:g} and gaps between its times of at "
-                f"least {TIMES[0]:g}, and of {FINEST:g} of its length. Got a smallest gap of "
-                f"{finest:g} in a log of length {span:g}; round its times, or state them in "
-                "another unit."
+                f"Expected gaps between times of at least {FINEST:g} of the length of the log. Got "
+                f"a smallest gap of {finest:g} in a log of length {span:g}; round its times."
             )
         return log
 
@@ -119,22 +108,6 @@ class DriftLog:
         """Return the log with outcomes divided by ``unit``, and noise variances by its square."""
         Yvar = None if self.Yvar is None else self.Yvar / unit**2
         return replace(self, Y=self.Y / unit, Yvar=Yvar)
-
-    def check_noise(self, noise_variance: float | None, unit: float) -> None:
-        """Raise unless the noise variances of a log in units are within double precision.
-
-        Args:
-            noise_variance: A fixed σ², not divided; None if there is none.
-            unit: What the outcomes were divided by.
-        """
-        fixed = [] if noise_variance is None else [noise_variance / unit**2]
-        known = [] if self.Yvar is None else [self.Yvar.max().item()]
-        if not all(0 <= ratio <= LARGEST_NOISE for ratio in fixed + known) or 0 in fixed:
-            raise ValueError(
-                f"Expected a noise variance of at most {LARGEST_NOISE:g} times the variance of the "
-                f"outcomes, which is about {unit**2:.2g}, and not so far below it that the "
-                f"quotient is 0. Got {max(fixed + known):.3g} times that variance."
-            )
 
     def __len__(self) -> int:
         """Return the number of observations."""
@@ -165,6 +138,11 @@ class DriftLog:
             for end in ("amax", "amin")
         ]
         return (lengths[0] - lengths[1]).max().item()
+
+    @cached_property
+    def num_actions(self) -> int:
+        """Number of distinct actions."""
+        return len(torch.unique(self.actions, dim=0))
 
     @property
     def is_mostly_alone(self) -> bool:
@@ -237,27 +215,19 @@ def check_varies(Y: Tensor) -> None:
 
 
 def outcome_unit(Y: Tensor) -> float:
-    """Return the power of two next to the standard deviation of outcomes; 1 if they are constant.
-
-    Division by it is exact, so that results computed from the quotients are the same, bit for bit,
-    for outcomes times any power of two.
+    """Return the standard deviation of outcomes that vary, by which a fit divides them.
 
     Raises:
-        InputDataError: if the standard deviation is not between 2^-500 and 2^500.
+        InputDataError: if it is not between 1e-30 and 1e30.
     """
-    exponent = math.frexp(Y.abs().max().item())[1] - 1
-    spread = (Y / 2.0**exponent).std(correction=0).item()
-    if spread == 0:
-        return 1.0
-    exponent += round(math.log2(spread))
-    if abs(exponent) > OUTCOME_EXPONENT:
-        low, high = (2.0**power for power in (-OUTCOME_EXPONENT, OUTCOME_EXPONENT))
+    spread = Y.std(correction=0).item()
+    if not OUTCOMES[0] <= spread <= OUTCOMES[1]:
         raise InputDataError(
-            f"Expected outcomes with a standard deviation between {low:.2g} and {high:.2g}, so "
-            "that variances can be computed; state them in another unit. Got one of about "
-            f"2^{exponent}, with outcomes from {Y.min().item():g} to {Y.max().item():g}."
+            f"Expected outcomes with a standard deviation between {OUTCOMES[0]:g} and "
+            f"{OUTCOMES[1]:g}; state them in another unit. Got {spread:g}, with outcomes from "
+            f"{Y.min().item():g} to {Y.max().item():g}."
         )
-    return 2.0**exponent
+    return spread
 
 
 def _segment_numbers(segments: Tensor | None, n: int) -> Tensor:

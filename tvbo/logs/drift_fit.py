@@ -20,34 +20,33 @@ from tvbo.logs.dataset import DriftLog, Panel, outcome_unit
 from tvbo.logs.dense import DenseLikelihood
 from tvbo.logs.drift_report import report
 from tvbo.logs.drift_result import DriftFit
-from tvbo.logs.maximize import LikelihoodMaximizer
-from tvbo.logs.outliers import LogModel, OutlierSearch, clipped, find_outliers
+from tvbo.logs.maximize import RATE, LikelihoodMaximizer, Optimum
+from tvbo.logs.outliers import MAX_PANEL, LogModel, clipped, find_outliers
 from tvbo.logs.panel import PanelLikelihood
-from tvbo.logs.parameters import NuisanceParameters, Optimum, scaled_kernel, times_factor
-from tvbo.logs.profile import OUTLIERS, explore_starts, profile_rate, steps
-from tvbo.logs.vecchia import VecchiaLikelihood
+from tvbo.logs.parameters import scaled_kernel, times_factor
+from tvbo.logs.profile import OUTLIERS, at_rate, explore_starts, profile_rate, steps
 from tvbo.terminal import patient_steps
 from tvbo.values import as_number, check_positive
 
 logger = logging.getLogger("tvbo.logs")
 
 MAX_DENSE = 3000
-"""Observations up to which the dense likelihood is used; 3,000 take some seconds per evaluation."""
+"""Rows that the dense likelihood takes, some seconds per evaluation; of a longer log over many
+actions the newest are fitted."""
 
 MAX_ACTIONS = 1000
-"""Distinct actions up to which exact blocks are used for a log too long for the dense likelihood.
-At 600 they take as long as the Vecchia approximation; at this many, some times longer."""
+"""Distinct actions up to which there are blocks for a log too long for the dense likelihood."""
 
 BLOCKS_PAY = 2
 """Blocks are faster than the dense factorization in logs more than this many times as long as the
 sum of block size and distinct actions, as measured; the operations are N (b + n)² and N³."""
 
-DriftLikelihood = DenseLikelihood | PanelLikelihood | BlockLikelihood | VecchiaLikelihood
+DriftLikelihood = DenseLikelihood | PanelLikelihood | BlockLikelihood
 """A callable of ρ and σ² that returns the log likelihood and the mean at which it was evaluated."""
 
 
 def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> DriftLikelihood:
-    """Build the fastest exact likelihood of a log, or an approximate one if none is fast enough.
+    """Build the fastest likelihood of a log.
 
     Args:
         log: The observations.
@@ -58,12 +57,10 @@ def make_likelihood(log: DriftLog, covar_module: Kernel, mean: float | None) -> 
     # For a panel of one action, the modes save nothing.
     if panel is not None and len(log) > len(panel.values):
         return PanelLikelihood(panel, covar_module, mean)
-    n_actions = len(torch.unique(log.actions, dim=0))
+    n_actions = log.num_actions
     if n_actions <= MAX_ACTIONS and len(log) > BLOCKS_PAY * (BLOCK + n_actions):
         return BlockLikelihood(log, covar_module, mean)
-    if len(log) <= MAX_DENSE:
-        return DenseLikelihood(log, covar_module, mean)
-    return VecchiaLikelihood(log, covar_module, mean)
+    return DenseLikelihood(log, covar_module, mean)
 
 
 FROM_STARTS, OF_WHOLE = 45, 20
@@ -74,7 +71,6 @@ FORMS = {
     DenseLikelihood: "the dense likelihood",
     PanelLikelihood: "the exact likelihood, mode by mode of the panel",
     BlockLikelihood: "the exact likelihood, block by block",
-    VecchiaLikelihood: "an approximate likelihood, by blocks given the rows before them",
 }
 """Name of each form of the likelihood, as it is printed."""
 
@@ -100,7 +96,7 @@ def fit_drift(
     time_unit: str = "1",
     level: float = 0.95,
     num_starts: int = 4,
-    outliers: bool | OutlierSearch = True,
+    outliers: bool = True,
     row_numbers: Sequence[int] | None = None,
     temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None = None,
     on_step: Callable[[str], None] = lambda step: None,
@@ -111,11 +107,8 @@ def fit_drift(
     Rows may be in any order, at equal or different times, with unequal steps. The likelihood is
     exact, in the fastest form for the log (``make_likelihood``): by modes if
     every action was observed at every time, by blocks if there are few distinct actions, else
-    dense. Only a log of more than 3,000 rows over more than 1,000 actions is approximated: each
-    block is conditioned on the rows just before it, and ``messages`` states the error.
-
-    Outcomes may be of any size between 1e-150 and 1e150; times a power of two, they give the same
-    ε, bit for bit, with the default kernel.
+    dense. Only of a log of more than 3,000 rows over more than 1,000 actions the newest 3,000 rows
+    are fitted, which ``messages`` then says.
 
     For a log of more than 2,000 rows that is not a full panel, the starts are maximized on 1,000 of
     them, in runs spread over the log; maximum, test and interval use all rows.
@@ -135,8 +128,8 @@ def fit_drift(
         level: Confidence of the interval.
         num_starts: Number of starts, spread over the rates that the log can distinguish.
         outliers: Whether rows far from what the others predict are left out, and named in
-            ``messages``; or an :class:`OutlierSearch` that says how they are found. True does not
-            search full panels of more than 3,000 rows, whose fit without some cells is slower.
+            ``messages``. Full panels of more than 3,000 rows, whose fit without some cells is
+            slower, are not searched.
         row_numbers: ``n`` numbers by which outliers are named, such as lines of a file; None counts
             from 0.
         temporal_kernel: Forms of drift to fit too, as in :func:`fit_panel`: ``"auto"`` compares
@@ -151,12 +144,11 @@ def fit_drift(
 
     Raises:
         InputDataError: if a value is not finite or a label missing, or there are fewer than three
-            observations, only one time, or a constant outcome, or if outcomes or times are so large
-            or so small that variances or rates exceed the range of double precision.
+            observations, only one time, or a constant outcome, or if the standard deviation of the
+            outcomes is not between 1e-30 and 1e30.
         BotorchTensorDimensionError: if shapes do not agree.
-        ValueError: if ``noise_variance`` is not positive or given beside ``train_Yvar``, if the
-            noise variance is too large or too small compared with the outcomes, if ``level`` lies
-            outside (0, 1), or ``num_starts`` is not positive.
+        ValueError: if ``noise_variance`` is not positive or given beside ``train_Yvar``, if
+            ``level`` lies outside (0, 1), or ``num_starts`` is not positive.
         DriftFitError: if no start leads to a finite likelihood.
 
     Example:
@@ -185,7 +177,16 @@ def fit_drift(
         raise BotorchTensorDimensionError(
             f"Expected a number for each of {len(log)} rows. Got {len(numbers)} row_numbers."
         )
-    search = OutlierSearch.asked(outliers, log)
+    unit = outcome_unit(log.Y)
+    log, messages = log.divided_by(unit), []
+    is_panel = Panel.from_log(log) is not None
+    if not is_panel and len(log) > MAX_DENSE and log.num_actions > MAX_ACTIONS:
+        messages.append(
+            f"The log is too long for the exact likelihood, since it has {log.num_actions:,} "
+            f"actions: its newest {MAX_DENSE:,} of {len(log):,} rows were fitted."
+        )
+        newest = log.order[-MAX_DENSE:]
+        log, numbers = log.rows(newest), [numbers[row] for row in newest.tolist()]
     names = [*steps(num_starts), *(form.name for form in forms)]
     with patient_steps(names, "fit_drift", progress) as show:
 
@@ -193,25 +194,34 @@ def fit_drift(
             show(step)
             on_step(step)
 
-        task = _Fit(covar_module, noise_variance, mean, time_unit, level, num_starts, told)
+        task = _Fit(covar_module, noise_variance, mean, unit, time_unit, level, num_starts, told)
         if logger.isEnabledFor(logging.INFO):
             logger.info(task.prospect(log))
-        fit = task.whole(log)[0] if search is None else task.robust(log, search, numbers)
+        if outliers and not (is_panel and len(log) > MAX_PANEL):
+            fit = task.robust(log, numbers)
+        else:
+            fit, _ = task.whole(log)
+        fit = replace(fit, messages=[*messages, *fit.messages])
         if forms:
             left_out = dict(fit.outliers)
             kept = torch.tensor([number not in left_out for number in numbers])
             fixed = noise_variance is not None, mean is not None
-            fit = replace(fit, comparison=compare_drift(log.rows(kept), forms, fit, *fixed, told))
+            comparison = compare_drift(log.rows(kept), unit, forms, fit, *fixed, told)
+            fit = replace(fit, comparison=comparison)
         return fit
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """Arguments of :func:`fit_drift`, to be applied to a log or a part of it."""
+    """Arguments of :func:`fit_drift`, to be applied to a log or a part of it.
+
+    The outcomes of a log are divided by ``unit``; the arguments are in the units of the user.
+    """
 
     covar_module: Kernel | None
     noise_variance: float | None
     mean: float | None
+    unit: float
     time_unit: str
     level: float
     num_starts: int
@@ -219,22 +229,21 @@ class _Fit:
 
     def prospect(self, log: DriftLog) -> str:
         """Return how many rows there are, the form of the likelihood, and how long it may take."""
-        parts = self._parts(log)
-        whole = parts.maximizer
-        seconds = OF_WHOLE * _seconds(whole) + FROM_STARTS * _seconds(parts.subsample)
-        seconds *= 1 + len(whole.nuisance.start)
+        _, whole, subsample = self._prepared(log)
+        seconds = OF_WHOLE * _seconds(whole) + FROM_STARTS * _seconds(subsample)
+        seconds *= int(whole.free().sum())
         words = "some seconds" if seconds < 10 else f"about {seconds:.0f} s"
         if seconds > 120:
             words = f"about {seconds / 60:.0f} min"
         return f"fitting {len(log)} rows by {FORMS[type(whole.likelihood)]}: {words}"
 
-    def robust(self, log: DriftLog, search: OutlierSearch, numbers: Sequence[int]) -> DriftFit:
+    def robust(self, log: DriftLog, numbers: Sequence[int]) -> DriftFit:
         """Fit a log without its outliers, which are named by the numbers of their rows."""
         self.on_step(OUTLIERS)
         fit = model = None
         if torch.equal(clipped(log.Y), log.Y):
             fit, model = self.whole(log)
-        found = find_outliers(log, self.rough, search, model)
+        found = find_outliers(log, self.rough, model)
         if fit is None or not found.kept.all():
             fit, _ = self.whole(log.rows(found.kept))
         messages = [*found.messages(numbers), *fit.messages]
@@ -242,87 +251,61 @@ class _Fit:
 
     def whole(self, log: DriftLog) -> tuple[DriftFit, LogModel]:
         """Fit a log, with interval and test."""
-        parts = self._parts(log)
+        kernel, maximizer, subsample = self._prepared(log)
         # Without memory, outcomes each at a time of its own have a variance, and no more.
-        lost = len(parts.maximizer.nuisance.names) if log.is_mostly_alone else 1
+        lost = int(maximizer.free(RATE).sum()) if log.is_mostly_alone else 1
         profile = profile_rate(
-            parts.maximizer,
+            maximizer,
             self.num_starts,
             self.level,
             self.on_step,
-            parts.subsample,
+            subsample,
             memory_parameters=max(1, lost),
         )
         if not math.isfinite(profile.best.log_likelihood):
             raise _no_finite_start(profile.failed_starts)
-        fit = report(
-            profile,
-            parts.maximizer,
-            parts.log,
-            parts.kernel,
-            self.level,
-            self.time_unit,
-            parts.unit,
-        )
-        model = parts.model(parts.maximizer, profile.best)
-        if self.covar_module is None:
-            # The kernel of the result is in the unit of the user, that of the model is not.
-            kernel = deepcopy(parts.kernel)
-            kernel.outputscale = kernel.outputscale * parts.unit**2
-            fit = replace(fit, covar_module=kernel, outputscale=kernel.outputscale.item())
-        return fit, model
+        given = self.noise_variance
+        fit = report(profile, maximizer, log, kernel, self.level, self.time_unit, self.unit, given)
+        return fit, self._model(kernel, maximizer, profile.best)
 
     def rough(self, log: DriftLog) -> LogModel:
         """Fit a log from its starts alone, on a subsample if it is long."""
         self.on_step(OUTLIERS)
-        parts = self._parts(log)
-        optima = explore_starts(parts.subsample, self.num_starts, lambda step: None)
+        kernel, _, subsample = self._prepared(log)
+        optima = explore_starts(subsample, self.num_starts, lambda step: None)
         best = max(optima, key=lambda optimum: optimum.log_likelihood)
         if not math.isfinite(best.log_likelihood):
             raise _no_finite_start([optimum.message for optimum in optima])
-        return parts.model(parts.subsample, best)
+        return self._model(kernel, subsample, best)
 
-    def _parts(self, log: DriftLog) -> _Parts:
-        """Return the log in units of its outcomes, and the maximizers of its likelihood."""
-        unit = outcome_unit(log.Y)
-        log = log.divided_by(unit)
-        log.check_noise(self.noise_variance, unit)
+    def _prepared(self, log: DriftLog) -> tuple[Kernel, LikelihoodMaximizer, LikelihoodMaximizer]:
+        """Return the kernel, and the maximizers of the likelihood of a log and of a subsample."""
         if self.covar_module is None:
-            kernel = in_unit = scaled_kernel(RBFKernel, log.actions, log.Y)
+            kernel = scaled_kernel(RBFKernel, log.actions, log.Y * self.unit)
         else:
             kernel = deepcopy(self.covar_module).double()
-            in_unit = times_factor(kernel, unit**-2)
+        in_unit = times_factor(kernel, self.unit**-2)
+        mean = None if self.mean is None else self.mean / self.unit
+        noise = self.noise_variance and self.noise_variance / self.unit**2
+        variance = log.Y.var().item()
         # From a correlation of 1 - 1e-6 over the whole log to one of 1e-7 over its smallest gap.
         rate_bounds = (2e-6 / log.span, 32 / log.gaps.min().item())
-        fixed = self.noise_variance
-        noise = 1.0 if log.Yvar is not None else fixed and fixed / unit**2
-        nuisance = NuisanceParameters(kernel, noise, log.Y.var().item())
 
         def maximizer_of(part: DriftLog) -> LikelihoodMaximizer:
-            mean = None if self.mean is None else self.mean / unit
-            return LikelihoodMaximizer(make_likelihood(part, in_unit, mean), nuisance, rate_bounds)
+            likelihood = make_likelihood(part, in_unit, mean)
+            known = noise if log.Yvar is None else 1.0
+            return LikelihoodMaximizer(likelihood, kernel, known, variance, rate_bounds)
 
         maximizer = subsample = maximizer_of(log)
         if len(log) > LONG and not isinstance(maximizer.likelihood, PanelLikelihood):
             subsample = maximizer_of(log.subsample(SUBSAMPLE_SIZE))
-        return _Parts(log, unit, kernel, in_unit, maximizer, subsample)
+        return kernel, maximizer, subsample
 
-
-@dataclass(frozen=True)
-class _Parts:
-    """A log in units of its outcomes, the kernel, and the maximizers of its likelihood."""
-
-    log: DriftLog
-    unit: float
-    kernel: Kernel
-    in_unit: Kernel
-    maximizer: LikelihoodMaximizer
-    subsample: LikelihoodMaximizer
-
-    def model(self, maximizer: LikelihoodMaximizer, optimum: Optimum) -> LogModel:
-        """Return the model of the log at an optimum, to which the kernel is set."""
-        sigma2, mean = maximizer.assign(optimum)
-        return LogModel(self.in_unit, math.exp(optimum.log_rate), sigma2, mean, self.unit)
+    def _model(self, kernel: Kernel, maximizer: LikelihoodMaximizer, optimum: Optimum) -> LogModel:
+        """Return the model at an optimum, to which the kernel is set."""
+        sigma2, mean = maximizer.assign(optimum.theta)
+        kernel = times_factor(kernel, self.unit**-2)
+        return LogModel(kernel, math.exp(optimum.log_rate), sigma2, mean)
 
 
 def _seconds(maximizer: LikelihoodMaximizer) -> float:
@@ -331,7 +314,7 @@ def _seconds(maximizer: LikelihoodMaximizer) -> float:
     seconds = 0.0
     for share in (0.4, 0.6):
         begun = time.monotonic()
-        maximizer.value(low + share * (high - low), maximizer.nuisance.start)
+        maximizer.value(at_rate(maximizer.start, low + share * (high - low)))
         seconds = time.monotonic() - begun
         if seconds > 1:
             break

@@ -13,7 +13,7 @@ from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.settings import validate_input_scaling
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalKernel, TemporalMaternKernel
 from tvbo.kernels.batch import ColumnKernel
-from tvbo.logs.dataset import DriftLog, outcome_unit
+from tvbo.logs.dataset import DriftLog
 from tvbo.logs.drift_comparison import DriftComparison
 from tvbo.logs.drift_result import DriftFit
 from tvbo.logs.panel_evidence import (
@@ -50,6 +50,7 @@ MATERN_HALF = 0.969
 
 def compare_drift(
     log: DriftLog,
+    unit: float,
     candidates: Sequence[Candidate],
     fit: DriftFit,
     noise_is_fixed: bool,
@@ -64,7 +65,8 @@ def compare_drift(
     first three.
 
     Args:
-        log: The observations, of one segment.
+        log: The observations, of one segment, with outcomes divided by ``unit``.
+        unit: Unit of the outcomes, in that of the user.
         candidates: The forms of drift.
         fit: The fit of ε to them.
         noise_is_fixed: Whether σ² is not learned.
@@ -85,68 +87,54 @@ def compare_drift(
             f"Forms of drift were compared on the newest {MOST:,} of {len(log):,} rows."
         )
         log = log.rows(slice(len(log) - MOST, None))
-    unit, gap = outcome_unit(log.Y), log.gaps.median().item()
-    start = _Start(
-        log.divided_by(unit),
-        gap,
-        fit.forgetting_rate,
-        times_factor(fit.covar_module, unit**-2),
-        fit.noise_variance and fit.noise_variance / unit**2,
-        noise_is_fixed,
-        fit.mean / unit,
-        mean_is_fixed,
-    )
-    rows, models = [], []
+    models = _Models(log, log.gaps.median().item(), unit, fit, noise_is_fixed, mean_is_fixed)
+    rows, found = [], []
     for candidate in candidates:
         on_step(candidate.name)
-        model = start.fit(candidate)
+        model = models.fit(candidate)
         k = _num_parameters(model)
-        value = start.log_likelihood(model, None) - len(log) * math.log(unit)
-        score, penalized = start.prediction(candidate, k)
+        value = models.log_likelihood(model) - len(log) * math.log(unit)
+        score, penalized = models.prediction(candidate, k)
+        evidence = value - 0.5 * k * math.log(len(log))
         rows.append(
-            PanelCandidate(
-                candidate.name,
-                False,
-                k,
-                value,
-                value - 0.5 * k * math.log(len(log)),
-                None if score is None else score - math.log(unit),
-                penalized,
-                None,
-            )
+            PanelCandidate(candidate.name, False, k, value, evidence, score, penalized, None)
         )
-        models.append(model)
+        found.append(model)
     best, reason = choose(rows)
     chosen = rows.index(best)
-    model = models[chosen]
+    model = found[chosen]
     noise_variance = fit.noise_variance
     if log.Yvar is None and not noise_is_fixed:
         noise_variance = model.likelihood.noise.item() * unit**2
-    messages += [f"The search for {name} did not converge." for name in dict.fromkeys(start.failed)]
+    # The kernel over actions within the factor that brought it into units.
+    over_actions = model.covar_module.kernels[0].base_kernel.base_kernel
+    temporal_kernels = [in_unit_of_time(each, 1 / models.gap) for _, each in _components(model)]
     return DriftComparison(
-        rows,
-        chosen,
-        reason,
-        messages,
-        *_in_units(model, gap),
-        noise_variance,
-        model.mean_module.constant.item() * unit,
+        evidence=rows,
+        chosen=chosen,
+        reason=reason,
+        messages=messages
+        + [f"The search for {name} did not converge." for name in dict.fromkeys(models.failed)],
+        temporal_kernels=[kernel.requires_grad_(False) for kernel in temporal_kernels],
+        covar_modules=[
+            times_factor(deepcopy(over_actions), amplitude) for amplitude, _ in _components(model)
+        ],
+        noise_variance=noise_variance,
+        mean=model.mean_module.constant.item() * unit,
     )
 
 
 @dataclass(frozen=True)
-class _Start:
-    """A log in units, and what the search for other forms of drift begins with.
+class _Models:
+    """Models of a log with forms of drift, which begin with a fit of ε.
 
     Args:
-        log: The observations, outcomes in units.
+        log: The observations, outcomes divided by ``unit``.
         gap: Unit of time.
-        forgetting_rate: ε per unit of the user.
-        covar_module: Kernel over actions, in units.
-        noise_variance: σ² in units; None if each outcome has a known one.
+        unit: Unit of the outcomes.
+        start: The fit of ε, in the units of the user.
         noise_is_fixed: Whether σ² is not learned.
-        mean: The prior mean, in units.
-        mean_is_fixed: Whether it is not learned.
+        mean_is_fixed: Whether the prior mean is not learned.
 
     Attributes:
         failed: Names of the candidates whose search did not converge.
@@ -154,11 +142,9 @@ class _Start:
 
     log: DriftLog
     gap: float
-    forgetting_rate: float
-    covar_module: Kernel
-    noise_variance: float | None
+    unit: float
+    start: DriftFit
     noise_is_fixed: bool
-    mean: float
     mean_is_fixed: bool
     failed: list[str] = field(default_factory=list, init=False)
 
@@ -185,78 +171,69 @@ class _Start:
         if count == 0 or not self.log.rows(first).can_be_fitted:
             return None, None
         part = self.fit(candidate, first)
-        gained = self.log_likelihood(part, None) - self.log_likelihood(part, first)
-        return gained / count, gained - 0.5 * k * math.log(count)
+        gained = self.log_likelihood(part) - self.log_likelihood(part, first)
+        return gained / count - math.log(self.unit), gained - 0.5 * k * math.log(count)
 
     def kernels(self, candidate: Candidate) -> list[TemporalKernel]:
         """Return the temporal kernels of a candidate, starting from ε where they are its own."""
         kernels = candidate.kernels()
         if candidate not in CANDIDATES:
             return [in_unit_of_time(kernel, self.gap) for kernel in kernels]
-        rate = -math.log1p(-min(self.forgetting_rate, 1 - 1e-9)) * self.gap
+        rate = -math.log1p(-min(self.start.forgetting_rate, 1 - 1e-9)) * self.gap
         rate = min(max(rate, 1e-4), 5.0)
         if isinstance(kernels[0], TemporalMaternKernel):
             kernels[0].lengthscale = 2 * math.log(2) / rate / MATERN_HALF
-        elif len(kernels) == 2:
-            kernels = [exponential(min(APART * rate, 10.0)), exponential(rate / APART)]
-        else:
-            kernels = [exponential(rate)]
-        return kernels
+            return kernels
+        if len(kernels) == 2:
+            return [exponential(min(APART * rate, 10.0)), exponential(rate / APART)]
+        return [exponential(rate)]
 
     def model(self, kernels: list[TemporalKernel], rows: Tensor | None) -> SingleTaskGP:
         """Return a model of some rows, not fitted."""
         log = self.log if rows is None else self.log.rows(rows)
         d = log.actions.shape[-1]
-        in_time: list[Kernel] = [ColumnKernel(kernel, [d]) for kernel in kernels]
-        if len(kernels) > 1:
-            in_time = [ScaleKernel(kernel).double() for kernel in in_time]
-            for scaled in in_time:
-                scaled.outputscale = 1 / len(kernels)
+        in_time = [ScaleKernel(ColumnKernel(kernel, [d])).double() for kernel in kernels]
+        for scaled in in_time:
+            scaled.outputscale = 1 / len(kernels)
+            scaled.raw_outputscale.requires_grad_(len(kernels) > 1)
         likelihood = None
         if log.Yvar is None:
             least = LEAST_NOISE * log.Y.var().item()
             constraint = GreaterThan(least, transform=torch.exp, inv_transform=torch.log)
             likelihood = GaussianLikelihood(noise_constraint=constraint).double()
-            likelihood.noise = max(self.noise_variance or 0.0, 2 * least)
+            noise = (self.start.noise_variance or 0.0) / self.unit**2
+            likelihood.noise = max(noise, 2 * least)
             likelihood.raw_noise.requires_grad_(not self.noise_is_fixed)
         mean_module = ConstantMean().double()
-        mean_module.constant = torch.tensor(self.mean, dtype=torch.float64)
+        mean_module.constant = torch.tensor(self.start.mean / self.unit, dtype=torch.float64)
         mean_module.raw_constant.requires_grad_(not self.mean_is_fixed)
+        over_actions = times_factor(deepcopy(self.start.covar_module), self.unit**-2)
         # Outcomes and times are in units; actions are as the user has them.
         with validate_input_scaling(False):
             return SingleTaskGP(
                 torch.cat([log.actions, log.times.unsqueeze(-1) / self.gap], dim=-1),
                 log.Y.unsqueeze(-1),
                 None if log.Yvar is None else log.Yvar.unsqueeze(-1),
-                covar_module=ProductKernel(
-                    ColumnKernel(deepcopy(self.covar_module), list(range(d))),
-                    in_time[0] if len(in_time) == 1 else AdditiveKernel(*in_time),
-                ),
+                covar_module=ColumnKernel(over_actions, list(range(d))) * AdditiveKernel(*in_time),
                 likelihood=likelihood,
                 mean_module=mean_module,
                 outcome_transform=None,
             )
 
     @torch.no_grad()
-    def log_likelihood(self, model: SingleTaskGP, rows: Tensor | None) -> float:
+    def log_likelihood(self, model: SingleTaskGP, rows: Tensor | None = None) -> float:
         """Return the log marginal likelihood of some rows, at the parameters of a model."""
-        other = self.model([deepcopy(kernel) for kernel in _temporal_kernels(model)], rows)
+        other = self.model([deepcopy(kernel) for _, kernel in _components(model)], rows)
         other.load_state_dict(model.state_dict())
         other.train()
         X = other.train_inputs[0]
         return float(other.likelihood(other(X), X).log_prob(other.train_targets))
 
 
-def _amplitudes(model: SingleTaskGP) -> list[ScaleKernel]:
-    """Return the scales of several temporal kernels; none for a single one."""
-    in_time = model.covar_module.kernels[1]
-    return list(in_time.kernels) if isinstance(in_time, AdditiveKernel) else []
-
-
-def _temporal_kernels(model: SingleTaskGP) -> list[TemporalKernel]:
-    scaled = _amplitudes(model)
-    columns = [each.base_kernel for each in scaled] if scaled else [model.covar_module.kernels[1]]
-    return [column.base_kernel for column in columns]
+def _components(model: SingleTaskGP) -> list[tuple[float, TemporalKernel]]:
+    """Return amplitude and temporal kernel of each component."""
+    in_time = model.covar_module.kernels[1].kernels
+    return [(each.outputscale.item(), each.base_kernel.base_kernel) for each in in_time]
 
 
 def _num_parameters(model: SingleTaskGP) -> int:
@@ -267,14 +244,4 @@ def _num_parameters(model: SingleTaskGP) -> int:
         isinstance(kernel, ScaleKernel) and kernel.raw_outputscale.requires_grad
         for kernel in model.covar_module.kernels[0].modules()
     )
-    return count - int(is_scaled and len(_amplitudes(model)) > 0)
-
-
-def _in_units(model: SingleTaskGP, gap: float) -> tuple[list[TemporalKernel], list[Kernel]]:
-    """Return temporal kernels, and the kernel over actions of each, in the units of the user."""
-    temporal = [in_unit_of_time(each, 1 / gap) for each in _temporal_kernels(model)]
-    # Within the factor that brought it into units.
-    kernel = model.covar_module.kernels[0].base_kernel.base_kernel
-    amplitudes = [scaled.outputscale.item() for scaled in _amplitudes(model)] or [1.0]
-    modules = [times_factor(deepcopy(kernel), amplitude) for amplitude in amplitudes]
-    return [each.requires_grad_(False) for each in temporal], modules
+    return count - int(is_scaled and len(_components(model)) > 1)

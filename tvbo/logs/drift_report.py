@@ -11,16 +11,12 @@ from tvbo.logs.dataset import DriftLog
 from tvbo.logs.drift_result import DriftFit
 from tvbo.logs.maximize import LikelihoodMaximizer
 from tvbo.logs.profile import Profile, rates_at_noise
-from tvbo.logs.vecchia import VecchiaLikelihood
 
 NOISE_FACTORS = (2.0, 10.0)
 """Factors of the noise variance, and of its inverse, for which ε is reported as well."""
 
 LONG = 10.0
 """Half-life, as a multiple of the longest segment, above which ε is an extrapolation."""
-
-NEGLIGIBLE = 1e-6
-"""Share of variance that omitted observations explain below which no message is given."""
 
 FLAT = 0.1
 """Range of the profile, in nats, below which the likelihood counts as flat."""
@@ -34,6 +30,7 @@ def report(
     level: float,
     time_unit: str,
     unit: float,
+    noise_variance: float | None,
 ) -> DriftFit:
     """Build the result of a fit, and set the kernel to the maximum.
 
@@ -45,13 +42,16 @@ def report(
         level: Confidence of the interval.
         time_unit: Name of the unit of time.
         unit: Unit of the outcomes of ``log``, in the unit of the user.
+        noise_variance: σ² in the unit of the user, if it was given.
     """
     # Imported here since importing scipy.stats takes longer than the rest of tvbo.
     from scipy.stats import chi2
 
     best, at_zero = profile.best, profile.at_zero
-    by_noise = [] if log.Yvar is not None else _by_noise(profile, maximizer, unit)
-    sigma2, mean = maximizer.assign(best)
+    sigma2, mean = maximizer.assign(best.theta)
+    sigma2 = noise_variance or sigma2 * unit**2
+    by_noise = [] if log.Yvar is not None else _by_noise(profile, maximizer, sigma2, unit)
+    maximizer.assign(best.theta)
     # Converts the density of the outcomes to the user's unit.
     offset = -len(log) * math.log(unit)
     rate = profile.rate(best.log_rate)
@@ -69,7 +69,7 @@ def report(
         level=level,
         time_unit=time_unit,
         half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
-        noise_variance=None if log.Yvar is not None else sigma2 * unit**2,
+        noise_variance=None if log.Yvar is not None else sigma2,
         mean=mean * unit,
         lengthscales=[x for k in smooth for x in k.lengthscale.detach().flatten().tolist()],
         outputscale=scaled[0].outputscale.item() if scaled else None,
@@ -81,7 +81,7 @@ def report(
             -math.expm1(-rate * round_length), horizon, dim=log.actions.shape[-1], nu=nu
         ),
         n_observations=len(log),
-        messages=_messages(profile, maximizer, log, by_noise, sigma2 * unit**2, level, time_unit),
+        messages=_messages(profile, maximizer, log, by_noise, sigma2, level, time_unit),
         profile=[(-math.expm1(-profile.rate(x)), y + offset) for x, y in profile.points],
         covar_module=kernel,
         forgetting_rate_by_noise=by_noise,
@@ -89,16 +89,15 @@ def report(
 
 
 def _by_noise(
-    profile: Profile, maximizer: LikelihoodMaximizer, unit: float
+    profile: Profile, maximizer: LikelihoodMaximizer, sigma2: float, unit: float
 ) -> list[tuple[float, float]]:
     """Return ``(σ², ε)`` for σ² fixed at some multiples of its value at the maximum, by σ²."""
-    sigma2, _ = maximizer.assign(profile.best)
     pairs = [(sigma2, -math.expm1(-profile.rate(profile.best.log_rate)))]
     for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
         fixed = [sigma2 * factor for factor in factors]
-        rates = rates_at_noise(maximizer, profile.best, fixed)
+        rates = rates_at_noise(maximizer, profile.best, [noise / unit**2 for noise in fixed])
         pairs += [(v, -math.expm1(-rate)) for v, rate in zip(fixed, rates, strict=False)]
-    return sorted((v * unit**2, rate) for v, rate in pairs)
+    return sorted(pairs)
 
 
 def _messages(
@@ -144,17 +143,7 @@ def _messages(
         messages.append(
             f"ε rounds to 1 per {time_unit}: state time in a shorter unit to tell it from 1."
         )
-    likelihood = maximizer.likelihood
-    if isinstance(likelihood, VecchiaLikelihood):
-        weight = likelihood.neglected_weight(profile.rate(best.log_rate))
-        if weight > NEGLIGIBLE:
-            messages.append(
-                "The log is too long for the exact likelihood: each block of observations was "
-                f"conditioned on the {likelihood.conditioning_size} before it. Of the variance of "
-                f"the function at a block, a share of at most {weight:.2g} was there already at "
-                "the time of the nearest observation left out."
-            )
-    for name in maximizer.nuisance.at_bounds(best.nuisance):
+    for name in maximizer.at_bounds(best.theta):
         if name == "noise variance":
             messages.append(
                 f"At an end of its range: noise variance, {sigma2:.3g}."
@@ -162,7 +151,7 @@ def _messages(
             )
         else:
             messages.append(f"At an end of its range: {name}.")
-    if log.Yvar is None and maximizer.nuisance.noise_variance is not None:
+    if log.Yvar is None and not maximizer.learns_noise:
         messages.append(
             f"The noise variance {sigma2:.3g} was given, not learned." + _rests_on(by_noise, sigma2)
         )

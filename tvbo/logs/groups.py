@@ -16,7 +16,6 @@ from torch import Tensor
 
 from tvbo.logs.drift_fit import fit_drift
 from tvbo.logs.drift_result import DriftFit
-from tvbo.logs.outliers import OutlierSearch
 from tvbo.terminal import patient_steps
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class FitOptions(TypedDict, total=False):
     time_unit: str
     level: float
     num_starts: int
-    outliers: bool | OutlierSearch
+    outliers: bool
     on_step: Callable[[str], None]
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from linear_operator.utils.errors import NotPSDError
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
 from tvbo.fit.quadratic_model import Array, Function, QuadraticModel
-from tvbo.logs.parameters import NuisanceParameters, Optimum
 
 Likelihood = Callable[[Tensor, Tensor], tuple[Tensor, float]]
 """A function of the rate ρ and the noise variance that returns the log likelihood and the mean."""
+
+RATE, NOISE = 0, 1
+"""Places of log ρ and log σ² in the vector of parameters."""
 
 TOLERANCE = 1e-12
 """Gain of a step, as a share of the log likelihood, at which L-BFGS-B stops. The likelihood of the
@@ -26,150 +31,222 @@ PROFILE = 1e-5
 """Error of a point of the profile, in nats, that is accepted: it moves an end of the interval by
 less than a ten-thousandth of its distance from the maximum."""
 
+RAW_RANGE = 8.0
+"""Range of a raw kernel parameter on both sides of its start: a factor of 3,000 for a logarithm.
+Beyond it the likelihood is flat and the covariance numerically singular."""
+
+AT_BOUND = 1e-3
+"""Distance from a bound, as a share of the range, at which a parameter is reported to be there."""
+
+NOISE_SHARES = (1e-6, 0.1, 10.0)
+"""Smallest, initial and largest σ², as shares of the variance of the outcomes."""
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """A maximum of the likelihood over all parameters, or over those that were not held.
+
+    Args:
+        theta: All parameters, beginning with log ρ and log σ².
+        log_likelihood: Log likelihood at the maximum.
+        slope: Derivative with respect to log ρ, which is also that of the profile.
+        converged: False if the optimizer stopped for another reason than a small gradient.
+        message: The message of the optimizer.
+    """
+
+    theta: Array
+    log_likelihood: float
+    slope: float
+    converged: bool
+    message: str
+
+    @property
+    def log_rate(self) -> float:
+        """Logarithm of ρ."""
+        return float(self.theta[RATE])
+
 
 class LikelihoodMaximizer:
-    """Maximizes the likelihood over one flat vector: log ρ, and the nuisance parameters.
+    """Maximizes the likelihood over log ρ, log σ², and the raw kernel parameters that are learned.
 
     L-BFGS-B finds a maximum from any start; near one, Newton's method needs only a few steps.
 
     Args:
         likelihood: The log likelihood, which uses the present parameters of the kernel.
-        nuisance: The parameters other than the rate.
+        covar_module: The kernel, whose parameters are modified; their present values are the start.
+        noise_variance: A fixed σ², or None to learn it.
+        outcome_variance: Variance of the outcomes. A learned σ² starts at a tenth of it, and is
+            bounded by 1e-6 and 10 times it.
         rate_bounds: Range of ρ.
     """
 
     def __init__(
         self,
         likelihood: Likelihood,
-        nuisance: NuisanceParameters,
+        covar_module: Kernel,
+        noise_variance: float | None,
+        outcome_variance: float,
         rate_bounds: tuple[float, float],
     ):
         self.likelihood = likelihood
-        self.nuisance = nuisance
-        low, high = rate_bounds
-        self.rate_bounds = (math.log(low), math.log(high))
+        self.learns_noise = noise_variance is None
+        self.kernel_parameters = [raw for raw in covar_module.parameters() if raw.requires_grad]
+        shares = [share * outcome_variance for share in NOISE_SHARES]
+        least, first, most = shares if noise_variance is None else [noise_variance] * 3
+        self.names = ["rate", "noise variance"]
+        low, start, high = (
+            [np.log(pair)]
+            for pair in ((rate_bounds[0], least), (1.0, first), (rate_bounds[1], most))
+        )
+        for name, parameter, constraint in covar_module.named_parameters_and_constraints():
+            if parameter.requires_grad:
+                raw = parameter.detach().flatten().numpy().copy()
+                ends = [raw - RAW_RANGE, raw + RAW_RANGE]
+                if constraint is not None and not constraint.enforced:
+                    bounds = float(constraint.lower_bound), float(constraint.upper_bound)
+                    ends = [np.full(len(raw), bound) for bound in bounds]
+                low.append(ends[0])
+                start.append(raw)
+                high.append(ends[1])
+                self.names += [name.replace("raw_", "")] * len(raw)
+        self.start, self.low, self.high = (np.concatenate(parts) for parts in (start, low, high))
+        self.rate_bounds = float(self.low[RATE]), float(self.high[RATE])
         # Cached, because a maximum is evaluated again for its refinement and its slope.
         self._negative = lru_cache(maxsize=16)(self._evaluate)
 
-    def explore(self, log_rate: float, nuisance: Array) -> Optimum:
-        """Return the local maximum over all parameters by L-BFGS-B from a start."""
-        return self._search(None, np.concatenate([[log_rate], nuisance]))
-
-    def refine(self, rough: Optimum) -> tuple[Optimum, QuadraticModel | None]:
-        """Return the maximum over all parameters next to an approximate one, and a quadratic model.
-
-        The model is in the whole vector; None if the Hessian is not finite there, or zero.
-        """
-        optimum, model = self._refine(None, rough.vector)
-        if model is None:
-            model = QuadraticModel.by_differences(*self._function(None), optimum.vector)
-        return optimum, model
-
-    def refine_at(self, rough: Optimum) -> Optimum:
-        """Return the maximum over all parameters but the rate next to an approximate one."""
-        return self._refine(rough.log_rate, rough.nuisance)[0]
-
-    def maximize_at(
-        self, log_rate: float, nuisance: Array, model: QuadraticModel | None = None
-    ) -> Optimum:
-        """Return the maximum over all parameters but the rate: one point of the profile.
+    def explore(self, start: Array, *held: int) -> Optimum:
+        """Return a local maximum by L-BFGS-B from a start.
 
         Args:
-            log_rate: Logarithm of ρ.
-            nuisance: The start.
-            model: A quadratic model in the nuisance parameters near the start, which is updated;
-                None searches from any start by L-BFGS-B.
+            start: All parameters.
+            *held: Places of those that are held.
         """
-        if model is not None:
-            function, bounds = self._function(log_rate)
-            found = model.minimize(function, bounds, nuisance, PROFILE)
-            if found is not None:
-                return self._optimum(log_rate, found, True, "Newton's method")
-        return self._search(log_rate, nuisance)
-
-    def value(self, log_rate: float, nuisance: Array) -> float:
-        """Return the log likelihood."""
-        return -self._negative(log_rate, *nuisance)[0]
-
-    def assign(self, optimum: Optimum) -> tuple[float, float]:
-        """Set the kernel to an optimum; return the noise variance and the mean there."""
-        noise = self.nuisance.assign(optimum.nuisance)
-        with torch.no_grad():
-            rate = torch.tensor(optimum.log_rate, dtype=torch.float64).exp()
-            _, mean = self.likelihood(rate, noise)
-        return noise.item(), mean
-
-    def _function(self, log_rate: float | None) -> tuple[Function, list[tuple[float, float]]]:
-        """Return the negative log likelihood, of all but the rate if it is given, and bounds."""
-        if log_rate is None:
-            everything = [self.rate_bounds, *self.nuisance.bounds]
-            return lambda theta: self._negative(*theta), everything
-
-        def at_rate(nuisance: Array) -> tuple[float, Array]:
-            value, gradient = self._negative(log_rate, *nuisance)
-            return value, gradient[1:]
-
-        return at_rate, self.nuisance.bounds
-
-    def _evaluate(self, log_rate: float, *nuisance: float) -> tuple[float, Array]:
-        """Return the negative log likelihood and its gradient with respect to the whole vector."""
-        noise = self.nuisance.assign(np.array(nuisance))
-        rate = torch.tensor(log_rate, dtype=torch.float64).exp().requires_grad_()
-        inputs = [rate, *([noise] if noise.requires_grad else []), *self.nuisance.kernel_parameters]
-        try:
-            value, _ = self.likelihood(rate, noise)
-        except NotPSDError:
-            return math.inf, np.zeros(1 + len(nuisance))
-        gradients = torch.autograd.grad(value, inputs, allow_unused=True)
-        flat = [
-            (torch.zeros_like(x) if g is None else g).flatten()
-            for g, x in zip(gradients, inputs, strict=True)
-        ]
-        # By the chain rule, because the vector holds the logarithms of ρ and σ².
-        flat[0] = flat[0] * rate.detach()
-        if noise.requires_grad:
-            flat[1] = flat[1] * noise.detach()
-        gradient: Array = -torch.cat(flat).numpy()
-        # Read-only, because it is cached.
-        gradient.flags.writeable = False
-        return -value.item(), gradient
-
-    def _search(self, log_rate: float | None, start: Array) -> Optimum:
-        """Return a local maximum by L-BFGS-B, over all parameters if the rate is None."""
-        function, bounds = self._function(log_rate)
-        if len(start) == 0:
-            return self._optimum(log_rate, start, True, "evaluated")
+        free = self.free(*held)
+        if not free.any():
+            return self._optimum(start, True, "evaluated")
+        low, high = self.low[free], self.high[free]
         result = minimize(
-            function,
-            np.clip(start, *np.array(bounds).T),
+            self._function(start, free),
+            np.clip(start[free], low, high),
             jac=True,
             method="L-BFGS-B",
-            bounds=bounds,
+            bounds=list(zip(low, high, strict=True)),
             options={"maxiter": 500, "ftol": TOLERANCE, "gtol": 1e-6},
         )
         # Status 2 means that a line search found no descent: a maximum up to rounding.
         gradient_is_flat = float(np.abs(result.jac).max()) < 1e-2 * max(1.0, abs(result.fun)) ** 0.5
         converged = result.status == 0 or gradient_is_flat
-        return self._optimum(log_rate, result.x, converged, result.message)
+        return self._optimum(_inserted(start, free, result.x), converged, result.message)
 
-    def _refine(
-        self, log_rate: float | None, rough: Array
-    ) -> tuple[Optimum, QuadraticModel | None]:
-        """Return the maximum by Newton's method, or by L-BFGS-B if that fails; and the model."""
-        function, bounds = self._function(log_rate)
-        model = QuadraticModel.by_differences(function, bounds, rough)
-        found = None if model is None else model.minimize(function, bounds, rough)
+    def refine(self, rough: Array, *held: int) -> tuple[Optimum, QuadraticModel | None]:
+        """Return the maximum next to an approximate one, by Newton's method if that succeeds.
+
+        Args:
+            rough: All parameters.
+            *held: Places of those that are held.
+
+        Returns:
+            The maximum, and a quadratic model there in the parameters that are free; None if the
+            Hessian is not finite there, or zero.
+        """
+        free = self.free(*held)
+        model = self._model(rough, free)
+        optimum = self.follow(rough, model, *held) if model is not None else None
+        if optimum is None:
+            optimum = self.explore(rough, *held)
+            model = self._model(optimum.theta, free)
+        return optimum, model
+
+    def follow(
+        self, start: Array, model: QuadraticModel, *held: int, close: float | None = None
+    ) -> Optimum | None:
+        """Return the maximum next to a start by Newton's method; None if it does not reach it.
+
+        Args:
+            start: All parameters.
+            model: A quadratic model in those that are free, near the start, which is updated.
+            *held: Places of those that are held.
+            close: Expected gain, in nats, below which to stop.
+        """
+        free = self.free(*held)
+        bounds = list(zip(self.low[free], self.high[free], strict=True))
+        options = {} if close is None else {"close": close}
+        found = model.minimize(self._function(start, free), bounds, start[free], **options)
         if found is None:
-            return self._search(log_rate, rough), None
-        return self._optimum(log_rate, found, True, "Newton's method"), model
+            return None
+        return self._optimum(_inserted(start, free, found), True, "Newton's method")
 
-    def _optimum(
-        self, log_rate: float | None, theta: Array, converged: bool, message: str
-    ) -> Optimum:
-        """Return the optimum at a vector, which begins with log ρ if the rate is None."""
-        if log_rate is None:
-            log_rate, theta = float(theta[0]), theta[1:]
-        value, gradient = self._negative(log_rate, *theta)
-        return Optimum(
-            log_rate, theta, -value, -gradient[0], converged and math.isfinite(value), message
+    def value(self, theta: Array) -> float:
+        """Return the log likelihood."""
+        return -self._negative(*theta)[0]
+
+    def assign(self, theta: Array) -> tuple[float, float]:
+        """Set the kernel to a vector; return the noise variance and the mean there."""
+        rate, noise = self._set(theta)
+        with torch.no_grad():
+            _, mean = self.likelihood(rate, noise)
+        return noise.item(), mean
+
+    def at_bounds(self, theta: Array) -> list[str]:
+        """Return the names of parameters other than the rate at a bound, without duplicates."""
+        # An unbounded range has no length; there the distance itself counts.
+        span = np.where(np.isfinite(self.high - self.low), self.high - self.low, 1.0)
+        near = np.minimum(theta - self.low, self.high - theta) <= AT_BOUND * span
+        places = [i for i in np.flatnonzero(near & self.free(RATE)).tolist()]
+        return list(dict.fromkeys(self.names[i] for i in places))
+
+    def free(self, *held: int) -> NDArray[np.bool_]:
+        """Return which parameters are neither held nor given."""
+        free = np.ones(len(self.start), dtype=bool)
+        free[[*held, *([] if self.learns_noise else [NOISE])]] = False
+        return free
+
+    def _function(self, theta: Array, free: NDArray[np.bool_]) -> Function:
+        """Return the negative log likelihood of the free parameters, the others as in ``theta``."""
+
+        def function(x: Array) -> tuple[float, Array]:
+            value, gradient = self._negative(*_inserted(theta, free, x))
+            return value, gradient[free]
+
+        return function
+
+    def _model(self, theta: Array, free: NDArray[np.bool_]) -> QuadraticModel | None:
+        bounds = list(zip(self.low[free], self.high[free], strict=True))
+        return QuadraticModel.by_differences(self._function(theta, free), bounds, theta[free])
+
+    def _set(self, theta: Array) -> tuple[Tensor, Tensor]:
+        """Set the kernel to a vector; return ρ and σ²."""
+        rate, noise, *rest = torch.as_tensor(theta, dtype=torch.float64).split(
+            [1, 1, *(parameter.numel() for parameter in self.kernel_parameters)]
         )
+        with torch.no_grad():
+            for parameter, values in zip(self.kernel_parameters, rest, strict=True):
+                parameter.copy_(values.reshape(parameter.shape))
+        return rate[0].exp(), noise[0].exp()
+
+    def _evaluate(self, *theta: float) -> tuple[float, Array]:
+        """Return the negative log likelihood and its gradient."""
+        rate, noise = self._set(np.array(theta))
+        inputs = [rate.requires_grad_(), noise.requires_grad_(), *self.kernel_parameters]
+        try:
+            value, _ = self.likelihood(rate, noise)
+        except NotPSDError:
+            return math.inf, np.zeros(len(theta))
+        gradients = torch.autograd.grad(value, inputs, allow_unused=True, materialize_grads=True)
+        # By the chain rule, because the vector holds the logarithms of ρ and σ².
+        slopes = [gradients[0] * rate.detach(), gradients[1] * noise.detach(), *gradients[2:]]
+        gradient: Array = -torch.cat([slope.flatten() for slope in slopes]).numpy()
+        # Read-only, because it is cached.
+        gradient.flags.writeable = False
+        return -value.item(), gradient
+
+    def _optimum(self, theta: Array, converged: bool, message: str) -> Optimum:
+        value, gradient = self._negative(*theta)
+        return Optimum(theta, -value, -gradient[RATE], converged and math.isfinite(value), message)
+
+
+def _inserted(theta: Array, free: NDArray[np.bool_], values: Array) -> Array:
+    """Return a vector with other values of the free parameters."""
+    new = theta.copy()
+    new[free] = values
+    return new

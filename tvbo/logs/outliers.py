@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from scipy.special import ndtri
 from torch import Tensor
 
-from tvbo.logs.dataset import DriftLog, Panel
+from tvbo.logs.dataset import DriftLog
 from tvbo.logs.dense import DenseLikelihood, whiten
 
 NORMAL_MAD = 1.4826
@@ -28,6 +28,13 @@ MAX_PANEL = 3000
 """Rows of a full panel up to which outliers are searched unasked; without some cells a fit of it is
 slower."""
 
+FALSE_ALARM_RATE = 0.01
+"""Probability that any row of a log without outliers is named; approximate, since the parameters
+are estimated from the same rows."""
+
+MAX_REFITS = 10
+"""Refits after which the search ends; a message says so."""
+
 SHARE = 0.05
 """Share of outliers above which they are said to look like heavy tails."""
 
@@ -35,68 +42,19 @@ NAMED = 5
 """Outliers that a message names; ``DriftFit.outliers`` has all."""
 
 
-@dataclass(frozen=True)
-class OutlierSearch:
-    r"""A search for rows that the others of the log do not explain.
+def is_outlier(residuals: Tensor, kept: Tensor) -> Tensor:
+    """Return which rows are outliers, a mask.
 
-    A row is an outlier if its outcome is more than :meth:`threshold` standard deviations from its
-    prediction by all other rows that are none (leave-one-out; Rasmussen, Williams, 2006,
-    Section 5.4.2), with the parameters fitted to these rows. Fit and prediction are repeated until
-    the same rows are found again, so that a row which only looked bad beside a worse one returns.
-    The first fit is of outcomes moved to within four standard deviations of the median, both
-    robust.
+    A normal variable exceeds the threshold with probability ``FALSE_ALARM_RATE / n`` (Bonferroni).
 
     Args:
-        false_alarm_rate: Probability that any row of a log without outliers is named; approximate,
-            since the parameters are estimated from the same rows.
-        max_refits: Refits after which the search ends; a message says so.
-
-    Raises:
-        ValueError: if ``false_alarm_rate`` lies outside (0, 1) or ``max_refits`` is not positive.
+        residuals: ``n`` standardized residuals. Where the kept ones vary by more than one, as
+            they do in a model with too little noise, all are divided by their spread.
+        kept: ``n``, a mask of the rows to which the model was fitted.
     """
-
-    false_alarm_rate: float = 0.01
-    max_refits: int = 10
-
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        if not 0 < self.false_alarm_rate < 1 or self.max_refits < 1:
-            raise ValueError(
-                "Expected false_alarm_rate in (0, 1) and max_refits >= 1. "
-                f"Got {self.false_alarm_rate}, {self.max_refits}."
-            )
-
-    @classmethod
-    def asked(cls, outliers: bool | OutlierSearch, log: DriftLog) -> OutlierSearch | None:
-        """Return how outliers of a log are searched; None if they are not.
-
-        Args:
-            outliers: Whether they are searched, where that is fast; or how.
-            log: The observations.
-        """
-        if not isinstance(outliers, bool):
-            return outliers
-        if not outliers or (len(log) > MAX_PANEL and Panel.from_log(log) is not None):
-            return None
-        return cls()
-
-    def threshold(self, n: int) -> float:
-        """Return the standardized residual above which one of ``n`` rows is an outlier.
-
-        A normal variable exceeds it with probability ``false_alarm_rate / n`` (Bonferroni).
-        """
-        return -float(ndtri(0.5 * self.false_alarm_rate / n))
-
-    def among(self, residuals: Tensor, kept: Tensor) -> Tensor:
-        """Return which rows are outliers, a mask.
-
-        Args:
-            residuals: ``n`` standardized residuals. Where the kept ones vary by more than one, as
-                they do in a model with too little noise, all are divided by their spread.
-            kept: ``n``, a mask of the rows to which the model was fitted.
-        """
-        spread = max(1.0, NORMAL_MAD * residuals[kept].abs().median().item())
-        return residuals.abs() > spread * self.threshold(len(residuals))
+    threshold = -float(ndtri(0.5 * FALSE_ALARM_RATE / len(residuals)))
+    spread = max(1.0, NORMAL_MAD * residuals[kept].abs().median().item())
+    return residuals.abs() > spread * threshold
 
 
 @dataclass(frozen=True)
@@ -104,24 +62,22 @@ class LogModel:
     """A fitted model of a log, which predicts its rows from each other.
 
     Args:
-        covar_module: The kernel over actions, of outcomes divided by ``unit``.
+        covar_module: The kernel over actions.
         rate: ρ.
-        noise_variance: σ², of outcomes divided by ``unit``.
-        mean: The prior mean, divided by ``unit``.
-        unit: Unit of the outcomes.
+        noise_variance: σ².
+        mean: The prior mean.
     """
 
     covar_module: Kernel
     rate: float
     noise_variance: float
     mean: float
-    unit: float
 
     def residuals(self, log: DriftLog, kept: Tensor, given: Tensor) -> Tensor:
         """Return the standardized residual of each row from its prediction by the other kept rows.
 
         Args:
-            log: The observations, not divided by ``unit``.
+            log: The observations.
             kept: ``n``, a mask of the rows that predict.
             given: ``n`` outcomes from which is predicted, in place of those of the log.
 
@@ -140,7 +96,6 @@ class LogModel:
         return residuals
 
     def _in_window(self, log: DriftLog, kept: Tensor, given: Tensor) -> Tensor:
-        log = log.divided_by(self.unit)
         likelihood = DenseLikelihood(log, self.covar_module, self.mean)
         with torch.no_grad():
             covar = likelihood.covariance(
@@ -149,7 +104,7 @@ class LogModel:
             )
             others = ~kept
             error = log.Y - self.mean
-            error_given = given / self.unit - self.mean
+            error_given = given - self.mean
             between = covar[kept][:, others]
             root, white = whiten(
                 covar[kept][:, kept], torch.cat([error_given[kept, None], between], dim=-1)
@@ -221,23 +176,27 @@ def clipped(Y: Tensor) -> Tensor:
 def find_outliers(
     log: DriftLog,
     estimate: Callable[[DriftLog], LogModel],
-    search: OutlierSearch,
     model: LogModel | None = None,
 ) -> Outliers:
-    """Search a log for outliers.
+    """Search a log for rows that the others do not explain.
+
+    A row is an outlier if its outcome is too far from its prediction by all other rows that are
+    none (leave-one-out; Rasmussen, Williams, 2006, Section 5.4.2), with the parameters fitted to
+    these rows. Fit and prediction are repeated until the same rows are found again, so that a row
+    which only looked bad beside a worse one returns. The first fit is of outcomes moved to within
+    four standard deviations of the median, both robust.
 
     Args:
         log: The observations.
         estimate: Fits the model to some of them.
-        search: How to search.
         model: A fit of the whole log; None fits it with its outcomes clipped.
     """
     given = log.Y if model is not None else clipped(log.Y)
     kept = torch.ones(len(log), dtype=torch.bool)
     model = model or estimate(replace(log, Y=given))
     residuals = model.residuals(log, kept, given)
-    for _ in range(search.max_refits):
-        found = search.among(residuals, kept)
+    for _ in range(MAX_REFITS):
+        found = is_outlier(residuals, kept)
         if (found == ~kept).all():
             return Outliers(kept, residuals, settled=True)
         rest = log.rows(~found)

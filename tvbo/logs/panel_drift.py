@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
-from tvbo.logs.dataset import outcome_unit
 from tvbo.logs.drift_fit import fit_drift
 from tvbo.logs.drift_result import DriftFit
 from tvbo.logs.panel import panel_rows
@@ -21,7 +20,6 @@ def fit_panel_drift(
     *,
     noise_variance: float | None = None,
     level: float = 0.95,
-    outliers: bool = True,
     progress: bool = True,
 ) -> DriftFit:
     """Fit ε and noise of a panel with its own empirical covariance and one mean.
@@ -33,24 +31,21 @@ def fit_panel_drift(
         arms: Names of the arms, for errors.
         noise_variance: σ², in squared units of the values; None learns it.
         level: Confidence of the interval of ε.
-        outliers: Whether values far from what the others predict are left out.
         progress: Show a progress bar on stderr.
 
     Raises:
         InputDataError: if two arms have no common time, or the log cannot be fitted.
     """
     train_X, train_Y = panel_rows(values, times)
-    # Covariances are squares, which overflow or underflow for outcomes far from one.
-    unit = outcome_unit(train_Y)
-    scaled = values / unit
     return fit_drift(
         train_X,
         train_Y,
-        covar_module=CovarianceMatrixKernel(empirical_covariance(scaled, arms) * unit**2),
+        covar_module=CovarianceMatrixKernel(empirical_covariance(values, arms)),
         noise_variance=noise_variance,
-        mean=scaled.nanmean().item() * unit,
+        mean=values.nanmean().item(),
         time_unit=time_unit,
         level=level,
-        outliers=outliers,
+        # The covariance was estimated with them.
+        outliers=False,
         progress=progress,
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import gammaincinv
 
-from tvbo.logs.maximize import LikelihoodMaximizer, QuadraticModel
-from tvbo.logs.parameters import Array, Optimum
+from tvbo.fit.quadratic_model import Array, QuadraticModel
+from tvbo.logs.maximize import NOISE, PROFILE, RATE, LikelihoodMaximizer, Optimum
 
 IMPROVEMENT = 1e-3
 """Excess of a point of the profile over the maximum, in nats, that counts as a better maximum."""
@@ -65,8 +66,13 @@ def explore_starts(
     optima = []
     for step, rate in zip(steps(num_starts)[1:], rates, strict=False):
         on_step(step)
-        optima.append(maximizer.explore(rate, maximizer.nuisance.start))
+        optima.append(maximizer.explore(at_rate(maximizer.start, rate)))
     return optima
+
+
+def at_rate(theta: Array, log_rate: float) -> Array:
+    """Return a vector of parameters with another log ρ."""
+    return np.concatenate([[log_rate], theta[1:]])
 
 
 def profile_rate(
@@ -98,38 +104,36 @@ def profile_rate(
     optima = explore_starts(subsample, num_starts, on_step)
     failed = [optimum.message for optimum in optima if not optimum.converged]
     on_step(LIMITS[0])
-    at_zero = maximizer.refine_at(_best_of(subsample, low - BEYOND, optima))
+    at_zero, _ = maximizer.refine(_best_of(subsample, low - BEYOND, optima).theta, RATE)
     on_step(LIMITS[1])
     # Not refined, because it is only compared with a threshold.
-    rough = _best_of(subsample, high + BEYOND, optima)
-    at_infinity = maximizer.maximize_at(rough.log_rate, rough.nuisance)
+    at_infinity = maximizer.explore(_best_of(subsample, high + BEYOND, optima).theta, RATE)
     on_step(MAXIMUM)
-    top = max(optima, key=lambda optimum: maximizer.value(optimum.log_rate, optimum.nuisance))
-    best, model = maximizer.refine(top)
+    best, model = maximizer.refine(max(optima, key=lambda o: maximizer.value(o.theta)).theta)
     if at_zero.log_likelihood > best.log_likelihood:
         best, model = at_zero, None
     if at_infinity.log_likelihood > best.log_likelihood - drop_at_infinity:
-        at_infinity = maximizer.refine_at(at_infinity)
+        at_infinity, _ = maximizer.refine(at_infinity.theta, RATE)
         if at_infinity.log_likelihood > best.log_likelihood:
             best, model = at_infinity, None
 
     points = {o.log_rate: o for o in (at_zero, best, at_infinity)}
     while True:
-        search = ProfileSearch(maximizer, best, model, points, lambda: on_step(INTERVAL))
-        lower = _end(search, at_zero, drop, -1.0)
+        search = _ProfileSearch(maximizer, best, model, points, lambda: on_step(INTERVAL))
+        lower = search.end(at_zero, drop, -1.0)
         upper = at_infinity.log_rate
         if at_infinity.log_likelihood < best.log_likelihood - drop_at_infinity:
-            upper = _end(search, at_infinity, drop, 1.0)
-        higher = max(points.values(), key=lambda optimum: optimum.log_likelihood)
+            upper = search.end(at_infinity, drop, 1.0)
+        higher = max(points.values(), key=_height)
         if higher.log_likelihood <= best.log_likelihood + IMPROVEMENT:
             break
         # The search found a better maximum than any start: repeat it from there.
-        best, model = maximizer.refine(higher)
+        best, model = maximizer.refine(higher.theta)
         if best.log_likelihood < higher.log_likelihood:
             best, model = higher, None
         points[best.log_rate] = best
-        again = maximizer.maximize_at(at_zero.log_rate, best.nuisance)
-        at_zero = max(at_zero, again, key=lambda optimum: optimum.log_likelihood)
+        again = maximizer.explore(at_rate(best.theta, at_zero.log_rate), RATE)
+        at_zero = max(at_zero, again, key=_height)
         points[at_zero.log_rate] = at_zero
     return Profile(
         best=best,
@@ -157,70 +161,48 @@ def rates_at_noise(
     Returns:
         A rate for each value, up to the first at which the likelihood is not finite.
     """
-    low, high = maximizer.rate_bounds
-    learned = maximizer.nuisance.noise_variance is None
-    log_rate, nuisance = best.log_rate, best.nuisance[1:] if learned else best.nuisance
-    rates = []
+    theta, rates = best.theta, []
     for noise_variance in noise_variances:
-        held = LikelihoodMaximizer(
-            maximizer.likelihood,
-            maximizer.nuisance.with_fixed_noise(noise_variance),
-            (math.exp(low), math.exp(high)),
-        )
         # The maximum may be at a limit, outside the bounds.
-        start = replace(best, log_rate=min(max(log_rate, low), high), nuisance=nuisance)
-        found, _ = held.refine(start)
+        start = at_rate(theta, np.clip(theta[RATE], *maximizer.rate_bounds))
+        start[NOISE] = math.log(noise_variance)
+        found, _ = maximizer.refine(start, NOISE)
         if not math.isfinite(found.log_likelihood):
             break
-        log_rate, nuisance = found.log_rate, found.nuisance
-        rates.append(math.exp(log_rate))
+        theta = found.theta
+        rates.append(math.exp(found.log_rate))
     return rates
 
 
-def _end(search: ProfileSearch, limit: Optimum, drop: float, direction: float) -> float:
-    """Return the log ρ between maximum and limit at which the profile crosses the threshold."""
-    best = search.best
-    threshold = best.log_likelihood - drop
-    if limit.log_likelihood >= threshold:
-        return limit.log_rate
-    low, high = search.maximizer.rate_bounds
-    inner = min(max(best.log_rate, low), high)
-    # If the maximum is at a limit, the interval may end between the bounds and that limit.
-    while inner != best.log_rate and search.at(inner).log_likelihood <= threshold:
-        inner += min(1.0, max(-1.0, best.log_rate - inner))
-    return search.crossing(inner, drop, direction)
+def _height(optimum: Optimum) -> float:
+    return optimum.log_likelihood
 
 
 def _best_of(maximizer: LikelihoodMaximizer, log_rate: float, optima: list[Optimum]) -> Optimum:
     """Return the maximum at one rate, from the first start and from the best of the optima."""
-    starts = [max(optima, key=lambda optimum: optimum.log_likelihood).nuisance]
-    if len(starts[0]) > 0:
-        starts.append(maximizer.nuisance.start)
-    return max(
-        (maximizer.maximize_at(log_rate, start) for start in starts),
-        key=lambda optimum: optimum.log_likelihood,
-    )
+    starts = (max(optima, key=_height).theta, maximizer.start)
+    found = [maximizer.explore(at_rate(start, log_rate), RATE) for start in starts]
+    return max(found, key=_height)
 
 
 ROOT_TOLERANCE = 1e-4
 """Tolerance of log ρ at the ends of an interval: a ten-thousandth of ρ."""
 
 FIRST_STEP = 0.25
-"""First step in log ρ outwards from the maximum, at most; each later one is up to a half longer."""
+"""First step in log ρ outwards from the maximum, at most; each later one is a half longer."""
 
 
-class ProfileSearch:
+class _ProfileSearch:
     r"""Points and crossings of the profile likelihood around a maximum.
 
-    Near the maximum the other parameters are linear in log ρ, and
-    :math:`z = \sqrt{2 (\ell_{max} - \ell(\rho))}` is proportional to the distance in log ρ. So a
-    line gives the start of each point, and Newton's method on ``z`` finds with few points where the
-    profile is lower by a given amount.
+    Near the maximum the other parameters are linear in log ρ, so a line gives the start of each
+    point, and :math:`z = \sqrt{2 (\ell_{max} - \ell(\rho))}` is proportional to the distance in
+    log ρ, so that few points find where the profile is lower by a given amount.
 
     Args:
         maximizer: Maximizer of the likelihood.
         best: The maximum.
-        model: Quadratic model of the likelihood there, in the whole vector, or None.
+        model: Quadratic model of the likelihood there, in the free parameters, or None.
         points: Known points by log ρ, to which computed ones are added.
         on_point: Called before each point is computed.
     """
@@ -235,66 +217,64 @@ class ProfileSearch:
     ):
         self.maximizer, self.best, self.points = maximizer, best, points
         self.on_point = on_point
-        self.model, self.slope, self.curvature = None, None, None
+        self.model, self.curvature = None, None
+        self.direction = np.zeros_like(best.theta)
         if model is not None:
             self.model = QuadraticModel(model.hessian[1:, 1:], model.held[1:])
-            self.slope = -np.linalg.solve(self.model.hessian, model.hessian[1:, 0])
-            self.curvature = model.hessian[0, 0] + model.hessian[0, 1:] @ self.slope
+            slope = -np.linalg.solve(self.model.hessian, model.hessian[1:, 0])
+            self.direction[maximizer.free(RATE)] = slope
+            self.curvature = model.hessian[0, 0] + model.hessian[0, 1:] @ slope
 
     def at(self, log_rate: float) -> Optimum:
         """Return the point of the profile at a rate."""
         if log_rate not in self.points:
             self.on_point()
-            self.points[log_rate] = self.maximizer.maximize_at(
-                log_rate, self._start(log_rate), self.model
-            )
+            start = at_rate(self._start(log_rate), log_rate)
+            found = None
+            if self.model is not None:
+                found = self.maximizer.follow(start, self.model, RATE, close=PROFILE)
+            self.points[log_rate] = found or self.maximizer.explore(start, RATE)
         return self.points[log_rate]
 
     def _start(self, log_rate: float) -> Array:
         """Return the other parameters that are expected at a rate."""
         near = sorted(self.points, key=lambda known: abs(known - log_rate))[:2]
-        first: Array = self.points[near[0]].nuisance
-        if self.slope is not None and near[0] == self.best.log_rate:
-            extrapolated: Array = first + self.slope * (log_rate - near[0])
-            return extrapolated
+        first = self.points[near[0]].theta
+        if self.model is not None and near[0] == self.best.log_rate:
+            return first + self.direction * (log_rate - near[0])
         reach = abs(near[1] - near[0])
-        if self.slope is None or reach < ROOT_TOLERANCE or abs(near[0] - log_rate) > reach:
+        if self.model is None or reach < ROOT_TOLERANCE or abs(near[0] - log_rate) > reach:
             return first
         share = (log_rate - near[0]) / (near[1] - near[0])
-        return first + share * (self.points[near[1]].nuisance - first)
+        return first + share * (self.points[near[1]].theta - first)
 
-    def crossing(self, inner: float, drop: float, direction: float) -> float:
-        """Return the first log ρ outwards at which the profile is ``drop`` below the maximum.
+    def end(self, limit: Optimum, drop: float, outwards: float) -> float:
+        """Return the log ρ between maximum and limit at which the profile crosses the threshold.
 
         Args:
-            inner: A log ρ at which it is higher.
-            drop: Difference in nats.
-            direction: 1 for higher rates, -1 for lower ones.
+            limit: The point at the limit of no drift or no memory.
+            drop: Difference of the threshold from the maximum, in nats.
+            outwards: 1 for higher rates, -1 for lower ones.
         """
-        depth, step, outer = math.sqrt(2 * drop), FIRST_STEP, None
-        guess = inner + direction * step
+        best, depth = self.best, math.sqrt(2 * drop)
+        if limit.log_likelihood >= best.log_likelihood - drop:
+            return limit.log_rate
+
+        def excess(log_rate: float) -> float:
+            fallen = best.log_likelihood - self.at(log_rate).log_likelihood
+            return math.sqrt(max(0.0, 2 * fallen)) - depth
+
+        low, high = self.maximizer.rate_bounds
+        inner = min(max(best.log_rate, low), high)
+        # If the maximum is at a limit, the interval may end between the bounds and that limit.
+        while inner != best.log_rate and excess(inner) >= 0:
+            inner += min(1.0, max(-1.0, best.log_rate - inner))
+        step = FIRST_STEP
         if self.curvature is not None:
-            guess = inner + direction * min(step, depth / math.sqrt(self.curvature))
-        while True:
-            point = self.at(guess)
-            fallen = math.sqrt(max(0.0, 2 * (self.best.log_likelihood - point.log_likelihood)))
-            if fallen < depth:
-                if abs(guess - inner) > 0.99 * step:
-                    step *= 1.5
-                inner = guess
-            else:
-                outer = guess
-            if outer is not None and abs(outer - inner) < ROOT_TOLERANCE:
-                return guess
-            # d z / d log ρ = -slope / z; Newton's method applies if z increases outwards.
-            rise = -point.slope * direction
-            newton = math.inf
-            if fallen > 0 and rise > 0:
-                newton = guess + direction * (depth - fallen) * fallen / rise
-                if abs(newton - guess) < ROOT_TOLERANCE:
-                    return newton
-            ends = (inner, inner + direction * step if outer is None else outer)
-            if min(ends) < newton < max(ends):
-                guess = newton
-            else:
-                guess = ends[1] if outer is None else 0.5 * (inner + outer)
+            step = min(step, depth / math.sqrt(self.curvature))
+        outer = inner + outwards * step
+        while excess(outer) < 0:
+            step *= 1.5
+            inner, outer = outer, outer + outwards * step
+        end: float = brentq(excess, inner, outer, xtol=ROOT_TOLERANCE)
+        return end
