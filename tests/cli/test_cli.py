@@ -151,9 +151,7 @@ def test_fit_with_contexts_categories_and_an_outlier(tvbo, kinds, tmp_path):
     assert not any("end of its range: outputscale" in message for message in fit.messages)
     # Of x1 and load, and of the machine.
     assert len(fit.lengthscales) == 3
-    assert fit.to_dict() == json.loads(
-        (tmp_path / "fit.json").read_text(), object_pairs_hook=_with_pairs
-    )
+    assert fit.to_dict() == json.loads((tmp_path / "fit.json").read_text())
 
 
 def test_fit_compares_forms_of_drift_without_outliers(tvbo, kinds, tmp_path):
@@ -171,15 +169,6 @@ def test_fit_compares_forms_of_drift_without_outliers(tvbo, kinds, tmp_path):
     # The outlier of 1e5 would make it unlikely.
     assert chosen.evidence[0].log_likelihood > -100
     assert chosen.noise_variance == pytest.approx(0.01)
-
-
-def _with_pairs(pairs):
-    """The fit as :meth:`to_dict` gives it, which has pairs where JSON has lists."""
-    values = dict(pairs)
-    for name in ("profile", "forgetting_rate_by_noise", "outliers"):
-        values[name] = [tuple(pair) for pair in values[name]]
-    values["forgetting_rate_interval"] = tuple(values["forgetting_rate_interval"])
-    return values
 
 
 def test_fit_by_group(tvbo, kinds, tmp_path):

@@ -30,7 +30,7 @@ def run(*arguments):
 
 
 def test_the_model_is_printed_and_saved(panel, tmp_path, capsys):
-    saved, numbers = tmp_path / "model.npz", tmp_path / "fit.json"
+    saved, numbers = tmp_path / "model.json", tmp_path / "fit.json"
     options = ["--temporal", "exponential", "--season", "none"]
     assert not run(panel, "--panel", *options, "--save", saved, "--json", numbers)
     out = capsys.readouterr().out
@@ -55,7 +55,7 @@ def test_times_with_an_empty_cell_are_left_out_on_request(panel, tmp_path, capsy
     err = capsys.readouterr().err
     assert "arm 'c' at 2024-01-01 04:00:00" in err
     assert "--drop-missing" in err
-    saved = tmp_path / "model.npz"
+    saved = tmp_path / "model.json"
     assert not run(panel, "--panel", *options, "--drop-missing", "--save", saved)
     assert "1 of 60 times have an arm without a value" in " ".join(capsys.readouterr().out.split())
     assert PanelFit.load(saved).num_times == 59

@@ -11,9 +11,9 @@ from tvbo.kernels import (
     TemporalKernel,
     TemporalMaternKernel,
 )
+from tvbo.logs.forms import exponential
 from tvbo.logs.panel_coefficients import prior_variances
 from tvbo.logs.panel_data import ArmCovariance, panel_data, regressors
-from tvbo.logs.panel_evidence import exponential
 from tvbo.logs.panel_mean import mode_forecast
 from tvbo.logs.panel_search import FittedPanel
 from tvbo.logs.panel_terms import Component, in_unit_of_time
@@ -136,7 +136,7 @@ def test_independent_segments_share_means_and_profile():
 
 def test_working_days_and_weekends_have_the_prior_of_two_profiles():
     # A Monday begins at time 2; a day has 4 steps.
-    season, shape = WorkweekSeason(4.0, 2, monday=2.0), np.array([-0.5, 0.8])
+    season, shape = WorkweekSeason(4.0, 2, start=2.0), np.array([-0.5, 0.8])
     times = np.arange(2.0, 58.0)
     weekend = (np.arange(56) // 4) % 7 >= 5
     np.testing.assert_array_equal(season.is_weekend(times), weekend)

@@ -116,7 +116,7 @@ def fit(
         Path | None,
         typer.Option(
             help="Save the fit with its kernel, for DriftFit.load; with --by, that of all. With "
-            "--panel, the model of the panel, FILE.npz, for PanelFit.load."
+            "--panel, the model of the panel, for PanelFit.load."
         ),
     ] = None,
     plot: Picture = None,

@@ -13,9 +13,8 @@ from rich.table import Table
 
 from tvbo.cli.app import console, note, working
 from tvbo.logs import PanelFit, fit_panel
-from tvbo.logs.drift_comparison import DriftComparison
-from tvbo.logs.panel_evidence import PanelCandidate
-from tvbo.logs.panel_report import describe_kernel, describe_season
+from tvbo.logs.forms import DriftComparison, PanelCandidate, describe_kernel
+from tvbo.logs.panel_report import describe_season
 from tvbo.logs.panel_season import duration
 from tvbo.logs.reading import TableError
 from tvbo.logs.reading.panel import PanelTable

@@ -168,7 +168,7 @@ def fit_drift(
     if temporal_kernel is not None:
         # Imported here, since few logs are compared.
         from tvbo.logs.drift_forms import compare_drift
-        from tvbo.logs.panel_evidence import candidates_of
+        from tvbo.logs.forms import candidates_of
 
         forms = candidates_of(temporal_kernel)
     log = DriftLog.from_rows(train_X, train_Y, train_Yvar, time_feature, segments)

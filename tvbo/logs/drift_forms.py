@@ -22,12 +22,12 @@ from torch import Tensor
 from tvbo.kernels import TemporalKernel, TemporalMaternKernel
 from tvbo.kernels.batch import ColumnKernel
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.drift_comparison import DriftComparison
 from tvbo.logs.drift_result import DriftFit
-from tvbo.logs.panel_evidence import (
+from tvbo.logs.forms import (
     CANDIDATES,
     LAST_PART,
     Candidate,
+    DriftComparison,
     PanelCandidate,
     choose,
     exponential,

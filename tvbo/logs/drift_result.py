@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean
 
-from tvbo.logs.saved import (
-    from_plain,
-    kernel_from_data,
-    kernel_to_data,
-    read_saved,
-    reading,
-    write_saved,
-)
+from tvbo.kernels import TemporalKernel
+from tvbo.logs.forms import DriftComparison, describe
+from tvbo.logs.saved import SavedFit, to_data
 from tvbo.terminal import html_table
-
-if TYPE_CHECKING:
-    from tvbo.kernels import TemporalKernel
-    from tvbo.logs.drift_comparison import DriftComparison
-
-SAVED, SAVED_VERSION = "tvbo.DriftFit", 1
-"""Name and version of the form in which fits are saved."""
 
 
 class RecipeSettings(TypedDict, total=False):
@@ -41,7 +27,7 @@ class RecipeSettings(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class DriftFit:
+class DriftFit(SavedFit):
     r"""The drift rate of a log, with its uncertainty and the other parameters.
 
     Args:
@@ -156,51 +142,24 @@ class DriftFit:
             "noise_variance": self.noise_variance,
         }
 
-    def save(self, path: str | Path) -> None:
-        """Write the fit and its kernel to a file of JSON, for :meth:`load`.
-
-        Raises:
-            SavedFitError: if the kernel has a part of a class that tvbo does not know.
-        """
-        kernel = kernel_to_data(self.covar_module)
-        write_saved(path, SAVED, SAVED_VERSION, {"fit": self.to_dict(), "covar_module": kernel})
-
-    @classmethod
-    def load(cls, path: str | Path) -> DriftFit:
-        """Return the fit that :meth:`save` wrote; the file is data, and no code of it is run.
-
-        Raises:
-            SavedFitError: if the file is no saved fit, or one of a later version.
-            OSError: if it cannot be read.
-        """
-        content = read_saved(path, SAVED, SAVED_VERSION)
-        with reading(path, SAVED):
-            values = dict(content["fit"])
-            for name in ("profile", "forgetting_rate_by_noise", "outliers"):
-                values[name] = [tuple(pair) for pair in values[name]]
-            values["forgetting_rate_interval"] = tuple(values["forgetting_rate_interval"])
-            values["half_life"] = math.inf if values["half_life"] is None else values["half_life"]
-            if values.get("comparison") is not None:
-                # Imported here, as most fits compare nothing.
-                from tvbo.logs.drift_comparison import DriftComparison
-
-                values["comparison"] = DriftComparison.from_dict(values["comparison"])
-            values["covar_module"] = kernel_from_data(content["covar_module"])
-            return from_plain(cls, values)
-
     def to_dict(self) -> dict[str, Any]:
         """Return all fields but the kernel, in types of JSON; an infinite half-life is None."""
         names = [name for name in self.__dataclass_fields__ if name != "covar_module"]
-        values = {name: getattr(self, name) for name in names}
+        values = {name: to_data(getattr(self, name)) for name in names}
         if math.isinf(self.half_life):
             values["half_life"] = None
         if self.comparison is not None:
-            values["comparison"] = self.comparison.to_dict()
+            kernels = [describe(kernel) for kernel in self.comparison.temporal_kernels]
+            values["comparison"]["temporal_kernels"] = kernels
         return values
 
-    def to_json(self, path: str | Path) -> None:
-        """Write :meth:`to_dict` as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+    def __post_init__(self) -> None:
+        """Check the ranges of ε and σ²."""
+        if not 0 <= self.forgetting_rate <= 1 or (self.noise_variance or 0.0) < 0:
+            raise ValueError(
+                "Expected ε in [0, 1] and a noise variance that is not negative. Got "
+                f"{self.forgetting_rate} and {self.noise_variance}."
+            )
 
 
 def _constant_mean(value: float) -> ConstantMean:

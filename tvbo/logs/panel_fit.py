@@ -14,14 +14,10 @@ from torch import Tensor
 
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.dataset import check_varies, outcome_unit
-from tvbo.logs.panel_evidence import (
-    Comparison,
-    Key,
-    PanelCandidate,
-    candidates_of,
-    choose,
-)
-from tvbo.logs.panel_report import PanelFit, build_panel_fit
+from tvbo.logs.forms import PanelCandidate, candidates_of, choose
+from tvbo.logs.panel_evidence import Comparison
+from tvbo.logs.panel_mean import mode_forecast
+from tvbo.logs.panel_report import PanelFit, messages_of
 from tvbo.logs.panel_season import seasons_of
 from tvbo.logs.season import Season
 from tvbo.spaces.times import ISO_8601, from_iso
@@ -147,8 +143,7 @@ def fit_panel(
     shift = compared.data.num_values * math.log(unit)
     rows = [
         PanelCandidate(
-            key.drift,
-            key.has_season,
+            *key,
             fit.num_parameters,
             fit.log_likelihood - shift,
             compared.evidence(fit) - shift,
@@ -157,18 +152,18 @@ def fit_panel(
         for key, fit in compared.fits.items()
     ]
     chosen, reason = choose(rows)
-    fit = compared.fit_final(Key(chosen.temporal_kernel, chosen.has_season))
-    return build_panel_fit(
-        fit,
-        compared.data,
-        unit,
-        gap,
-        time_unit,
-        segments is not None,
-        rows,
-        rows.index(chosen),
-        reason,
-        messages,
+    fit = compared.fit_final((chosen.temporal_kernel, chosen.has_season))
+    return PanelFit(
+        time_unit=time_unit,
+        num_times=compared.data.num_times,
+        mean=fit.mean * unit,
+        noise_variance=math.exp(fit.theta[-1]) * unit**2,
+        log_likelihood=fit.log_likelihood - shift,
+        evidence=rows,
+        chosen=rows.index(chosen),
+        reason=reason,
+        messages=[*messages, *messages_of(fit, compared.data)],
+        mode_forecast=mode_forecast(fit, compared.data, unit, gap, segments is not None),
     )
 
 

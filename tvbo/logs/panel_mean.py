@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from gpytorch.means import Mean
@@ -18,6 +20,7 @@ from tvbo.logs.season import Season
 Array = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
 class ModeForecast:
     """The distribution of the modes of a panel at later times.
 
@@ -31,17 +34,25 @@ class ModeForecast:
             persists.
     """
 
-    def __init__(
-        self,
-        season: Season | None,
-        kernels: list[TemporalKernel],
-        amplitudes: Array,
-        modes: Array,
-        posterior: Posterior,
-        last_time: float | None,
-    ):
-        self.season, self.kernels, self.amplitudes = season, kernels, amplitudes
-        self.modes, self.posterior, self.last_time = modes, posterior, last_time
+    season: Season | None
+    kernels: list[TemporalKernel]
+    amplitudes: Array
+    modes: Array
+    posterior: Posterior
+    last_time: float | None
+
+    def __post_init__(self) -> None:
+        """Check the shapes."""
+        n = len(self.modes)
+        states = sum(kernel.num_states for kernel in self.kernels)
+        width = regressors(self.season, np.zeros(1)).shape[1] + states
+        expected = [(len(self.kernels), n), (n, n), (n, width), (n, width, width)]
+        posterior = self.posterior
+        arrays = (self.amplitudes, self.modes, posterior.mean, posterior.covariance)
+        if n < 1 or [array.shape for array in arrays] != expected:
+            raise ValueError(
+                f"Expected arrays of shapes {expected}. Got {[array.shape for array in arrays]}."
+            )
 
     def weights(self, times: Array) -> Array:
         """Return the weights of coefficients and state in the forecast, ``len(times) x (q + s)``.

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from botorch.exceptions.errors import InputDataError
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tvbo.kernels import CovarianceMatrixKernel, TemporalDecayKernel, TemporalKernel
+from tvbo.logs.forms import PanelCandidate, describe, describe_kernel
 from tvbo.logs.panel_data import PanelData
-from tvbo.logs.panel_evidence import PanelCandidate
-from tvbo.logs.panel_file import PLAIN, describe, read_panel_fit, write_panel_fit
-from tvbo.logs.panel_mean import ModeForecast, PanelMean, mode_forecast
+from tvbo.logs.panel_mean import ModeForecast, PanelMean
 from tvbo.logs.panel_search import FittedPanel
 from tvbo.logs.panel_terms import NOISE_RANGE
-from tvbo.logs.saved import check_index, from_plain, reading
+from tvbo.logs.saved import SavedFit, to_data
 from tvbo.logs.season import Season
-
-Array = NDArray[np.float64]
 
 SHORT = 20.0
 """Correlation times that a panel should span for its covariance to be known."""
@@ -58,17 +53,13 @@ class PanelForecast:
 
 
 @dataclass(frozen=True)
-class PanelFit:
+class PanelFit(SavedFit):
     r"""A model of a panel, :math:`y_a(t) = m_a + s_a(t) + \sum_c f_{c,a}(t) + \text{noise}`.
 
     Args:
         time_unit: Name of the unit of time.
         num_times: Number of times.
-        last_time: Last time of the log; None if its segments are independent.
         mean: Common mean of the arms.
-        arm_means: ``n``, shrunk to the common mean.
-        temporal_kernels: Temporal kernel of each component.
-        covariances: Covariance of each component over the arms, ``n x n``.
         noise_variance: σ².
         log_likelihood: Log marginal likelihood, with means and season integrated out.
         evidence: The candidates that were compared.
@@ -80,18 +71,44 @@ class PanelFit:
 
     time_unit: str
     num_times: int
-    last_time: float | None
     mean: float
-    arm_means: Tensor = field(repr=False)
-    temporal_kernels: list[TemporalKernel] = field(repr=False)
-    covariances: list[Tensor] = field(repr=False)
     noise_variance: float
     log_likelihood: float
-    evidence: list[PanelCandidate] = field(repr=False)
+    evidence: list[PanelCandidate]
     chosen: int
     reason: str
     messages: list[str]
-    mode_forecast: ModeForecast = field(repr=False)
+    mode_forecast: ModeForecast
+
+    def __post_init__(self) -> None:
+        """Check that the numbers go together."""
+        if not 0 <= self.chosen < len(self.evidence) or self.noise_variance < 0:
+            raise ValueError(
+                f"Expected one of {len(self.evidence)} rows and a noise variance that is not "
+                f"negative. Got {self.chosen} and {self.noise_variance}."
+            )
+
+    @property
+    def last_time(self) -> float | None:
+        """Last time of the log; None if its segments are independent."""
+        return self.mode_forecast.last_time
+
+    @cached_property
+    def arm_means(self) -> Tensor:
+        """Means of the arms, ``n``, shrunk to the common mean."""
+        return torch.as_tensor(self.mode_forecast.arm_coefficients()[:, 0])
+
+    @property
+    def temporal_kernels(self) -> list[TemporalKernel]:
+        """Temporal kernel of each component."""
+        return self.mode_forecast.kernels
+
+    @cached_property
+    def covariances(self) -> list[Tensor]:
+        """Covariance of each component over the arms, ``n x n``."""
+        modes = self.mode_forecast.modes
+        scales = self.mode_forecast.amplitudes
+        return [torch.as_tensor((modes * scale) @ modes.T) for scale in scales]
 
     @property
     def season(self) -> Season | None:
@@ -106,7 +123,7 @@ class PanelFit:
     @property
     def num_arms(self) -> int:
         """Number of arms."""
-        return len(self.arm_means)
+        return len(self.mode_forecast.modes)
 
     @property
     def mean_module(self) -> PanelMean:
@@ -169,40 +186,15 @@ class PanelFit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers, without covariances and state, in types of JSON."""
+        names = [name for name in self.__dataclass_fields__ if name != "mode_forecast"]
         return {
-            **{name: getattr(self, name) for name in PLAIN},
+            **{name: to_data(getattr(self, name)) for name in names},
+            "last_time": self.last_time,
             "season_length": self.season_length,
             "arm_means": self.arm_means.tolist(),
             "temporal_kernels": [describe(kernel) for kernel in self.temporal_kernels],
             "mean_variances": [covar.diagonal().mean().item() for covar in self.covariances],
-            "evidence": [asdict(row) for row in self.evidence],
         }
-
-    def to_json(self, path: str | Path) -> None:
-        """Write :meth:`to_dict` as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
-
-    def save(self, path: str | Path) -> None:
-        """Write all of it as data, a NumPy archive without pickle, for :meth:`load`.
-
-        Raises:
-            SavedFitError: if its arrays are larger than 512 MiB.
-        """
-        numbers = {name: getattr(self, name) for name in PLAIN}
-        write_panel_fit(path, numbers, self.evidence, self.mode_forecast)
-
-    @staticmethod
-    def load(path: str | Path) -> PanelFit:
-        """Read a fit that :meth:`save` wrote.
-
-        Raises:
-            SavedFitError: if the file is no saved fit, or one of a later version.
-            OSError: if it cannot be read.
-        """
-        with reading(path, "PanelFit"):
-            fit = from_plain(PanelFit, read_panel_fit(path))
-            check_index("chosen", fit.chosen, fit.evidence)
-            return fit
 
     def __str__(self) -> str:
         """Return a summary in several lines."""
@@ -228,61 +220,7 @@ def describe_season(fit: PanelFit) -> str:
     return f"{fit.season.kind} {fit.season.length:.6g} × {fit.time_unit}"
 
 
-def describe_kernel(kernel: TemporalKernel, time_unit: str) -> str:
-    """Return class and parameters of a temporal kernel in words."""
-    words = describe(kernel)
-    name = words.pop("class")
-    numbers = ", ".join(f"{key.replace('_', ' ')} {value:.4g}" for key, value in words.items())
-    return f"{name} ({numbers}; time in {time_unit})"
-
-
-def build_panel_fit(
-    fit: FittedPanel,
-    data: PanelData,
-    unit: float,
-    gap: float,
-    time_unit: str,
-    is_segmented: bool,
-    evidence: list[PanelCandidate],
-    chosen: int,
-    reason: str,
-    messages: list[str],
-) -> PanelFit:
-    """Build the result from a model in units in which computations are of order one.
-
-    Args:
-        fit: The model.
-        data: The panel.
-        unit: Unit of its values, in the user's.
-        gap: Unit of its times, in the user's.
-        time_unit: Name of the user's unit of time.
-        is_segmented: Whether the panel has independent segments.
-        evidence: The table of candidates.
-        chosen: Index of the one that was chosen.
-        reason: Why this one was chosen.
-        messages: Remarks so far.
-    """
-    forecast = mode_forecast(fit, data, unit, gap, is_segmented)
-    modes = forecast.modes
-    return PanelFit(
-        time_unit=time_unit,
-        num_times=data.num_times,
-        last_time=forecast.last_time,
-        mean=fit.mean * unit,
-        arm_means=torch.as_tensor(modes @ forecast.posterior.mean[:, 0]),
-        temporal_kernels=forecast.kernels,
-        covariances=[torch.as_tensor((modes * scale) @ modes.T) for scale in forecast.amplitudes],
-        noise_variance=math.exp(fit.theta[-1]) * unit**2,
-        log_likelihood=fit.log_likelihood - data.num_values * math.log(unit),
-        evidence=evidence,
-        chosen=chosen,
-        reason=reason,
-        messages=[*messages, *_messages(fit, data), ESTIMATED],
-        mode_forecast=forecast,
-    )
-
-
-def _messages(fit: FittedPanel, data: PanelData) -> list[str]:
+def messages_of(fit: FittedPanel, data: PanelData) -> list[str]:
     """Return warnings on the reliability of the numbers."""
     messages = []
     variance = float(fit.covariance.eigenvalues.mean())
@@ -299,7 +237,7 @@ def _messages(fit: FittedPanel, data: PanelData) -> list[str]:
         )
     if not fit.converged:
         messages.append("The maximization did not converge.")
-    return messages
+    return [*messages, ESTIMATED]
 
 
 def _correlation_time(kernel: TemporalKernel) -> float:

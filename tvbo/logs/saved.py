@@ -1,16 +1,18 @@
-"""Saved fits: kernels as data, and files of JSON with a version."""
+"""Saved fits: dataclasses, arrays and kernels as data, in files of JSON with a version."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import fields
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
+import numpy as np
 import torch
 from botorch.models.kernels import CategoricalKernel
 from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
@@ -28,22 +30,182 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
+from numpy.typing import NDArray
 from torch import Tensor
 
-from tvbo.kernels import ContextActionKernel, CovarianceMatrixKernel, IdentityKernel, TaskKernel
+from tvbo.kernels import (
+    ConstantTemporalKernel,
+    ContextActionKernel,
+    CovarianceMatrixKernel,
+    IdentityKernel,
+    SeasonalKernel,
+    TaskKernel,
+    TemporalDecayKernel,
+    TemporalMaternKernel,
+)
 from tvbo.kernels.batch import ColumnKernel
 from tvbo.values import shortened
+
+SAVED_VERSION = 2
+"""Version of the form of the files."""
+
+LONGEST_NUMBER = 25
+"""Characters of a number in a file of ours, and some more."""
+
+MOST_HARMONICS = 10_000
+"""Harmonics that a kernel of a file may have."""
+
+DTYPES = {name: np.dtype(name) for name in ("float64", "float32", "int64", "bool")}
 
 
 class SavedFitError(ValueError):
     """A file that is no saved fit or one of a later version, or a kernel that cannot be saved."""
 
 
-Options = dict[str, Any]
-Made = TypeVar("Made")
+class SavedFit:
+    """A dataclass that can be saved: its fields are numbers, text, arrays, kernels or dataclasses.
 
-LONGEST_NUMBER = 25
-"""Characters of a number in a file of ours, and some more."""
+    A class of its own says in ``__post_init__`` which values do not go together.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers, in types of JSON."""
+        raise NotImplementedError
+
+    def to_json(self, path: str | Path) -> None:
+        """Write :meth:`to_dict` as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+    def save(self, path: str | Path) -> None:
+        """Write all of the fit to a file of JSON, for :meth:`load`.
+
+        Raises:
+            SavedFitError: if a kernel has a part of a class that tvbo does not know.
+        """
+        header = {"format": f"tvbo.{type(self).__name__}", "version": SAVED_VERSION}
+        content = {**header, "tvbo": version("botorch-tvbo"), "fit": to_data(self)}
+        text = json.dumps(content, indent=1, allow_nan=False)
+        Path(path).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Return the fit that :meth:`save` wrote; the file is data, and no code of it is run.
+
+        Raises:
+            SavedFitError: if the file is no saved fit, or one of a later version.
+            OSError: if it cannot be read.
+        """
+        raw, kind = Path(path).read_bytes(), f"tvbo.{cls.__name__}"
+        try:
+            content = _finite_json(raw)
+            found, number = content["format"], content["version"]
+            if found != kind or number != SAVED_VERSION:
+                raise SavedFitError(
+                    f"Expected a {kind} of version {SAVED_VERSION}. Got {shortened(found)} of "
+                    f"version {shortened(number)} in {path}, of tvbo {content.get('tvbo')!r:.20}."
+                )
+            fit: Self = from_data(cls, content["fit"])
+            return fit
+        except SavedFitError:
+            raise
+        except Exception as error:
+            raise SavedFitError(
+                f"Expected a saved {kind}. Got {path}, which is none, or damaged: "
+                f"{type(error).__name__}: {shortened(error, 200)}"
+            ) from error
+
+
+def to_data(value: Any) -> Any:
+    """Return a value in types of JSON, for :func:`from_data`."""
+    if isinstance(value, Kernel):
+        return kernel_to_data(value)
+    if is_dataclass(value):
+        data = {each.name: to_data(getattr(value, each.name)) for each in fields(value)}
+        return {"class": type(value).__name__, **data}
+    if isinstance(value, list | tuple):
+        return [to_data(each) for each in value]
+    if isinstance(value, np.ndarray):
+        raw = b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"dtype": str(value.dtype), "shape": list(value.shape), "base64": raw}
+    if isinstance(value, float) and math.isinf(value):
+        return {"float": str(value)}
+    return value
+
+
+def from_data(hint: Any, data: Any) -> Any:
+    """Return the value of a type that :func:`to_data` described.
+
+    Args:
+        hint: The type, as the annotation of a dataclass has it.
+        data: The description.
+
+    Raises:
+        TypeError: if it describes a value of another type.
+        ValueError: if values do not go together.
+    """
+    kind, options = get_origin(hint), get_args(hint)
+    if NoneType in options:
+        return None if data is None else from_data(options[0], data)
+    if kind is list and isinstance(data, list):
+        return [from_data(options[0], each) for each in data]
+    if kind is tuple and isinstance(data, list):
+        return tuple(from_data(each, part) for each, part in zip(options, data, strict=True))
+    if kind is np.ndarray:
+        return _array(data)
+    if isinstance(hint, type) and issubclass(hint, Kernel):
+        kernel = kernel_from_data(data)
+        if isinstance(kernel, hint):
+            return kernel
+    elif is_dataclass(hint) and isinstance(hint, type):
+        known = {each.__name__: each for each in (hint, *_subclasses(hint))}
+        made, hints = known[data["class"]], get_type_hints(known[data["class"]])
+        values = {each.name: from_data(hints[each.name], data[each.name]) for each in fields(made)}
+        return made(**values)
+    elif hint is float and isinstance(data, dict):
+        return math.inf if data["float"] == "inf" else -math.inf
+    elif type(data) is hint or (hint is float and type(data) is int):
+        return data
+    raise TypeError(f"Expected {hint}. Got {shortened(data)}.")
+
+
+def _subclasses(kind: type) -> list[type]:
+    direct: list[type] = kind.__subclasses__()
+    return direct + [each for child in direct for each in _subclasses(child)]
+
+
+def _array(data: dict[str, Any]) -> NDArray[Any]:
+    """Return an array of finite numbers; it is no larger than its text."""
+    raw, dtype = b64decode(data["base64"], validate=True), DTYPES[data["dtype"]]
+    array = np.frombuffer(bytearray(raw), dtype)
+    if any(type(size) is not int or size < 0 for size in data["shape"]):
+        raise ValueError(f"Expected a shape. Got {shortened(data['shape'])}.")
+    if not np.isfinite(array).all():
+        raise ValueError("Expected arrays of finite numbers. Got others.")
+    return array.reshape(data["shape"])
+
+
+def _finite_json(text: bytes) -> Any:
+    """Return the content of JSON all of whose numbers are finite.
+
+    Raises:
+        ValueError: if one is not, or it is no JSON.
+    """
+
+    def number(words: str) -> float:
+        value = float(words)
+        if not math.isfinite(value):
+            raise ValueError(f"Expected finite numbers. Got {words[:LONGEST_NUMBER]}.")
+        return value
+
+    def integer(words: str) -> int:
+        if len(words) > LONGEST_NUMBER:
+            raise ValueError(f"Expected numbers of 64 bits. Got {words[:LONGEST_NUMBER]}...")
+        return int(words)
+
+    return json.loads(text, parse_float=number, parse_int=integer, parse_constant=number)
+
+
+Options = dict[str, Any]
 
 
 def _ard(kernel: Any) -> Options:
@@ -54,7 +216,8 @@ def _ard(kernel: Any) -> Options:
 LEAVES: dict[type[Kernel], Callable[[Any], Options]] = {
     CategoricalKernel: _ard,
     ConstantKernel: lambda kernel: {},
-    CovarianceMatrixKernel: lambda kernel: {"covar_matrix": kernel.covar_matrix.tolist()},
+    ConstantTemporalKernel: lambda kernel: {},
+    CovarianceMatrixKernel: lambda kernel: {"covar_matrix": to_data(kernel.covar_matrix.numpy())},
     IdentityKernel: lambda kernel: {},
     LinearKernel: _ard,
     MaternKernel: lambda kernel: {**_ard(kernel), "nu": kernel.nu},
@@ -62,9 +225,15 @@ LEAVES: dict[type[Kernel], Callable[[Any], Options]] = {
     PolynomialKernel: lambda kernel: {"power": kernel.power},
     RBFKernel: _ard,
     RQKernel: _ard,
+    SeasonalKernel: lambda kernel: {
+        "period": kernel.period.item(),
+        "num_harmonics": kernel.num_harmonics,
+    },
     TaskKernel: lambda kernel: dict(
         zip(("num_tasks", "rank"), kernel.covar_factor.shape[-2:], strict=True)
     ),
+    TemporalDecayKernel: lambda kernel: {},
+    TemporalMaternKernel: lambda kernel: {"nu": kernel.nu},
 }
 """Kernels without parts, and the arguments with which they are made again."""
 
@@ -102,7 +271,7 @@ def kernel_to_data(kernel: Kernel) -> dict[str, Any]:
     return {
         "form": _form(kernel),
         "state": {
-            name: {"dtype": str(value.dtype).removeprefix("torch."), "values": value.tolist()}
+            name: to_data(value.cpu().numpy())
             for name, value in kernel.state_dict().items()
             if ".lower_bound" not in name and ".upper_bound" not in name and "prior" not in name
         },
@@ -114,23 +283,19 @@ def kernel_from_data(data: dict[str, Any]) -> Kernel:
     """Return the kernel of :func:`kernel_to_data`.
 
     Raises:
-        SavedFitError: if a class of kernel or constraint is not known here, or parameters do not
-            belong to the kernel.
+        ValueError: if a class of kernel or constraint is not known here, or parameters are not
+            finite.
+        RuntimeError: if parameters do not belong to the kernel.
     """
-    state = {
-        name: torch.tensor(saved["values"], dtype=getattr(torch, saved["dtype"]))
-        for name, saved in data["state"].items()
-    }
+    state = {name: torch.from_numpy(_array(saved)) for name, saved in data["state"].items()}
     kernel = _built(data["form"], sum(value.numel() for value in state.values())).double()
     bounds = {name: x for name, x in kernel.state_dict().items() if name.endswith("_bound")}
-    try:
-        kernel.load_state_dict({**bounds, **state})
-    except RuntimeError as error:
-        raise SavedFitError(f"Expected parameters of the saved kernel. Got {error}.") from error
+    kernel.load_state_dict({**bounds, **state})
     for name, parameter, constraint in kernel.named_parameters_and_constraints():
         parameter.requires_grad_(name in data["learned"])
-        if constraint is not None and not constraint.transform(parameter).isfinite().all():
-            raise SavedFitError(f"Expected finite parameters. Got {name}={parameter.tolist()}.")
+        value = parameter if constraint is None else constraint.transform(parameter)
+        if not value.isfinite().all() or (constraint and not constraint.check(value)):
+            raise ValueError(f"Expected parameters in their range. Got {name}={value.tolist()}.")
     return kernel
 
 
@@ -165,16 +330,16 @@ def _form(kernel: Kernel) -> dict[str, Any]:
 def _built(form: dict[str, Any], size: int) -> Kernel:
     """Return the kernel of a form, whose parameters are ``size`` numbers at most."""
     kinds = {kind.__name__: kind for kind in (*LEAVES, *COMPOSED)}
-    if form["class"] not in kinds:
-        raise SavedFitError(
-            f"Expected a saved kernel of {', '.join(sorted(kinds))}. Got {form['class']!r}."
-        )
     options = {
-        name: torch.tensor(value, dtype=torch.float64) if name == "covar_matrix" else value
+        name: torch.from_numpy(_array(value)) if name == "covar_matrix" else value
         for name, value in form["options"].items()
     }
-    if math.prod(options.get(name, 1) for name in ("ard_num_dims", "num_tasks", "rank")) > size:
-        raise SavedFitError(f"Expected a kernel of {size} parameters. Got options {options}.")
+    if (
+        math.prod(options.get(name, 1) for name in ("ard_num_dims", "num_tasks", "rank"))
+        > max(1, size)
+        or not 1 <= options.get("num_harmonics", 1) <= MOST_HARMONICS
+    ):
+        raise ValueError(f"Expected a kernel of {size} parameters. Got options {options}.")
     parts = [_built(part, size) for part in form["parts"]]
     kernel: Kernel = kinds[form["class"]](*parts, **options)
     for name, saved in form["constraints"].items():
@@ -204,8 +369,6 @@ def _constraint_form(constraint: Interval) -> dict[str, Any]:
 
 
 def _built_constraint(saved: dict[str, Any]) -> Interval:
-    if saved["class"] not in CONSTRAINTS or saved["transform"] not in TRANSFORMS:
-        raise SavedFitError(f"Expected a known constraint. Got {saved}.")
     transform, inverse = TRANSFORMS[saved["transform"]]
     if saved["class"] == "Positive":
         return Positive(transform=transform, inv_transform=inverse)
@@ -214,139 +377,3 @@ def _built_constraint(saved: dict[str, Any]) -> Interval:
     ]
     kind: type[Interval] = CONSTRAINTS[saved["class"]]
     return kind(*bounds, transform=transform, inv_transform=inverse)
-
-
-@contextmanager
-def reading(path: str | Path, kind: str) -> Iterator[None]:
-    """Raise one class of error, whatever an open file leads to that is no saved fit.
-
-    Raises:
-        SavedFitError: for any error.
-    """
-    try:
-        yield
-    except SavedFitError:
-        raise
-    except Exception as error:
-        raise SavedFitError(
-            f"Expected a saved {kind}. Got {path}, which is none, or damaged: "
-            f"{type(error).__name__}: {shortened(error, 200)}"
-        ) from error
-
-
-def finite_json(text: str | bytes) -> Any:
-    """Return the content of JSON all of whose numbers are finite.
-
-    Raises:
-        ValueError: if one is not, or it is no JSON.
-    """
-
-    def number(words: str) -> float:
-        value = float(words)
-        if not math.isfinite(value):
-            raise ValueError(f"Expected finite numbers. Got {words[:LONGEST_NUMBER]}.")
-        return value
-
-    def integer(words: str) -> int:
-        if len(words) > LONGEST_NUMBER:
-            raise ValueError(f"Expected numbers of 64 bits. Got {words[:LONGEST_NUMBER]}...")
-        return int(words)
-
-    return json.loads(text, parse_float=number, parse_int=integer, parse_constant=number)
-
-
-def from_plain(kind: Callable[..., Made], values: dict[str, Any]) -> Made:
-    """Make a dataclass of values from a file, of the types that its annotations name.
-
-    Raises:
-        TypeError: if one is of another type, or they are not the fields of the class.
-        ValueError: if a rate or a variance is out of range.
-    """
-    for each in fields(kind):  # type: ignore[arg-type]
-        fits = PLAIN_TYPES.get(str(each.type))
-        if fits is not None and each.name in values and not fits(values[each.name]):
-            raise TypeError(f"Expected {each.name} of type {each.type}. Got {values[each.name]!r}.")
-    for name, most in (("forgetting_rate", 1.0), ("noise_variance", math.inf)):
-        if not 0 <= (values.get(name) or 0.0) <= most:
-            raise ValueError(f"Expected {name} from 0 to {most}. Got {values[name]}.")
-    return kind(**values)
-
-
-def check_index(name: str, index: int, rows: list[Any]) -> None:
-    """Raise a ValueError unless an index is one of a list."""
-    if not 0 <= index < len(rows):
-        raise ValueError(f"Expected {name} among {len(rows)} rows. Got {index}.")
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and all(map(_is_number, value))
-
-
-def _each(fits: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, list) and all(map(fits, value))
-
-
-PLAIN_TYPES: dict[str, Callable[[object], bool]] = {
-    "bool": lambda value: isinstance(value, bool),
-    "float": _is_number,
-    "float | None": lambda value: value is None or _is_number(value),
-    "int": lambda value: type(value) is int,
-    "list[float]": _each(_is_number),
-    "list[str]": _each(lambda value: isinstance(value, str)),
-    "list[tuple[float, float]]": _each(_is_pair),
-    "list[tuple[int, float]]": _each(_is_pair),
-    "str": lambda value: isinstance(value, str),
-    "tuple[float, float]": _is_pair,
-}
-"""Whether a value is of a type, by its annotation."""
-
-
-def write_saved(path: str | Path, kind: str, number: int, content: dict[str, Any]) -> None:
-    """Write content as JSON with a header.
-
-    Args:
-        path: The file.
-        kind: What the file holds, such as ``"tvbo.DriftFit"``.
-        number: Version of the form of the content.
-        content: In types of JSON.
-    """
-    header = {"format": kind, "version": number, "tvbo": version("botorch-tvbo")}
-    text = json.dumps({**header, **content}, indent=1, allow_nan=False)
-    Path(path).write_text(text + "\n", encoding="utf-8")
-
-
-def read_saved(path: str | Path, kind: str, number: int) -> dict[str, Any]:
-    """Return the content of a file of :func:`write_saved`, of this version or an earlier one.
-
-    Args:
-        path: The file.
-        kind: What the file has to hold.
-        number: The latest version that can be read.
-
-    Raises:
-        SavedFitError: if the file holds something else, or is of a later version.
-        OSError: if the file cannot be read.
-    """
-    try:
-        content = finite_json(Path(path).read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise SavedFitError(
-            f"Expected a saved {kind}. Got {path}, which is no JSON of finite numbers."
-        ) from error
-    if not isinstance(content, dict) or content.get("format") != kind:
-        what = content.get("format") if isinstance(content, dict) else None
-        raise SavedFitError(
-            f"Expected a saved {kind}. Got {path}, "
-            + (f"which is a {what}." if isinstance(what, str) else "which is another JSON file.")
-        )
-    found = content.get("version")
-    if not isinstance(found, int) or not 1 <= found <= number:
-        raise SavedFitError(
-            f"Expected a {kind} of version 1 to {number}. Got version {found} in {path}, written "
-            f"by tvbo {content.get('tvbo')}; a later tvbo may read it."
-        )
-    return content

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,29 +14,47 @@ from scipy.special import expit, ive
 Array = NDArray[np.float64]
 
 MAX_HARMONICS = 24
-"""Largest number of harmonics of a season."""
+"""Largest number of harmonics of a season that is looked for."""
+
+MOST_HARMONICS = 10_000
+"""Largest number of harmonics of any season."""
 
 
+@dataclass(frozen=True)
 class Season(ABC):
     """A function of time that is the same in every period, as a sum of ``q`` smooth functions.
 
     Args:
         length: Length of the period, or of the segments, in units of time.
         num_harmonics: Number ``J`` of harmonics.
+        start: Time at which a period begins.
     """
 
-    shape: tuple[float, ...] = (math.log(0.3),)
+    shape: ClassVar[tuple[float, ...]] = (math.log(0.3),)
     """Start of the parameters that :meth:`weights` takes: the logarithm of a lengthscale."""
 
-    shape_bounds: tuple[tuple[float, float], ...] = ((math.log(0.02), math.log(3.0)),)
+    shape_bounds: ClassVar[tuple[tuple[float, float], ...]] = ((math.log(0.02), math.log(3.0)),)
     """Bounds of these parameters."""
 
-    kind = "period"
+    kind: ClassVar[str] = "period"
     """What repeats, for a phrase that goes on with its length."""
 
-    def __init__(self, length: float, num_harmonics: int):
-        self.length, self.num_harmonics = length, num_harmonics
-        self.orders = np.arange(1, num_harmonics + 1)
+    length: float
+    num_harmonics: int
+    start: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if not self.length > 0 or not 1 <= self.num_harmonics <= MOST_HARMONICS:
+            raise ValueError(
+                f"Expected a season of length > 0 and 1 to {MOST_HARMONICS} harmonics. Got "
+                f"{self.length} and {self.num_harmonics}."
+            )
+
+    @property
+    def orders(self) -> Array:
+        """Orders of the harmonics, ``J``."""
+        return np.arange(1.0, self.num_harmonics + 1)
 
     @abstractmethod
     def basis(self, times: Array) -> Array:
@@ -55,16 +74,12 @@ class Season(ABC):
     def frequencies(self) -> Array:
         """Angular frequency of each function per unit of time, ``q``."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return class and arguments, in types of JSON."""
-        words = {"length": float(self.length), "num_harmonics": self.num_harmonics}
-        return {"class": type(self).__name__, **words}
-
     def in_unit_of_time(self, unit: float) -> Season:
         """Return the same season for times divided by ``unit``."""
-        return type(self)(self.length / unit, self.num_harmonics)
+        return replace(self, length=self.length / unit, start=self.start / unit)
 
 
+@dataclass(frozen=True)
 class PeriodicSeason(Season):
     r"""A strict season with a known period.
 
@@ -74,7 +89,7 @@ class PeriodicSeason(Season):
 
     def basis(self, times: Array) -> Array:
         """Return cosines and sines of all harmonics, ``len(times) x 2J``."""
-        angles = np.outer(times, self.frequencies[: self.num_harmonics])
+        angles = np.outer(times - self.start, self.frequencies[: self.num_harmonics])
         return np.hstack([np.cos(angles), np.sin(angles)])
 
     def weights(self, shape: Array) -> Array:
@@ -89,6 +104,7 @@ class PeriodicSeason(Season):
         return frequencies
 
 
+@dataclass(frozen=True)
 class WorkweekSeason(PeriodicSeason):
     r"""A day's profile, which differs between working days and weekends.
 
@@ -99,21 +115,20 @@ class WorkweekSeason(PeriodicSeason):
     Args:
         length: Length of a day, in units of time.
         num_harmonics: Number ``J`` of harmonics.
-        monday: Time at which a Monday begins.
+        start: Time at which a Monday begins.
     """
 
-    kind = "working days apart from weekends, period"
-    shape = (*PeriodicSeason.shape, -0.7)
-    shape_bounds = (*PeriodicSeason.shape_bounds, (-7.0, 7.0))
-
-    def __init__(self, length: float, num_harmonics: int, monday: float):
-        super().__init__(length, num_harmonics)
-        self.monday = monday
+    kind: ClassVar[str] = "working days apart from weekends, period"
+    shape: ClassVar[tuple[float, ...]] = (*PeriodicSeason.shape, -0.7)
+    shape_bounds: ClassVar[tuple[tuple[float, float], ...]] = (
+        *PeriodicSeason.shape_bounds,
+        (-7.0, 7.0),
+    )
 
     def is_weekend(self, times: Array) -> NDArray[np.bool_]:
         """Return whether each time lies on a Saturday or Sunday."""
         # A time that rounding puts just before midnight is one of the next day.
-        day = np.floor((times - self.monday) / self.length + 1e-9) % 7
+        day = np.floor((times - self.start) / self.length + 1e-9) % 7
         weekend: NDArray[np.bool_] = day >= 5
         return weekend
 
@@ -135,15 +150,8 @@ class WorkweekSeason(PeriodicSeason):
         level = 4 * math.pi / (7 * self.length)
         return np.concatenate([profile, [level], profile])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return class and arguments, in types of JSON."""
-        return {**super().to_dict(), "monday": float(self.monday)}
 
-    def in_unit_of_time(self, unit: float) -> WorkweekSeason:
-        """Return the same season for times divided by ``unit``."""
-        return WorkweekSeason(self.length / unit, self.num_harmonics, self.monday / unit)
-
-
+@dataclass(frozen=True)
 class SegmentProfile(Season):
     r"""What is the same in all segments, as a smooth function of the time within a segment.
 
@@ -157,11 +165,7 @@ class SegmentProfile(Season):
         start: Time at which the segments begin.
     """
 
-    kind = "profile of segments of length"
-
-    def __init__(self, length: float, num_harmonics: int, start: float = 0.0):
-        super().__init__(length, num_harmonics)
-        self.start = start
+    kind: ClassVar[str] = "profile of segments of length"
 
     def basis(self, times: Array) -> Array:
         """Return the cosines, ``len(times) x J``."""
@@ -177,11 +181,3 @@ class SegmentProfile(Season):
     def frequencies(self) -> Array:
         """Angular frequencies, ``J``."""
         return np.asarray(math.pi * self.orders / self.length, dtype=np.float64)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return class and arguments, in types of JSON."""
-        return {**super().to_dict(), "start": float(self.start)}
-
-    def in_unit_of_time(self, unit: float) -> SegmentProfile:
-        """Return the same profile for times divided by ``unit``."""
-        return SegmentProfile(self.length / unit, self.num_harmonics, self.start / unit)

@@ -1,0 +1,215 @@
+"""Forms of drift that are compared, by evidence and by prediction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
+
+from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
+from tvbo.kernels.temporal_base import check_markov
+
+LAST_PART = 0.25
+"""Share of the log, at its end, on which one-step-ahead predictions are scored."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A form of drift to compare.
+
+    Args:
+        name: Its name in the table.
+        kernels: Makes its temporal kernels, in a unit of time of one gap.
+    """
+
+    name: str
+    kernels: Callable[[], list[TemporalKernel]]
+
+
+def exponential(rate: float = 0.3) -> TemporalDecayKernel:
+    """Return exponential decay with a start for ρ, and ε anywhere in [0, 1]."""
+    kernel: TemporalDecayKernel = TemporalDecayKernel(
+        forgetting_rate_constraint=Interval(0.0, 1.0, transform=None, initial_value=0.5)
+    ).double()
+    kernel.forgetting_rate = -math.expm1(-rate)
+    return kernel
+
+
+def _matern() -> list[TemporalKernel]:
+    kernel = TemporalMaternKernel().double()
+    kernel.lengthscale = 5.0
+    return [kernel]
+
+
+TWO_SCALES = Candidate("two-scales", lambda: [exponential(1.0), exponential(0.03)])
+CANDIDATES = (
+    Candidate("exponential", lambda: [exponential()]),
+    Candidate("matern32", _matern),
+    TWO_SCALES,
+)
+"""The forms of drift that ``temporal_kernel="auto"`` compares."""
+
+
+def describe(kernel: TemporalKernel) -> dict[str, Any]:
+    """Return class and parameters of a temporal kernel, in types of JSON."""
+    names = [name.removeprefix("raw_") for name, _ in kernel.named_parameters()]
+    given = [name for name in ("nu", "num_harmonics") if hasattr(kernel, name)]
+    values = {name: getattr(kernel, name).item() for name in names}
+    return {
+        "class": type(kernel).__name__,
+        **{name: getattr(kernel, name) for name in given},
+        **values,
+    }
+
+
+def describe_kernel(kernel: TemporalKernel, time_unit: str) -> str:
+    """Return class and parameters of a temporal kernel as text."""
+    words = describe(kernel)
+    name = words.pop("class")
+    numbers = ", ".join(f"{key.replace('_', ' ')} {value:.4g}" for key, value in words.items())
+    return f"{name} ({numbers}; time in {time_unit})"
+
+
+def candidates_of(
+    temporal_kernel: TemporalKernel | Sequence[TemporalKernel] | str | None,
+) -> list[Candidate]:
+    """Return the forms of drift to compare.
+
+    Raises:
+        TypeError: if a kernel is no temporal kernel.
+        ValueError: if it is none of these, or a kernel is not Markov.
+    """
+    if temporal_kernel is None:
+        return [CANDIDATES[0]]
+    if isinstance(temporal_kernel, str):
+        named = {candidate.name: candidate for candidate in CANDIDATES}
+        if temporal_kernel == "auto":
+            return list(CANDIDATES)
+        if temporal_kernel in named:
+            return [named[temporal_kernel]]
+        raise ValueError(
+            "Expected a temporal kernel, a list of them, None, 'auto', or one of "
+            f"{', '.join(named)}. Got {temporal_kernel!r}."
+        )
+    kernels = [temporal_kernel] if isinstance(temporal_kernel, Kernel) else temporal_kernel
+    given = [check_markov(kernel) for kernel in kernels]
+    if not given:
+        raise ValueError("Expected a temporal kernel, or a list of them. Got none.")
+    return [Candidate(" + ".join(type(kernel).__name__ for kernel in given), lambda: given)]
+
+
+@dataclass(frozen=True)
+class PanelCandidate:
+    """A row of the table of evidence.
+
+    Args:
+        temporal_kernel: Name of the form of drift.
+        has_season: Whether there is a season.
+        num_parameters: Number ``k`` of parameters that were maximized.
+        log_likelihood: Log marginal likelihood of the values in the user's unit.
+        evidence: The same less ``k / 2 log N``, with ``N`` values.
+        predictive_score: Mean log density of a value of the last part of the log, one step ahead,
+            by the model fitted to the first; None if there was only one candidate.
+        penalized_prediction: The sum of these log densities less ``k / 2 log M``, with ``M`` values
+            in the last part.
+        forecast_error: Root mean squared error of the forecast of the last part from the end of the
+            first, without its observations; None if there was only one candidate.
+    """
+
+    temporal_kernel: str
+    has_season: bool
+    num_parameters: int
+    log_likelihood: float
+    evidence: float
+    predictive_score: float | None
+    penalized_prediction: float | None
+    forecast_error: float | None
+
+    @property
+    def label(self) -> str:
+        """The form of drift, and whether there is a season."""
+        return label_of(self.temporal_kernel, self.has_season)
+
+
+def label_of(drift: str, has_season: bool) -> str:
+    """Return a form of drift, with a season or without, as text."""
+    return f"{drift}, {'' if has_season else 'no '}season"
+
+
+@dataclass(frozen=True)
+class DriftComparison:
+    """Forms of drift of a log, and the model of the one that was chosen.
+
+    Args:
+        evidence: The forms that were compared.
+        chosen: Index of the one that was chosen.
+        reason: Why, in a sentence.
+        messages: Remarks on the reliability of the comparison.
+        temporal_kernels: Temporal kernels of the chosen form.
+        covar_modules: Kernel over actions of each of them.
+        noise_variance: σ²; None if each outcome had a known one.
+        mean: The prior mean.
+    """
+
+    evidence: list[PanelCandidate] = field(repr=False)
+    chosen: int
+    reason: str
+    messages: list[str]
+    temporal_kernels: list[TemporalKernel] = field(repr=False)
+    covar_modules: list[Kernel] = field(repr=False)
+    noise_variance: float | None
+    mean: float
+
+    @property
+    def is_exponential(self) -> bool:
+        """Whether one exponential decay was chosen."""
+        return self.evidence[self.chosen].temporal_kernel == CANDIDATES[0].name
+
+    def __post_init__(self) -> None:
+        """Check that the numbers go together."""
+        if not 0 <= self.chosen < len(self.evidence):
+            raise ValueError(f"Expected one of {len(self.evidence)} rows. Got {self.chosen}.")
+        if not 1 <= len(self.covar_modules) == len(self.temporal_kernels):
+            raise ValueError(
+                "Expected a kernel over actions for each temporal kernel. "
+                f"Got {len(self.covar_modules)} and {len(self.temporal_kernels)}."
+            )
+
+
+def choose(rows: Sequence[PanelCandidate]) -> tuple[PanelCandidate, str]:
+    """Return the row of the largest evidence, and the reason in a sentence.
+
+    Where another row predicts the last part of the log better, the reason says so.
+    """
+    has_seasons = any(row.has_season for row in rows)
+
+    def name(row: PanelCandidate) -> str:
+        return row.label if has_seasons else row.temporal_kernel
+
+    best = max(rows, key=lambda row: row.evidence)
+    if len(rows) == 1:
+        return best, f"{name(best)}: the only candidate."
+    reason = f"{name(best)}: it has the largest evidence"
+    for others in (
+        [row for row in rows if row.temporal_kernel != best.temporal_kernel],
+        [row for row in rows if row.has_season != best.has_season],
+    ):
+        if others:
+            other = max(others, key=lambda row: row.evidence)
+            reason += f", {best.evidence - other.evidence:.1f} nats more than {name(other)}"
+    predicted = max(rows, key=lambda row: _number(row.penalized_prediction))
+    if predicted is best:
+        return best, f"{reason}, and predicts the last part of the log best, one step ahead."
+    lead = _number(predicted.penalized_prediction) - _number(best.penalized_prediction)
+    return best, (
+        f"{reason}, although {name(predicted)} predicts the last part of the log better, one step "
+        f"ahead, by {lead:.1f} nats after the penalty for parameters."
+    )
+
+
+def _number(value: float | None) -> float:
+    return -math.inf if value is None else value
