@@ -58,6 +58,8 @@ def as_number(name: str, value: Any) -> float:
         InputDataError: as :func:`as_numbers`.
         BotorchTensorDimensionError: if there is not one number.
     """
+    if isinstance(value, float):
+        return float(value)
     number = as_numbers(name, value)
     if number.numel() != 1:
         raise BotorchTensorDimensionError(

@@ -1,4 +1,6 @@
+import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -165,7 +167,7 @@ def test_a_configuration_space_is_read(parameters):
 
 
 def test_plain_data_and_back(parameters):
-    assert Parameters.from_json(parameters.to_json()) == parameters
+    assert Parameters.from_json(json.loads(json.dumps(asdict(parameters)))) == parameters
 
 
 def test_words(parameters):

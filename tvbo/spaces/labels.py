@@ -277,12 +277,7 @@ class Labels:
 
     def to_json(self) -> dict[str, Any]:
         """Return the labels as plain data."""
-        return {
-            "actions": None if self.actions is None else self.actions.to_json(),
-            "contexts": None if self.contexts is None else self.contexts.to_json(),
-            "time": None if self.time is None else asdict(self.time),
-            "outcomes": list(self.outcomes),
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Labels:

@@ -138,8 +138,12 @@ def split_time(time_feature: int, num_columns: int) -> tuple[int, list[int]]:
         raise BotorchTensorDimensionError(
             f"Expected rows with time and at least one other column. Got {num_columns} column."
         )
-    time_column = _column(time_feature, num_columns)
-    return time_column, [i for i in range(num_columns) if i != time_column]
+    if not -num_columns <= time_feature < num_columns:
+        raise ValueError(
+            f"Expected time_feature, one of {num_columns} columns. Got {time_feature}."
+        )
+    columns = list(range(num_columns))
+    return columns.pop(time_feature), columns
 
 
 def split_context(
@@ -151,9 +155,10 @@ def split_context(
         ValueError: if a feature is no column, or two of them are the same column.
         BotorchTensorDimensionError: if there is no context, or no column is left for actions.
     """
-    context = [_column(feature, num_columns) for feature in context_features]
-    time = None if time_feature is None else _column(time_feature, num_columns)
-    taken = [*context, *([] if time is None else [time])]
+    context = normalize_indices(list(context_features), d=num_columns) or []
+    given = [] if time_feature is None else [time_feature]
+    times = normalize_indices(given, d=num_columns) or []
+    taken = [*context, *times]
     if len(set(taken)) < len(taken):
         raise ValueError(
             "Expected context_features and time_feature to be different columns. "
@@ -165,16 +170,9 @@ def split_context(
         raise BotorchTensorDimensionError(
             "Expected rows with at least one context column and one action column. "
             f"Got context_features={list(context_features)} of {num_columns} columns"
-            f"{'' if time is None else ', one of them time'}."
+            f"{', one of them time' if times else ''}."
         )
-    return action, context, time
-
-
-def _column(feature: int, num_columns: int) -> int:
-    """Return a column's index from 0; raise a ValueError if there is no such column."""
-    indices = normalize_indices([feature], d=num_columns)
-    assert indices is not None
-    return indices[0]
+    return action, context, times[0] if times else None
 
 
 LARGEST_COORDINATE = 1e100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import chain, islice, product
 from numbers import Integral
@@ -474,19 +474,15 @@ class Parameters:
         pieces = zip(self.varying, unit.split(1, dim=-1), strict=True)
         return self.expand(torch.cat([part.from_unit(piece) for part, piece in pieces], dim=-1))
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return the parameters as plain data."""
-        return [asdict(part) for part in self.parts]
-
     @classmethod
-    def from_json(cls, data: Sequence[Mapping[str, Any]]) -> Parameters:
-        """Return the parameters of plain data, as :meth:`to_json` returns them."""
+    def from_json(cls, data: Mapping[str, Any]) -> Parameters:
+        """Return the parameters of plain data, as ``asdict`` returns them."""
         return cls(
             tuple(
                 Category(**{**part, "choices": tuple(part["choices"])})
                 if "choices" in part
                 else Number(**part)
-                for part in data
+                for part in data["parts"]
             )
         )
 
