@@ -150,12 +150,6 @@ def check_count(**values: int) -> None:
             raise ValueError(f"Expected {name} to be a whole number >= 1. Got {value}.")
 
 
-def check_rate(forgetting_rate: float) -> None:
-    """Raise unless ε lies in [0, 1]."""
-    if not 0 <= forgetting_rate <= 1:
-        raise ValueError(f"Expected forgetting_rate in [0, 1]. Got {forgetting_rate}.")
-
-
 def check_probability(delta: float) -> None:
     """Raise unless the probability of failure lies in (0, 1)."""
     if not 0 < delta < 1:

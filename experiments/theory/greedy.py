@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from experiments.theory.information import checked_covariance
+from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.rounding import first_largest
-from tvbo.values import check_count, check_positive, check_rate
+from tvbo.values import check_count, check_positive
 
 STATIC_SHARE = 1 - math.exp(-1)
 """Least share of the maximum that greedy choice reaches for a static function."""
@@ -73,7 +74,7 @@ def greedy_information_gain(
     """
     check_count(horizon=horizon)
     check_positive(noise_variance=noise_variance)
-    check_rate(forgetting_rate)
+    check_forgetting_rate(forgetting_rate)
     covar = checked_covariance(covar)
     if covar.dim() != 2:
         raise ValueError(f"Expected covar to be n x n. Got {tuple(covar.shape)}.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tvbo.values import check_positive, check_rate
+from tvbo.kernels.temporal import check_forgetting_rate
+from tvbo.values import check_positive
 
 
 def drifting_covariance(covar: Tensor, times: Tensor, forgetting_rate: float) -> Tensor:
@@ -27,7 +28,7 @@ def drifting_covariance(covar: Tensor, times: Tensor, forgetting_rate: float) ->
         ValueError: if ε lies outside [0, 1], ``covar`` is not a symmetric, finite matrix, or
             ``times`` does not give ``n`` finite numbers.
     """
-    check_rate(forgetting_rate)
+    check_forgetting_rate(forgetting_rate)
     covar = checked_covariance(covar)
     times = torch.as_tensor(times, dtype=torch.float64)
     if times.shape != covar.shape[-1:] or not times.isfinite().all():

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from experiments.theory.information_orders import InformationOrder, matern_information_order
-from tvbo.values import check_count, check_not_negative, check_rate
+from tvbo.kernels.temporal import check_forgetting_rate
+from tvbo.values import check_count, check_not_negative
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class RegretOrder:
             ValueError: if ``horizon`` is negative or infinite, or ε lies outside [0, 1].
         """
         check_not_negative(horizon=horizon)
-        check_rate(forgetting_rate)
+        check_forgetting_rate(forgetting_rate)
         static = float(horizon**self.horizon_exponent)
         return max(static, horizon * float(forgetting_rate**self.rate_exponent))
 
@@ -154,7 +155,7 @@ def lower_bound_order(horizon: float, forgetting_rate: float) -> float:
         ValueError: if ``horizon`` is negative or infinite, or ε lies outside [0, 1].
     """
     check_not_negative(horizon=horizon)
-    check_rate(forgetting_rate)
+    check_forgetting_rate(forgetting_rate)
     return horizon * forgetting_rate
 
 

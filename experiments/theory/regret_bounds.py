@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 
+from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.values import (
     check_count,
     check_not_negative,
     check_positive,
     check_probability,
-    check_rate,
 )
 
 DISCRETIZATION_REGRET = 2.0
@@ -89,7 +89,7 @@ def information_gain_by_blocks(
         raise ValueError(f"Expected block in 1, ..., horizon. Got {block} of {horizon}.")
     check_not_negative(static_gain=static_gain)
     check_positive(noise_variance=noise_variance)
-    check_rate(forgetting_rate)
+    check_forgetting_rate(forgetting_rate)
     shift = forgetting_rate * math.sqrt(block * (block**2 - 1) / 6)
     drift = block / 2 * math.log1p(shift / noise_variance)
     return (horizon / block + 1) * (static_gain + drift)
@@ -192,7 +192,7 @@ def resetting_mismatch(
     check_count(horizon=horizon, block=block)
     check_not_negative(beta=beta)
     check_positive(noise_variance=noise_variance, a0=a0, b0=b0)
-    check_rate(forgetting_rate)
+    check_forgetting_rate(forgetting_rate)
     check_probability(delta)
     precision = 1 / noise_variance
     drift = block**3 * forgetting_rate
