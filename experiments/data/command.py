@@ -29,10 +29,10 @@ def intel_lab(
 ) -> None:
     """Build temperatures of the Intel Berkeley Lab: 46 motes, 4-8 March 2004, 5-minute steps."""
     path = out / FILE
-    check_outputs({"--out": path}, [source], makes_folders=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    check_outputs({"--out": path}, [source])
     with working("building") as on_step:
         panel = build_intel_lab(source, on_step=on_step)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with saving(path) as file:
         panel.to_csv(file)
 

@@ -126,7 +126,7 @@ def test_the_journal_is_not_written_over(tvbo, run, tmp_path, command, name):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("none/x.png", "is no folder"), ("x.xyz", "ends in one of .*.png"), ("x", "ends in one of")],
+    [("none/x.png", "none/x.png"), ("x.xyz", "ends in one of .*.png"), ("x", "ends in one of")],
 )
 def test_a_picture_that_cannot_be_written(tvbo, run, tmp_path, monkeypatch, name, message):
     def drawn(*_):

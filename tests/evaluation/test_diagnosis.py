@@ -11,7 +11,7 @@ from scipy.stats import binomtest, chi2
 
 from tvbo import History, recipes, run
 from tvbo.evaluation import Diagnosis, DiagnosisError, diagnose
-from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial
+from tvbo.evaluation.diagnosis.calibration import PredictedTrial
 from tvbo.models.at_bounds import AtBound
 from tvbo.plotting import plot_diagnosis, save_figure
 from tvbo.retention import EntropyThreshold, EventReset, Prediction, SlidingWindow

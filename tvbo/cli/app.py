@@ -148,36 +148,29 @@ class OutputError(ValueError):
     """An output file that cannot be written, or that would overwrite an input."""
 
 
-def check_outputs(
-    outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (), makes_folders: bool = False
-) -> None:
+def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = ()) -> None:
     """Raise unless every output can be written and is not one of the inputs.
 
     Args:
         outputs: Files to write, by option; None for an option that was not given.
         inputs: Files that the command reads; links to them are recognized.
-        makes_folders: Whether the command creates missing folders.
 
     Raises:
         OutputError: if an output is an input, another output or a folder, or its folder is missing
             or not writable.
     """
-    given = {option: path for option, path in outputs.items() if path is not None}
-    inputs = list(inputs)
-    for number, (option, path) in enumerate(given.items()):
-        for source in inputs:
-            if _same(path, source):
-                also = "" if path == source else f", which is {source}"
-                raise OutputError(
-                    f"Expected another file for {option} than those that are read. Got "
-                    f"{path}{also}."
-                )
-        for other, second in list(given.items())[:number]:
+    known = [("those that are read", path) for path in inputs]
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        for other, second in known:
             if _same(path, second):
+                also = "" if path == second else f", which is {second}"
                 raise OutputError(
-                    f"Expected different files for {other} and {option}. Got {second} and {path}."
+                    f"Expected another file for {option} than {other}. Got {path}{also}."
                 )
-        _check_writable(option, path, makes_folders)
+        known.append((f"that for {option}", path))
+        _check_writable(option, path)
 
 
 def check_picture(option: str, path: Path | None) -> None:
@@ -229,27 +222,19 @@ def _partial(path: Path) -> tuple[Path, Path]:
     return target.with_name(f".{os.getpid()}-{target.name}"), target
 
 
-def _check_writable(option: str, path: Path, makes_folders: bool) -> None:
+def _check_writable(option: str, path: Path) -> None:
     if path.is_dir():
         raise OutputError(f"Expected a file for {option}. Got {path}, which is a folder.")
     partial, target = _partial(path)
     if partial == target:
         return
-    folder = target.parent
-    if makes_folders:
-        folder = next(known for known in (folder, *folder.parents) if known.exists())
-    if not folder.is_dir():
-        raise OutputError(
-            f"Expected a file in an existing folder for {option}. Got {path}, but {folder} is "
-            "no folder."
-        )
-    probe = folder / partial.name
     try:
-        probe.touch()
-        probe.unlink()
+        partial.touch()
+        partial.unlink()
     except OSError as error:
         raise OutputError(
-            f"Expected a file for {option} that can be written. Got {path}: {error.strerror}."
+            f"Expected a file in an existing folder for {option} that can be written. Got {path}: "
+            f"{error.strerror}."
         ) from error
 
 

@@ -53,8 +53,8 @@ def demo(
     """
     import pandas as pd
 
-    check_outputs({name: out / name for name in FILES}, makes_folders=True)
     out.mkdir(parents=True, exist_ok=True)
+    check_outputs({name: out / name for name in FILES})
     console.print(
         "The optimum of a function of two variables goes round a circle once in 100 rounds. Its "
         f"drift rate ε is learned from a log of {LOG_TIMES * LOG_PER_TIME} random actions, then "

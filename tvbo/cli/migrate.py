@@ -4,72 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botorch.exceptions.errors import InputDataError
 
 from tvbo.cli.options import read_named, read_values
 from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of_run
-from tvbo.optimizers import GPOptimizer, Optimizer
+from tvbo.optimizers import GPOptimizer
 from tvbo.spaces import Parameters
 from tvbo.spaces.parameters import Category, Number
 from tvbo.storage import JournalReader, trials_of
 from tvbo.storage.create import start_filled_journal
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Parts = dict[str, Number | Category]
-"""Parameters by name, of actions and of contexts."""
-
-
-@dataclass
-class TakenOver:
-    """What a new run has of an old one.
-
-    Args:
-        shift: What was subtracted from the times, so that rounds go on.
-        fixed: Fixed parameters with another value than before: name, old value and new one.
-        ended: Number of trials without an outcome, by state: they are not taken over.
-        told: Number of outcomes taken over.
-        left_out: Number of outcomes that were not, by the name of the first parameter whose value
-            is none of the new space.
-        opened: Numbers of the open trials of the old run, and what they are in the new one; None
-            where their values are none of the new space.
-    """
-
-    shift: float
-    fixed: list[tuple[str, Any, Any]]
-    ended: Counter[str]
-    told: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
-    opened: dict[int, int | None] = field(default_factory=dict)
-
-    def notes(self, old: Path) -> list[str]:
-        """Return what is to be known of it, in sentences."""
-        notes = []
-        if self.left_out:
-            each = ", ".join(f"{count} by {name}" for name, count in self.left_out.items())
-            count = self.left_out.total()
-            notes.append(f"left out {count} outcomes that are not in the new space: {each}.")
-        if self.ended:
-            each = ", ".join(f"{count} {state}" for state, count in self.ended.items())
-            notes.append(f"trials without an outcome are not taken over: {each}.")
-        for name, before, now in self.fixed:
-            notes.append(f"{name} was {before}: the outcomes count as if it had been {now}.")
-        for number, here in self.opened.items():
-            words = f"is trial {here} here" if here else "is not in the new space: not taken over"
-            notes.append(f"the open trial {number} of {old} {words}.")
-        if self.shift:
-            notes.append(f"rounds go on: round {self.shift:g} of {old} has the time 0 here.")
-        return notes
+"""Parameters by name."""
 
 
 def start_from(
-    old: Path, optimizer: Optimizer, space: str, run: Path, defaults: Sequence[str]
-) -> TakenOver:
+    old: Path, optimizer: GPOptimizer, space: str, run: Path, defaults: Sequence[str]
+) -> tuple[int, list[str]]:
     """Begin a journal with the outcomes of another run.
 
     The file appears when all is in it. The old run is only read.
@@ -80,6 +34,9 @@ def start_from(
         space: Text of its SPACE file.
         run: The new journal.
         defaults: ``NAME=VALUE`` for each parameter that the old run does not have.
+
+    Returns:
+        The number of outcomes taken over, and what is to be known of it, in sentences.
 
     Raises:
         SpaceError: if the two runs differ in more than what is safe.
@@ -93,58 +50,73 @@ def start_from(
     _check_units(before, optimizer, old)
     fixed = _refixed(before, optimizer, old)
     values = _added(before, optimizer, old, defaults) | {name: now for name, _, now in fixed}
-    states = Counter(trials.state)
-    ended = Counter({each: n for each, n in states.items() if each not in ("told", "open")})
-    found = TakenOver(_rounds(before, trials), fixed, ended)
-    told: list[dict[str, Any]] = []
-    opened: list[dict[str, Any]] = []
-    for row in trials.to_dict("records"):
-        if row["state"] not in ("told", "open"):
-            continue
+    # Where times are numbers of rounds, rounds go on; the trials of a batch have one round.
+    rounds = trials.t[trials.how == "asked"].unique().tolist()
+    counts = before.time_scale is None and rounds == list(range(1, len(rounds) + 1))
+    shift = len(rounds) if counts else 0
+    rows: dict[str, list[dict[str, Any]]] = {"told": [], "open": []}
+    left_out: Counter[str] = Counter()
+    opened: dict[int, int | None] = {}
+    for row in trials[trials.state.isin(rows)].to_dict("records"):
         row |= values
-        if found.shift:
-            row["t"] -= found.shift
+        if shift:
+            row["t"] -= shift
         if (outside := _outside(optimizer, row)) is None:
-            (told if row["state"] == "told" else opened).append(row)
+            rows[row["state"]].append(row)
         elif row["state"] == "told":
-            found.left_out[outside] += 1
+            left_out[outside] += 1
         else:
-            found.opened[row["trial"]] = None
+            opened[row["trial"]] = None
 
     def fill() -> None:
-        found.told = _attach_told(optimizer, told)
-        for row in opened:
-            found.opened[row["trial"]] = _attach_open(optimizer, row)
+        _attach_told(optimizer, rows["told"])
+        for row in rows["open"]:
+            action, context = (
+                {name: row[name] for name in _parts(each)}
+                for each in (optimizer.labels.actions, optimizer.labels.contexts)
+            )
+            opened[row["trial"]] = optimizer.attach(action, row["t"], context or None).id
 
     start_filled_journal(optimizer, run, {SPACE: space}, fill)
-    return found
+    notes = []
+    if left_out:
+        notes.append(
+            f"left out {left_out.total()} outcomes that are not in the new space: "
+            f"{', '.join(f'{count} by {name}' for name, count in left_out.items())}."
+        )
+    if ended := Counter(trials.state[~trials.state.isin(rows)]):
+        each = ", ".join(f"{count} {state}" for state, count in ended.items())
+        notes.append(f"trials without an outcome are not taken over: {each}.")
+    for name, then, now in fixed:
+        notes.append(f"{name} was {then}: the outcomes count as if it had been {now}.")
+    for number, here in opened.items():
+        words = f"is trial {here} here" if here else "is not in the new space: not taken over"
+        notes.append(f"the open trial {number} of {old} {words}.")
+    if shift:
+        notes.append(f"rounds go on: round {shift} of {old} has the time 0 here.")
+    return len(rows["told"]), notes
 
 
-def _check_units(before: Optimizer, after: Optimizer, old: Path) -> None:
+def _check_units(before: GPOptimizer, after: GPOptimizer, old: Path) -> None:
     """Raise unless times and outcomes mean the same in two runs."""
-    scales = [each.time_scale for each in (before, after)]
-    outcomes = [sorted(each.labels.outcome_columns) for each in (before, after)]
-    minimized = [sorted(_minimized(each)) for each in (before, after)]
-    for what, (one, two) in {
-        "time_unit and time_zone": ["none" if s is None else f"{s.unit}, {s.zone}" for s in scales],
-        "outcomes": [", ".join(each) for each in outcomes],
-        "outcomes to minimize": [", ".join(each) or "none" for each in minimized],
-    }.items():
-        if one != two:
-            raise SpaceError(f"Expected the {what} of {old}: {one}. Got {two}.")
-
-
-def _minimized(optimizer: Optimizer) -> Sequence[str]:
-    if isinstance(optimizer, GPOptimizer):
-        return optimizer.goals.minimized
-    return optimizer.labels.outcome_columns if optimizer.minimize else ()
+    one, two = (
+        {
+            "time_unit and time_zone": "none" if (scale := each.time_scale) is None else str(scale),
+            "outcomes": ", ".join(sorted(each.labels.outcome_columns)),
+            "outcomes to minimize": ", ".join(sorted(each.goals.minimized)) or "none",
+        }
+        for each in (before, after)
+    )
+    for what, expected in one.items():
+        if expected != two[what]:
+            raise SpaceError(f"Expected the {what} of {old}: {expected}. Got {two[what]}.")
 
 
 def _parts(parameters: Parameters | None) -> Parts:
     return {} if parameters is None else {part.name: part for part in parameters.parts}
 
 
-def _all_parts(optimizer: Optimizer) -> Parts:
+def _all_parts(optimizer: GPOptimizer) -> Parts:
     return _parts(optimizer.labels.actions) | _parts(optimizer.labels.contexts)
 
 
@@ -154,7 +126,7 @@ def _kind(part: Number | Category) -> str:
     return "an integer" if part.is_integer else "a float"
 
 
-def _refixed(before: Optimizer, after: Optimizer, old: Path) -> list[tuple[str, Any, Any]]:
+def _refixed(before: GPOptimizer, after: GPOptimizer, old: Path) -> list[tuple[str, Any, Any]]:
     """Return the fixed parameters with a new value: name, value before, value now.
 
     Raises:
@@ -164,24 +136,25 @@ def _refixed(before: Optimizer, after: Optimizer, old: Path) -> list[tuple[str, 
     for place in ("actions", "contexts"):
         olds, news = (_parts(getattr(each.labels, place)) for each in (before, after))
         for name, part in olds.items():
-            if name not in news and part.width > 0:
-                raise SpaceError(
-                    f"Expected the {place[:-1]} parameter {name} of {old}, which its outcomes "
-                    f"depend on. Got {', '.join(news) or 'none'}."
-                )
             if name not in news:
+                if part.width > 0:
+                    raise SpaceError(
+                        f"Expected the {place[:-1]} parameter {name} of {old}, which its outcomes "
+                        f"depend on. Got {', '.join(news) or 'none'}."
+                    )
                 continue
-            if _kind(part) != _kind(news[name]):
+            now = news[name]
+            if _kind(part) != _kind(now):
                 raise SpaceError(
-                    f"Expected {name} to be {_kind(part)}, as in {old}. Got {_kind(news[name])}."
+                    f"Expected {name} to be {_kind(part)}, as in {old}. Got {_kind(now)}."
                 )
-            if part.width == news[name].width == 0 and part != news[name]:
-                fixed.append((name, part.values()[0], news[name].values()[0]))
+            if part.width == now.width == 0 and part != now:
+                fixed.append((name, part.values()[0], now.values()[0]))
     return fixed
 
 
 def _added(
-    before: Optimizer, after: Optimizer, old: Path, defaults: Sequence[str]
+    before: GPOptimizer, after: GPOptimizer, old: Path, defaults: Sequence[str]
 ) -> dict[str, Any]:
     """Return the values of the parameters that the old run does not have, by name.
 
@@ -209,16 +182,7 @@ def _added(
     return values
 
 
-def _rounds(before: Optimizer, trials: pd.DataFrame) -> float:
-    """Return the number of the last round where times are numbers of rounds; else 0."""
-    # The trials of a batch have one round.
-    rounds = trials.t[trials.how == "asked"].unique().tolist()
-    if before.time_scale is not None or rounds != list(range(1, len(rounds) + 1)):
-        return 0.0
-    return float(len(rounds))
-
-
-def _outside(optimizer: Optimizer, row: Mapping[str, Any]) -> str | None:
+def _outside(optimizer: GPOptimizer, row: Mapping[str, Any]) -> str | None:
     """Return the name of the first parameter whose value is none of the space; None if all are."""
     for name, part in _all_parts(optimizer).items():
         try:
@@ -228,21 +192,11 @@ def _outside(optimizer: Optimizer, row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _attach_told(optimizer: Optimizer, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Attach and tell trials, and return their number."""
+def _attach_told(optimizer: GPOptimizer, rows: Sequence[Mapping[str, Any]]) -> None:
     import pandas as pd
 
-    if not rows:
-        return 0
-    table = pd.DataFrame(rows)
-    variances = [f"{name}_variance" for name in optimizer.labels.outcome_columns]
-    known = [name for name in variances if table[name].notna().any()]
-    return optimizer.attach_frame(table, variance=known[0] if known else None)
-
-
-def _attach_open(optimizer: Optimizer, row: Mapping[str, Any]) -> int:
-    """Attach an open trial, and return its number."""
-    labels = optimizer.labels
-    action = {name: row[name] for name in _parts(labels.actions)}
-    context = {name: row[name] for name in _parts(labels.contexts)}
-    return optimizer.attach(action, row["t"], context or None).id
+    if rows:
+        table = pd.DataFrame(rows)
+        variances = [f"{name}_variance" for name in optimizer.labels.outcome_columns]
+        known = [name for name in variances if table[name].notna().any()]
+        optimizer.attach_frame(table, variance=known[0] if known else None)

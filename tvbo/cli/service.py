@@ -25,7 +25,7 @@ from tvbo.cli.options import (
     time_of,
 )
 from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of, optimizer_of_run, read_text
-from tvbo.optimizers import Optimizer, Trial
+from tvbo.optimizers import GPOptimizer, Trial
 from tvbo.storage import JournalReader
 from tvbo.storage.compatibility import OtherSettingsError
 from tvbo.storage.create import start_journal
@@ -47,21 +47,20 @@ def new(
     """Begin a run: a journal of what SPACE.toml describes."""
     text = read_text(space)
     optimizer = optimizer_of(text, str(space))
-    found = None
+    began = f"began {run}: {optimizer.search_space.parameters}"
     if old is not None:
         # Not at the top, since it is seldom needed.
         from tvbo.cli.migrate import start_from
 
-        found = start_from(old, optimizer, text, run, default or [])
-    elif default:
+        told, notes = start_from(old, optimizer, text, run, default or [])
+        console.print(began, f"took over {told} outcomes of {old}", sep="\n", highlight=False)
+        note(*notes)
+        return
+    if default:
         raise SpaceError(f"Expected --from with --default. Got --default {default[0]} alone.")
-    else:
-        start_journal(optimizer, run, {SPACE: text})
-        optimizer.close()
-    console.print(f"began {run}: {optimizer.search_space.parameters}", highlight=False)
-    if old is not None and found is not None:
-        console.print(f"took over {found.told} outcomes of {old}", highlight=False)
-        note(*found.notes(old))
+    start_journal(optimizer, run, {SPACE: text})
+    optimizer.close()
+    console.print(began, highlight=False)
 
 
 def ask(
@@ -131,11 +130,11 @@ def backup(run: Run, copy: Annotated[Path, typer.Argument(help="The file to writ
 
 
 @contextmanager
-def _opened(run: Path, space: Path | None, wait: float) -> Iterator[Optimizer]:
+def _opened(run: Path, space: Path | None, wait: float) -> Iterator[GPOptimizer]:
     """Open a run for writing; none of its code is run."""
     like = optimizer_of_run(run, space)
     try:
-        optimizer = Optimizer.open(run, like=like, wait=wait)
+        optimizer = GPOptimizer.open(run, like=like, wait=wait)
     except OtherSettingsError as error:
         if space is None:
             raise

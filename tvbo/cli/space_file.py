@@ -12,7 +12,7 @@ from botorch.exceptions.errors import BotorchError
 from torch import Generator
 
 from tvbo import recipes
-from tvbo.optimizers import Optimizer
+from tvbo.optimizers import GPOptimizer
 from tvbo.spaces.labels import Labels
 from tvbo.storage.reader import read_description
 
@@ -41,7 +41,7 @@ class SpaceError(ValueError):
     """A SPACE file that is not as expected."""
 
 
-def optimizer_of(text: str, name: str = "SPACE.toml", labels: Labels | None = None) -> Optimizer:
+def optimizer_of(text: str, name: str = "SPACE.toml", labels: Labels | None = None) -> GPOptimizer:
     """Return the optimizer that a SPACE file describes.
 
     Args:
@@ -68,30 +68,27 @@ def optimizer_of(text: str, name: str = "SPACE.toml", labels: Labels | None = No
             f"Expected version = {VERSION} in {name}, which this tvbo reads. Got {version!r}."
         )
     _check_names(found, FORM[""], name)
-    spaces: dict[str, Any] = {}
-    if labels is not None:
-        spaces = {"bounds": labels.actions, "context_bounds": labels.contexts}
-    else:
-        spaces["bounds"] = _space(found.get("parameters"), f"parameters of {name}")
-        if "contexts" in found:
-            spaces["context_bounds"] = _space(found["contexts"], f"contexts of {name}")
     options: dict[str, Any] = {
         each: found[each] for each in (*UNITS, *OUTCOMES, *LEARNED) if each in found
     }
-    if "constraints" in found:
-        options["constraints"] = _constraints(found["constraints"], name)
-    recipe: Callable[..., Optimizer] = (
+    if labels is not None:
+        options |= {"bounds": labels.actions, "context_bounds": labels.contexts}
+    else:
+        options["bounds"] = _read_table(found, "parameters", _parameter, name)
+        options["context_bounds"] = _read_table(found, "contexts", _parameter, name)
+    options["constraints"] = _read_table(found, "constraints", _limits, name)
+    recipe: Callable[..., GPOptimizer] = (
         recipes.tv_cgp_ucb if "contexts" in found else recipes.tv_gp_ucb
     )
     try:
         generator = Generator().manual_seed(found.get("seed", 0))
-        given = {each: space for each, space in spaces.items() if space is not None}
-        return recipe(**given, **options, generator=generator)
+        given = {option: value for option, value in options.items() if value is not None}
+        return recipe(**given, generator=generator)
     except (TypeError, ValueError, RuntimeError, BotorchError) as error:
         raise SpaceError(f"{error} In {name}.") from error
 
 
-def optimizer_of_run(run: Path, space: Path | None = None) -> Optimizer:
+def optimizer_of_run(run: Path, space: Path | None = None) -> GPOptimizer:
     """Return an optimizer with the settings of a run, or of the SPACE file given."""
     if space is not None:
         return optimizer_of(read_text(space), str(space))
@@ -116,28 +113,28 @@ def read_text(space: Path) -> str:
         raise SpaceError(f"Expected text in {space}. Got {error}.") from error
 
 
-def _space(table: Any, where: str) -> dict[str, Any]:
-    """Return parameters by name, as a recipe takes them."""
+def _read_table(
+    found: Mapping[str, Any], entry: str, read: Callable[[str, Any, str], Any], name: str
+) -> dict[str, Any] | None:
+    """Return what is read of the entries of a table; None if the file has none, but it may."""
+    table = found.get(entry)
+    if table is None and entry != "parameters":
+        return None
+    where = f"{entry} of {name}"
     if not isinstance(table, Mapping) or not table:
         raise SpaceError(f"Expected a table for each of the {where}. Got {table!r}.")
-    return {name: _parameter(name, entry, where) for name, entry in table.items()}
-
-
-def _constraints(table: Any, where: str) -> dict[str, Any]:
-    """Return lower and upper limit by name of the outcome."""
-    if not isinstance(table, Mapping) or not all(
-        isinstance(each, Mapping | list) for each in table.values()
-    ):
-        raise SpaceError(
-            "Expected limits for each of the constraints, such as latency = { max = 100.0 } or "
-            f"[0.0, 100.0], in {where}. Got {table!r}."
-        )
-    return {name: _limits(name, entry, where) for name, entry in table.items()}
+    return {key: read(key, each, where) for key, each in table.items()}
 
 
 def _limits(name: str, entry: Any, where: str) -> Any:
+    """Return the lower and the upper limit of a constraint; None for one without a limit."""
     if isinstance(entry, list):
         return entry
+    if not isinstance(entry, Mapping):
+        raise SpaceError(
+            f"Expected limits of the constraint {name}, such as {{ max = 100.0 }} or [0.0, 100.0], "
+            f"in {where}. Got {entry!r}."
+        )
     _check_names(entry, tuple(LIMITS), f"the constraint {name}, in {where}")
     named = {LIMITS[each]: limit for each, limit in entry.items()}
     if len(named) < len(entry):
@@ -149,48 +146,44 @@ def _parameter(name: str, entry: Any, where: str) -> Any:
     # Not at the top, since it takes a third of a second.
     from ConfigSpace import Categorical, Constant, Float, Integer
 
-    kinds_of_values = {type(each) for each in entry} if isinstance(entry, list) else set()
-    if kinds_of_values and kinds_of_values <= {str, bool}:
-        return entry
-    if kinds_of_values and kinds_of_values <= {int, float} and len(entry) == 2:
-        return tuple(entry)
-    if not isinstance(entry, Mapping):
+    if isinstance(entry, list):
+        kinds = {type(each) for each in entry}
+        if kinds and kinds <= {str, bool}:
+            return entry
+        if kinds <= {int, float} and len(entry) == 2:
+            return tuple(entry)
+    kind = entry.get("type") if isinstance(entry, Mapping) else None
+    if not kind or kind not in FORM:
         raise SpaceError(
-            f'Expected a table such as {name} = {{ type = "float", bounds = [0.0, 1.0] }}, two '
-            f"bounds, or texts in the {where}. Got {entry!r}."
+            f'Expected a table such as {name} = {{ type = "float", bounds = [0.0, 1.0] }} with a '
+            f"type in {', '.join(filter(None, FORM))}, two bounds, or texts in the {where}. Got "
+            f"{entry!r}."
         )
-    kind = entry.get("type")
-    kinds = [each for each in FORM if each]
-    if kind not in kinds:
-        raise SpaceError(f"Expected type of {name} in {', '.join(kinds)}. Got {kind!r}, {where}.")
     _check_names(entry, FORM[kind], f"{name}, {where}")
-    if kind == "bool":
-        return [False, True]
-    needed = FORM[kind][1]
-    if needed not in entry:
-        raise SpaceError(f"Expected {needed} of {name}. Got none, in the {where}.")
-    value = entry[needed]
-    for flag in ("log", "ordered"):
-        if not isinstance(entry.get(flag, False), bool):
-            raise SpaceError(f"Expected {flag} of {name}, true or false. Got {entry[flag]!r}.")
-    if kind == "category" and not isinstance(value, list):
-        raise SpaceError(f"Expected a list for values of {name}. Got {value!r}, in the {where}.")
-    if kind == "integer" and not all(type(bound) is int for bound in value):
-        raise SpaceError(f"Expected whole bounds of {name}. Got {value!r}, in the {where}.")
+    flags = {flag: entry[flag] for flag in ("log", "ordered") if flag in entry}
     try:
+        if not all(isinstance(flag, bool) for flag in flags.values()):
+            raise TypeError(f"{', '.join(flags)} is neither true nor false")
         match kind:
             case "float":
-                lower, upper = value
-                return Float(name, (float(lower), float(upper)), log=entry.get("log", False))
+                lower, upper = entry["bounds"]
+                return Float(name, (float(lower), float(upper)), **flags)
             case "integer":
-                lower, upper = value
-                return Integer(name, (lower, upper), log=entry.get("log", False))
+                lower, upper = entry["bounds"]
+                if not type(lower) is type(upper) is int:
+                    raise TypeError("its bounds are not whole")
+                return Integer(name, (lower, upper), **flags)
             case "category":
-                return Categorical(name, value, ordered=entry.get("ordered", False))
-        return Constant(name, value)
-    except (TypeError, ValueError) as error:
+                if not isinstance(entry["values"], list):
+                    raise TypeError("its values are no list")
+                return Categorical(name, entry["values"], **flags)
+            case "fixed":
+                return Constant(name, entry["value"])
+        return [False, True]
+    except (KeyError, TypeError, ValueError) as error:
         raise SpaceError(
-            f"Expected {needed} of {name} for a {kind}. Got {value!r}, in the {where}: {error}."
+            f"Expected {', '.join(FORM[kind][1:])} of {name} for a {kind} in the {where}. Got "
+            f"{entry!r}: {type(error).__name__}: {error}."
         ) from error
 
 

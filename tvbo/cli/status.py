@@ -15,7 +15,7 @@ from tvbo.cli.app import Run, console, note
 from tvbo.cli.options import As, Context, Time, context_of, plain, short, time_of
 from tvbo.cli.recent import describe, recent_outcomes
 from tvbo.cli.space_file import optimizer_of_run
-from tvbo.optimizers import GPOptimizer, Optimizer, Recommendation
+from tvbo.optimizers import GPOptimizer, Recommendation
 from tvbo.storage import JournalReader
 
 LATELY = ("last_week", "newest")
@@ -27,7 +27,7 @@ def status(run: Run, context: Context = None, t: Time = None, as_json: As = Fals
 
     Reads only, also while another command writes.
     """
-    optimizer = Optimizer.open(run, like=optimizer_of_run(run), read_only=True, progress=False)
+    optimizer = GPOptimizer.open(run, like=optimizer_of_run(run), read_only=True, progress=False)
     found = _status(optimizer, run, context, t)
     if as_json:
         typer.echo(json.dumps(found))
@@ -50,7 +50,7 @@ def status(run: Run, context: Context = None, t: Time = None, as_json: As = Fals
 
 
 def _status(
-    optimizer: Optimizer, run: Path, context: Sequence[str] | None, t: str | None
+    optimizer: GPOptimizer, run: Path, context: Sequence[str] | None, t: str | None
 ) -> dict[str, Any]:
     log = optimizer.trial_log
     opened = [trial.to_row() for trial in optimizer.open_trials]
@@ -65,7 +65,7 @@ def _status(
     }
     is_known = optimizer.contexts is None or bool(context)
     now, best = _now(optimizer, t), None
-    if isinstance(optimizer, GPOptimizer) and log.num_told and is_known:
+    if log.num_told and is_known:
         given = context_of(optimizer, context), now
         if optimizer.goals.num_objectives > 1:
             found["front"] = [
@@ -75,7 +75,7 @@ def _status(
         else:
             best = optimizer.recommend(*given)
             found |= _recommended(best)
-    if isinstance(optimizer, GPOptimizer) and log.num_told:
+    if log.num_told:
         drift = optimizer.drift()
         found["drift"] = drift.form
         found["half_life"] = _finite(drift.half_life)
@@ -88,7 +88,7 @@ def _status(
     return found
 
 
-def _now(optimizer: Optimizer, t: str | None) -> Any:
+def _now(optimizer: GPOptimizer, t: str | None) -> Any:
     """Return the time to recommend for: the present, or the latest one where times are counted."""
     return time_of(optimizer, t) if t is not None or optimizer.time_scale is not None else None
 

@@ -1,4 +1,4 @@
-"""How outcomes compare with the predictions made of them."""
+"""Predictions of trials, and how outcomes compare with them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,61 @@ import torch
 from scipy.special import betaincinv, gammaincinv, ndtri
 from torch import Tensor
 
-from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial
+from tvbo.models.at_bounds import AtBound
+from tvbo.retention import Prediction
 
 BAND = 0.95
 """Probability of the central band of a prediction, and of the interval for its coverage."""
 
 RARE = 0.01
 """Probability that a right model has an outlier among all outcomes, at most."""
+
+
+@dataclass(frozen=True)
+class PredictedTrial:
+    """A trial that was asked, with what the model said of its outcome then.
+
+    Args:
+        prediction: Mean and variance by the outcomes told before the ask, and the noise variance,
+            NaN where it came with the outcome and none has come.
+        outcome: The outcome told; NaN where there is none.
+        is_fitted: Whether all hyperparameters were given or fitted by then; before the first fit
+            they are defaults.
+        model_size: Number of observations that the prediction rested on.
+        parameters: Hyperparameters in the user's units, by name.
+        form: The form of drift in words.
+        half_life: Lag at which the correlation over time has fallen to one half, in the user's unit
+            of time; infinite without drift, NaN for a sum of several forms.
+        at_bounds: The learned parameters at a bound of their constraint.
+        told_before: Number of outcomes told before the ask.
+        told_as: Number of the outcome in the order of telling, from 1; None where there is none.
+    """
+
+    prediction: Prediction
+    is_fitted: bool
+    model_size: int
+    parameters: dict[str, float]
+    form: str
+    half_life: float
+    at_bounds: tuple[AtBound, ...]
+    told_before: int
+    outcome: float = math.nan
+    told_as: int | None = None
+
+    @property
+    def z(self) -> float:
+        """The outcome minus its prediction, in predictive standard deviations, noise included.
+
+        NaN where there is no outcome, or neither variance nor noise.
+        """
+        if self.prediction.variance + self.prediction.noise_variance == 0:
+            return math.nan
+        return self.prediction.standardized(self.outcome)
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the outcome can be compared with a prediction of the fitted model."""
+        return self.is_fitted and math.isfinite(self.z)
 
 
 @dataclass(frozen=True)

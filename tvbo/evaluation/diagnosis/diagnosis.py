@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tvbo.evaluation.diagnosis.calibration import Calibration
+from tvbo.evaluation.diagnosis.calibration import Calibration, PredictedTrial
 from tvbo.evaluation.diagnosis.findings import facts, findings, verdict
-from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial
 
 if TYPE_CHECKING:
     import pandas as pd

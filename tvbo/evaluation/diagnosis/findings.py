@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from tvbo.evaluation.diagnosis.calibration import BAND, Calibration
-from tvbo.evaluation.diagnosis.predicted_trial import PredictedTrial
+from tvbo.evaluation.diagnosis.calibration import BAND, Calibration, PredictedTrial
 from tvbo.models.at_bounds import EXPECTED
 
 FEWEST = 20
