@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -177,17 +177,6 @@ class Optimizer(ABC):
         q: int,
         choices: Table | None = None,
     ) -> tuple[Trial, ...]: ...
-
-    @overload
-    def ask(
-        self,
-        t: Time | None = None,
-        context: Context | None = None,
-        key: str | None = None,
-        *,
-        q: int | None = None,
-        choices: Table | None = None,
-    ) -> Trial | tuple[Trial, ...]: ...
 
     def ask(
         self,
@@ -406,8 +395,7 @@ class Optimizer(ABC):
             TrialError: as :meth:`tell`, with the row; nothing changes.
         """
         with self._one_call("tell_frame"):
-            told: list[tuple[Trial, Outcome, Outcome | None]] = []
-            seen: set[int] = set()
+            told: dict[int, tuple[Trial, Outcome, Outcome | None]] = {}
             cells = _column(table, trial), self._outcomes_of(table, outcome, variance)
             for label, number, (Y, Yvar) in zip(table.index, *cells, strict=True):
                 if all(cell is None for cell in Y.values()):
@@ -416,14 +404,13 @@ class Optimizer(ABC):
                     # A column of whole numbers with a gap is one of floats.
                     is_whole = isinstance(number, float) and number.is_integer()
                     found = self._find(int(number) if is_whole else number)
-                    if found.id in seen:
+                    if found.id in told:
                         raise InputDataError(
                             f"Expected each trial once. Got trial {found.id} again."
                         )
                     self._check_outcome(found, self._observation(found, Y, Yvar))
-                seen.add(found.id)
-                told.append((found, Y, Yvar))
-            return self._tell_together(told)
+                told[found.id] = found, Y, Yvar
+            return self._tell_together(told.values())
 
     def open_frame(self) -> pd.DataFrame:
         """Return a table of the open trials: trial, time, action, context; oldest first."""
@@ -655,7 +642,7 @@ class Optimizer(ABC):
             with self._recorded(Event.of("attach", trial)):
                 self._open_trial(trial)
 
-    def _tell_together(self, told: Sequence[tuple[Trial, Outcome, Outcome | None]]) -> int:
+    def _tell_together(self, told: Collection[tuple[Trial, Outcome, Outcome | None]]) -> int:
         """Record checked outcomes of trials, attached if they are not open; return how many."""
         with self._in_one_transaction():
             for trial, Y, Yvar in told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, isnan, nan
@@ -275,15 +275,8 @@ class Recorded(Protocol):
     def open_trials(self) -> tuple[Trial, ...]:
         """Trials that were not told yet, and did not fail or expire; oldest first."""
 
-    def ask(
-        self,
-        t: float | None = None,
-        context: Tensor | None = None,
-        key: str | None = None,
-        *,
-        q: int | None = None,
-        choices: Tensor | None = None,
-    ) -> Trial | tuple[Trial, ...]:
+    @property
+    def ask(self) -> Callable[..., Trial | tuple[Trial, ...]]:
         """Suggest the next action, or several."""
 
     def attach(self, X: Tensor, t: float, context: Tensor | None = None) -> Trial:
