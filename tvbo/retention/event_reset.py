@@ -168,13 +168,10 @@ class EventReset(Admission):
             self.statistic = 0
 
     def _is_outside(self, prediction: Prediction, Y: float) -> bool:
-        # Where the predictive variance is 0, the band has no width.
-        deviation = math.sqrt(prediction.variance + prediction.noise_variance)
-        if math.isclose(Y, prediction.mean, rel_tol=ROUNDING, abs_tol=ROUNDING * deviation):
-            return False
-        if deviation == 0:
-            return True
-        return abs(prediction.standardized(Y)) > self._limit
+        # Where the predictive variance is 0, the band has no width but for rounding.
+        half_width = self._limit * math.sqrt(prediction.variance + prediction.noise_variance)
+        least = ROUNDING * max(abs(Y), abs(prediction.mean))
+        return abs(Y - prediction.mean) > max(half_width, least)
 
     def __repr__(self) -> str:
         return (
