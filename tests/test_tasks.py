@@ -54,6 +54,7 @@ def test_late_outcomes_of_variants():
     assert found["best"].parameters == {"variant": "blue"}
 
 
+@pytest.mark.slow
 def test_warm_start():
     found = run("warm_start")
     assert 100 < found["optimizer"].model_size <= 150
