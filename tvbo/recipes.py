@@ -89,7 +89,7 @@ class LoopOptions(TypedDict, total=False):
             of integers and categories by name.
         generator: Source of randomness. None is a fresh one with seed 0.
         minimize: Whether smaller outcomes are better, or of several objectives the names of those
-            of which smaller values are; None is False. Outcomes are told and recommended as they
+            of which smaller values are; None is False. Outcomes come and are recommended as they
             are; models, acquisitions and priors are of their negatives.
         time_unit: Unit of time for timestamps, as pandas writes it, such as ``"1h"``: times are
             then ``pandas.Timestamp``, ``datetime``, ``numpy.datetime64`` or text in ISO 8601, and
@@ -142,8 +142,8 @@ class GPOptions(LoopOptions, total=False):
             hyperparameters (:class:`tvbo.models.AveragedGP`) where kernel, mean and likelihood are
             left out and each round has a fit; elsewhere that of larger density is taken. None
             learns ε. Both have priors in rounds (:mod:`tvbo.fit.drift`).
-        noise_variance: Variance σ² of the noise, in squared units of the outcome, for outcomes told
-            without a variance of their own. None learns it.
+        noise_variance: Variance σ² of the noise, in squared units of the outcome, for outcomes
+            observed without a variance of their own. None learns it.
         mean_module: Prior mean, over rows ``[action | context | time]``. None is zero where nothing
             is learned, and a learned constant otherwise.
         likelihood: Likelihood whose noise is learned, as in :class:`tvbo.models.TimeVaryingGP`.
@@ -160,7 +160,7 @@ class GPOptions(LoopOptions, total=False):
             drift is 1e-12 are discarded. Rules of a recipe's own are joined to it.
         pending: What stands in for the outcomes of pending trials. None is
             :class:`tvbo.optimizers.Hallucinate`, their posterior means, so that asking again before
-            an outcome is told gives another action. Papers that know no delay have
+            an outcome is observed gives another action. Papers that know no delay have
             :class:`tvbo.optimizers.IgnorePending`; without pending trials both choose alike.
         refit: When hyperparameters are learned, such as ``RefitEvery(10)``. None: never if kernel,
             drift and noise are given, else in each round.

@@ -40,7 +40,7 @@ class Trial:
         information_gain: What the outcome is expected to tell of the function, in nats; None where
             no retention policy asks for it, or nothing is known of the noise yet.
         skipped: Whether the action need not be tried: it is not worth its evaluation. The trial is
-            not open, and cannot be told.
+            not open, and has no outcome to record.
         labels: Names of the parameters, and the unit of time.
         key: The caller's key of the ask; None without.
         feasibility: Probability by the model that all constraints hold; None without constraints,

@@ -50,10 +50,11 @@ FAILURES_IN_A_ROW = 5
 class Optimizer(ABC):
     """Ask for an action, tell its outcome; outcomes in any order, any time later.
 
-    A trial is open from the ask until it is told, fails or expires. An optimizer takes one call at
-    a time: from one thread, as :func:`tvbo.evaluation.run_async` does, or from several in turn. A
-    call from another thread while one is under way is refused with a ``RuntimeError``. As a context
-    manager, it closes its journal. Copies of it, pickled ones too, are not recorded.
+    A trial is open from the ask until its outcome is observed, or it fails or expires. An optimizer
+    takes one call at a time: from one thread, as :func:`tvbo.evaluation.run_async` does, or from
+    several in turn. A call from another thread while one is under way is refused with a
+    ``RuntimeError``. As a context manager, it closes its journal. Copies of it, pickled ones too,
+    are not recorded.
 
     A rule of one's own defines ``_choose`` and ``_learn``.
 
@@ -115,7 +116,7 @@ class Optimizer(ABC):
         # Times of the open trials that were asked for, by number.
         self._asked_at: dict[int, float] = {}
         # Time and number of the newest trial whose outcome was observed.
-        self._newest_told: tuple[float, int] = (-math.inf, 0)
+        self._newest_observed: tuple[float, int] = (-math.inf, 0)
         # Actions of the newest trials, as long as all fail.
         self._failing: list[Tensor] = []
         self._lock = RLock()
@@ -138,7 +139,7 @@ class Optimizer(ABC):
 
     @property
     def open_trials(self) -> tuple[Trial, ...]:
-        """Trials that were not told yet, and did not fail or expire; oldest first."""
+        """Trials that have no outcome yet, and did not fail or expire; oldest first."""
         return tuple(self._open.values())
 
     @property
@@ -191,7 +192,7 @@ class Optimizer(ABC):
 
         Args:
             t: The present time, a number in the user's unit or a timestamp, also in ISO 8601, never
-                before that of an open ask or of an outcome told; None counts rounds 1, 2, ...
+                before that of an open ask or of an outcome observed; None counts rounds 1, 2, ...
             context: The present context, where contexts were declared: ``c`` numbers, or a dict or
                 Series by name. Several asks at one time, with a tell after each, see one another's
                 outcomes.
@@ -206,8 +207,9 @@ class Optimizer(ABC):
                 are meant. None: all.
 
         Returns:
-            A trial, open until it is told, fails or expires, unless it is ``skipped``; of a batch a
-            tuple of ``q``. Where choices are given, its ``choice`` is the row that was chosen.
+            A trial, open until its outcome is observed, it fails or expires, unless it is
+            ``skipped``; of a batch a tuple of ``q``. Where choices are given, its ``choice`` is the
+            row that was chosen.
 
         Raises:
             InputDataError: if ``t`` is not finite, or lies before an open ask or an outcome;
@@ -326,17 +328,17 @@ class Optimizer(ABC):
             contexts: Sequence[Any] = [None] * len(table)
             if self.contexts is not None:
                 contexts = self.contexts.rows_of(table)
-            told: list[tuple[Trial, Outcome, Outcome | None]] = []
+            rows: list[tuple[Trial, Outcome, Outcome | None]] = []
             cells = _column(table, t), self._outcomes_of(table, outcome, variance)
             for label, x, context, time, (Y, Yvar) in zip(
                 table.index, X, contexts, *cells, strict=True
             ):
                 with _in_row(label):
-                    number = self._num_trials + len(told) + 1
+                    number = self._num_trials + len(rows) + 1
                     trial = self._read_trial(number, x, time, context)
                     self._check_outcome(trial, self._observation(trial, Y, Yvar))
-                told.append((trial, Y, Yvar))
-            return self._tell_together(told)
+                rows.append((trial, Y, Yvar))
+            return self._tell_together(rows)
 
     def tell(self, trial: Trial | int, Y: Outcome, Yvar: Outcome | None = None) -> None:
         """Record the outcome of a trial.
@@ -348,11 +350,10 @@ class Optimizer(ABC):
             Yvar: Variance of the noise in ``Y``, where known.
 
         Raises:
-            TrialError: if the trial is unknown, was skipped, was told already, failed or expired.
-            InputDataError: if ``Y`` or ``Yvar`` is not finite, or so large that no later ask could
-                compute with it, or ``Yvar`` is negative. The range is 1e50 prior standard
-                deviations to either side of zero; it is the user's unit where the kernel is
-                learned. Nothing changes, and the trial stays open.
+            TrialError: if the trial is unknown, was skipped, has an outcome already, failed or
+                expired.
+            InputDataError: if ``Y`` or ``Yvar`` is not finite, or ``Y`` is beyond 1e30 or ``Yvar``
+                beyond 1e60, or negative. Nothing changes, and the trial stays open.
             BotorchTensorDimensionError: if ``Y`` or ``Yvar`` is not one number for each outcome.
         """
         with self._one_call("tell"):
@@ -360,12 +361,12 @@ class Optimizer(ABC):
             observation = self._observation(trial, Y, Yvar)
             self._check_outcome(trial, observation)
             # In the caller's units.
-            told = tuple((self._signs * observation.Y).flatten().tolist())
+            values = tuple((self._signs * observation.Y).flatten().tolist())
             noise = () if observation.Yvar is None else tuple(observation.Yvar.flatten().tolist())
-            with self._recorded(Event.of("tell", trial, told, noise)):
+            with self._recorded(Event.of("tell", trial, values, noise)):
                 self._learn(trial, observation)
                 self._close(trial)
-                self._newest_told = max(self._newest_told, (trial.t, trial.id))
+                self._newest_observed = max(self._newest_observed, (trial.t, trial.id))
                 self.trial_log.num_told += 1
                 self._failing = []
 
@@ -387,7 +388,7 @@ class Optimizer(ABC):
             variance: Column of the variances of their noise; None where they are not known.
 
         Returns:
-            The number of outcomes told.
+            The number of outcomes observed.
 
         Raises:
             InputDataError: if a column is missing, a trial stands in two rows, or as :meth:`tell`,
@@ -395,7 +396,7 @@ class Optimizer(ABC):
             TrialError: as :meth:`tell`, with the row; nothing changes.
         """
         with self._one_call("tell_frame"):
-            told: dict[int, tuple[Trial, Outcome, Outcome | None]] = {}
+            rows: dict[int, tuple[Trial, Outcome, Outcome | None]] = {}
             cells = _column(table, trial), self._outcomes_of(table, outcome, variance)
             for label, number, (Y, Yvar) in zip(table.index, *cells, strict=True):
                 if all(cell is None for cell in Y.values()):
@@ -404,13 +405,13 @@ class Optimizer(ABC):
                     # A column of whole numbers with a gap is one of floats.
                     is_whole = isinstance(number, float) and number.is_integer()
                     found = self._find(int(number) if is_whole else number)
-                    if found.id in told:
+                    if found.id in rows:
                         raise InputDataError(
                             f"Expected each trial once. Got trial {found.id} again."
                         )
                     self._check_outcome(found, self._observation(found, Y, Yvar))
-                told[found.id] = found, Y, Yvar
-            return self._tell_together(told.values())
+                rows[found.id] = found, Y, Yvar
+            return self._tell_together(rows.values())
 
     def open_frame(self) -> pd.DataFrame:
         """Return a table of the open trials: trial, time, action, context; oldest first."""
@@ -642,14 +643,14 @@ class Optimizer(ABC):
             with self._recorded(Event.of("attach", trial)):
                 self._open_trial(trial)
 
-    def _tell_together(self, told: Collection[tuple[Trial, Outcome, Outcome | None]]) -> int:
+    def _tell_together(self, rows: Collection[tuple[Trial, Outcome, Outcome | None]]) -> int:
         """Record checked outcomes of trials, attached if they are not open; return how many."""
         with self._in_one_transaction():
-            for trial, Y, Yvar in told:
+            for trial, Y, Yvar in rows:
                 if trial.id not in self._open:
                     self._attach(trial)
                 self.tell(trial, Y, Yvar)
-        return len(told)
+        return len(rows)
 
     def _lose(self, trial: Trial | int, call: Kind, ending: Ending, reason: str) -> Trial:
         """Close a trial that has no outcome, and return it."""
@@ -694,7 +695,7 @@ class Optimizer(ABC):
                     f"which was {logged.ending} ({shortened(logged.reason)}); attach its action to "
                     "tell its outcome nevertheless"
                 )
-        return "which is unknown, was told already, or was lost too long ago to be remembered"
+        return "which is unknown, has an outcome already, or was lost too long ago to be remembered"
 
     def _warn_of_failures(self, trial: Trial) -> None:
         """Log a warning after some failures in a row, of actions that are alike."""
@@ -774,8 +775,8 @@ class Optimizer(ABC):
 
     @property
     def _present(self) -> tuple[float, int]:
-        """Time and number of the newest trial that was told, or was asked for and is open."""
-        return max([self._newest_told, *((t, number) for number, t in self._asked_at.items())])
+        """Time and number of the newest trial that has an outcome, or was asked for and is open."""
+        return max([self._newest_observed, *((t, number) for number, t in self._asked_at.items())])
 
     def _time_of(self, t: Any) -> float:
         """Return a checked time; None stands for the present."""
@@ -784,7 +785,7 @@ class Optimizer(ABC):
         now, number = self._present
         if number == 0:
             raise InputDataError(
-                "Expected t, since nothing was asked or told that is not lost. Got none."
+                "Expected t, since nothing was asked or observed that is not lost. Got none."
             )
         return now
 
@@ -947,6 +948,6 @@ def _in_row(label: Any) -> Iterator[None]:
     try:
         yield
     except (TrialError, InputDataError) as error:
-        raise type(error)(f"{error} In row {label!r} of the table; nothing was told.") from error
+        raise type(error)(f"{error} In row {label!r} of the table; nothing changed.") from error
     except (TypeError, ValueError) as error:
-        raise InputDataError(f"{error} In row {label!r} of the table; nothing was told.") from error
+        raise InputDataError(f"{error} In row {label!r} of the table; nothing changed.") from error

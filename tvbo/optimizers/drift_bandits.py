@@ -25,9 +25,9 @@ class DriftUCB(Optimizer):
         \frac{1}{N_i} \sum_{s : I_s = i} w_s X_s + c B \sqrt{\frac{\xi \log n}{N_i}}, \qquad
         N_i = \sum_{s : I_s = i} w_s, \quad n = \sum_i N_i,
 
-    over the outcomes :math:`X_s` told so far, with weights :math:`w_s` that a subclass defines. An
-    arm whose :math:`N_i` is zero comes first. Among ties the generator decides. A trial that failed
-    or expired counts as one with the lowest reward, which the paper does not know.
+    over the outcomes :math:`X_s` observed so far, with weights :math:`w_s` that a subclass defines.
+    An arm whose :math:`N_i` is zero comes first. Among ties the generator decides. A trial that
+    failed or expired counts as one with the lowest reward, which the paper does not know.
 
     Args:
         search_space: The arms.
@@ -66,7 +66,7 @@ class DriftUCB(Optimizer):
 
     @property
     def repeats_open_trials(self) -> bool:
-        """True: trials that are not told count for nothing."""
+        """True: trials without an outcome count for nothing."""
         return True
 
     @abstractmethod
@@ -103,7 +103,7 @@ class DriftUCB(Optimizer):
         row = [trial.t, arm, (observation.Y.item() - low) / (high - low)]
         outcomes = torch.cat([self._outcomes, self._outcomes.new_tensor([row])])
         # No ask comes before the newest outcome, so that those without weight are of no use.
-        newest = max(trial.t, self._newest_told[0])
+        newest = max(trial.t, self._newest_observed[0])
         self._outcomes = outcomes[self.weights(newest - outcomes[:, 0]) > 0]
 
 

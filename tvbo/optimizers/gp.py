@@ -44,15 +44,16 @@ class GPOptimizer(Optimizer):
     """Bayesian optimization with a Gaussian process for each outcome, by ask/tell.
 
     Each ask discards the observations that retention no longer keeps, updates the posterior of each
-    outcome, and maximizes the acquisition at the present time. Outcomes told late enter with the
-    time at which they were sampled. A trial says so where retention judges that its outcome is not
-    worth having.
+    outcome, and maximizes the acquisition at the present time. Outcomes that come late enter with
+    the time at which they were sampled. A trial says so where retention judges that its outcome is
+    not worth having.
 
-    A trial that failed or expired counts as pending still, until 20 outcomes of others were told,
-    one of the same action was, or retention would drop it. The least outcome held is then in the
-    place of its own, if that is below what ``pending`` says; but not of the first that fails where
-    others had outcomes, which may be chance. Outcomes far below all others are winsorized before
-    they enter the model, and the first time a warning is logged; ``observations`` has them as told.
+    A trial that failed or expired counts as pending still, until 20 outcomes of others were
+    observed, one of the same action was, or retention would drop it. The least outcome held is then
+    in the place of its own, if that is below what ``pending`` says; but not of the first that fails
+    where others had outcomes, which may be chance. Outcomes far below all others are winsorized
+    before they enter the model, and the first time a warning is logged; ``observations`` has them
+    as they came.
 
     Under constraints, the acquisition is maximized over the actions that satisfy all of them with
     probability ``min_feasibility`` now (``ChanceConstrained``), and its
@@ -165,11 +166,11 @@ class GPOptimizer(Optimizer):
         """The model of the first outcome behind the newest ask or recommendation; None before.
 
         It is the loop's own: change parameters on a ``deepcopy`` of it. Its outcomes are the
-        negatives of those told where the optimizer minimizes. That of an ask counts pending trials,
-        that of a recommendation outcomes only. While actions fill the space, it has the default
-        hyperparameters. Whatever its class, it has ``posterior`` and ``forgetting_rate``, and on a
-        box ``likelihood`` and ``covar_module``. With pending trials these are in raw units;
-        ``posterior_state.last_model`` has them as fitted.
+        negatives of those observed where the optimizer minimizes. That of an ask counts pending
+        trials, that of a recommendation outcomes only. While actions fill the space, it has the
+        default hyperparameters. Whatever its class, it has ``posterior`` and ``forgetting_rate``,
+        and on a box ``likelihood`` and ``covar_module``. With pending trials these are in raw
+        units; ``posterior_state.last_model`` has them as fitted.
         """
         model = self.outcome_models[0].newest
         # It remembers what it is asked about.
@@ -195,7 +196,7 @@ class GPOptimizer(Optimizer):
             choices: The actions to recommend one of, as of :meth:`ask`; None: all.
 
         Raises:
-            InputDataError: if nothing is told or open and no ``t`` is given, ``t`` is no time
+            InputDataError: if nothing is observed or open and no ``t`` is given, ``t`` is no time
                 or before what a streaming model still knows, the context was not declared, or a row
                 of ``choices`` is no action.
             BotorchTensorDimensionError: if the context has the wrong size, or is missing.
@@ -302,7 +303,7 @@ class GPOptimizer(Optimizer):
         rows = search_space.choices if isinstance(search_space, FiniteSpace) else self.observations
         with threads_for(len(rows)):
             for each in self.outcome_models:
-                each.discard(t, self._newest_told[0])
+                each.discard(t, self._newest_observed[0])
             # Before a fit draws from the generator, so that the start does not depend on fits.
             start = self._next_start(search_space) if self._is_starting() else None
             open_rows = [self._row(each) for each in self._open.values() if each.informative]

@@ -59,7 +59,7 @@ class Rejection:
     """Why an outcome will not enter the model.
 
     Args:
-        reason: The reason in words, with its numbers.
+        reason: The reason as text, with its numbers.
         skip: Whether the action need not be evaluated at all.
     """
 
@@ -140,7 +140,7 @@ class Admission(Retention):
     """Base class of retention policies that decide which outcomes are admitted to the model.
 
     The optimizer computes a prediction for each chosen action, calls ``admit`` with it, and
-    ``observe_outcome`` once the outcome is told. By default all observations stay.
+    ``observe_outcome`` once the outcome is observed. By default all observations stay.
     """
 
     needs_prediction = True

@@ -46,14 +46,14 @@ class EventReset(Admission):
     on stay, older ones are dropped at the next ask. The chart restarts at 0.
 
     Where outcomes come late, an outcome is counted only if its action was chosen after the last
-    counted outcome was told: the residuals of trials open at the same time are correlated, those of
-    the counted outcomes are independent. The false alarm rate and the detection delay are per
-    counted outcome, and predictions of the model before a reset raise no alarm after it.
+    counted outcome was observed: the residuals of trials open at the same time are correlated,
+    those of the counted outcomes are independent. The false alarm rate and the detection delay are
+    per counted outcome, and predictions of the model before a reset raise no alarm after it.
 
     The rate is exact under two assumptions:
 
     * The model is right: kernel, noise variance, ε. Where they are learned or wrong, the rate is
-      approximate. An outcome told with its own ``Yvar`` is compared with that noise variance.
+      approximate. An outcome observed with its own ``Yvar`` is compared with that noise variance.
     * Outcomes enter the model and stay. If a window or a limit drops observations, residuals are
       correlated; those of two outcomes that :class:`EntropyThreshold` discards have a correlation
       of up to :math:`1 - e^{-2\epsilon}`.

@@ -31,7 +31,7 @@ class SizeLimit(Retention):
     Where a round begins with more than ``limit`` observations, the one with the smallest
     :func:`marginal_information` is dropped, the information of the others is computed without it,
     and so on, one at a time: of two near-duplicates only the first has little information. Of
-    observations that differ by 1e-5 nats at most, the oldest is dropped. Outcomes told during a
+    observations that differ by 1e-5 nats at most, the oldest is dropped. Outcomes observed during a
     round are counted when the next one begins.
 
     The information of ``n`` observations costs :math:`O(n^3)`, each drop another :math:`O(n^2)`.

@@ -73,7 +73,7 @@ class InputLayout:
 @copies_tensors("X", "Y", "Yvar")
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Rows and their outcomes, in the order in which they were told; reading them returns copies.
+    """Rows and their outcomes, in the order in which these came; reading them returns copies.
 
     Args:
         X: Rows ``[action | context | time]``, ``n x d``.

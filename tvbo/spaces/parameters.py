@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import chain, islice, product
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -51,6 +51,9 @@ class Number:
     is_integer: bool = False
     is_log: bool = False
 
+    width: ClassVar[int] = 1
+    """Number of columns."""
+
     def __str__(self) -> str:
         scale = ", logarithmic" if self.is_log else ""
         return f"{self.name} from {self.lower:g} to {self.upper:g}{scale}"
@@ -61,19 +64,12 @@ class Number:
         return [f"log {self.name}" if self.is_log else self.name]
 
     @property
-    def width(self) -> int:
-        """Number of columns, 1."""
-        return 1
-
-    @property
     def bounds(self) -> Tensor:
         """Smallest and largest value of the column, ``2 x 1``."""
         return self._to_column(torch.tensor([[self.lower], [self.upper]], dtype=torch.float64))
 
-    @property
-    def search_bounds(self) -> Tensor:
-        """Smallest and largest value of the column that is searched, ``2 x 1``."""
-        return self.bounds
+    search_bounds = bounds
+    """Smallest and largest value of the column that is searched, ``2 x 1``."""
 
     @property
     def count(self) -> float:

@@ -52,7 +52,7 @@ class BPEDelay(Optimizer):
     bound are removed for good. Outcomes of an earlier round that come later close their trial and
     are otherwise not used, as in the paper: each round's bounds need points that were chosen
     without regard to its outcomes. So do they with points of the caller's choice: an attached
-    trial can be told, but enters no bounds, and does not count towards the horizon.
+    trial can get an outcome, but enters no bounds, and does not count towards the horizon.
 
     A round ends with the ask that begins the next one; until then outcomes count. A round without
     outcomes removes nothing. A trial that failed or expired keeps its place among the chosen
@@ -62,8 +62,8 @@ class BPEDelay(Optimizer):
         search_space: A finite set, or a box, where the largest variance and the largest lower
             bound are those of a local search.
         covar_module: The kernel, held fixed; the prior mean is zero.
-        noise_variance: λ², in squared units of the reward, for outcomes told without their own; at
-            least 1e-12 of the largest prior variance.
+        noise_variance: λ², in squared units of the reward, for outcomes observed without their own;
+            at least 1e-12 of the largest prior variance.
         horizon: T, the number of asks.
         delta: Probability of failure δ, in (0, 1).
         delay: How late outcomes may be, in rounds of asking. None: learned, by

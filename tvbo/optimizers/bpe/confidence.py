@@ -92,8 +92,8 @@ class FiniteSetWidth:
 
     .. math:: \tilde\beta = C_k + \frac{\sigma}{\lambda}\sqrt{2 \log\frac{4 R |X|}{\delta}}
 
-    The union bound is over R rounds, so R must be known in advance. Where outcomes are told with
-    noise variances of their own, :math:`\sigma/\lambda` must bound their ratios as well.
+    The union bound is over R rounds, so R must be known in advance. Where outcomes are observed
+    with noise variances of their own, :math:`\sigma/\lambda` must bound their ratios as well.
 
     Args:
         rkhs_norm: :math:`C_k`, an upper bound on the RKHS norm of the function.

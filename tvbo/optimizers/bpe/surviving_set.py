@@ -243,7 +243,7 @@ class SurvivingRegion(SurvivingSet):
         if len(self.chosen) == 0:
             return point
         posterior = self._given_chosen()
-        return self._climb(point, lambda X: posterior.moments(X)[1].square(), self._unit**2)
+        return self._maximize(point, lambda X: posterior.moments(X)[1].square(), self._unit**2)
 
     def condition(self, X: Tensor) -> None:
         """Add a point of the region, ``1 x d``, to the chosen ones."""
@@ -254,7 +254,7 @@ class SurvivingRegion(SurvivingSet):
     def best(self, posterior: RoundPosterior) -> Tensor:
         """Return the point of the region with the largest posterior mean found, ``1 x d``."""
         start = super().best(posterior)
-        return self._climb(start, lambda X: posterior.moments(X)[0], self._unit)
+        return self._maximize(start, lambda X: posterior.moments(X)[0], self._unit)
 
     def remove(self, posterior: RoundPosterior, generator: Generator) -> None:
         """Keep the part whose upper bound reaches the largest lower bound found."""
@@ -265,7 +265,7 @@ class SurvivingRegion(SurvivingSet):
         order = (lower / step).round().argsort(descending=True, stable=True)
         starts = points[order[:NUM_STARTS]].split(1)
         peaks = torch.cat(
-            [self._climb(x, lambda X: posterior.bounds(X)[0], self._unit) for x in starts]
+            [self._maximize(x, lambda X: posterior.bounds(X)[0], self._unit) for x in starts]
         )
         threshold = (posterior.bounds(peaks)[0].max() - _slack(lower, upper)).item()
         self.constraints = (*self.constraints, (posterior, threshold))
@@ -299,7 +299,7 @@ class SurvivingRegion(SurvivingSet):
             reach = reach / 2
         self.X = torch.cat([near, pool]) if len(pool) < MIN_POOL_SIZE else pool
 
-    def _climb(self, start: Tensor, value: Smooth, unit: float) -> Tensor:
+    def _maximize(self, start: Tensor, value: Smooth, unit: float) -> Tensor:
         """Return a point of the region with a value at least that of the start, which lies in it.
 
         By SLSQP in coordinates of the unit box. Values and constraints are divided by their unit,
