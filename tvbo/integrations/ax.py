@@ -265,20 +265,9 @@ class AcquisitionAtPresent(Acquisition):
     by their posterior means, where Ax has those with the same time alone.
     """
 
-    def __init__(
-        self,
-        surrogate: Surrogate,
-        search_space_digest: SearchSpaceDigest,
-        torch_opt_config: TorchOptConfig,
-        **options: Any,
-    ):
-        self._config = torch_opt_config
-        super().__init__(
-            surrogate=surrogate,
-            search_space_digest=search_space_digest,
-            torch_opt_config=torch_opt_config,
-            **options,
-        )
+    def __init__(self, **options: Any):
+        self._config: TorchOptConfig = options["torch_opt_config"]
+        super().__init__(**options)
 
     def optimize(self, *args: Any, **kwargs: Any) -> Any:
         """Return what Ax's acquisition does, with linear algebra on one thread."""
@@ -293,17 +282,6 @@ class AcquisitionAtPresent(Acquisition):
                 f"Expected fixed_parameters with the present time {names[-1]!r}. Got "
                 f"{self._config.fixed_features}."
             )
-        self._model, held = self._fitted_model()
-        rows = held.X.clone()
-        rows[:, -1] = present
-        # Of the observed actions, each once.
-        self.X_observed, self.X_pending = torch.unique(rows, dim=0), None
-        super()._instantiate_acquisition()
-        # Ax would avoid them in a set of integers, where they are to be tried again.
-        self.X_observed = None
-
-    def _fitted_model(self) -> tuple[AveragedGP, Observations]:
-        """Return the posterior after the pending trials, and what was observed."""
         model = self._model
         if isinstance(model, ModelList) and len(model.models) == 1:
             model = cast(Model, model.models[0])
@@ -313,36 +291,31 @@ class AcquisitionAtPresent(Acquisition):
                 f"{type(model).__name__} of {model.num_outputs} outcomes, constraints "
                 f"{self._outcome_constraints}."
             )
-        fitted, held = model.fitted, model.observations
+        fitted, rows = model.fitted, model.observations.X.clone()
         if not isinstance(fitted, AveragedGP):
             raise UserInputError(
-                f"Expected the outcomes that a fit needs (drifting_strategy). Got {len(held)}."
+                f"Expected the outcomes that a fit needs (drifting_strategy). Got {len(rows)}."
             )
-        pending = self._config.pending_observations
-        if pending is not None:
+        if self._config.pending_observations is not None:
             place = int(self._full_objective_weights[0].nonzero()[0])
-            if len(pending[place]) > 0:
-                mean, _ = marginals(fitted, pending[place].unsqueeze(-2))
-                conditioned = fitted.condition_on_observations(pending[place], mean)
-                fitted = cast(AveragedGP, conditioned)
-        return fitted, held
-
-    def _construct_botorch_acquisition(
-        self,
-        botorch_acqf_class: type[AcquisitionFunction],
-        botorch_acqf_options: dict[str, Any],
-        model: Model,
-    ) -> AcquisitionFunction:
-        if "best_f" in signature(botorch_acqf_class).parameters:
+            pending = self._config.pending_observations[place]
+            if len(pending) > 0:
+                mean, _ = marginals(fitted, pending.unsqueeze(-2))
+                fitted = cast(AveragedGP, fitted.condition_on_observations(pending, mean))
+        self._model = fitted
+        rows[:, -1] = present
+        # Of the observed actions, each once.
+        observed = torch.unique(rows, dim=0)
+        [(acquisition, options)] = self.botorch_acqf_classes_with_options
+        if "best_f" in signature(acquisition).parameters:
             with torch.no_grad():
-                assert self.X_observed is not None
-                means, _ = marginals(model, self.X_observed.unsqueeze(-2))
-            best = (means @ self._objective_weights.mT).max()
-            botorch_acqf_options = {"best_f": best, **botorch_acqf_options}
-        made: AcquisitionFunction = super()._construct_botorch_acquisition(
-            botorch_acqf_class, botorch_acqf_options, model
-        )
-        return made
+                means, _ = marginals(fitted, observed.unsqueeze(-2))
+            options = {"best_f": (means @ self._objective_weights.mT).max(), **options}
+            self.botorch_acqf_classes_with_options = [(acquisition, options)]
+        self.X_observed, self.X_pending = observed, None
+        super()._instantiate_acquisition()
+        # Ax would avoid them in a set of integers, where they are to be tried again.
+        self.X_observed = None
 
 
 def _action_bounds(bounds: list[tuple[float, float]]) -> Tensor:
