@@ -17,7 +17,7 @@ from experiments.registry import EXPERIMENTS, Experiment
 from experiments.report import print_reproduction
 from experiments.spread import worker_processes
 from tvbo.cli.app import check_outputs, check_picture, console, run_app, saving
-from tvbo.evaluation.dask_cluster import dask_executor
+from tvbo.evaluation import dask_executor
 from tvbo.logs.reading import TableError
 from tvbo.plotting import save_figure
 

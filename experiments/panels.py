@@ -23,7 +23,7 @@ from experiments.data.metr_la import metr_la
 from experiments.data.traffic import TrafficDays, traffic
 from experiments.plots.regret import plot_regret_panels
 from experiments.spread import spread
-from tvbo.evaluation.exploration import play_tv_gp_ucb, tune_exploration
+from tvbo.evaluation.backtesting.exploration import play_tv_gp_ucb, tune_exploration
 from tvbo.logs import fit_panel
 
 NAME = "panels"

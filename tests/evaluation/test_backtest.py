@@ -14,8 +14,7 @@ from gpytorch.kernels import RBFKernel
 from tvbo import fit_drift, recipes
 from tvbo.evaluation import BacktestResult, backtest, rolling_folds, tune_exploration
 from tvbo.evaluation.backtesting.algorithms import panel_algorithms
-from tvbo.evaluation.backtesting.backtest import simulate_backtest
-from tvbo.evaluation.backtesting.play import Fold
+from tvbo.evaluation.backtesting.backtest import Fold, simulate_backtest
 from tvbo.logs import fit_panel
 from tvbo.logs.panel_drift import fit_panel_drift
 from tvbo.optimizers.constant_rules import FixedAction, LastBest

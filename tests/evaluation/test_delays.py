@@ -10,7 +10,7 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from scipy import stats
 
-from tvbo.evaluation import LossyDelay, RandomDelay
+from tvbo.evaluation import RandomDelay
 from tvbo.trial import Trial
 
 LOG = torch.tensor([2.0, 7.5, 7.5, math.inf])
@@ -24,12 +24,12 @@ def draws(delay, num=2000):
     return np.array([delay(trial(i)) for i in range(1, num + 1)])
 
 
-def poisson(generator=None):
-    return RandomDelay(partial(torch.poisson, torch.tensor(5.0)), generator)
+def poisson(generator=None, loss_probability=0.0):
+    return RandomDelay(partial(torch.poisson, torch.tensor(5.0)), generator, loss_probability)
 
 
-def expon(generator=None):
-    return RandomDelay(stats.expon(scale=4.0), generator)
+def expon(generator=None, loss_probability=0.0):
+    return RandomDelay(stats.expon(scale=4.0), generator, loss_probability)
 
 
 def test_draws_of_scipy_and_of_functions():
@@ -48,7 +48,7 @@ def _cdf(x):
     return geometric.cdf(whole - 1) + (x - whole) * geometric.pmf(whole)
 
 
-@pytest.mark.parametrize("make", [poisson, expon, lambda g: LossyDelay(poisson(), 0.5, g)])
+@pytest.mark.parametrize("make", [poisson, expon, partial(poisson, loss_probability=0.5)])
 def test_a_delay_depends_on_the_number_of_its_trial_only(make):
     """Not on the order in which trials are looked up, nor on how often."""
 
@@ -65,7 +65,7 @@ def test_a_delay_depends_on_the_number_of_its_trial_only(make):
 
 @pytest.mark.parametrize(("make", "mean", "deviation"), [(poisson, 5, 5**0.5), (expon, 4, 4)])
 def test_losses_are_as_frequent_as_asked_and_tell_nothing_of_the_delay(make, mean, deviation):
-    lossy = draws(LossyDelay(make(), 0.3))
+    lossy = draws(make(loss_probability=0.3))
     arrived = np.isfinite(lossy)
     assert arrived.mean() == pytest.approx(0.7, abs=3 * (0.21 / 2000) ** 0.5)
     assert (lossy[arrived] == draws(make())[arrived]).all()
@@ -75,21 +75,13 @@ def test_losses_are_as_frequent_as_asked_and_tell_nothing_of_the_delay(make, mea
 
 @pytest.mark.parametrize(("probability", "lost"), [(0.0, 0), (1.0, 50)])
 def test_nothing_or_everything_lost(probability, lost):
-    assert np.isinf(draws(LossyDelay(1.0, probability), 50)).sum() == lost
+    assert np.isinf(draws(expon(loss_probability=probability), 50)).sum() == lost
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1, math.nan])
 def test_probabilities_that_are_refused(probability):
     with pytest.raises(ValueError, match=str(probability)):
-        LossyDelay(1.0, probability)
-
-
-def test_losses_and_delays_from_one_stream_are_refused():
-    """One generator, or two in one state: losses would go with the delays."""
-    generator, twin = (torch.Generator().manual_seed(3) for _ in range(2))
-    for delay in (expon(generator), expon(twin), LossyDelay(1.0, 0.1, generator)):
-        with pytest.raises(ValueError, match="generator"):
-            LossyDelay(delay, 0.5, generator)
+        expon(loss_probability=probability)
 
 
 def test_distributions_that_are_refused():

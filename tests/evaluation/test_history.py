@@ -1,7 +1,5 @@
 """What a history records, and of which optimizer."""
 
-import math
-
 import pytest
 import torch
 
@@ -21,7 +19,6 @@ def history():
     made.end(trials[1], "failed", 1.0, reason="broken")
     made.end(trials[2], "expired", 4.0, reason="late")
     made.end(trials[3], "skipped")
-    made.slot_seconds = 14.0
     return made
 
 
@@ -39,9 +36,7 @@ def test_columns(history, tmp_path):
     assert {"trial", "t", "reward", "value"} <= set(empty)
 
 
-def test_a_trial_evaluated_again_counts_once_and_both_times_are_busy(history):
-    assert history.slots_filled == 0.5
-    assert math.isnan(History().slots_filled)
+def test_a_trial_evaluated_again_counts_once(history):
     first = history.round_of(5).trial
     history.end(first, "open", 3.0)
     history.begin(Round(first))
@@ -49,7 +44,6 @@ def test_a_trial_evaluated_again_counts_once_and_both_times_are_busy(history):
     assert (history.counts["told"], history.counts["open"]) == (2, 0)
     assert history.round_of(5).evaluation_seconds == 4
     assert history.round_of(5).ask_seconds == pytest.approx(0.4)
-    assert history.slots_filled == 1.0
 
 
 def optimizer_with(*endings):

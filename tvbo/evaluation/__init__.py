@@ -1,12 +1,12 @@
 """Runs of an optimizer with their history, simulated delays, backtests, diagnosis."""
 
-from tvbo.evaluation.backtesting import BacktestResult, backtest, rolling_folds
-from tvbo.evaluation.dask_cluster import dask_executor
-from tvbo.evaluation.delays import LossyDelay, RandomDelay
+from tvbo.evaluation.backtesting.backtest import backtest, rolling_folds
+from tvbo.evaluation.backtesting.exploration import tune_exploration
+from tvbo.evaluation.backtesting.result import BacktestResult
+from tvbo.evaluation.delays import RandomDelay
 from tvbo.evaluation.diagnosis import Diagnosis, DiagnosisError, diagnose
-from tvbo.evaluation.exploration import tune_exploration
+from tvbo.evaluation.evaluations import EvaluationError, dask_executor
 from tvbo.evaluation.history import History
-from tvbo.evaluation.objective import EvaluationError
 from tvbo.evaluation.run import run, run_async
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "DiagnosisError",
     "EvaluationError",
     "History",
-    "LossyDelay",
     "RandomDelay",
     "backtest",
     "dask_executor",

@@ -75,14 +75,10 @@ class History:
     Attributes:
         rounds: The rounds; :meth:`round_of` finds one by its trial.
         counts: Number of trials by status.
-        busy_seconds: Sum of the time from submitting a trial to its result, or to giving it up.
-        slot_seconds: Time of the run times the number of evaluations that may be under way.
     """
 
     rounds: list[Round] = field(default_factory=list, init=False)
     counts: Counter[str] = field(default_factory=Counter, init=False)
-    busy_seconds: float = field(default=0.0, init=False)
-    slot_seconds: float = field(default=0.0, init=False)
     _places: dict[int, int] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
@@ -112,22 +108,13 @@ class History:
         """
         for trial in optimizer.open_trials:
             self._check_open(trial)
-        trial_log = optimizer.trial_log
-        numbers = {
-            "told": trial_log.num_told,
-            "failed": trial_log.num_failed,
-            "expired": trial_log.num_expired,
-        }
-        for status, number in numbers.items():
-            if self.counts[status] > number:
-                raise ValueError(
-                    f"Expected a history of the same optimizer. Got one with {self.counts[status]} "
-                    f"trials {status}; here {number}."
-                )
-        if max(self._places, default=0) > optimizer.num_trials:
+        log = optimizer.trial_log
+        ended = {"told": log.num_told, "failed": log.num_failed, "expired": log.num_expired}
+        newest = max(self._places, default=0)
+        if newest > optimizer.num_trials or any(self.counts[end] > ended[end] for end in ended):
             raise ValueError(
-                "Expected a history of the same optimizer. Got one with trial "
-                f"{max(self._places)}; here the newest is {optimizer.num_trials}."
+                f"Expected a history of the same optimizer. Got {self!r}, to trial {newest}; here "
+                f"the newest trial is {optimizer.num_trials}, and {ended}."
             )
 
     def begin(self, opened: Round) -> None:
@@ -144,31 +131,24 @@ class History:
             self.rounds.append(opened)
             self.counts["open"] += 1
 
-    def end(
-        self,
-        trial: Trial,
-        status: Status,
-        seconds: float = 0.0,
-        *,
-        reward: float = math.nan,
-        variance: float | None = None,
-        reason: str = "",
-        others: Mapping[str, float] | None = None,
-    ) -> None:
-        """Record how an open trial ended, or that it was left open, and after what time."""
+    def end(self, trial: Trial, status: Status, seconds: float = 0.0, **outcome: Any) -> None:
+        """Record how an open trial ended, or that it was left open, and after what time.
+
+        Args:
+            trial: The trial.
+            status: How it ended.
+            seconds: Time that the evaluation took.
+            **outcome: Attributes of its :class:`Round` that tell the outcome, or the reason.
+        """
         self.counts["open"] -= 1
         self.counts[status] += 1
         self.rounds[self._places[trial.id]] = replace(
             self.round_of(trial),
             status=status,
-            reward=reward,
-            variance=variance,
-            reason=reason,
-            others=dict(others or {}),
             evaluation_seconds=seconds,
             ended_after=0 if status == "open" else len(self.rounds),
+            **outcome,
         )
-        self.busy_seconds += seconds
 
     def _check_open(self, trial: Trial) -> None:
         if trial.id not in self._places:
@@ -184,15 +164,6 @@ class History:
     def num_ended(self) -> int:
         """Number of trials that are not open."""
         return len(self.rounds) - self.counts["open"]
-
-    @property
-    def slots_filled(self) -> float:
-        """Share of the time of all slots in which a trial was submitted and not back.
-
-        A trial that waits for a worker counts as well, so this says nothing of the workers where
-        ``max_pending`` is above their number. NaN before a run.
-        """
-        return self.busy_seconds / self.slot_seconds if self.slot_seconds else math.nan
 
     @property
     def X(self) -> Tensor:

@@ -23,18 +23,19 @@ from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from tvbo.evaluation.delays import DelayFunction
-from tvbo.evaluation.history import History, Round
-from tvbo.evaluation.objective import (
+from tvbo.evaluation.evaluations import (
+    Evaluation,
     EvaluationError,
     Objective,
     Outcome,
     ProblemFunction,
     TrialFunction,
+    Workers,
     as_function,
     evaluate,
     type_and_text,
 )
-from tvbo.evaluation.workers import Evaluation, Workers
+from tvbo.evaluation.history import History, Round
 from tvbo.optimizers import GPOptimizer, Optimizer, Trial
 from tvbo.spaces.observations import check_finite
 from tvbo.terminal import TrialProgress, visible
@@ -140,12 +141,12 @@ def run(
     history = History() if history is None else history
     record = _Record(optimizer, function, history, on_error)
     if executor is None:
-        with record.shown(horizon, label, progress, max_pending):
+        with record.shown(horizon, label, progress):
             _simulate(record, function, rounds, delay)
     else:
         workers = _make_workers(executor, function, optimizer, max_pending)
         coming = iter(rounds)
-        with record.shown(horizon, label, progress, max_pending):
+        with record.shown(horizon, label, progress):
             _WorkerLoop(record, workers, lambda: next(coming)).run(horizon)
     return history
 
@@ -239,7 +240,7 @@ def run_async(
     def present() -> tuple[float | None, Tensor | None]:
         return None if times is None else times(), None if contexts is None else contexts()
 
-    with record.shown(num_trials, label, progress, max_pending):
+    with record.shown(num_trials, label, progress):
         _WorkerLoop(record, workers, present).run(num_trials, optimizer.open_trials)
     return history
 
@@ -268,17 +269,14 @@ class _Record:
         self._newest_outcome = ""
 
     @contextmanager
-    def shown(
-        self, num_trials: int, label: str | None, progress: bool, max_pending: int
-    ) -> Iterator[None]:
-        """Show a bar, and add up the time of all slots."""
-        started, self._ended_before = time.perf_counter(), self.history.num_ended
+    def shown(self, num_trials: int, label: str | None, progress: bool) -> Iterator[None]:
+        """Show a bar."""
+        self._ended_before = self.history.num_ended
         label = type(self.optimizer).__name__ if label is None else label
         with TrialProgress(num_trials, label, progress) as self._bar:
             try:
                 yield
             finally:
-                self.history.slot_seconds += max_pending * (time.perf_counter() - started)
                 self._show("")
 
     def show(self) -> None:
@@ -322,18 +320,20 @@ class _Record:
             self.history.end(trial, "skipped")
         return trial
 
-    def close(self, trial: Trial, outcome: Callable[[], Outcome], seconds: float) -> bool:
+    def close(self, trial: Trial, outcome: Outcome | EvaluationError, seconds: float) -> bool:
         """Tell the outcome of a trial, or that it failed; return whether it was told.
 
         Args:
             trial: The trial.
-            outcome: Returns the outcome, or raises what the evaluation raised.
+            outcome: The outcome, or the error that the evaluation raised.
             seconds: Time of the evaluation.
         """
         started = time.perf_counter()
         trial = self.history.round_of(trial).trial
         try:
-            Y, Yvar = outcome()
+            if isinstance(outcome, EvaluationError):
+                raise outcome
+            Y, Yvar = outcome
             self.optimizer.tell(trial, Y, Yvar)
         except (EvaluationError, InputDataError) as error:
             if not self.fails_on_error:
@@ -366,8 +366,7 @@ class _Record:
         self._bar.show(self.history.num_ended - self._ended_before, self.history.counts, words)
 
     def _describe_newest(self) -> str:
-        words = [self._newest_outcome] if self._newest_outcome else []
-        optimizer = self.optimizer
+        words, optimizer = [self._newest_outcome], self.optimizer
         model = optimizer.model if isinstance(optimizer, GPOptimizer) else None
         if model is not None:
             trial = self.history.rounds[-1].trial
@@ -378,8 +377,8 @@ class _Record:
             mean = -mean if optimizer.minimize else mean
             words.append(f"expected {mean:.4g} ± {1.96 * deviation:.2g}")
             rate = getattr(model, "forgetting_rate", None)
-            words += [] if rate is None else [f"ε {float(rate):.2g}"]
-        return ", ".join(words)
+            words.append("" if rate is None else f"ε {float(rate):.2g}")
+        return ", ".join(filter(None, words))
 
 
 def _simulate(
@@ -394,13 +393,12 @@ def _simulate(
     """
     # Sums such as 0.7 + 0.1 and 0.8 are one time, whichever way they are rounded.
     rounding = SAME_TIME * max(abs(t) for t, _ in rounds)
-    coming: list[tuple[float, int, Trial, Callable[[], Outcome], float]] = []
+    coming: list[tuple[float, int, Trial, Outcome | EvaluationError, float]] = []
     under_way: Trial | None = None
 
     def tell_arrived(until: float) -> None:
         while coming and coming[0][0] <= until:
-            _, _, trial, outcome, seconds = heapq.heappop(coming)
-            record.close(trial, outcome, seconds)
+            record.close(*heapq.heappop(coming)[2:])
 
     last, started = -math.inf, 0.0
     try:
@@ -413,7 +411,13 @@ def _simulate(
             if trial.skipped:
                 continue
             under_way, started = trial, time.perf_counter()
-            outcome = _evaluated(function, trial, record.fails_on_error)
+            outcome: Outcome | EvaluationError
+            try:
+                outcome = evaluate(function, trial)
+            except Exception as error:
+                if not record.fails_on_error:
+                    raise
+                outcome = EvaluationError(type_and_text(error))
             seconds = time.perf_counter() - started
             lateness = float(delay(trial) if callable(delay) else delay)
             if not lateness >= 0:
@@ -427,22 +431,6 @@ def _simulate(
             record.history.end(trial, "open", seconds)
         if under_way is not None:
             record.history.end(under_way, "open", time.perf_counter() - started)
-
-
-def _evaluated(function: TrialFunction, trial: Trial, catches: bool) -> Callable[[], Outcome]:
-    """Evaluate an objective, and return what returns its outcome or raises its error."""
-    try:
-        outcome = evaluate(function, trial)
-    except Exception as error:
-        if not catches:
-            raise
-        reason = type_and_text(error)
-
-        def fail() -> Outcome:
-            raise EvaluationError(reason)
-
-        return fail
-    return lambda: outcome
 
 
 class _WorkerLoop:
@@ -486,7 +474,7 @@ class _WorkerLoop:
                 for trial in islice(resumed, num_trials):
                     self._begin(self._record.begin(Round(trial, trial.context)))
                 self._submit_waiting()
-            while self._num_left > 0 or self._waiting or self._workers.awaits:
+            while self._num_left > 0 or self._waiting or self._workers.awaited:
                 if self._num_wanted == 0:
                     self._workers.wait()
                 with uninterrupted():
@@ -556,24 +544,21 @@ class _WorkerLoop:
         trial, seconds = evaluation.trial, evaluation.seconds
         if evaluation.is_overdue:
             self._record.expire(trial, f"no outcome within {self._workers.timeout:g} s", seconds)
-        elif self._record.close(trial, evaluation.outcome, seconds):
+        elif self._record.close(trial, evaluation.outcome(), seconds):
             self._evaluating.append(seconds)
 
     def _stop(self, error: BaseException) -> None:
         """Cancel what has not begun, tell what has arrived, and leave the rest open."""
         for evaluation in self._workers.close():
-            is_open = not evaluation.is_done
             try:
-                if not is_open:
-                    with uninterrupted():
-                        self._close(evaluation)
+                with uninterrupted():
+                    self._close(evaluation)
+                continue
             except (BrokenExecutor, KeyboardInterrupt):
-                # Not evaluated to the end.
-                is_open = True
+                pass  # Not evaluated to the end.
             except Exception as another:
                 error.add_note(f"Then, of trial {evaluation.trial.id}: {visible(str(another))}")
-            if is_open:
-                self._record.history.end(evaluation.trial, "open", evaluation.seconds)
+            self._record.history.end(evaluation.trial, "open", evaluation.seconds)
 
 
 def _make_workers(
@@ -600,22 +585,21 @@ def _contexts(
     objective: Objective, contexts: Tensor | None, times: Sequence[float]
 ) -> list[Tensor | None]:
     """Return the context of each round, None where there is none."""
-    problem = objective if isinstance(objective, DriftingProblem) else None
+    T, problem = len(times), objective if isinstance(objective, DriftingProblem) else None
     if contexts is None:
         given = [None if problem is None else problem.context(t) for t in times]
         width = 0 if problem is None else problem.layout.num_contexts
         if width and any(context is None for context in given):
             raise ValueError(
-                f"Expected contexts ({len(times)} x {width}), since the problem has contexts and "
-                "does not fix them by time. Got none."
+                f"Expected contexts ({T} x {width}), since the problem has contexts and does not "
+                "fix them by time. Got none."
             )
         return given
     contexts = as_numbers("contexts", contexts)
     width = contexts.shape[-1] if problem is None else problem.layout.num_contexts
-    if contexts.shape != (len(times), width):
+    if contexts.shape != (T, width):
         raise ValueError(
-            f"Expected contexts of shape {len(times)} x {width}. "
-            f"Got contexts.shape={tuple(contexts.shape)}."
+            f"Expected contexts of shape {T} x {width}. Got contexts.shape={tuple(contexts.shape)}."
         )
     check_finite("contexts", contexts)
     return list(contexts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
@@ -16,7 +18,7 @@ class PanelProblem(DriftingProblem):
     """Values of ``n`` actions at ``T`` times, recorded or drawn from a model.
 
     Args:
-        values: ``T x n``.
+        values: ``T x n``; NaN where there is no reading, which fails a trial.
         times: ``T``, strictly increasing; default ``1, ..., T``.
         choices: The actions, ``n x d``; default the indices ``0, ..., n - 1`` in one column.
         noise_variance: Variance of noise added to the values; recorded data already has noise.
@@ -24,7 +26,8 @@ class PanelProblem(DriftingProblem):
 
     Raises:
         BotorchTensorDimensionError: if the shapes do not agree.
-        InputDataError: if a value or time is not finite, or times do not increase.
+        InputDataError: if a value is infinite, a time has no reading at all or is not finite, or
+            times do not increase.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class PanelProblem(DriftingProblem):
             raise BotorchTensorDimensionError(
                 f"Expected values of shape T x n. Got values.shape={tuple(values.shape)}."
             )
-        check_finite("values", values)
+        check_finite("values", values.nan_to_num(0.0, math.inf, -math.inf))
         T, n = values.shape
         times = as_numbers("times", range(1, T + 1) if times is None else times)
         indices = torch.arange(n, dtype=torch.float64).unsqueeze(-1)
@@ -55,17 +58,28 @@ class PanelProblem(DriftingProblem):
         check_finite("times", times)
         if (times.diff() <= 0).any():
             raise InputDataError("Expected times that increase. Got times that do not.")
+        empty = values.isnan().all(dim=1)
+        if empty.any():
+            raise InputDataError(
+                "Expected a reading of at least one arm at each time. Got none at "
+                f"t={times[empty][0]:g}."
+            )
         super().__init__(InputLayout(self.search_space.dim), noise_variance, generator)
         self.values = values
         self.times = times
 
     def optimal_value(self, t: float, context: Tensor | None = None) -> float:
         """Return the largest value at the recorded time ``t``."""
-        return self._at(torch.tensor([t], dtype=torch.float64)).max().item()
+        return self._known_at(t).max().item()
 
     def optimal_action(self, t: float) -> Tensor:
         """Return the action, ``d``, with the largest value at the recorded time ``t``."""
-        return self.choices[self._at(torch.tensor([t], dtype=torch.float64))[0].argmax()]
+        return self.choices[self._known_at(t).argmax()]
+
+    def _known_at(self, t: float) -> Tensor:
+        """Return the values at a recorded time, ``n``, −∞ where there is no reading."""
+        values = self._at(torch.tensor([t], dtype=torch.float64))[0]
+        return values.nan_to_num(nan=-math.inf)
 
     def _evaluate_true(self, X: Tensor) -> Tensor:
         arm = self.search_space.index(X[:, : self.layout.num_actions])

@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from tvbo.evaluation.backtesting.play import Algorithm
-from tvbo.evaluation.exploration import Exploration, tune_exploration
+from tvbo.evaluation.backtesting.exploration import tune_exploration
 from tvbo.logs import DriftFit, fit_panel
 from tvbo.logs.panel_drift import fit_panel_drift
 from tvbo.logs.panel_report import describe_season
-from tvbo.optimizers import Optimizer
+from tvbo.optimizers import Optimizer, RandomSearch
 from tvbo.optimizers.constant_rules import FixedAction, LastBest
 from tvbo.optimizers.drift_bandits import (
     DiscountedUCB,
@@ -24,112 +24,121 @@ from tvbo.optimizers.drift_bandits import (
     d_ucb_discount,
     sw_ucb_window,
 )
-from tvbo.recipes import gp_ucb, r_gp_ucb, random_search, tv_gp_ucb
+from tvbo.recipes import gp_ucb, r_gp_ucb, tv_gp_ucb
 from tvbo.rounding import first_largest
 from tvbo.spaces import FiniteSpace
 
-Make = Callable[[Tensor, Tensor, Generator], Optimizer]
+Algorithm = Callable[[Tensor, Tensor, Generator], Optimizer]
+"""Makes an optimizer of a training stretch: its values, ``T x n`` with NaN where there is none, its
+times, ``T``, and a source of randomness. The optimizer's choices are the ``n`` arms in their order.
+An attribute ``label`` of the callable, if there is one, names it in the verdict."""
+
+LABELS = {
+    "fitted": "TV-GP-UCB with a mean for each arm",
+    "always_best": "always taking the best arm of training",
+    "last_best": "the arm that was last the best",
+    "random": "random arms",
+    "sw_ucb": "SW-UCB",
+    "d_ucb": "D-UCB",
+    "gp_ucb": "GP-UCB",
+    "r_gp_ucb": "R-GP-UCB",
+    "tv_gp_ucb": "TV-GP-UCB with one rate",
+}
+"""Names in the verdict of the algorithms that there are."""
 
 
-@dataclass(frozen=True)
-class LabeledAlgorithm:
-    """An algorithm with its name in the verdict."""
-
-    label: str
-    make: Make
-
-    def __call__(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-        """Make the optimizer of a training stretch."""
-        return self.make(values, times, generator)
-
-
-class FittedAlgorithm:
-    """TV-GP-UCB with means, season and covariances of the arms, by :func:`tvbo.logs.fit_panel`.
-
-    Times at which an arm has no reading are left out of the fit.
-
-    Args:
-        tune_beta: Whether β is chosen within the training stretch by
-            :func:`tvbo.evaluation.tune_exploration`, so that what is played has no part in it.
-        **options: Arguments of :func:`tvbo.logs.fit_panel`.
+@dataclass(eq=False)
+class PanelAlgorithm:
+    """One of the algorithms of :func:`panel_algorithms`, whose arguments are as there.
 
     Attributes:
-        label: Name in the verdict, with what was fitted to the latest stretch.
+        label: Name in the verdict; of ``fitted``, with what was fitted to the latest stretch.
         messages: Remarks of that fit.
-        exploration: The β that was chosen there, and why.
     """
 
-    def __init__(self, tune_beta: bool = False, **options: Any):
-        self._tune_beta = tune_beta
-        self._options: dict[str, Any] = {"temporal_kernel": "auto", "drop_missing": True} | options
-        self.label = "TV-GP-UCB as fitted"
+    name: str
+    horizon: int
+    time_unit: str
+    arms: Sequence[str] | None
+    tune_beta: bool
+    fit_options: Mapping[str, Any]
+    drift: DriftFit | None
+
+    def __post_init__(self) -> None:
+        self.label = LABELS[self.name]
         self.messages: list[str] = []
-        self.exploration: Exploration | None = None
 
     def __call__(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
         """Make the optimizer of a training stretch."""
-        fit = fit_panel(values, times, **self._options)
-        self.messages = [*fit.messages]
-        self.label = "TV-GP-UCB with a mean for each arm"
+        if self.name == "fitted":
+            return self._fitted(values, times, generator)
+        if self.name in ("gp_ucb", "r_gp_ucb", "tv_gp_ucb"):
+            return self._with_one_rate(values, times, generator)
+        choices = _choices(values)
+        space = FiniteSpace(choices)
+        if self.name == "always_best":
+            means = values.nanmean(dim=0).nan_to_num(nan=-math.inf)
+            return FixedAction(space, choices[first_largest(means)])
+        optimizer: Optimizer
+        if self.name == "last_best":
+            optimizer = LastBest(space, generator)
+        elif self.name == "random":
+            optimizer = RandomSearch(space, generator=generator)
+        else:
+            known = values[~values.isnan()]
+            bounds = known.min().item(), known.max().item()
+            step = _round_length(times)
+            if self.name == "sw_ucb":
+                window = sw_ucb_window(self.horizon) * step
+                optimizer = SlidingWindowUCB(space, window, bounds, generator=generator)
+            else:
+                discount = d_ucb_discount(self.horizon) ** (1 / step)
+                optimizer = DiscountedUCB(space, discount, bounds, generator=generator)
+        # The newest training value of each arm is known, so that it need not be tried.
+        for arm, column in enumerate(values.mT):
+            read = (~column.isnan()).nonzero()
+            if len(read):
+                newest = int(read[-1])
+                trial = optimizer.attach(choices[arm], times[newest].item())
+                optimizer.tell(trial, column[newest].item())
+        return optimizer
+
+    def _fitted(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+        """Make TV-GP-UCB with means, season and covariances, of the times without a gap."""
+        options: dict[str, Any] = {"temporal_kernel": "auto", "drop_missing": True}
+        options |= {"time_unit": self.time_unit, **self.fit_options}
+        fit = fit_panel(values, times, **options)
+        settings, self.messages = fit.settings(), [*fit.messages]
+        self.label = LABELS["fitted"]
         if fit.season is not None:
             self.label += f", a season ({describe_season(fit)})"
         if len(fit.temporal_kernels) > 1:
             self.label += f", {len(fit.temporal_kernels)} time scales"
-        settings = fit.settings()
-        if self._tune_beta:
+        if self.tune_beta:
             full = ~values.isnan().any(dim=1)
-            self.exploration = tune_exploration(fit, values[full], times[full])
-            self.messages.append(self.exploration.reason)
-            settings["beta"] = self.exploration.beta
+            tuned = tune_exploration(fit, values[full], times[full])
+            self.messages.append(tuned.reason)
+            settings["beta"] = tuned.beta
         return tv_gp_ucb(**settings, generator=generator)
 
-
-class DriftAlgorithms:
-    """GP-UCB, R-GP-UCB and TV-GP-UCB with one mean, one covariance and ε for all arms.
-
-    Args:
-        fit: A fit for every stretch; None fits each by :func:`fit_panel_drift`.
-        time_unit: Name of the unit of time.
-        arms: Names of the arms, for errors.
-    """
-
-    def __init__(self, fit: DriftFit | None, time_unit: str, arms: Sequence[str] | None):
-        self._fit = fit
-        self._is_given = fit is not None
-        self._time_unit = time_unit
-        self._arms = arms
-        self._stretch: Tensor | None = None
-
-    def gp_ucb(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-        """Make GP-UCB of a training stretch."""
-        _, settings = self._settings(values, times)
-        return gp_ucb(**settings, generator=generator)
-
-    def r_gp_ucb(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-        """Make R-GP-UCB; its first block begins one step after the training stretch."""
-        fit, settings = self._settings(values, times)
-        every = fit.block_length * fit.round_length
-        start = times[-1].item() + _round_length(times)
-        return r_gp_ucb(every=every, start=start, **settings, generator=generator)
-
-    def tv_gp_ucb(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-        """Make TV-GP-UCB with the ε of the fit."""
-        fit, settings = self._settings(values, times)
-        rate = fit.forgetting_rate
-        return tv_gp_ucb(forgetting_rate=rate, **settings, generator=generator)
-
-    def _settings(self, values: Tensor, times: Tensor) -> tuple[DriftFit, dict[str, Any]]:
-        """Return the fit of a stretch, which is kept for the next call, and what recipes take."""
-        if not self._is_given and self._stretch is not values:
-            self._stretch = values
-            self._fit = fit_panel_drift(values, times, self._time_unit, self._arms, progress=False)
-        assert self._fit is not None
-        return self._fit, {
+    def _with_one_rate(self, values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
+        """Make an algorithm with one mean, one covariance and one ε for all arms."""
+        arms = None if self.arms is None else tuple(self.arms)
+        fit = self.drift or _drift_of(values, times, self.time_unit, arms)
+        shared: dict[str, Any] = {
             "choices": _choices(values),
-            "covar_module": self._fit.covar_module,
-            "mean_module": self._fit.mean_module,
-            "noise_variance": self._fit.noise_variance,
+            "covar_module": fit.covar_module,
+            "mean_module": fit.mean_module,
+            "noise_variance": fit.noise_variance,
+            "generator": generator,
         }
+        if self.name == "gp_ucb":
+            return gp_ucb(**shared)
+        if self.name == "tv_gp_ucb":
+            return tv_gp_ucb(forgetting_rate=fit.forgetting_rate, **shared)
+        # The first block begins one step after the training stretch.
+        start = times[-1].item() + _round_length(times)
+        return r_gp_ucb(every=fit.block_length * fit.round_length, start=start, **shared)
 
 
 def panel_algorithms(
@@ -151,7 +160,8 @@ def panel_algorithms(
             says, for one change.
         time_unit: Name of the unit of time, such as ``"5min"``.
         arms: Names of the arms, for errors.
-        tune_beta: Whether β of ``fitted`` is chosen within the training stretch.
+        tune_beta: Whether β of ``fitted`` is chosen within the training stretch, by
+            :func:`tvbo.evaluation.tune_exploration`, so that what is played has no part in it.
         fit_options: Further arguments of :func:`tvbo.logs.fit_panel` for ``fitted``, such as
             ``origin``; by default drift and season are chosen among its candidates.
         drift: A fit for the last three, in place of one of each training stretch; then there is no
@@ -160,39 +170,8 @@ def panel_algorithms(
     Raises:
         ValueError: if there is no name, or one is unknown or stands twice.
     """
-    shared = DriftAlgorithms(drift, time_unit, arms)
-
-    def sw_ucb(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-        return SlidingWindowUCB(
-            FiniteSpace(_choices(values)),
-            reward_bounds=_bounds(values),
-            window=sw_ucb_window(horizon) * _round_length(times),
-            generator=generator,
-        )
-
-    def d_ucb(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-        return DiscountedUCB(
-            FiniteSpace(_choices(values)),
-            reward_bounds=_bounds(values),
-            discount=d_ucb_discount(horizon) ** (1 / _round_length(times)),
-            generator=generator,
-        )
-
-    known: dict[str, Algorithm] = {
-        "always_best": _always_best,
-        "last_best": LabeledAlgorithm("the arm that was last the best", _informed(_last_best)),
-        "random": LabeledAlgorithm("random arms", _informed(_random)),
-        "sw_ucb": LabeledAlgorithm("SW-UCB", _informed(sw_ucb)),
-        "d_ucb": LabeledAlgorithm("D-UCB", _informed(d_ucb)),
-        "gp_ucb": LabeledAlgorithm("GP-UCB", shared.gp_ucb),
-        "r_gp_ucb": LabeledAlgorithm("R-GP-UCB", shared.r_gp_ucb),
-        "tv_gp_ucb": LabeledAlgorithm("TV-GP-UCB with one rate", shared.tv_gp_ucb),
-    }
-    if drift is None:
-        fitted = FittedAlgorithm(tune_beta, time_unit=time_unit, **fit_options or {})
-        known = {"fitted": fitted, **known}
-    if names is None:
-        return known
+    known = [name for name in LABELS if drift is None or name != "fitted"]
+    names = known if names is None else names
     if not names or len(set(names)) < len(names):
         raise ValueError(
             f"Expected algorithms by name, each once. Got {', '.join(names) or 'none'}."
@@ -202,39 +181,16 @@ def panel_algorithms(
             near = get_close_matches(name, known, n=1, cutoff=0.4)
             guess = f" Did you mean '{near[0]}'?" if near else ""
             raise ValueError(f"Expected algorithms among {', '.join(known)}. Got '{name}'.{guess}")
-    return {name: known[name] for name in names}
+    given = horizon, time_unit, arms, tune_beta, fit_options or {}, drift
+    return {name: PanelAlgorithm(name, *given) for name in names}
 
 
-def _always_best(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-    """Make the rule that always takes the arm with the largest mean of the training stretch."""
-    means = values.nanmean(dim=0).nan_to_num(nan=-math.inf)
-    choices = _choices(values)
-    return FixedAction(FiniteSpace(choices), choices[first_largest(means)])
-
-
-def _last_best(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-    return LastBest(FiniteSpace(_choices(values)), generator)
-
-
-def _random(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-    return random_search(choices=_choices(values), generator=generator)
-
-
-def _informed(make: Make) -> Make:
-    """Return a rule that knows the newest training value of each arm, which it need not try."""
-
-    def informed(values: Tensor, times: Tensor, generator: Generator) -> Optimizer:
-        optimizer = make(values, times, generator)
-        choices = _choices(values)
-        for arm, column in enumerate(values.mT):
-            known = (~column.isnan()).nonzero()
-            if len(known):
-                newest = int(known[-1])
-                trial = optimizer.attach(choices[arm], times[newest].item())
-                optimizer.tell(trial, column[newest].item())
-        return optimizer
-
-    return informed
+@lru_cache(maxsize=1)
+def _drift_of(
+    values: Tensor, times: Tensor, time_unit: str, arms: tuple[str, ...] | None
+) -> DriftFit:
+    """Fit one rate for all arms of a stretch, once for the three algorithms that have it."""
+    return fit_panel_drift(values, times, time_unit, arms, progress=False)
 
 
 def _choices(values: Tensor) -> Tensor:
@@ -245,9 +201,3 @@ def _choices(values: Tensor) -> Tensor:
 def _round_length(times: Tensor) -> float:
     """Return the median gap between times."""
     return times.diff().median().item()
-
-
-def _bounds(values: Tensor) -> tuple[float, float]:
-    """Return the smallest and the largest training value."""
-    known = values[~values.isnan()]
-    return known.min().item(), known.max().item()

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
-from tvbo.evaluation.backtesting.algorithms import panel_algorithms
-from tvbo.evaluation.backtesting.play import (
-    Algorithm,
-    Fold,
-    Played,
-    Stretch,
-    check_apart,
-    check_readings,
-    play,
-    rolling_folds,
-)
+from tvbo.evaluation.backtesting.algorithms import Algorithm, panel_algorithms
+from tvbo.evaluation.backtesting.play import Stretch, play
 from tvbo.evaluation.backtesting.result import BacktestResult
 from tvbo.kernels import CovarianceMatrixKernel
-from tvbo.kernels.temporal import temporal_correlation
 from tvbo.logs import DriftFit
-from tvbo.logs.panel_season import duration
-from tvbo.optimizers import Optimizer
-from tvbo.optimizers.constant_rules import FixedAction
 from tvbo.spaces import FiniteSpace
-from tvbo.spaces.observations import check_finite, check_last_dimension
-from tvbo.test_functions.drifting_gp import covariance_root
+from tvbo.spaces.observations import check_last_dimension
+from tvbo.test_functions import PanelProblem
+from tvbo.test_functions.drifting_gp import covariance_root, drifting_values
 from tvbo.values import as_numbers, check_count
 
 if TYPE_CHECKING:
@@ -44,11 +32,23 @@ NUM_STARTS = 5
 NUM_SIMULATED_TIMES, NUM_DRAWS = 300, 10
 """Times that are played, and functions that are drawn, by default."""
 
-BLOCK = "1h"
-"""Length of a block of times for standard errors, where the times have a unit."""
-
 MAX_DRAWN_ACTIONS = 5000
 """Most actions of a drawn function: a draw takes the Cholesky factor of their covariance."""
+
+MIN_TRAIN_TIMES = 3
+"""Fewest times of a training stretch."""
+
+
+class Fold(NamedTuple):
+    """Rows of a panel to train on, and later ones to play.
+
+    Args:
+        train: Rows of the training stretch.
+        test: Rows that are played.
+    """
+
+    train: range
+    test: range
 
 
 def backtest(
@@ -120,14 +120,25 @@ def backtest(
             f"Expected {T} times and {n} arms for values of shape {T} x {n}. Got "
             f"times.shape={tuple(times.shape)} and {len(arms)} arms."
         )
-    check_finite("values", values.nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf))
-    check_finite("times", times)
-    if (times.diff() <= 0).any():
-        raise InputDataError("Expected times that increase. Got times that do not.")
     check_count(starts=starts)
-    parts = _folds(T, train, test, folds)
+    if isinstance(train, slice):
+        rows = range(T)[train]
+        played = range(rows.stop, T) if test is None else range(T)[test]
+        parts: Sequence[Fold] = rolling_folds(rows, played, folds)
+    elif test is None and folds == 1:
+        parts = train
+    else:
+        raise ValueError("Expected no test and no number of folds beside the folds. Got both.")
+    _check_folds(parts, T)
+    used = sorted({row for fold in parts for rows in fold for row in rows})
+    PanelProblem(values[used], times[used])  # Which checks them.
     for fold in parts:
-        check_readings(values, fold, times, arms)
+        unread = values[[*fold.train]].isnan().all(dim=0)
+        if unread.any():
+            raise InputDataError(
+                "Expected a reading of every arm in the training stretch. Got none of arm "
+                f"'{arms[int(unread.nonzero()[0])]}' in rows {_rows(fold.train)}."
+            )
     if not isinstance(algorithms, Mapping):
         algorithms = panel_algorithms(
             algorithms,
@@ -137,15 +148,23 @@ def backtest(
             fit_options={"origin": origin},
         )
     stretches = [
-        Stretch(*(each[list(rows)] for rows in (fold.train, fold.test) for each in (values, times)))
-        for fold in parts
+        Stretch(values[[*train]], times[[*train]], times[[*test]], values[[*test]])
+        for train, test in parts
     ]
-    played = play(stretches, algorithms, range(seed, seed + starts), progress, executor)
-    result = _collected(played, stretches, algorithms, arms, block_length, time_unit, unit)
-    rows = [(f.train.start, f.train.stop, f.test.start, f.test.stop) for f in parts]
+    result = play(
+        stretches,
+        algorithms,
+        range(seed, seed + starts),
+        arms=arms,
+        block_length=block_length,
+        time_unit=time_unit,
+        progress=progress,
+        executor=executor,
+        unit=unit,
+        folds=[(f.train.start, f.train.stop, f.test.start, f.test.stop) for f in parts],
+    )
     correlated = result.correlation_message()
-    messages = [*result.messages, *([correlated] if correlated else [])]
-    return replace(result, folds=rows, messages=messages)
+    return replace(result, messages=[*result.messages, *([correlated] if correlated else [])])
 
 
 def simulate_backtest(
@@ -206,133 +225,77 @@ def simulate_backtest(
     # The choices are known to the algorithms by number.
     drift = replace(fit, covar_module=CovarianceMatrixKernel(root @ root.mT))
     played_by = panel_algorithms(algorithms, horizon=horizon, drift=drift)
-    stretches = []
+    cells = place, space.index(actions)
+    stretches, met = [], len(past)
     for draw in range(draws):
         generator = Generator().manual_seed(seed + draw)
         times = torch.cat([past, ahead])
-        truth = fit.mean + drifting_draw(root, times, fit.forgetting_rate, generator)
+        truth = fit.mean + drifting_values(root, fit.forgetting_rate, times, generator)
         noise = torch.randn(truth.shape, dtype=torch.float64, generator=generator)
         outcomes = truth + fit.noise_variance**0.5 * noise
-        logged = torch.full_like(outcomes[: len(past)], torch.nan)
-        cells = place, space.index(actions)
-        logged[cells] = outcomes[: len(past)][cells]
-        stretches.append(
-            Stretch(logged, past, outcomes[len(past) :], ahead, truth=truth[len(past) :])
-        )
-    played = play(stretches, played_by, range(seed, seed + starts), progress, executor)
-    arms = [", ".join(f"{x:.4g}" for x in row) for row in space.choices.tolist()]
-    # A drawn function is a block.
-    block_length = horizon * fit.round_length
-    result = _collected(played, stretches, played_by, arms, block_length, fit.time_unit, unit)
-    messages = [*fit.messages, *result.messages]
-    return replace(result, simulated=True, messages=messages, is_undecided=fit.is_undetermined)
-
-
-def drifting_draw(
-    root: Tensor, times: Tensor, forgetting_rate: float, generator: Generator
-) -> Tensor:
-    """Return a function of the model of Bogunovic et al. (2016) at increasing times, ``T x n``.
-
-    Args:
-        root: A root of the covariance of the actions, ``n x n``.
-        times: ``T``.
-        forgetting_rate: ε per unit of time.
-        generator: Source of the draw.
-    """
-    normal = torch.randn(len(times), len(root), dtype=torch.float64, generator=generator)
-    values = normal @ root.mT
-    rate = torch.tensor(forgetting_rate, dtype=torch.float64)
-    kept = temporal_correlation(times.diff(), rate)
-    for i, share in enumerate(kept.tolist(), start=1):
-        values[i] = share * values[i - 1] + (1 - share**2) ** 0.5 * values[i]
-    return values
-
-
-def _folds(
-    length: int, train: slice | Sequence[Fold], test: slice | None, folds: int
-) -> Sequence[Fold]:
-    if isinstance(train, slice):
-        rows = range(length)[train]
-        played = range(rows.stop, length) if test is None else range(length)[test]
-        return rolling_folds(rows, played, folds)
-    if test is not None or folds != 1:
-        raise ValueError("Expected no test and no number of folds beside the folds. Got both.")
-    check_apart(train)
-    for fold in train:
-        if fold.test.stop > length:
-            raise ValueError(f"Expected rows among the {length} there are. Got {fold}.")
-    return train
-
-
-def _collected(
-    played: Played,
-    stretches: Sequence[Stretch],
-    algorithms: Mapping[str, Algorithm],
-    arms: Sequence[str],
-    block_length: float | None,
-    time_unit: str,
-    unit: str,
-) -> BacktestResult:
-    """Return the result of what was played, with its messages."""
-    lengths = torch.tensor([len(stretch.times) for stretch in stretches])
-    messages = [m for each in algorithms.values() for m in getattr(each, "messages", [])]
-    if block_length is None:
-        block_length, remarks = _default_block(stretches[0].times, time_unit)
-        messages += remarks
-    if not 0 < block_length < math.inf:
-        raise ValueError(f"Expected a finite block_length > 0. Got {block_length}.")
-    for name, rows in played.regret.items():
-        if rows.isnan().any():
-            messages.append(
-                f"{int(rows.isnan().sum())} of the {rows.numel()} choices of {name} were arms "
-                "without a reading at that time; they are left out."
-            )
-    return BacktestResult(
-        regret=played.regret,
-        arms_chosen=played.arms,
-        times=torch.cat([stretch.times for stretch in stretches]),
-        fold_of_time=torch.arange(len(stretches)).repeat_interleave(lengths),
-        labels={
-            name: _label(name, algorithms[name], played.optimizers[name], arms)
-            for name in algorithms
-        },
-        arms=arms,
-        block_length=block_length,
-        time_unit=time_unit,
+        logged = torch.full_like(outcomes[:met], torch.nan)
+        logged[cells] = outcomes[cells]
+        stretches.append(Stretch(logged, past, ahead, outcomes[met:], truth[met:]))
+    return play(
+        stretches,
+        played_by,
+        range(seed, seed + starts),
+        arms=[", ".join(f"{x:.4g}" for x in row) for row in space.choices.tolist()],
+        # A drawn function is a block.
+        block_length=horizon * fit.round_length,
+        time_unit=fit.time_unit,
+        progress=progress,
+        executor=executor,
+        messages=fit.messages,
         unit=unit,
-        messages=messages,
+        simulated=True,
+        is_undecided=fit.is_undetermined,
     )
 
 
-def _default_block(times: Tensor, time_unit: str) -> tuple[float, list[str]]:
-    """Return an hour in the unit of time; where it has none, some rounds, and a message."""
-    import pandas as pd
+def rolling_folds(train: range, test: range, count: int) -> list[Fold]:
+    """Return folds that move through the rows: as many rows of training before each test stretch.
 
-    step = duration(time_unit)
-    gap = times.diff().median().item() if len(times) > 1 else 1.0
-    if step is not None:
-        hour = pd.Timedelta(BLOCK) / step
-        if hour >= gap:
-            return hour, []
-        return gap, [f"Steps are longer than {BLOCK}: each time is a block of its own."]
-    rounds = max(1, round(math.sqrt(len(times))))
-    return rounds * gap, [
-        f"Times have no unit: standard errors are from blocks of {rounds} rounds, taken as "
-        "independent."
+    Args:
+        train: Training rows of the first fold; those of the others are as many, further on.
+        test: Rows to play, which are divided among the folds.
+        count: Number of folds.
+
+    Raises:
+        ValueError: if ``count`` is not positive or above the number of rows to play, a stretch has
+            steps or is empty, training is too short, or the stretches overlap.
+    """
+    _check_folds([Fold(train, test)], test.stop)
+    if not 1 <= count <= len(test):
+        raise ValueError(f"Expected from 1 to {len(test)} folds, a row each. Got {count}.")
+    bounds = [len(test) * i // count for i in range(count + 1)]
+    return [
+        Fold(
+            range(train.start + first, train.stop + first),
+            range(test.start + first, test.start + last),
+        )
+        for first, last in pairwise(bounds)
     ]
 
 
-def _label(
-    name: str, algorithm: Algorithm, optimizers: Sequence[Optimizer], arms: Sequence[str]
-) -> str:
-    """Return what an algorithm is called in the verdict."""
-    taken = {
-        arms[int(each.search_space.index(each.X))]  # type: ignore[union-attr]
-        for each in optimizers
-        if isinstance(each, FixedAction)
-    }
-    if len(taken) == 1:
-        return f"always taking arm {taken.pop()}"
-    if taken:
-        return "always taking the best arm of training"
-    return getattr(algorithm, "label", name)
+def _check_folds(folds: Sequence[Fold], num_times: int) -> None:
+    """Raise unless each fold trains on rows and plays later ones, and none is played twice."""
+    if not folds:
+        raise ValueError("Expected at least one fold. Got none.")
+    for train, test in folds:
+        in_order = train.start >= 0 and train.stop <= test.start < test.stop <= num_times
+        if not in_order or (train.step, test.step) != (1, 1) or len(train) < MIN_TRAIN_TIMES:
+            raise ValueError(
+                f"Expected at least {MIN_TRAIN_TIMES} of {num_times} rows to train on, and later "
+                f"ones to play, without steps. Got {_rows(train)} and {_rows(test)}."
+            )
+    tests = sorted((fold.test for fold in folds), key=lambda rows: rows.start)
+    for one, other in pairwise(tests):
+        if other.start < one.stop:
+            raise ValueError(
+                f"Expected folds that play different rows. Got {_rows(one)} and {_rows(other)}."
+            )
+
+
+def _rows(rows: range) -> str:
+    return f"{rows.start}:{rows.stop}"

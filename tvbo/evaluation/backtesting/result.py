@@ -98,6 +98,10 @@ class BacktestResult:
         return block_estimate(self._gap(name, other), self.blocks)
 
     @property
+    def _num_folds(self) -> int:
+        return int(self.fold_of_time.max()) + 1
+
+    @property
     def subject(self) -> str:
         """The algorithm that the verdict is about: ``fitted``, or else the best of all."""
         best = min(self.results, key=lambda name: self.results[name].mean)
@@ -124,8 +128,10 @@ class BacktestResult:
         sentence = "; ".join([f"{self.labels[subject]}, mean regret {mean:.3g}{unit}", *parts])
         if not self.simulated:
             return sentence + "."
-        draws = len(self.fold_of_time.unique())
-        return f"In a simulation, on {draws} functions drawn from the fitted model: {sentence}."
+        return (
+            f"In a simulation, on {self._num_folds} functions drawn from the fitted model: "
+            f"{sentence}."
+        )
 
     def _compared(self, name: str, other: str) -> str:
         gap, error = self.difference(name, other)
@@ -143,33 +149,26 @@ class BacktestResult:
 
     def correlation_message(self) -> str | None:
         """Return a warning if blocks are too short to be independent, otherwise None."""
-        largest, worst = 0.0, ""
+        found: dict[str, float] = {}
         for other in self.regret:
-            if other == self.subject:
-                continue
             means, _ = _block_means(self._gap(self.subject, other), self.blocks)
             centered = means - means.mean()
-            scale = centered.square().sum().item()
-            if scale == 0:
-                continue
-            correlation = (centered[1:] * centered[:-1]).sum().item() / scale
-            if correlation > max(MIN_NAMED_CORRELATION, 2 / math.sqrt(len(means)), largest):
-                largest, worst = correlation, other
-        if not worst:
+            correlation = (centered[1:] @ centered[:-1] / centered.square().sum()).item()
+            # NaN of the subject itself, and of one that differs by a constant.
+            if correlation > max(MIN_NAMED_CORRELATION, 2 / math.sqrt(len(means))):
+                found[other] = correlation
+        if not found:
             return None
+        worst = max(found, key=lambda other: found[other])
         # Of a first-order autoregression.
-        factor = math.sqrt((1 + largest) / (1 - largest))
+        factor = math.sqrt((1 + found[worst]) / (1 - found[worst]))
+        has_digit = any(character.isdigit() for character in self.time_unit)
+        block = f"{self.block_length:g} {'× ' if has_digit else ''}{self.time_unit}"
         return (
-            f"Differences correlate from one block of {self._block_words} to the next, that to "
-            f"{self.labels[worst]} by {largest:.2f}: its standard error is about {factor:.1f} "
+            f"Differences correlate from one block of {block} to the next, that to "
+            f"{self.labels[worst]} by {found[worst]:.2f}: its standard error is about {factor:.1f} "
             "times too small. Longer blocks give a better one."
         )
-
-    @property
-    def _block_words(self) -> str:
-        if any(character.isdigit() for character in self.time_unit):
-            return f"{self.block_length:g} × {self.time_unit}"
-        return f"{self.block_length:g} {self.time_unit}"
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row per algorithm, the best first.
@@ -193,50 +192,38 @@ class BacktestResult:
 
         frames = []
         for name, rows in self.regret.items():
-            for start, (regret, chosen) in enumerate(
-                zip(rows, self.arms_chosen[name], strict=True)
-            ):
+            for start, regret in enumerate(rows):
                 columns = {
                     "algorithm": name,
                     "start": start,
-                    "fold": self.fold_of_time.tolist(),
-                    "t": self.times.tolist(),
-                    "arm": [self.arms[arm] for arm in chosen.tolist()],
-                    "regret": regret.tolist(),
+                    "fold": self.fold_of_time,
+                    "t": self.times,
+                    "arm": [self.arms[arm] for arm in self.arms_chosen[name][start].tolist()],
+                    "regret": regret,
                 }
                 frames.append(pd.DataFrame(columns))
         return pd.concat(frames, ignore_index=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers by algorithm and what they rest on, in types of JSON."""
+        results, differences = {}, {}
+        for name, (mean, error) in self.results.items():
+            by_fold = [self.regret[name][:, self.fold_of_time == k] for k in range(self._num_folds)]
+            results[name] = {
+                "label": self.labels[name],
+                "mean_regret": mean,
+                "standard_error": error,
+                "mean_regret_by_fold": [regret.nanmean().item() for regret in by_fold],
+            }
+            gaps = {other: self.difference(name, other) for other in self.regret if other != name}
+            differences[name] = {
+                other: {"better_by": gap.mean, "standard_error": gap.standard_error}
+                for other, gap in gaps.items()
+            }
         return {
             "verdict": self.verdict,
-            "results": {
-                name: {
-                    "label": self.labels[name],
-                    "mean_regret": each.mean,
-                    "standard_error": each.standard_error,
-                    "mean_regret_by_fold": [
-                        self.regret[name][:, self.fold_of_time == fold].nanmean().item()
-                        for fold in self.fold_of_time.unique()
-                    ],
-                }
-                for name, each in self.results.items()
-            },
-            "differences": {
-                name: {
-                    other: dict(
-                        zip(
-                            ("better_by", "standard_error"),
-                            self.difference(name, other),
-                            strict=True,
-                        )
-                    )
-                    for other in self.regret
-                    if other != name
-                }
-                for name in self.regret
-            },
+            "results": results,
+            "differences": differences,
             "simulated": self.simulated,
             "unit": self.unit,
             "time_unit": self.time_unit,

@@ -11,6 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from tvbo.evaluation.backtesting.result import block_estimate
 from tvbo.evaluation.run import run
 from tvbo.kernels import TemporalKernel
 from tvbo.logs import PanelFit, fit_panel
@@ -31,7 +32,7 @@ Play = Callable[[PanelFit, float, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Exploration:
+class BetaTuning:
     """A multiplier of the posterior standard deviation, and why it was chosen.
 
     Args:
@@ -78,8 +79,7 @@ def tune_exploration(
     multipliers: Sequence[float] = MULTIPLIERS,
     folds: int = 3,
     play: Play = play_tv_gp_ucb,
-    on_step: Callable[[str], None] = lambda step: None,
-) -> Exploration:
+) -> BetaTuning:
     """Choose the multiplier of the posterior standard deviation on the log of a fit.
 
     The second half of the log is cut into folds. For each, a model of the same form as ``fit`` is
@@ -97,25 +97,22 @@ def tune_exploration(
         multipliers: The multipliers to compare, at least 0.
         folds: Number of folds.
         play: Plays a fold; default TV-GP-UCB.
-        on_step: Called with the name of each step.
 
     Raises:
         ValueError: if there is no multiplier, one is negative, or there are more folds than times
             or segments to play.
 
     Example:
-        >>> exploration = tune_exploration(fit, values, times)
-        >>> tuner = recipes.tv_gp_ucb(**fit.settings(), beta=exploration.beta)
+        >>> tuning = tune_exploration(fit, values, times)
+        >>> tuner = recipes.tv_gp_ucb(**fit.settings(), beta=tuning.beta)
     """
     if not multipliers or min(multipliers) < 0 or folds < 1:
         raise ValueError(
             f"Expected multipliers of at least 0, and folds >= 1. Got {list(multipliers)}, {folds}."
         )
-    multipliers = sorted(set(multipliers))
-    blocks: dict[float, list[float]] = {multiplier: [] for multiplier in multipliers}
-    weights = []
-    for number, (before, stretches) in enumerate(_folds(values, times, segments, folds), start=1):
-        on_step(f"fold {number} of {folds}: fit")
+    parts: dict[float, list[Tensor]] = {multiplier: [] for multiplier in sorted(set(multipliers))}
+    blocks: list[Tensor] = []
+    for before, stretches in _folds(values, times, segments, folds):
         model = fit_panel(
             values[before],
             times[before],
@@ -124,52 +121,45 @@ def tune_exploration(
             temporal_kernel=[_learnable(kernel) for kernel in fit.temporal_kernels],
             time_unit=fit.time_unit,
         )
-        on_step(f"fold {number} of {folds}: play")
         for rows in stretches:
-            parts = BLOCKS if segments is None else 1
-            weights += [len(part) for part in rows.tensor_split(parts)]
-            for multiplier in multipliers:
-                regret = play(model, multiplier**2, values[rows], times[rows])
-                blocks[multiplier] += [part.mean().item() for part in regret.tensor_split(parts)]
-    share = torch.tensor(weights, dtype=torch.float64)
-    share = share / share.sum()
-    regrets = {m: torch.tensor(rows, dtype=torch.float64) for m, rows in blocks.items()}
-    means = {m: (share * rows).sum().item() for m, rows in regrets.items()}
-    best = min(multipliers, key=lambda m: means[m])
-    errors = {}
-    for m, rows in regrets.items():
-        spread = rows - regrets[best] - (means[m] - means[best])
-        errors[m] = math.sqrt((share**2 * spread**2).sum().item() * len(rows) / (len(rows) - 1))
-    chosen = next(m for m in multipliers if means[m] - means[best] <= errors[m])
+            for block in rows.tensor_split(BLOCKS if segments is None else 1):
+                blocks.append(torch.full_like(block, len(blocks)))
+            for multiplier, played in parts.items():
+                played.append(play(model, multiplier**2, values[rows], times[rows]))
+    labels = torch.cat(blocks)
+    regret = {m: torch.cat(played).double() for m, played in parts.items()}
+    means = {m: block_estimate(rows, labels).mean for m, rows in regret.items()}
+    best = min(means, key=lambda m: means[m])
+    gaps = {m: block_estimate(rows - regret[best], labels) for m, rows in regret.items()}
+    errors = {m: gap.standard_error or 0.0 for m, gap in gaps.items()}
+    chosen = next(m for m, gap in gaps.items() if gap.mean <= errors[m])
     reason = (
         f"The multiplier {chosen:g} of the posterior standard deviation is the smallest whose "
         f"regret on later folds of the training stretch, {means[chosen]:.4g}, is within one "
         f"standard error of the smallest, {means[best]:.4g} of {best:g}."
     )
-    differences = {m: means[m] - means[best] for m in multipliers}
-    return Exploration(chosen, means, differences, errors, reason)
+    return BetaTuning(chosen, means, {m: gap.mean for m, gap in gaps.items()}, errors, reason)
 
 
 def _folds(
     values: Tensor, times: Tensor, segments: Tensor | None, folds: int
 ) -> Iterator[tuple[Tensor, list[Tensor]]]:
     """Yield the rows before each fold, and those of each stretch of it that is played."""
-    every = torch.arange(len(times))
+    rows = torch.arange(len(times))
     if segments is None:
-        units = [every[i : i + 1] for i in range(len(times))]
+        units, least, words = [*rows.split(1)], BLOCKS, "times"
     else:
-        units = [every[segments == label] for label in torch.unique(segments)]
+        units, least, words = [rows[segments == each] for each in segments.unique()], 1, "segments"
     first = math.ceil(FIRST_SHARE * len(units))
-    if folds > len(units) - first or (segments is None and (len(units) - first) < BLOCKS * folds):
+    if len(units) - first < least * folds:
         raise ValueError(
             f"Expected at most as many folds as the second half of the log has room for. Got "
-            f"{folds} folds of {len(units) - first} {'times' if segments is None else 'segments'}."
+            f"{folds} folds of {len(units) - first} {words}."
         )
     ends = torch.linspace(first, len(units), folds + 1).round().int().tolist()
     for start, stop in pairwise(ends):
         played = units[start:stop]
-        stretches = played if segments is not None else [torch.cat(played)]
-        yield torch.cat(units[:start]), stretches
+        yield torch.cat(units[:start]), [torch.cat(played)] if segments is None else played
 
 
 def _learnable(kernel: TemporalKernel) -> TemporalKernel:
