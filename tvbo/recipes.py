@@ -20,7 +20,6 @@ from tvbo.acquisition import UCB, Acquisition, Goals, LogBeta, ThompsonSampling
 from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule
 from tvbo.acquisition.at_present import as_acquisition
 from tvbo.acquisition.goals import Limits
-from tvbo.fit.contextual_model_fitter import ContextualModelFitter
 from tvbo.fit.drift import Form
 from tvbo.fit.model_fitter import ModelFitter, Refit, RefitEvery, RefitNever
 from tvbo.kernels import ContextActionKernel, IdentityKernel
@@ -29,14 +28,11 @@ from tvbo.kernels.temporal_base import memory_length
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.confidence import FixedWidth, WidthRule
 from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay
-from tvbo.optimizers.dense_state import DenseState
 from tvbo.optimizers.gp import GPOptimizer
-from tvbo.optimizers.incremental_state import IncrementalState
 from tvbo.optimizers.outcome_model import OutcomeModel
 from tvbo.optimizers.pending import Pending
-from tvbo.optimizers.posterior_state import PosteriorState
+from tvbo.optimizers.posterior_state import PosteriorState, RowState, StreamingState
 from tvbo.optimizers.random import RandomSearch
-from tvbo.optimizers.streaming_state import StreamingState
 from tvbo.retention import EntropyThreshold, Reset, Retention, SizeLimit, SlidingWindow, StaleCutoff
 from tvbo.retention.entropy import Mode
 from tvbo.spaces import FiniteSpace, InputLayout, MixedSpace
@@ -641,33 +637,20 @@ def _fitter(
     contexts: SearchSpace | None,
 ) -> ModelFitter:
     """Return what builds the model of one outcome and learns its hyperparameters."""
-    covar_module = options.get("covar_module")
-    if contexts is not None and covar_module is None:
-        return ContextualModelFitter(
-            InputLayout(search_space.dim, contexts.dim),
-            search_space.bounds,
-            contexts.bounds,
-            structure=options.get("structure") or "product",
-            action_kernel=options.get("action_kernel"),
-            context_kernel=options.get("context_kernel"),
-            forgetting_rate=forgetting_rate,
-            temporal_kernel=options.get("temporal_kernel"),
-            noise_variance=options.get("noise_variance"),
-            mean_module=options.get("mean_module"),
-            likelihood=options.get("likelihood"),
-            refit=options.get("refit"),
-        )
     ranges = [each.bounds for each in (search_space, contexts) if each is not None]
     return ModelFitter(
         InputLayout(search_space.dim, 0 if contexts is None else contexts.dim),
         torch.cat(ranges, dim=-1),
-        covar_module=covar_module,
+        covar_module=options.get("covar_module"),
         forgetting_rate=forgetting_rate,
         temporal_kernel=options.get("temporal_kernel"),
         noise_variance=options.get("noise_variance"),
         mean_module=options.get("mean_module"),
         likelihood=options.get("likelihood"),
         refit=options.get("refit"),
+        structure=options.get("structure") or "product",
+        action_kernel=options.get("action_kernel"),
+        context_kernel=options.get("context_kernel"),
     )
 
 
@@ -706,19 +689,21 @@ def _posterior_state(
 ) -> PosteriorState:
     """Return the form in which the posterior is kept from round to round.
 
-    Where hyperparameters are learned in each round, the model is built again each time. Otherwise
-    it is updated, as a stream on moderately many pairs of action and context.
+    It is a stream on moderately many pairs of action and context, unless hyperparameters are
+    learned in each round.
     """
-    if fitter.refit == RefitEvery(1):
-        return DenseState(fitter)
-    if isinstance(search_space, FiniteSpace) and isinstance(contexts, FiniteSpace | None):
+    if (
+        fitter.refit != RefitEvery(1)
+        and isinstance(search_space, FiniteSpace)
+        and isinstance(contexts, FiniteSpace | None)
+    ):
         rows = search_space.choices
         if contexts is not None and len(rows) * len(contexts.choices) <= MAX_PAIRS:
             rows = action_context_rows(rows, contexts.choices)
             return StreamingState(fitter, rows, tol=NEGLIGIBLE_WEIGHT)
         if contexts is None:
             return StreamingState(fitter, rows, tol=NEGLIGIBLE_WEIGHT)
-    return IncrementalState(fitter, tol=NEGLIGIBLE_WEIGHT)
+    return RowState(fitter, tol=NEGLIGIBLE_WEIGHT)
 
 
 def _minimizes(options: LoopOptions) -> bool:

@@ -9,17 +9,8 @@ All thresholds are relative, so that they hold in any unit of the outcomes.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from botorch.exceptions.errors import InputDataError
-from botorch.models import SingleTaskGP
-from botorch.models.model import Model
-from botorch.models.transforms import Standardize
-from botorch.posteriors import GPyTorchPosterior, Posterior
-from gpytorch.distributions import MultivariateNormal
-from linear_operator import to_linear_operator
-from linear_operator.operators import LinearOperator
 from torch import Generator, Tensor
 
 TIE_TOLERANCE = 1e-8
@@ -101,99 +92,6 @@ def any_largest(
     """
     tied = torch.nonzero(tied_for_largest(values, scale, tolerance)).squeeze(-1)
     return int(tied[torch.randint(len(tied), (1,), generator=generator)])
-
-
-def power_of_two(variance: float) -> float:
-    """Return the power of two next to a standard deviation, by which scaling is exact.
-
-    Args:
-        variance: The square of the standard deviation. Those in [0.6, 2.4) give 1, so that a kernel
-            of variance one, the sum of two of these, and GPyTorch's initial scale ln 2 do. So do 0
-            and infinity, which have no order of magnitude.
-    """
-    if not 0 < variance < math.inf:
-        return 1.0
-    return math.ldexp(1.0, (math.frexp(variance / 0.6)[1] - 1) // 2)
-
-
-def scale_of(model: Model) -> float:
-    """Return the scale of :func:`variance_of`: what a dense model divides outcomes by, else 1."""
-    if isinstance(model, SingleTaskGP) and model.num_outputs == 1 and len(model.batch_shape) == 0:
-        transform = getattr(model, "outcome_transform", None)
-        return transform.stdvs.item() if isinstance(transform, Standardize) else 1.0
-    return 1.0
-
-
-class FlooredNormal(MultivariateNormal):
-    """A normal distribution whose variances were already floored relative to the prior.
-
-    GPyTorch's class raises them to 1e-10, in any unit of the outcomes.
-    """
-
-    @property
-    def variance(self) -> Tensor:
-        """The diagonal of the covariance matrix."""
-        return diagonal(self)
-
-
-def floored_posterior(
-    mean: Tensor, covar: Tensor | LinearOperator, noise: Tensor | None
-) -> GPyTorchPosterior:
-    """Build a posterior from its mean and its covariance, whose variances were floored.
-
-    Args:
-        mean: Means, ``... x q``.
-        covar: Covariances, ``... x q x q``, with a diagonal that :func:`floored` gave.
-        noise: Noise variances to add, or None.
-    """
-    covar = to_linear_operator(covar)
-    if noise is not None:
-        covar = covar.add_diagonal(noise.expand_as(mean))
-    return GPyTorchPosterior(FlooredNormal(mean, covar))
-
-
-def floor_(covar: Tensor, prior: Tensor) -> None:
-    """Raise variances to at least :data:`LEAST_VARIANCE` of the prior variances, in place.
-
-    Args:
-        covar: Posterior covariances, ``... x q x q``.
-        prior: Prior variances, ``... x q``.
-    """
-    diag = covar.diagonal(dim1=-2, dim2=-1)
-    diag.copy_(floored(diag, prior))
-
-
-def floored(variance: Tensor, prior: Tensor) -> Tensor:
-    """Return variances raised to at least :data:`LEAST_VARIANCE` of the prior variances."""
-    least = least_variance(prior)
-    return torch.where(variance > least, variance, least)
-
-
-def least_variance(prior: Tensor) -> Tensor:
-    """Return the least variances of predictions from their prior variances, in any shape."""
-    # Above zero, so that the square root has a gradient also where the prior variance is zero.
-    return (LEAST_VARIANCE * prior.detach()).clamp_min(torch.finfo(prior.dtype).tiny)
-
-
-def diagonal(distribution: MultivariateNormal) -> Tensor:
-    """Return the variances of a normal distribution, not floored."""
-    variance: Tensor = distribution.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1)
-    return variance.expand(distribution.mean.shape)
-
-
-def variance_of(posterior: Posterior, scale: float = 1.0) -> Tensor:
-    """Return the variances of a posterior, ``... x q x 1``, floored relative to ``scale²``.
-
-    Args:
-        posterior: A posterior of one output, which has a variance.
-        scale: Order of magnitude of the prior standard deviation, in the unit of the outcomes.
-    """
-    distribution = getattr(posterior, "distribution", None)
-    if type(distribution) is MultivariateNormal:
-        return diagonal(distribution).unsqueeze(-1).clamp_min(LEAST_VARIANCE * scale**2)
-    # BoTorch declares no variance for the base class, since not every posterior has one.
-    variance: Tensor = posterior.variance  # type: ignore[attr-defined]
-    return variance
 
 
 def innovation_root(covar: Tensor, noise: Tensor, prior_variance: Tensor) -> Tensor:

@@ -15,19 +15,17 @@ from torch import Generator, Tensor
 from experiments.algorithms.bkb import BKB
 from experiments.problems.static_functions import ExampleFunction
 from experiments.spread import spread
+from experiments.theory.beta import FiniteBeta
 from tvbo import run
-from tvbo.acquisition import UCB, Acquisition, ConstantBeta, LogEI
-from tvbo.acquisition.contextual_beta import FiniteBeta
-from tvbo.acquisition.improvement import MPI
+from tvbo.acquisition import UCB, Acquisition, ConstantBeta, LogEI, MaxMean
 from tvbo.evaluation import History
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.optimizers import GPOptimizer, Optimizer, OutcomeModel
-from tvbo.optimizers.dense_state import DenseState
-from tvbo.optimizers.incremental_state import IncrementalState
-from tvbo.optimizers.posterior_state import PosteriorState
+from tvbo.optimizers.posterior_state import RowState
 from tvbo.retention import EntropyThreshold, Retention
 from tvbo.retention.entropy import compression_budget
 from tvbo.spaces import FiniteSpace, InputLayout
+from tvbo.spaces.observations import Observations
 from tvbo.test_functions.base import DriftingProblem
 from tvbo.test_functions.drifting_gp import unit_grid
 
@@ -97,7 +95,7 @@ class Setting:
         return {
             "UCB": UCB(ConstantBeta(beta(self.horizon))),
             "EI": LogEI(),
-            "MPI": MPI(),
+            "MPI": LogEI(MaxMean()),
             GROWING: growing,
         }
 
@@ -118,16 +116,22 @@ class Setting:
             forgetting_rate=0.0,
             noise_variance=NOISE_VARIANCE,
         )
-        if method == REFACTORED:
-            state: PosteriorState = DenseState(fitter)
-        else:
-            state = IncrementalState(fitter)
+        state = (RefactoredState if method == REFACTORED else RowState)(fitter)
         budgets = {COMPRESSED: self.budget, PAPERS: PAPER_BUDGET}
         retention: Retention | None = None
         if method in budgets:
             retention = EntropyThreshold(budgets[method])
         models = [OutcomeModel(state, retention)]
         return GPOptimizer(search_space, models, acquisition, generator=generator)
+
+
+class RefactoredState(RowState):
+    """A posterior whose factor is computed from all observations in each round."""
+
+    def update(self, observations: Observations, num_told: int, generator: Generator) -> None:
+        """Forget the factor."""
+        self.restart()
+        super().update(observations, num_told, generator)
 
 
 @dataclass(frozen=True)

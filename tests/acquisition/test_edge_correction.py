@@ -94,7 +94,7 @@ def test_the_share_is_the_integral_of_the_squared_correlation():
 def test_the_share_at_a_corner(lengthscale, expected):
     bounds = torch.tensor([[0.0] * 3, [1.0] * 3], dtype=torch.float64)
     model = make_model([[lengthscale] * 3], dim=3, bounds=bounds)
-    acq_function = EdgeCorrectedUCB(model, beta=1.0, unit=1.0, search_space=Box(bounds))
+    acq_function = EdgeCorrectedUCB(model, beta=1.0, search_space=Box(bounds))
     corners = share_inside(acq_function, rows(list(product([0.0, 1.0], repeat=3))))
     torch.testing.assert_close(corners, torch.full_like(corners, expected), rtol=1e-5, atol=0)
 
@@ -102,7 +102,7 @@ def test_the_share_at_a_corner(lengthscale, expected):
 def test_value_and_gradient():
     model = make_model([[0.2, 0.6], [1.5, 0.1]])
     X = rows([[0.1, -1.9], [0.5, 1.0], [1.0, 3.0]]).requires_grad_()
-    corrected = EdgeCorrectedUCB(model, beta=4.0, unit=1.0, search_space=Box(BOUNDS))
+    corrected = EdgeCorrectedUCB(model, beta=4.0, search_space=Box(BOUNDS))
     posterior = model.posterior(X)
     share = share_inside(corrected, X)
     expected = posterior.mean.flatten() + 2 * (share * posterior.variance.flatten()).sqrt()
@@ -115,12 +115,12 @@ def test_value_and_gradient():
 def test_a_weight_and_an_offset_of_the_outcome(weight, offset):
     model = make_model([[0.2, 0.6], [1.5, 0.1]])
     transform = ScalarizedPosteriorTransform(torch.tensor([weight]).double(), offset)
-    given = {"beta": 4.0, "unit": 2.0, "search_space": Box(BOUNDS)}
+    given = {"beta": 4.0, "search_space": Box(BOUNDS)}
     corrected = EdgeCorrectedUCB(model, **given, posterior_transform=transform)
     X = rows([[0.1, -1.9], [0.5, 1.0], [0.9, 2.0]]).requires_grad_()
     posterior = model.posterior(X, posterior_transform=transform)
     deviation = (share_inside(corrected, X) * posterior.variance.flatten()).sqrt()
-    expected = (posterior.mean.flatten() + 2 * deviation) / 2.0
+    expected = posterior.mean.flatten() + 2 * deviation
     torch.testing.assert_close(corrected(X), expected, rtol=1e-9, atol=1e-9)
     assert torch.autograd.gradcheck(corrected, (X,), rtol=1e-5, atol=1e-7)
 
@@ -133,8 +133,8 @@ def test_a_drawn_function_deviates_from_the_mean_by_the_same_share(beta):
         for each in (False, True)
     )
     X = rows([[0.0, -2.0], [0.1, 2.5], [0.5, 0.5]]).requires_grad_()
-    share = share_inside(EdgeCorrectedUCB(model, beta, 1.0, box), X)
-    mean = model.posterior(X).mean.flatten() / plain.unit
+    share = share_inside(EdgeCorrectedUCB(model, beta, box), X)
+    mean = model.posterior(X).mean.flatten()
     torch.testing.assert_close(corrected(X), mean + share.sqrt() * (plain(X) - mean))
     assert torch.autograd.gradcheck(corrected, X)
     finite = context_of(FiniteSpace(BOUNDS))
@@ -145,7 +145,7 @@ def test_a_drawn_function_deviates_from_the_mean_by_the_same_share(beta):
 
 
 def test_the_search_in_closed_form_is_that_of_botorch():
-    acq_function = EdgeCorrectedUCB(make_model([[0.2, 0.6], [1.5, 0.1]]), 1.0, 1.0, Box(BOUNDS))
+    acq_function = EdgeCorrectedUCB(make_model([[0.2, 0.6], [1.5, 0.1]]), 1.0, Box(BOUNDS))
     in_cube = InUnitCube(acq_function, BOUNDS, context_of(Box(BOUNDS)).rows)
     lower, upper = unit_bounds(2)
     starts = draw_sobol_samples(unit_bounds(2), n=6, q=1, seed=1)

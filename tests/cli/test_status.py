@@ -56,7 +56,7 @@ def test_the_newest_outcomes(tvbo, tmp_path):
     assert newest["mean"] == pytest.approx(sum(outcomes[6:]) / 20)
     with Optimizer.open(run, like=optimizer_of(text), read_only=True) as again:
         best = again.recommend()
-        mean, variance = one_step_ahead(again.model, again.observations)
+        mean, variance = one_step_ahead(again.model)
         then = again.model.posterior(again.layout.rows(best.X, 6.0)).mean.item()
     # The model has the negatives.
     errors = [y + m for y, m in zip(outcomes, mean.tolist(), strict=True)][6:]

@@ -13,7 +13,6 @@ from gpytorch.means import ZeroMean
 from scipy.stats import norm
 
 from tvbo import recipes
-from tvbo.fit.contextual_model_fitter import ContextualModelFitter
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.kernels import TemporalDecayKernel, TemporalMaternKernel
 from tvbo.models import TimeVaryingGP
@@ -118,7 +117,8 @@ def test_the_kernel_over_actions_is_matern_where_both_forms_are_learned(temporal
 
 def test_with_contexts_it_is_rbf():
     layout = InputLayout(1, 1)
-    fitter = ContextualModelFitter(layout, BOUNDS, BOUNDS, temporal_kernel="auto")
+    bounds = torch.cat([BOUNDS, BOUNDS], dim=-1)
+    fitter = ModelFitter(layout, bounds, temporal_kernel="auto")
     model = fitter.fit(Observations.empty(layout.num_columns), 0, torch.Generator())
     assert {type(kernel) for kernel in kernels_of(model)} == {RBFKernel}
 

@@ -117,11 +117,13 @@ def test_model_and_acquisition_are_those_of_the_recipe(sign):
     layout = InputLayout(2)
     observations = Observations(X, -sign * Y)
     context = AskContext(13, 13.0, None, layout, observations, Box(BOUNDS), torch.Generator())
-    rule = optimizer.acquisition(model, context)
+    newest = optimizer.outcome_models[0].newest
+    rule = optimizer.acquisition(newest.model, context)
     ours = generator_of(client)._acquisition.acqf
     assert isinstance(ours, EdgeCorrectedUCB)
     rows = grid(13.0).unsqueeze(-2)
-    torch.testing.assert_close(ours(rows), rule(rows), rtol=1e-3, atol=1e-4)
+    expected = newest.scale * rule(rows) + newest.transform.means.item()
+    torch.testing.assert_close(ours(rows), expected, rtol=1e-3, atol=1e-4)
     # Ax looks at more starts, and never does worse.
     mine = torch.tensor([[parameters["x"], parameters["y"], 13.0]], dtype=torch.float64)
     recipes_own = torch.cat([chosen, torch.full((1, 1), 13.0)], dim=-1).double()
@@ -228,7 +230,7 @@ def test_integers_logarithms_and_ordered_values():
     last = play(client, range(1, 18))
     assert last["k"] in range(1, 6)
     assert last["size"] in (1, 2, 4)
-    bounds = generator_of(client).surrogate.model._fitter.action_bounds
+    bounds = generator_of(client).surrogate.model._fitter.bounds
     assert bounds[:, 3].tolist() == [-4.0, 0.0]
 
 

@@ -4,9 +4,8 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel
 
-from tvbo.models import ContextualGP, TimeVaryingGP
+from tvbo.models import ContextualGP, IncrementalGP, TimeVaryingGP
 from tvbo.models.one_step_ahead import one_step_ahead
-from tvbo.spaces.observations import Observations
 
 GENERATOR = torch.Generator().manual_seed(11)
 X = torch.rand(9, 3, dtype=torch.float64, generator=GENERATOR)
@@ -42,7 +41,9 @@ def test_a_dense_model_predicts_as_one_of_the_outcomes_before(contextual, noise)
             made.likelihood.noise = 0.05
         return made.eval()
 
-    mean, variance = one_step_ahead(model(9), Observations(X, Y, noise))
+    held = IncrementalGP.from_model(model(9))
+    held.observe(X, Y, noise)
+    mean, variance = one_step_ahead(held)
     for i in range(1, 9):
         with torch.no_grad():
             posterior = model(i).posterior(X[[i]])

@@ -60,7 +60,7 @@ def loop(pending, **options):
         if trial.t <= 20 - pending:
             optimizer.tell(trial, y.item())
     optimizer.ask(21.0)
-    return optimizer.outcome_models[0].newest
+    return optimizer.outcome_models[0].newest.model
 
 
 def incremental(pending):

@@ -6,6 +6,7 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 
 from tvbo.fit.model_fitter import ModelFitter
 from tvbo.models import StreamingGP, TimeVaryingGP
+from tvbo.models.scale import StandardizedModel
 from tvbo.optimizers import RefitEvery
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
@@ -44,7 +45,8 @@ def test_equals_the_fitted_model(small, observed, choices, generator, user_kerne
         noise_variance=noise_variance,
         refit=RefitEvery(1),
     )
-    fitted = fitter.fit(Observations(X, Y), 30, generator)
+    dense = fitter.fit(Observations(X, Y), 30, generator)
+    fitted = StandardizedModel(dense, fitter.transform).in_user_units()
     assert user_kernel != hasattr(fitted, "outcome_transform")
     model = StreamingGP.from_model(fitted, choices)
     if noise_variance is not None:

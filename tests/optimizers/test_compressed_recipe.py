@@ -10,8 +10,7 @@ from botorch.exceptions.errors import InputDataError
 from reference import rbf
 
 from tvbo import recipes
-from tvbo.acquisition import EI, LogEI
-from tvbo.acquisition.improvement import MPI
+from tvbo.acquisition import EI, LogEI, MaxMean
 from tvbo.optimizers import RefitEvery, RefitNever
 from tvbo.retention import EntropyThreshold, SizeLimit, SlidingWindow, StaleCutoff
 from tvbo.retention.base import Chain
@@ -87,7 +86,12 @@ def improvement(means, variances, best):
     return np.array(values)
 
 
-RULES = {"UCB": (None, ucb), "EI": (EI(), ei), "LogEI": (LogEI(), ei), "MPI": (MPI(), mpi)}
+RULES = {
+    "UCB": (None, ucb),
+    "EI": (EI(), ei),
+    "LogEI": (LogEI(), ei),
+    "on means": (LogEI(MaxMean()), mpi),
+}
 BUDGETS = {0.0: 0.12, 0.02: 0.5}
 
 
@@ -116,7 +120,13 @@ def algorithm_1(rule, budget, rate):
 @pytest.mark.parametrize("rate", BUDGETS)
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("UCB", "skip"), ("UCB", "discard"), ("EI", "skip"), ("LogEI", "discard"), ("MPI", "skip")],
+    [
+        ("UCB", "skip"),
+        ("UCB", "discard"),
+        ("EI", "skip"),
+        ("LogEI", "discard"),
+        ("on means", "skip"),
+    ],
 )
 @pytest.mark.combinations
 def test_the_same_choices_skips_and_dictionary_as_algorithm_1(name, mode, rate):

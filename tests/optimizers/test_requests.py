@@ -20,8 +20,7 @@ from gpytorch.kernels import RBFKernel
 from torch import Generator
 
 from tvbo import recipes
-from tvbo.acquisition import BestMean, LogEI, ThompsonSampling
-from tvbo.acquisition.improvement import MPI
+from tvbo.acquisition import BestMean, LogEI, MaxMean, ThompsonSampling
 from tvbo.optimizers import Hallucinate, IgnorePending, Optimizer, TrialError
 
 GRID = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
@@ -124,8 +123,8 @@ def test_the_action_is_one_of_the_choices_of_the_moment():
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize(
     "acquisition",
-    [LogEI(BestMean()), MPI(), LogExpectedImprovement, qLogNoisyExpectedImprovement],
-    ids=["LogEI", "MPI", "BoTorch's LogEI", "qLogNEI"],
+    [LogEI(BestMean()), LogEI(MaxMean()), LogExpectedImprovement, qLogNoisyExpectedImprovement],
+    ids=["LogEI", "on means", "BoTorch's LogEI", "qLogNEI"],
 )
 def test_every_incumbent_takes_choices(space, acquisition):
     """Actions were observed that are none of the choices."""

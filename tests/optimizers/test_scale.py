@@ -11,7 +11,6 @@ from gpytorch.means import ConstantMean
 
 from tvbo import recipes
 from tvbo.acquisition import BestMean, LogEI
-from tvbo.acquisition.improvement import LogPI
 from tvbo.optimizers import ConstantLiar, RefitEvery
 from tvbo.optimizers.bpe import SubExponentialDelay
 from tvbo.retention import EventReset
@@ -93,7 +92,6 @@ LOOPS = {
     "gp_ts": given(recipes.gp_ts),
     "compressed": compressed(),
     "LogEI": compressed(acquisition=of(LogEI(BestMean()))),
-    "LogPI": compressed(acquisition=lambda scale: LogPI(margin=0.1 * scale)),
     "EventReset": drifting(retention=of(EventReset(0.05))),
     "bpe_delay": given(recipes.bpe_delay, horizon=24, delay=LATE, at_once=2),
 }
@@ -127,7 +125,7 @@ def assert_same_choices(make, at_once, rounds, **search_space):
         torch.testing.assert_close(asked, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.slow_cases("mean", "gp_ts", "LogPI", "kernel", "noise")
+@pytest.mark.slow_cases("mean", "gp_ts", "kernel", "noise")
 @pytest.mark.parametrize("name", LOOPS | LEARNED)
 def test_choices_on_a_finite_set(name):
     rounds = 12 if name in LEARNED else 20

@@ -73,7 +73,7 @@ def test_the_action_is_the_best_of_those_that_are_feasible_enough():
     rows = torch.cat([GRID, torch.full_like(GRID, 9.0)], dim=-1).unsqueeze(-2)
     moments = []
     for each in optimizer.outcome_models:
-        posterior = each.newest.posterior(rows)
+        posterior = each.newest.in_user_units().posterior(rows)
         moments.append((posterior.mean.flatten(), posterior.variance.flatten().sqrt()))
     (mean, deviation), (load, spread) = moments
     feasible = torch.distributions.Normal(load, spread).cdf(torch.tensor(0.5).double())
@@ -191,7 +191,7 @@ def test_feasibility_is_that_of_the_normal_distribution():
     row = torch.cat([trial.X, torch.tensor([[6.0]])], dim=-1)
     normal = []
     for each in optimizer.outcome_models:
-        posterior = each.newest.posterior(row)
+        posterior = each.newest.in_user_units().posterior(row)
         normal.append(torch.distributions.Normal(posterior.mean, posterior.variance.sqrt()))
     between = normal[1].cdf(torch.tensor(0.5)) - normal[1].cdf(torch.tensor(0.1))
     expected = between * (1 - normal[0].cdf(torch.tensor(0.0)))

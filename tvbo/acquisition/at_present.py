@@ -15,8 +15,6 @@ from botorch.acquisition import (
     OneShotAcquisitionFunction,
 )
 from botorch.acquisition.multi_objective.base import MultiObjectiveMCAcquisitionFunction
-from botorch.acquisition.multi_objective.objective import WeightedMCMultiOutputObjective
-from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models.model import Model, ModelList
 from botorch.sampling import ListSampler, SobolQMCNormalSampler
@@ -24,9 +22,10 @@ from botorch.utils.multi_objective.hypervolume import infer_reference_point
 from botorch.utils.multi_objective.pareto import is_non_dominated
 from torch import Generator, Size, Tensor
 
-from tvbo.acquisition.analytic import Acquisition, marginals, unit_of
+from tvbo.acquisition.analytic import Acquisition
 from tvbo.acquisition.goals import Goals
 from tvbo.acquisition.incumbent import BestMean
+from tvbo.models.scale import marginals
 from tvbo.randomness import default_generator, draw_seed, seeded
 from tvbo.spaces import AskContext, FiniteSpace
 
@@ -51,14 +50,12 @@ class AtPresent:
 
     What its constructor wants, and was not given, is what drift and context ask for: ``best_f`` is
     the largest posterior mean at the observed actions, and ``X_baseline`` these actions, both at
-    the present; ``mc_points`` and ``candidate_set`` are actions at the present; a sampler is seeded
-    by the loop's generator; and where it takes a ``posterior_transform``, outcomes are scaled to
-    the order of one, for which BoTorch's tolerances are made.
+    the present; ``mc_points`` and ``candidate_set`` are actions at the present; and a sampler is
+    seeded by the loop's generator.
 
     Args:
         make: A class, such as :class:`botorch.acquisition.qLogNoisyExpectedImprovement`, or a
-            ``functools.partial`` of one with arguments of your own, in units of the outcomes
-            divided by ``unit_of``.
+            ``functools.partial`` of one with arguments of your own, in standardized outcomes.
 
     Raises:
         UnsupportedError: if it is a one-shot acquisition, such as the knowledge gradient.
@@ -82,11 +79,9 @@ class AtPresent:
     def __call__(self, model: Model, ask_context: AskContext) -> AcquisitionFunction:
         """Return the acquisition function for this round."""
         generator, wanted = default_generator(ask_context.generator), self._wanted
-        unit = unit_of(model, ask_context) if "posterior_transform" in wanted else 1.0
         filled: dict[str, Any] = {}
         if "best_f" in wanted:
-            best = BestMean()(model, ask_context) / unit
-            filled["best_f"] = torch.tensor(best, dtype=torch.float64)
+            filled["best_f"] = BestMean()(model, ask_context)
         if "X_baseline" in wanted:
             rows = ask_context.rows(_observed(ask_context, generator))
             with torch.no_grad():
@@ -97,9 +92,6 @@ class AtPresent:
             filled["sampler"] = sampler
         for name in wanted & {"mc_points", "candidate_set"}:
             filled[name] = ask_context.rows(actions_of(ask_context, generator))
-        if "posterior_transform" in wanted and unit != 1:
-            weight = torch.tensor([1 / unit], dtype=torch.float64)
-            filled["posterior_transform"] = ScalarizedPosteriorTransform(weight)
         with seeded(generator):
             return self.make(model=model, **filled)
 
@@ -108,13 +100,12 @@ class AtPresent:
     ) -> AcquisitionFunction:
         """Return the acquisition function for this round, of several objectives.
 
-        Filled in as well are an ``objective`` that scales outcomes to the order of one, and
-        ``ref_point``: the thresholds of the goals or, where there are none, what BoTorch infers of
-        the posterior means of the observed actions at the present.
+        Filled in as well is ``ref_point``: the thresholds of the goals or, where there are none,
+        what BoTorch infers of the posterior means of the observed actions at the present.
 
         Args:
-            models: The model of each objective, multiplied by its sign.
-            goals: The objectives; constraints are not looked at.
+            models: The model of each objective, standardized.
+            goals: The objectives, standardized; constraints are not looked at.
             ask_context: The present.
 
         Raises:
@@ -126,19 +117,16 @@ class AtPresent:
                 f"qLogNoisyExpectedHypervolumeImprovement. Got {self.make}."
             )
         generator, wanted = default_generator(ask_context.generator), self._wanted
-        units = [unit_of(model, ask_context) for model in models]
-        scales = torch.tensor([1 / unit for unit in units], dtype=torch.float64)
         rows = ask_context.rows(_observed(ask_context, generator))
         with torch.no_grad():
             each = [marginals(model, rows.unsqueeze(-2))[0] for model in models]
-        means = torch.cat(each, dim=-1) * scales
+        means = torch.cat(each, dim=-1)
         samplers = [
             SobolQMCNormalSampler(Size([NUM_SAMPLES]), seed=draw_seed(generator)) for _ in models
         ]
         filled: dict[str, Any] = {
             "X_baseline": _baseline(models, means, rows),
-            "objective": WeightedMCMultiOutputObjective(scales),
-            "ref_point": _reference_point(goals, means, scales),
+            "ref_point": _reference_point(goals, means),
             "sampler": ListSampler(*samplers),
         }
         given = {name: value for name, value in filled.items() if name in wanted}
@@ -184,7 +172,7 @@ def _baseline(models: Sequence[Model], means: Tensor, rows: Tensor) -> Tensor:
 
     Args:
         models: The models of the objectives.
-        means: Their posterior means, ``n x k``, scaled alike.
+        means: Their posterior means, ``n x k``.
         rows: Observed actions at the present, ``n x d``.
 
     Returns:
@@ -195,7 +183,7 @@ def _baseline(models: Sequence[Model], means: Tensor, rows: Tensor) -> Tensor:
         for model in models:
             posterior: Any = model.posterior(rows)
             found = posterior.distribution.covariance_matrix
-            covar += found / found.diagonal().max().clamp_min(1e-300)
+            covar += found / found.diagonal().max()
     # Cholesky's factorization in the order of merit, of the rows that are not redundant.
     order = means.sum(dim=-1).argsort(descending=True, stable=True)
     order = order[is_non_dominated(means)[order].double().argsort(descending=True, stable=True)]
@@ -220,13 +208,12 @@ def _observed(ask_context: AskContext, generator: Generator) -> Tensor:
     return distinct
 
 
-def _reference_point(goals: Goals, means: Tensor, scales: Tensor) -> Tensor:
+def _reference_point(goals: Goals, means: Tensor) -> Tensor:
     """Return the thresholds of the objectives, and what BoTorch infers where there are none."""
     point = infer_reference_point(means[is_non_dominated(means)])
-    signs = goals.signs.tolist()
     for place, threshold in enumerate(goals.thresholds):
         if threshold is not None:
-            point[place] = signs[place] * threshold * scales[place]
+            point[place] = threshold
     return point
 
 

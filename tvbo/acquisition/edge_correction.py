@@ -94,7 +94,6 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
     Args:
         model: The model.
         beta: β.
-        unit: The number that the value is divided by; see :func:`unit_of`.
         search_space: The box, or a set with integers and categories.
         posterior_transform: A weight and an offset of the outcome, such as the weight -1 of one to
             be minimized; None leaves it as it is.
@@ -108,13 +107,23 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
         self,
         model: AveragedGP,
         beta: float,
-        unit: float,
         search_space: SearchSpace,
         posterior_transform: PosteriorTransform | None = None,
     ):
         super().__init__(model, posterior_transform=posterior_transform)
-        self.beta, self.unit = beta, unit
-        self._weight, self._offset = weight_and_offset(posterior_transform)
+        self.beta = beta
+        self._weight, self._offset = 1.0, 0.0
+        if posterior_transform is not None:
+            if not isinstance(posterior_transform, ScalarizedPosteriorTransform):
+                raise UnsupportedError(
+                    f"Expected a ScalarizedPosteriorTransform or None. Got {posterior_transform}."
+                )
+            weights = cast(Tensor, posterior_transform.weights)
+            if len(weights) > 1:
+                raise UnsupportedError(
+                    f"Expected the weight of one outcome. Got {weights.tolist()}."
+                )
+            self._weight, self._offset = weights.item(), float(posterior_transform.offset)
         self.share = ShareInside(model, search_space)
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
@@ -136,26 +145,13 @@ class EdgeCorrectedUCB(AnalyticAcquisitionFunction):
         mean, variance = moments
         # The weight's square of the variance.
         bonus = abs(self._weight) * np.sqrt(self.beta * share[0] * variance)
-        values = (self._weight * mean + self._offset + bonus) / self.unit
+        values = self._weight * mean + self._offset + bonus
         if from_moments is None or from_share is None:
             return values[None], None
 
         def pullback(by_values: Array) -> Array:
-            by_values = by_values / self.unit
             by_logarithm = 0.5 * bonus * by_values
             by_moments = np.concatenate([self._weight * by_values, by_logarithm / variance])
             return from_moments(by_moments) + from_share(by_logarithm / share)
 
         return values[None], pullback
-
-
-def weight_and_offset(transform: PosteriorTransform | None) -> tuple[float, float]:
-    """Return what an outcome is multiplied by, and what is added to it."""
-    if transform is None:
-        return 1.0, 0.0
-    if isinstance(transform, ScalarizedPosteriorTransform):
-        weights = cast(Tensor, transform.weights)
-        if len(weights) == 1:
-            return weights.item(), float(transform.offset)
-        raise UnsupportedError(f"Expected the weight of one outcome. Got {weights.tolist()}.")
-    raise UnsupportedError(f"Expected a ScalarizedPosteriorTransform or None. Got {transform}.")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from botorch.models.model import Model
+from botorch.models.transforms import Standardize
 from botorch.utils.probability.utils import log_ndtr, log_prob_normal_in
 from torch import Tensor
 
-from tvbo.acquisition.analytic import marginals
+from tvbo.models.scale import marginals
 from tvbo.spaces.labels import OUTCOME
 
 Limits = Mapping[str, tuple[float | None, float | None]]
@@ -97,12 +98,28 @@ class Goals:
         signs = [-1.0 if name in self.minimized else 1.0 for name in self.names]
         return torch.tensor(signs, dtype=torch.float64)
 
-    def signed_limits(self) -> list[tuple[int, float, float]]:
-        """Return the limits of outcomes that were multiplied by :attr:`signs`."""
-        return [
-            (i, -high, -low) if self.names[i] in self.minimized else (i, low, high)
-            for i, low, high in self.limits
-        ]
+    def standardized(self, transforms: Sequence[Standardize]) -> Goals:
+        """Return the goals of outcomes multiplied by :attr:`signs`, then standardized."""
+        signs = self.signs.tolist()
+
+        def value(place: int, outcome: float) -> float:
+            transform = transforms[place]
+            shifted: float = signs[place] * outcome - transform.means.item()
+            return shifted / transform.stdvs.item()
+
+        return replace(
+            self,
+            thresholds=tuple(
+                None if threshold is None else value(place, threshold)
+                for place, threshold in enumerate(self.thresholds)
+            ),
+            limits=tuple(
+                (place, min(ends), max(ends))
+                for place, *limits in self.limits
+                for ends in [[value(place, limit) for limit in limits]]
+            ),
+            minimized=(),
+        )
 
     def log_feasibility(self, models: Sequence[Model], rows: Tensor) -> Tensor:
         """Return the logarithm of the probability that all constraints hold.
@@ -111,17 +128,17 @@ class Goals:
         independent given the rows.
 
         Args:
-            models: The model of each outcome, multiplied by its sign.
+            models: The model of each outcome, in the unit of the limits.
             rows: ``b x 1 x d``.
 
         Returns:
             ``b``.
         """
         total = rows.new_zeros(rows.shape[:-2])
-        for place, low, high in self.signed_limits():
+        for place, low, high in self.limits:
             mean, variance = (each.squeeze(-1) for each in marginals(models[place], rows))
             size = max(abs(limit) for limit in (low, high) if math.isfinite(limit))
-            least = LEAST_DEVIATION * (mean.detach().abs() + size).clamp_min(1e-300)
+            least = LEAST_DEVIATION * (mean.detach().abs() + size)
             deviation = torch.maximum(variance.sqrt(), least)
             if math.isinf(low):
                 total = total + log_ndtr((high - mean) / deviation)

@@ -6,17 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from botorch.acquisition import PosteriorMean
 from botorch.exceptions.errors import InputDataError
 from botorch.models.model import Model
 from torch import Tensor
 
-from tvbo.acquisition.analytic import mean_of, posterior_mean
+from tvbo.models.scale import marginals
 from tvbo.optim.maximize import maximize, rows_at_once
 from tvbo.randomness import copy_of, default_generator
 from tvbo.spaces import AskContext, FiniteSpace
 
-Incumbent = Callable[[Model, AskContext], float]
-"""A function from the model and the ask context to the value to improve on, in outcome units."""
+Incumbent = Callable[[Model, AskContext], Tensor]
+"""A function from the model and the ask context to the value to improve on, standardized as the
+outcomes of both are."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class BestObserved:
     Before the first observation it is the value of :class:`MaxMean`.
     """
 
-    def __call__(self, model: Model, ask_context: AskContext) -> float:
+    def __call__(self, model: Model, ask_context: AskContext) -> Tensor:
         """Return the value to improve on.
 
         Raises:
@@ -40,7 +42,7 @@ class BestObserved:
         """
         if len(ask_context.observations) == 0:
             return MaxMean()(model, ask_context)
-        return ask_context.observations.Y.max().item()
+        return ask_context.observations.Y.max()
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class BestMean:
     action was observed. Before the first observation it is the value of :class:`MaxMean`.
     """
 
-    def __call__(self, model: Model, ask_context: AskContext) -> float:
+    def __call__(self, model: Model, ask_context: AskContext) -> Tensor:
         """Return the value to improve on.
 
         Raises:
@@ -65,10 +67,10 @@ class BestMean:
                 observed = space.index(_observed_actions(ask_context))
             except InputDataError:
                 # Choices that came with an ask may lack what was observed.
-                return _means(model, ask_context.rows_observed()).max().item()
+                return _means(model, ask_context.rows_observed()).max()
             # Predict all choices, as the acquisition will: models cache their newest predictions.
-            return _means(model, ask_context.rows(space.choices))[observed].max().item()
-        return _means(model, ask_context.rows_observed()).max().item()
+            return _means(model, ask_context.rows(space.choices))[observed].max()
+        return _means(model, ask_context.rows_observed()).max()
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class MaxMean:
     :class:`BestMean`. With a constant prior mean and no observations, it is that constant.
     """
 
-    def __call__(self, model: Model, ask_context: AskContext) -> float:
+    def __call__(self, model: Model, ask_context: AskContext) -> Tensor:
         """Return the value to improve on.
 
         Raises:
@@ -90,12 +92,12 @@ class MaxMean:
         if search_space is None:
             raise ValueError("Expected an AskContext with a search_space. Got search_space=None.")
         if isinstance(search_space, FiniteSpace):
-            return _means(model, ask_context.rows(search_space.choices)).max().item()
+            return _means(model, ask_context.rows(search_space.choices)).max()
         # A copy, so that computing an incumbent does not change later draws.
         generator = copy_of(default_generator(ask_context.generator))
-        found = maximize(posterior_mean(model, ask_context), search_space, ask_context, generator)
+        found = maximize(PosteriorMean(model), search_space, ask_context, generator)
         actions = torch.cat([found, _observed_actions(ask_context)])
-        return _means(model, ask_context.rows(actions)).max().item()
+        return _means(model, ask_context.rows(actions)).max()
 
 
 def _observed_actions(ask_context: AskContext) -> Tensor:
@@ -106,5 +108,5 @@ def _means(model: Model, rows: Tensor) -> Tensor:
     """Return the posterior mean of each row, ``n``, for rows ``n x (d + c + 1)``."""
     size = rows_at_once(model) or len(rows)
     with torch.no_grad():
-        parts = [mean_of(model.posterior(part)) for part in rows.unsqueeze(-2).split(size)]
+        parts = [marginals(model, part)[0] for part in rows.unsqueeze(-2).split(size)]
     return torch.cat(parts).flatten()

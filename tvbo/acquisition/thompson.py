@@ -11,11 +11,12 @@ from botorch.sampling.pathwise import SamplePath
 from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
-from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule, marginals, unit_of
+from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule
 from tvbo.acquisition.edge_correction import ShareInside
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.draws import draw_function
 from tvbo.models.pathwise import draw_path, has_paths
+from tvbo.models.scale import marginals
 from tvbo.randomness import draw_seed
 from tvbo.rounding import first_largest
 from tvbo.spaces import AskContext, FiniteSpace
@@ -58,7 +59,6 @@ class DrawnFunction(AcquisitionFunction):
         model: The model whose posterior was drawn from.
         path: The function of rows ``b x 1 x d``, with values ``b x 1``.
         scale: Multiplier on its deviation from the posterior mean.
-        unit: Unit of the values, since a search stops by an absolute tolerance.
         raw_samples: Number of points from which a search of a box starts.
         share: Of the variance, how much counts at rows ``b x d``; None counts all of it.
     """
@@ -68,14 +68,12 @@ class DrawnFunction(AcquisitionFunction):
         model: Model,
         path: SamplePath,
         scale: float,
-        unit: float,
         raw_samples: int,
         share: ShareInside | None = None,
     ):
         super().__init__(model)
         self.path = path
         self.scale = scale
-        self.unit = unit
         self.raw_samples = raw_samples
         self.share = share
 
@@ -86,8 +84,7 @@ class DrawnFunction(AcquisitionFunction):
             mean = marginals(self.model, X)[0].view_as(values)
             scale = self.scale if self.share is None else self.scale * self.share(X).sqrt()
             values = mean + scale * (values - mean)
-        drawn: Tensor = values.squeeze(-1) / self.unit
-        return drawn
+        return values.squeeze(-1)
 
 
 @dataclass(frozen=True)
@@ -136,11 +133,11 @@ class ThompsonSampling:
             )
         scale = as_beta_schedule(self.beta)(ask_context.round) ** 0.5
         if not isinstance(search_space, FiniteSpace) and has_paths(model):
-            path, unit = draw_path(model, generator), unit_of(model, ask_context)
+            path = draw_path(model, generator)
             share = None
             if self.edge_correction and isinstance(model, AveragedGP):
                 share = ShareInside(model, search_space)
-            return DrawnFunction(model, path, scale, unit, self.num_candidates, share)
+            return DrawnFunction(model, path, scale, self.num_candidates, share)
         candidates = self._candidates(search_space, generator)
         rows = ask_context.rows(candidates)
         values = draw_function(model, rows, generator, scale)

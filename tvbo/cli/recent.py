@@ -8,12 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from botorch.models import SingleTaskGP
 
-from tvbo.acquisition.analytic import marginals
 from tvbo.cli.options import plain, short
-from tvbo.models.averaged_gp import AveragedGP
+from tvbo.models import AveragedGP, IncrementalGP
 from tvbo.models.one_step_ahead import one_step_ahead
+from tvbo.models.scale import marginals
 from tvbo.optimizers import GPOptimizer, OutcomeModel, Recommendation
 from tvbo.storage import JournalReader
 from tvbo.storage.event import OPENING, Event
@@ -86,8 +85,10 @@ def recent_outcomes(
     for place, (name, part, sign) in enumerate(parts):
         Y = torch.tensor([each.Y[place] for each in told], dtype=torch.float64)
         values = {"mean": Y.mean().item()}
-        model = part.newest if is_looked_at else part.posterior_state.fitter.last_model
-        if isinstance(model, AveragedGP | SingleTaskGP):
+        model = part.posterior_state.last_model
+        if is_looked_at and part.newest is not None:
+            model = part.newest.in_user_units()
+        if isinstance(model, AveragedGP | IncrementalGP):
             values |= _predicted(part, model, told, sign, t if best is None else best.t)
             if best is not None:
                 values["change"] = _change(part, model, best, since, sign)
@@ -119,7 +120,7 @@ def _words(name: str, found: dict[str, Any]) -> str:
 
 def _predicted(
     part: OutcomeModel,
-    model: AveragedGP | SingleTaskGP,
+    model: AveragedGP | IncrementalGP,
     told: Sequence[Event],
     sign: float,
     t: float,
@@ -134,7 +135,7 @@ def _predicted(
     is_of_these = torch.tensor([tuple(row) in rows for row in held.X.tolist()])
     if not is_of_these.any():
         return {}
-    mean, variance = one_step_ahead(model, held)
+    mean, variance = one_step_ahead(model)
     errors = (held.Y.squeeze(-1) - mean)[is_of_these]
     in_band = errors.abs() <= BAND * variance.sqrt()[is_of_these]
     return {
@@ -146,7 +147,7 @@ def _predicted(
 
 def _change(
     part: OutcomeModel,
-    model: AveragedGP | SingleTaskGP,
+    model: AveragedGP | IncrementalGP,
     best: Recommendation,
     since: float,
     sign: float,
@@ -155,5 +156,6 @@ def _change(
     context = best.context if part.layout.num_contexts else None
     rows = torch.stack([part.layout.rows(best.X, t, context) for t in (since, best.t)])
     with torch.no_grad():
-        means = marginals(model, rows)[0].flatten()
-    return sign * (means[1] - means[0]).item()
+        before, now = marginals(model, rows)[0].flatten().tolist()
+    difference: float = sign * (now - before)
+    return difference

@@ -51,11 +51,6 @@ def learned_values(model: SingleTaskGP) -> Values:
     }
 
 
-def larger(value: float, other: float) -> bool:
-    """Return whether a log posterior is larger than another one by more than rounding."""
-    return value > other + SAME_OPTIMUM * max(1.0, abs(other))
-
-
 def fit_from(
     model: SingleTaskGP,
     starts: Sequence[Values],
@@ -84,18 +79,19 @@ def fit_from(
     best = None
     with fast_computations(log_prob=False):
         for start in starts:
-            _set(model, start)
+            model.load_state_dict(start, strict=False)
             value = _climb(mll) if posterior is None else posterior.climb()
             if not math.isfinite(value):
                 continue
-            if best is None or larger(value, best[0]):
+            # Larger by more than rounding.
+            if best is None or value > best[0] + SAME_OPTIMUM * max(1.0, abs(best[0])):
                 best = (value, learned_values(model))
         if best is None:
-            _set(model, starts[0])
+            model.load_state_dict(starts[0], strict=False)
             with seeded(generator):
                 fit_gpytorch_mll(mll, optimizer_kwargs={"options": OPTIONS})
             best = (_climb(mll), learned_values(model))
-        _set(model, best[1])
+        model.load_state_dict(best[1], strict=False)
     mll.eval()
     return best[0]
 
@@ -149,60 +145,6 @@ class FitWatch:
             )
 
 
-class FittedParameters:
-    """Carry learned hyperparameters from fit to fit.
-
-    Attributes:
-        values: Values that the newest fit learned; None before the first.
-        density: The log posterior density there, up to a constant.
-        sets: Sets of hyperparameters around those of the newest fit; None unless asked for.
-    """
-
-    # Of the class, since journals of earlier versions begin with one that does not have it.
-    values: Values | None = None
-
-    def __init__(self) -> None:
-        self.density = -math.inf
-        self.sets: HyperparameterSets | None = None
-
-    def fit(
-        self,
-        model: DenseGP,
-        defaults: Values | None,
-        generator: Generator,
-        is_default: bool = False,
-        averages: bool = False,
-    ) -> None:
-        """Fit a model from its present values and from the defaults, and remember the result.
-
-        Args:
-            model: Model whose parameters are those of the last fit; holds the new ones afterwards.
-            defaults: Its values before anything was learned, the only start of the first fit; None
-                begins a later one at the present values alone.
-            generator: Seeds the restarts of a fit that failed from all its starts.
-            is_default: Whether the model is one that :class:`LogPosterior` takes.
-            averages: Whether such a model is to have ``sets``.
-
-        Raises:
-            botorch.exceptions.errors.ModelFittingError: if the fit fails in every restart.
-        """
-        present = learned_values(model)
-        posterior = LogPosterior(model) if is_default else None
-        if posterior is not None and posterior.part is not None and defaults is not None:
-            _set(model, defaults)
-            posterior.part.climb()
-            defaults = learned_values(model)
-        starts = [present] if self.values is not None else []
-        if defaults is not None:
-            starts.append(defaults)
-        # One draw, so that later ones do not depend on whether restarts are needed.
-        restarts = Generator().manual_seed(draw_seed(generator))
-        self.density = fit_from(model, starts, restarts, posterior)
-        if posterior is not None and averages:
-            self.sets = posterior.sigma_points()
-        self.values = learned_values(model)
-
-
 class FittedForms:
     """Carry the hyperparameters of each form of drift, and which of the forms is chosen.
 
@@ -212,36 +154,24 @@ class FittedForms:
     Attributes:
         newest: Values that the newest fit of the chosen form learned, by name of the parameter;
             None before the first. Each fit has an object of its own.
+        sets: Sets of hyperparameters to average over, of each form that has such; none if there is
+            but one.
+        chosen: Index of the form with the largest posterior density in the newest fit.
     """
 
-    # Of the class, as above.
-    newest: dict[str, list[float]] | None = None
-
     def __init__(self, num_forms: int):
-        self._forms = [FittedParameters() for _ in range(num_forms)]
+        self._values: list[Values | None] = [None] * num_forms
         self._watch = FitWatch()
+        self.newest: dict[str, list[float]] | None = None
+        self.sets: list[HyperparameterSets] = []
         self.chosen = 0
-        """Index of the form with the largest posterior density in the newest fit."""
-
-    @property
-    def sets(self) -> list[HyperparameterSets]:
-        """Sets of hyperparameters to average over, of each form; none if there is but one.
-
-        Those of a form that the outcomes exclude, often all of it, would take as long as the rest.
-        """
-        sets = [fitted.sets for fitted in self._forms if fitted.sets is not None]
-        if not sets:
-            return []
-        weights = torch.cat([each.log_weights for each in sets]).softmax(dim=0)
-        counts = (weights >= LEAST_WEIGHT).split([len(each.log_weights) for each in sets])
-        pairs = zip(sets, counts, strict=True)
-        return [each if which.all() else each.part(which) for each, which in pairs if which.any()]
 
     def load_into(self, models: Sequence[DenseGP]) -> None:
         """Give models what was learned so far, of the parameters that they have."""
-        for fitted, model in zip(self._forms, models, strict=True):
-            if fitted.values is not None:
-                _set(model, fitted.values)
+        for values, model in zip(self._values, models, strict=True):
+            if values is not None:
+                # It has no noise to learn where that comes with the outcomes.
+                model.load_state_dict(values, strict=False)
 
     def fit(
         self,
@@ -250,24 +180,63 @@ class FittedForms:
         generator: Generator,
         is_default: bool,
     ) -> None:
-        """Fit each model, as :meth:`FittedParameters.fit` does, and choose one."""
-        largest = -math.inf
-        for i, (fitted, model) in enumerate(zip(self._forms, models, strict=True)):
-            start = None if defaults is None else defaults[i]
-            fitted.fit(model, start, generator, is_default, averages=len(models) > 1)
-            if i == 0 or larger(fitted.density, largest):
-                largest, self.chosen = fitted.density, i
-        values = self._forms[self.chosen].values
-        assert values is not None
-        self.newest = {name: value.flatten().tolist() for name, value in values.items()}
+        """Fit each model from its present values and from the defaults, and choose one.
+
+        Args:
+            models: A model of each form, whose parameters are those of the last fit; they hold the
+                new ones afterwards.
+            defaults: Their values before anything was learned, the only start of the first fit;
+                None begins a later one at the present values alone.
+            generator: Seeds the restarts of a fit that failed from all its starts.
+            is_default: Whether the models are such that :class:`LogPosterior` takes.
+
+        Raises:
+            botorch.exceptions.errors.ModelFittingError: if a fit fails in every restart.
+        """
+        largest, sets = -math.inf, []
+        for i, model in enumerate(models):
+            posterior = LogPosterior(model) if is_default else None
+            starts = [learned_values(model)] if self._values[i] is not None else []
+            if defaults is not None:
+                start = defaults[i]
+                if posterior is not None and posterior.part is not None:
+                    model.load_state_dict(start, strict=False)
+                    posterior.part.climb()
+                    start = learned_values(model)
+                starts.append(start)
+            # One draw, so that later ones do not depend on whether restarts are needed.
+            restarts = Generator().manual_seed(draw_seed(generator))
+            density = fit_from(model, starts, restarts, posterior)
+            self._values[i] = learned_values(model)
+            if density > largest:
+                largest, self.chosen = density, i
+            if posterior is not None and len(models) > 1:
+                sets.append(posterior.sigma_points())
+        self.sets = _weighty([each for each in sets if each is not None])
+        chosen = self._values[self.chosen]
+        assert chosen is not None
+        self.newest = {name: value.flatten().tolist() for name, value in chosen.items()}
         self._watch.see(models[self.chosen])
 
     def copy(self) -> FittedForms:
         """Return a copy whose further fits change nothing here."""
         new = copy(self)
-        new._forms = [copy(fitted) for fitted in self._forms]
+        new._values = list(self._values)
         new._watch = copy(self._watch)
         return new
+
+
+def _weighty(sets: list[HyperparameterSets]) -> list[HyperparameterSets]:
+    """Return the sets that count.
+
+    Those of a form that the outcomes exclude, often all of it, would take as long as the rest.
+    """
+    if not sets:
+        return []
+    weights = torch.cat([each.log_weights for each in sets]).softmax(dim=0)
+    counts = (weights >= LEAST_WEIGHT).split([len(each.log_weights) for each in sets])
+    pairs = zip(sets, counts, strict=True)
+    return [each if which.all() else each.part(which) for each, which in pairs if which.any()]
 
 
 def _climb(mll: ExactMarginalLogLikelihood) -> float:
@@ -282,14 +251,3 @@ def _climb(mll: ExactMarginalLogLikelihood) -> float:
         # A line search that found no larger value. With its memory of curvatures cleared, L-BFGS
         # goes on where there is one, and stops at once where there is none.
     return -float(result.fval) * len(mll.model.train_targets)
-
-
-def _set(model: SingleTaskGP, values: Values) -> None:
-    """Set those of the values whose parameters the model has.
-
-    It has no noise to learn where that comes with the outcomes.
-    """
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name in values:
-                parameter.copy_(values[name])

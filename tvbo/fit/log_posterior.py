@@ -61,15 +61,11 @@ class LogParameter:
         self.module, self.name, self.is_rate = module, name, is_rate
         constraint = getattr(module, f"raw_{name}_constraint")
         self._ends = constraint.lower_bound.item(), constraint.upper_bound.item()
-        self.bounds = self._logarithms(np.array(self._ends).clip(1 / LARGEST, LARGEST))
+        self.bounds = self.logarithms(np.array(self._ends).clip(1 / LARGEST, LARGEST))
         prior = getattr(module, f"{name}_prior")
         self.is_of_logarithm = isinstance(prior, LogarithmPrior)
         normal = prior if self.is_of_logarithm else prior.base_dist
         self.location, self.spread = normal.loc.item(), normal.scale.item()
-
-    def present(self) -> Array:
-        """Return the logarithms of its values in the model, one for each entry."""
-        return self._logarithms(getattr(self.module, self.name).detach().flatten().numpy())
 
     def values(self, logarithms: Array) -> Tensor:
         """Return the values with some logarithms, of any shape, within the bounds."""
@@ -79,7 +75,8 @@ class LogParameter:
         # The exponential of the logarithm of a bound may lie beyond it.
         return torch.as_tensor(values.clip(*self._ends))
 
-    def _logarithms(self, values: Array) -> Array:
+    def logarithms(self, values: Array) -> Array:
+        """Return the logarithms of some values."""
         positive = -np.log1p(-values) if self.is_rate else values
         logarithms: Array = np.log(positive)
         return logarithms
@@ -122,7 +119,7 @@ class LogPosterior:
         differences = X.T[:, first] - X.T[:, second]
         self.squares = np.delete(differences, time, axis=0) ** 2
         self.lags = np.abs(differences[time])
-        self._latest: tuple[Array, tuple[float, Array | None, float]] | None = None
+        self._latest: tuple[Array, tuple[float, Array, float]] | None = None
         self._quadratic: tuple[Array, QuadraticModel] | None = None
         self.part = LogPosterior(model, newest=PART) if len(rows) > LONG else None
         self.mean_module = model.mean_module
@@ -145,25 +142,24 @@ class LogPosterior:
         else:
             self.parameters.append(LogParameter(model.likelihood.noise_covar, "noise"))
         # For each entry of the vector; the lengthscales come first, and the others have one each.
-        each = [parameter for parameter in self.parameters for _ in parameter.present()]
+        each = [
+            parameter
+            for parameter in self.parameters
+            for _ in range(getattr(parameter.module, parameter.name).numel())
+        ]
         self.bounds = np.array([parameter.bounds for parameter in each])
         self._location = np.array([parameter.location for parameter in each])
         self._spread = np.array([parameter.spread for parameter in each])
         self._is_of_logarithm = np.array([parameter.is_of_logarithm for parameter in each])
 
-    def __call__(self, theta: Array) -> tuple[float, Array, float]:
-        """Return the log density, its gradient, and the prior mean.
+    def __call__(self, theta: Array, with_gradient: bool = True) -> tuple[float, Array, float]:
+        """Return the log density, its gradient if asked for, else zeros, and the prior mean.
 
         The density is minus infinity where the covariance is singular to rounding.
         """
-        if self._latest is None or not np.array_equal(self._latest[0], theta):
+        if self._latest is not None and np.array_equal(self._latest[0], theta):
             # Kept, since a search ends with a value that it has computed before.
-            self._latest = theta.copy(), self._evaluate(theta, with_gradient=True)
-        value, gradient, mean = self._latest[1]
-        assert gradient is not None
-        return value, gradient, mean
-
-    def _evaluate(self, theta: Array, with_gradient: bool) -> tuple[float, Array | None, float]:
+            return self._latest[1]
         n, d = len(self.y), len(self.squares)
         inverse_squares = np.exp(-2 * theta[:d])
         # Correlations in time, and their derivatives by the logarithm of the pace.
@@ -197,7 +193,7 @@ class LogPosterior:
         of_parameter = ~self._is_of_logarithm
         value -= theta[of_parameter].sum()
         if not with_gradient:
-            return float(value), None, float(mean)
+            return float(value), np.zeros_like(theta), float(mean)
         gradient = -z / self._spread
         gradient[of_parameter] -= 1
         # Minus twice the derivative by the covariance, equation (25) of Bogunovic et al.; a pair
@@ -213,7 +209,8 @@ class LogPosterior:
         assert slope is not None
         of_pairs *= slope
         gradient[:d] -= inverse_squares * (self.squares @ of_pairs)
-        return float(value), gradient, float(mean)
+        self._latest = theta.copy(), (float(value), gradient, float(mean))
+        return self._latest[1]
 
     def climb(self) -> float:
         """Give the model the maximum found from its hyperparameters; return the log density there.
@@ -223,8 +220,14 @@ class LogPosterior:
         start = self.present()
         if not np.isfinite(start).all():
             return -math.inf
-        start = start.clip(*self.bounds.T)
-        found = self._newton(self if self.part is None else self.part, start)
+        start, ends = start.clip(*self.bounds.T), self.bounds.tolist()
+        # A few of Newton's steps, with the Hessian of the newest observations where there are many.
+        part = self if self.part is None else self.part
+        model, found = QuadraticModel.by_differences(part._negative, ends, start), None
+        if model is not None:
+            model.hessian *= len(self.y) / len(part.y)
+            found = model.minimize(self._negative, ends, start)
+            self._quadratic = None if found is None else (found, model)
         if found is None:
             found = minimize(
                 self._negative,
@@ -289,7 +292,7 @@ class LogPosterior:
                     point = mode.copy()
                     point[free] += sign * direction
                     point = point.clip(*self.bounds.T)
-                    density, _, mean = self._evaluate(point, with_gradient=False)
+                    density, _, mean = self(point, with_gradient=False)
                     if math.isfinite(density):
                         # Of the point itself, which a bound may have brought nearer.
                         steps = directions.T @ (point - mode)[free]
@@ -317,7 +320,9 @@ class LogPosterior:
 
     def present(self) -> Array:
         """Return the parameters that the model has, ``p``."""
-        return np.concatenate([parameter.present() for parameter in self.parameters])
+        values = [getattr(each.module, each.name).detach().flatten() for each in self.parameters]
+        pairs = zip(self.parameters, values, strict=True)
+        return np.concatenate([each.logarithms(value.numpy()) for each, value in pairs])
 
     def assign(self, theta: Array, mean: float) -> None:
         """Give the model parameters, ``p``, and a prior mean."""
@@ -333,20 +338,3 @@ class LogPosterior:
         value, gradient, _ = self(theta)
         # A number from which a line search turns back.
         return (-value, -gradient) if math.isfinite(value) else (1e100, gradient)
-
-    def _newton(self, part: LogPosterior, start: Array) -> Array | None:
-        """Return the maximum near a start by a few steps; None if they do not lead there.
-
-        Args:
-            part: Gives the Hessian, scaled to the number of observations: this one, or that of the
-                newest observations.
-            start: The start.
-        """
-        ends = self.bounds.tolist()
-        model = QuadraticModel.by_differences(part._negative, ends, start)
-        if model is None:
-            return None
-        model.hessian *= len(self.y) / len(part.y)
-        found = model.minimize(self._negative, ends, start)
-        self._quadratic = None if found is None else (found, model)
-        return found

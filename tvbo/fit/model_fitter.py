@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, get_args
 
 import torch
 from botorch.exceptions.errors import InputDataError
+from botorch.models.transforms import Standardize
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
-from gpytorch.kernels import Kernel
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean, ZeroMean
-from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
 from tvbo.fit.drift import DenseGP, Drift, Form
 from tvbo.fit.fitted_forms import FittedForms, learned_values
-from tvbo.models import TimeVaryingGP
-from tvbo.models.raw import raw_noise_variance
-from tvbo.models.scale import (
-    SIGNAL_TO_NOISE,
-    FixedScale,
-    RelativeStandardize,
-    ScaledMean,
-    UnitCube,
-    in_unit,
-    outcome_scale,
-)
-from tvbo.rounding import power_of_two
+from tvbo.kernels.context_action import Structure
+from tvbo.models import ContextualGP, TimeVaryingGP
+from tvbo.models.scale import UnitCube, standardized, standardizer
 from tvbo.spaces import InputLayout
 from tvbo.spaces.observations import Observations
 from tvbo.values import as_number, check_positive
@@ -41,6 +34,13 @@ picks an ε at one of its bounds more often than not."""
 
 SHARE = 0.1
 """Share of new outcomes above which a fit also begins at the defaults, to find other optima."""
+
+CONSTANT = 1e-13
+"""Standard deviation of outcomes, as a share of the largest outcome, that is rounding error."""
+
+SIGNAL_TO_NOISE = math.exp(4.0)
+"""Assumed ratio of the variance of outcomes to that of their noise while nothing is known of it:
+the median of BoTorch's prior over noise."""
 
 
 class Refit(Protocol):
@@ -78,13 +78,18 @@ class RefitEvery:
         return num_new >= self.every
 
 
-class ModelFitter:
-    """Build a :class:`tvbo.models.TimeVaryingGP` of observations and fit its hyperparameters.
+EACH_ROUND = RefitEvery(1)
 
-    Whatever is given is used in the user's own units. Where ``covar_module`` is left out, outcomes
-    are standardized and actions scaled to the unit cube, as BoTorch's default priors expect. Where
-    it is given, the model works in a :attr:`unit` of the outcomes, so that the constraints and
-    priors of GPyTorch and BoTorch mean the same for outcomes of any size.
+
+class ModelFitter:
+    """Build a model of standardized outcomes, and fit its hyperparameters.
+
+    It is a :class:`tvbo.models.TimeVaryingGP`, or with contexts and without ``covar_module`` a
+    :class:`tvbo.models.ContextualGP`. Whatever is given is in the user's own units. Columns whose
+    kernel is left out are scaled to the unit cube, and outcomes are then standardized by their mean
+    and standard deviation, as BoTorch's default priors expect; a scale in a kernel given beside is
+    one of standardized outcomes. Where all kernels are given, outcomes are divided by
+    :attr:`unit`, the order of their prior standard deviation.
 
     Parameters stay at their defaults until there are two observations for each number to learn.
     Each fit starts from the values of the last one, and whenever a tenth of the outcomes are new
@@ -94,8 +99,7 @@ class ModelFitter:
 
     Args:
         layout: Layout of the rows.
-        action_bounds: ``2 x d``, the range of the actions, for scaling them; with contexts in
-            ``layout``, the range of all columns but time.
+        bounds: ``2 x (d + c)``, the range of the columns other than time.
         covar_module: Kernel over the columns other than time, or one for each temporal kernel. At a
             refit, those of its parameters that require gradients are learned, on a copy that has
             the buffers of the one given. None learns BoTorch's default RBF, and with
@@ -108,20 +112,25 @@ class ModelFitter:
         temporal_kernel: One or several temporal kernels in place of ε, of which those parameters
             are learned that require gradients; or ``"auto"``: exponential decay and Matérn-5/2 are
             both learned, and :meth:`fit` returns the one with the larger posterior density.
+        structure: How the kernels over actions and contexts are combined, ``"product"``,
+            ``"additive"`` or ``"both"``, as in :class:`tvbo.models.ContextualGP`.
+        action_kernel: Kernel over actions; None learns BoTorch's default, RBF.
+        context_kernel: Kernel over contexts; None learns BoTorch's default, RBF.
 
     Attributes:
         last_model: The newest model that :meth:`fit` returned, None before the first.
+        transform: How its outcomes were standardized.
         fitted: What was learned, of each form of drift.
 
     Raises:
-        ValueError: if kernel or rate must be learned but ``refit`` is never, or a rate or a noise
-            variance is out of range.
+        ValueError: if a kernel, the rate, or the scales of structure ``"both"`` must be learned but
+            ``refit`` is never, or a rate or a noise variance is out of range.
     """
 
     def __init__(
         self,
         layout: InputLayout,
-        action_bounds: Tensor,
+        bounds: Tensor,
         covar_module: Kernel | Sequence[Kernel] | None = None,
         forgetting_rate: float | None = None,
         noise_variance: float | None = None,
@@ -129,31 +138,40 @@ class ModelFitter:
         likelihood: Likelihood | None = None,
         refit: Refit | None = None,
         temporal_kernel: Form | Literal["auto"] = None,
+        *,
+        structure: Structure = "product",
+        action_kernel: Kernel | None = None,
+        context_kernel: Kernel | None = None,
     ):
+        if structure not in get_args(Structure):
+            raise ValueError(
+                f"Expected structure 'product', 'additive' or 'both'. Got {structure!r}."
+            )
         # Copies, so that the models stay as they are when the caller changes what was given.
-        covar_module, mean_module, likelihood, forgetting_rate, temporal_kernel = deepcopy(
-            (covar_module, mean_module, likelihood, forgetting_rate, temporal_kernel)
+        self.covar_module, self.action_kernel, self.context_kernel = deepcopy(
+            (covar_module, action_kernel, context_kernel)
         )
+        self.mean_module, self.likelihood = deepcopy((mean_module, likelihood))
         # By these names, by which the settings of a journal are compared.
-        self.forgetting_rate, self.temporal_kernel = forgetting_rate, temporal_kernel
-        self.drift = Drift(forgetting_rate, temporal_kernel)
+        self.forgetting_rate, self.temporal_kernel = deepcopy((forgetting_rate, temporal_kernel))
+        self.drift = Drift(self.forgetting_rate, self.temporal_kernel)
         if noise_variance is not None:
             noise_variance = as_number("noise_variance", noise_variance)
             check_positive(noise_variance=noise_variance)
-        self.layout = layout
-        self.action_bounds = action_bounds
-        # The declared range of the columns other than time, ``2 x (d + c)``.
-        self.bounds = action_bounds
-        # Those whose kernel is a default of BoTorch, which expects the unit cube.
-        self._scaled_columns = [] if covar_module is not None else list(range(layout.time_feature))
-        self.covar_module = covar_module
         self.noise_variance = noise_variance
-        self.mean_module = mean_module
-        self.likelihood = likelihood
+        self.layout, self.bounds, self.structure = layout, bounds, structure
+        # Whether its kernel has parts for actions and contexts.
+        self._has_parts = layout.num_contexts > 0 and covar_module is None
+        # Columns whose kernel is a default of BoTorch, which expects the unit cube.
+        self._scaled_columns: list[int] = []
+        if covar_module is None and action_kernel is None:
+            self._scaled_columns += range(layout.num_actions)
+        if covar_module is None and context_kernel is None:
+            self._scaled_columns += layout.context_features
         own = (covar_module, mean_module, likelihood, *self.drift.temporal_kernels)
         # Whether the kernel, the mean, and all priors are the defaults.
-        self.is_default = all(part is None for part in own)
-        missing = [name for name, value in self._given().items() if value is None]
+        self.is_default = not self._has_parts and all(part is None for part in own)
+        missing = self._missing()
         if refit is None:
             refit = RefitEvery(1) if missing else RefitNever()
         needed = [name for name in missing if name != "noise_variance"]  # Outcomes may bring it.
@@ -161,6 +179,7 @@ class ModelFitter:
             raise ValueError(f"Expected {', '.join(needed)}, since refit is never. Got None.")
         self.refit = refit
         self.last_model: DenseGP | None = None
+        self.transform = standardizer(0.0, 1.0)
         self.fitted = FittedForms(len(self.drift.forms))
         self._num_told_at_fit = self._num_told_at_restart = 0
 
@@ -171,36 +190,30 @@ class ModelFitter:
 
     @cached_property
     def unit(self) -> float:
-        """Unit of the outcomes in which the model works where nothing standardizes them.
+        """The order of the prior standard deviation where all kernels are given, else 1.
 
-        GPyTorch has limits on variances, and a prior over noise, which suit outcomes of order one.
-        So the unit is of the order of the prior standard deviation: a power of two, which rounds
-        nothing.
+        It is a power of two, which rounds nothing, and 1 as well where a given likelihood or
+        scales that are learned are in the user's unit.
         """
-        bounds = self.bounds.to(torch.float64)
-        # The constraints and the prior of a likelihood are in the user's unit.
         has_unit = self.likelihood is not None and self.noise_variance is None
-        if has_unit or self._scaled_columns or bounds.shape[-1] != self.layout.time_feature:
+        if self._scaled_columns or has_unit or self.structure == "both":
             return 1.0
-        rows = torch.cat([bounds, bounds.new_zeros(2, 1)], dim=-1)
-        model = self._make(
-            unit=1.0,
-            train_X=rows[:0],
-            train_Y=rows[:0, :1],
-            outcome_transform=None,
-            time_feature=self.layout.time_feature,
-            **self.drift.arguments(self.drift.forms[0]),
-        )
+        corners = torch.cat([self.bounds, self.bounds.new_zeros(2, 1)], dim=-1).to(torch.float64)
+        model = self._built(Observations.empty(self.layout.num_columns), self.drift.forms[0], 1.0)
         with torch.no_grad():
-            return power_of_two(model.covar_module(rows, diag=True).max().item())
+            variance = model.covar_module(corners, diag=True).max().item()
+        return 2.0 ** round(0.5 * math.log2(variance)) if 0 < variance < math.inf else 1.0
 
     def fit(self, observations: Observations, num_told: int, generator: Generator) -> DenseGP:
         """Return the model of some observations, with its hyperparameters fitted if that is due.
 
         Args:
-            observations: Observations that the retention policy kept.
+            observations: Observations that the retention policy kept, in the user's unit.
             num_told: Number of outcomes that entered so far; decides whether a fit is due.
             generator: Seeds the restarts of a fit that failed from all its starts.
+
+        Returns:
+            A model of standardized outcomes; :attr:`transform` says how they were standardized.
 
         Raises:
             InputDataError: if ``refit`` is never, there is no ``noise_variance``, and outcomes were
@@ -209,7 +222,9 @@ class ModelFitter:
             botorch.exceptions.errors.ModelFittingError: if a fit fails in every restart.
         """
         self.check_noise(observations)
-        models = [self._with_defaults(observations, form) for form in self.drift.forms]
+        self.transform = self._standardizer(observations)
+        observations = standardized(observations, self.transform)
+        models = [self._built(observations, form, self.unit) for form in self.drift.forms]
         defaults = [learned_values(model) for model in models]
         num_learned = sum(value.numel() for value in defaults[0].values())
         if num_learned == 0 and not isinstance(self.refit, RefitNever):
@@ -235,15 +250,19 @@ class ModelFitter:
         new.fitted = self.fitted.copy()
         return new
 
-    def may_change(self, num_told: int) -> bool:
+    def may_change(self, num_told: int, are_others: bool) -> bool:
         """Return whether the next model may have other hyperparameters than the last one.
 
         Args:
             num_told: As in :meth:`fit`.
+            are_others: Whether it would be fitted to other observations. Hyperparameters that are
+                learned in each round go with those that they were learned from.
         """
+        if self.last_model is None or (are_others and self.refit == EACH_ROUND):
+            return True
         if isinstance(self.refit, RefitNever):
             return False
-        return self.newest_fit is None or self.refit.due(num_told - self._num_told_at_fit)
+        return self.fitted.newest is None or self.refit.due(num_told - self._num_told_at_fit)
 
     def num_initial(self) -> int:
         """Return the number of observations that the first fit waits for; 0 if nothing is learned.
@@ -253,7 +272,7 @@ class ModelFitter:
         if isinstance(self.refit, RefitNever):
             return 0
         none = Observations.empty(self.layout.num_columns)
-        values = learned_values(self._with_defaults(none, self.drift.forms[0]))
+        values = learned_values(self._built(none, self.drift.forms[0], 1.0))
         return OBSERVATIONS_PER_PARAMETER * sum(value.numel() for value in values.values())
 
     def check_noise(self, observations: Observations) -> None:
@@ -269,80 +288,131 @@ class ModelFitter:
                 "given. Got outcomes without Yvar."
             )
 
-    def outcome_noise(self, observations: Observations) -> float | None:
-        """Return the noise variance to expect of the next outcome: given, told before, or learned.
+    def _missing(self) -> list[str]:
+        """Return the names of what must be learned."""
+        given: dict[str, object] = {"covar_module": self.covar_module}
+        if self._has_parts:
+            given = {"action_kernel": self.action_kernel, "context_kernel": self.context_kernel}
+            if self.structure == "both":
+                given["outputscales"] = None
+        kernels = self.drift.temporal_kernels
+        if not kernels:
+            given["forgetting_rate"] = self.forgetting_rate
+        elif len(kernels) > 1 and not isinstance(self.covar_module, Sequence):
+            given["amplitudes of temporal_kernel"] = None
+        given["noise_variance"] = self.noise_variance
+        return [name for name, value in given.items() if value is None]
+
+    def _standardizer(self, observations: Observations) -> Standardize:
+        """Return how outcomes are standardized."""
+        Y, Yvar = observations.Y, observations.Yvar
+        if not self._scaled_columns:
+            return standardizer(0.0, self.unit)
+        transform = Standardize(m=1, min_stdv=0.0)
+        if len(Y) > 1:
+            transform(Y)
+            if transform.stdvs.item() > CONSTANT * Y.abs().max().item():
+                return transform.eval()
+        # Of no outcome, one, or equal ones: the order that their noise suggests, or their own.
+        noise = self.noise_variance
+        if len(Y) > 0 and Yvar is not None:
+            noise = Yvar.mean().item()
+        deviation = math.sqrt(SIGNAL_TO_NOISE * (noise or 0.0))
+        if len(Y) == 0:
+            return standardizer(0.0, deviation or 1.0)
+        return standardizer(Y.mean().item(), deviation or Y.abs().max().item() or 1.0)
+
+    def _built(self, observations: Observations, form: Form, unit: float) -> DenseGP:
+        """Return the model of standardized observations, with the defaults of what is learned.
 
         Args:
-            observations: Observations held.
-
-        Returns:
-            The variance; None where it comes with the outcomes, and none has come yet.
+            observations: The observations.
+            form: The form of drift.
+            unit: The unit of standardized outcomes in that of the kernels.
         """
-        if self.noise_variance is not None:
-            assert self.last_model is not None
-            scale = outcome_scale(self.last_model)[1]
-            return max(self.noise_variance, float(min_fixed_noise.value(torch.float64)) * scale**2)
-        if observations.Yvar is not None and len(observations) > 0:
-            return observations.Yvar.mean().item()
-        if isinstance(self.refit, RefitNever):
-            return None
-        assert self.last_model is not None
-        return raw_noise_variance(self.last_model)
-
-    def _given(self) -> dict[str, object | None]:
-        """Return what a model needs, by name; None for what must be learned."""
-        kernels = self.drift.temporal_kernels
-        drift = {} if kernels else {"forgetting_rate": self.forgetting_rate}
-        if len(kernels) > 1 and not isinstance(self.covar_module, Sequence):
-            drift = {"amplitudes of temporal_kernel": None}
-        return {"covar_module": self.covar_module, **drift, "noise_variance": self.noise_variance}
-
-    def _make(self, unit: float, **shared: Any) -> DenseGP:
-        """Return the model in a unit of the outcomes, from the arguments that every model takes."""
-        covar_module = deepcopy(self.covar_module)
-        if isinstance(covar_module, Sequence):
-            covar_module = [in_unit(kernel, unit) for kernel in covar_module]
-        elif covar_module is not None:
-            covar_module = in_unit(covar_module, unit)
-        elif len(self.drift.forms) > 1:
-            # Where functions have many local optima regret is less than with RBF (validation.md).
-            covar_module = get_covar_module_with_dim_scaled_prior(
-                ard_num_dims=self.layout.time_feature, use_rbf_kernel=False
-            )
-        return TimeVaryingGP(covar_module=covar_module, **shared)
-
-    def _with_defaults(self, observations: Observations, form: Form) -> DenseGP:
-        """Return the model of some observations, with the defaults of what is learned."""
         mean_module = deepcopy(self.mean_module)
         if mean_module is None and isinstance(self.refit, RefitNever):
             mean_module = ZeroMean()
+        elif mean_module is not None and unit != 1.0:
+            mean_module = ScaledMean(mean_module, unit)
         Yvar = observations.Yvar
         if Yvar is None and self.noise_variance is not None:
-            Yvar = torch.full_like(observations.Y, self.noise_variance)
+            Yvar = torch.full_like(
+                observations.Y, self.noise_variance / self.transform.stdvs.item() ** 2
+            )
         likelihood = deepcopy(self.likelihood)
-        input_transform = outcome_transform = None
+        input_transform = None
         if self._scaled_columns:
             likelihood = likelihood or self.drift.likelihood()
             input_transform = UnitCube(self._scaled_columns, self.bounds)
-            noise = self.noise_variance if Yvar is None or len(Yvar) == 0 else Yvar.mean().item()
-            # The order of the standard deviation that the noise suggests, where it is known.
-            unit = None if noise is None else power_of_two(SIGNAL_TO_NOISE * noise)
-            outcome_transform = RelativeStandardize(unit)
-        elif self.unit != 1.0:
-            outcome_transform = FixedScale(self.unit)
-            if self.mean_module is not None:
-                mean_module = ScaledMean(mean_module, self.unit)
-        model = self._make(
-            unit=self.unit,
-            train_X=observations.X,
-            train_Y=observations.Y,
-            train_Yvar=Yvar,
-            time_feature=self.layout.time_feature,
+        time = self.layout.time_feature
+        shared: dict[str, Any] = {
+            "train_X": observations.X,
+            "train_Y": observations.Y,
+            "train_Yvar": Yvar,
+            "time_feature": time,
             **self.drift.arguments(form),
-            mean_module=mean_module,
-            likelihood=likelihood if Yvar is None else None,
-            outcome_transform=outcome_transform,
-            input_transform=input_transform,
-        )
-        self.drift.set_prior(model, observations.X[:, self.layout.time_feature])
+            "mean_module": mean_module,
+            "likelihood": likelihood if Yvar is None else None,
+            "outcome_transform": None,
+            "input_transform": input_transform,
+        }
+        model: DenseGP
+        if self._has_parts:
+            action_kernel = _in_unit(self.action_kernel, unit)
+            # A product has the unit of its factors only once.
+            is_product = self.structure == "product"
+            model = ContextualGP(
+                context_features=self.layout.context_features,
+                structure=self.structure,
+                action_kernel=action_kernel,
+                context_kernel=_in_unit(self.context_kernel, 1.0 if is_product else unit),
+                **shared,
+            )
+        else:
+            covar_module: Kernel | list[Kernel] | None
+            if isinstance(self.covar_module, Sequence):
+                covar_module = [_in_unit(kernel, unit) for kernel in self.covar_module]
+            elif self.covar_module is None and len(self.drift.forms) > 1:
+                # Where functions have many local optima regret is less than with RBF.
+                covar_module = get_covar_module_with_dim_scaled_prior(
+                    ard_num_dims=time, use_rbf_kernel=False
+                )
+            else:
+                covar_module = _in_unit(self.covar_module, unit)
+            model = TimeVaryingGP(covar_module=covar_module, **shared)
+        self.drift.set_prior(model, observations.X[:, time])
         return model
+
+
+class ScaledMean(Mean):
+    """A prior mean, stated in the user's unit, in another unit.
+
+    Args:
+        mean_module: The mean in the user's unit.
+        unit: The other unit, in the user's.
+    """
+
+    def __init__(self, mean_module: Mean, unit: float):
+        super().__init__()
+        self.mean_module, self.unit = mean_module, unit
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the means ``...`` of rows ``... x d``."""
+        mean: Tensor = self.mean_module(x)
+        return mean / self.unit
+
+
+def _in_unit(kernel: Kernel | None, unit: float) -> Any:
+    """Return a copy of a kernel, stated in the user's unit, in another unit."""
+    kernel = deepcopy(kernel)
+    if kernel is None or unit == 1.0:
+        return kernel
+    # A transform of the parameter would round it.
+    constraint = GreaterThan(0.0, transform=None)
+    scaled = ScaleKernel(
+        kernel, batch_shape=kernel.batch_shape, outputscale_constraint=constraint
+    ).to(torch.float64)
+    scaled.outputscale = unit**-2
+    scaled.raw_outputscale.requires_grad_(False)
+    return scaled

@@ -38,15 +38,15 @@ from botorch.posteriors import Posterior
 from botorch.utils.datasets import SupervisedDataset
 from torch import Generator, Size, Tensor
 
-from tvbo.acquisition.analytic import ConstantBeta, marginals
-from tvbo.acquisition.edge_correction import EdgeCorrectedUCB, weight_and_offset
+from tvbo.acquisition.analytic import ConstantBeta
+from tvbo.acquisition.edge_correction import EdgeCorrectedUCB
 from tvbo.fit.fitted_forms import FittedForms
 from tvbo.fit.model_fitter import OBSERVATIONS_PER_PARAMETER, ModelFitter
 from tvbo.models.averaged_gp import AveragedGP
-from tvbo.optimizers.dense_state import averaged
+from tvbo.models.scale import StandardizedModel, marginals
 from tvbo.recipes import DEFAULT_BETA, DEFAULT_LIMIT
 from tvbo.retention import SizeLimit
-from tvbo.rounding import first_largest, power_of_two
+from tvbo.rounding import first_largest
 from tvbo.spaces import Box
 from tvbo.spaces.observations import InputLayout, Observations
 from tvbo.threads import threads_for
@@ -253,8 +253,11 @@ class LearnedDriftGP(Model):
         return self.observations[self.observations.X[:, -1].argsort(stable=True)[-count:]]
 
     def _learn(self, observations: Observations, num_told: int) -> None:
-        self._fitter.fit(observations, num_told, Generator().manual_seed(0))
-        self._fitted = (averaged(self._fitter, observations),)
+        dense = self._fitter.fit(observations, num_told, Generator().manual_seed(0))
+        model: Any = StandardizedModel(dense, self._fitter.transform).in_user_units()
+        if sets := self._fitter.fitted.sets:
+            model = AveragedGP(model, observations.X, observations.Y, sets)
+        self._fitted = (model,)
 
 
 class AcquisitionAtPresent(Acquisition):
@@ -366,11 +369,9 @@ def _ucb_inputs(
     posterior_transform: PosteriorTransform | None = None,
 ) -> dict[str, Any]:
     """Return the arguments of an ``EdgeCorrectedUCB``."""
-    weight, _ = weight_and_offset(posterior_transform)
     return {
         "model": model,
         "beta": beta,
-        "unit": power_of_two(weight**2 * model.prior_variance.item()),
         "search_space": Box(_action_bounds(bounds)),
         "posterior_transform": posterior_transform,
     }

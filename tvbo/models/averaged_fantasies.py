@@ -178,12 +178,12 @@ class AveragedFantasies(RowModel):
         """
         return self.condition(self.average, self.sets, self._checked(X), Y, noise)
 
-    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return means ``... x q``, covariances ``... x q x q`` and prior variances ``... x q``."""
-        means, covars, _ = self.sets._joint(X.unsqueeze(-3))
+    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means ``... x q`` and covariances ``... x q x q``."""
+        means, covars = self.sets._joint(X.unsqueeze(-3))
         weights = self.average.weights
         mean = torch.tensordot(means, weights, ([-2], [0]))
         deviations = means - mean.unsqueeze(-2)
         covars = covars + deviations.unsqueeze(-1) * deviations.unsqueeze(-2)
         covar = torch.tensordot(covars, weights, ([-3], [0]))
-        return mean, covar, self.average.prior_variance.expand_as(mean)
+        return mean, covar

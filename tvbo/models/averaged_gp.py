@@ -30,8 +30,6 @@ from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.rounding import LEAST_VARIANCE
 
-TINY = np.finfo(float).tiny
-
 
 @dataclass(frozen=True, eq=False)
 class HyperparameterSets:
@@ -217,15 +215,16 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         mean = weights @ means
         deviations = means - mean
         variances = prior_variance - np.square(V).sum(axis=-1) + np.square(deviations)
-        least = max(LEAST_VARIANCE * float(prior_variance), TINY)
         variance = weights @ variances
-        moments = np.array([mean, variance.clip(least)])
+        moments = np.array([mean, variance.clip(LEAST_VARIANCE)])
         if slope is None:
             return moments, None
 
         def pullback(by_moments: Array) -> Array:
             by_mean, by_variance = by_moments
-            by_variance = weights[:, None] * np.where(variance < least, 0.0, 2 * by_variance)
+            by_variance = weights[:, None] * np.where(
+                variance < LEAST_VARIANCE, 0.0, 2 * by_variance
+            )
             by_means = weights[:, None] * by_mean + by_variance * deviations
             by_covar = by_means[..., None] * self._alpha
             by_covar -= (by_variance[..., None] * V) @ whitening.mT
@@ -259,8 +258,8 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
             self._times = times.copy()
         return self._correlations, self._slopes
 
-    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return means ``... x q``, covariances ``... x q x q`` and prior variances ``... x q``."""
+    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means ``... x q`` and covariances ``... x q x q``."""
         if X.shape[-2] == 1:
             mean, variance = ClosedForm.apply(X, self.moments)
             covar = variance.unsqueeze(-1)
@@ -274,7 +273,7 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
             deviations = means - mean
             covars = self._covar(X, X) - V @ V.mT
             covar = self._average(covars + deviations.unsqueeze(-1) * deviations.unsqueeze(-2))
-        return mean, covar, self.prior_variance.expand_as(mean)
+        return mean, covar
 
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]

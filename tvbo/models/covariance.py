@@ -6,12 +6,12 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
-from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
 from tvbo.models.incremental.row_model import RowModel
 from tvbo.models.raw import RawRowKernel, check_one_output, raw_noise_variance
+from tvbo.models.scale import outcome_scale
 from tvbo.models.streaming_gp import StreamingGP
 
 
@@ -42,14 +42,14 @@ def prior_covariance(model: Model, X1: Tensor, X2: Tensor) -> Tensor:
             f"Got X1.shape={tuple(X1.shape)}, X2.shape={tuple(X2.shape)}."
         )
     with torch.no_grad():
-        if isinstance(model, StreamingGP):
-            return model.prior_covariance(X1, X2)
         if isinstance(model, SingleTaskGP):
-            kernel: Kernel = RawRowKernel(model)
+            covar: Tensor = to_dense(RawRowKernel(model)(X1, X2))
+            return covar
+        if isinstance(model, StreamingGP):
+            covar = model.prior_covariance(X1, X2)
         else:
-            kernel = model.covar_module
-        covar: Tensor = to_dense(kernel(X1, X2))
-        return covar
+            covar = to_dense(model.covar_module(X1, X2))
+        return outcome_scale(model)[1] ** 2 * covar
 
 
 def noise_variance(model: Model) -> float:
@@ -66,7 +66,7 @@ def noise_variance(model: Model) -> float:
     model = _supported(model)
     if isinstance(model, SingleTaskGP):
         return raw_noise_variance(model)
-    return float(model.noise_variance.item())
+    return float(model.noise_variance.item()) * outcome_scale(model)[1] ** 2
 
 
 def _supported(model: Model) -> StreamingGP | RowModel | SingleTaskGP:

@@ -15,11 +15,46 @@ from botorch.posteriors import GPyTorchPosterior, Posterior
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
+from linear_operator import to_linear_operator
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 
+class Normal(MultivariateNormal):
+    """A normal distribution with the variances that it was given.
+
+    GPyTorch's class raises them to 1e-10, in any unit of the outcomes.
+    """
+
+    @property
+    def variance(self) -> Tensor:
+        """The diagonal of the covariance matrix."""
+        variance: Tensor = self.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1)
+        return variance.expand(self.mean.shape)
+
+
+def normal_posterior(
+    mean: Tensor, covar: Tensor | LinearOperator, noise: Tensor | None
+) -> GPyTorchPosterior:
+    """Build a posterior from its mean and its covariance.
+
+    Args:
+        mean: Means, ``... x q``.
+        covar: Covariances, ``... x q x q``, with positive variances.
+        noise: Noise variances to add, or None.
+    """
+    covar = to_linear_operator(covar)
+    if noise is not None:
+        covar = covar.add_diagonal(noise.expand_as(mean))
+    return GPyTorchPosterior(Normal(mean, covar))
+
+
 class OneOutputModel(Model):
-    """A BoTorch model of one output, in float64, whose hyperparameters are not learned by it."""
+    """A BoTorch model of one output, in float64, whose hyperparameters are not learned by it.
+
+    As in :class:`botorch.models.SingleTaskGP`, it may have an ``outcome_transform``: then its
+    posterior is that of outcomes that are not transformed, and its parameters are not.
+    """
 
     @property
     @abstractmethod
@@ -87,14 +122,22 @@ class OneOutputModel(Model):
     def _transformed(
         self, posterior: Posterior, X: Tensor, transform: PosteriorTransform | None
     ) -> Posterior:
-        """Return the posterior at ``X`` after a transform, if there is one."""
+        """Return the posterior at ``X`` after the transforms, if there are any."""
+        of_outcomes = getattr(self, "outcome_transform", None)
+        if of_outcomes is not None:
+            posterior = of_outcomes.untransform_posterior(posterior, X)
         return posterior if transform is None else transform(posterior=posterior, X=X)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        if fn(torch.empty(0, dtype=torch.float64)).dtype != torch.float64:
+        device = self.train_targets.device
+        probe = fn(torch.empty(0, dtype=torch.float64, device=device))
+        if probe.dtype != torch.float64:
             raise UnsupportedError(
                 f"Expected float64, in which {type(self).__name__} computes. Got a cast to another "
                 "type; rows and outcomes of any type are taken."
             )
+        if probe.device == device:
+            # Acquisition functions move their model to the device of X at each evaluation.
+            return self
         applied: Self = super()._apply(fn, recurse)
         return applied

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import torch
-from botorch.models import SingleTaskGP
-from botorch.models.model import Model
-from linear_operator import to_dense
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from tvbo.models.averaged_gp import AveragedGP
-from tvbo.models.raw import RawMean, RawRowKernel, raw_noise_variance
-from tvbo.spaces.observations import Observations
+from tvbo.models.incremental_gp import IncrementalGP
+from tvbo.models.scale import outcome_scale
 
 
-def one_step_ahead(model: Model, observations: Observations) -> tuple[Tensor, Tensor]:
-    r"""Return what a model predicts of each outcome by those before it.
+def one_step_ahead(model: AveragedGP | IncrementalGP) -> tuple[Tensor, Tensor]:
+    r"""Return what a model predicts of each of its outcomes by those before it.
 
     With :math:`L L^\top` the covariance of the outcomes, noise included, and :math:`m` their prior
     mean, the i-th prediction has variance :math:`L_{ii}^2` and differs from the outcome by
@@ -23,22 +19,18 @@ def one_step_ahead(model: Model, observations: Observations) -> tuple[Tensor, Te
     been fitted to the very outcomes: these are not the predictions made at the time.
 
     Args:
-        model: A :class:`AveragedGP`, or a ``SingleTaskGP`` of one output in eval mode.
-        observations: Its observations, ``n``, in the order of telling.
+        model: The model.
 
     Returns:
-        Means and variances, noise included, ``n``.
+        Means and variances, noise included, ``n``, in the order of its observations.
     """
+    shift, scale = outcome_scale(model)
     if isinstance(model, AveragedGP):
-        return model.one_step_ahead()
-    assert isinstance(model, SingleTaskGP)
-    X, Y, noise = observations.X, observations.Y.squeeze(-1), observations.Yvar
-    with torch.no_grad():
-        covar = to_dense(RawRowKernel(model)(X, X))
-        prior_mean: Tensor = RawMean(model)(X)
-        variances = raw_noise_variance(model) if noise is None else noise.squeeze(-1)
-        root = psd_safe_cholesky(covar + torch.diag_embed(torch.as_tensor(variances).expand_as(Y)))
-        residuals = (Y - prior_mean).unsqueeze(-1)
-        innovations = torch.linalg.solve_triangular(root, residuals, upper=False)
+        mean, variance = model.one_step_ahead()
+    else:
+        _, residual, _, root = model.observed()
+        innovations = torch.linalg.solve_triangular(root, residual.unsqueeze(-1), upper=False)
         deviations = root.diagonal()
-    return Y - deviations * innovations.squeeze(-1), deviations.square()
+        mean = model.train_targets - deviations * innovations.squeeze(-1)
+        variance = deviations.square()
+    return shift + scale * mean, scale**2 * variance

@@ -1,125 +1,88 @@
-"""The scale of a model's outcomes and inputs, and changes of it."""
+"""The units of a model: standardized outcomes, and actions in the unit cube."""
 
 from __future__ import annotations
 
-import math
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from botorch.models import SingleTaskGP
+from botorch.models.model import Model
 from botorch.models.transforms import Standardize
 from botorch.models.transforms.input import ReversibleInputTransform
 from botorch.models.transforms.utils import subset_transform
-from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.means import Mean
 from torch import Tensor
 
-from tvbo.rounding import power_of_two
-
-CONSTANT = 1e-13
-"""Standard deviation of outcomes, as a share of the largest outcome, that is rounding error."""
-
-LEAST_DEVIATION = 1e-60
-"""Smallest standard deviation of outcomes whose square, and a noise variance divided by that, can
-be computed with."""
-
-SIGNAL_TO_NOISE = math.exp(4.0)
-"""Assumed ratio of the variance of outcomes to that of their noise while nothing is known of it:
-the median of BoTorch's prior over noise."""
+from tvbo.spaces.observations import Observations
 
 
-def outcome_scale(model: SingleTaskGP) -> tuple[float, float]:
+def outcome_scale(model: Model) -> tuple[float, float]:
     """Return mean and standard deviation by which outcomes were standardized, else 0 and 1."""
     transform = getattr(model, "outcome_transform", None)
     return (0.0, 1.0) if transform is None else (transform.means.item(), transform.stdvs.item())
 
 
-class RelativeStandardize(Standardize):
-    """Standardize outcomes of any magnitude, also a single one.
-
-    Outcomes that are equal up to rounding or :data:`LEAST_DEVIATION`, and a single outcome, are
-    centred and divided by ``unit``.
-
-    Args:
-        unit: Standard deviation to assume in that case, in the unit of the outcomes; None assumes
-            the order of magnitude of the outcomes.
-    """
-
-    def __init__(self, unit: float | None):
-        super().__init__(m=1, min_stdv=0.0)
-        self.unit = unit
-
-    def forward(
-        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return standardized outcomes and noise variances, as in BoTorch."""
-        if self.training and Y.shape[-2] > 0:
-            super().forward(Y)
-            least = max(LEAST_DEVIATION, CONSTANT * Y.abs().max().item())
-            equal = Y.shape[-2] == 1 or self.stdvs.item() <= least
-            unit = power_of_two(Y.square().mean().item()) if self.unit is None else self.unit
-            self._set(self.means, unit if equal else self.stdvs)
-        elif self.training:
-            self._set(0.0, 1.0 if self.unit is None else self.unit)
-        return (Y - self.means) / self.stdvs, None if Yvar is None else Yvar / self._stdvs_sq
-
-    def _set(self, means: Tensor | float, stdvs: Tensor | float) -> None:
-        self.means = torch.as_tensor(means, dtype=torch.float64).reshape(1, 1)
-        self.stdvs = torch.as_tensor(stdvs, dtype=torch.float64).reshape(1, 1)
-        self._stdvs_sq = self.stdvs.square()
-        self._is_trained = torch.tensor(True)
+def standardizer(mean: float, deviation: float) -> Standardize:
+    """Return BoTorch's transform of outcomes with a given mean and standard deviation."""
+    transform = Standardize(m=1).double().eval()
+    transform.means.fill_(mean)
+    transform.stdvs.fill_(deviation)
+    transform._stdvs_sq.fill_(deviation**2)
+    transform._is_trained.fill_(True)
+    return transform
 
 
-class FixedScale(RelativeStandardize):
-    """Divide outcomes by a fixed number.
+def standardized(observations: Observations, transform: Standardize) -> Observations:
+    """Return observations with standardized outcomes."""
+    Y, Yvar = transform(observations.Y, observations.Yvar)
+    return replace(observations, Y=Y, Yvar=Yvar)
+
+
+@dataclass(frozen=True, eq=False)
+class StandardizedModel:
+    """A model of standardized outcomes, as acquisitions are given it.
 
     Args:
-        unit: The number; division by a power of two is exact.
+        model: The model, of one output.
+        transform: How its outcomes were standardized.
     """
 
-    def __init__(self, unit: float):
-        super().__init__(unit)
-        self._set(0.0, unit)
+    model: Model
+    transform: Standardize
 
-    def forward(
-        self, Y: Tensor, Yvar: Tensor | None = None, X: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return divided outcomes and noise variances, as in BoTorch."""
-        return Y / self.stdvs, None if Yvar is None else Yvar / self._stdvs_sq
+    def moments(self, row: Tensor) -> tuple[float, float]:
+        """Return mean and variance in the user's unit, without noise, at a row ``1 x d``."""
+        with torch.no_grad():
+            mean, variance = marginals(self.model, row)
+        return self.transform.means.item() + self.scale * mean.item(), (
+            self.scale**2 * variance.item()
+        )
+
+    @property
+    def scale(self) -> float:
+        """One unit of standardized outcomes in the user's unit."""
+        return self.transform.stdvs.item()
+
+    def in_user_units(self) -> Model:
+        """Return the model with the transform undone, as BoTorch's models have it."""
+        if self.transform.stdvs == 1 and self.transform.means == 0:
+            return self.model
+        new = copy(self.model)
+        new._modules = {**new._modules, "outcome_transform": self.transform}
+        return new
 
 
-class ScaledMean(Mean):
-    """A prior mean, stated in the user's unit, in another unit.
+def marginals(model: Model, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return posterior means and variances of a model of one output, ``b x 1``.
 
     Args:
-        mean_module: The mean in the user's unit.
-        unit: The other unit, in the user's.
+        model: The model.
+        rows: ``b x 1 x d``.
     """
-
-    def __init__(self, mean_module: Mean, unit: float):
-        super().__init__()
-        self.mean_module = mean_module
-        self.unit = unit
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the means ``...`` of rows ``... x d``."""
-        mean: Tensor = self.mean_module(x)
-        return mean / self.unit
-
-
-def in_unit(covar_module: Kernel, unit: float) -> Kernel:
-    """Return a kernel, stated in the user's unit, in another unit; it is not changed itself."""
-    if unit == 1.0:
-        return covar_module
-    scaled = ScaleKernel(
-        covar_module,
-        batch_shape=covar_module.batch_shape,
-        # A transform of the parameter would round it.
-        outputscale_constraint=GreaterThan(0.0, transform=None),
-    ).to(torch.float64)
-    scaled.outputscale = unit**-2
-    scaled.raw_outputscale.requires_grad_(False)
-    return scaled
+    # BoTorch's base class declares neither; all posteriors of these models have both.
+    posterior: Any = model.posterior(rows)
+    mean: Tensor = posterior.mean.squeeze(-2)
+    return mean, posterior.variance.view(mean.shape)
 
 
 class UnitCube(ReversibleInputTransform):

@@ -28,11 +28,11 @@ from tvbo.kernels import ConstantTemporalKernel, TemporalDecayKernel, TemporalKe
 from tvbo.kernels.temporal import check_forgetting_rate, decay_exponent
 from tvbo.kernels.temporal_base import check_markov
 from tvbo.models.joint_draw import joint_draw
-from tvbo.models.one_output import OneOutputModel
+from tvbo.models.one_output import OneOutputModel, normal_posterior
 from tvbo.models.raw import RawMean, has_zero_mean, raw_noise_variance
 from tvbo.models.raw_action_kernel import raw_kernels, with_time
 from tvbo.models.time_varying_gp import TimeVaryingGP
-from tvbo.rounding import floor_, floored, floored_posterior, innovation_root
+from tvbo.rounding import LEAST_VARIANCE, innovation_root
 from tvbo.spaces.observations import check_finite, check_last_dimension
 from tvbo.spaces.row_index import RowIndex
 
@@ -746,7 +746,7 @@ class StreamingGP(OneOutputModel):
         elif isinstance(observation_noise, Tensor):
             noise = observation_noise.squeeze(-1)
         mean = mean.reshape(shape) + self._prior_mean(X)
-        posterior = floored_posterior(mean, covar, noise)
+        posterior = normal_posterior(mean, covar, noise)
         return self._transformed(posterior, X, posterior_transform)
 
     def draw(self, t: float, generator: Generator) -> Tensor:
@@ -1040,7 +1040,7 @@ class StreamingGP(OneOutputModel):
         mean = (h * self._mean()[place]).sum(-1)
         prior = self._prior_variance_of(element, index)
         squares = (h.unsqueeze(-1) * h.unsqueeze(-2)).flatten(2)
-        variance = floored(prior - (squares * self.reduction[place]).sum(-1), prior)
+        variance = (prior - (squares * self.reduction[place]).sum(-1)).clamp_min(LEAST_VARIANCE)
         if shape[-1] <= 1:
             return mean, variance.reshape(*shape, shape[-1])
         parts = (element.unsqueeze(-1).expand_as(time), index, time, variance)
@@ -1103,7 +1103,7 @@ class StreamingGP(OneOutputModel):
         a = torch.linalg.solve_triangular(root, residual.unsqueeze(-1), upper=False)
         apart = (time.unsqueeze(-1) - time.unsqueeze(-2)).abs()
         covar = self._prior(element, index, index, apart) - V.mT @ V
-        floor_(covar, self._prior_variance_of(element, index))
+        covar.diagonal(dim1=-2, dim2=-1).clamp_min_(LEAST_VARIANCE)
         return (V.mT @ a[lead]).squeeze(-1), covar.reshape(*shape, shape[-1])
 
     def _event_root(self, events: Tensor) -> Tensor:

@@ -1,9 +1,6 @@
 """Ask/tell loops."""
 
-# Loaded so that a run which is opened in a fresh process finds the classes of its state.
-from tvbo.fit import contextual_model_fitter  # noqa: F401
 from tvbo.fit.model_fitter import Refit, RefitEvery, RefitNever
-from tvbo.optimizers import dense_state, incremental_state, streaming_state  # noqa: F401
 from tvbo.optimizers.base import Optimizer
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.gp import GPOptimizer

@@ -85,8 +85,7 @@ class LastBest(Optimizer):
     def _choose(
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
     ) -> Tensor:
-        # Outcomes are compared as they are, so that only equal ones are ties.
-        arm = any_largest(self._newest, self.generator, scale=0.0)
+        arm = any_largest(self._newest, self.generator)
         return self.search_space.choices[[arm]].clone()
 
     def _learn(self, trial: Trial, observation: Observations) -> None:

@@ -8,18 +8,18 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from botorch.acquisition import AcquisitionFunction
+from botorch.acquisition import AcquisitionFunction, PosteriorMean
 from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImprovement
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, AtPresent, Goals, ThompsonSampling
-from tvbo.acquisition.analytic import marginals, posterior_mean
 from tvbo.acquisition.chance_constrained import constrained
 from tvbo.acquisition.thompson import DrawnValues
 from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
 from tvbo.models import IncrementalGP
+from tvbo.models.scale import standardized
 from tvbo.optim.maximize import maximize
 from tvbo.optim.space_filling import SpaceFilling
 from tvbo.optimizers.base import Optimizer
@@ -169,10 +169,11 @@ class GPOptimizer(Optimizer):
         negatives of those observed where the optimizer minimizes. That of an ask counts pending
         trials, that of a recommendation outcomes only. While actions fill the space, it has the
         default hyperparameters. Whatever its class, it has ``posterior`` and ``forgetting_rate``,
-        and on a box ``likelihood`` and ``covar_module``. With pending trials these are in raw
-        units; ``posterior_state.last_model`` has them as fitted.
+        and on a box ``likelihood`` and ``covar_module``. As in BoTorch, these are of standardized
+        outcomes where it has an ``outcome_transform``, which its posterior undoes.
         """
-        model = self.outcome_models[0].newest
+        newest = self.outcome_models[0].newest
+        model = None if newest is None else newest.in_user_units()
         # It remembers what it is asked about.
         return model.snapshot() if isinstance(model, IncrementalGP) else model
 
@@ -271,7 +272,7 @@ class GPOptimizer(Optimizer):
             space = self._space_of(choices)
             self._look_at(t)
             ask_context = self._ask_context(t, context, space, copy_of(self.generator))
-            X = pareto_actions(self._models, self.goals, ask_context, num_points)
+            X = pareto_actions(*self._standardized, ask_context, num_points)
             return [self._outlook(x, t, context) for x in X.split(1)]
 
     def drift(self, outcome: str | None = None) -> DriftEstimate:
@@ -344,16 +345,21 @@ class GPOptimizer(Optimizer):
         )
 
     def _acquisition_function(self, ask_context: AskContext) -> AcquisitionFunction:
-        models, goals = self._models, self.goals
-        if goals.limits and len(ask_context.observations) > 0:
+        newest = self.outcome_models[0].newest
+        assert newest is not None
+        observations = standardized(ask_context.observations, newest.transform)
+        ask_context = replace(ask_context, observations=observations)
+        if len(self.outcome_models) == 1 and not self.goals.limits:
+            return self.acquisition(newest.model, ask_context)
+        models, goals = self._standardized
+        if goals.limits and len(observations) > 0:
             # Incumbents and baselines are actions that are feasible now, more probably than not;
             # without such, the one that most probably is.
             with torch.no_grad():
                 rows = ask_context.rows_observed().unsqueeze(-2)
                 feasibility = goals.log_feasibility(models, rows)
             enough = min(math.log(0.5), feasibility.max().item())
-            feasible = ask_context.observations[feasibility >= enough]
-            ask_context = replace(ask_context, observations=feasible)
+            ask_context = replace(ask_context, observations=observations[feasibility >= enough])
         if goals.num_objectives == 1:
             acq_function = self.acquisition(models[0], ask_context)
         else:
@@ -374,10 +380,11 @@ class GPOptimizer(Optimizer):
         return self.goals.num_objectives > 1 or takes_batches
 
     @property
-    def _models(self) -> list[Model]:
-        """The posterior of each outcome behind the newest ask or recommendation."""
-        models = [each.newest for each in self.outcome_models]
-        return [model for model in models if model is not None]
+    def _standardized(self) -> tuple[list[Model], Goals]:
+        """The posteriors behind the newest ask or recommendation, and the goals in their units."""
+        newest = [each.newest for each in self.outcome_models if each.newest is not None]
+        goals = self.goals.standardized([each.transform for each in newest])
+        return [each.model for each in newest], goals
 
     def _look_at(self, t: float) -> None:
         """Have the models be those of an ask at ``t`` without pending trials."""
@@ -393,19 +400,20 @@ class GPOptimizer(Optimizer):
 
     def _best(self, t: float, context: Tensor | None, search_space: SearchSpace) -> Recommendation:
         ask_context = self._ask_context(t, context, search_space, copy_of(self.generator))
-        acq_function: AcquisitionFunction = posterior_mean(self._models[0], ask_context)
-        if self.goals.limits:
-            acq_function = constrained(acq_function, self._models, self.goals, ask_context)
+        models, goals = self._standardized
+        acq_function: AcquisitionFunction = PosteriorMean(models[0])
+        if goals.limits:
+            acq_function = constrained(acq_function, models, goals, ask_context)
         X = maximize(acq_function, search_space, ask_context, copy_of(self.generator))
         return self._outlook(X, t, context)
 
     def _outlook(self, X: Tensor, t: float, context: Tensor | None) -> Recommendation:
         """Return what the newest models expect of an action."""
-        rows = self.layout.rows(X, t, context).unsqueeze(-2)
-        with torch.no_grad():
-            moments = [marginals(model, rows) for model in self._models]
+        row = self.layout.rows(X, t, context)
+        newest = [each.newest for each in self.outcome_models if each.newest is not None]
+        moments = [each.moments(row) for each in newest]
         (mean, deviation), *others = (
-            (sign * mean.item(), variance.sqrt().item())
+            (sign * mean, math.sqrt(variance))
             for sign, (mean, variance) in zip(self._signs.tolist(), moments, strict=True)
         )
         return Recommendation(
@@ -416,21 +424,22 @@ class GPOptimizer(Optimizer):
             context,
             self.minimize,
             self.labels,
-            feasibility=self._feasibility(rows) if self.goals.limits else None,
+            feasibility=self._feasibility(row) if self.goals.limits else None,
             others=dict(zip(self.goals.names[1:], others, strict=True)),
         )
 
-    def _feasibility(self, rows: Tensor) -> float:
-        """Return the probability that all constraints hold at a row, ``1 x 1 x d``."""
+    def _feasibility(self, row: Tensor) -> float:
+        """Return the probability that all constraints hold at a row, ``1 x d``."""
+        models, goals = self._standardized
         with torch.no_grad():
-            return self.goals.log_feasibility(self._models, rows).exp().item()
+            return goals.log_feasibility(models, row.unsqueeze(-2)).exp().item()
 
     def _judge(self, trial: Trial) -> Trial:
         if self._is_starting():
             return trial
         row = self._row(trial)
         if self.goals.limits:
-            trial = replace(trial, feasibility=self._feasibility(row.unsqueeze(-2)))
+            trial = replace(trial, feasibility=self._feasibility(row))
         judged = [each.admit(trial, row) for each in self.outcome_models]
         trials = [each for each, _ in judged]
         gains = [each.information_gain for each in trials if each.information_gain is not None]

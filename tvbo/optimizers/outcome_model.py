@@ -9,12 +9,13 @@ from dataclasses import replace
 from functools import reduce
 
 import torch
-from botorch.models.model import Model
 from torch import Generator, Tensor
+from torch.nn.functional import pad
 
 from tvbo.fit.model_fitter import RefitNever
+from tvbo.models.scale import StandardizedModel
 from tvbo.optimizers.pending import FailuresAtWorst, Pending
-from tvbo.optimizers.posterior_state import PosteriorState, mean_and_variance
+from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Rejection, Retention
 from tvbo.retention.base import mask_of
@@ -81,7 +82,7 @@ class OutcomeModel:
         self.layout = posterior_state.fitter.layout
         self.observations = Observations.empty(self.layout.num_columns)
         self.num_told = 0
-        self.newest: Model | None = None
+        self.newest: StandardizedModel | None = None
         # Observations that were discarded for asks from which nothing was observed yet, with the
         # times of these asks.
         self._set_aside: tuple[tuple[float, Observations], ...] = ()
@@ -170,10 +171,9 @@ class OutcomeModel:
         state = self.posterior_state
         winsorized, cutoff = self._winsorized(self._held(t))
         keep = mask_of(self.retention, winsorized, state.last_model, t)
-        if cutoff != self._cutoff or len(winsorized) > len(self.observations):
-            state = deepcopy(state)
-            state.restart()
-        self.newest = state.preview(winsorized, keep, self.num_told, copy_of(generator))
+        is_changed = cutoff != self._cutoff or len(winsorized) > len(self.observations)
+        drawn_from = copy_of(generator)
+        self.newest = state.preview(winsorized, keep, self.num_told, drawn_from, is_changed)
 
     def _warn_of_winsorized(self, sign: float) -> None:
         """Log that outcomes are winsorized; ``sign`` makes larger ones better."""
@@ -200,7 +200,7 @@ class OutcomeModel:
         if noise_variance is None:
             return trial, None
         assert self.newest is not None
-        mean, variance = mean_and_variance(self.newest, row)
+        mean, variance = self.newest.moments(row)
         prediction = Prediction(trial.t, mean, variance, noise_variance, trial.id)
         rejection = self.retention.admit(prediction, len(self.observations))
         trial = replace(
@@ -312,8 +312,12 @@ def lower_cutoff(
     lower, upper = bounds
     width = torch.where(upper > lower, upper - lower, 1.0)
     tenths = ((observations.X[:, :-1] - lower) / width * 10).floor().clamp(0, 9)
-    actions = _groups(tenths[:, :num_actions])[order]
-    contexts = _groups(tenths[:, num_actions:])
+    # With a column of zeros, since there may be no context.
+    actions, contexts = (
+        pad(part, (0, 1)).unique(dim=0, return_inverse=True)[1]
+        for part in (tenths[:, :num_actions], tenths[:, num_actions:])
+    )
+    actions = actions[order]
     places = torch.arange(len(Y))
     first = places.new_full((len(Y),), len(Y)).scatter_reduce(0, actions, places, "amin")
     num_above = (first[actions] == places).cumsum(0)
@@ -323,14 +327,6 @@ def lower_cutoff(
         if _is_mixed(values[place] > Y, contexts):
             return (values[place] - above[place] / 2).item()
     return -math.inf
-
-
-def _groups(rows: Tensor) -> Tensor:
-    """Return a number for each row, ``n``, the same for equal ones."""
-    if rows.shape[-1] == 0:
-        return torch.zeros(len(rows), dtype=torch.long)
-    groups: Tensor = rows.unique(dim=0, return_inverse=True)[1]
-    return groups
 
 
 def _is_mixed(low: Tensor, contexts: Tensor) -> bool:

@@ -13,9 +13,9 @@ from botorch.utils.sampling import sample_simplex
 from torch import Tensor
 
 from tvbo.acquisition import Goals
-from tvbo.acquisition.analytic import marginals
 from tvbo.acquisition.at_present import actions_of
 from tvbo.acquisition.chance_constrained import constrained
+from tvbo.models.scale import marginals
 from tvbo.optim.maximize import maximize
 from tvbo.randomness import default_generator, draw_seed
 from tvbo.rounding import first_largest
@@ -44,8 +44,8 @@ def pareto_actions(
     scalarizations of the means, the observed actions, and 2,048 random ones.
 
     Args:
-        models: The model of each outcome, multiplied by its sign.
-        goals: Objectives and constraints.
+        models: The model of each outcome, standardized.
+        goals: Objectives and constraints, standardized.
         ask_context: The present; its generator is drawn from.
         num_points: Largest number of actions; of more, those far from one another.
 

@@ -1,54 +1,69 @@
-"""The posterior of the observations that an optimizer holds, from round to round."""
+r"""The posterior of the observations that an optimizer holds, from round to round."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from botorch.models.model import Model
-from gpytorch.kernels import Kernel
 from gpytorch.settings import min_fixed_noise
-from linear_operator import to_dense
 from torch import Generator, Tensor
 
-from tvbo.acquisition.analytic import marginals, mean_of
 from tvbo.fit.drift import DenseGP
-from tvbo.fit.model_fitter import ModelFitter
-from tvbo.models import IncrementalGP
-from tvbo.models.averaged_gp import AveragedGP
-from tvbo.models.incremental.row_posterior import RowPosterior
-from tvbo.models.scale import outcome_scale
+from tvbo.fit.model_fitter import EACH_ROUND, ModelFitter, RefitNever
+from tvbo.models import AveragedGP, IncrementalGP, StreamingGP, TimeVaryingGP
+from tvbo.models.one_output import OneOutputModel
+from tvbo.models.scale import StandardizedModel, marginals, standardized
 from tvbo.optimizers.pending import Pending
-from tvbo.rounding import CERTAIN
+from tvbo.rounding import TIE_TOLERANCE
 from tvbo.spaces.observations import Observations
+
+MIN_NOISE: float = min_fixed_noise.value(torch.float64)
+"""Least noise variance of standardized outcomes, that of GPyTorch's dense models."""
 
 
 class PosteriorState(ABC):
-    """The posterior of the observations that an optimizer holds.
+    r"""The posterior of the observations that an optimizer holds.
 
     In each round, the optimizer calls :meth:`drop` if retention discards observations, then
     :meth:`update` with those that are left, then :meth:`condition` for the model of the round.
+    Outcomes come in and predictions go out in the user's unit; the models see them standardized.
+
+    The posterior is that of the dense model with the same hyperparameters. Where they are learned,
+    they are learned from the observations that retention kept, and the model is built again from
+    these. Between two fits, the scaling of outcomes stays as it was at the last one.
 
     Args:
         fitter: Holds or learns the hyperparameters.
-
-    Attributes:
-        fitter: The fitter.
-        last_model: The model that was updated last, with the newest hyperparameters; None before
-            the first round.
+        tol: Weight :math:`(1-\varepsilon)^{\text{age}}` at which an observation is negligible.
     """
 
-    last_model: Model | None
-
-    def __init__(self, fitter: ModelFitter):
+    def __init__(self, fitter: ModelFitter, tol: float = 1e-12):
         self.fitter = fitter
-        self.last_model = None
+        self.tol = tol
+        self._held: StandardizedModel | None = None
+        # Observations in the model; None if it must be built again.
+        self._num_seen: int | None = None
 
-    @abstractmethod
+    @property
+    def last_model(self) -> Model | None:
+        """The model of the outcomes that came, predicting in the user's unit; None before any."""
+        return None if self._held is None else self._held.in_user_units()
+
+    @property
+    def dense(self) -> DenseGP:
+        """The dense model with the newest hyperparameters, of the observations of the last fit."""
+        assert self.fitter.last_model is not None
+        dense = StandardizedModel(self.fitter.last_model, self.fitter.transform)
+        return cast(DenseGP, dense.in_user_units())
+
     def update(self, observations: Observations, num_told: int, generator: Generator) -> None:
-        """Fit the hyperparameters if that is due, and take in the observations that are new.
+        """Fit the hyperparameters if that is due.
 
-        A state whose form depends on what is pending takes them in when it is conditioned.
+        The observations are taken in by :meth:`condition`, with the pending trials.
 
         Args:
             observations: Those of the last call, less those dropped since, and new ones.
@@ -59,9 +74,14 @@ class PosteriorState(ABC):
         Raises:
             InputDataError: if the noise of the outcomes is neither known nor learned.
         """
+        self.fitter.check_noise(observations)
+        if self.fitter.may_change(num_told, are_others=self._num_seen is None):
+            self.fitter.fit(observations, num_told, generator)
+            self._num_seen = None
 
-    @abstractmethod
-    def condition(self, observations: Observations, rows: Tensor, pending: Pending) -> Model:
+    def condition(
+        self, observations: Observations, rows: Tensor, pending: Pending
+    ) -> StandardizedModel:
         """Return the posterior given the observations and the pending trials.
 
         Args:
@@ -70,11 +90,26 @@ class PosteriorState(ABC):
                 where ``q`` is 0.
             pending: What stands in for their outcomes.
         """
+        seen, self._num_seen = self._num_seen, None  # What an error leaves half-way is of no use.
+        if seen is None or self._held is None:
+            model = self._built(self.fitter, observations)
+        else:
+            model = self._held.model
+            self._take_in(model, self._standardized(observations[seen:], self.fitter))
+        self._held, self._num_seen = (
+            StandardizedModel(model, self.fitter.transform),
+            len(observations),
+        )
+        return self._with_pending(self._held, observations, rows, pending)
 
-    @abstractmethod
     def preview(
-        self, observations: Observations, keep: Tensor, num_told: int, generator: Generator
-    ) -> Model:
+        self,
+        observations: Observations,
+        keep: Tensor,
+        num_told: int,
+        generator: Generator,
+        is_changed: bool,
+    ) -> StandardizedModel:
         """Return the posterior that the next round would have without pending trials.
 
         Does not modify this state. A fit that is due is made, and made again in the next round.
@@ -84,7 +119,23 @@ class PosteriorState(ABC):
             keep: Mask of the observations that count, ``n``.
             num_told: As in :meth:`update`.
             generator: Seeds the restarts of a fit; advanced by what is drawn from it.
+            is_changed: Whether those of the last :meth:`update` are others now.
         """
+        self.fitter.check_noise(observations)
+        fitter, kept, seen = self.fitter, observations[keep], self._num_seen
+        is_changed = is_changed or seen is None or not bool(keep.all())
+        if fitter.may_change(num_told, is_changed):
+            fitter = fitter.copy()
+            fitter.fit(kept, num_told, generator)
+            model = self._built(fitter, kept)
+        elif is_changed or self._held is None:
+            model = self._built(fitter, kept)
+        else:
+            model = self._held.model
+            if not isinstance(model, AveragedGP):
+                model = cast(IncrementalGP | StreamingGP, model).snapshot()
+            self._take_in(model, self._standardized(observations[seen:], fitter))
+        return self._without_pending(StandardizedModel(model, fitter.transform))
 
     @abstractmethod
     def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
@@ -96,9 +147,9 @@ class PosteriorState(ABC):
             t: The present time.
         """
 
-    @abstractmethod
     def restart(self) -> None:
         """Forget all observations: those of the next :meth:`update` are new."""
+        self._num_seen = None
 
     def predict(self, row: Tensor) -> tuple[float, float]:
         """Return mean and variance at a row by the outcomes alone, whatever is pending.
@@ -106,8 +157,8 @@ class PosteriorState(ABC):
         Args:
             row: ``1 x d``, not before the newest observation or pending trial.
         """
-        assert self.last_model is not None
-        return mean_and_variance(self.last_model, row)
+        assert self._held is not None
+        return self._without_pending(self._held).moments(row)
 
     def outcome_noise(self, observations: Observations) -> float | None:
         """Return the noise variance to expect of the next outcome: given, told before, or learned.
@@ -118,139 +169,259 @@ class PosteriorState(ABC):
         Returns:
             The variance; None where it comes with the outcomes, and none has come yet.
         """
-        return self.fitter.outcome_noise(observations)
+        assert self._held is not None
+        if self.fitter.noise_variance is not None:
+            return max(self.fitter.noise_variance, MIN_NOISE * self._held.scale**2)
+        if observations.Yvar is not None and len(observations) > 0:
+            return observations.Yvar.mean().item()
+        if isinstance(self.fitter.refit, RefitNever):
+            return None
+        learned = cast(OneOutputModel, self._held.model).noise_variance
+        return learned.item() * self._held.scale**2
 
-    @property
-    def dense(self) -> DenseGP:
-        """The dense model with the newest hyperparameters, of the observations of the last fit."""
-        assert self.fitter.last_model is not None
-        return self.fitter.last_model
+    def _standardized(self, observations: Observations, fitter: ModelFitter) -> Observations:
+        """Return observations as the models take them."""
+        observations = standardized(observations, fitter.transform)
+        if observations.Yvar is None:
+            return observations
+        return replace(observations, Yvar=observations.Yvar.clamp_min(MIN_NOISE))
 
-    def _known_noise(
-        self, observations: Observations, covar_module: Kernel, dense: DenseGP
-    ) -> Tensor | None:
-        """Return noise variances as told or given, at least :func:`least_noise`.
+    def _given_noise(self, fitter: ModelFitter) -> float | None:
+        """Return the given noise variance of standardized outcomes."""
+        if fitter.noise_variance is None:
+            return None
+        scale: float = fitter.transform.stdvs.item()
+        return max(fitter.noise_variance / scale**2, MIN_NOISE)
+
+    def _noise_of_pending(self, observations: Observations) -> float:
+        """Return the noise variance of the standardized outcomes of pending trials.
+
+        As long as nothing is known of it, it is the least possible.
+        """
+        assert self._held is not None
+        known = self.outcome_noise(observations) or 0.0
+        return max(known / self._held.scale**2, MIN_NOISE)
+
+    def _stand_ins(self, pending: Pending, rows: Tensor, expected: Callable[[], Tensor]) -> Tensor:
+        """Return what stands in for outcomes, standardized, ``q x 1``."""
+        transform = self.fitter.transform
+        values: Tensor
+        values, _ = transform(pending.outcomes(rows, lambda: transform.untransform(expected())[0]))
+        return values
+
+    @abstractmethod
+    def _built(self, fitter: ModelFitter, observations: Observations) -> Any:
+        """Return the model of some observations by the newest hyperparameters of a fitter."""
+
+    @abstractmethod
+    def _take_in(self, model: Any, new: Observations) -> None:
+        """Add standardized outcomes to a model."""
+
+    @abstractmethod
+    def _with_pending(
+        self, held: StandardizedModel, observations: Observations, rows: Tensor, pending: Pending
+    ) -> StandardizedModel:
+        """Return the posterior after the pending trials, as :meth:`condition`."""
+
+    def _without_pending(self, held: StandardizedModel) -> StandardizedModel:
+        """Return the posterior by the outcomes alone."""
+        return held
+
+
+class RowState(PosteriorState):
+    """The posterior on any rows: for boxes, and for contexts between bounds.
+
+    Where two forms of drift are learned in each round, it is averaged over their hyperparameters
+    (:class:`tvbo.models.AveragedGP`); otherwise a factor grows by what is new
+    (:class:`tvbo.models.IncrementalGP`).
+
+    Args:
+        fitter: Holds or learns the hyperparameters.
+        tol: Of the observations that retention discards, those whose weight has fallen to this stay
+            in the model until they are a third of it; the others are removed at once, for which the
+            rest is factorized again. A recommendation for a time long past may see them still.
+    """
+
+    def __init__(self, fitter: ModelFitter, tol: float = 1e-12):
+        super().__init__(fitter, tol)
+        # A model, and the places in it of observations that retention does not keep.
+        self._discarded: tuple[Model | None, Tensor] = None, torch.empty(0, dtype=torch.long)
+
+    def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
+        """Forget observations, at once or once there are many without weight.
 
         Args:
-            observations: ``n`` observations.
-            covar_module: Kernel over rows, in raw units.
-            dense: Model with the same hyperparameters.
-
-        Returns:
-            The variances, ``n x 1``; None where the noise is learned.
+            observations: Those of the last :meth:`update`, and new ones.
+            keep: Mask of the observations that stay, ``n``.
+            t: The present time.
         """
-        known, given = observations.Yvar, self.fitter.noise_variance
-        if known is None and given is not None:
-            known = torch.full_like(observations.Y, given)
-        if known is None:
-            return None
-        with torch.no_grad():
-            prior = covar_module(observations.X, diag=True)
-        return torch.maximum(known, least_noise(dense, prior).unsqueeze(-1))
+        if self._held is None or self._num_seen is None:
+            return
+        model, gone = self._held.model, ~keep[: self._num_seen]
+        if not isinstance(model, IncrementalGP):
+            self.restart()
+        elif gone.any():
+            kept = torch.ones(model.num_observations, dtype=torch.bool)
+            if self._discarded[0] is model:
+                kept[self._discarded[1]] = False
+            kept[kept.nonzero().squeeze(-1)[gone]] = False
+            many = 3 * int((~kept).sum()) >= len(kept)
+            weight = _weights(observations.X[: self._num_seen][gone], t, self.dense)
+            # A policy that drops at this very weight rounds it otherwise.
+            if many or (weight > self.tol * (1 + TIE_TOLERANCE)).any():
+                model.drop(kept)
+                kept = kept[kept]
+            self._discarded = model, (~kept).nonzero().squeeze(-1)
+            self._num_seen -= int(gone.sum())
 
-    def _in_raw_units(self, dense: DenseGP, observations: Observations) -> IncrementalGP:
-        """Return the posterior of observations in raw units, by a dense model's hyperparameters."""
-        model = IncrementalGP.from_model(dense, self.fitter.noise_variance)
-        if len(observations) > 0:
-            noise = self._known_noise(observations, model.covar_module, dense)
-            model.observe(observations.X, observations.Y, noise)
+    def _built(self, fitter: ModelFitter, observations: Observations) -> AveragedGP | IncrementalGP:
+        dense, sets = fitter.last_model, fitter.fitted.sets
+        assert dense is not None
+        observations = self._standardized(observations, fitter)
+        if sets and len(observations) > 0 and fitter.refit == EACH_ROUND:
+            assert isinstance(dense, TimeVaryingGP)
+            return AveragedGP(dense, observations.X, observations.Y, sets)
+        model = IncrementalGP.from_model(dense, self._given_noise(fitter))
+        self._take_in(model, observations)
         return model
 
-    def _conditioned(
-        self,
-        model: RowPosterior | AveragedGP,
-        observations: Observations,
-        rows: Tensor,
-        pending: Pending,
-    ) -> Model:
-        """Return the posterior of a model after pending trials.
+    def _take_in(self, model: Any, new: Observations) -> None:
+        if len(new) > 0:
+            model.observe(new.X, new.Y, new.Yvar)
 
-        As long as nothing is known of the noise, they count as if it were the least possible.
-
-        Args:
-            model: Posterior by the outcomes that have come.
-            observations: These outcomes.
-            rows: ``[action | context | time]`` of the pending trials, ``q x d``.
-            pending: What stands in for their outcomes.
-        """
-        noise_variance = self.outcome_noise(observations)
-
-        def expected() -> Tensor:
-            return mean_of(model.posterior(rows.unsqueeze(-2))).squeeze(-1)
-
-        with torch.no_grad():
-            if isinstance(model, AveragedGP):
-                prior = model.prior_variance.expand(len(rows))
-            else:
-                prior = to_dense(model.covar_module(rows, diag=True))
-            noise = least_noise(self.dense, prior)
-            if noise_variance is not None:
-                noise = noise.clamp_min(noise_variance)
-            stand_ins = pending.outcomes(rows, expected)
-            return model.condition_on_observations(rows, stand_ins, noise.unsqueeze(-1))
-
-
-class RowPosteriorState(PosteriorState):
-    """Base of states whose model is a posterior on any rows, updated from round to round."""
-
-    last_model: RowPosterior | None
-
-    def condition(self, observations: Observations, rows: Tensor, pending: Pending) -> Model:
-        """Return the posterior given the observations and the pending trials.
-
-        Args:
-            observations: Those of the last :meth:`update`.
-            rows: ``[action | context | time]`` of the pending trials, ``q x d``, oldest first.
-            pending: What stands in for their outcomes.
-        """
-        model = self.last_model
-        assert model is not None
+    def _with_pending(
+        self, held: StandardizedModel, observations: Observations, rows: Tensor, pending: Pending
+    ) -> StandardizedModel:
         if len(rows) == 0 or not pending.enabled:
-            return model
-        return self._conditioned(model, observations, rows, pending)
+            return held
+        with torch.no_grad():
+            Y = self._stand_ins(pending, rows, lambda: marginals(held.model, rows.unsqueeze(-2))[0])
+            noise = torch.full_like(Y, self._noise_of_pending(observations))
+            conditioned: Any = held.model.condition_on_observations(rows, Y, noise=noise)
+        return replace(held, model=conditioned)
 
 
-def mean_and_variance(model: Model, row: Tensor) -> tuple[float, float]:
-    """Return posterior mean and variance at one row, without the noise of an outcome.
+class StreamingState(PosteriorState):
+    r"""The posterior on a finite set, at constant cost per round.
 
-    Args:
-        model: A model of one output.
-        row: ``1 x d``.
-    """
-    with torch.no_grad():
-        mean, variance = marginals(model, row)
-    return mean.item(), variance.item()
-
-
-def least_noise(dense: DenseGP, prior_variance: Tensor) -> Tensor:
-    """Return the least noise variance that a posterior takes, in raw units.
-
-    GPyTorch has a limit in the units that a dense model sees. Where the kernel is large beside it,
-    a repeat would still be certain to rounding, and no further outcome could be taken in.
+    One posterior carries both the outcomes and the pending trials, at the cost of a round without
+    delay. Where a trial is lost, an outcome comes with another noise than was expected, or one
+    comes late that was never seen pending, the rows of the model are made again.
 
     Args:
-        dense: Dense model with the hyperparameters of the posterior.
-        prior_variance: Prior variances in raw units, of any shape.
-
-    Returns:
-        Variances in the shape of ``prior_variance``.
+        fitter: Holds or learns the hyperparameters.
+        choices: ``n x d``, the finite set.
+        tol: Weight :math:`(1-\varepsilon)^{\text{age}}` at which an observation or a pending trial
+            is negligible, as in :class:`tvbo.models.StreamingGP`.
     """
-    least = min_fixed_noise.value(torch.float64) * outcome_scale(dense)[1] ** 2
-    return (10 * CERTAIN * prior_variance).clamp_min(least)
+
+    def __init__(self, fitter: ModelFitter, choices: Tensor, tol: float = 1e-12):
+        super().__init__(fitter, tol)
+        self.choices = choices
+        # The model of the last fit without observations, whose covariances all others share.
+        self._prior: tuple[DenseGP, StreamingGP] | None = None
+
+    def drop(self, observations: Observations, keep: Tensor, t: float) -> None:
+        """Forget observations, unless they have lost their weight and are forgotten already.
+
+        Args:
+            observations: Those of the last :meth:`update`, and new ones.
+            keep: Mask of the observations that stay, ``n``.
+            t: The present time.
+        """
+        if self._held is None or self._num_seen is None:
+            return
+        gone = ~keep
+        seen = int(gone[: self._num_seen].sum())
+        model: Any = self._held.model
+        weight = model.weight(t - observations.X[gone][:, -1])
+        # A policy that drops at this very weight rounds it otherwise.
+        if seen > 0 and (weight > self.tol * (1 + TIE_TOLERANCE)).any():
+            self.restart()
+        else:
+            self._num_seen -= seen
+
+    def _built(self, fitter: ModelFitter, observations: Observations) -> StreamingGP:
+        dense = fitter.last_model
+        assert dense is not None
+        if self._prior is None or self._prior[0] is not dense:
+            noise = self._given_noise(fitter)
+            model = StreamingGP.from_model(dense, self.choices, noise_variance=noise, tol=self.tol)
+            self._prior = dense, model
+        model = self._prior[1].clone_without_data()
+        self._take_in(model, self._standardized(observations, fitter))
+        return model
+
+    def _take_in(self, model: Any, new: Observations) -> None:
+        """Add outcomes; those of pending trials take the place of their stand-ins."""
+        if len(new) == 0:
+            return
+        places, _ = _match(model, new.X)
+        known = [i for i, place in enumerate(places) if place is not None]
+        if known:
+            told = new[torch.tensor(known)]
+            noise = model.noise_variance.expand_as(told.Y) if told.Yvar is None else told.Yvar
+            model.tell(torch.tensor([places[i] for i in known]), told.Y, noise)
+            new = new[torch.tensor([i for i, place in enumerate(places) if place is None]).long()]
+        if len(new) > 0:
+            model.observe(new.X, new.Y, new.Yvar)
+
+    def _with_pending(
+        self, held: StandardizedModel, observations: Observations, rows: Tensor, pending: Pending
+    ) -> StandardizedModel:
+        model: Any = held.model
+        if len(rows) > 0:
+            now = torch.cat([rows[:, -1], observations.X[:, -1]]).max()
+            rows = rows[model.weight(now - rows[:, -1]) > self.tol]
+        places, lost = _match(model, rows)
+        if lost:
+            model.discard(torch.tensor(lost))
+        new = [i for i, place in enumerate(places) if place is None]
+        if new:
+            noise = self._noise_of_pending(observations)
+            model.open(rows[new], rows.new_full((len(new), 1), noise))
+        if not pending.enabled:
+            # Their rows are made all the same, so that outcomes that come late cost no more.
+            return self._without_pending(held)
+        if len(rows) > 0:
+            order = torch.tensor(_match(model, rows)[0])
+            values = self._stand_ins(
+                pending, rows, lambda: model.expected_outcomes[order].unsqueeze(-1)
+            )
+            model.stand_in(
+                torch.empty_like(order, dtype=values.dtype).index_copy(0, order, values.squeeze(-1))
+            )
+        return held
+
+    def _without_pending(self, held: StandardizedModel) -> StandardizedModel:
+        model: Any = held.model
+        return replace(held, model=model.without_pending())
 
 
-def weights(rows: Tensor, t: Tensor | float, dense: DenseGP) -> Tensor:
-    r"""Return what rows weigh at a time, for a drift with rate ε :math:`(1-\varepsilon)^{age}`.
+def _match(model: StreamingGP, rows: Tensor) -> tuple[list[int | None], list[int]]:
+    """Return the place of each row among the pending trials of a model, and places of no row."""
+    pending = model.X_pending
+    if len(pending) == 0:
+        return [None] * len(rows), []
+    places: dict[tuple[int, float], list[int]] = {}
+    for i, trial in enumerate(_keys(model, pending)):
+        places.setdefault(trial, []).append(i)
+    found: list[int | None] = []
+    for row in _keys(model, rows):
+        # Of trials that ask the same, any may be meant.
+        same = places.get(row)
+        found.append(same.pop(0) if same else None)
+    return found, [i for same in places.values() for i in same]
 
-    Args:
-        rows: ``[action | context | time]``, ``n x d``.
-        t: The time.
-        dense: Model that holds the temporal kernels; without one, every row weighs 1, and of
-            several, the one that forgets least counts.
 
-    Returns:
-        ``n``.
-    """
+def _keys(model: StreamingGP, rows: Tensor) -> list[tuple[int, float]]:
+    """Return rows as what they ask for: trials with equal rows are interchangeable."""
+    index = model.row_index.index(rows[:, :-1]).tolist()
+    return list(zip(index, rows[:, -1].tolist(), strict=True))
+
+
+def _weights(rows: Tensor, t: float, dense: DenseGP) -> Tensor:
+    r"""Return what rows ``n x d`` weigh at a time, ``n``, by the kernel that forgets least."""
     age = t - rows[:, -1]
     each = [kernel.weight(age) for kernel in dense.temporal_kernels]
     return torch.stack(each).amax(dim=0) if each else torch.ones_like(age)

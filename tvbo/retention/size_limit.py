@@ -12,7 +12,6 @@ from torch import Tensor
 
 from tvbo.models.covariance import noise_variance, prior_covariance
 from tvbo.retention.base import Retention
-from tvbo.rounding import first_largest
 from tvbo.spaces.observations import Observations
 
 NOISE_FLOOR = 1e-8
@@ -77,9 +76,9 @@ class SizeLimit(Retention):
             return kept
         held = _HeldObservations(model, observations, t)
         for _ in range(excess):
-            information = held.information().masked_fill(~kept, math.inf)
-            tied = first_largest(-information[oldest_first], scale=1.0, tolerance=TIED)
-            dropped = int(oldest_first[tied])
+            information = held.information().masked_fill(~kept, math.inf)[oldest_first]
+            is_tied = information <= information.min() + TIED
+            dropped = int(oldest_first[is_tied.to(torch.uint8).argmax()])
             held.drop(dropped)
             kept[dropped] = False
         return kept

@@ -15,8 +15,8 @@ from gpytorch.means import Mean
 from torch import Size, Tensor
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel
-from tvbo.models.one_output import OneOutputModel
-from tvbo.rounding import floor_, floored_posterior, least_variance
+from tvbo.models.one_output import OneOutputModel, normal_posterior
+from tvbo.rounding import LEAST_VARIANCE
 from tvbo.spaces.observations import check_finite, check_last_dimension
 
 
@@ -78,46 +78,23 @@ class RowModel(OneOutputModel):
             UnsupportedError: if another output is asked for.
         """
         self._check_output(output_indices)
-        mean, covar = self._floored(X)
+        mean, covar = self._joint(self._checked(X))
+        if X.shape[-2] == 1:
+            covar = covar.clamp_min(LEAST_VARIANCE)
+        else:
+            covar.diagonal(dim1=-2, dim2=-1).clamp_min_(LEAST_VARIANCE)
         noise = None
         if isinstance(observation_noise, Tensor):
             noise = observation_noise.to(mean).squeeze(-1)
         elif observation_noise:
             noise = self.noise_variance
         covar = covar.expand(*mean.shape, mean.shape[-1])
-        posterior = floored_posterior(mean, covar, noise)
+        posterior = normal_posterior(mean, covar, noise)
         return self._transformed(posterior, X, posterior_transform)
 
-    def marginals(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the means and variances that :meth:`posterior` has, without building it.
-
-        To build a posterior and to differentiate through it takes longer than its numbers, where an
-        acquisition is evaluated at a few rows again and again.
-
-        Args:
-            X: Rows, ``... x 1 x d``.
-
-        Returns:
-            Means and variances, ``... x 1``.
-
-        Raises:
-            BotorchTensorDimensionError: if the shape does not fit.
-            InputDataError: if a value is not finite.
-        """
-        mean, covar = self._floored(X)
-        return mean, covar.squeeze(-1).expand_as(mean)
-
-    def _floored(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the means and covariances of :meth:`_joint`, with variances above zero."""
-        mean, covar, prior = self._joint(self._checked(X))
-        if X.shape[-2] == 1:
-            return mean, torch.maximum(covar, least_variance(prior).unsqueeze(-1))
-        floor_(covar, prior)
-        return mean, covar
-
     @abstractmethod
-    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return means ``... x q``, covariances ``... x q x q`` and prior variances ``... x q``."""
+    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means ``... x q`` and covariances ``... x q x q``."""
 
     def _set_hyperparameters(
         self, covar_module: Kernel, noise_variance: Tensor | float, mean_module: Mean | None

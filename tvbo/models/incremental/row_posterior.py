@@ -101,8 +101,8 @@ class RowPosterior(RowModel):
         """Return a model that further observations of this one do not change."""
         return self
 
-    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return means ``... x q``, covariances ``... x q x q`` and prior variances ``... x q``."""
+    def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means ``... x q`` and covariances ``... x q x q``."""
         white = self._whiten(X)
         if X.shape[-2] == 1:
             prior = white.prior
@@ -110,10 +110,8 @@ class RowPosterior(RowModel):
                 prior = to_dense(self.covar_module(X, diag=True))
             covar = (prior - white.reduction).unsqueeze(-1)
         else:
-            covar = self._prior_covar(X, X)
-            prior = covar.diagonal(dim1=-2, dim2=-1)
-            covar = covar - white.explained(white)
-        return white.mean + self._prior_mean(X), covar, prior
+            covar = self._prior_covar(X, X) - white.explained(white)
+        return white.mean + self._prior_mean(X), covar
 
 
 class ConditionedGP(RowPosterior):

@@ -17,7 +17,7 @@ from torch.autograd.functional import jacobian
 
 from tvbo.optimizers.bpe.confidence import Width
 from tvbo.randomness import draw_seed
-from tvbo.rounding import CERTAIN, TIE_TOLERANCE, any_largest, first_largest, power_of_two
+from tvbo.rounding import CERTAIN, TIE_TOLERANCE, any_largest, first_largest
 from tvbo.spaces import Box
 from tvbo.values import check_positive
 
@@ -151,7 +151,7 @@ class SurvivingSet:
 
         It is among the chosen ones only after :meth:`condition`.
         """
-        place = any_largest(self.variance, generator, self.max_variance, VARIANCE_TIE_SHARE)
+        place = any_largest(self.variance, generator)
         return self.X[place : place + 1].clone()
 
     def condition(self, X: Tensor) -> None:
@@ -225,7 +225,7 @@ class SurvivingRegion(SurvivingSet):
         self._sobol = sobol.to(self.box)
         super().__init__(self._sobol, covar_module, noise_variance)
         self._margin: float = MARGIN_SHARE * self.max_variance**0.5
-        self._unit = power_of_two(self.max_variance)
+        self._unit: float = self.max_variance**0.5 or 1.0
         self.constraints: tuple[tuple[RoundPosterior, float], ...] = ()
 
     @property

@@ -1,7 +1,8 @@
-r"""β of CGP-UCB in the three settings of Krause and Ong (2011), Theorem 1.
+r"""β of theorems: TV-GP-UCB and R-GP-UCB, and CGP-UCB in three settings.
 
-With these schedules the contextual regret is at most ``cgp_ucb_regret_bound``. They
-explore far more than is good in practice; :class:`tvbo.acquisition.LogBeta` is the practical one.
+They explore far more than is good in practice; :class:`tvbo.acquisition.LogBeta` is the practical
+schedule. With :class:`FiniteBeta`, :class:`CompactBeta` and :class:`RKHSBeta` the contextual regret
+is at most ``cgp_ucb_regret_bound``.
 """
 
 from __future__ import annotations
@@ -141,6 +142,68 @@ class RKHSBeta:
         if not 0 <= gain < math.inf:
             raise ValueError(f"Expected information_gain({t}) >= 0 and finite. Got {gain}.")
         return 2 * self.norm_bound**2 + 300 * gain * math.log(t / self.delta) ** 3
+
+
+@dataclass(frozen=True)
+class _TheoreticalBeta:
+    r"""Base class of the schedules (16) and (19), which differ in two constants.
+
+    Args:
+        dim: Dimension ``d`` of the action space.
+        delta: The bound holds with probability at least ``1 - delta``.
+        side: Side ``r`` of the cube ``[0, r]^d`` that holds the actions.
+        a: Constant :math:`a_1` of the smoothness assumption (10), at least 1: where (10) holds with
+            a smaller constant, it holds with 1.
+        b: Constant :math:`b_1` of the smoothness assumption (10).
+
+    Raises:
+        ValueError: if ``delta`` lies outside (0, 1), ``a`` below 1, or another argument is not
+            positive.
+    """
+
+    dim: int
+    delta: float = 0.1
+    side: float = 1.0
+    a: float = 1.0
+    b: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.delta < 1:
+            raise ValueError(f"Expected delta in (0, 1). Got {self.delta}.")
+        if min(self.dim, self.side, self.b) <= 0 or self.a < 1:
+            raise ValueError(f"Expected positive dim, side and b, and a >= 1. Got {self}.")
+
+    def _beta(self, t: int, first: float, second: float) -> float:
+        d = self.dim
+        inner = math.log(d * self.a * second * math.pi**2 * t**2 / self.delta)
+        beta = 2 * math.log(first * math.pi**2 * t**2 / self.delta) + 2 * d * math.log(
+            self.side * d * self.b * t**2 * math.sqrt(inner)
+        )
+        return max(0.0, beta)
+
+
+class ResettingBeta(_TheoreticalBeta):
+    r"""The theoretical schedule of R-GP-UCB (Bogunovic et al., 2016, equation (16)).
+
+    .. math:: \beta_t = 2 \log \frac{2 \pi^2 t^2}{3 \delta}
+        + 2d \log\Big(r d b t^2 \sqrt{\log \frac{2 d a \pi^2 t^2}{3 \delta}}\Big)
+    """
+
+    def __call__(self, t: int) -> float:
+        """Return β in round ``t``."""
+        return self._beta(t, first=2 / 3, second=2 / 3)
+
+
+class TimeVaryingBeta(_TheoreticalBeta):
+    r"""The theoretical schedule of TV-GP-UCB (Bogunovic et al., 2016, equation (19)).
+
+    .. math:: \beta_t = 2 \log \frac{\pi^2 t^2}{2 \delta}
+        + 2d \log\Big(r d b t^2 \sqrt{\log \frac{d a \pi^2 t^2}{2 \delta}}\Big)
+    """
+
+    def __call__(self, t: int) -> float:
+        """Return β in round ``t``."""
+        return self._beta(t, first=1 / 2, second=1 / 2)
 
 
 def _check_whole(name: str, value: int) -> None:
