@@ -93,11 +93,16 @@ def rewrite(path, statement, *values) -> None:
         [state] = connection.execute("SELECT state FROM start").fetchone()
         meta = dict(connection.execute("SELECT name, value FROM meta"))
         checksum = "none"
+        rows = connection.execute(
+            f"SELECT seq, {EVENT_COLUMNS} FROM events ORDER BY seq"
+        ).fetchall()
         with contextlib.suppress(TypeError):
-            checksum = start_checksum(state, meta)
+            opened = [row for seq, *row in rows if isinstance(seq, int) and seq <= 0]
+            checksum = start_checksum(state, meta, opened)
         connection.execute("UPDATE meta SET value = ? WHERE name = 'checksum'", (checksum,))
-        rows = connection.execute(f"SELECT seq, {EVENT_COLUMNS} FROM events ORDER BY seq")
-        for seq, *row in rows.fetchall():
+        for seq, *row in rows:
+            if seq <= 0:
+                continue
             checksum = chained(checksum, seq, row)
             connection.execute("UPDATE events SET checksum = ? WHERE seq = ?", (checksum, seq))
         if "SET chain" not in statement:

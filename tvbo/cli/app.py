@@ -212,6 +212,14 @@ def saving(path: Path) -> Iterator[Path]:
     console.print(f"saved {path}", soft_wrap=True, highlight=False)
 
 
+def save_files(*files: tuple[Path | None, Callable[[Path], object]]) -> None:
+    """Write files, each by its function; None for one that is not asked for."""
+    for path, write in files:
+        if path is not None:
+            with saving(path) as file:
+                write(file)
+
+
 def _partial(path: Path) -> tuple[Path, Path]:
     """Return the temporary path and the final one; devices and pipes are written directly."""
     if path.exists() and not path.is_file():

@@ -15,7 +15,7 @@ from tvbo.cli.app import (
     check_picture,
     console,
     note,
-    saving,
+    save_files,
 )
 from tvbo.cli.fit import fit_log, note_on_rows
 from tvbo.cli.panel import (
@@ -195,15 +195,11 @@ def run_backtest(
             seed=seed,
         )
     print_backtest(result)
-    if json is not None:
-        with saving(json) as file:
-            result.to_json(file)
-    if csv is not None:
-        with saving(csv) as file:
-            result.to_csv(file)
-    if plot is not None:
-        with saving(plot) as file:
-            save_figure(plot_backtest(result), file)
+    save_files(
+        (json, result.to_json),
+        (csv, result.to_csv),
+        (plot, lambda file: save_figure(plot_backtest(result), file)),
+    )
 
 
 def print_backtest(result: BacktestResult) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tvbo.cli.app import Run, check_outputs, check_picture, console, files_of, note, saving
+from tvbo.cli.app import Run, check_outputs, check_picture, console, files_of, note, save_files
 from tvbo.evaluation import Diagnosis, diagnose
 from tvbo.plotting import plot_diagnosis, save_figure
 
@@ -25,12 +25,11 @@ def run_diagnose(
     check_picture("--save", save)
     diagnosis = diagnose(run)
     print_diagnosis(diagnosis, run.name)
-    if json is not None:
-        with saving(json) as file:
-            diagnosis.to_json(file)
-    if save is not None:
-        with saving(save) as file:
-            save_figure(plot_diagnosis(diagnosis, f"{run.name}: {diagnosis.optimizer}"), file)
+    title = f"{run.name}: {diagnosis.optimizer}"
+    save_files(
+        (json, diagnosis.to_json),
+        (save, lambda file: save_figure(plot_diagnosis(diagnosis, title), file)),
+    )
 
 
 def print_diagnosis(diagnosis: Diagnosis, name: str) -> None:

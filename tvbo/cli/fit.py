@@ -16,7 +16,7 @@ from tvbo.cli.app import (
     check_outputs,
     check_picture,
     note,
-    saving,
+    save_files,
 )
 from tvbo.cli.drift_tables import print_drift_fit, print_grouped_fit
 from tvbo.cli.panel import (
@@ -184,29 +184,22 @@ def fit(
         note_on_rows(table, [*_names(action), *_names(context)])
         kernel = kernel or KernelName.rbf
         result = fit_log(table, kernel, noise_variance, level, not keep_outliers, temporal)
+    whole = result.together if isinstance(result, GroupedDriftFit) else result
     if isinstance(result, GroupedDriftFit):
         print_grouped_fit(result)
-        whole = result.together
-    else:
-        whole = result
     print_drift_fit(whole)
+    figures = result.to_dict()
     if model is not None:
         print_panel_fit(model, arms)
+        figures |= {"panel": model.to_dict()}
     if whole.comparison is not None:
         print_comparison(whole.comparison, whole.time_unit)
-    if json is not None:
-        with saving(json) as file:
-            if model is None:
-                result.to_json(file)
-            else:
-                both = {**result.to_dict(), "panel": model.to_dict()}
-                file.write_text(dumps(both, indent=2, allow_nan=False) + "\n")
-    if save is not None:
-        with saving(save) as file:
-            (model or whole).save(file)
-    if plot is not None:
-        with saving(plot) as file:
-            save_figure(plot_drift_fit(whole), file)
+    text = dumps(figures, indent=2, allow_nan=False) + "\n"
+    save_files(
+        (json, lambda file: file.write_text(text)),
+        (save, (model or whole).save),
+        (plot, lambda file: save_figure(plot_drift_fit(whole), file)),
+    )
 
 
 def _names(columns: str | None) -> list[str]:

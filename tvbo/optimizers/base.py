@@ -231,7 +231,7 @@ class Optimizer(ABC):
             t = self._time_to_ask(t)
             context = self._check_context(context)
             # A batch is recorded as a whole or not at all.
-            together = nullcontext() if q is None else self._in_one_transaction()
+            together = nullcontext() if q is None else self._recorded()
             with self._invalidated_on_error(), together:
                 trials = self._ask_for(request, t, context, key)
             return trials[0] if q is None else trials
@@ -645,7 +645,7 @@ class Optimizer(ABC):
 
     def _tell_together(self, rows: Collection[tuple[Trial, Outcome, Outcome | None]]) -> int:
         """Record checked outcomes of trials, attached if they are not open; return how many."""
-        with self._in_one_transaction():
+        with self._recorded():
             for trial, Y, Yvar in rows:
                 if trial.id not in self._open:
                     self._attach(trial)
@@ -870,28 +870,23 @@ class Optimizer(ABC):
             raise
 
     @contextmanager
-    def _in_one_transaction(self) -> Iterator[None]:
-        """Record several calls of the body together or not at all."""
-        self._queued_events = []
-        try:
-            with nullcontext() if self._event_sink is None else self._event_sink.together():
-                yield
-        except BaseException:
-            self._queued_events = None
-            raise
-        events, self._queued_events = self._queued_events, None
-        self._announce(*events)
-
-    @contextmanager
     def _recorded(self, *events: Event) -> Iterator[None]:
-        """Record events, which the body makes take effect, and announce them."""
-        sink = self._event_sink
-        with nullcontext() if sink is None else sink.transaction(*events):
-            yield
-        if self._queued_events is None:
-            self._announce(*events)
-        else:
-            self._queued_events += events
+        """Record events, which the body makes take effect, and announce them.
+
+        Calls within the body are recorded together with them, or none at all.
+        """
+        sink, is_part = self._event_sink, self._queued_events is not None
+        queue: list[Event] = [] if self._queued_events is None else self._queued_events
+        self._queued_events = queue
+        try:
+            with nullcontext() if sink is None else sink.transaction(*events):
+                yield
+            queue += events
+        finally:
+            if not is_part:
+                self._queued_events = None
+        if not is_part:
+            self._announce(*queue)
 
     def _announce(self, *events: Event) -> None:
         """Log events that have taken effect, and call the listeners."""

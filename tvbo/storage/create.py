@@ -19,10 +19,10 @@ from tvbo.storage.database import (
     error_of,
     lock_for_writing,
 )
-from tvbo.storage.event import LONGEST_WORDS, Recorded, open_trials_to_json
+from tvbo.storage.event import LONGEST_WORDS, Event, Recorded
 from tvbo.storage.reader import start_checksum
 from tvbo.storage.serialize import current_versions, to_bytes
-from tvbo.storage.writer import JournalWriter
+from tvbo.storage.writer import INSERT, JournalWriter
 from tvbo.values import shortened
 
 LONGEST_NAME = 255 - len("-journal")
@@ -52,7 +52,8 @@ def start_journal(
     _check_is_free(path)
     state, _ = to_bytes(optimizer)
     meta = dict(notes or {}) | _describe(optimizer) | {"run": os.urandom(8).hex()}
-    checksum = meta["checksum"] = start_checksum(state, meta)
+    opened = [Event.of("attach", trial).to_row() for trial in optimizer.open_trials]
+    checksum = meta["checksum"] = start_checksum(state, meta, opened)
     with _appearing(path) as new, closing(sqlite3.connect(new, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
@@ -62,6 +63,9 @@ def start_journal(
             connection.execute(table)
         connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
         connection.execute("INSERT INTO start VALUES (?)", (state,))
+        # Before the first event, which has number 1.
+        before = [(1 - i, *row, None, None) for i, row in enumerate(reversed(opened), start=1)]
+        connection.executemany(INSERT, before)
         write_session(connection, 0)
         connection.execute("COMMIT")
     with released_on_error(path) as resources:
@@ -114,7 +118,7 @@ def released_on_error(path: Path) -> Iterator[ExitStack]:
 
 
 def _describe(optimizer: Recorded) -> dict[str, str]:
-    """Return what an optimizer is, as text for ``tvbo runs show``, its units and open trials."""
+    """Return what an optimizer is, as text for ``tvbo runs show``, and its units."""
     kind, space, contexts = type(optimizer), optimizer.search_space, optimizer.contexts
     low, high = space.bounds.tolist()
     words = f"{type(space).__name__}, from {shortened(low)} to {shortened(high)}"
@@ -129,7 +133,6 @@ def _describe(optimizer: Recorded) -> dict[str, str]:
         "contexts": named,
         "layout": str(optimizer.layout),
         "units": json.dumps({"minimize": optimizer.minimize, **optimizer.labels.to_json()}),
-        "open": open_trials_to_json(optimizer.open_trials),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, isnan, nan
@@ -241,15 +241,10 @@ class EventSink(Protocol):
     def transaction(self, *events: Event) -> AbstractContextManager[None]:
         """Return a context manager whose body makes the events take effect.
 
-        They are committed when the body has ended. If it raises, they were never stored, and the
-        optimizer can no longer be used; except for an ``InputDataError``, which is raised before
-        anything has changed.
-        """
-
-    def together(self) -> AbstractContextManager[None]:
-        """Return a context manager whose body's transactions are committed when it ends.
-
-        If it raises, none of them was ever stored, and the optimizer can no longer be used.
+        They are committed when the body has ended, with those of the transactions in it, of which
+        there are only some where there are no events here. If it raises, none of them was ever
+        stored, and the optimizer can no longer be used; except for an ``InputDataError``, which is
+        raised before anything has changed.
         """
 
     def invalidate(self, why: str) -> None:
@@ -326,38 +321,6 @@ def parse_json(text: Any) -> Any:
         return json.loads(text)
     except (TypeError, RecursionError) as error:
         raise ValueError(f"no JSON: {error}") from error
-
-
-def open_trials_to_json(trials: Iterable[Trial]) -> str:
-    """Return the trials that are open when recording begins."""
-    events = (Event.of("attach", trial) for trial in trials)
-    return json.dumps(
-        [
-            {
-                "trial": event.trial_id,
-                "t": [event.t, event.t.nanoseconds] if isinstance(event.t, Instant) else event.t,
-                "X": event.X,
-                "context": event.context or None,
-            }
-            for event in events
-        ]
-    )
-
-
-def open_trials_from_json(text: str) -> list[Event]:
-    """Return what :func:`open_trials_to_json` wrote.
-
-    Raises:
-        ArithmeticError, LookupError, TypeError, ValueError: if the text is another.
-    """
-    events = []
-    for row in parse_json(text):
-        X, context = (tuple(map(float, row[name] or ())) for name in ("X", "context"))
-        t = Instant(*row["t"]) if isinstance(row["t"], list) else float(row["t"])
-        if type(row["trial"]) is not int or not all(map(isfinite, (t, *X, *context))):
-            raise ValueError(f"Expected the number of a trial and finite numbers. Got {row}.")
-        events.append(Event("attach", row["trial"], X, t, context))
-    return events
 
 
 def _pack(values: Sequence[float]) -> bytes | None:

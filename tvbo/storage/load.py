@@ -118,12 +118,10 @@ def _restore(
                 visible(str(error)),
             )
 
-    def changed_since(seq: int) -> str:
-        return changes(journal.versions_at(seq), current_versions())
-
     events = list(journal.events(first))
     logger.info("%d of %d events of %s are replayed", len(events), journal.num_good, journal.path)
-    replay(optimizer, events, changed_since, progress)
+    then = journal.sessions[-1].versions if journal.sessions else {}
+    replay(optimizer, events, changes(then, current_versions()), progress)
     return optimizer, first
 
 

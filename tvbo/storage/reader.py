@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,6 @@ from tvbo.storage.event import (
     Event,
     chained,
     digest_of,
-    open_trials_from_json,
     parse_json,
 )
 from tvbo.storage.wal import damage_of_wal
@@ -33,7 +32,7 @@ END_OF_DATES = 253_402_300_800
 LONGEST_VALUE = 2_000
 """Characters of a description in the table ``meta``; a longer one is forged."""
 
-ANY_LENGTH = ("open", "units", "space")
+ANY_LENGTH = ("units", "space")
 """Entries of that table that may be longer."""
 
 
@@ -101,8 +100,7 @@ class JournalReader:
             self._connection.execute("BEGIN")
             self.meta = _read_meta(self._connection)
             self.labels, self.minimize = _read_units(self.meta)
-            self._start = self._read_start()
-            self.open_before = self._read_open_before()
+            self._start, self.open_before = self._read_start()
             self.sessions = self._read_sessions()
             self._count_good()
         except BaseException as error:
@@ -158,7 +156,7 @@ class JournalReader:
         if self.num_good == 0:
             return
         # In a damaged file, a search by number may find other rows than reading in order did.
-        for seq, *values in self._rows(after if self.damage is None else 0):
+        for seq, *values in self._rows("seq > ?", after if self.damage is None else 0):
             if seq > after:
                 yield seq, Event.from_row(values[:-2])
             if seq == self.num_good:
@@ -180,11 +178,6 @@ class JournalReader:
                 ended[event.trial_id] = event
         for number, how in opened.items():
             yield how, ended.get(number)
-
-    def versions_at(self, seq: int) -> dict[str, str]:
-        """Return the versions with which the event of a number was recorded."""
-        found = [session for session in self.sessions if session.after < max(seq, 1)]
-        return found[-1].versions if found else {}
 
     def _look_for_damage(self) -> None:
         if (lost := damage_of_wal(self.path)) is not None:
@@ -216,25 +209,20 @@ class JournalReader:
             return sessions
         return []
 
-    def _read_start(self) -> bytes | None:
+    def _read_start(self) -> tuple[bytes | None, list[Event]]:
         self.checksum = self.meta.get("checksum", "")
         with self._damage_noted("its start"):
-            state: bytes = self._connection.execute("SELECT state FROM start").fetchone()[0]
-            if start_checksum(state, self.meta) != self.checksum:
+            [state] = self._connection.execute("SELECT state FROM start").fetchone()
+            rows = [row for _, *row, _, _ in self._rows("seq <= ?", 0)]
+            if start_checksum(state, self.meta, rows) != self.checksum:
                 raise ValueError("it has another checksum")
-            return state
-        return None
-
-    def _read_open_before(self) -> list[Event]:
-        with self._damage_noted("its trials from before"):
-            text = "[]" if self._start is None else self.meta.get("open", "[]")
-            return open_trials_from_json(text)
-        return []
+            return state, [Event.from_row(row) for row in rows]
+        return None, []
 
     def _count_good(self) -> None:
         self.num_good, self.written_at = 0, None
         try:
-            for seq, *values in self._rows():
+            for seq, *values in self._rows("seq > ?", 0):
                 row, [written_at, found] = values[:-2], values[-2:]
                 if seq != self.num_good + 1 or chained(self.checksum, seq, row) != found:
                     self._damaged(f"record {self.num_good + 1} has another checksum")
@@ -245,11 +233,11 @@ class JournalReader:
         except (sqlite3.Error, ValueError) as error:
             self._damaged(f"record {self.num_good + 1}: {error}")
 
-    def _rows(self, after: int = 0) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, where: str, seq: int) -> Iterator[tuple[Any, ...]]:
         return self._connection.execute(
             f"SELECT seq, {EVENT_COLUMNS}, written_at, checksum FROM events "
-            "WHERE seq > ? ORDER BY seq",
-            (after,),
+            f"WHERE {where} ORDER BY seq",
+            (seq,),
         )
 
     @contextmanager
@@ -264,10 +252,16 @@ class JournalReader:
         self.damage = self.damage or " ".join(how.split())
 
 
-def start_checksum(state: bytes, meta: dict[str, str]) -> str:
-    """Return the checksum of what a journal starts with, which the first record goes on from."""
+def start_checksum(state: bytes, meta: dict[str, str], opened: Iterable[Sequence[Any]] = ()) -> str:
+    """Return the checksum of what a journal starts with, which the first record goes on from.
+
+    Args:
+        state: The optimizer.
+        meta: Its description.
+        opened: Rows of the trials that were open.
+    """
     known = sorted((name, value) for name, value in meta.items() if name != "checksum")
-    return chained(digest_of(state), 0, known)
+    return chained(digest_of(state), 0, [*known, *map(tuple, opened)])
 
 
 def read_description(path: Path) -> tuple[dict[str, str], Labels]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from math import isclose
@@ -39,7 +39,7 @@ class Comparison:
     Args:
         events: Numbers and recorded events, in order.
         optimizer: The one that is replayed.
-        changed_since: Returns what has changed since the event of a number, as text.
+        changed: Which versions have changed since, as text.
 
     Attributes:
         place: Place of the next event to compare with.
@@ -49,12 +49,12 @@ class Comparison:
         self,
         events: Sequence[tuple[int, Event]],
         optimizer: Recorded,
-        changed_since: Callable[[int], str],
+        changed: str,
     ):
         self.place = 0
         self._events = events
         self._optimizer = optimizer
-        self._changed_since = changed_since
+        self._changed = changed
 
     def next_asks(self, count: int) -> list[Event]:
         """Return the next events of asks, of a request at most ``count``."""
@@ -106,11 +106,6 @@ class Comparison:
                 raise self.error(seq, expected, got)
         yield
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Do nothing: recorded calls are repeated one by one."""
-        yield
-
     def invalidate(self, why: str) -> None:
         """Do nothing: the error that ended the replay is raised."""
 
@@ -121,7 +116,7 @@ class Comparison:
         """Return the error for an event that cannot be replayed."""
         return JournalError(
             f"Expected event {seq} as recorded: {expected}. Got {got}. "
-            f"Changed since: {self._changed_since(seq)}. {ADVICE}"
+            f"Changed since: {self._changed}. {ADVICE}"
         )
 
 
@@ -151,7 +146,7 @@ def _are_near(one: dict[str, list[float]], two: dict[str, list[float]]) -> bool:
 def replay(
     optimizer: Recorded,
     events: Sequence[tuple[int, Event]],
-    changed_since: Callable[[int], str],
+    changed: str,
     progress: bool,
 ) -> None:
     """Make the recorded calls again.
@@ -159,13 +154,13 @@ def replay(
     Args:
         optimizer: In the state before the first of the events; without a journal.
         events: Numbers and events.
-        changed_since: Returns what has changed since the event of a number, as text.
+        changed: Which versions have changed since, as text.
         progress: Show a progress bar on stderr, if it takes longer than some seconds.
 
     Raises:
         JournalError: if a call has another effect than the recorded one, or raises.
     """
-    comparison = Comparison(events, optimizer, changed_since)
+    comparison = Comparison(events, optimizer, changed)
     steps = patient_progress_bar(range(len(events)), len(events), "Replaying", shown=progress)
     optimizer._event_sink = comparison
     optimizer._takes_numbers = True

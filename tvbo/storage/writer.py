@@ -107,65 +107,43 @@ class JournalWriter:
     def transaction(self, *events: Event) -> Iterator[None]:
         """Write events; the body makes them take effect; commit when it ends.
 
-        An ``InputDataError`` of the body undoes the transaction, since input is refused before
-        anything changes. After any other error memory may differ from the journal.
+        Without events, those of the body's transactions are committed together. An
+        ``InputDataError`` of a body undoes its events, since input is refused before anything
+        changes. After any other error memory may differ from the journal.
 
         Raises:
             JournalError: if the events could not be written or committed, another process wrote
                 meanwhile, or as :meth:`check`.
         """
-        if events[-1].kind == "ask":
+        if events and events[-1].kind == "ask":
             # It has drawn from the generator by now, and was checked before that.
             self._check_open()
         else:
             self.check()
-        is_part = self._connection.in_transaction
+        is_part, before = self._connection.in_transaction, (self._seq, self._checksum)
         try:
             if not is_part:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._check_newest()
-            seq, checksum = self._insert(events)
+            self._insert(events)
             yield
             if not is_part:
                 self._connection.execute("COMMIT")
         except BaseException as error:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
-            if is_part or not isinstance(error, InputDataError):
+            self._seq, self._checksum = before
+            if is_part or not events or not isinstance(error, InputDataError):
                 self.invalidate(f"{type(error).__name__}: {error}")
             if isinstance(error, sqlite3.Error):
-                raise self._not_written(error) from error
+                raise error_of(
+                    f"Expected to write to {self.path}. Got {error}. What was told last did not "
+                    "enter; open the journal again to go on.",
+                    error,
+                ) from error
             raise
-        self._seq, self._checksum = seq, checksum
         self._generator = generator_digest(self._optimizer.generator)
-        if not is_part:
-            self._store_state_if_due()
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Commit the transactions of the body when it ends, or none of them.
-
-        Raises:
-            JournalError: as :meth:`transaction`.
-        """
-        self.check()
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._check_newest()
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException as error:
-            if self._ended is None:
-                with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-                self.invalidate(f"{type(error).__name__}: {error}")
-            if isinstance(error, sqlite3.Error):
-                raise self._not_written(error) from error
-            raise
-        self._store_state_if_due()
-
-    def _store_state_if_due(self) -> None:
-        if self._seq - self._last_snapshot >= self._interval:
+        if not is_part and self._seq - self._last_snapshot >= self._interval:
             self.store_state()
 
     def store_state(self) -> None:
@@ -191,13 +169,6 @@ class JournalWriter:
             # Any error: the event is written already, and to raise would deny it.
             self._stores_state = False
             logger.warning("No state is stored, so that the run is replayed when opened: %s", error)
-
-    def _not_written(self, error: sqlite3.Error) -> JournalError:
-        return error_of(
-            f"Expected to write to {self.path}. Got {error}. What was told last did not enter; "
-            "open the journal again to go on.",
-            error,
-        )
 
     def invalidate(self, why: str) -> None:
         """Close the file and refuse further events, since memory and journal may differ."""
@@ -233,7 +204,7 @@ class JournalWriter:
     def _check_newest(self) -> None:
         """Raise if another process wrote: the lock file may have been deleted by hand."""
         newest = self._connection.execute(
-            "SELECT seq, checksum FROM events ORDER BY seq DESC LIMIT 1"
+            "SELECT seq, checksum FROM events WHERE seq > 0 ORDER BY seq DESC LIMIT 1"
         ).fetchone()
         seq, checksum = newest or (0, self._checksum)
         if (seq, checksum) != (self._seq, self._checksum):
@@ -242,15 +213,12 @@ class JournalWriter:
                 f"{seq}, or another newest one: another process wrote meanwhile."
             )
 
-    def _insert(self, events: tuple[Event, ...]) -> tuple[int, str]:
-        """Insert events; return number and checksum of the last one."""
-        seq, checksum = self._seq, self._checksum
+    def _insert(self, events: tuple[Event, ...]) -> None:
         for event in events:
             row = event.stored(self._optimizer.generator).to_row()
-            seq += 1
-            checksum = chained(checksum, seq, row)
-            self._connection.execute(INSERT, (seq, *row, time.time(), checksum))
-        return seq, checksum
+            self._seq += 1
+            self._checksum = chained(self._checksum, self._seq, row)
+            self._connection.execute(INSERT, (self._seq, *row, time.time(), self._checksum))
 
     def _end(self, how: str) -> None:
         if self._ended is not None:

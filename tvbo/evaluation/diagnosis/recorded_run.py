@@ -16,7 +16,7 @@ from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.retention import Retention
 from tvbo.retention.base import Chain
 from tvbo.storage import JournalReader
-from tvbo.storage.event import ENDINGS, Event, Recorded
+from tvbo.storage.event import ENDINGS, OPENING, Event, Recorded
 from tvbo.storage.load import restore_start
 from tvbo.storage.writer import JournalWriter
 
@@ -51,7 +51,7 @@ class RecordedRun:
 
         Discarded are trials, told or not, whose outcome does not enter the model.
         """
-        opened = {r.trial_id: r for r in self.records if r.kind in ("ask", "attach")}
+        opened = {r.trial_id: r for r in self.records if r.kind in OPENING}
         ended = [ENDINGS[r.kind] for r in self.records if r.kind in ENDINGS]
         counts = {state: ended.count(state) for state in ENDINGS.values()}
         counts["skipped"] = sum(r.skipped for r in opened.values())
@@ -98,43 +98,25 @@ def _of_journal(path: Path, like: Optimizer | None) -> RecordedRun:
                 f"The journal is damaged: {journal.damage}. Its first {journal.num_good} records "
                 "are good, and what is said here is of these."
             )
-    if not isinstance(start, Optimizer):
-        raise DiagnosisError(f"Expected a journal of an optimizer. Got {type(start).__name__}.")
-    return RecordedRun(start, records, messages=messages)
+    return RecordedRun(cast("Optimizer", start), records, messages=messages)
 
 
 def _of_history(history: History, optimizer: Optimizer) -> RecordedRun:
     """Return the calls of a history: the ends of trials are placed by the asks before them."""
     records: list[Event] = []
-    ended = sorted(
-        (r for r in history.rounds if r.status in ENDINGS.values()), key=lambda r: r.ended_after
-    )
-    kinds = {status: kind for kind, status in ENDINGS.items()}
+    kinds: dict[str, Any] = {status: kind for kind, status in ENDINGS.items()}
+    ended = sorted((r for r in history.rounds if r.status in kinds), key=lambda r: r.ended_after)
     for number, opened in enumerate([*history.rounds, None]):
         while ended and (opened is None or ended[0].ended_after <= number):
             r = ended.pop(0)
-            kind: Any = kinds[r.status]
-            if kind == "tell":
-                Yvar = () if r.variance is None else (r.variance,)
-                records.append(Event(kind, r.trial.id, Y=(r.reward,), Yvar=Yvar))
-            else:
-                records.append(Event(kind, r.trial.id, reason=r.reason or r.status))
+            told = r.status == "told"
+            Y, Yvar = (r.reward,) if told else (), () if r.variance is None else (r.variance,)
+            reason = "" if told else r.reason or r.status
+            records.append(Event.of(kinds[r.status], r.trial, Y, Yvar, reason))
         if opened is not None:
-            trial = opened.trial
             # One that was open before the run was asked by another model than is known here.
             was_open = opened.model_size == 0 and opened.ask_seconds == 0
-            context = trial.context
-            records.append(
-                Event(
-                    "attach" if was_open else "ask",
-                    trial.id,
-                    X=tuple(trial.X[0].tolist()),
-                    t=trial.t,
-                    context=() if context is None else tuple(context.tolist()),
-                    informative=trial.informative,
-                    skipped=trial.skipped,
-                )
-            )
+            records.append(Event.of("attach" if was_open else "ask", opened.trial))
     return RecordedRun(
         optimizer,
         records,
