@@ -140,7 +140,7 @@ class Box(RowSpace):
 
     Args:
         bounds: ``2 x d`` tensor or array, lower then upper, or a list of ``d`` pairs (lower,
-            upper), as read by :func:`as_bounds`. Those of contexts may be equal.
+            upper), as read by ``as_bounds``. Those of contexts may be equal.
         parameters: Names and types of the parameters; None where rows are tensors.
         name: What a row is, ``"action"`` or ``"context"``.
 
