@@ -561,9 +561,23 @@ def _build(
     )
     search_space = make_search_space(given.get("bounds"), given.get("choices"))
     contexts = _context_space(given, search_space) if has_contexts else None
+    ranges = [each.bounds for each in (search_space, contexts) if each is not None]
     models = []
     for place in range(len(goals.names)):
-        fitter = _fitter(forgetting_rate, given, search_space, contexts)
+        fitter = ModelFitter(
+            InputLayout(search_space.dim, 0 if contexts is None else contexts.dim),
+            torch.cat(ranges, dim=-1),
+            covar_module=given.get("covar_module"),
+            forgetting_rate=forgetting_rate,
+            temporal_kernel=given.get("temporal_kernel"),
+            noise_variance=given.get("noise_variance"),
+            mean_module=given.get("mean_module"),
+            likelihood=given.get("likelihood"),
+            refit=given.get("refit"),
+            structure=given.get("structure") or "product",
+            action_kernel=given.get("action_kernel"),
+            context_kernel=given.get("context_kernel"),
+        )
         kept = given.get("retention") or _stale_cutoff(fitter)
         if admission is not None:
             kept = admission if kept is None else kept & admission
@@ -630,30 +644,6 @@ def _context_space(options: ContextualGPOptions, search_space: SearchSpace) -> S
     return contexts
 
 
-def _fitter(
-    forgetting_rate: float | None,
-    options: ContextualGPOptions,
-    search_space: SearchSpace,
-    contexts: SearchSpace | None,
-) -> ModelFitter:
-    """Return what builds the model of one outcome and learns its hyperparameters."""
-    ranges = [each.bounds for each in (search_space, contexts) if each is not None]
-    return ModelFitter(
-        InputLayout(search_space.dim, 0 if contexts is None else contexts.dim),
-        torch.cat(ranges, dim=-1),
-        covar_module=options.get("covar_module"),
-        forgetting_rate=forgetting_rate,
-        temporal_kernel=options.get("temporal_kernel"),
-        noise_variance=options.get("noise_variance"),
-        mean_module=options.get("mean_module"),
-        likelihood=options.get("likelihood"),
-        refit=options.get("refit"),
-        structure=options.get("structure") or "product",
-        action_kernel=options.get("action_kernel"),
-        context_kernel=options.get("context_kernel"),
-    )
-
-
 def _learns_all_on_box(forgetting_rate: float | None, options: GPOptions) -> bool:
     """Return whether kernel and drift are learned on a box, for which there are defaults."""
     drift = (forgetting_rate, options.get("temporal_kernel"), options.get("covar_module"))
@@ -692,17 +682,13 @@ def _posterior_state(
     It is a stream on moderately many pairs of action and context, unless hyperparameters are
     learned in each round.
     """
-    if (
-        fitter.refit != RefitEvery(1)
-        and isinstance(search_space, FiniteSpace)
-        and isinstance(contexts, FiniteSpace | None)
-    ):
+    if fitter.refit != RefitEvery(1) and isinstance(search_space, FiniteSpace):
         rows = search_space.choices
-        if contexts is not None and len(rows) * len(contexts.choices) <= MAX_PAIRS:
-            rows = action_context_rows(rows, contexts.choices)
-            return StreamingState(fitter, rows, tol=NEGLIGIBLE_WEIGHT)
         if contexts is None:
             return StreamingState(fitter, rows, tol=NEGLIGIBLE_WEIGHT)
+        if isinstance(contexts, FiniteSpace) and len(rows) * len(contexts.choices) <= MAX_PAIRS:
+            pairs = action_context_rows(rows, contexts.choices)
+            return StreamingState(fitter, pairs, tol=NEGLIGIBLE_WEIGHT)
     return RowState(fitter, tol=NEGLIGIBLE_WEIGHT)
 
 
