@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from botorch.acquisition import AcquisitionFunction, PosteriorMean
 from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImprovement
-from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
@@ -457,17 +457,8 @@ class GPOptimizer(Optimizer):
         return trial
 
     def _check_outcome(self, trial: Trial, observation: Observations) -> None:
-        for place, (name, model) in enumerate(
-            zip(self.goals.names, self.outcome_models, strict=True)
-        ):
-            if not trial.informative:
-                return
-            try:
-                model.check_variances(observation.outcome(place))
-            except InputDataError as error:
-                if len(self.outcome_models) == 1:
-                    raise
-                raise InputDataError(f"{error} For {name}.") from error
+        for model in self.outcome_models if trial.informative else ():
+            model.check_variances(observation)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         for place, model in enumerate(self.outcome_models):

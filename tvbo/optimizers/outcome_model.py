@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import reduce
 
 import torch
+from botorch.exceptions.errors import InputDataError
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
@@ -19,7 +20,7 @@ from tvbo.optimizers.posterior_state import PosteriorState
 from tvbo.randomness import copy_of
 from tvbo.retention import KeepAll, Prediction, Rejection, Retention
 from tvbo.retention.base import mask_of
-from tvbo.spaces.observations import Observations, check_variances
+from tvbo.spaces.observations import Observations
 from tvbo.trial import Trial
 
 logger = logging.getLogger("tvbo.optimizers")
@@ -218,8 +219,12 @@ class OutcomeModel:
     def check_variances(self, observation: Observations) -> None:
         """Raise ``InputDataError`` if only one of it and the observations has noise variances."""
         for held in (self.observations, *(each for _, each in self._set_aside)):
-            if len(held):
-                check_variances(held, observation)
+            if len(held) and (held.Yvar is None) != (observation.Yvar is None):
+                raise InputDataError(
+                    "Expected Yvar with every observation or with none. Got "
+                    f"Yvar={observation.Yvar} after observations "
+                    f"{'without' if held.Yvar is None else 'with'} it."
+                )
 
     def learn(self, trial: Trial, observation: Observations) -> None:
         """Take in the outcome of a trial, if it is informative."""

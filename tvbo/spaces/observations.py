@@ -117,16 +117,6 @@ class Observations:
         return Observations(torch.cat([self.X, other.X]), torch.cat([self.Y, other.Y]), Yvar)
 
 
-def check_variances(observations: Observations, other: Observations) -> None:
-    """Raise unless both have noise variances, or neither has."""
-    if (observations.Yvar is None) != (other.Yvar is None):
-        raise InputDataError(
-            "Expected Yvar with every observation or with none. "
-            f"Got Yvar={other.Yvar} after observations "
-            f"{'without' if observations.Yvar is None else 'with'} Yvar."
-        )
-
-
 def split_time(time_feature: int, num_columns: int) -> tuple[int, list[int]]:
     """Return the index of the time column, and those of all other columns in order.
 
