@@ -67,7 +67,7 @@ def patient_progress_bar(steps: Iterable[T], total: int, label: str, shown: bool
 def progress_lines(
     label: str, shown: bool, period: float = PERIOD
 ) -> Generator[Callable[[str], None]]:
-    """Yield a function that is told each step, which a line on stderr states every few seconds.
+    """Yield a function that is given each step, which a line on stderr states every few seconds.
 
     For a file or a pipe, where a bar would not be seen.
 
@@ -101,13 +101,13 @@ def progress_lines(
 def patient_steps(
     steps: Sequence[str], label: str, shown: bool
 ) -> Generator[Callable[[str], None]]:
-    """Yield a function that is told each step, which a bar on stderr shows after :data:`PATIENCE`.
+    """Yield a function that is given each step, which a bar on stderr shows after :data:`PATIENCE`.
 
     The bar appears also in the midst of a long step, and is removed at the end. Where there is
     neither a terminal nor a notebook, there are :func:`progress_lines`.
 
     Args:
-        steps: Names of all steps, in order; a name may stand for several, and be told again.
+        steps: Names of all steps, in order; a name may stand for several, and be given again.
         label: Description in front of the step.
         shown: Whether to show a bar.
     """
@@ -202,7 +202,7 @@ class TrialProgress:
         Args:
             ended: Number of trials that have ended.
             counts: Number of trials by status.
-            newest: What is known of the newest trials, in words.
+            newest: What is known of the newest trials, as text.
         """
         if self._shown:
             words = [f"{counts.get('open', 0)} open"]

@@ -114,7 +114,7 @@ def run_backtest(
     """Fit algorithms on the first rows of a panel, and play them on the rest.
 
     A panel has one row per time and one column per arm; larger values are better. At each time an
-    algorithm takes one arm and is told its value. Regret is the best value of that time minus this
+    algorithm takes one arm and observes its value. Regret is the best value of that time minus this
     one. A long log, with --time, --reward and --action, has one action at a time: algorithms are
     then played on functions drawn from the model that is fitted to it, which is a simulation.
     """

@@ -91,5 +91,5 @@ def plain(value: Any) -> Any:
 
 
 def short(value: Any) -> str:
-    """Return a value in words, a float to six digits."""
+    """Return a value as text, a float to six digits."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -28,7 +28,7 @@ BAND = 1.96
 
 
 def told_of(journal: JournalReader) -> list[Event]:
-    """Return the trials that were told, each with its outcomes, in the order of telling."""
+    """Return the trials that have an outcome, each with its outcomes, in the order of telling."""
     opened = {each.trial_id: each for each in journal.open_before}
     told = []
     for _, event in journal.events():
@@ -48,10 +48,10 @@ def recent_outcomes(
 ) -> dict[str, Any]:
     """Return the recent outcomes, and how the model of today predicts them.
 
-    Each outcome that the model holds is predicted from those told before it. The hyperparameters
-    are those of today, fitted to all of them, and outcomes that retention has discarded are not
-    used: these are not the predictions that were made at the asks, which a replay of the run makes
-    again (``tvbo diagnose``).
+    Each outcome that the model holds is predicted from those observed before it. The
+    hyperparameters are those of today, fitted to all of them, and outcomes that retention has
+    discarded are not used: these are not the predictions that were made at the asks, which a replay
+    of the run makes again (``tvbo diagnose``).
 
     Args:
         optimizer: The optimizer as the journal left it.

@@ -30,11 +30,11 @@ class Round:
 
     Args:
         trial: What was asked.
-        context: The context of the round, ``c``, told to the optimizer or not; None without.
+        context: The context of the round, ``c``, given to the optimizer or not; None without.
         status: How the trial ended; one that is ``"open"`` is so in the optimizer, too.
-        reward: The outcome that was told, noise included; of several, the first objective. NaN
+        reward: The outcome that was observed, noise included; of several, the first objective. NaN
             where there is none.
-        variance: Variance of the noise in it, if that was told.
+        variance: Variance of the noise in it, if that is known.
         reason: Why the trial failed or expired.
         value: The true value of the action at that time; NaN where it is not known.
         optimal_value: The best true value at that time; NaN where it is not known.
@@ -45,7 +45,7 @@ class Round:
         evaluation_seconds: Time that the evaluation took; 0 for a skipped trial. With an executor,
             from submitting to the result, or to giving it up, waiting for a worker included.
         ended_after: Number of rounds asked when the trial ended; 0 while it is open.
-        others: Further outcomes that were told, by name.
+        others: Further outcomes that were observed, by name.
     """
 
     trial: Trial
@@ -183,11 +183,11 @@ class History:
 
     @property
     def reward(self) -> Tensor:
-        """Outcomes that were told, ``n``; NaN where there is none."""
+        """Outcomes that were observed, ``n``; NaN where there is none."""
         return _column(r.reward for r in self.rounds)
 
     def observations(self) -> Observations:
-        """Return the outcomes that were told, with rows ``[action | context | time]``.
+        """Return the outcomes that were observed, with rows ``[action | context | time]``.
 
         They are what :func:`tvbo.logs.fit_drift` takes: ``fit_drift(log.X, log.Y)``.
         """

@@ -68,7 +68,7 @@ def raw_kernels(model: TimeVaryingGP) -> tuple[list[Kernel], list[Kernel]]:
 
 
 def _without_column(kernel: Kernel) -> Kernel:
-    """Return a copy of a temporal kernel, scaled or not, that is not told its column."""
+    """Return a copy of a temporal kernel, scaled or not, that does not know its column."""
     if isinstance(kernel, ScaleKernel):
         scaled = ScaleKernel(_without_column(kernel.base_kernel), batch_shape=kernel.batch_shape)
         scaled.to(kernel.outputscale)

@@ -79,7 +79,7 @@ class LastBest(Optimizer):
 
     @property
     def repeats_open_trials(self) -> bool:
-        """True: trials that are not told count for nothing."""
+        """True: trials without an outcome count for nothing."""
         return True
 
     def _choose(

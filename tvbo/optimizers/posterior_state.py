@@ -161,7 +161,7 @@ class PosteriorState(ABC):
         return self._without_pending(self._held).moments(row)
 
     def outcome_noise(self, observations: Observations) -> float | None:
-        """Return the noise variance to expect of the next outcome: given, told before, or learned.
+        """Return the noise variance to expect of the next outcome: given, observed, or learned.
 
         Args:
             observations: Observations held.

@@ -42,7 +42,7 @@ def plot_run(trials: pd.DataFrame, title: str = "", outcome: str = "outcome") ->
             "fmt": "none",
             "color": TOLD,
             "alpha": 0.4,
-            "label": "± noise as told",
+            "label": "± noise as observed",
         }
         ax.errorbar(told.t, told[outcome], noise, **style)
     ax.plot(told.t, told[outcome], "o", color=TOLD, markersize=3.5, label="told")

@@ -13,7 +13,7 @@ BIG_ENDIAN = 1
 
 
 def damage_of_wal(path: Path) -> str | None:
-    """Return what is wrong with the write-ahead log of a journal, in words; None if it looks whole.
+    """Return what is wrong with the write-ahead log of a journal, as text; None if it looks whole.
 
     SQLite reads the log up to the first page with a wrong checksum, and ignores the rest as a
     transaction that was never committed. Each transaction is on disk before the next begins. So if

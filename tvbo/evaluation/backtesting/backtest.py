@@ -71,7 +71,7 @@ def backtest(
 ) -> BacktestResult:
     """Fit algorithms on the first part of a panel, and play them on the rest.
 
-    At each time that is played each algorithm takes one arm, and is told that arm's value. Its
+    At each time that is played each algorithm takes one arm, and observes that arm's value. Its
     regret is the largest value at that time minus this one. Where the chosen arm has no reading,
     the trial fails and its regret is left out.
 

@@ -140,7 +140,7 @@ def play(
 def play_once(optimizer: Optimizer, stretch: Stretch, seed: int) -> tuple[Tensor, Tensor]:
     """Return the arm and the regret at each time of a stretch, both ``S``.
 
-    At each time one arm is asked for, and its outcome told; a trial of an arm without a reading
+    At each time one arm is asked for, and its outcome recorded; a trial of an arm without a reading
     fails. The optimizer is copied.
     """
     optimizer = deepcopy(optimizer)

@@ -26,18 +26,18 @@ class PredictedTrial:
     """A trial that was asked, with what the model said of its outcome then.
 
     Args:
-        prediction: Mean and variance by the outcomes told before the ask, and the noise variance,
-            NaN where it came with the outcome and none has come.
-        outcome: The outcome told; NaN where there is none.
+        prediction: Mean and variance by the outcomes observed before the ask, and the noise
+            variance, NaN where it came with the outcome and none has come.
+        outcome: The outcome observed; NaN where there is none.
         is_fitted: Whether all hyperparameters were given or fitted by then; before the first fit
             they are defaults.
         model_size: Number of observations that the prediction rested on.
         parameters: Hyperparameters in the user's units, by name.
-        form: The form of drift in words.
+        form: The form of drift as text.
         half_life: Lag at which the correlation over time has fallen to one half, in the user's unit
             of time; infinite without drift, NaN for a sum of several forms.
         at_bounds: The learned parameters at a bound of their constraint.
-        told_before: Number of outcomes told before the ask.
+        told_before: Number of outcomes observed before the ask.
         told_as: Number of the outcome in the order of telling, from 1; None where there is none.
     """
 
@@ -73,10 +73,10 @@ class Calibration:
     r"""Standardized errors of one-step-ahead predictions.
 
     While the model is right, the errors :math:`z = (y - m) / s`, with ``m`` and ``s`` from the
-    outcomes told before the ask and ``s`` including the noise, are standard normal. Two of them are
-    independent if the later trial was asked after the earlier one was told. Where outcomes come
-    late, :attr:`independent` are those that begin with the first outcome and go on each time with
-    the first trial asked after the last of them was told.
+    outcomes observed before the ask and ``s`` including the noise, are standard normal. Two of them
+    are independent if the later trial was asked after the earlier one was observed. Where outcomes
+    come late, :attr:`independent` are those that begin with the first outcome and go on each time
+    with the first trial asked after the last of them was observed.
 
     Args:
         trials: The trials that were judged, in the order of asking.

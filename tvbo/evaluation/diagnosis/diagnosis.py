@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Whether the model of a run is to be trusted, by its predictions of outcomes not yet told.
+    """Whether the model of a run is to be trusted, by its predictions of outcomes not yet observed.
 
     Args:
         optimizer: Name of its class.

@@ -243,7 +243,7 @@ def _drift(trials: Sequence[PredictedTrial]) -> list[str]:
 
 
 def _unit(trials: Sequence[PredictedTrial]) -> tuple[str, str]:
-    """Return the unit of time in words: rounds, where trials are one unit apart."""
+    """Return the unit of time as text: rounds, where trials are one unit apart."""
     times = sorted({trial.prediction.t for trial in trials})
     gaps = [later - one for one, later in pairwise(times)]
     is_round = len(times) == len(trials) and all(gap == 1 for gap in gaps)

@@ -49,7 +49,7 @@ class RecordedRun:
     def counts(self) -> dict[str, int]:
         """Return the number of trials by state: told, open, failed, expired, skipped, discarded.
 
-        Discarded are trials, told or not, whose outcome does not enter the model.
+        Discarded are trials, with or without an outcome, which does not enter the model.
         """
         opened = {r.trial_id: r for r in self.records if r.kind in OPENING}
         ended = [ENDINGS[r.kind] for r in self.records if r.kind in ENDINGS]
