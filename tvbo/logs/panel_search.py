@@ -14,7 +14,7 @@ from tvbo.logs.panel_data import ArmCovariance, PanelData, SegmentGroup, regress
 from tvbo.logs.panel_em import improved_covariance
 from tvbo.logs.panel_terms import Component, DriftTerms, spectrum
 from tvbo.logs.season import Season
-from tvbo.logs.state_filter import log_likelihoods
+from tvbo.logs.state_filter import filter_modes
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -166,7 +166,7 @@ def improved_fit(data: PanelData, fit: FittedPanel) -> FittedPanel:
         fit: The model.
     """
     for _ in range(EM_ROUNDS):
-        residuals = data.residuals(fit.season, fit.coefficients).groups
+        residuals = data.residuals(fit.season, fit.coefficients)
         covariance, terms = fit.covariance, fit.terms(data)
         for _ in range(EM_STEPS):
             covariance = improved_covariance(covariance, terms, fit.theta, residuals)
@@ -245,7 +245,11 @@ def _search_drift(
         points = np.vstack([point, point + DIFFERENCE * np.eye(len(point))])
         spaces = terms.spaces(points)
         values = np.sum(
-            [log_likelihoods(group.values, group.gaps, spaces) for group in groups], axis=0
+            [
+                filter_modes(group.values, group.gaps, spaces).log_likelihoods.sum(-1)
+                for group in groups
+            ],
+            axis=0,
         )
         if variances is not None:
             information = squares / spectrum(spaces, frequencies, terms.span / step)

@@ -45,7 +45,7 @@ def scaled_kernel(
         numbers = base(
             ard_num_dims=len(columns),
             active_dims=tuple(columns) if categories else None,
-            lengthscale_constraint=_positive(),
+            lengthscale_constraint=positive(),
         ).double()
         spread = actions[:, columns].std(dim=0, correction=0)
         numbers.lengthscale = torch.where(spread > 0, spread, 1.0)
@@ -54,16 +54,17 @@ def scaled_kernel(
         labels = CategoricalKernel(
             ard_num_dims=len(categories),
             active_dims=tuple(categories),
-            lengthscale_constraint=_positive(),
+            lengthscale_constraint=positive(),
         ).double()
         labels.lengthscale = torch.ones(len(categories), dtype=torch.float64)
         parts.append(labels)
     kernel = ScaleKernel(
-        parts[0] if len(parts) == 1 else ProductKernel(*parts), outputscale_constraint=_positive()
+        parts[0] if len(parts) == 1 else ProductKernel(*parts), outputscale_constraint=positive()
     ).double()
     kernel.outputscale = Y.var(correction=0)
     return kernel
 
 
-def _positive() -> Positive:
+def positive() -> Positive:
+    """Return the constraint of a positive parameter that is searched as its logarithm."""
     return Positive(transform=torch.exp, inv_transform=torch.log)

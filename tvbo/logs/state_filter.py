@@ -53,26 +53,13 @@ class Filtered:
     mean: Array
     covariance: Array
 
-
-def log_likelihoods(series: Array, gaps: Sequence[int], model: StateSpace) -> Array:
-    """Return the log likelihoods of all modes and series together, ``p``.
-
-    Args:
-        series: As in :func:`filter_modes`.
-        gaps: As in :func:`filter_modes`.
-        model: The models.
-    """
-    count = series.shape[-1]
-    misfit: Array | float = 0.0
-    logs: Array | float = 0.0
-    for step in _steps(series, gaps, model):
-        if step.is_new:
-            precision = np.repeat(1 / step.variances, count, axis=-1)
-            log_variances = np.log(2 * math.pi * step.variances)
-        misfit = misfit + step.errors**2 * precision
-        logs = logs + log_variances
-    values: Array = -0.5 * (np.sum(misfit, axis=-1) + count * np.sum(logs, axis=-1))
-    return values
+    @property
+    def log_likelihoods(self) -> Array:
+        """Log likelihoods of the modes, of all series together, ``p x n``."""
+        misfit = np.einsum("tpnc,tpnc->tpn", self.innovations, self.innovations) / self.variances
+        logs = self.innovations.shape[-1] * np.log(2 * math.pi * self.variances)
+        values: Array = -0.5 * (misfit + logs).sum(0)
+        return values
 
 
 def filter_modes(series: Array, gaps: Sequence[int], model: StateSpace) -> Filtered:
