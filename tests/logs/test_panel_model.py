@@ -34,9 +34,8 @@ def fitted(kernels: list[TemporalKernel], season, seed: int = 0) -> FittedPanel:
     theta += [rng.uniform(0.5, 1.5), -1.2]
     phi = np.array([0.4, -0.3, 0.8, -0.5])[: 1 if season is None else 4]
     covariance = ArmCovariance(eigenvalues, modes)
-    return FittedPanel(
-        season, components, covariance, np.array(theta), phi, 0.0, 0.0, np.zeros((1, ARMS))
-    )
+    means = np.zeros((1, ARMS))
+    return FittedPanel(season, components, covariance, means, np.array(theta), phi)
 
 
 def dense(model: FittedPanel, data, ages: np.ndarray, later: np.ndarray):

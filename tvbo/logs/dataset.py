@@ -215,7 +215,9 @@ def check_varies(Y: Tensor) -> None:
 
 
 def outcome_unit(Y: Tensor) -> float:
-    """Return the standard deviation of outcomes that vary, by which a fit divides them.
+    """Return the power of two next to the standard deviation of outcomes that vary.
+
+    A fit divides them by it, which is exact.
 
     Raises:
         InputDataError: if it is not between 1e-30 and 1e30.
@@ -227,7 +229,7 @@ def outcome_unit(Y: Tensor) -> float:
             f"{OUTCOMES[1]:g}; state them in another unit. Got {spread:g}, with outcomes from "
             f"{Y.min().item():g} to {Y.max().item():g}."
         )
-    return spread
+    return 2.0 ** round(math.log2(spread))
 
 
 def _segment_numbers(segments: Tensor | None, n: int) -> Tensor:

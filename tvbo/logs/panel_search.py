@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tvbo.logs.panel_coefficients import CoefficientModel, prior_variances
-from tvbo.logs.panel_data import ArmCovariance, PanelData, SegmentGroup, regressors
+from tvbo.logs.panel_data import ArmCovariance, PanelData
 from tvbo.logs.panel_em import improved_covariance
 from tvbo.logs.panel_terms import Component, DriftTerms, spectrum
 from tvbo.logs.season import Season
@@ -36,34 +37,44 @@ DIFFERENCE = 1e-5
 
 @dataclass(frozen=True)
 class FittedPanel:
-    """A model of a panel at its maximum.
+    """A model of a panel at its maximum, or where a search for it begins.
 
     Args:
         season: The season; None if there is none.
         components: The drifting components.
         covariance: The covariance over arms of which their covariances are powers.
+        coefficients: ``q x n`` posterior means of the coefficients of the arms.
         theta: Parameters of :class:`DriftTerms`.
-        phi: Parameters of :func:`prior_variances`.
+        phi: Parameters of :func:`prior_variances`; none before a search.
         log_likelihood: Log marginal likelihood, with means and season integrated out.
         mean: Common mean.
-        coefficients: ``q x n`` posterior means of the coefficients of the arms.
         converged: Whether the last search converged.
     """
 
     season: Season | None
     components: list[Component]
     covariance: ArmCovariance
-    theta: Array
-    phi: Array
-    log_likelihood: float
-    mean: float
     coefficients: Array
+    theta: Array
+    phi: Array | None = None
+    log_likelihood: float = -math.inf
+    mean: float = 0.0
     converged: bool = True
 
     @property
     def num_parameters(self) -> int:
         """Number of parameters that were maximized, the common mean among them."""
-        return len(self.theta) + len(self.phi) + 1
+        return len(self.theta) + len(self.prior_parameters) + 1
+
+    @property
+    def prior_parameters(self) -> Array:
+        """Parameters of :func:`prior_variances`; before a search a start."""
+        if self.phi is not None:
+            return self.phi
+        level = [math.log(self.covariance.eigenvalues.mean())]
+        return np.array(
+            level if self.season is None else [*level, math.log(0.3), 1.0, *self.season.shape]
+        )
 
     def terms(self, data: PanelData) -> DriftTerms:
         """Return the drifting components for the gaps of a panel."""
@@ -77,8 +88,11 @@ class FittedPanel:
             self.terms(data).spaces(self.theta[None]),
             self.covariance.loadings,
         )
-        logs = np.log(self.covariance.eigenvalues)
-        return model, prior_variances(self.season, self.phi, logs)
+        return model, self.variances(self.prior_parameters)
+
+    def variances(self, phi: Array) -> Array:
+        """Return the prior variances of the coefficients of each mode, ``n x q``."""
+        return prior_variances(self.season, phi, np.log(self.covariance.eigenvalues))
 
     def log_likelihood_of(self, data: PanelData) -> float:
         """Return the log marginal likelihood of another panel at the same parameters."""
@@ -106,9 +120,10 @@ def fit_first_model(
     solved = np.linalg.solve(columns.T @ columns + np.diag(ridge), columns.T @ values)
     coefficients = np.asarray(solved, dtype=np.float64)
     covariance = ArmCovariance.estimate(data.residuals(season, coefficients).segments())
-    fit = _one_round(data, season, components, covariance, coefficients, None, None)
+    theta = DriftTerms(components, covariance.eigenvalues, data.lags, data.span).start()
+    fit = _one_round(data, FittedPanel(season, components, covariance, coefficients, theta))
     residuals = data.residuals(season, fit.coefficients)
-    return _next_round(data, fit, ArmCovariance.estimate(residuals.segments()))
+    return _one_round(data, replace(fit, covariance=ArmCovariance.estimate(residuals.segments())))
 
 
 def fit_season(data: PanelData, season: Season, base: FittedPanel) -> FittedPanel:
@@ -124,8 +139,8 @@ def fit_season(data: PanelData, season: Season, base: FittedPanel) -> FittedPane
     means = np.vstack(
         [base.coefficients, np.zeros((len(season.frequencies), base.coefficients.shape[1]))]
     )
-    fit = _one_round(data, season, base.components, base.covariance, means, base.theta, None)
-    return _next_round(data, fit, fit.covariance)
+    fit = _one_round(data, replace(base, season=season, coefficients=means, phi=None))
+    return _one_round(data, fit)
 
 
 def fit_model(
@@ -139,19 +154,12 @@ def fit_model(
         base: A model whose season is taken, and whose covariance and means are the start.
         starts: Starts of the search for the parameters of the drift.
     """
-    terms = DriftTerms(components, base.covariance.eigenvalues, data.lags, data.span)
-    residuals = data.residuals(base.season, base.coefficients)
-    turned = residuals.turned(base.covariance.modes)
-    variances = prior_variances(base.season, base.phi, terms.log_eigenvalues)
-    start = starts[0]
-    if len(starts) > 1:
-        scouts = [
-            _search_drift(terms, turned, start, base.season, variances, SCOUT) for start in starts
-        ]
-        start = min(scouts, key=lambda result: float(result.fun)).x
-    return _one_round(
-        data, base.season, components, base.covariance, base.coefficients, start, base.phi
-    )
+    begun = [replace(base, components=components, theta=start) for start in starts]
+    if len(begun) > 1:
+        scouts = [_search_drift(data, model, SCOUT) for model in begun]
+        best = min(scouts, key=lambda result: float(result.fun))
+        begun = [replace(begun[0], theta=best.x)]
+    return _one_round(data, begun[0])
 
 
 def improved_fit(data: PanelData, fit: FittedPanel) -> FittedPanel:
@@ -171,86 +179,51 @@ def improved_fit(data: PanelData, fit: FittedPanel) -> FittedPanel:
         for _ in range(EM_STEPS):
             covariance = improved_covariance(covariance, terms, fit.theta, residuals)
             terms = DriftTerms(fit.components, covariance.eigenvalues, data.lags, data.span)
-        better = _next_round(data, fit, covariance)
+        better = _one_round(data, replace(fit, covariance=covariance))
         if better.log_likelihood <= fit.log_likelihood:
             break
         fit = better
     return fit
 
 
-def _next_round(data: PanelData, fit: FittedPanel, covariance: ArmCovariance) -> FittedPanel:
-    return _one_round(
-        data, fit.season, fit.components, covariance, fit.coefficients, fit.theta, fit.phi
-    )
-
-
-def _one_round(
-    data: PanelData,
-    season: Season | None,
-    components: list[Component],
-    covariance: ArmCovariance,
-    coefficients: Array,
-    theta: Array | None,
-    phi: Array | None,
-) -> FittedPanel:
+def _one_round(data: PanelData, start: FittedPanel) -> FittedPanel:
     """Maximize over the drift given the coefficients, then over the season given the drift.
 
     The search for the drift holds the coefficients at their posterior means, and accounts for their
     uncertainty by the determinant of their posterior precision, from the spectral density of each
     mode (Whittle, 1953); the likelihood of the result is exact.
     """
-    terms = DriftTerms(components, covariance.eigenvalues, data.lags, data.span)
-    residuals = data.residuals(season, coefficients)
-    variances = None if phi is None else prior_variances(season, phi, terms.log_eigenvalues)
-    result = _search_drift(
-        terms,
-        residuals.turned(covariance.modes),
-        terms.start() if theta is None else theta,
-        season,
-        variances,
-    )
-    theta, converged = result.x, bool(result.success)
-    model = CoefficientModel(
-        data.turned(covariance.modes), season, terms.spaces(theta[None]), covariance.loadings
-    )
-    phi = _search_season(model, season, phi, terms.log_eigenvalues)
-    variances = prior_variances(season, phi, terms.log_eigenvalues)
+    result = _search_drift(data, start)
+    fit = replace(start, theta=result.x, converged=bool(result.success))
+    model, _ = fit.coefficient_model(data)
+    phi = _search_season(model, fit)
+    variances = fit.variances(phi)
     log_likelihood, mean, _ = model.solve(variances)
-    coefficients = (covariance.modes @ model.coefficients(variances)[0]).T
-    return FittedPanel(
-        season, components, covariance, theta, phi, log_likelihood, mean, coefficients, converged
+    coefficients = (fit.covariance.modes @ model.coefficients(variances)[0]).T
+    return replace(
+        fit, phi=phi, log_likelihood=log_likelihood, mean=mean, coefficients=coefficients
     )
 
 
-def _search_drift(
-    terms: DriftTerms,
-    groups: Sequence[SegmentGroup],
-    theta: Array,
-    season: Season | None,
-    variances: Array | None,
-    max_iterations: int = 80,
-) -> OptimizeResult:
+def _search_drift(data: PanelData, start: FittedPanel, max_iterations: int = 80) -> OptimizeResult:
     """Return the result of the search for the parameters of the drift, ``x``."""
     from scipy.optimize import minimize
 
+    terms, season = start.terms(data), start.season
+    groups = data.residuals(season, start.coefficients).turned(start.covariance.modes)
+    # Before the first search their prior is not known.
+    variances = None if start.phi is None else start.variances(start.phi)
     step = terms.lags[0]
     frequencies = np.zeros(1)
     if season is not None:
         frequencies = np.append(frequencies, season.frequencies * step)
-    counts = [group.values.shape[2] for group in groups]
-    columns = [regressors(season, group.times) for group in groups]
-    squares = np.sum([c * (B**2).sum(0) for c, B in zip(counts, columns, strict=True)], axis=0)
+    squares = (data.stacked(season)[1] ** 2).sum(0)
 
     def descent(point: Array) -> tuple[float, Array]:
         points = np.vstack([point, point + DIFFERENCE * np.eye(len(point))])
         spaces = terms.spaces(points)
-        values = np.sum(
-            [
-                filter_modes(group.values, group.gaps, spaces).log_likelihoods.sum(-1)
-                for group in groups
-            ],
-            axis=0,
-        )
+        filtered = [filter_modes(group.values, group.gaps, spaces) for group in groups]
+        values = np.sum([each.log_likelihoods.sum(-1) for each in filtered], axis=0)
         if variances is not None:
             information = squares / spectrum(spaces, frequencies, terms.span / step)
             values = values - 0.5 * np.log1p(variances * information).sum((1, 2))
@@ -259,7 +232,7 @@ def _search_drift(
     low, high = np.array(terms.bounds()).T
     return minimize(
         descent,
-        np.clip(theta, low, high - DIFFERENCE),
+        np.clip(start.theta, low, high - DIFFERENCE),
         jac=True,
         method="L-BFGS-B",
         bounds=list(zip(low, high, strict=True)),
@@ -267,25 +240,19 @@ def _search_drift(
     )
 
 
-def _search_season(
-    model: CoefficientModel, season: Season | None, phi: Array | None, log_eigenvalues: Array
-) -> Array:
+def _search_season(model: CoefficientModel, fit: FittedPanel) -> Array:
     """Return the parameters of :func:`prior_variances` at the maximum."""
     from scipy.optimize import minimize
 
-    scale = float(np.log(np.exp(log_eigenvalues).mean()))
-    if phi is None:
-        phi = np.array([scale])
-        if season is not None:
-            phi = np.concatenate([phi, [np.log(0.3), 1.0], season.shape])
-    bounds = [(scale - 12, scale + 12), (-14.0, 7.0), (0.0, 2.0)]
-    if season is not None:
-        bounds += season.shape_bounds
+    scale = math.log(fit.covariance.eigenvalues.mean())
+    bounds = [(scale - 12, scale + 12)]
+    if fit.season is not None:
+        bounds += [(-14.0, 7.0), (0.0, 2.0), *fit.season.shape_bounds]
     result = minimize(
-        lambda point: -model.solve(prior_variances(season, point, log_eigenvalues))[0],
-        phi,
+        lambda phi: -model.solve(fit.variances(phi))[0],
+        fit.prior_parameters,
         method="L-BFGS-B",
-        bounds=bounds[: len(phi)],
+        bounds=bounds,
         options={"maxiter": 40},
     )
     found: Array = result.x
