@@ -11,7 +11,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Tensor
 
-from tvbo.spaces.observations import Observations, split_time
+from tvbo.spaces.observations import check_finite, split_time
 from tvbo.values import as_numbers
 
 RUN = 100
@@ -71,21 +71,25 @@ class DriftLog:
                 only one time (in every segment), or the outcome is constant, or nearly so
                 (:func:`check_varies`), or a gap between times is too small for the log's length.
         """
-        train_X, train_Y = as_numbers("train_X", train_X), as_numbers("train_Y", train_Y)
-        train_Yvar = None if train_Yvar is None else as_numbers("train_Yvar", train_Yvar)
-        if train_X.ndim == 2 and train_Y.shape != (len(train_X), 1):
+        X, Y = as_numbers("train_X", train_X), as_numbers("train_Y", train_Y)
+        Yvar = None if train_Yvar is None else as_numbers("train_Yvar", train_Yvar)
+        given = {"X": X, "Y": Y} | ({} if Yvar is None else {"Yvar": Yvar})
+        shapes = {name: tuple(values.shape) for name, values in given.items()}
+        if X.ndim != 2 or any(values.shape != (len(X), 1) for values in list(given.values())[1:]):
             raise BotorchTensorDimensionError(
-                f"Expected Y of shape {len(train_X)} x 1, one row for each row of X. "
-                f"Got Y.shape={tuple(train_Y.shape)}."
+                f"Expected rows X, n x d, and Y and Yvar of shape n x 1. Got {shapes}."
             )
-        observations = Observations(train_X, train_Y, train_Yvar)
-        time_column, action_columns = split_time(time_feature, train_X.shape[-1])
+        for name, values in given.items():
+            check_finite(name, values)
+        if Yvar is not None and (Yvar < 0).any():
+            raise InputDataError(f"Expected Yvar >= 0. Got {Yvar.min().item():g}.")
+        time_column, action_columns = split_time(time_feature, X.shape[-1])
         log = cls(
-            actions=observations.X[:, action_columns],
-            times=observations.X[:, time_column],
-            Y=observations.Y.squeeze(-1),
-            Yvar=None if observations.Yvar is None else observations.Yvar.squeeze(-1),
-            segments=_segment_numbers(segments, len(observations.X)),
+            actions=X[:, action_columns],
+            times=X[:, time_column],
+            Y=Y.squeeze(-1),
+            Yvar=None if Yvar is None else Yvar.squeeze(-1),
+            segments=_segment_numbers(segments, len(X)),
         )
         if len(log) < 3:
             raise InputDataError(f"Expected at least 3 observations. Got {len(log)}.")

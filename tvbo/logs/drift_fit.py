@@ -18,7 +18,7 @@ from tvbo.kernels import TemporalKernel
 from tvbo.logs.blocks import BLOCK, BlockLikelihood
 from tvbo.logs.dataset import DriftLog, Panel, outcome_unit
 from tvbo.logs.dense import DenseLikelihood
-from tvbo.logs.drift_report import report
+from tvbo.logs.drift_report import Report
 from tvbo.logs.drift_result import DriftFit
 from tvbo.logs.maximize import RATE, LikelihoodMaximizer, Optimum
 from tvbo.logs.outliers import MAX_PANEL, LogModel, clipped, find_outliers
@@ -264,8 +264,8 @@ class _Fit:
         )
         if not math.isfinite(profile.best.log_likelihood):
             raise _no_finite_start(profile.failed_starts)
-        given = self.noise_variance
-        fit = report(profile, maximizer, log, kernel, self.level, self.time_unit, self.unit, given)
+        named = self.level, self.time_unit, self.unit, self.noise_variance
+        fit = Report(profile, maximizer, log, kernel, *named).fit()
         return fit, self._model(kernel, maximizer, profile.best)
 
     def rough(self, log: DriftLog) -> LogModel:

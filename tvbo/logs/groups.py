@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,21 +57,18 @@ class GroupedDriftFit:
         """Return a row for each group, and a last one, ``all``, for the fit of all of them."""
         import pandas as pd
 
-        fits = {**self.groups, "all": self.together}
         return pd.DataFrame(
             {
-                "group": list(fits),
-                "rows": [fit.n_observations for fit in fits.values()],
-                "forgetting_rate": [fit.forgetting_rate for fit in fits.values()],
-                "low": [fit.forgetting_rate_interval[0] for fit in fits.values()],
-                "high": [fit.forgetting_rate_interval[1] for fit in fits.values()],
-                "half_life": [fit.half_life for fit in fits.values()],
-                "noise_variance": [
-                    math.nan if fit.noise_variance is None else fit.noise_variance
-                    for fit in fits.values()
-                ],
-                "outliers": [len(fit.outliers) for fit in fits.values()],
+                "group": label,
+                "rows": fit.n_observations,
+                "forgetting_rate": fit.forgetting_rate,
+                "low": fit.forgetting_rate_interval[0],
+                "high": fit.forgetting_rate_interval[1],
+                "half_life": fit.half_life,
+                "noise_variance": fit.noise_variance,
+                "outliers": len(fit.outliers),
             }
+            for label, fit in {**self.groups, "all": self.together}.items()
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,31 +119,27 @@ def fit_drift_by(
     labels = _labels(groups, len(train_X))
     names = sorted(set(labels))
     rows = {name: [i for i, label in enumerate(labels) if label == name] for name in names}
-    small = {name: len(part) for name, part in rows.items() if len(part) < FEWEST}
+    small = [f"{len(part)} in group '{name}'" for name, part in rows.items() if len(part) < FEWEST]
     if small:
-        counts = ", ".join(f"{count} in group '{name}'" for name, count in small.items())
-        raise InputDataError(f"Expected at least {FEWEST} rows in each group. Got {counts}.")
+        raise InputDataError(
+            f"Expected at least {FEWEST} rows in each group. Got {', '.join(small)}."
+        )
     if len(names) < 2:
         raise InputDataError(f"Expected at least two groups. Got '{names[0]}' alone.")
     numbers = list(range(len(labels))) if row_numbers is None else list(row_numbers)
 
-    def fit_of(name: str) -> DriftFit:
-        part = rows[name]
-        try:
-            return fit_drift(
-                train_X[part],
-                train_Y[part],
-                None if train_Yvar is None else train_Yvar[part],
-                segments=None if segments is None else segments[part],
-                row_numbers=[numbers[i] for i in part],
-                progress=False,
-                **options,
-            )
-        except InputDataError as error:
-            raise InputDataError(f"In group '{name}': {error}") from error
+    def fit_of(part: list[int], segments: Tensor | None) -> DriftFit:
+        return fit_drift(
+            train_X[part],
+            train_Y[part],
+            None if train_Yvar is None else train_Yvar[part],
+            segments=None if segments is None else segments[part],
+            row_numbers=[numbers[i] for i in part],
+            progress=False,
+            **options,
+        )
 
-    number_of = {name: float(number) for number, name in enumerate(names)}
-    apart = torch.tensor([number_of[label] for label in labels], dtype=torch.float64)
+    apart = torch.tensor([float(names.index(label)) for label in labels], dtype=torch.float64)
     if segments is not None:
         pairs = torch.stack([apart, segments.to(apart)], dim=-1)
         apart = torch.unique(pairs, dim=0, return_inverse=True)[1].to(apart)
@@ -155,17 +147,12 @@ def fit_drift_by(
     with patient_steps([*names, "all groups"], "fit_drift_by", progress) as show:
         for name in names:
             show(name)
-            fits[name] = fit_of(name)
+            try:
+                fits[name] = fit_of(rows[name], segments)
+            except InputDataError as error:
+                raise InputDataError(f"In group '{name}': {error}") from error
         show("all groups")
-        together = fit_drift(
-            train_X,
-            train_Y,
-            train_Yvar,
-            segments=apart,
-            row_numbers=numbers,
-            progress=False,
-            **options,
-        )
+        together = fit_of(list(range(len(labels))), apart)
     return GroupedDriftFit(fits, together, _messages(fits))
 
 
@@ -184,12 +171,10 @@ def _labels(groups: Sequence[object] | Tensor, n: int) -> list[str]:
 
 def _messages(fits: dict[str, DriftFit]) -> list[str]:
     """Return a message if the intervals of two groups do not overlap."""
-    slowest = min(fits, key=lambda name: fits[name].forgetting_rate_interval[1])
-    fastest = max(fits, key=lambda name: fits[name].forgetting_rate_interval[0])
-    low, high = (
-        fits[fastest].forgetting_rate_interval[0],
-        fits[slowest].forgetting_rate_interval[1],
-    )
+    intervals = {name: fit.forgetting_rate_interval for name, fit in fits.items()}
+    slowest = min(fits, key=lambda name: intervals[name][1])
+    fastest = max(fits, key=lambda name: intervals[name][0])
+    low, high = intervals[fastest][0], intervals[slowest][1]
     if low <= high:
         return []
     return [

@@ -197,12 +197,11 @@ def find_outliers(
     residuals = model.residuals(log, kept, given)
     for _ in range(MAX_REFITS):
         found = is_outlier(residuals, kept)
-        if (found == ~kept).all():
-            return Outliers(kept, residuals, settled=True)
         rest = log.rows(~found)
-        if not rest.can_be_fitted:
-            # All outcomes but the outliers are equal, say. Nothing tells then what is usual.
-            return Outliers(torch.ones_like(kept), residuals, settled=True)
+        if (found == ~kept).all() or not rest.can_be_fitted:
+            # If all outcomes but the outliers are equal, say, nothing tells what is usual.
+            kept = kept if rest.can_be_fitted else torch.ones_like(kept)
+            return Outliers(kept, residuals, settled=True)
         kept, model = ~found, estimate(rest)
         residuals = model.residuals(log, kept, log.Y)
     return Outliers(kept, residuals, settled=False)

@@ -208,32 +208,22 @@ def _finite_json(text: bytes) -> Any:
 Options = dict[str, Any]
 
 
-def _ard(kernel: Any) -> Options:
-    # Left out where it is None, which not every class takes for one column.
-    return {} if kernel.ard_num_dims is None else {"ard_num_dims": kernel.ard_num_dims}
-
-
-LEAVES: dict[type[Kernel], Callable[[Any], Options]] = {
-    CategoricalKernel: _ard,
-    ConstantKernel: lambda kernel: {},
-    ConstantTemporalKernel: lambda kernel: {},
-    CovarianceMatrixKernel: lambda kernel: {"covar_matrix": to_data(kernel.covar_matrix.numpy())},
-    IdentityKernel: lambda kernel: {},
-    LinearKernel: _ard,
-    MaternKernel: lambda kernel: {**_ard(kernel), "nu": kernel.nu},
-    PeriodicKernel: _ard,
-    PolynomialKernel: lambda kernel: {"power": kernel.power},
-    RBFKernel: _ard,
-    RQKernel: _ard,
-    SeasonalKernel: lambda kernel: {
-        "period": kernel.period.item(),
-        "num_harmonics": kernel.num_harmonics,
-    },
-    TaskKernel: lambda kernel: dict(
-        zip(("num_tasks", "rank"), kernel.covar_factor.shape[-2:], strict=True)
-    ),
-    TemporalDecayKernel: lambda kernel: {},
-    TemporalMaternKernel: lambda kernel: {"nu": kernel.nu},
+LEAVES: dict[type[Kernel], tuple[str, ...]] = {
+    CategoricalKernel: ("ard_num_dims",),
+    ConstantKernel: (),
+    ConstantTemporalKernel: (),
+    CovarianceMatrixKernel: ("covar_matrix",),
+    IdentityKernel: (),
+    LinearKernel: ("ard_num_dims",),
+    MaternKernel: ("ard_num_dims", "nu"),
+    PeriodicKernel: ("ard_num_dims",),
+    PolynomialKernel: ("power",),
+    RBFKernel: ("ard_num_dims",),
+    RQKernel: ("ard_num_dims",),
+    SeasonalKernel: ("period", "num_harmonics"),
+    TaskKernel: (),
+    TemporalDecayKernel: (),
+    TemporalMaternKernel: ("nu",),
 }
 """Kernels without parts, and the arguments with which they are made again."""
 
@@ -306,9 +296,15 @@ def _form(kernel: Kernel) -> dict[str, Any]:
             f"Expected a kernel without a batch. Got batch_shape={tuple(kernel.batch_shape)}."
         )
     if kind in LEAVES:
-        options = LEAVES[kind](kernel)
-        if kernel.active_dims is not None:
-            options["active_dims"] = kernel.active_dims.tolist()
+        # Those that are None are left out, which not every class takes for one column.
+        values = {name: getattr(kernel, name) for name in (*LEAVES[kind], "active_dims")}
+        options = {
+            name: value.tolist() if isinstance(value, Tensor) else value
+            for name, value in values.items()
+            if value is not None
+        }
+        if isinstance(kernel, TaskKernel):
+            options["num_tasks"], options["rank"] = kernel.covar_factor.shape[-2:]
     elif kind in COMPOSED:
         parts, options = COMPOSED[kind](kernel)
     else:
@@ -331,7 +327,7 @@ def _built(form: dict[str, Any], size: int) -> Kernel:
     """Return the kernel of a form, whose parameters are ``size`` numbers at most."""
     kinds = {kind.__name__: kind for kind in (*LEAVES, *COMPOSED)}
     options = {
-        name: torch.from_numpy(_array(value)) if name == "covar_matrix" else value
+        name: torch.tensor(value, dtype=torch.float64) if name == "covar_matrix" else value
         for name, value in form["options"].items()
     }
     if (
