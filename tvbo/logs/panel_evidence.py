@@ -100,11 +100,14 @@ class Comparison:
         """Return log marginal likelihood less the penalty of BIC."""
         return fit.log_likelihood - 0.5 * fit.num_parameters * math.log(self.data.num_values)
 
-    def scores(self) -> dict[Key, tuple[float, float, float]]:
+    def scores(self, unit: float) -> dict[Key, tuple[float, float, float]]:
         """Return the last three columns of the table, by fits to the first part of the log.
 
         The log density is a difference of log marginal likelihoods, which is the sum of those of
         the values at each time given all before.
+
+        Args:
+            unit: Unit of the values, in that of the user, for the density and the error.
         """
         cut = list(self._first_part())
         part = Comparison(cut, self.candidates, self.gap, self.on_step)
@@ -128,7 +131,8 @@ class Comparison:
             errors = [values - forecast.means(times) for times, values in rest]
             squares = sum(float((error**2).sum()) for error in errors)
             penalty = 0.5 * fit.num_parameters * math.log(count)
-            scores[key] = gained / count, gained - penalty, math.sqrt(squares / count)
+            error = unit * math.sqrt(squares / count)
+            scores[key] = gained / count - math.log(unit), gained - penalty, error
         return scores
 
     def _first_part(self) -> Iterator[tuple[Array, Array]]:

@@ -20,6 +20,7 @@ from tvbo.logs.panel_mean import mode_forecast
 from tvbo.logs.panel_report import PanelFit, messages_of
 from tvbo.logs.panel_season import seasons_of
 from tvbo.logs.season import Season
+from tvbo.spaces.observations import check_finite
 from tvbo.spaces.times import ISO_8601, from_iso
 from tvbo.values import as_numbers
 
@@ -106,30 +107,31 @@ def fit_panel(
     """
     candidates = candidates_of(temporal_kernel)
     values, times = as_numbers("values", values), as_numbers("times", times)
-    _check_shapes(values, times, segments)
+    labels = torch.zeros(times.shape) if segments is None else segments
+    if values.ndim != 2 or {times.shape, labels.shape} != {values.shape[:1]}:
+        raise BotorchTensorDimensionError(
+            f"Expected values T x n, T times and T labels of segments. Got shapes "
+            f"{tuple(values.shape)}, {tuple(times.shape)} and {tuple(labels.shape)}."
+        )
     messages: list[str] = []
     reason_of_few = ""
-    if drop_missing:
-        full = ~values.isnan().any(dim=1)
-        if not full.all():
-            left_out = f"{int((~full).sum())} of {len(full)} times"
-            messages.append(f"{left_out} have an arm without a value, and are left out of the fit.")
-            reason_of_few = (
-                f", since {left_out} have an arm without a value; resample to a longer step, or "
-                "leave out the arms that have most gaps"
-            )
-            values, times = values[full], times[full]
-            segments = None if segments is None else segments[full]
-    blocks = _checked_segments(values, times, segments, reason_of_few)
+    full = ~values.isnan().any(dim=1)
+    if drop_missing and not full.all():
+        left_out = f"{int((~full).sum())} of {len(full)} times"
+        messages.append(f"{left_out} have an arm without a value, and are left out of the fit.")
+        reason_of_few = (
+            f", since {left_out} have an arm without a value; resample to a longer step, or "
+            "leave out the arms that have most gaps"
+        )
+        values, times, labels = values[full], times[full], labels[full]
+    blocks = _checked_segments(values, times, labels, reason_of_few)
     unit = outcome_unit(values.flatten().double())
     gap = float(np.median(np.concatenate([np.diff(t) for t, _ in blocks])))
     scaled = [(t / gap, y / unit) for t, y in blocks]
     compared = Comparison(scaled, candidates, gap, on_step)
     zero = None if origin is None else _local_timestamp(origin)
     on_step("covariance and drift")
-    seasons = seasons_of(
-        season, lambda: compared.flat, compared.data, gap, time_unit, zero, segments, messages
-    )
+    seasons = seasons_of(season, compared, time_unit, zero, segments is not None, messages)
     if seasons and season != "auto" and len(candidates) == 1:
         # Nothing is compared, so that the covariance can be that about the season at once.
         bases = [compared.fit_base(seasons[0])]
@@ -139,7 +141,7 @@ def fit_panel(
             on_step("season")
             bases.append(max(map(compared.fit_season, seasons), key=compared.evidence))
     compared.fit_all(bases)
-    scores = compared.scores() if len(compared.fits) > 1 else {}
+    scores = compared.scores(unit) if len(compared.fits) > 1 else {}
     shift = compared.data.num_values * math.log(unit)
     rows = [
         PanelCandidate(
@@ -147,7 +149,7 @@ def fit_panel(
             fit.num_parameters,
             fit.log_likelihood - shift,
             compared.evidence(fit) - shift,
-            *(_in_unit(scores[key], unit) if scores else (None, None, None)),
+            *scores.get(key, (None, None, None)),
         )
         for key, fit in compared.fits.items()
     ]
@@ -173,34 +175,15 @@ def _local_timestamp(origin: datetime | str) -> pd.Timestamp:
 
     try:
         zero = from_iso(pd.Series([origin])).iloc[0]
-    except ValueError as error:
-        raise ValueError(f"Expected a timestamp as origin. Got {origin!r}.") from error
+    except ValueError:
+        zero = pd.NaT
     if zero is pd.NaT:
         raise ValueError(f"Expected a timestamp {ISO_8601} as origin. Got {origin!r}.")
     return zero.tz_localize(None)
 
 
-def _in_unit(scores: tuple[float, float, float], unit: float) -> tuple[float, float, float]:
-    """Return scores in the user's unit, but for the penalized sum, which is only compared."""
-    return scores[0] - math.log(unit), scores[1], scores[2] * unit
-
-
-def _check_shapes(values: Tensor, times: Tensor, segments: Tensor | None) -> None:
-    """Raise unless there is a time, and a segment, for each row of values."""
-    if values.ndim != 2 or times.shape != values.shape[:1]:
-        raise BotorchTensorDimensionError(
-            f"Expected values T x n and T times. Got values.shape={tuple(values.shape)}, "
-            f"times.shape={tuple(times.shape)}."
-        )
-    if segments is not None and segments.shape != times.shape:
-        raise BotorchTensorDimensionError(
-            f"Expected one label of a segment for each of {len(times)} times. Got "
-            f"segments.shape={tuple(segments.shape)}."
-        )
-
-
 def _checked_segments(
-    values: Tensor, times: Tensor, segments: Tensor | None, reason_of_few: str
+    values: Tensor, times: Tensor, labels: Tensor, reason_of_few: str
 ) -> list[tuple[Array, Array]]:
     """Return times and values of each segment; raise unless they can be fitted."""
     T, n = values.shape
@@ -209,17 +192,16 @@ def _checked_segments(
             f"Expected at least {SHORTEST} times and 2 arms, for their covariance. Got {T} times "
             f"and {n} arms{reason_of_few}."
         )
-    missing = int((~torch.isfinite(values)).sum())
+    missing = (~torch.isfinite(values)).nonzero().tolist()
     if missing:
-        row, arm = (~torch.isfinite(values)).nonzero()[0].tolist()
+        row, arm = missing[0]
         raise InputDataError(
-            f"Expected a finite value of every arm at every time. Got {missing} cells without, the "
-            f"first of arm {arm} in row {row}; drop these arms, or, by drop_missing, these times."
+            f"Expected a finite value of every arm at every time. Got {len(missing)} cells "
+            f"without, the first of arm {arm} in row {row}; drop these arms, or, by drop_missing, "
+            "these times."
         )
-    if not torch.isfinite(times).all():
-        raise InputDataError("Expected finite times. Got one that is not.")
+    check_finite("times", times)
     check_varies(values.flatten())
-    labels = torch.zeros(T) if segments is None else segments
     blocks = []
     for label in torch.unique(labels):
         rows = labels == label

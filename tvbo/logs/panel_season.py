@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from botorch.exceptions.errors import InputDataError
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tvbo.logs.panel_data import PanelData
+from tvbo.logs.panel_evidence import Comparison
 from tvbo.logs.panel_search import FittedPanel
 from tvbo.logs.panel_terms import spectrum
 from tvbo.logs.reading.files import TableError
@@ -52,30 +51,27 @@ comes twice may be slow drift."""
 
 def seasons_of(
     season: float | Season | Literal["auto"] | None,
-    fit_flat: Callable[[], FittedPanel],
-    data: PanelData,
-    gap: float,
+    compared: Comparison,
     time_unit: str,
     origin: pd.Timestamp | None,
-    segments: Tensor | None,
+    is_segmented: bool,
     messages: list[str],
 ) -> list[Season]:
     """Return the seasons to compare, in units of time of one gap; none if there can be none.
 
     Args:
         season: A period or a season in the user's unit of time, ``"auto"``, or None.
-        fit_flat: Fits a model without a season, where a period must be looked for in the log.
-        data: The panel.
-        gap: Unit of the times of ``data``, in the user's.
+        compared: The panel, with a fit without a season where a period must be looked for.
         time_unit: Name of the user's unit.
         origin: Time zero by the calendar, in local time; None if it is not known.
-        segments: Labels of segments; None if there is one.
+        is_segmented: Whether the panel has independent segments.
         messages: Remarks are appended.
 
     Raises:
         InputDataError: if a given period is longer than half the log, or shorter than two gaps.
         ValueError: if ``season`` is a word other than "auto", or not positive.
     """
+    data, gap = compared.data, compared.gap
     if season is None:
         return []
     if isinstance(season, Season):
@@ -88,8 +84,8 @@ def seasons_of(
             given = _periodic(given.length)
         return [given]
     if season != "auto":
-        return [_given(season, data, gap, segments)]
-    if segments is not None:
+        return [_given(season, data, gap, is_segmented)]
+    if is_segmented:
         ends = {(group.times[0], group.times[-1]) for group in data.groups}
         if len(ends) > 1 or data.num_times < PERIODS * len(data.groups[0].times):
             messages.append(
@@ -101,26 +97,28 @@ def seasons_of(
         count = min(MAX_HARMONICS, len(data.groups[0].times) - 1)
         return [SegmentProfile(stop - start, count, start)]
     unit = duration(time_unit)
-    if unit is not None:
-        periods = [period / unit / gap for period in _known_periods()]
-        fitting = [period for period in periods if PERIODS * period <= data.span + 1]
-        if not fitting:
-            messages.append(
-                f"No season was looked for, since the log, {data.span * gap:.4g} × {time_unit} "
-                "long, does not span two days."
-            )
-        seasons: list[Season] = [_periodic(period) for period in fitting if period >= 4]
-        if origin is not None and seasons:
-            week = _workweek(seasons[0].length, origin, gap * unit)
-            seasons += [week] if _has_both(week, data) else []
-        return seasons
-    if len(data.lags) > 2:
+    if unit is None and len(data.lags) > 2:
         messages.append(
             "No season was looked for, since the times have unequal gaps and are no timestamps; "
             "give `season`."
         )
         return []
-    return [_periodic(period) for period in find_periods(fit_flat(), data)]
+    if unit is None:
+        return [_periodic(period) for period in find_periods(compared.flat, data)]
+    day = parse_timedelta("day", "1D") / unit / gap
+    fitting = [period for period in (day, 7 * day) if PERIODS * period <= data.span + 1]
+    if not fitting:
+        messages.append(
+            f"No season was looked for, since the log, {data.span * gap:.4g} × {time_unit} "
+            "long, does not span two days."
+        )
+    seasons: list[Season] = [_periodic(period) for period in fitting if period >= 4]
+    if origin is not None and seasons:
+        midnight, length = origin.normalize(), seasons[0].length
+        monday = (midnight - origin) / (gap * unit) - midnight.dayofweek * length
+        week = WorkweekSeason(length, min(WORKWEEK_HARMONICS, int(length / 2)), monday)
+        seasons += [week] if _has_both(week, data) else []
+    return seasons
 
 
 def find_periods(flat: FittedPanel, data: PanelData) -> list[float]:
@@ -159,10 +157,10 @@ def find_periods(flat: FittedPanel, data: PanelData) -> list[float]:
     return [float(OVERSAMPLING * T / place) for place in peaks[:PEAKS]]
 
 
-def _given(season: float | str, data: PanelData, gap: float, segments: Tensor | None) -> Season:
+def _given(season: float | str, data: PanelData, gap: float, is_segmented: bool) -> Season:
     if isinstance(season, str) or not 0 < season < math.inf:
         raise ValueError(f"Expected a period, 'auto' or None as season. Got {season!r}.")
-    longest = data.span + 1 if segments is None else math.inf
+    longest = math.inf if is_segmented else data.span + 1
     if not 2 <= season / gap <= longest / PERIODS:
         raise InputDataError(
             "Expected a season of at least two gaps between times, and at most half the log. Got "
@@ -175,24 +173,10 @@ def _periodic(period: float) -> PeriodicSeason:
     return PeriodicSeason(period, min(MAX_HARMONICS, int(period / 2)))
 
 
-def _workweek(day: float, origin: pd.Timestamp, gap: pd.Timedelta) -> WorkweekSeason:
-    """Return the season of a calendar, in units of time of one gap."""
-    midnight = origin.normalize()
-    monday = (midnight - origin) / gap - midnight.dayofweek * day
-    return WorkweekSeason(day, min(WORKWEEK_HARMONICS, int(day / 2)), monday)
-
-
 def _has_both(season: WorkweekSeason, data: PanelData) -> bool:
     """Return whether a panel has times on working days and on weekends."""
     weekend = np.concatenate([season.is_weekend(group.times) for group in data.groups])
     return bool(weekend.any() and not weekend.all())
-
-
-def _known_periods() -> list[pd.Timedelta]:
-    """Return a day and a week."""
-    import pandas as pd
-
-    return [pd.Timedelta(days=1), pd.Timedelta(days=7)]
 
 
 def duration(time_unit: str) -> pd.Timedelta | None:
