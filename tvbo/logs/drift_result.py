@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean
 
-from tvbo.kernels import TemporalKernel
 from tvbo.logs.forms import DriftComparison, describe
 from tvbo.logs.saved import SavedFit, to_data
 from tvbo.terminal import html_table
-
-
-class RecipeSettings(TypedDict, total=False):
-    """Options of a recipe that a fit gives, with a forgetting rate or temporal kernels."""
-
-    covar_module: Kernel | list[Kernel]
-    mean_module: ConstantMean
-    forgetting_rate: float
-    temporal_kernel: TemporalKernel | list[TemporalKernel]
-    noise_variance: float | None
 
 
 @dataclass(frozen=True)
@@ -117,7 +106,7 @@ class DriftFit(SavedFit):
         """The prior mean as a fixed module, for a recipe that takes ``covar_module`` as well."""
         return _constant_mean(self.mean)
 
-    def settings(self) -> RecipeSettings:
+    def settings(self) -> dict[str, Any]:
         """Return the fit as options of :func:`tvbo.recipes.tv_gp_ucb`.
 
         The noise variance is None, which learns it, if each outcome of the log had a known one.

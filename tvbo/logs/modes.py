@@ -3,31 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dtbtrs
 
-Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class ModeGradient:
-    r"""Derivatives of a log likelihood of modes.
-
-    Args:
-        rate: With respect to ρ, a scalar.
-        noise_variance: With respect to σ², a scalar.
-        covar: With respect to the covariance of the modes, ``n x n``. Its diagonal belongs to the
-            eigenvalues, the rest to rotations of the modes:
-            :math:`\tfrac12 \alpha_i^\top D \alpha_j`, with :math:`\alpha = \Sigma^{-1} r` by mode
-            and ``D`` the correlations in time.
-    """
-
-    rate: float
-    noise_variance: float
-    covar: Array
+from tvbo.fit.quadratic_model import Array
 
 
 class ModeFilter:
@@ -88,8 +68,13 @@ class ModeFilter:
             + self.totals.size * math.log(2 * math.pi)
         )
 
-    def gradient(self, series: Array, innovations: Array) -> ModeGradient:
-        """Return the gradient of :meth:`log_likelihood`, by backpropagation through the filter.
+    def gradient(self, series: Array, innovations: Array) -> tuple[float, float, Array]:
+        r"""Return the gradient of :meth:`log_likelihood`, by backpropagation through the filter.
+
+        It is that with respect to ρ, σ², and the covariance of the modes, ``n x n``. The diagonal
+        of the last belongs to the eigenvalues, the rest to rotations of the modes:
+        :math:`\tfrac12 \alpha_i^\top D \alpha_j`, with :math:`\alpha = \Sigma^{-1} r` by mode
+        and ``D`` the correlations in time.
 
         Args:
             series: ``n x T``.
@@ -125,9 +110,7 @@ class ModeFilter:
         correlated = self._correlate(alpha)
         covar = 0.5 * alpha @ correlated.T
         np.fill_diagonal(covar, eigenvalues)
-        return ModeGradient(
-            rate=float(-0.5 * self.gaps @ in_log_decay), noise_variance=float(noise), covar=covar
-        )
+        return float(-0.5 * self.gaps @ in_log_decay), float(noise), covar
 
     def _correlate(self, alpha: Array) -> Array:
         """Return ``D alpha``, the correlations in time times each row."""

@@ -63,12 +63,12 @@ class PanelLikelihood:
         value = filters.log_likelihood(error)
         if not torch.is_grad_enabled():
             return torch.tensor(value, dtype=torch.float64), mean
-        gradient = filters.gradient(residual, error)
+        in_rate, in_noise, in_modes = filters.gradient(residual, error)
         return with_gradient(
             value,
-            (rate, gradient.rate),
-            (noise_variance, gradient.noise_variance),
-            (covar, modes @ gradient.covar @ modes.T),
+            (rate, in_rate),
+            (noise_variance, in_noise),
+            (covar, modes @ in_modes @ modes.T),
         ), mean
 
 

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tvbo.fit.quadratic_model import Array
 from tvbo.logs.panel_data import SegmentGroup, regressors
 from tvbo.logs.season import Season
 from tvbo.logs.state_filter import StateSpace, filter_modes
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

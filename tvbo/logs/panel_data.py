@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tvbo.fit.quadratic_model import Array
 from tvbo.logs.season import Season
-
-Array = NDArray[np.float64]
 
 SMALLEST = 1e-6
 """Smallest eigenvalue of the covariance over arms, as a share of the mean one."""
@@ -75,20 +73,20 @@ class PanelData:
 
     def stacked(self, season: Season | None) -> tuple[Array, Array]:
         """Return all values, ``N x n``, and the regressors of each row, ``N x q``."""
-        values, columns = [], []
-        for group in self.groups:
-            B = regressors(season, group.times)
-            for k in range(group.values.shape[2]):
-                values.append(group.values[:, :, k])
-                columns.append(B)
-        return np.vstack(values), np.vstack(columns)
+        columns = [
+            regressors(season, group.times)
+            for group in self.groups
+            for _ in range(group.values.shape[2])
+        ]
+        return np.vstack(self.segments()), np.vstack(columns)
 
     def residuals(self, season: Season | None, coefficients: Array) -> PanelData:
         """Return the panel less means and season, of coefficients ``q x n``."""
-        groups = []
-        for group in self.groups:
-            explained = regressors(season, group.times) @ coefficients
-            groups.append(replace(group, values=group.values - explained[:, :, None]))
+        explained = [regressors(season, group.times) @ coefficients for group in self.groups]
+        groups = [
+            replace(group, values=group.values - part[:, :, None])
+            for group, part in zip(self.groups, explained, strict=True)
+        ]
         return PanelData(groups, self.lags)
 
     def segments(self) -> list[Array]:

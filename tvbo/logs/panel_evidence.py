@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tvbo.fit.quadratic_model import Array
 from tvbo.logs.forms import CANDIDATES, LAST_PART, TWO_SCALES, Candidate, label_of
 from tvbo.logs.panel_data import panel_data
 from tvbo.logs.panel_mean import mode_forecast
@@ -21,8 +21,6 @@ from tvbo.logs.panel_search import (
 )
 from tvbo.logs.panel_terms import Component, DriftTerms, in_unit_of_time
 from tvbo.logs.season import Season
-
-Array = NDArray[np.float64]
 
 Key = tuple[str, bool]
 """A row of the table: the form of drift, and whether there is a season."""

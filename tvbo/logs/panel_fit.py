@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
-from numpy.typing import NDArray
 from torch import Tensor
 
+from tvbo.fit.quadratic_model import Array
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.dataset import check_varies, outcome_unit
 from tvbo.logs.forms import PanelCandidate, candidates_of, choose
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     import pandas as pd
-
-Array = NDArray[np.float64]
 
 SHORTEST = 8
 """Smallest number of times of a panel."""

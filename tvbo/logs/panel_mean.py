@@ -7,17 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from gpytorch.means import Mean
-from numpy.typing import NDArray
 from torch import Tensor
 
+from tvbo.fit.quadratic_model import Array
 from tvbo.kernels import TemporalKernel
 from tvbo.logs.panel_coefficients import Posterior
 from tvbo.logs.panel_data import PanelData, regressors
 from tvbo.logs.panel_search import FittedPanel
 from tvbo.logs.panel_terms import in_unit_of_time
 from tvbo.logs.season import Season
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -136,23 +136,18 @@ class PanelFit(SavedFit):
         The choices are the indices of the arms, in one column; the time of an ask is in the unit of
         the fit. One exponential component gives ``forgetting_rate``, others ``temporal_kernel``.
         """
-        covar_modules = [CovarianceMatrixKernel(covar) for covar in self.covariances]
-        shared = {
+        kernels = self.temporal_kernels
+        modules = [CovarianceMatrixKernel(covar) for covar in self.covariances]
+        drift: dict[str, Any] = {"temporal_kernel": kernels if len(kernels) > 1 else kernels[0]}
+        if len(kernels) == 1 and isinstance(kernels[0], TemporalDecayKernel):
+            drift = {"forgetting_rate": kernels[0].forgetting_rate.item()}
+        return {
             "choices": torch.arange(self.num_arms, dtype=torch.float64).unsqueeze(-1),
             "noise_variance": self.noise_variance,
             "mean_module": self.mean_module,
+            "covar_module": modules if len(modules) > 1 else modules[0],
+            **drift,
         }
-        first = self.temporal_kernels[0]
-        if len(covar_modules) > 1:
-            return {
-                **shared,
-                "covar_module": covar_modules,
-                "temporal_kernel": self.temporal_kernels,
-            }
-        shared["covar_module"] = covar_modules[0]
-        if isinstance(first, TemporalDecayKernel):
-            return {**shared, "forgetting_rate": first.forgetting_rate.item()}
-        return {**shared, "temporal_kernel": first}
 
     def forecast(self, times: Tensor | float, level: float = 0.95) -> PanelForecast:
         """Return mean and band of every arm at future times.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tvbo.fit.quadratic_model import Array
 from tvbo.logs.panel_coefficients import CoefficientModel, prior_variances
 from tvbo.logs.panel_data import ArmCovariance, PanelData
 from tvbo.logs.panel_em import improved_covariance
@@ -19,8 +19,6 @@ from tvbo.logs.state_filter import filter_modes
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
-
-Array = NDArray[np.float64]
 
 EM_ROUNDS, EM_STEPS = 4, 2
 """Largest number of rounds that improve the covariance over arms, and steps of EM in each."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from botorch.exceptions.errors import InputDataError
-from numpy.typing import NDArray
 
 from tvbo.logs.panel_data import PanelData
 from tvbo.logs.panel_evidence import Comparison
@@ -25,8 +24,6 @@ from tvbo.spaces.times import parse_timedelta
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Array = NDArray[np.float64]
 
 MODES = 5
 """Number of leading modes in which a season is looked for."""

@@ -49,9 +49,6 @@ from tvbo.values import shortened
 SAVED_VERSION = 2
 """Version of the form of the files."""
 
-LONGEST_NUMBER = 25
-"""Characters of a number in a file of ours, and some more."""
-
 MOST_HARMONICS = 10_000
 """Harmonics that a kernel of a file may have."""
 
@@ -194,15 +191,10 @@ def _finite_json(text: bytes) -> Any:
     def number(words: str) -> float:
         value = float(words)
         if not math.isfinite(value):
-            raise ValueError(f"Expected finite numbers. Got {words[:LONGEST_NUMBER]}.")
+            raise ValueError(f"Expected finite numbers. Got {words:.25}.")
         return value
 
-    def integer(words: str) -> int:
-        if len(words) > LONGEST_NUMBER:
-            raise ValueError(f"Expected numbers of 64 bits. Got {words[:LONGEST_NUMBER]}...")
-        return int(words)
-
-    return json.loads(text, parse_float=number, parse_int=integer, parse_constant=number)
+    return json.loads(text, parse_float=number, parse_constant=number)
 
 
 Options = dict[str, Any]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ive
 
-Array = NDArray[np.float64]
+from tvbo.fit.quadratic_model import Array
 
 MAX_HARMONICS = 24
 """Largest number of harmonics of a season that is looked for."""

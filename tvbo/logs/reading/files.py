@@ -81,7 +81,9 @@ def read_csv(path: str | Path, **csv: Unpack[CsvOptions]) -> pd.DataFrame:
     except (*UNREADABLE, LookupError) as error:
         hint = advice(isinstance(error, UnicodeError | LookupError))
         raise TableError(f"Expected a CSV file. Got {path}: {str(error).strip()}.{hint}") from error
-    _check_once(header, path)
+    twice = header[header.duplicated() & (header != "")]
+    if len(twice):
+        raise TableError(f"Expected each column once in {path}. Got '{twice.iloc[0]}' twice.")
     if not isinstance(frame.index, pd.RangeIndex):
         raise TableError(
             f"Expected as many cells in each row of {path} as in its header, {frame.shape[1]}. "
@@ -108,13 +110,6 @@ def _cleaned(column: pd.Series, decimal: str) -> pd.Series:
     plain = cells.map(lambda cell: cell.replace(decimal, ".") if isinstance(cell, str) else cell)
     is_number = pd.to_numeric(plain, errors="coerce").notna()
     return plain.where(is_number, cells) if is_number.sum() >= cells.count() / 2 else cells
-
-
-def _check_once(names: pd.Series, path: str | Path) -> None:
-    """Raise if a name occurs twice in a header."""
-    twice = names[names.duplicated() & (names != "")]
-    if len(twice):
-        raise TableError(f"Expected each column once in {path}. Got '{twice.iloc[0]}' twice.")
 
 
 def _advice(

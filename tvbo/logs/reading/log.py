@@ -37,21 +37,13 @@ def numbers_of(column: pd.Series, path: str | Path, allow_empty: bool = False) -
     # Timestamps and durations would be numbers of their unit.
     cells = column.astype(str) if column.dtype.kind in "mM" else column
     numbers = pd.to_numeric(cells, errors="coerce")
-    unreadable = numbers.isna() & column.notna()
-    if unreadable.any():
-        index = unreadable.idxmax()
-        raise TableError(
-            f"Expected numbers in column '{column.name}' of {path}. "
-            f"Got {column[index]!r} in {line_of(index, path)}{_comma_hint(column[index])}."
-        )
-    infinite = np.isinf(numbers)
-    missing = numbers.isna() & (not allow_empty)
-    if (infinite | missing).any():
-        index = (infinite | missing).idxmax()
-        what = "an infinity" if infinite[index] else "an empty cell"
+    wrong = np.isinf(numbers) | (numbers.isna() & (column.notna() | (not allow_empty)))
+    if wrong.any():
+        index = wrong.idxmax()
+        cell = "an empty cell" if pd.isna(column[index]) else repr(column[index])
         raise TableError(
             f"Expected finite numbers in column '{column.name}' of {path}. "
-            f"Got {what} in {line_of(index, path)}."
+            f"Got {cell} in {line_of(index, path)}{_comma_hint(column[index])}."
         )
     return numbers.astype(float)
 

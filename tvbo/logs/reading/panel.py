@@ -21,7 +21,7 @@ from tvbo.logs.reading.log import (
 from tvbo.spaces.times import parse_timedelta
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 
 @dataclass(frozen=True)
@@ -91,43 +91,34 @@ def read_panel(
         num_rows = len(values)
     elif values.index.has_duplicates:
         repeated = values.index[values.index.duplicated()][0]
-        advice = (
-            "; --resample averages over steps, and where clocks were set back, an offset such as "
-            "+01:00 in each time tells the two hours apart"
-        )
-        if not is_datetime64_any_dtype(values.index):
-            advice = ""
+        advice = ""
+        if is_datetime64_any_dtype(values.index):
+            advice = (
+                "; --resample averages over steps, and where clocks were set back, an offset such "
+                "as +01:00 in each time tells the two hours apart"
+            )
         raise TableError(
             f"Expected each time once in column '{time_name}'. Got {repeated} twice{advice}."
         )
     values = values.dropna(how="all")
     num_dropped = num_rows - len(values)
     values = values.iloc[row_range(rows, len(values))]
-    _check_no_empty_arms(values)
-    if not allow_gaps:
-        _check_no_gaps(values)
-    axis = time_axis(values.index.to_series(), time_unit or resample)
-    readings = torch.tensor(values.to_numpy(dtype=float))
-    return PanelTable(axis, readings, [str(arm) for arm in arms], num_dropped)
-
-
-def _check_no_empty_arms(values: pd.DataFrame) -> None:
-    empty = values.columns[values.isna().all()]
+    missing = values.isna()
+    empty = values.columns[missing.all()]
     if len(empty):
         raise TableError(
             f"Expected a reading of every arm. Got none of arm '{empty[0]}' in {len(values)} rows; "
             "drop the arm, or choose other rows."
         )
-
-
-def _check_no_gaps(values: pd.DataFrame) -> None:
-    missing = values.isna()
-    count = int(missing.to_numpy().sum())
-    if count:
-        row, arm = np.argwhere(missing.to_numpy())[0]
+    cells = np.argwhere(missing.to_numpy())
+    if len(cells) and not allow_gaps:
+        row, arm = cells[0]
         raise TableError(
             "Expected a value for every arm at every time. "
-            f"Got {count} empty cells of {missing.size}, the first for arm '{values.columns[arm]}' "
-            f"at {values.index[row]}; --drop-missing leaves such times out; or resample to a "
-            "longer step, or drop the arm."
+            f"Got {len(cells)} empty cells of {missing.size}, the first for arm "
+            f"'{values.columns[arm]}' at {values.index[row]}; --drop-missing leaves such times "
+            "out; or resample to a longer step, or drop the arm."
         )
+    axis = time_axis(values.index.to_series(), time_unit or resample)
+    readings = torch.tensor(values.to_numpy(dtype=float))
+    return PanelTable(axis, readings, [str(arm) for arm in arms], num_dropped)
