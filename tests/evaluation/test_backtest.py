@@ -16,7 +16,7 @@ from tvbo.evaluation import BacktestResult, backtest, rolling_folds, tune_explor
 from tvbo.evaluation.backtesting.algorithms import panel_algorithms
 from tvbo.evaluation.backtesting.backtest import Fold, simulate_backtest
 from tvbo.logs import fit_panel
-from tvbo.logs.panel_drift import fit_panel_drift
+from tvbo.logs.drift_fit import fit_panel_drift
 from tvbo.optimizers.constant_rules import FixedAction, LastBest
 from tvbo.spaces import FiniteSpace
 from tvbo.test_functions.drifting_gp import drifting_gp_log

@@ -40,14 +40,13 @@ from tvbo.cli.panel import (
     reject_options,
 )
 from tvbo.logs import DriftFit, PanelFit, fit_drift, fit_drift_by
+from tvbo.logs.drift_fit import fit_panel_drift
 from tvbo.logs.groups import FitOptions, GroupedDriftFit
 from tvbo.logs.outliers import clipped
-from tvbo.logs.panel_drift import fit_panel_drift
 from tvbo.logs.parameters import scaled_kernel
 from tvbo.logs.reading import TableError, read_log, read_panel
 from tvbo.logs.reading.files import CsvOptions
-from tvbo.logs.reading.log import LogTable
-from tvbo.logs.reading.panel import PanelTable
+from tvbo.logs.reading.log import LogTable, PanelTable
 from tvbo.plotting import plot_drift_fit, save_figure
 
 

@@ -17,7 +17,7 @@ from tvbo.logs.forms import DriftComparison, PanelCandidate, describe_kernel
 from tvbo.logs.panel_report import describe_season
 from tvbo.logs.panel_season import duration
 from tvbo.logs.reading import TableError
-from tvbo.logs.reading.panel import PanelTable
+from tvbo.logs.reading.log import PanelTable
 from tvbo.spaces.times import parse_timedelta
 
 Sep = Annotated[

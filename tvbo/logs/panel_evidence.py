@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +20,7 @@ from tvbo.logs.panel_search import (
     fit_season,
     improved_fit,
 )
-from tvbo.logs.panel_terms import Component, DriftTerms, in_unit_of_time
+from tvbo.logs.panel_terms import Component, in_unit_of_time
 from tvbo.logs.season import Season
 
 Key = tuple[str, bool]
@@ -75,16 +76,16 @@ class Comparison:
         kernels = candidate.kernels()
         if candidate not in CANDIDATES:
             kernels = [in_unit_of_time(kernel, self.gap) for kernel in kernels]
-        components = [Component(kernel) for kernel in kernels]
-        eigenvalues = base.covariance.eigenvalues
-        terms = DriftTerms(components, eigenvalues, self.data.lags, self.data.span)
-        starts = [base.theta if candidate is CANDIDATES[0] else terms.start()]
+        start = replace(base, components=[Component(kernel) for kernel in kernels])
+        if candidate is not CANDIDATES[0]:
+            start = replace(start, theta=start.terms(self.data).start())
+        starts = [start]
         if candidate is TWO_SCALES:
             # From the base, with little of a component ten times as slow.
             rate, amplitude, power, noise = base.theta
-            other = [rate - math.log(10.0), amplitude - 3.0]
-            starts.append(np.array([rate, amplitude, *other, power, noise]))
-        return fit_model(self.data, components, base, starts)
+            theta = [rate, amplitude, rate - math.log(10.0), amplitude - 3.0, power, noise]
+            starts.append(replace(start, theta=np.array(theta)))
+        return fit_model(self.data, starts)
 
     def fit_all(self, bases: Sequence[FittedPanel]) -> None:
         """Fit all forms of drift, given exponential decay without a season, with one, or both."""
@@ -107,14 +108,15 @@ class Comparison:
         Args:
             unit: Unit of the values, in that of the user, for the density and the error.
         """
-        cut = list(self._first_part())
-        part = Comparison(cut, self.candidates, self.gap, self.on_step)
-        count = self.data.num_values - part.data.num_values
         is_segmented = len(self.blocks) > 1
-        rest = self.blocks[len(cut) :]
+        times, values = self.blocks[0]
+        length = len(self.blocks) if is_segmented else len(times)
+        cut = length - max(1, round(LAST_PART * length))
+        first, rest = self.blocks[:cut], self.blocks[cut:]
         if not is_segmented:
-            times, values = self.blocks[0]
-            rest = [(times[len(cut[0][0]) :], values[len(cut[0][0]) :])]
+            first, rest = [(times[:cut], values[:cut])], [(times[cut:], values[cut:])]
+        part = Comparison(first, self.candidates, self.gap, self.on_step)
+        count = self.data.num_values - part.data.num_values
         self.on_step("first part: covariance and drift")
         bases = []
         for season in {
@@ -132,11 +134,3 @@ class Comparison:
             error = unit * math.sqrt(squares / count)
             scores[key] = gained / count - math.log(unit), gained - penalty, error
         return scores
-
-    def _first_part(self) -> Iterator[tuple[Array, Array]]:
-        if len(self.blocks) > 1:
-            yield from self.blocks[: -max(1, round(LAST_PART * len(self.blocks)))]
-        else:
-            times, values = self.blocks[0]
-            kept = len(times) - max(1, round(LAST_PART * len(times)))
-            yield times[:kept], values[:kept]

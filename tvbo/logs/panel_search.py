@@ -12,13 +12,15 @@ import numpy as np
 from tvbo.fit.quadratic_model import Array
 from tvbo.logs.panel_coefficients import CoefficientModel, prior_variances
 from tvbo.logs.panel_data import ArmCovariance, PanelData
-from tvbo.logs.panel_em import improved_covariance
 from tvbo.logs.panel_terms import Component, DriftTerms, spectrum
 from tvbo.logs.season import Season
 from tvbo.logs.state_filter import filter_modes
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
+
+
+from tvbo.logs.state_filter import precision_times
 
 EM_ROUNDS, EM_STEPS = 4, 2
 """Largest number of rounds that improve the covariance over arms, and steps of EM in each."""
@@ -141,23 +143,13 @@ def fit_season(data: PanelData, season: Season, base: FittedPanel) -> FittedPane
     return _one_round(data, fit)
 
 
-def fit_model(
-    data: PanelData, components: list[Component], base: FittedPanel, starts: Sequence[Array]
-) -> FittedPanel:
-    """Maximize the marginal likelihood of other components, from the covariance of a base.
-
-    Args:
-        data: The panel.
-        components: The drifting components.
-        base: A model whose season is taken, and whose covariance and means are the start.
-        starts: Starts of the search for the parameters of the drift.
-    """
-    begun = [replace(base, components=components, theta=start) for start in starts]
-    if len(begun) > 1:
-        scouts = [_search_drift(data, model, SCOUT) for model in begun]
-        best = min(scouts, key=lambda result: float(result.fun))
-        begun = [replace(begun[0], theta=best.x)]
-    return _one_round(data, begun[0])
+def fit_model(data: PanelData, starts: Sequence[FittedPanel]) -> FittedPanel:
+    """Maximize the marginal likelihood from the best of several starts, at their covariance."""
+    start = starts[0]
+    if len(starts) > 1:
+        scouts = [_search_drift(data, each, SCOUT) for each in starts]
+        start = replace(start, theta=min(scouts, key=lambda result: float(result.fun)).x)
+    return _one_round(data, start)
 
 
 def improved_fit(data: PanelData, fit: FittedPanel) -> FittedPanel:
@@ -255,3 +247,44 @@ def _search_season(model: CoefficientModel, fit: FittedPanel) -> Array:
     )
     found: Array = result.x
     return found
+
+
+VARIANCE_STEP = 1e-6
+"""Relative change of the variances whose effect on the likelihood of each mode is taken."""
+
+
+def improved_covariance(
+    covariance: ArmCovariance, terms: DriftTerms, theta: Array, residuals: PanelData
+) -> ArmCovariance:
+    r"""Return the covariance over arms after a step of EM.
+
+    The components have the covariance :math:`C = K^b` over the arms, and together the covariance
+    ``D`` over time. The step is :math:`C + \frac{2}{T} C G C`, with :math:`G` the derivative of the
+    log likelihood with respect to :math:`C`. It has in the modes the entries
+    :math:`\frac12 \alpha_i^\top D \alpha_j`, with :math:`\alpha = \Sigma^{-1} y` by mode; on the
+    diagonal it is that with respect to the variance of a mode.
+
+    Args:
+        covariance: The covariance before, :math:`K`.
+        terms: The drifting components.
+        theta: Their parameters.
+        residuals: The panel less means and season.
+    """
+    modes = covariance.modes
+    groups = residuals.turned(modes)
+    space = terms.spaces(theta[None])
+    larger = replace(space, stationary=space.stationary * (1 + VARIANCE_STEP))
+    power = theta[-2]
+    variances = covariance.eigenvalues**power
+    gradient, gained = np.zeros_like(modes), np.zeros_like(variances)
+    for group in groups:
+        alpha = precision_times(group.values, group.gaps, space)
+        in_time = terms.covariance_in_time(theta, group.times)
+        for k in range(alpha.shape[-1]):
+            gradient += 0.5 * alpha[..., k].T @ (in_time @ alpha[..., k])
+        one, other = (filter_modes(group.values, group.gaps, each) for each in (space, larger))
+        gained += (other.log_likelihoods - one.log_likelihoods)[0]
+    np.fill_diagonal(gradient, gained / (VARIANCE_STEP * variances))
+    step = 2 / residuals.num_times * variances[:, None] * gradient * variances
+    variances, turned = np.linalg.eigh(np.diag(variances) + step)
+    return ArmCovariance.of_modes(variances.clip(min=0.0) ** (1 / power), modes @ turned)

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from tvbo.evaluation.backtesting.exploration import tune_exploration
 from tvbo.logs import DriftFit, fit_panel
-from tvbo.logs.panel_drift import fit_panel_drift
+from tvbo.logs.drift_fit import fit_panel_drift
 from tvbo.logs.panel_report import describe_season
 from tvbo.optimizers import Optimizer, RandomSearch
 from tvbo.optimizers.constant_rules import FixedAction, LastBest

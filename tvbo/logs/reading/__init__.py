@@ -1,8 +1,7 @@
 """Logs and panels read from CSV or Parquet files, with errors that name the cell."""
 
 from tvbo.logs.reading.files import TableError, read_table
-from tvbo.logs.reading.log import read_log
-from tvbo.logs.reading.panel import read_panel
+from tvbo.logs.reading.log import read_log, read_panel
 
 __all__ = [
     "TableError",
