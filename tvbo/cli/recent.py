@@ -30,13 +30,13 @@ BAND = 1.96
 def told_of(journal: JournalReader) -> list[Event]:
     """Return the trials that have an outcome, each with its outcomes, in the order of telling."""
     opened = {each.trial_id: each for each in journal.open_before}
-    told = []
+    observed = []
     for _, event in journal.events():
         if event.kind in OPENING:
             opened[event.trial_id] = event
         elif event.kind == "tell" and event.trial_id in opened:
-            told.append(replace(opened.pop(event.trial_id), Y=event.Y))
-    return told
+            observed.append(replace(opened.pop(event.trial_id), Y=event.Y))
+    return observed
 
 
 def recent_outcomes(
@@ -67,29 +67,29 @@ def recent_outcomes(
         prediction, and ``mean_error``, outcome less prediction; and ``change``, by how much the
         expected outcome of the recommended action has moved since then.
     """
-    told, scale = told_of(journal), optimizer.time_scale
+    observed, scale = told_of(journal), optimizer.time_scale
     if scale is None:
-        told = told[-NEWEST:]
+        observed = observed[-NEWEST:]
     else:
         t = scale.to_number(now)
         since = t - scale.to_span(WEEK)
-        told = [each for each in told if since < each.t <= t]
-    if not told:
+        observed = [each for each in observed if since < each.t <= t]
+    if not observed:
         return {"told": 0}
     if scale is None:
-        t, since = max(each.t for each in told), min(each.t for each in told)
+        t, since = max(each.t for each in observed), min(each.t for each in observed)
     stamp = plain(optimizer.labels.stamp(since))
-    found: dict[str, Any] = {"told": len(told), "since": stamp}
+    found: dict[str, Any] = {"told": len(observed), "since": stamp}
     names = optimizer.labels.outcomes or ("",)
     parts = zip(names, optimizer.outcome_models, optimizer.goals.signs.tolist(), strict=True)
     for place, (name, part, sign) in enumerate(parts):
-        Y = torch.tensor([each.Y[place] for each in told], dtype=torch.float64)
+        Y = torch.tensor([each.Y[place] for each in observed], dtype=torch.float64)
         values = {"mean": Y.mean().item()}
         model = part.posterior_state.last_model
         if is_looked_at and part.newest is not None:
             model = part.newest.in_user_units()
         if isinstance(model, AveragedGP | IncrementalGP):
-            values |= _predicted(part, model, told, sign, t if best is None else best.t)
+            values |= _predicted(part, model, observed, sign, t if best is None else best.t)
             if best is not None:
                 values["change"] = _change(part, model, best, since, sign)
         found |= {name: values} if name else values
@@ -121,7 +121,7 @@ def _words(name: str, found: dict[str, Any]) -> str:
 def _predicted(
     part: OutcomeModel,
     model: AveragedGP | IncrementalGP,
-    told: Sequence[Event],
+    observed: Sequence[Event],
     sign: float,
     t: float,
 ) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _predicted(
         # The hyperparameters are defaults still.
         return {}
     has_contexts = part.layout.num_contexts > 0
-    rows = {(*each.X, *(each.context if has_contexts else ()), each.t) for each in told}
+    rows = {(*each.X, *(each.context if has_contexts else ()), each.t) for each in observed}
     is_of_these = torch.tensor([tuple(row) in rows for row in held.X.tolist()])
     if not is_of_these.any():
         return {}

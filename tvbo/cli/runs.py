@@ -105,10 +105,10 @@ def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
     }
     counts = trials.state.value_counts()
     rows["trials"] = ", ".join(f"{counts.get(state, 0)} {state}" for state in STATES)
-    told = trials[trials.state == "told"]
-    if len(told):
+    observed = trials[trials.state == "told"]
+    if len(observed):
         # Under drift, the best outcome of all may be of a time long past.
-        newest = told.sort_values("t", kind="stable", na_position="first").tail(NEWEST)
+        newest = observed.sort_values("t", kind="stable", na_position="first").tail(NEWEST)
         outcomes = journal.labels.outcome_columns
         means = [f"mean {newest[name].mean():.6g}" for name in outcomes]
         if journal.labels.outcomes:

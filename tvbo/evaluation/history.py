@@ -194,13 +194,13 @@ class History:
         first = self.rounds[0]
         num_contexts = 0 if first.context is None else len(first.context)
         layout = InputLayout(first.trial.X.shape[-1], num_contexts)
-        told = [r for r in self.rounds if not math.isnan(r.reward)]
-        if not told:
+        observed = [r for r in self.rounds if not math.isnan(r.reward)]
+        if not observed:
             return Observations.empty(layout.num_columns)
-        variances = [r.variance for r in told if r.variance is not None]
+        variances = [r.variance for r in observed if r.variance is not None]
         return Observations(
-            X=torch.cat([layout.rows(r.trial.X, r.trial.t, r.context) for r in told]),
-            Y=_column(r.reward for r in told).unsqueeze(-1),
+            X=torch.cat([layout.rows(r.trial.X, r.trial.t, r.context) for r in observed]),
+            Y=_column(r.reward for r in observed).unsqueeze(-1),
             # The optimizer takes it with every outcome or with none.
             Yvar=_column(variances).unsqueeze(-1) if variances else None,
         )

@@ -35,8 +35,8 @@ def plot_run(trials: pd.DataFrame, title: str = "", outcome: str = "outcome") ->
     """
     figure = new_figure(8.0, 5.0, title)
     ax, others = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-    told = trials[(trials.state == "told") & trials.t.notna()].sort_values("t", kind="stable")
-    noise = told[f"{outcome}_variance"] ** 0.5
+    observed = trials[(trials.state == "told") & trials.t.notna()].sort_values("t", kind="stable")
+    noise = observed[f"{outcome}_variance"] ** 0.5
     if noise.notna().any():
         style: dict[str, Any] = {
             "fmt": "none",
@@ -44,13 +44,13 @@ def plot_run(trials: pd.DataFrame, title: str = "", outcome: str = "outcome") ->
             "alpha": 0.4,
             "label": "± noise as observed",
         }
-        ax.errorbar(told.t, told[outcome], noise, **style)
-    ax.plot(told.t, told[outcome], "o", color=TOLD, markersize=3.5, label="told")
-    recent = told[outcome].rolling(NEWEST, min_periods=1).mean()
-    ax.plot(told.t, recent, color=MEAN, label=f"mean of the newest {NEWEST}")
+        ax.errorbar(observed.t, observed[outcome], noise, **style)
+    ax.plot(observed.t, observed[outcome], "o", color=TOLD, markersize=3.5, label="told")
+    recent = observed[outcome].rolling(NEWEST, min_periods=1).mean()
+    ax.plot(observed.t, recent, color=MEAN, label=f"mean of the newest {NEWEST}")
     ax.set_ylabel(visible(outcome))
     ax.grid(alpha=0.3)
-    if len(told):
+    if len(observed):
         ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize=9)
     else:
         ax.text(0.5, 0.5, "no outcome yet", transform=ax.transAxes, ha="center", va="center")

@@ -58,27 +58,27 @@ def facts(
     seconds: Sequence[float],
 ) -> list[str]:
     """Return what else the figures say, one sentence each."""
-    told = []
+    sentences = []
     low, high = calibration.coverage_interval
     if len(calibration) > 0 and low <= BAND <= high:
-        told.append(f"{_covers(calibration)}, as that of a right model may.")
+        sentences.append(f"{_covers(calibration)}, as that of a right model may.")
     num_used = int(calibration.independent.sum())
     if num_used < len(calibration):
-        told.append(
+        sentences.append(
             f"Outcomes came late: {num_used} of {len(calibration)} have independent errors, and "
             "intervals are as of so many."
         )
-    told += _drift(trials)
-    told += _bounds(trials, expected=True)
+    sentences += _drift(trials)
+    sentences += _bounds(trials, expected=True)
     for state in ("skipped", "discarded"):
         if counts[state]:
             verb = "was" if counts[state] == 1 else "were"
-            told.append(f"{_trials(counts[state])} {verb} {state} by retention.")
+            sentences.append(f"{_trials(counts[state])} {verb} {state} by retention.")
     if seconds:
-        told.append(
+        sentences.append(
             f"An ask took {statistics.median(seconds):.2g} s, the slowest {max(seconds):.2g} s."
         )
-    return told
+    return sentences
 
 
 def verdict(calibration: Calibration, found: Sequence[str]) -> list[str]:
