@@ -8,9 +8,9 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from torch import Tensor
 
-from tvbo.acquisition.analytic import BetaSchedule
+from tvbo.acquisition.ucb import BetaSchedule
 from tvbo.models import StreamingGP
-from tvbo.rounding import first_largest
+from tvbo.rounding import argmax
 from tvbo.test_functions.drifting_gp import drifting_values
 
 
@@ -104,7 +104,7 @@ def ucb_sweep(
             arm = replicates.first[:, i]
         else:
             mean, variance = model.marginals(t)
-            arm = first_largest(variance.sqrt_().mul_(beta(t) ** 0.5).add_(mean))
+            arm = argmax(variance.sqrt_().mul_(beta(t) ** 0.5).add_(mean))
         now = replicates.values[:, i]
         value = now.gather(-1, arm.unsqueeze(-1))
         regret[:, i] = now.amax(dim=-1) - value.squeeze(-1)

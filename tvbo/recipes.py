@@ -17,9 +17,9 @@ from gpytorch.means import Mean
 from torch import Generator, Tensor
 
 from tvbo.acquisition import UCB, Acquisition, Goals, LogBeta, ThompsonSampling
-from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule
 from tvbo.acquisition.at_present import as_acquisition
 from tvbo.acquisition.goals import Limits
+from tvbo.acquisition.ucb import BetaSchedule, as_beta_schedule
 from tvbo.fit.drift import Form
 from tvbo.fit.model_fitter import ModelFitter, Refit, RefitEvery, RefitNever
 from tvbo.kernels import ContextActionKernel, IdentityKernel

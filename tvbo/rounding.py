@@ -3,8 +3,7 @@
 Two values that are equal by symmetry differ in their last bits, and differently on another CPU.
 Values within a relative tolerance of the largest one are therefore ties, and a rule chooses among
 them: the lowest index, or a random draw. A variance near zero is what is left of larger numbers.
-It is therefore raised to a share of its prior variance, and an outcome of a smaller one is refused.
-All thresholds are relative, so that they hold in any unit of the outcomes.
+It is therefore raised to a least one, and an outcome of a smaller one is refused.
 """
 
 from __future__ import annotations
@@ -18,24 +17,20 @@ TIE_TOLERANCE = 1e-8
 values; the loss by choosing another of several ties is at most this share of the value."""
 
 LEAST_VARIANCE = 1e-10
-"""Least variance of a prediction, as a share of its prior variance. GPyTorch uses the same number
-as an absolute variance."""
+"""Least variance of a prediction of standardized outcomes, as in GPyTorch."""
 
 CERTAIN = 1e-13
 """Share of its prior variance below which the variance of an outcome is numerically zero."""
 
 
-def tied_for_largest(
-    values: Tensor, scale: float | None = None, tolerance: float = TIE_TOLERANCE
-) -> Tensor:
+def tied_for_largest(values: Tensor) -> Tensor:
     """Return a mask of the values tied with the largest one.
+
+    The tolerance is relative to the larger of the absolute values of the largest value and of the
+    median, so that ties are found where the largest value is near zero.
 
     Args:
         values: ``batch_shape x n``.
-        scale: Number that the tolerance is relative to. None is the larger of the absolute values
-            of the largest value and of the median, so that ties are found where the largest value
-            is near zero.
-        tolerance: Share of the scale.
 
     Returns:
         A mask, ``batch_shape x n``.
@@ -49,49 +44,28 @@ def tied_for_largest(
             f"{values.numel()} that are NaN."
         )
     largest = values.amax(dim=-1, keepdim=True)
-    if scale is None:
-        typical = values.median(dim=-1, keepdim=True).values
-        size = torch.stack([largest.abs(), typical.abs()]).nan_to_num(posinf=0.0).amax(dim=0)
-    else:
-        size = torch.full_like(largest, scale)
-    return values >= largest - tolerance * size
+    typical = values.median(dim=-1, keepdim=True).values
+    size = torch.stack([largest.abs(), typical.abs()]).nan_to_num(posinf=0.0).amax(dim=0)
+    return values >= largest - TIE_TOLERANCE * size
 
 
-def first_largest(
-    values: Tensor, scale: float | None = None, tolerance: float = TIE_TOLERANCE
-) -> Tensor:
-    """Return the lowest index among the values tied for the largest one, ``batch_shape``.
+def argmax(values: Tensor, generator: Generator | None = None) -> Tensor:
+    """Return the index of the largest value, ``batch_shape``.
 
     Args:
-        values: ``batch_shape x n``.
-        scale: Number that the tolerance is relative to; default as in :func:`tied_for_largest`.
-        tolerance: Share of the scale.
+        values: ``batch_shape x n``; with a generator ``n``.
+        generator: Of values that are tied, one is drawn uniformly; it advances by the same amount
+            with and without a tie. None takes the first.
 
     Raises:
         ValueError: if a value is NaN.
     """
-    return tied_for_largest(values, scale, tolerance).to(torch.uint8).argmax(dim=-1)
-
-
-def any_largest(
-    values: Tensor,
-    generator: Generator,
-    scale: float | None = None,
-    tolerance: float = TIE_TOLERANCE,
-) -> int:
-    """Return an index drawn uniformly from those tied for the largest value.
-
-    Args:
-        values: ``n``.
-        generator: Source of the draw; it advances by the same amount with and without a tie.
-        scale: Number that the tolerance is relative to; default as in :func:`tied_for_largest`.
-        tolerance: Share of the scale.
-
-    Raises:
-        ValueError: if a value is NaN.
-    """
-    tied = torch.nonzero(tied_for_largest(values, scale, tolerance)).squeeze(-1)
-    return int(tied[torch.randint(len(tied), (1,), generator=generator)])
+    tied = tied_for_largest(values)
+    if generator is None:
+        return tied.to(torch.uint8).argmax(dim=-1)
+    places = tied.nonzero().squeeze(-1)
+    drawn: Tensor = places[torch.randint(len(places), (), generator=generator)]
+    return drawn
 
 
 def innovation_root(covar: Tensor, noise: Tensor, prior_variance: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from torch import Tensor
 
-from tvbo.acquisition.analytic import BetaSchedule
+from tvbo.acquisition.ucb import BetaSchedule
 from tvbo.evaluation import run
 from tvbo.kernels import CovarianceMatrixKernel, empirical_covariance
 from tvbo.recipes import r_gp_ucb

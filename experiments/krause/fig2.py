@@ -21,8 +21,8 @@ from experiments.krause.fig2_model import (
 )
 from experiments.spread import spread
 from tvbo.acquisition import LogBeta
-from tvbo.acquisition.analytic import BetaSchedule
-from tvbo.rounding import first_largest
+from tvbo.acquisition.ucb import BetaSchedule
+from tvbo.rounding import argmax
 
 NAME = "krause-fig2"
 NUM_EXAMPLES = 1000
@@ -225,7 +225,7 @@ def play(
                 upper[chosen[j, :i]] = -torch.inf
             # Candidates are in random order, so that the first of several ties is a random one, the
             # same for all methods.
-            place = int(first_largest(upper))
+            place = int(argmax(upper))
             posterior.observe(place, task.reward[place].item())
             chosen[j, i] = place
     return chosen

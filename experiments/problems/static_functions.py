@@ -9,7 +9,7 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
-from tvbo.rounding import first_largest
+from tvbo.rounding import argmax
 from tvbo.spaces import FiniteSpace, InputLayout
 from tvbo.test_functions.base import DriftingProblem
 from tvbo.test_functions.drifting_gp import unit_grid
@@ -63,7 +63,7 @@ class StaticFunction(DriftingProblem):
         self.scale = values.std(correction=0).item() if scale is None else scale
         if self.scale == 0:
             raise InputDataError("Expected choices whose values differ. Got one value at all.")
-        self._best = int(first_largest(values))
+        self._best = int(argmax(values))
 
     @property
     def choices(self) -> Tensor:

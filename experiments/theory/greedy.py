@@ -10,7 +10,7 @@ from torch import Tensor
 
 from experiments.theory.information import checked_covariance
 from tvbo.kernels.temporal import check_forgetting_rate
-from tvbo.rounding import first_largest
+from tvbo.rounding import argmax
 from tvbo.values import check_count, check_positive
 
 STATIC_SHARE = 1 - math.exp(-1)
@@ -90,7 +90,7 @@ def greedy_information_gain(
         columns[:, :t] *= math.sqrt(keep)
         known = known * keep
         variance = (prior - known).clamp_min(0.0)
-        point = int(first_largest(variance, prior.max().item()))
+        point = int(argmax(variance))
         column = covar[:, point] - columns[:, :t] @ columns[point, :t]
         columns[:, t] = column / (variance[point] + noise_variance).sqrt()
         known = known + columns[:, t].square()

@@ -16,7 +16,7 @@ from experiments.problems.rkhs import RKHSFunction
 from experiments.spread import spread
 from tvbo import run
 from tvbo.acquisition import ConstantBeta, LogBeta
-from tvbo.acquisition.analytic import BetaSchedule
+from tvbo.acquisition.ucb import BetaSchedule
 from tvbo.evaluation import RandomDelay
 from tvbo.optimizers import ConstantLiar, IgnorePending, Optimizer
 from tvbo.optimizers.bpe import FiniteSetWidth, SubExponentialDelay

@@ -15,12 +15,12 @@ from torch import Generator
 
 from tvbo import recipes
 from tvbo.acquisition import UCB, ConstantBeta, ThompsonSampling
-from tvbo.acquisition.edge_correction import EdgeCorrectedUCB
+from tvbo.acquisition.ucb import EdgeCorrectedUCB
 from tvbo.kernels import TemporalDecayKernel
 from tvbo.models import TimeVaryingGP
 from tvbo.models.averaged_gp import AveragedGP, HyperparameterSets
 from tvbo.models.scale import UnitCube
-from tvbo.optim.maximize import InUnitCube, gen_candidates_closed_form, unit_bounds
+from tvbo.optim.maximize import InUnitCube, gen_candidates_closed_form
 from tvbo.retention import SizeLimit
 from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace, Parameters
 from tvbo.spaces.observations import InputLayout, Observations
@@ -147,8 +147,8 @@ def test_a_drawn_function_deviates_from_the_mean_by_the_same_share(beta):
 def test_the_search_in_closed_form_is_that_of_botorch():
     acq_function = EdgeCorrectedUCB(make_model([[0.2, 0.6], [1.5, 0.1]]), 1.0, Box(BOUNDS))
     in_cube = InUnitCube(acq_function, BOUNDS, context_of(Box(BOUNDS)).rows)
-    lower, upper = unit_bounds(2)
-    starts = draw_sobol_samples(unit_bounds(2), n=6, q=1, seed=1)
+    lower, upper = in_cube.cube
+    starts = draw_sobol_samples(in_cube.cube, n=6, q=1, seed=1)
     found, values = gen_candidates_closed_form(starts, in_cube, lower, upper)
     expected, expected_values = gen_candidates_scipy(starts, in_cube, lower, upper)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)

@@ -17,8 +17,7 @@ from scipy.special import erfcx
 from scipy.stats import norm
 
 from tvbo import recipes, run
-from tvbo.acquisition.improvement import EI, LogEI
-from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
+from tvbo.acquisition.improvement import EI, BestMean, BestObserved, LogEI, MaxMean
 from tvbo.models import TimeVaryingGP
 from tvbo.spaces import AskContext, FiniteSpace, InputLayout
 from tvbo.spaces.observations import Observations

@@ -9,7 +9,7 @@ from botorch.models.transforms import Standardize
 from gpytorch.means import ConstantMean
 from reference import rbf
 
-from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
+from tvbo.acquisition.improvement import BestMean, BestObserved, MaxMean
 from tvbo.models import ContextualGP, IncrementalGP, StreamingGP, TimeVaryingGP
 from tvbo.spaces import AskContext, Box, FiniteSpace, InputLayout
 from tvbo.spaces.observations import Observations

@@ -141,7 +141,7 @@ def test_against_the_clock_cpu_seconds_are_lost(peers, monkeypatch):
 
 def test_ours_asks_its_model_after_the_initial_points(peers):
     from tvbo import recipes
-    from tvbo.acquisition.edge_correction import EdgeCorrectedUCB
+    from tvbo.acquisition.ucb import EdgeCorrectedUCB
 
     game = peers.play.Game("peak", 0)
     method = peers.methods.Recipe(recipes.tv_gp_ucb, game.problem.bounds, 0)

@@ -111,9 +111,9 @@ def test_noise_that_is_known_for_a_while_is_learned_afterwards():
     learning, plain = fitter(), seen(24)
     known = Observations(plain.X, plain.Y, torch.full_like(plain.Y, 0.05))
     first = learning.fit(plain, 24, torch.Generator())
-    assert "likelihood.noise_covar.raw_noise" in learning.newest_fit
+    assert "likelihood.noise_covar.raw_noise" in learning.fitted.newest
     learning.fit(known, 25, torch.Generator())
-    assert "likelihood.noise_covar.raw_noise" not in learning.newest_fit
+    assert "likelihood.noise_covar.raw_noise" not in learning.fitted.newest
     last = learning.fit(plain, 26, torch.Generator())
     assert last.likelihood.noise.item() == pytest.approx(first.likelihood.noise.item(), rel=1e-4)
 

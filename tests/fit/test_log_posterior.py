@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 from botorch.models.utils.gpytorch_modules import get_covar_module_with_dim_scaled_prior
@@ -42,7 +44,8 @@ def make(kind: str, n: int = 25) -> TimeVaryingGP:
         torch.linspace(0.01, 0.1, n).double().unsqueeze(-1) if noise_is_known else None,
         covar_module=get_covar_module_with_dim_scaled_prior(ard_num_dims=2, use_rbf_kernel=use_rbf),
         input_transform=UnitCube([0, 1], BOX),
-        **drift.arguments(drift.forms[form]),
+        forgetting_rate=drift.forgetting_rate,
+        temporal_kernel=deepcopy(drift.forms[form]),
     )
     drift.set_prior(model, X[:, -1])
     return model

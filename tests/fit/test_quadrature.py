@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def fitted(form: int, n: int) -> tuple[TimeVaryingGP, LogPosterior, Tensor, Tens
         Y,
         torch.full_like(Y, 0.09),
         input_transform=UnitCube([0], SIDE),
-        **drift.arguments(drift.forms[form]),
+        temporal_kernel=deepcopy(drift.forms[form]),
     )
     drift.set_prior(model, X[:, -1])
     posterior = LogPosterior(model)

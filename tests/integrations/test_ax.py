@@ -8,7 +8,7 @@ from botorch.acquisition import LogExpectedImprovement, qLogNoisyExpectedImprove
 from botorch.exceptions.errors import UnsupportedError
 
 from tvbo import recipes
-from tvbo.acquisition.edge_correction import EdgeCorrectedUCB
+from tvbo.acquisition.ucb import EdgeCorrectedUCB
 from tvbo.models import AveragedGP
 from tvbo.retention import SizeLimit
 from tvbo.spaces import AskContext, Box

@@ -1,11 +1,10 @@
 """Acquisitions, incumbents and β schedules."""
 
-from tvbo.acquisition.analytic import UCB, Acquisition, ConstantBeta, LogBeta
 from tvbo.acquisition.at_present import AtPresent
 from tvbo.acquisition.goals import Goals
-from tvbo.acquisition.improvement import EI, LogEI
-from tvbo.acquisition.incumbent import BestMean, BestObserved, MaxMean
+from tvbo.acquisition.improvement import EI, BestMean, BestObserved, LogEI, MaxMean
 from tvbo.acquisition.thompson import ThompsonSampling
+from tvbo.acquisition.ucb import UCB, Acquisition, ConstantBeta, LogBeta
 
 __all__ = [
     "EI",

@@ -22,9 +22,9 @@ from botorch.utils.multi_objective.hypervolume import infer_reference_point
 from botorch.utils.multi_objective.pareto import is_non_dominated
 from torch import Generator, Size, Tensor
 
-from tvbo.acquisition.analytic import Acquisition
 from tvbo.acquisition.goals import Goals
-from tvbo.acquisition.incumbent import BestMean
+from tvbo.acquisition.improvement import BestMean
+from tvbo.acquisition.ucb import Acquisition
 from tvbo.models.scale import marginals
 from tvbo.randomness import default_generator, draw_seed, seeded
 from tvbo.spaces import AskContext, FiniteSpace

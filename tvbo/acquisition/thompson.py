@@ -11,14 +11,13 @@ from botorch.sampling.pathwise import SamplePath
 from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
-from tvbo.acquisition.analytic import BetaSchedule, as_beta_schedule
-from tvbo.acquisition.edge_correction import ShareInside
+from tvbo.acquisition.ucb import BetaSchedule, ShareInside, as_beta_schedule
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.draws import draw_function
 from tvbo.models.pathwise import draw_path, has_paths
 from tvbo.models.scale import marginals
 from tvbo.randomness import draw_seed
-from tvbo.rounding import first_largest
+from tvbo.rounding import argmax
 from tvbo.spaces import AskContext, FiniteSpace
 from tvbo.spaces.row_index import RowIndex
 from tvbo.spaces.search_space import SearchSpace
@@ -40,7 +39,7 @@ class DrawnValues(AcquisitionFunction):
 
     def best(self) -> Tensor:
         """Return the action with the largest drawn value, ``1 x d``."""
-        return self.candidates[first_largest(self.values)].clone().unsqueeze(0)
+        return self.candidates[argmax(self.values)].clone().unsqueeze(0)
 
     def forward(self, X: Tensor) -> Tensor:
         """Return the drawn values, ``b``, at rows ``b x 1 x d'`` that begin with a candidate.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from copy import deepcopy
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from botorch.models.utils.gpytorch_modules import MIN_INFERRED_NOISE_LEVEL
@@ -85,10 +84,6 @@ class Drift:
         # How fast the function drifts is learned, with priors of this module.
         self._is_learned = forgetting_rate is None and not self.temporal_kernels
 
-    def arguments(self, form: Form) -> dict[str, Any]:
-        """Return the arguments of a model that say how it drifts."""
-        return {"forgetting_rate": self.forgetting_rate, "temporal_kernel": deepcopy(form)}
-
     def likelihood(self) -> GaussianLikelihood | None:
         """Return the likelihood by which the noise of standardized outcomes is learned.
 
@@ -115,7 +110,7 @@ class Drift:
         distinct, gap = torch.unique(times), 1.0
         if len(distinct) > 1:
             gap = ((distinct[-1] - distinct[0]) / (len(distinct) - 1)).item()
-        kernel = model.temporal_kernel
+        kernel = model.temporal_kernels[0]
         if isinstance(kernel, TemporalDecayKernel):
             rate = -math.expm1(-RATE / gap)
             kernel.forgetting_rate = min(max(rate, MIN_FORGETTING_RATE), MAX_FORGETTING_RATE)

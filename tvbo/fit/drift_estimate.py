@@ -63,7 +63,7 @@ def estimate_drift(fitter: ModelFitter, time_unit: str | None) -> DriftEstimate:
     model = fitter.last_model
     assert model is not None
     interval = None
-    if fitter.newest_fit is not None:
+    if fitter.fitted.newest is not None:
         # In closed form where there is one, without what GPyTorch imports for the other.
         by = _by_closed_form if fitter.is_default else _by_gradients
         interval = _interval(half_life(model), *by(model))

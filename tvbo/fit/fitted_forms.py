@@ -212,7 +212,15 @@ class FittedForms:
                 largest, self.chosen = density, i
             if posterior is not None and len(models) > 1:
                 sets.append(posterior.sigma_points())
-        self.sets = _weighty([each for each in sets if each is not None])
+        self.sets = []
+        if kept := [each for each in sets if each is not None]:
+            # Those of a form that the outcomes exclude would take as long as the rest.
+            weights = torch.cat([each.log_weights for each in kept]).softmax(dim=0)
+            counts = (weights >= LEAST_WEIGHT).split([len(each.log_weights) for each in kept])
+            pairs = zip(kept, counts, strict=True)
+            self.sets = [
+                each if which.all() else each.part(which) for each, which in pairs if which.any()
+            ]
         chosen = self._values[self.chosen]
         assert chosen is not None
         self.newest = {name: value.flatten().tolist() for name, value in chosen.items()}
@@ -224,19 +232,6 @@ class FittedForms:
         new._values = list(self._values)
         new._watch = copy(self._watch)
         return new
-
-
-def _weighty(sets: list[HyperparameterSets]) -> list[HyperparameterSets]:
-    """Return the sets that count.
-
-    Those of a form that the outcomes exclude, often all of it, would take as long as the rest.
-    """
-    if not sets:
-        return []
-    weights = torch.cat([each.log_weights for each in sets]).softmax(dim=0)
-    counts = (weights >= LEAST_WEIGHT).split([len(each.log_weights) for each in sets])
-    pairs = zip(sets, counts, strict=True)
-    return [each if which.all() else each.part(which) for each, which in pairs if which.any()]
 
 
 def _climb(mll: ExactMarginalLogLikelihood) -> float:

@@ -123,8 +123,7 @@ class LogPosterior:
         self._quadratic: tuple[Array, QuadraticModel] | None = None
         self.part = LogPosterior(model, newest=PART) if len(rows) > LONG else None
         self.mean_module = model.mean_module
-        base, temporal = model.covar_module.kernels[0].base_kernel, model.temporal_kernel
-        assert temporal is not None
+        base, temporal = model.covar_module.kernels[0].base_kernel, model.temporal_kernels[0]
         self.correlation = correlation_of(base)
         self.parameters = [LogParameter(base, "lengthscale")]
         self.is_decay = isinstance(temporal, TemporalDecayKernel)

@@ -183,11 +183,6 @@ class ModelFitter:
         self.fitted = FittedForms(len(self.drift.forms))
         self._num_told_at_fit = self._num_told_at_restart = 0
 
-    @property
-    def newest_fit(self) -> dict[str, list[float]] | None:
-        """Values that the newest fit learned, by name of the parameter; None before the first."""
-        return self.fitted.newest
-
     @cached_property
     def unit(self) -> float:
         """The order of the prior standard deviation where all kernels are given, else 1.
@@ -351,7 +346,8 @@ class ModelFitter:
             "train_Y": observations.Y,
             "train_Yvar": Yvar,
             "time_feature": time,
-            **self.drift.arguments(form),
+            "forgetting_rate": self.forgetting_rate,
+            "temporal_kernel": deepcopy(form),
             "mean_module": mean_module,
             "likelihood": likelihood if Yvar is None else None,
             "outcome_transform": None,

@@ -38,15 +38,14 @@ from botorch.posteriors import Posterior
 from botorch.utils.datasets import SupervisedDataset
 from torch import Generator, Size, Tensor
 
-from tvbo.acquisition.analytic import ConstantBeta
-from tvbo.acquisition.edge_correction import EdgeCorrectedUCB
+from tvbo.acquisition.ucb import ConstantBeta, EdgeCorrectedUCB
 from tvbo.fit.fitted_forms import FittedForms
 from tvbo.fit.model_fitter import OBSERVATIONS_PER_PARAMETER, ModelFitter
 from tvbo.models.averaged_gp import AveragedGP
 from tvbo.models.scale import StandardizedModel, marginals
 from tvbo.recipes import DEFAULT_BETA, DEFAULT_LIMIT
 from tvbo.retention import SizeLimit
-from tvbo.rounding import first_largest
+from tvbo.rounding import argmax
 from tvbo.spaces import Box
 from tvbo.spaces.observations import InputLayout, Observations
 from tvbo.threads import threads_for
@@ -172,7 +171,7 @@ def best_at(client: Client, t: float) -> tuple[dict[str, Any], tuple[float, floa
     ((metric, weight),) = experiment.optimization_config.objective.metric_weights
     predicted = [each[metric] for part in parts for each in part]
     means = torch.tensor([weight * mean for mean, _ in predicted], dtype=torch.float64)
-    best = int(first_largest(means))
+    best = int(argmax(means))
     return points[best], predicted[best]
 
 

@@ -116,7 +116,7 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         # Not registered as submodules, which acquisition functions move to the device of ``X`` at
         # each evaluation.
         self._parts = (model, tuple(sets))
-        self._correlation = correlation_of(self._in_space)
+        self._correlation = correlation_of(model.covar_module.kernels[0].base_kernel)
         shift, scale = outcome_scale(model)
         # One unit of each raw column in units of the model, whose transform is linear.
         zero_and_one = train_X.new_zeros(2, train_X.shape[-1])

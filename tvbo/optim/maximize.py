@@ -21,7 +21,7 @@ from torch import Generator, Tensor
 from torch.nn import Module
 
 from tvbo.randomness import seeded
-from tvbo.rounding import any_largest, first_largest, tied_for_largest
+from tvbo.rounding import argmax, tied_for_largest
 from tvbo.spaces import AskContext, Box, FiniteSpace, MixedSpace
 from tvbo.spaces.search_space import SearchSpace
 
@@ -127,11 +127,6 @@ def gen_candidates_closed_form(
     return torch.from_numpy(X).unsqueeze(-2), torch.from_numpy(-values)
 
 
-def unit_bounds(dim: int) -> Tensor:
-    """Return the bounds of the unit cube, ``2 x d``."""
-    return torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, dim)
-
-
 class InUnitCube(AcquisitionFunction):
     """An acquisition function of points of the unit cube.
 
@@ -143,6 +138,9 @@ class InUnitCube(AcquisitionFunction):
         bounds: Smallest and largest value of each column that is searched, ``2 x d``.
         rows: Returns the rows of columns that are searched, ``... x d``.
         unit: Unit of the values, since searches stop by an absolute tolerance of these as well.
+
+    Attributes:
+        cube: Bounds of the cube, ``2 x d``.
     """
 
     def __init__(
@@ -157,6 +155,7 @@ class InUnitCube(AcquisitionFunction):
         self._acq_function, self._rows, self._unit = acq_function, rows, unit
         self._lower, self._width = bounds[0], bounds[1] - bounds[0]
         self._row = rows(bounds[:1])
+        self.cube = torch.stack([torch.zeros_like(bounds[0]), torch.ones_like(bounds[0])])
 
     def columns(self, unit: Tensor) -> Tensor:
         """Return the columns that are searched of points of the cube, ``... x d``."""
@@ -215,7 +214,7 @@ def _over_choices(
     size = rows_at_once(getattr(acq_function, "model", None)) or len(rows)
     with torch.no_grad():
         values = torch.cat([acq_function(part) for part in rows.split(size)])
-    index = any_largest(values, generator)
+    index = argmax(values, generator)
     return choices[index : index + 1].clone()
 
 
@@ -228,18 +227,17 @@ def _over_box(
 ) -> Tensor:
     bounds = search_space.bounds
     in_cube = InUnitCube(acq_function, bounds, ask_context.rows)
-    cube = unit_bounds(search_space.dim)
     search: Any = gen_candidates_closed_form
     if q > 1 or not isinstance(acq_function, ClosedFormAcquisition):
         search = gen_candidates_scipy
-        if not in_cube(cube.mean(dim=0, keepdim=True).requires_grad_()).requires_grad:
+        if not in_cube(in_cube.cube.mean(dim=0, keepdim=True).requires_grad_()).requires_grad:
             # A constant acquisition, such as a prior mean, has no gradient to follow.
             return torch.cat([search_space.sample(generator) for _ in range(q)])
     own = getattr(acq_function, "raw_samples", None)
     with seeded(generator):
         points, values = optimize_acqf(
             in_cube,
-            bounds=cube,
+            bounds=in_cube.cube,
             q=q,
             num_restarts=search_space.num_restarts,
             batch_initial_conditions=_starts(in_cube, search_space, q, own),
@@ -249,7 +247,7 @@ def _over_box(
             retry_on_optimization_warning=False,
         )
     assert values is not None
-    return in_cube.columns(points[int(first_largest(values))]).clamp(*bounds)
+    return in_cube.columns(points[int(argmax(values))]).clamp(*bounds)
 
 
 def _starts(in_cube: InUnitCube, search_space: Box, q: int, own: int | None) -> Tensor:
@@ -261,8 +259,7 @@ def _starts(in_cube: InUnitCube, search_space: Box, q: int, own: int | None) -> 
     no time, they are the best of as many, ``own``.
     """
     seed = int(torch.randint(2**31 - 1, (1,)))
-    cube = unit_bounds(search_space.dim)
-    samples = draw_sobol_samples(cube, n=own or search_space.raw_samples, q=q, seed=seed)
+    samples = draw_sobol_samples(in_cube.cube, n=own or search_space.raw_samples, q=q, seed=seed)
     with torch.no_grad():
         values = in_cube(samples)
     tied = tied_for_largest(values)
@@ -309,7 +306,7 @@ def _over_mixed(
         warnings.filterwarnings("ignore", "Optimization failed", RuntimeWarning)
         point, _ = optimize_acqf_mixed_alternating(
             in_cube,
-            bounds=unit_bounds(len(varying)),
+            bounds=in_cube.cube,
             discrete_dims=discrete,
             cat_dims=categories,
             raw_samples=search_space.raw_samples,
@@ -322,7 +319,7 @@ def _over_mixed(
         others = point.repeat(len(shares), 1)
         others[:, i] = torch.tensor(shares, dtype=torch.float64)
         with torch.no_grad():
-            place = any_largest(in_cube(others.unsqueeze(-2)), generator)
+            place = argmax(in_cube(others.unsqueeze(-2)), generator)
         point = others[place : place + 1]
     point = _after_rounding(in_cube, search_space, point)
     return search_space.parameters.nearest(search_space.parameters.expand(in_cube.columns(point)))

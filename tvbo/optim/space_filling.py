@@ -7,7 +7,6 @@ from botorch.utils.sampling import draw_sobol_samples
 from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
-from tvbo.optim.maximize import unit_bounds
 from tvbo.randomness import draw_seed
 from tvbo.spaces import FiniteSpace, MixedSpace
 from tvbo.spaces.search_space import SearchSpace
@@ -50,7 +49,8 @@ class SpaceFilling:
             self._seed = draw_seed(generator)
         self._num_drawn += 1
         # The points of the sequence do not depend on how many are drawn.
-        point = draw_sobol_samples(unit_bounds(dim), n=self._num_drawn, q=1, seed=self._seed)[-1]
+        cube = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, dim)
+        point = draw_sobol_samples(cube, n=self._num_drawn, q=1, seed=self._seed)[-1]
         if isinstance(search_space, MixedSpace):
             return search_space.parameters.from_unit(point)
         lower, upper = search_space.bounds.unbind()

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from tvbo.optimizers.base import Optimizer
-from tvbo.rounding import any_largest
+from tvbo.rounding import argmax
 from tvbo.spaces import FiniteSpace
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
@@ -85,7 +85,7 @@ class LastBest(Optimizer):
     def _choose(
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
     ) -> Tensor:
-        arm = any_largest(self._newest, self.generator)
+        arm = int(argmax(self._newest, self.generator))
         return self.search_space.choices[[arm]].clone()
 
     def _learn(self, trial: Trial, observation: Observations) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from tvbo.optimizers.base import Optimizer
-from tvbo.rounding import any_largest
+from tvbo.rounding import argmax
 from tvbo.spaces import FiniteSpace
 from tvbo.spaces.observations import Observations
 from tvbo.spaces.search_space import SearchSpace
@@ -91,7 +91,7 @@ class DriftUCB(Optimizer):
         log_n = math.log(max(1.0, counts.sum().item()))
         width = self.padding * (self.exploration * log_n / counts).sqrt()
         index = torch.where(counts > 0, totals / counts + width, math.inf)
-        return self.search_space.choices[[any_largest(index, self.generator)]].clone()
+        return self.search_space.choices[[int(argmax(index, self.generator))]].clone()
 
     def _forget(self, trial: Trial) -> None:
         row = self.layout.rows(trial.X, trial.t)

@@ -144,7 +144,8 @@ class OutcomeModel:
             generator: Seeds the restarts of a fit.
             sign: What outcomes were multiplied by, so that larger ones are better.
         """
-        X = torch.cat([self.observations.X[:0], *open_rows, *self.lost_rows])
+        lost = [row for row, *_ in self._lost.values()]
+        X = torch.cat([self.observations.X[:0], *open_rows, *lost])
         # What lies in the future need not be counted now, nor what would be dropped when observed.
         X = X[X[:, -1] <= t]
         outcomes = Observations(X, torch.zeros(len(X), 1, dtype=torch.float64))
@@ -263,10 +264,10 @@ class OutcomeModel:
     def new_fit(self) -> dict[str, list[float]] | None:
         """Return the hyperparameters fitted since the last call; None if there were no fits."""
         fitter = self.posterior_state.fitter
-        if isinstance(fitter.refit, RefitNever) or fitter.newest_fit is self._fit_seen:
+        if isinstance(fitter.refit, RefitNever) or fitter.fitted.newest is self._fit_seen:
             return None
-        self._fit_seen = fitter.newest_fit
-        return fitter.newest_fit
+        self._fit_seen = fitter.fitted.newest
+        return fitter.fitted.newest
 
     def _held(self, t: float) -> Observations:
         """Return the observations held, with those that were set aside for an ask after ``t``."""

@@ -18,7 +18,7 @@ from tvbo.acquisition.chance_constrained import constrained
 from tvbo.models.scale import marginals
 from tvbo.optim.maximize import maximize
 from tvbo.randomness import default_generator, draw_seed
-from tvbo.rounding import first_largest
+from tvbo.rounding import argmax
 from tvbo.spaces import AskContext, FiniteSpace
 
 NUM_RANDOM = 2048
@@ -107,10 +107,10 @@ def _spread(means: Tensor, num_points: int) -> list[int]:
     """
     low, high = means.aminmax(dim=0)
     scaled = (means - low) / torch.where(high > low, high - low, 1.0)
-    chosen = [int(first_largest(means[:, 0]))]
+    chosen = [int(argmax(means[:, 0]))]
     distance = (scaled - scaled[chosen[0]]).norm(dim=-1)
     while len(chosen) < num_points and distance.max() > SAME_POINT:
-        chosen.append(int(first_largest(distance)))
+        chosen.append(int(argmax(distance)))
         distance = torch.minimum(distance, (scaled - scaled[chosen[-1]]).norm(dim=-1))
     return chosen
 

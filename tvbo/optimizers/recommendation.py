@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from tvbo.rounding import first_largest
+from tvbo.rounding import argmax
 from tvbo.spaces.labels import Labels
 from tvbo.values import copies_tensors
 
@@ -129,7 +129,7 @@ class Policy:
     @property
     def best(self) -> Recommendation:
         """Recommendation with the best mean across contexts, where the context can be chosen."""
-        return self[int(first_largest(-self.mean if self.minimize else self.mean))]
+        return self[int(argmax(-self.mean if self.minimize else self.mean))]
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per context: context, action, mean, standard deviation, time."""

@@ -10,8 +10,7 @@ from experiments.bedi.hyperparameter_tuning import (
 from experiments.bedi.logistic_regression import train_logistic_regression
 from experiments.data.digits import ClassificationData, digits
 from tvbo import recipes, run
-from tvbo.acquisition.improvement import LogEI
-from tvbo.acquisition.incumbent import BestMean
+from tvbo.acquisition.improvement import BestMean, LogEI
 from tvbo.test_functions.drifting_gp import unit_grid
 
 CHOICES = torch.tensor(

@@ -10,7 +10,7 @@ from experiments.theory.beta import (
     TimeVaryingBeta,
 )
 from tvbo.acquisition import LogBeta
-from tvbo.acquisition.analytic import as_beta_schedule
+from tvbo.acquisition.ucb import as_beta_schedule
 
 NAN = math.nan
 

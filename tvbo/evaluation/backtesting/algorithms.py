@@ -25,7 +25,7 @@ from tvbo.optimizers.drift_bandits import (
     sw_ucb_window,
 )
 from tvbo.recipes import gp_ucb, r_gp_ucb, tv_gp_ucb
-from tvbo.rounding import first_largest
+from tvbo.rounding import argmax
 from tvbo.spaces import FiniteSpace
 
 Algorithm = Callable[[Tensor, Tensor, Generator], Optimizer]
@@ -78,7 +78,7 @@ class PanelAlgorithm:
         space = FiniteSpace(choices)
         if self.name == "always_best":
             means = values.nanmean(dim=0).nan_to_num(nan=-math.inf)
-            return FixedAction(space, choices[first_largest(means)])
+            return FixedAction(space, choices[argmax(means)])
         optimizer: Optimizer
         if self.name == "last_best":
             optimizer = LastBest(space, generator)

@@ -220,12 +220,12 @@ class Replay:
             parameters["noise_deviation"] = math.sqrt(noise)
         return PredictedTrial(
             Prediction(trial.t, mean, variance, math.nan if noise is None else noise, number),
-            is_fitted=isinstance(fitter.refit, RefitNever) or fitter.newest_fit is not None,
+            is_fitted=isinstance(fitter.refit, RefitNever) or fitter.fitted.newest is not None,
             model_size=self._optimizer.model_size,
             parameters=parameters,
             form=describe_form(dense),
             half_life=half_life(dense),
-            at_bounds=tuple(parameters_at_bounds(dense)) if fitter.newest_fit else (),
+            at_bounds=tuple(parameters_at_bounds(dense)) if fitter.fitted.newest else (),
             told_before=self._num_told,
         )
 

@@ -17,17 +17,13 @@ from torch.autograd.functional import jacobian
 
 from tvbo.optimizers.bpe.confidence import Width
 from tvbo.randomness import draw_seed
-from tvbo.rounding import CERTAIN, TIE_TOLERANCE, any_largest, first_largest
+from tvbo.rounding import CERTAIN, TIE_TOLERANCE, argmax
 from tvbo.spaces import Box
 from tvbo.values import check_positive
 
 MIN_NOISE_SHARE = 10 * CERTAIN
 """Share of the largest prior variance: with less noise, rounding may make the covariance of a long
 round's outcomes indefinite."""
-
-VARIANCE_TIE_SHARE = 1e-10
-"""Share of the largest prior variance below which differences of variances are ties. It is tighter
-than elsewhere, since late in a round all variances are small."""
 
 MAX_CACHED_ENTRIES = 25_000_000
 """Entries up to which the whole covariance is stored: 200 MB, of 5,000 actions left."""
@@ -151,7 +147,7 @@ class SurvivingSet:
 
         It is among the chosen ones only after :meth:`condition`.
         """
-        place = any_largest(self.variance, generator)
+        place = argmax(self.variance, generator)
         return self.X[place : place + 1].clone()
 
     def condition(self, X: Tensor) -> None:
@@ -167,7 +163,7 @@ class SurvivingSet:
 
     def best(self, posterior: RoundPosterior) -> Tensor:
         """Return the action left with the largest posterior mean, ``1 x d``."""
-        place = first_largest(posterior.moments(self.X)[0])
+        place = argmax(posterior.moments(self.X)[0])
         return self.X[place : place + 1].clone()
 
     def remove(self, posterior: RoundPosterior, generator: Generator) -> None:
@@ -332,7 +328,7 @@ class SurvivingRegion(SurvivingSet):
         # Where a constraint is active, the result lies slightly outside as often as inside.
         tried = start + STEP_SHARES.unsqueeze(-1) * (end - start)
         tried = torch.cat([tried[self._is_inside(tried, self._margin)], start])
-        best = first_largest(value(tried))
+        best = argmax(value(tried))
         return tried[best : best + 1].clone()
 
 
