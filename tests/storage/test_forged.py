@@ -54,9 +54,9 @@ ODD = [
 COLUMNS = {
     "events": ["seq", *EVENT_COLUMNS.split(", "), "written_at"],
     "meta": ["name", "value"],
-    "sessions": ["after", "environment", "opened_at"],
+    "sessions": ["after", "opened_at"],
     "start": ["state"],
-    "snapshot": ["seq", "chain", "environment", "state"],
+    "snapshot": ["seq", "chain", "versions", "state"],
 }
 
 

@@ -527,7 +527,7 @@ class Optimizer(ABC):
 
         Raises:
             tvbo.storage.JournalError: if the file is no journal, is damaged, is of another problem,
-                class or version, is in use, or a replayed choice differs from the recorded one.
+                class or version, is in use, or a recorded call is no longer possible.
         """
         optimizer = open_journal(path, cast("Any", like), read_only, progress, wait)
         if not isinstance(optimizer, cls):

@@ -21,7 +21,7 @@ from tvbo.storage.database import (
 )
 from tvbo.storage.event import LONGEST_WORDS, Event, Recorded
 from tvbo.storage.reader import start_checksum
-from tvbo.storage.serialize import current_versions, to_bytes
+from tvbo.storage.serialize import to_bytes
 from tvbo.storage.writer import INSERT, JournalWriter
 from tvbo.values import shortened
 
@@ -97,9 +97,8 @@ def start_filled_journal(
 
 
 def write_session(connection: sqlite3.Connection, after: int) -> None:
-    """Note that the journal is open for writing from event ``after`` on, and with which code."""
-    row = (after, json.dumps(current_versions()), time.time())
-    connection.execute("INSERT INTO sessions VALUES (?, ?, ?)", row)
+    """Note that the journal is open for writing from event ``after`` on."""
+    connection.execute("INSERT INTO sessions VALUES (?, ?)", (after, time.time()))
 
 
 @contextmanager

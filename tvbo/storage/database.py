@@ -18,17 +18,16 @@ APPLICATION_ID = 0x7476626F
 """SQLite's ``application_id`` of a journal: "tvbo" in ASCII."""
 
 EVENT_COLUMNS = (
-    "kind, trial_id, X, t, context, informative, information_gain, skipped, Y, Yvar, reason, fit, "
-    "generator"
+    "kind, trial_id, X, t, context, informative, information_gain, skipped, Y, Yvar, reason, fit"
 )
 
 TABLES = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     f"CREATE TABLE events (seq INTEGER PRIMARY KEY, {EVENT_COLUMNS}, written_at REAL, checksum)",
-    "CREATE TABLE sessions (after INTEGER NOT NULL, environment TEXT NOT NULL, opened_at REAL)",
+    "CREATE TABLE sessions (after INTEGER NOT NULL, opened_at REAL)",
     # The first optimizer.
     "CREATE TABLE start (state BLOB NOT NULL)",
-    "CREATE TABLE snapshot (seq INTEGER, chain TEXT, environment TEXT, state BLOB, digest TEXT)",
+    "CREATE TABLE snapshot (seq INTEGER, chain TEXT, versions TEXT, state BLOB, digest TEXT)",
 )
 
 WAL_PAGES = 32

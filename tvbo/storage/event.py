@@ -55,7 +55,6 @@ class Event:
         reason: Why a trial failed or expired; of an ask, the caller's key.
         fit: Hyperparameters that a refit learned, values by name of the parameter; or what a
             request is for.
-        generator: Digest of the generator's state after an ask; set when it is stored.
         trial: The trial itself; None for an event that was read.
     """
 
@@ -71,7 +70,6 @@ class Event:
     Yvar: tuple[float, ...] = ()
     reason: str = ""
     fit: dict[str, list[float]] | None = None
-    generator: str | None = None
     trial: Trial | None = field(default=None, compare=False)
 
     @classmethod
@@ -98,12 +96,6 @@ class Event:
             skipped=trial.skipped,
         )
 
-    def stored(self, generator: Generator) -> Event:
-        """Return the event as it is stored, with the state of the optimizer's generator."""
-        if self.kind != "ask":
-            return self
-        return replace(self, generator=generator_digest(generator))
-
     def to_row(self) -> tuple[Any, ...]:
         """Return the values of ``EVENT_COLUMNS``; floats as their eight bytes.
 
@@ -122,7 +114,6 @@ class Event:
             _pack(self.Yvar),
             self.reason,
             None if self.fit is None else json.dumps(self.fit, sort_keys=True),
-            self.generator,
         )
 
     @classmethod
@@ -146,7 +137,6 @@ class Event:
             event.kind in each for each in (OPENING, ("tell",), ("refit", "request"))
         )
         number, Y, Yvar = event.trial_id, event.Y, event.Yvar
-        has_generator = isinstance(event.generator, str)
         is_good = {
             "kind": event.kind in get_args(Kind),
             "trial_id": number is None if has_fit else type(number) is int and number >= 1,
@@ -160,7 +150,6 @@ class Event:
             "Yvar": len(Yvar) in (0, len(Y)) and all(0 <= each < inf for each in Yvar),
             "reason": isinstance(event.reason, str),
             "fit": (event.fit is not None) == has_fit,
-            "generator": has_generator if event.kind == "ask" else event.generator is None,
         }
         for name, good in is_good.items():
             _check(name, values[name], good)

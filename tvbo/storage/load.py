@@ -19,15 +19,7 @@ from tvbo.storage.database import (
 from tvbo.storage.event import Recorded
 from tvbo.storage.reader import JournalReader
 from tvbo.storage.replay import replay
-from tvbo.storage.serialize import (
-    LIBRARIES,
-    Held,
-    StateError,
-    changes,
-    current_versions,
-    from_bytes,
-    to_bytes,
-)
+from tvbo.storage.serialize import Held, StateError, current_versions, from_bytes, to_bytes
 from tvbo.terminal import visible
 
 logger = logging.getLogger("tvbo.storage")
@@ -42,9 +34,8 @@ def open_journal(
 ) -> Recorded:
     """Continue a journaled run; called by ``Optimizer.open(path)``.
 
-    The recorded calls are made again, and each choice and the state of the random generator is
-    compared with the recorded one. Where versions are those of the stored state, only the calls
-    after it are made again.
+    The recorded calls are made again, with the recorded actions. Where versions of the libraries
+    are those of the stored state, only the calls after it are made again.
 
     Args:
         path: The journal.
@@ -60,7 +51,7 @@ def open_journal(
 
     Raises:
         JournalError: if the file is no journal, is damaged, is of another problem or version, is
-            in use, or a replayed choice differs from the recorded one.
+            in use, or a recorded call is no longer possible.
     """
     path = Path(path)
     if read_only:
@@ -100,13 +91,8 @@ def _restore(
     first = 0
     if (snapshot := journal.snapshot()) is not None:
         try:
-            # Of other libraries, objects may have other attributes.
-            then, now = (
-                {name: versions.get(name, "unknown") for name in LIBRARIES}
-                for versions in (snapshot.versions, current_versions())
-            )
-            if then != now:
-                raise StateError(changes(then, now))
+            if snapshot.versions != current_versions():
+                raise StateError(f"it is of {snapshot.versions}, here are {current_versions()}")
             newest = from_bytes(snapshot.state, held)
             if type(newest) is not type(optimizer):
                 raise StateError(f"it is one of a {type(newest).__name__}")
@@ -120,8 +106,7 @@ def _restore(
 
     events = list(journal.events(first))
     logger.info("%d of %d events of %s are replayed", len(events), journal.num_good, journal.path)
-    then = journal.sessions[-1].versions if journal.sessions else {}
-    replay(optimizer, events, changes(then, current_versions()), progress)
+    replay(optimizer, events, progress)
     return optimizer, first
 
 

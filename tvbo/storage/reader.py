@@ -42,12 +42,10 @@ class Session:
 
     Args:
         after: Number of events before it.
-        versions: Those in use.
         opened_at: When it began, in seconds of Unix time.
     """
 
     after: int
-    versions: dict[str, str]
     opened_at: float
 
 
@@ -57,12 +55,12 @@ class Snapshot:
 
     Args:
         seq: Number of the event before it.
-        versions: Those in use.
+        versions: Those of the libraries.
         state: Bytes of the optimizer.
     """
 
     seq: int
-    versions: dict[str, str]
+    versions: str
     state: bytes
 
 
@@ -147,7 +145,7 @@ class JournalReader:
             ).fetchone()
             if of_records != (chain,) or seq > self.num_good or digest_of(data) != digest:
                 return None
-            return Snapshot(seq, _versions(versions), data)
+            return Snapshot(seq, str(versions), data)
         except (sqlite3.Error, TypeError, ValueError):
             return None
 
@@ -198,14 +196,14 @@ class JournalReader:
         newest = 0
         with self._damage_noted("its sessions"):
             rows = self._connection.execute(
-                "SELECT rowid, after, environment, opened_at FROM sessions ORDER BY rowid"
+                "SELECT rowid, after, opened_at FROM sessions ORDER BY rowid"
             )
-            for number, after, found, opened_at in rows:
+            for number, after, opened_at in rows:
                 # In a damaged file, the same rows may be read without end.
                 if number <= newest or type(after) is not int or not _is_time(opened_at):
                     raise ValueError(f"session {number} is none")
                 newest = number
-                sessions.append(Session(after, _versions(found), opened_at))
+                sessions.append(Session(after, opened_at))
             return sessions
         return []
 
@@ -351,11 +349,3 @@ def _read_units(meta: dict[str, str]) -> tuple[Labels, bool]:
 def _is_time(value: Any) -> bool:
     """Return whether a value is a Unix time that has a date."""
     return type(value) in (int, float) and 0 <= value < END_OF_DATES
-
-
-def _versions(text: Any) -> dict[str, str]:
-    """Return versions from JSON; raise ``ValueError`` if the text is something else."""
-    found = parse_json(text)
-    if type(found) is not dict or not all(isinstance(word, str) for word in found.values()):
-        raise ValueError("its environment is no table of texts")
-    return found

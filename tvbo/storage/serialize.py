@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import pickle
-import platform
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -51,8 +50,8 @@ VALUES = {
 }
 """What values of other types are made by, by module."""
 
-LIBRARIES = ("botorch-tvbo", "torch", "gpytorch", "botorch", "linear_operator", "numpy", "scipy")
-"""Packages on whose version the choices of a run depend."""
+LIBRARIES = ("botorch-tvbo", "torch", "gpytorch", "botorch", "linear_operator", "numpy")
+"""Packages whose objects may have other attributes in another version."""
 
 Held = Mapping[tuple[str, str], Any]
 """Classes and functions by module and name."""
@@ -111,38 +110,9 @@ def from_bytes(data: bytes, held: Held | None) -> Recorded:
     return made
 
 
-def current_versions() -> dict[str, str]:
-    """Return versions of the libraries, and what decides how sums are rounded, by name."""
-    processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    found = {"python": platform.python_version(), "processor": processor}
-    for name in (
-        "botorch-tvbo",
-        "torch",
-        "gpytorch",
-        "botorch",
-        "linear_operator",
-        "numpy",
-        "scipy",
-    ):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    # Sums are split between threads, and so rounded differently.
-    return found | {
-        "threads": str(torch.get_num_threads()),
-        "dtype": str(torch.get_default_dtype()),
-    }
-
-
-def changes(then: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return what differs between two tables of versions, as text."""
-    words = [
-        f"{name} was {then.get(name, 'not used')}, is {now.get(name, 'not used')}"
-        for name in sorted(then.keys() | now.keys())
-        if then.get(name) != now.get(name)
-    ]
-    return "; ".join(words) or "nothing that is kept track of"
+def current_versions() -> str:
+    """Return the versions of the libraries of whose classes a stored optimizer consists."""
+    return ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
 
 
 class _Pickler(pickle.Pickler):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sqlite3
@@ -78,7 +77,6 @@ class JournalWriter:
         self._last_snapshot = last_snapshot
         self._interval = EVERY
         self._stores_state = True
-        self._versions = json.dumps(current_versions())
         self._process = os.getpid()
         self._generator = generator_digest(optimizer.generator)
         self._ended: str | None = None
@@ -156,7 +154,7 @@ class JournalWriter:
             self._interval = max(EVERY, len(data) // BYTES_PER_EVENT)
             if len(data) > LARGEST:
                 return
-            row = (self._seq, self._checksum, self._versions, data, digest_of(data))
+            row = (self._seq, self._checksum, current_versions(), data, digest_of(data))
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("DELETE FROM snapshot")
             self._connection.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?)", row)
@@ -215,7 +213,7 @@ class JournalWriter:
 
     def _insert(self, events: tuple[Event, ...]) -> None:
         for event in events:
-            row = event.stored(self._optimizer.generator).to_row()
+            row = event.to_row()
             self._seq += 1
             self._checksum = chained(self._checksum, self._seq, row)
             self._connection.execute(INSERT, (self._seq, *row, time.time(), self._checksum))
