@@ -15,7 +15,7 @@ from torch import Generator
 
 from tvbo import recipes
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
-from tvbo.kernels.temporal_base import memory_length
+from tvbo.kernels.temporal import memory_length
 from tvbo.optimizers import GPOptimizer
 from tvbo.recipes import NEGLIGIBLE_WEIGHT
 from tvbo.test_functions.drifting_gp import unit_grid

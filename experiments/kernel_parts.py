@@ -10,6 +10,7 @@ import torch
 from botorch.exceptions.errors import InputDataError, UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.model import Model
+from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, ProductKernel, ScaleKernel
 from linear_operator import to_dense
 from linear_operator.utils.cholesky import psd_safe_cholesky
@@ -169,7 +170,7 @@ def split_kernel(kernel: Kernel) -> dict[str, Kernel]:
         UnsupportedError: if ``kernel`` is not one ContextActionKernel, alone or times others.
     """
     if isinstance(kernel, ContextActionKernel):
-        return kernel.components()
+        return _components(kernel)
     if isinstance(kernel, ScaleKernel):
         base = kernel.base_kernel
         if base.active_dims is None and kernel.active_dims is not None:
@@ -192,6 +193,24 @@ def split_kernel(kernel: Kernel) -> dict[str, Kernel]:
         "Expected a kernel with one ContextActionKernel, alone or times others. "
         f"Got {type(kernel).__name__}."
     )
+
+
+def _components(kernel: ContextActionKernel) -> dict[str, Kernel]:
+    """Return the terms of a kernel by name, as copies with the present parameters."""
+    action, context = deepcopy(kernel.action_kernel), deepcopy(kernel.context_kernel)
+    if kernel.structure == "product":
+        return {"interaction": ContextActionKernel(action, context)}
+    if kernel.structure == "additive":
+        return {"action": action, "context": context}
+    interaction = ContextActionKernel(deepcopy(action), deepcopy(context))
+    parts = {"action": action, "context": context, "interaction": interaction}
+    components: dict[str, Kernel] = {}
+    for (name, part), scale in zip(parts.items(), kernel.outputscales.detach(), strict=True):
+        # A scale may be zero.
+        scaled = ScaleKernel(part, outputscale_constraint=GreaterThan(0.0, transform=None))
+        components[name] = scaled.to(scale)
+        scaled.outputscale = scale
+    return components
 
 
 class _Observed:
@@ -219,9 +238,8 @@ class _Observed:
             self.root = psd_safe_cholesky(model.likelihood(prior, [self.rows]).covariance_matrix)
             model.train(was_training)
         elif isinstance(model, IncrementalGP):
-            factor = model.factor
-            self.rows, self.residual, self.scale = factor.X, factor.residual, 1.0
-            self.input_transform, self.root = None, factor.root.tril()
+            self.rows, self.residual, _, self.root = model.observed()
+            self.input_transform, self.scale = None, 1.0
         else:
             raise UnsupportedError(
                 "Expected a model that keeps its observations: ContextualGP, TimeVaryingGP or "

@@ -24,7 +24,7 @@ from tvbo.fit.drift import Form
 from tvbo.fit.model_fitter import ModelFitter, Refit, RefitEvery, RefitNever
 from tvbo.kernels import ContextActionKernel, IdentityKernel
 from tvbo.kernels.context_action import Structure
-from tvbo.kernels.temporal_base import memory_length
+from tvbo.kernels.temporal import memory_length
 from tvbo.optimizers.bpe import BPEDelay
 from tvbo.optimizers.bpe.confidence import FixedWidth, WidthRule
 from tvbo.optimizers.bpe.delays import DelayBound, EstimatedDelay

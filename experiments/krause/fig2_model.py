@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 
 from experiments.data.mhc import BindingData
 from tvbo.kernels import CovarianceMatrixKernel
-from tvbo.kernels.covariance_matrix import check_covariance, look_up
+from tvbo.kernels.finite import check_covariance, look_up
 from tvbo.models import ContextualGP
 from tvbo.randomness import seeded
 

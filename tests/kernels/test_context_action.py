@@ -254,28 +254,6 @@ def test_active_dims_inside_a_part(generator):
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("batch_shape", [(), (2,)])
-def test_components_add_up(structure, batch_shape, generator):
-    kernel = make(structure, batch_shape=torch.Size(batch_shape))
-    if batch_shape and structure == "both":
-        kernel.outputscales = torch.tensor([[0.7, 1.3, 0.4], [0.0, 0.2, 2.0]])
-    X = torch.rand(*batch_shape, SIZE, 3, generator=generator)
-    parts = kernel.components()
-    assert (
-        list(parts)
-        == {
-            "product": ["interaction"],
-            "additive": ["action", "context"],
-            "both": ["action", "context", "interaction"],
-        }[structure]
-    )
-    total = sum(part(X).to_dense() for part in parts.values())
-    torch.testing.assert_close(total, kernel(X).to_dense(), rtol=0, atol=1e-12)
-    diagonal = sum(part(X, diag=True) for part in parts.values())
-    torch.testing.assert_close(diagonal, kernel(X, diag=True), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("column", [0, 2])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_inputs_must_be_finite(structure, column, bad):

@@ -11,9 +11,8 @@ SIDE = torch.linspace(0, 1, 3, dtype=torch.float64)
 CHOICES = torch.cartesian_prod(SIDE, SIDE)
 
 
-def rbf(lengthscale=0.4, batch_shape=()):
-    lengthscale = torch.as_tensor(lengthscale, dtype=torch.float64).reshape(*batch_shape, 1, 1)
-    return reference.rbf(lengthscale, batch_shape=torch.Size(batch_shape))
+def rbf(lengthscale=0.4):
+    return reference.rbf(lengthscale)
 
 
 def streaming(rate, noise=NOISE, kernel=None, **options):

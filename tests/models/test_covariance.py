@@ -128,7 +128,7 @@ def test_a_model_with_contexts(generator):
         lambda X, Y: ModelListGP(SingleTaskGP(X, Y)),
         lambda X, Y: SingleTaskGP(X, Y.repeat(1, 2)).eval(),
         lambda X, Y: SingleTaskGP(X[None], Y[None]).eval(),
-        lambda X, Y: StreamingGP(X, RBFKernel(), 0.1, torch.ones(2)),
+        lambda X, Y: StreamingGP(X, RBFKernel(), 0.1, 1.0, batch_shape=torch.Size([2])),
         lambda X, Y: SingleTaskGP(X, Y),
         lambda X, Y: SingleTaskGP(X, Y.abs(), outcome_transform=Log()).eval(),
     ],

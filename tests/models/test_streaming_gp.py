@@ -43,6 +43,10 @@ def season():
     return SeasonalKernel(period=6.0, num_harmonics=2)
 
 
+def small_batch():
+    return reference.rbf(0.4, batch_shape=Size([2]))
+
+
 def scaled(kernel, scale):
     kernel = ScaleKernel(kernel)
     kernel.outputscale = scale
@@ -293,23 +297,20 @@ def test_a_state_of_other_choices_is_refused(small):
         small.streaming(0.1).load_state_dict(other.state_dict())
 
 
-def test_batches_with_parameters_of_their_own(small):
-    rates, noises = torch.tensor([0.0, 0.1, 1.0]), torch.tensor([0.01, 0.1, 1.0])
-    kernel = small.rbf([0.2, 0.5, 1.0], (3,))
-    model = small.streaming(rates, noise=noises, kernel=kernel)
-    assert torch.equal(model.forgetting_rate, rates)
+def test_batches_with_actions_of_their_own(small):
+    model = small.streaming(0.1, batch_shape=Size([3]))
     X, Y, _ = events(small, 20)
-    outcomes = torch.stack([Y, -Y, 2 * Y])
+    rows, outcomes = torch.stack([X] * 3), torch.stack([Y, -Y, 2 * Y])
+    rows[1, :, :2], rows[2, :, :2] = X[:, :2].flip(0), 1 - X[:, :2]
     for part in torch.arange(20).split(4):
-        model.observe(X[part], outcomes[:, part])
-    rows = ahead(small, X).reshape(9, 1, 1, 3)
-    several = model.posterior(rows)
-    joint = model.posterior(ahead(small, X))
+        model.observe(rows[:, part], outcomes[:, part])
+    at = ahead(small, X)
+    several, joint = model.posterior(at.reshape(9, 1, 1, 3)), model.posterior(at)
     assert several.mean.shape == (9, 3, 1, 1)
     for i in range(3):
-        alone = small.streaming(rates[i], noises[i].item(), small.rbf([0.2, 0.5, 1.0][i]))
-        alone.observe(X, outcomes[i])
-        expected = alone.posterior(ahead(small, X))
+        alone = small.streaming(0.1)
+        alone.observe(rows[i], outcomes[i])
+        expected = alone.posterior(at)
         torch.testing.assert_close(joint.mean[i], expected.mean, rtol=0, atol=1e-9)
         torch.testing.assert_close(several.mean[:, i, 0], expected.mean, rtol=0, atol=1e-9)
         covar = joint.distribution.covariance_matrix[i]
@@ -368,7 +369,7 @@ def test_acquisitions_equal_those_of_the_dense_model(small, name):
 
 
 def test_a_large_set_is_evaluated_when_it_is_needed():
-    """Of 6,000 choices no covariance matrix is stored, and none is made for their variances."""
+    """Of 6,000 choices no covariance matrix is stored."""
     choices = torch.linspace(0, 1, 6000).unsqueeze(-1)
     kernel = reference.rbf(0.2)
     model = StreamingGP(choices, kernel, 0.1, 0.04)
@@ -376,7 +377,8 @@ def test_a_large_set_is_evaluated_when_it_is_needed():
     model.observe(X, torch.tensor([[1.0], [-1.0], [0.5]]))
     rows = torch.cat([choices, torch.full((6000, 1), 3.0)], dim=-1)
     _, variance = model.marginals(3.0)
-    torch.testing.assert_close(model.posterior(rows).variance.flatten(), variance)
+    single = model.posterior(rows.unsqueeze(-2))
+    torch.testing.assert_close(single.variance.flatten(), variance)
     small = torch.arange(0, 6000, 100)
     dense = reference.dense_gp(X, torch.tensor([[1.0], [-1.0], [0.5]]), 0.04, 0.1, kernel)
     expected = dense.posterior(rows[small]).distribution.covariance_matrix
@@ -400,7 +402,9 @@ def test_float64_whatever_comes_in(small):
         ({"noise": math.inf}, ValueError),
         ({"rate": 1.5}, ValueError),
         ({"rate": math.nan}, ValueError),
-        ({"rate": torch.rand(2), "noise": torch.rand(3)}, ValueError),
+        ({"rate": torch.rand(2)}, ValueError),
+        ({"noise": torch.rand(2)}, ValueError),
+        ({"kernel": small_batch()}, ValueError),
         ({"rate": None}, ValueError),
         ({"temporal_kernel": decay(0.1)}, ValueError),
         ({"rate": None, "temporal_kernel": []}, ValueError),

@@ -18,9 +18,9 @@ from gpytorch.kernels import RBFKernel
 from tvbo.models import TimeVaryingGP
 
 ROOT = Path(__file__).parents[2]
-KERNEL = {"batch", "temporal_base", "temporal"}
+KERNEL = {"batch", "temporal"}
 FILES = [
-    *(f"tvbo/kernels/{name}.py" for name in ("batch", "temporal_base", "temporal")),
+    *(f"tvbo/kernels/{name}.py" for name in ("batch", "temporal")),
     *(f"tvbo/models/{name}.py" for name in ("at_bounds", "time_varying_gp")),
 ]
 # Of the checks of what callers pass, these alone; the rest of the file is not taken.

@@ -16,7 +16,7 @@ from tvbo.kernels import (
     TemporalKernel,
     TemporalMaternKernel,
 )
-from tvbo.kernels.temporal_base import memory_length
+from tvbo.kernels.temporal import memory_length
 from tvbo.logs import fit_panel
 from tvbo.models import IncrementalGP, StreamingGP
 from tvbo.optimizers import RefitEvery, RefitNever

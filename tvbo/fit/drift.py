@@ -18,8 +18,8 @@ from tvbo.kernels.temporal import (
     MAX_FORGETTING_RATE,
     MIN_FORGETTING_RATE,
     check_forgetting_rate,
+    check_markov,
 )
-from tvbo.kernels.temporal_base import check_markov
 from tvbo.models import ContextualGP, TimeVaryingGP
 from tvbo.models.time_varying_gp import as_temporal_kernels
 

@@ -1,17 +1,19 @@
 """GPyTorch kernels: time, actions and contexts, fixed and learned covariances."""
 
 from tvbo.kernels.context_action import ContextActionKernel
-from tvbo.kernels.covariance_matrix import CovarianceMatrixKernel
-from tvbo.kernels.empirical import empirical_covariance
-from tvbo.kernels.identity import IdentityKernel
-from tvbo.kernels.task import TaskKernel
+from tvbo.kernels.finite import (
+    CovarianceMatrixKernel,
+    IdentityKernel,
+    TaskKernel,
+    empirical_covariance,
+)
 from tvbo.kernels.temporal import (
     ConstantTemporalKernel,
     SeasonalKernel,
     TemporalDecayKernel,
+    TemporalKernel,
     TemporalMaternKernel,
 )
-from tvbo.kernels.temporal_base import TemporalKernel
 
 __all__ = [
     "ConstantTemporalKernel",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import torch
 from gpytorch.kernels import Kernel
@@ -11,14 +11,35 @@ from torch import Size, Tensor
 
 from tvbo.spaces.observations import check_finite
 
-T = TypeVar("T", bound=Kernel)
+
+class IndexableKernel(Kernel):
+    """A kernel of which a part of the batch can be taken, and which can be expanded to a batch.
+
+    GPyTorch's own would index and expand ``active_dims`` as well.
+    """
+
+    active_dims: Tensor | None
+
+    def __getitem__(self, index: Any) -> Self:
+        """Return the kernel of a part of the batch."""
+        return self._without_columns(super().__getitem__, index) if self.batch_shape else self
+
+    def expand_batch(self, *sizes: Any) -> Self:
+        """Return the kernel with its parameters expanded to a batch shape."""
+        return self._without_columns(super().expand_batch, *sizes)
+
+    def _without_columns(self, make: Callable[..., Self], *given: Any) -> Self:
+        columns, self.active_dims = self.active_dims, None
+        try:
+            new = make(*given)
+            new.active_dims = columns
+        finally:
+            self.active_dims = columns
+        return new
 
 
-class BatchKernel(Kernel):
-    """A kernel of which GPyTorch can take a part of the batch, and which it can expand.
-
-    GPyTorch's own would index and expand ``active_dims`` as well, and knows neither type, device
-    nor batch of a kernel without parameters.
+class BatchKernel(IndexableKernel):
+    """A kernel whose batch, type and device are known without parameters.
 
     Args:
         **kwargs: ``active_dims`` and ``batch_shape``, passed to :class:`gpytorch.kernels.Kernel`.
@@ -54,36 +75,6 @@ class BatchKernel(Kernel):
     def device(self) -> torch.device:
         """Device of parameters and matrices."""
         return self._one.device
-
-    def __getitem__(self, index: Any) -> Self:
-        """Return the kernel of a part of the batch."""
-        return part_of_batch(self, index)
-
-    def expand_batch(self, *sizes: Any) -> Self:
-        """Return the kernel with its parameters expanded to a batch shape."""
-        return expanded(self, *sizes)
-
-
-def part_of_batch(kernel: T, index: Any) -> T:
-    """Return GPyTorch's ``kernel[index]``, but without indexing ``active_dims`` as well."""
-    if not kernel.batch_shape:
-        return kernel
-    return _without_active_dims(kernel, lambda: Kernel.__getitem__(kernel, index))
-
-
-def expanded(kernel: T, *sizes: Any) -> T:
-    """Return GPyTorch's ``kernel.expand_batch``, but without expanding ``active_dims`` as well."""
-    return _without_active_dims(kernel, lambda: Kernel.expand_batch(kernel, *sizes))
-
-
-def _without_active_dims(kernel: T, make: Callable[[], T]) -> T:
-    columns, kernel.active_dims = kernel.active_dims, None
-    try:
-        new = make()
-        new.active_dims = columns
-    finally:
-        kernel.active_dims = columns
-    return new
 
 
 class ColumnKernel(Kernel):
@@ -123,9 +114,8 @@ class ColumnKernel(Kernel):
 
     @property
     def device(self) -> torch.device | None:
-        """Device of the parameters; of a base kernel without any, its own."""
-        has_parameters = next(self.parameters(), None) is not None
-        device: torch.device | None = super().device if has_parameters else self.base_kernel.device
+        """Device of the base kernel, which may have no parameters."""
+        device: torch.device | None = self.base_kernel.device
         return device
 
     def __getitem__(self, index: Any) -> ColumnKernel:

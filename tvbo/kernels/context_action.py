@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import Any, Literal
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Size, Tensor
 from torch.nn import Parameter
@@ -84,7 +83,7 @@ class ContextActionKernel(Kernel):
         if structure == "both":
             self.register_parameter("raw_outputscales", Parameter(torch.ones(*self.batch_shape, 3)))
             # No transform: L-BFGS has a box, and the scale of a part can become exactly zero.
-            self.register_constraint("raw_outputscales", _at_least_zero())
+            self.register_constraint("raw_outputscales", GreaterThan(0.0, transform=None))
 
     @property
     def batch_shape(self) -> Size:
@@ -166,27 +165,6 @@ class ContextActionKernel(Kernel):
                 f"Only the structure 'both' has outputscales. Got structure {self.structure!r}."
             )
 
-    def components(self) -> dict[str, Kernel]:
-        """Return the terms of the kernel by name: ``action``, ``context``, ``interaction``.
-
-        They are copies with the present parameters, independent of this kernel.
-        """
-        action, context = deepcopy(self.action_kernel), deepcopy(self.context_kernel)
-        if self.structure == "product":
-            return {"interaction": ContextActionKernel(action, context)}
-        if self.structure == "additive":
-            return {"action": action, "context": context}
-        parts = {
-            "action": action,
-            "context": context,
-            "interaction": ContextActionKernel(deepcopy(action), deepcopy(context)),
-        }
-        scales = self.outputscales.detach().unbind(dim=-1)
-        return {
-            name: _scaled(part, scale)
-            for (name, part), scale in zip(parts.items(), scales, strict=True)
-        }
-
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """Return the covariances of rows ``x1`` and ``x2``, ``batch_shape x n x n'``."""
         for x in (x1, x2):
@@ -201,18 +179,6 @@ class ContextActionKernel(Kernel):
             *self.outputscales.shape[:-1], *[1] * (1 if diag else 2), 3
         ).unbind(dim=-1)
         return a * action + b * context + c * action * context
-
-
-def _scaled(kernel: Kernel, scale: Tensor) -> Kernel:
-    """Return a kernel times a fixed scale."""
-    scaled = ScaleKernel(kernel, batch_shape=scale.shape, outputscale_constraint=_at_least_zero())
-    scaled = scaled.to(scale)
-    scaled.outputscale = scale
-    return scaled.requires_grad_(False)
-
-
-def _at_least_zero() -> GreaterThan:
-    return GreaterThan(0.0, transform=None)
 
 
 def _input_columns(kernel: Kernel) -> set[int] | None:

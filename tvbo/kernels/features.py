@@ -7,8 +7,9 @@ and with them products and sums of kernels, for which BoTorch has no rule.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from functools import partial, singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
@@ -20,23 +21,93 @@ from botorch.sampling.pathwise.utils import (
     SineCosineTransform,
 )
 from gpytorch.kernels import AdditiveKernel, IndexKernel, Kernel, ProductKernel, ScaleKernel
+from linear_operator import to_dense
 from torch import Tensor
 from torch.distributions import Gamma
 
 from tvbo.kernels.batch import ColumnKernel
 from tvbo.kernels.context_action import ContextActionKernel
-from tvbo.kernels.covariance_matrix import CovarianceMatrixKernel, index_column
-from tvbo.kernels.spectrum import Spectrum, product_of, spectrum_of_matrix, sum_of
+from tvbo.kernels.finite import CovarianceMatrixKernel, index_column
 from tvbo.kernels.temporal import (
     ConstantTemporalKernel,
     SeasonalKernel,
     TemporalDecayKernel,
+    TemporalKernel,
     TemporalMaternKernel,
 )
-from tvbo.kernels.temporal_base import TemporalKernel
 
 FASTEST_DECAY = 1e6
 """Largest rate of decay that is drawn, per unit of time: with ε = 1 it would be infinite."""
+
+
+NULL = 1e-12
+"""Share of the largest eigenvalue of a covariance matrix below which others count as zero."""
+
+
+class Spectrum(NamedTuple):
+    r"""``n`` draws whose average is a kernel of ``d`` columns, in expectation.
+
+    .. math:: k(x, x') = \mathbb{E} \frac1n \sum_{j=1}^n a_j(x)\, a_j(x') \cos(w_j^\top (x - x'))
+
+    Draws of two kernels make draws of their product, with :math:`w` added and :math:`a` multiplied;
+    those of a sum are divided among its parts.
+
+    Args:
+        frequencies: :math:`w`, ``batch_shape x n x d``.
+        amplitudes: The constant factors of :math:`a`, ``batch_shape x n``.
+        tables: The factors of :math:`a` that depend on an index column: the column, and the
+            factors by index, ``batch_shape x num_indices x n``.
+    """
+
+    frequencies: Tensor
+    amplitudes: Tensor
+    tables: tuple[tuple[int, Tensor], ...] = ()
+
+    def scaled(self, variance: Tensor) -> Spectrum:
+        """Return draws of the kernel times a variance, ``batch_shape``."""
+        return self._replace(amplitudes=self.amplitudes * variance.sqrt().unsqueeze(-1))
+
+    def within(self, columns: Sequence[int], d: int) -> Spectrum:
+        """Return draws of the same kernel over some of ``d`` columns."""
+        frequencies = self.frequencies.new_zeros(*self.frequencies.shape[:-1], d)
+        frequencies[..., columns] = self.frequencies
+        tables = tuple((columns[column], table) for column, table in self.tables)
+        return Spectrum(frequencies, self.amplitudes, tables)
+
+
+def product_of(factors: Sequence[Spectrum]) -> Spectrum:
+    """Return draws of the product of kernels."""
+    frequencies, amplitudes, tables = factors[0]
+    for factor in factors[1:]:
+        # Each is spread evenly over its spectrum; by its place a draw must tell nothing of another.
+        order = torch.randperm(factor.frequencies.shape[-2])
+        frequencies = frequencies + factor.frequencies[..., order, :]
+        amplitudes = amplitudes * factor.amplitudes[..., order]
+        tables = tables + tuple((column, table[..., order]) for column, table in factor.tables)
+    return Spectrum(frequencies, amplitudes, tables)
+
+
+def sum_of(parts: Sequence[Callable[[int], Spectrum]], n: int) -> Spectrum:
+    """Return ``n`` draws of the sum of kernels, each given as a function of their number."""
+    if n < len(parts):
+        raise UnsupportedError(f"Expected at least {2 * len(parts)} features. Got {2 * n}.")
+    counts = [n // len(parts) + (i < n % len(parts)) for i in range(len(parts))]
+    drawn = [part(count) for part, count in zip(parts, counts, strict=True)]
+    shapes = [each.frequencies.shape[:-2] for each in drawn]
+    batch = torch.broadcast_shapes(*shapes)
+    tables = []
+    for i, each in enumerate(drawn):
+        for column, table in each.tables:
+            # A factor of one for the draws of the other parts.
+            blocks = [table.new_ones(*table.shape[:-1], count) for count in counts]
+            blocks[i] = table
+            tables.append((column, torch.cat(blocks, dim=-1)))
+    frequencies = [each.frequencies.expand(*batch, -1, -1) for each in drawn]
+    amplitudes = [
+        (each.amplitudes * math.sqrt(n / count)).expand(*batch, -1)
+        for each, count in zip(drawn, counts, strict=True)
+    ]
+    return Spectrum(torch.cat(frequencies, dim=-2), torch.cat(amplitudes, dim=-1), tuple(tables))
 
 
 class SpectralFeatureMap(KernelFeatureMap):
@@ -133,13 +204,13 @@ def _(kernel: ProductKernel, n: int, d: int) -> Spectrum:
 
 @_draw.register
 def _(kernel: AdditiveKernel, n: int, d: int) -> Spectrum:
-    return sum_of([partial(_in_number, part, d) for part in kernel.kernels], n)
+    return sum_of([partial(draw_spectrum, part, d=d) for part in kernel.kernels], n)
 
 
 @_draw.register
 def _(kernel: ContextActionKernel, n: int, d: int) -> Spectrum:
-    action = partial(_in_number, kernel.action_kernel, d)
-    context = partial(_in_number, kernel.context_kernel, d)
+    action = partial(draw_spectrum, kernel.action_kernel, d=d)
+    context = partial(draw_spectrum, kernel.context_kernel, d=d)
 
     def both(m: int) -> Spectrum:
         return product_of([action(m), context(m)])
@@ -159,19 +230,29 @@ def _(kernel: ContextActionKernel, n: int, d: int) -> Spectrum:
     )
 
 
-@_draw.register
-def _(kernel: CovarianceMatrixKernel, n: int, d: int) -> Spectrum:
-    return spectrum_of_matrix(kernel.covar_matrix, n, d)
-
-
-@_draw.register
-def _(kernel: IndexKernel, n: int, d: int) -> Spectrum:
-    return spectrum_of_matrix(kernel._eval_covar_matrix().detach(), n, d)
+@_draw.register(CovarianceMatrixKernel)
+@_draw.register(IndexKernel)
+def _(kernel: Any, n: int, d: int) -> Spectrum:
+    # Columns of a root of the matrix. Where there are at least as many draws as columns, their
+    # average is the matrix itself.
+    values, vectors = torch.linalg.eigh(to_dense(kernel.covar_matrix).detach())
+    kept = values > NULL * values.amax(dim=-1, keepdim=True)
+    kept = kept.reshape(-1, kept.shape[-1]).any(dim=0)
+    root = (vectors * values.clamp_min(0.0).sqrt().unsqueeze(-2))[..., kept]
+    rank = root.shape[-1]
+    place = torch.randperm(rank).repeat(-(-n // rank))[:n]
+    counts = torch.bincount(place, minlength=rank)
+    share = counts / n if n >= rank else torch.full((rank,), 1 / rank)
+    table = (root / share.to(root).sqrt())[..., place]
+    frequencies = root.new_zeros(*root.shape[:-2], n, d)
+    return Spectrum(frequencies, torch.ones_like(frequencies[..., 0]), ((0, table),))
 
 
 @_draw.register
 def _(kernel: TemporalDecayKernel, n: int, d: int) -> Spectrum:
-    return _in_time(_cauchy(kernel, n))
+    # The spectrum of exponential decay is that of Cauchy's distribution.
+    rate = (-0.5 * torch.log1p(-kernel.forgetting_rate.detach())).clamp_max(FASTEST_DECAY)
+    return _in_time(rate * torch.tan(math.pi * (_uniform(kernel, n) - 0.5)))
 
 
 @_draw.register
@@ -190,7 +271,8 @@ def _(kernel: SeasonalKernel, n: int, d: int) -> Spectrum:
     harmonic = torch.searchsorted(cumulated, _uniform(kernel, n)).clamp_max(
         kernel.num_harmonics - 1
     )
-    return _in_time(2 * math.pi * (harmonic + 1) * _signs(kernel, n) / kernel.period.detach())
+    signs = (2 * torch.randint(2, harmonic.shape) - 1).to(kernel._one)
+    return _in_time(2 * math.pi * (harmonic + 1) * signs / kernel.period.detach())
 
 
 @_draw.register
@@ -198,28 +280,14 @@ def _(kernel: ConstantTemporalKernel, n: int, d: int) -> Spectrum:
     return _in_time(kernel._one.new_zeros(*kernel.batch_shape, n))
 
 
-def _in_number(kernel: Kernel, d: int, n: int) -> Spectrum:
-    return draw_spectrum(kernel, n, d)
-
-
 def _in_time(frequencies: Tensor) -> Spectrum:
     return Spectrum(frequencies.unsqueeze(-1), torch.ones_like(frequencies))
-
-
-def _cauchy(kernel: Any, n: int) -> Tensor:
-    """Return draws from the Cauchy spectrum of exponential decay, ``batch_shape x n``."""
-    rate = (-0.5 * torch.log1p(-kernel.forgetting_rate.detach())).clamp_max(FASTEST_DECAY)
-    return rate * torch.tan(math.pi * (_uniform(kernel, n) - 0.5))
 
 
 def _uniform(kernel: TemporalKernel, n: int) -> Tensor:
     """Return uniform numbers, one in each ``n``-th of (0, 1), ``batch_shape x n``."""
     within = torch.rand(*kernel.batch_shape, n, dtype=torch.float64)
     return ((torch.arange(n) + within) / n).to(kernel._one)
-
-
-def _signs(kernel: TemporalKernel, n: int) -> Tensor:
-    return (2 * torch.randint(2, (*kernel.batch_shape, n)) - 1).to(kernel._one)
 
 
 def _rows_of(table: Tensor, index: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
-from tvbo.kernels.temporal_base import check_markov
+from tvbo.kernels.temporal import check_markov
 
 LAST_PART = 0.25
 """Share of the log, at its end, on which one-step-ahead predictions are scored."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,19 +13,15 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.means import ConstantMean
 from torch import Tensor
+from torch.nn import ModuleList
 from torch.nn.functional import pad
 
 from tvbo.kernels import TemporalKernel
 from tvbo.kernels.batch import ColumnKernel
-from tvbo.models.averaged_fantasies import (
-    AveragedFantasies,
-    HyperparameterAverage,
-    SetsPosterior,
-)
 from tvbo.models.closed_form import Array, ClosedForm, Pullback, correlation_of
+from tvbo.models.ensemble_gp import CrossCovarianceFactor, EnsembleGP
 from tvbo.models.incremental_gp import IncrementalGP
 from tvbo.models.raw import RawRowKernel
-from tvbo.models.resizable_module import ResizableModule
 from tvbo.models.scale import outcome_scale
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.rounding import LEAST_VARIANCE
@@ -64,7 +60,10 @@ class HyperparameterSets:
         )
 
 
-class AveragedGP(ResizableModule, HyperparameterAverage):
+DATA = ("_X", "_Y", "_noise", "_whitening", "_innovations")
+
+
+class AveragedGP(EnsembleGP):
     r"""Gaussian processes with several sets of hyperparameters, as one with the same moments.
 
     With weights :math:`w_s`, and :math:`\mu_s` and :math:`\Sigma_s` the posterior by the s-th set,
@@ -95,15 +94,20 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         inverse_lengthscales: Inverses of the lengthscales in raw units, ``s x d``.
     """
 
+    covar_module: RawRowKernel
     prior_variance: Tensor
-    _noise_variance: Tensor
     inverse_lengthscales: Tensor
+    _noise_variance: Tensor
+    _mean: Tensor
+    _X: Tensor
+    _Y: Tensor
+    _noise: Tensor
+    _whitening: Tensor
+    _innovations: Tensor
     # Of the rows that were evaluated last: times, correlations in time, derivatives of these.
     _times: Array | None
     _correlations: Array
     _slopes: Array
-
-    _shared = ("weights", "_noise_variance", "inverse_lengthscales", "prior_variance", "_mean")
 
     def __init__(
         self,
@@ -113,10 +117,11 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         sets: Sequence[HyperparameterSets],
     ):
         super().__init__()
-        # Not registered as submodules, which acquisition functions move to the device of ``X`` at
-        # each evaluation.
-        self._parts = (model, tuple(sets))
-        self._correlation = correlation_of(model.covar_module.kernels[0].base_kernel)
+        # Of its own, since it may be moved to another device.
+        self.covar_module = deepcopy(RawRowKernel(model)).requires_grad_(False)
+        kernels = deepcopy([each.temporal_kernel for each in sets])
+        self.temporal_kernels = ModuleList(kernels).requires_grad_(False)
+        self._correlation = correlation_of(self._in_space)
         shift, scale = outcome_scale(model)
         # One unit of each raw column in units of the model, whose transform is linear.
         zero_and_one = train_X.new_zeros(2, train_X.shape[-1])
@@ -139,21 +144,6 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         s, none = len(log_weights), noise[:, :0]
         self._set_data(train_X[:0], none[0], none, none.view(s, 0, 0), none.unsqueeze(-1))
         self._condition(train_X, train_Y.squeeze(-1), noise)
-
-    @property
-    def model(self) -> TimeVaryingGP:
-        """The model with the most probable hyperparameters."""
-        return self._parts[0]
-
-    @property
-    def covar_module(self) -> RawRowKernel:
-        """The kernel with the most probable hyperparameters, in raw units."""
-        return RawRowKernel(self.model)
-
-    @property
-    def forgetting_rate(self) -> Tensor | None:
-        """The most probable ε per unit of time, ``1``; None where the drift is smooth."""
-        return self.model.forgetting_rate
 
     @property
     def noise_variance(self) -> Tensor:
@@ -245,7 +235,7 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
             times = times[:1]
         if self._times is None or not np.array_equal(times, self._times):
             lags = torch.from_numpy(times[:, None]).to(self._X) - self._X[:, -1]
-            kernels = [each.temporal_kernel for each in self._parts[1]]
+            kernels = self._temporal_kernels
             sizes = [kernel.batch_shape.numel() for kernel in kernels]
             flat = lags.reshape(1, -1).repeat(sum(sizes), 1).requires_grad_()
             with torch.enable_grad():
@@ -260,25 +250,15 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
 
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return means ``... x q`` and covariances ``... x q x q``."""
-        if X.shape[-2] == 1:
-            mean, variance = ClosedForm.apply(X, self.moments)
-            covar = variance.unsqueeze(-1)
-        else:
-            V = self._covar(X, self._X)
-            # One product for each set, whatever the batch of X.
-            V = (V.flatten(1, -2) @ self._whitening).view(V.shape)
-            means = (V.flatten(1, -2) @ self._innovations).view(V.shape[:-1])
-            means = means + self._mean.view(-1, *[1] * (X.ndim - 1))
-            mean = self._average(means)
-            deviations = means - mean
-            covars = self._covar(X, X) - V @ V.mT
-            covar = self._average(covars + deviations.unsqueeze(-1) * deviations.unsqueeze(-2))
-        return mean, covar
+        if X.shape[-2] != 1:
+            return super()._joint(X)
+        mean, variance = ClosedForm.apply(X, self.moments)
+        return mean, variance.unsqueeze(-1)
 
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None
-    ) -> AveragedGP | AveragedFantasies:
+    ) -> EnsembleGP:
         """Return a model with additional observations and the same weights.
 
         Each set takes the outcomes as they are: one at the average mean moves that a little.
@@ -293,18 +273,13 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
             InputDataError: if a value is not finite, or a noise variance negative.
             BotorchTensorDimensionError: if the shape does not fit.
         """
+        if X.ndim != 2 or Y.ndim != 2 or X.requires_grad or Y.requires_grad:
+            return super().condition_on_observations(X, Y, noise)
         X = self._checked(X)
-        if X.ndim > 2 or Y.ndim > 2 or X.requires_grad or Y.requires_grad:
-            return AveragedFantasies.condition(self, SetsPosterior(self), X, Y, noise)
-        new = AveragedGP.__new__(AveragedGP)
-        HyperparameterAverage.__init__(new)
-        new._parts, new._correlation = self._parts, self._correlation
-        for name in self._shared:
-            new.register_buffer(name, getattr(self, name))
-        new._set_data(self._X, self._Y, self._noise, self._whitening, self._innovations)
-        _, checked = self._residuals(X, Y, noise)
-        added = self._noise.mean(dim=-1, keepdim=True) if noise is None else checked
-        new._condition(X, Y.squeeze(-1), added.expand(len(self._noise), len(X)))
+        Y, noise = self._outcomes(X, Y, noise)
+        new = copy(self)
+        new._buffers = dict(self._buffers)
+        new._condition(X, Y, noise.expand(len(self._noise), len(X)))
         return new
 
     def member(self, i: int) -> IncrementalGP:
@@ -317,9 +292,9 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         ).double()
         in_space.lengthscale = self.inverse_lengthscales[i].reciprocal()
         in_time: Kernel = [
-            each.temporal_kernel[j]
-            for each in self._parts[1]
-            for j in range(each.temporal_kernel.batch_shape.numel())
+            kernel[j]
+            for kernel in self._temporal_kernels
+            for j in range(kernel.batch_shape.numel())
         ][i]
         scaled = ScaleKernel(in_space * ColumnKernel(in_time, [self.width - 1]))
         scaled = scaled.double()
@@ -342,6 +317,26 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         mean = self._average(means)
         return mean, self._average(deviations.square() + (means - mean).square())
 
+    @property
+    def _set_noise(self) -> Tensor:
+        return self._noise.mean(dim=-1)
+
+    def _factor(self, X: Tensor) -> CrossCovarianceFactor:
+        # One product for each set, whatever the batch of X.
+        V = self._covar(X, self._X)
+        V = (V.flatten(1, -2) @ self._whitening).view(V.shape)
+        mean = (V.flatten(1, -2) @ self._innovations).view(V.shape[:-1]).movedim(0, -2)
+        V = V.movedim(0, -3)
+        return CrossCovarianceFactor(
+            (V,), mean, V.square().sum(dim=-1), self.prior_variance.expand_as(mean)
+        )
+
+    def _prior_covar(self, X1: Tensor, X2: Tensor) -> Tensor:
+        return self._covar(X1, X2).movedim(0, -3)
+
+    def _prior_mean(self, X: Tensor) -> Tensor:
+        return self._mean.unsqueeze(-1).expand(*X.shape[:-2], -1, X.shape[-2])
+
     def _condition(self, X: Tensor, Y: Tensor, noise: Tensor) -> None:
         """Take in further observations: rows, outcomes ``q`` and noise variances ``s x q``."""
         with torch.no_grad():
@@ -363,34 +358,18 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
     def _set_data(
         self, X: Tensor, Y: Tensor, noise: Tensor, whitening: Tensor, innovations: Tensor
     ) -> None:
-        self.register_buffer("_X", X)
-        self.register_buffer("_Y", Y)
-        self.register_buffer("_noise", noise)
-        self.register_buffer("_whitening", whitening)
-        self.register_buffer("_innovations", innovations)
+        for name, value in zip(DATA, (X, Y, noise, whitening, innovations), strict=True):
+            self.register_buffer(name, value, persistent=False)
         self._alpha = (whitening @ innovations).mT.numpy(force=True)
         self._times = None
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        device = self._X.device
-        applied: Self = super()._apply(fn, recurse)
-        if self._X.device != device:
-            # Of its own, since copies of this model share them.
-            self._parts = deepcopy(self._parts)
-            self.model.to(self._X.device)
-            for each in self._parts[1]:
-                each.temporal_kernel.to(self._X.device)
-        return applied
-
     def get_extra_state(self) -> dict[str, Any]:
-        """Return which kernel over actions it has, and the states of the temporal kernels."""
-        return {
-            "kernel": type(self._in_space).__name__,
-            "temporal_kernels": [each.temporal_kernel.state_dict() for each in self._parts[1]],
-        }
+        """Return the observations, and which kernel over actions the model has."""
+        data = [getattr(self, name).clone() for name in DATA]
+        return {"kernel": type(self._in_space).__name__, "data": data}
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Load the states of the temporal kernels, one for each form of drift.
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        """Load the observations.
 
         Args:
             state: As :meth:`get_extra_state` returns it.
@@ -404,20 +383,17 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
                 f"Expected the state of a model with the kernel {own} over actions. "
                 f"Got that of one with {state['kernel']}."
             )
-        # Of its own, since copies of this model share them.
-        self._parts = deepcopy(self._parts)
-        for each, of_kernel in zip(self._parts[1], state["temporal_kernels"], strict=True):
-            each.temporal_kernel.load_state_dict(of_kernel)
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        self._set_data(self._X, self._Y, self._noise, self._whitening, self._innovations)
+        self._set_data(*(value.to(self._X, copy=True) for value in state["data"]))
 
     @property
     def _in_space(self) -> RBFKernel | MaternKernel:
         """The kernel over actions with the most probable hyperparameters, in the model's units."""
-        kernel: RBFKernel | MaternKernel = self.model.covar_module.kernels[0].base_kernel
+        kernel: RBFKernel | MaternKernel = self.covar_module.covar_module.kernels[0].base_kernel
         return kernel
+
+    @property
+    def _temporal_kernels(self) -> list[TemporalKernel]:
+        return cast(list[TemporalKernel], self.temporal_kernels)
 
     def _covar(self, X1: Tensor, X2: Tensor) -> Tensor:
         """Return prior covariances by each set, ``s x ... x q x p``."""
@@ -425,7 +401,7 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         squares = (X1[..., :-1] - X2[..., :-1]).square() @ self.inverse_lengthscales.square().mT
         lags = (X1[..., -1] - X2[..., -1]).abs()
         flat = lags.reshape(1, -1)
-        in_time = [each.temporal_kernel.correlation(flat) for each in self._parts[1]]
+        in_time = [kernel.correlation(flat) for kernel in self._temporal_kernels]
         in_space = self._correlation.in_torch(squares.movedim(-1, 0))
         covar: Tensor = (
             self.prior_variance * in_space * torch.cat(in_time).view(len(self.weights), *lags.shape)
@@ -436,6 +412,3 @@ class AveragedGP(ResizableModule, HyperparameterAverage):
         """Return the weighted sum over sets, which come first."""
         average: Tensor = torch.tensordot(self.weights, values, 1)
         return average
-
-    def _prior_mean(self, X: Tensor) -> Tensor:
-        return (self.weights @ self._mean).expand(X.shape[:-1])

@@ -9,7 +9,7 @@ from botorch.models.model import Model
 from linear_operator import to_dense
 from torch import Tensor
 
-from tvbo.models.incremental.row_model import RowModel
+from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.raw import RawRowKernel, check_one_output, raw_noise_variance
 from tvbo.models.scale import outcome_scale
 from tvbo.models.streaming_gp import StreamingGP
@@ -69,9 +69,9 @@ def noise_variance(model: Model) -> float:
     return float(model.noise_variance.item()) * outcome_scale(model)[1] ** 2
 
 
-def _supported(model: Model) -> StreamingGP | RowModel | SingleTaskGP:
+def _supported(model: Model) -> StreamingGP | EnsembleGP | SingleTaskGP:
     """Return the model; raise unless it is of a class of which prior and noise are known."""
-    if not isinstance(model, (StreamingGP, RowModel, SingleTaskGP)):
+    if not isinstance(model, (StreamingGP, EnsembleGP, SingleTaskGP)):
         raise UnsupportedError(
             "Expected a StreamingGP, IncrementalGP, AveragedGP or SingleTaskGP. "
             f"Got {type(model).__name__}."

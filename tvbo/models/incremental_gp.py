@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from copy import copy
-from typing import Any, ClassVar, Self
+from copy import copy, deepcopy
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from botorch.exceptions.errors import (
     BotorchTensorDimensionError,
-    InputDataError,
     UnsupportedError,
 )
 from botorch.models import SingleTaskGP
@@ -19,16 +19,41 @@ from gpytorch.means import Mean
 from linear_operator import to_dense
 from torch import Tensor
 
-from tvbo.models.incremental.candidate_cache import CandidateCache
-from tvbo.models.incremental.growing_cholesky import GrowingCholesky
-from tvbo.models.incremental.row_posterior import Observed, RowPosterior
-from tvbo.models.incremental.whitened import Whitened
+from tvbo.models.ensemble_gp import CrossCovarianceFactor, EnsembleGP, Observed
 from tvbo.models.raw import RawMean, RawRowKernel, has_zero_mean, raw_noise_variance
 from tvbo.models.scale import UnitCube
 from tvbo.rounding import innovation_root
 
+MIN_CAPACITY = 64
+"""Least number of observations for which there is room."""
 
-class IncrementalGP(RowPosterior):
+BLOCK = 128
+"""Rows of a forward substitution done at once. A triangular solve with a view of a larger buffer
+would first copy the view, at many times the cost of the solve; a product with one does not."""
+
+HELD = ("X", "Y", "noise", "innovations", "root")
+"""What is held of the observations: rows, outcomes, noise variances, innovations, the factor."""
+
+
+class Candidates(NamedTuple):
+    """Rows ``M x d``, and how the function there depends on the first ``n`` observations.
+
+    Args:
+        rows: ``M x d``.
+        prior: Prior variance, ``M``.
+        V: Covariances with the innovations, ``n x M``.
+        mean: Posterior mean less the prior mean, ``M``.
+        reduction: Prior variance less posterior variance, ``M``.
+    """
+
+    rows: Tensor
+    prior: Tensor
+    V: Tensor
+    mean: Tensor
+    reduction: Tensor
+
+
+class IncrementalGP(EnsembleGP):
     r"""An exact GP whose Cholesky factor grows by a row with each observation.
 
     The posterior of :class:`tvbo.models.TimeVaryingGP` and :class:`tvbo.models.ContextualGP` with
@@ -43,7 +68,7 @@ class IncrementalGP(RowPosterior):
     the :math:`O(n^3)` of a new factor; ``N`` new rows cost :math:`O(n^2 N)`. The last set of rows
     that was predicted without gradients is cached with its ``V``: the same rows at the same time
     and context, or at any time if ε = 0, then cost :math:`O(N)`, and :math:`O(n N)` for each
-    observation made since; and observing one of them costs no more. Memory grows as :math:`n^2`.
+    observation made since. Memory grows as :math:`n^2`.
 
     On a finite set, the cost of :class:`tvbo.models.StreamingGP` does not grow at all.
 
@@ -61,7 +86,13 @@ class IncrementalGP(RowPosterior):
         >>> model.posterior(torch.tensor([[0.3, 0.4, 2.0]])).mean
     """
 
-    factor: GrowingCholesky
+    mean_module: Mean | None
+    _noise_variance: Tensor
+    _X: Tensor
+    _Y: Tensor
+    _noise: Tensor
+    _innovations: Tensor
+    _root: Tensor
 
     remembers_rows: ClassVar[bool] = True
     """The last rows are cached, so that all are evaluated at once."""
@@ -70,11 +101,29 @@ class IncrementalGP(RowPosterior):
         self, covar_module: Kernel, noise_variance: float, *, mean_module: Mean | None = None
     ):
         super().__init__()
-        self._set_hyperparameters(covar_module, noise_variance, mean_module)
-        self.factor = GrowingCholesky()
-        self._candidates: CandidateCache | None = None
+        noise = torch.as_tensor(noise_variance, dtype=torch.float64)
+        if noise.numel() != 1 or not 0 <= noise < math.inf:
+            raise ValueError(
+                f"Expected noise_variance >= 0, one finite number. Got {noise_variance}."
+            )
+        if len(covar_module.batch_shape) > 0:
+            raise ValueError(
+                "Expected a kernel without a batch. "
+                f"Got batch_shape={tuple(covar_module.batch_shape)}."
+            )
+        for name, module in (("covar_module", covar_module), ("mean_module", mean_module)):
+            if module is not None:
+                module = deepcopy(module).to(torch.float64).eval().requires_grad_(False)
+            setattr(self, name, module)
+        self.register_buffer("_noise_variance", noise.reshape(()).clone())
+        self.register_buffer("weights", torch.ones(1, dtype=torch.float64), persistent=False)
         # A column on which the kernel does not depend: time, if ε = 0.
         self._inactive_column: int | None = None
+        self.num_observations = 0
+        self._candidates: Candidates | None = None
+        for name in HELD:
+            shape = (0, 0) if name in ("X", "root") else (0,)
+            self.register_buffer(f"_{name}", noise.new_empty(shape), persistent=False)
 
     @classmethod
     def from_model(cls, model: SingleTaskGP, noise_variance: float | None = None) -> IncrementalGP:
@@ -101,55 +150,52 @@ class IncrementalGP(RowPosterior):
             raw_noise_variance(model) if noise_variance is None else noise_variance,
             mean_module=None if has_zero_mean(model) else RawMean(model),
         )
-        new.factor = GrowingCholesky(model.train_inputs[0].shape[-1])
+        new._reserve(0, model.train_inputs[0].shape[-1])
         time_column = getattr(model, "time_feature", None)
         if time_column is not None and model.is_static:
             new._inactive_column = time_column
         return new.to(model.train_inputs[0].device)
 
     @property
-    def num_observations(self) -> int:
-        """Number of observations."""
-        return self.factor.count
+    def noise_variance(self) -> Tensor:
+        """σ², the noise variance of outcomes without their own."""
+        return self._noise_variance
 
     @property
     def width(self) -> int:
         """Number of columns of a row; 0 before the first observation."""
-        return self.factor.X.shape[-1]
+        return self._X.shape[-1]
 
     @property
     def train_inputs(self) -> tuple[Tensor]:
         """Rows of the observations, ``n x d``."""
-        return (self.factor.X,)
+        return (self._held("X"),)
 
     @property
     def train_targets(self) -> Tensor:
         """Outcomes, ``n``."""
-        X = self.factor.X
-        return self.factor.residual + (self._prior_mean(X) if len(X) > 0 else 0.0)
+        return self._held("Y")
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return the cache of the last rows that were predicted, for ``state_dict``."""
-        cache = self._candidates
-        return {
-            "inactive_column": self._inactive_column,
-            # Computed again, all at once, the covariances would be rounded differently.
-            "candidates": None if cache is None else cache.state(),
-        }
+        """Return the observations and the factor, for ``state_dict``."""
+        held = {name: self._held(name).clone() for name in HELD}
+        return {"inactive_column": self._inactive_column, **held}
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the cache.
+        """Restore the observations and the factor.
 
         Raises:
-            RuntimeError: if it is the state of another kind of model.
+            RuntimeError: if it is the state of another kind of model, or of rows of another width.
         """
-        if set(state) != {"inactive_column", "candidates"}:
-            raise RuntimeError(f"Expected the state of an IncrementalGP. Got one with {state}.")
+        if set(state) != {"inactive_column", *HELD} or self.width not in (0, state["X"].shape[-1]):
+            raise RuntimeError(
+                f"Expected the state of an IncrementalGP of {self.width} columns. "
+                f"Got one with {', '.join(state)}."
+            )
         self._inactive_column = state["inactive_column"]
-        cache, device = state["candidates"], self._noise.device
-        if cache is not None:
-            cache = CandidateCache(**cache).mapped(lambda part: part.to(device))
-        self._candidates = cache
+        self.num_observations, self._candidates = len(state["X"]), None
+        for name in HELD:
+            setattr(self, f"_{name}", state[name].to(self._noise, copy=True))
 
     def observe(self, X: Tensor, Y: Tensor, Yvar: Tensor | None = None) -> None:
         """Add observations.
@@ -171,10 +217,8 @@ class IncrementalGP(RowPosterior):
                     "Expected X of shape q x d, Y and Yvar of shape q x 1. "
                     f"Got {name}.shape={tuple(value.shape)}."
                 )
-        with torch.no_grad():
-            residual, noise = self._residuals(X, Y, Yvar, "Yvar")
-            noise = noise.expand_as(residual)
-            self._append(X, residual, noise)
+        Y, noise = self._outcomes(X, Y, Yvar, "Yvar")
+        self._append(X, Y, noise[0])
 
     def drop(self, keep: Tensor) -> None:
         """Discard observations.
@@ -199,108 +243,149 @@ class IncrementalGP(RowPosterior):
         keep = keep.to(self._noise.device)
         if keep.all():
             return
-        old = self.factor
-        self.reset()
         first = int(keep.to(torch.uint8).argmin())
         rest = keep.nonzero().squeeze(-1)[first:]
-        if first + len(rest) == 0:
-            return
-        try:
-            with torch.no_grad():
-                self.factor = old.head(first)
-                self._append(old.X[rest], old.residual[rest], old.noise[rest])
-        except InputDataError:
-            self.factor = old
-            raise
+        new = self._head(first)
+        new._append(self._X[rest], self._Y[rest], self._noise[rest])
+        self._buffers, self.num_observations = new._buffers, new.num_observations
+        self._candidates = None
 
     def reset(self) -> None:
         """Discard all observations."""
-        self.factor = GrowingCholesky(self.width).to(self._noise.device)
-        self._candidates = None
+        self.drop(torch.zeros(self.num_observations, dtype=torch.bool))
 
     def snapshot(self) -> IncrementalGP:
         """Return a copy whose predictions and observations do not affect this model.
 
         It shares the factor, so that nothing large is copied.
         """
-        new = self._frozen()
+        new = self._head(self.num_observations)
         new._candidates = None
         return new
 
     def observed(self) -> Observed:
         """Return what the posterior is given."""
-        factor = self.factor
-        return Observed(factor.X, factor.residual, factor.noise, factor.root.tril())
+        X, Y, noise, _, root = (self._held(name) for name in HELD)
+        residual = Y - self._prior_mean(X)[0] if len(X) > 0 else Y
+        return Observed(X, residual, noise, root.tril())
 
-    def _frozen(self) -> IncrementalGP:
-        """Return a model that further observations of this one do not change."""
-        new = copy(self)
-        new._modules = {**self._modules, "factor": self.factor.head(self.factor.count)}
-        return new
+    @property
+    def _set_noise(self) -> Tensor:
+        return self._noise_variance.reshape(1)
 
-    def _append(self, X: Tensor, residual: Tensor, noise: Tensor) -> None:
+    def _prior_mean(self, X: Tensor) -> Tensor:
+        if self.mean_module is None:
+            return X.new_zeros(*X.shape[:-2], 1, X.shape[-2])
+        mean: Tensor = self.mean_module(X)
+        return mean.unsqueeze(-2)
+
+    def _prior_covar(self, X1: Tensor, X2: Tensor) -> Tensor:
+        if 0 in (X1.shape[-2], X2.shape[-2]):
+            # Not every kernel takes an input without rows.
+            shape = torch.broadcast_shapes(X1.shape[:-2], X2.shape[:-2])
+            return X1.new_zeros(*shape, 1, X1.shape[-2], X2.shape[-2])
+        covar: Tensor = to_dense(self.covar_module(X1, None if X1 is X2 else X2))
+        return covar.unsqueeze(-3)
+
+    def _factor(self, X: Tensor) -> CrossCovarianceFactor:
+        rows, known = X.reshape(-1, X.shape[-1]), self._candidates
+        if torch.is_grad_enabled() and rows.requires_grad:
+            known = self._updated(self._without_observations(rows))
+        else:
+            if self._inactive_column is not None:
+                # The same actions at a later time are then found in the cache.
+                rows = rows.clone()
+                rows[:, self._inactive_column] = 0.0
+            if known is None or not torch.equal(known.rows, rows):
+                known = self._without_observations(rows.clone())
+            known = self._updated(known)
+            # A single row does not replace a set of candidates.
+            if len(rows) > 1:
+                self._candidates = known
+        shape = (*X.shape[:-2], 1, X.shape[-2])
+        return CrossCovarianceFactor(
+            (known.V.mT.reshape(*shape, len(known.V)),),
+            known.mean.reshape(shape),
+            known.reduction.reshape(shape),
+            known.prior.reshape(shape),
+        )
+
+    def _without_observations(self, rows: Tensor) -> Candidates:
+        """Return what is known of rows before any observation."""
+        zero = rows.new_zeros(len(rows))
+        prior = to_dense(self.covar_module(rows, diag=True)) if len(rows) > 0 else zero
+        return Candidates(rows, prior, rows.new_empty(0, len(rows)), zero, zero)
+
+    def _updated(self, known: Candidates) -> Candidates:
+        """Return what is known of rows after all observations."""
+        first, n = len(known.V), self.num_observations
+        if first == n or len(known.rows) == 0:
+            return known._replace(V=known.rows.new_empty(n, 0)) if first < n else known
+        covar = to_dense(self.covar_module(self._X[first:n], known.rows))
+        V, root = known.V, self._root
+        for start in range(first, n, BLOCK):
+            stop = min(start + BLOCK, n)
+            part = covar[start - first : stop - first] - root[start:stop, :start] @ V
+            own = torch.linalg.solve_triangular(root[start:stop, start:stop], part, upper=False)
+            V = torch.cat([V, own])
+        new = V[first:]
+        mean = known.mean + self._innovations[first:n] @ new
+        return Candidates(
+            known.rows, known.prior, V, mean, known.reduction + new.square().sum(dim=0)
+        )
+
+    @torch.no_grad()
+    def _append(self, X: Tensor, Y: Tensor, noise: Tensor) -> None:
         """Append checked observations to the factor."""
         if len(X) == 0:
             return
-        cross = self._cached(self._mask_inactive_time(X))
-        if cross is None:
-            cross = self._updated(CandidateCache.without_observations(X))
-        prior = to_dense(self.covar_module(X))
-        root = innovation_root(prior - cross.V.mT @ cross.V, noise, prior.diagonal())
-        self.factor.append(X, residual, noise, cross.V.mT, root)
+        known = self._updated(self._without_observations(X))
+        prior = self._prior_covar(X, X)[0]
+        root = innovation_root(prior - known.V.mT @ known.V, noise, prior.diagonal())
+        unexplained = (Y - self._prior_mean(X)[0] - known.mean).unsqueeze(-1)
+        first, last = self.num_observations, self.num_observations + len(X)
+        self._reserve(last, X.shape[-1])
+        self._X[first:last], self._Y[first:last], self._noise[first:last] = X, Y, noise
+        innovations = torch.linalg.solve_triangular(root, unexplained, upper=False)
+        self._innovations[first:last] = innovations.squeeze(-1)
+        self._root[first:last, :first] = known.V.mT
+        self._root[first:last, first:last] = root
+        self.num_observations = last
 
-    def _whiten(self, X: Tensor) -> Whitened:
-        rows = X.reshape(-1, X.shape[-1])
-        if torch.is_grad_enabled() and rows.requires_grad:
-            cache = self._updated(CandidateCache.without_observations(rows))
-        else:
-            rows = self._mask_inactive_time(rows)
-            known = self._cached(rows)
-            if known is None:
-                prior = to_dense(self.covar_module(rows, diag=True))
-                known = self._updated(CandidateCache.without_observations(rows.clone(), prior))
-                # A single row does not replace a set of candidates.
-                if len(rows) > 1:
-                    self._candidates = known
-            cache = known
-        shape = X.shape[:-1]
-        return Whitened(
-            (cache.V.mT.reshape(*shape, len(cache.V)),),
-            cache.mean.reshape(shape),
-            cache.reduction.reshape(shape),
-            None if cache.prior is None else cache.prior.reshape(shape),
-        )
+    def _held(self, name: str) -> Tensor:
+        """Return one of :data:`HELD` without the room for more observations."""
+        n, buffer = self.num_observations, getattr(self, f"_{name}")
+        held: Tensor = buffer[:n, :n] if name == "root" else buffer[:n]
+        return held
 
-    def _mask_inactive_time(self, rows: Tensor) -> Tensor:
-        """Return rows whose time is zero if the kernel does not depend on it (ε = 0).
+    def _head(self, count: int) -> IncrementalGP:
+        """Return a copy with the first observations, which shares memory until it grows."""
+        new = copy(self)
+        new.num_observations = count
+        # Without room for more, so that it copies before it writes.
+        new._buffers = self._buffers | {f"_{name}": new._held(name) for name in HELD}
+        return new
 
-        Then the same actions at a later time are found in the cache.
-        """
-        if self._inactive_column is None:
-            return rows
-        rows = rows.clone()
-        rows[:, self._inactive_column] = 0.0
-        return rows
+    def _frozen(self) -> IncrementalGP:
+        return self._head(self.num_observations)
 
-    def _cached(self, rows: Tensor) -> CandidateCache | None:
-        """Return the updated cache of rows that are among the candidates; None if they are not."""
-        if self._candidates is None or self._candidates.subset(rows) is None:
-            return None
-        self._candidates = self._updated(self._candidates)
-        return self._candidates.subset(rows)
-
-    def _updated(self, candidates: CandidateCache) -> CandidateCache:
-        """Return the cache with the observations made since it was last updated."""
-        first = candidates.count
-        if first == self.num_observations:
-            return candidates
-        covar = to_dense(self.covar_module(self.factor.X[first:], candidates.rows))
-        new = self.factor.solve(covar, candidates.V)
-        return candidates.with_observations(new, self.factor.innovations[first:])
+    def _reserve(self, needed: int, width: int) -> None:
+        """Make room for observations; by half as many again, so that a loop copies rarely."""
+        capacity = len(self._Y)
+        if needed <= capacity and width == self.width:
+            return
+        if needed > capacity:
+            capacity = max(MIN_CAPACITY, needed, capacity + capacity // 2)
+        shapes = {"X": (capacity, width), "root": (capacity, capacity)}
+        for name in HELD:
+            held = self._held(name)
+            new = held.new_empty(shapes.get(name, (capacity,)))
+            new[tuple(slice(size) for size in held.shape)] = held
+            setattr(self, f"_{name}", new)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Acquisition functions move their model to the device of X in each evaluation.
         applied: Self = super()._apply(fn, recurse)
         if self._candidates is not None:
-            self._candidates = self._candidates.mapped(fn)
+            self._candidates = Candidates(*(fn(each) for each in self._candidates))
         return applied

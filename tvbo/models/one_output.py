@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Self, cast
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
-from botorch.exceptions.errors import UnsupportedError
+from botorch.exceptions.errors import BotorchTensorDimensionError, UnsupportedError
 from botorch.models.model import FantasizeMixin, Model
 from botorch.posteriors import GPyTorchPosterior, Posterior
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator import to_linear_operator
-from linear_operator.operators import LinearOperator
-from torch import Tensor
+from torch import Size, Tensor
 
 
 class Normal(MultivariateNormal):
@@ -31,22 +30,6 @@ class Normal(MultivariateNormal):
         """The diagonal of the covariance matrix."""
         variance: Tensor = self.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1)
         return variance.expand(self.mean.shape)
-
-
-def normal_posterior(
-    mean: Tensor, covar: Tensor | LinearOperator, noise: Tensor | None
-) -> GPyTorchPosterior:
-    """Build a posterior from its mean and its covariance.
-
-    Args:
-        mean: Means, ``... x q``.
-        covar: Covariances, ``... x q x q``, with positive variances.
-        noise: Noise variances to add, or None.
-    """
-    covar = to_linear_operator(covar)
-    if noise is not None:
-        covar = covar.add_diagonal(noise.expand_as(mean))
-    return GPyTorchPosterior(Normal(mean, covar))
 
 
 class OneOutputModel(Model):
@@ -119,14 +102,37 @@ class OneOutputModel(Model):
         if indices is not None and list(indices) != [0]:
             raise UnsupportedError(f"Expected output_indices [0] or None. Got {indices}.")
 
-    def _transformed(
-        self, posterior: Posterior, X: Tensor, transform: PosteriorTransform | None
+    def _posterior(
+        self,
+        mean: Tensor,
+        covar: Tensor,
+        X: Tensor,
+        observation_noise: bool | Tensor,
+        posterior_transform: PosteriorTransform | None,
     ) -> Posterior:
-        """Return the posterior at ``X`` after the transforms, if there are any."""
+        """Return the posterior at ``X`` by means and covariances, after the transforms."""
+        operator = to_linear_operator(covar)
+        if isinstance(observation_noise, Tensor):
+            operator = operator.add_diagonal(observation_noise.to(mean).squeeze(-1).expand_as(mean))
+        elif observation_noise:
+            operator = operator.add_diagonal(self.noise_variance.unsqueeze(-1).expand_as(mean))
+        posterior: Posterior = GPyTorchPosterior(Normal(mean, operator))
         of_outcomes = getattr(self, "outcome_transform", None)
         if of_outcomes is not None:
             posterior = of_outcomes.untransform_posterior(posterior, X)
-        return posterior if transform is None else transform(posterior=posterior, X=X)
+        if posterior_transform is not None:
+            posterior = posterior_transform(posterior=posterior, X=X)
+        return posterior
+
+    def _broadcast(self, shapes: Mapping[str, Size]) -> Size:
+        """Return the shape of the batch of the model and those given by name."""
+        try:
+            return Size(torch.broadcast_shapes(self.batch_shape, *shapes.values()))
+        except RuntimeError as error:
+            raise BotorchTensorDimensionError(
+                f"Expected {', '.join(shapes)} with batches that broadcast with batch_shape="
+                f"{tuple(self.batch_shape)}. Got {[tuple(shape) for shape in shapes.values()]}."
+            ) from error
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         device = self.train_targets.device

@@ -33,7 +33,7 @@ from torch import Generator, Size, Tensor
 
 from tvbo.kernels.features import has_features
 from tvbo.models.averaged_gp import AveragedGP
-from tvbo.models.incremental.row_posterior import RowPosterior
+from tvbo.models.ensemble_gp import EnsembleGP
 from tvbo.models.raw import RawRowKernel
 from tvbo.models.time_varying_gp import TimeVaryingGP
 from tvbo.randomness import seeded
@@ -47,9 +47,9 @@ def has_paths(model: Model) -> bool:
     """Return whether functions can be drawn from the posterior of a model of one output."""
     if isinstance(model, AveragedGP):
         return True
-    if isinstance(model, RowPosterior) and (model.width == 0 or model.observed() is None):
+    if isinstance(model, EnsembleGP) and (model.width == 0 or model.observed() is None):
         return False  # Without observations it does not know the number of columns.
-    return isinstance(model, RowPosterior | ExactGP) and has_features(model.covar_module)
+    return isinstance(model, EnsembleGP | ExactGP) and has_features(model.covar_module)
 
 
 def draw_path(model: Model, generator: Generator) -> SamplePath:
@@ -96,9 +96,9 @@ def _features_in_raw_units(
     return features
 
 
-@DrawKernelFeaturePaths.register((RowPosterior, TimeVaryingGP))
+@DrawKernelFeaturePaths.register((EnsembleGP, TimeVaryingGP))
 def _prior_paths(
-    model: RowPosterior | TimeVaryingGP,
+    model: EnsembleGP | TimeVaryingGP,
     sample_shape: Size,
     num_features: int = NUM_FEATURES,
     weight_generator: Callable[[Size], Tensor] | None = None,
@@ -129,9 +129,9 @@ def _prior_paths(
     )
 
 
-@DrawMatheronPaths.register(RowPosterior)
+@DrawMatheronPaths.register(EnsembleGP)
 def _posterior_paths(
-    model: RowPosterior,
+    model: EnsembleGP,
     *,
     sample_shape: Size,
     prior_sampler: Any = draw_kernel_feature_paths,
@@ -145,7 +145,7 @@ def _posterior_paths(
         )
     X, residual, noise, root = observed
     prior = prior_sampler(model=model, sample_shape=sample_shape)
-    drawn: Tensor = prior(X) - model._prior_mean(X)
+    drawn: Tensor = prior(X) - model._prior_mean(X)[0]
     drawn = drawn + noise.sqrt() * torch.randn_like(drawn)
     weight = torch.cholesky_solve((residual - drawn).unsqueeze(-1), root).squeeze(-1)
     update = GeneralizedLinearPath(KernelEvaluationMap(model.covar_module, X), weight)

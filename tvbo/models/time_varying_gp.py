@@ -25,8 +25,12 @@ from gpytorch.priors import Prior
 from torch import Tensor
 
 from tvbo.kernels.batch import BatchKernel, ColumnKernel
-from tvbo.kernels.temporal import TemporalDecayKernel, check_forgetting_rate
-from tvbo.kernels.temporal_base import TemporalKernel, check_temporal_kernel
+from tvbo.kernels.temporal import (
+    TemporalDecayKernel,
+    TemporalKernel,
+    check_forgetting_rate,
+    check_temporal_kernel,
+)
 from tvbo.models.at_bounds import log_bounds
 from tvbo.spaces.observations import check_finite, split_time
 

@@ -1,15 +1,21 @@
-"""A fixed covariance matrix as a kernel over an index column."""
+"""Kernels over things by number: a known covariance, a learned one, none at all."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import IndexKernel
 from torch import Size, Tensor
 
-from tvbo.kernels.batch import BatchKernel
+from tvbo.kernels.batch import BatchKernel, IndexableKernel
 from tvbo.spaces.observations import check_finite
+
+MIN_VARIANCE = 1e-6
 
 
 class CovarianceMatrixKernel(BatchKernel):
@@ -69,6 +75,154 @@ class CovarianceMatrixKernel(BatchKernel):
         """Return the covariances of indices ``x1`` and ``x2``, ``... x m x m'``."""
         covar = look_up(self.covar_matrix, x1, x2, diag)
         return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar
+
+
+class TaskKernel(IndexableKernel, IndexKernel):
+    r"""GPyTorch's :class:`~gpytorch.kernels.IndexKernel` for numbered tasks or contexts.
+
+    .. math:: k(i, j) = (B B^\top + \operatorname{diag}(v))_{ij}
+
+    with :math:`B` of shape ``num_tasks x rank`` and :math:`v \ge 10^{-6}`, both learned (Krause,
+    Ong, 2011, Section 5.3; Bonilla et al., 2008). The initial variances are one and the
+    correlations near one half, the same in every process, whereas GPyTorch's are random. An unknown
+    task raises.
+
+    Where the covariance is known, use :class:`tvbo.kernels.CovarianceMatrixKernel`.
+
+    Args:
+        num_tasks: Number of tasks, which are numbered from 0.
+        rank: Rank of the learned correlation, from 1 to ``num_tasks``.
+        **kwargs: ``active_dims`` (the index column) and ``batch_shape``, passed to
+            :class:`gpytorch.kernels.Kernel`.
+
+    Shape:
+        ``... x n x 1`` and ``... x n' x 1`` indices give ``... x n x n'``.
+
+    Raises:
+        ValueError: if ``num_tasks`` or ``rank`` is out of range.
+        InputDataError: if an index is not an integer from 0 to ``num_tasks - 1``.
+    """
+
+    def __init__(self, num_tasks: int, rank: int = 1, **kwargs: Any):
+        if num_tasks < 1:
+            raise ValueError(f"Expected num_tasks >= 1. Got {num_tasks}.")
+        if not 1 <= rank <= num_tasks:
+            raise ValueError(f"Expected rank from 1 to {num_tasks}. Got {rank}.")
+        # The base class draws initial values from the global generator.
+        with torch.random.fork_rng(devices=[]):
+            super().__init__(
+                num_tasks,
+                rank,
+                var_constraint=GreaterThan(MIN_VARIANCE, transform=None, initial_value=0.5),
+                **kwargs,
+            )
+        task = (torch.arange(num_tasks) + 0.5).unsqueeze(-1)
+        # Columns that differ, because equal ones would learn the same factor several times.
+        start = torch.cos(math.pi * task * torch.arange(rank) / num_tasks)
+        start[:, 1:] *= 0.1
+        start = start / (2 * start.square().sum(dim=-1, keepdim=True)).sqrt()
+        with torch.no_grad():
+            self.covar_factor.copy_(start.expand_as(self.covar_factor))
+
+    @property
+    def num_tasks(self) -> int:
+        """Number of tasks."""
+        return int(self.covar_factor.shape[-2])
+
+    def forward(
+        self,
+        i1: Tensor,
+        i2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params: Any,
+    ) -> Tensor:
+        """Return the covariances of tasks ``i1`` and ``i2``, ``... x n x n'``."""
+        covar = look_up(self._eval_covar_matrix(), i1, i2, diag, name="tasks")
+        return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar
+
+
+class IdentityKernel(BatchKernel):
+    r"""One if two rows are equal, else zero: independent arms or contexts.
+
+    .. math:: k(x, x') = \mathbb{1}[x = x']
+
+    Over arms, with a linear kernel over features, it makes LinUCB (Krause, Ong, 2011, Section 5.3);
+    over contexts, a GP for each context. It has no parameters, and no gradient in ``x``.
+
+    Shape:
+        ``... x n x d`` and ``... x n' x d`` give ``... x n x n'``.
+
+    Raises:
+        InputDataError: if an input is NaN or infinite.
+
+    Example:
+        >>> kernel = ContextActionKernel(
+        ...     IdentityKernel(active_dims=[0]), LinearKernel(active_dims=[1, 2])
+        ... )
+    """
+
+    is_stationary = True
+
+    def forward(
+        self,
+        x1: Tensor,
+        x2: Tensor,
+        diag: bool = False,
+        last_dim_is_batch: bool = False,
+        **params: Any,
+    ) -> Tensor:
+        """Return the covariances of rows ``x1`` and ``x2``, ``... x n x n'``."""
+        check_finite("inputs", x1)
+        check_finite("inputs", x2)
+        if last_dim_is_batch:
+            x1, x2 = x1.mT.unsqueeze(-1), x2.mT.unsqueeze(-1)
+        if not diag:
+            x1, x2 = x1.unsqueeze(-2), x2.unsqueeze(-3)
+        same = (x1 == x2).all(dim=-1).to(x1)
+        rows = 1 if diag else 2
+        batch_shape = torch.broadcast_shapes(self.batch_shape, same.shape[:-rows])
+        return same.expand(*batch_shape, *same.shape[-rows:])
+
+
+def empirical_covariance(values: Tensor, arms: Sequence[str] | None = None) -> Tensor:
+    r"""Return the second moments of arms about the mean of the panel, each from their common times.
+
+    .. math:: K_{ij} = \frac{1}{T_{ij}} \sum_{t \in T_{ij}} (y_{ti} - m)(y_{tj} - m)
+
+    One mean for all arms, not one for each, so that the kernel accounts for arms that differ from
+    the others for a long time. Moments from different times need not form a covariance matrix:
+    negative eigenvalues are then set to zero, which gives the nearest one.
+
+    Args:
+        values: ``... x T x n``, NaN where there is no value.
+        arms: Names of the arms, for errors; None counts from 0.
+
+    Returns:
+        ``n x n``.
+
+    Raises:
+        InputDataError: if two arms have no common time.
+    """
+    values = values.flatten(0, -2)
+    observed = ~values.isnan()
+    counts = observed.to(values).mT @ observed.to(values)
+    if (counts == 0).any():
+        pair = (counts == 0).nonzero()[0].tolist()
+        i, j = pair if arms is None else (f"'{arms[k]}'" for k in pair)
+        raise InputDataError(
+            "Expected every two arms to be read at one time at least once, for their covariance. "
+            f"Got arms {i} and {j}, which never are."
+        )
+    centered = torch.where(observed, values - values.nanmean(), 0.0)
+    moments = centered.mT @ centered / counts
+    if observed.all():
+        return moments
+    eigenvalues, modes = torch.linalg.eigh(moments)
+    if eigenvalues[0] >= 0:
+        return moments
+    covar: Tensor = modes * eigenvalues.clamp_min(0.0) @ modes.mT
+    return covar
 
 
 def look_up(

@@ -1,1 +1,0 @@
-"""Parts of :class:`tvbo.models.IncrementalGP`, whose Cholesky factor grows row by row."""
