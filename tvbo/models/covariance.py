@@ -76,14 +76,13 @@ def _supported(model: Model) -> StreamingGP | EnsembleGP | SingleTaskGP:
             "Expected a StreamingGP, IncrementalGP, AveragedGP or SingleTaskGP. "
             f"Got {type(model).__name__}."
         )
-    if len(model.batch_shape) > 0 or model.num_outputs > 1:
-        raise UnsupportedError(
-            "Expected a model of one output and no batch. "
-            f"Got {model.num_outputs} outputs, batch_shape={tuple(model.batch_shape)}."
-        )
     if isinstance(model, SingleTaskGP):
         if model.training:
             # In training mode a transform would learn from the rows of the prediction.
             raise UnsupportedError("Expected a model in eval mode. Got one in training mode.")
         check_one_output(model)
+    elif model.batch_shape:
+        raise UnsupportedError(
+            f"Expected a model without a batch. Got batch_shape={tuple(model.batch_shape)}."
+        )
     return model

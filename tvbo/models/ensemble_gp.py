@@ -149,7 +149,11 @@ class EnsembleGP(OneOutputModel):
         """
         X = self._checked(X)
         Y, noise = self._outcomes(X, Y, noise)
-        return ConditionedGP(self._frozen(), X, Y, noise)
+        return ConditionedGP(self.snapshot(), X, Y, noise)
+
+    def snapshot(self) -> EnsembleGP:
+        """Return a model that further observations of this one do not change."""
+        return self
 
     def observed(self) -> Observed | None:
         """Return what the posterior is given; None with several sets, or if there is a batch."""
@@ -195,10 +199,6 @@ class EnsembleGP(OneOutputModel):
     @abstractmethod
     def _prior_mean(self, X: Tensor) -> Tensor:
         """Return prior means of rows ``... x q x d`` by each set, ``... x s x q``."""
-
-    def _frozen(self) -> EnsembleGP:
-        """Return a model that further observations of this one do not change."""
-        return self
 
     def _joint(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Return means ``... x q`` and covariances ``... x q x q``."""

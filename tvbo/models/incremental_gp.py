@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy, deepcopy
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from botorch.exceptions.errors import (
@@ -259,9 +259,7 @@ class IncrementalGP(EnsembleGP):
 
         It shares the factor, so that nothing large is copied.
         """
-        new = self._head(self.num_observations)
-        new._candidates = None
-        return new
+        return self._head(self.num_observations)
 
     def observed(self) -> Observed:
         """Return what the posterior is given."""
@@ -296,7 +294,8 @@ class IncrementalGP(EnsembleGP):
                 # The same actions at a later time are then found in the cache.
                 rows = rows.clone()
                 rows[:, self._inactive_column] = 0.0
-            if known is None or not torch.equal(known.rows, rows):
+            is_known = known is not None and known.rows.device == rows.device
+            if known is None or not is_known or not torch.equal(known.rows, rows):
                 known = self._without_observations(rows.clone())
             known = self._updated(known)
             # A single row does not replace a set of candidates.
@@ -366,9 +365,6 @@ class IncrementalGP(EnsembleGP):
         new._buffers = self._buffers | {f"_{name}": new._held(name) for name in HELD}
         return new
 
-    def _frozen(self) -> IncrementalGP:
-        return self._head(self.num_observations)
-
     def _reserve(self, needed: int, width: int) -> None:
         """Make room for observations; by half as many again, so that a loop copies rarely."""
         capacity = len(self._Y)
@@ -382,10 +378,3 @@ class IncrementalGP(EnsembleGP):
             new = held.new_empty(shapes.get(name, (capacity,)))
             new[tuple(slice(size) for size in held.shape)] = held
             setattr(self, f"_{name}", new)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # Acquisition functions move their model to the device of X in each evaluation.
-        applied: Self = super()._apply(fn, recurse)
-        if self._candidates is not None:
-            self._candidates = Candidates(*(fn(each) for each in self._candidates))
-        return applied
