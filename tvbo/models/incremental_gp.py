@@ -318,15 +318,19 @@ class IncrementalGP(EnsembleGP):
     def _updated(self, known: Candidates) -> Candidates:
         """Return what is known of rows after all observations."""
         first, n = len(known.V), self.num_observations
-        if first == n or len(known.rows) == 0:
-            return known._replace(V=known.rows.new_empty(n, 0)) if first < n else known
+        if first == n:
+            return known
+        if len(known.rows) == 0:
+            # Not every kernel takes an input without rows.
+            return known._replace(V=known.rows.new_empty(n, 0))
         covar = to_dense(self.covar_module(self._X[first:n], known.rows))
-        V, root = known.V, self._root
+        V, root = known.rows.new_empty(n, len(known.rows)), self._root
+        V[:first] = known.V
         for start in range(first, n, BLOCK):
             stop = min(start + BLOCK, n)
-            part = covar[start - first : stop - first] - root[start:stop, :start] @ V
-            own = torch.linalg.solve_triangular(root[start:stop, start:stop], part, upper=False)
-            V = torch.cat([V, own])
+            part = covar[start - first : stop - first] - root[start:stop, :start] @ V[:start]
+            own = root[start:stop, start:stop]
+            V[start:stop] = torch.linalg.solve_triangular(own, part, upper=False)
         new = V[first:]
         mean = known.mean + self._innovations[first:n] @ new
         return Candidates(
