@@ -102,7 +102,7 @@ def test_a_key_gives_the_same_trial_again(tvbo, run):
     tvbo("tell", run, 1, 0.5)
     code, _, err = tvbo("ask", run, *HERE, "--key", "request 17")
     assert code == 2
-    assert re.search("Got trial 1.*told already", err)
+    assert "Got trial 1" in err
     with Optimizer.open(run, like=optimizer_of(SPACE)) as again:
         assert again.num_trials == 2
 
