@@ -59,6 +59,7 @@ class Tuned(StrEnum):
 
 
 def run_backtest(
+    command: typer.Context,
     log: Annotated[
         Path, typer.Argument(help="CSV file, plain or .gz, or Parquet: a panel, or a long log.")
     ],
@@ -75,8 +76,8 @@ def run_backtest(
         int | None, typer.Option(help="Starts of each algorithm; default 5, on a long log 1.")
     ] = None,
     folds: Annotated[
-        int | None, typer.Option(help="Rolling folds: training moves along with what is played.")
-    ] = None,
+        int, typer.Option(help="Rolling folds: training moves along with what is played.")
+    ] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the first start.")] = 0,
     tune: Annotated[
         Tuned | None,
@@ -100,11 +101,9 @@ def run_backtest(
     decimal: Decimal = None,
     encoding: Encoding = None,
     horizon: Annotated[
-        int | None, typer.Option(help="Long log: number of times that are played; default 300.")
-    ] = None,
-    draws: Annotated[
-        int | None, typer.Option(help="Long log: number of functions drawn; default 10.")
-    ] = None,
+        int, typer.Option(help="Long log: number of times that are played.")
+    ] = NUM_SIMULATED_TIMES,
+    draws: Annotated[int, typer.Option(help="Long log: number of functions drawn.")] = NUM_DRAWS,
     json: Json = None,
     csv: Annotated[
         Path | None, typer.Option(help="Save a row per algorithm, start and time.")
@@ -123,7 +122,7 @@ def run_backtest(
     names = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
     written: CsvOptions = {"sep": sep, "decimal": decimal, "encoding": encoding}
     if time is None and reward is None and action is None:
-        reject_options("a panel", horizon=horizon, draws=draws, drop_missing=drop_missing)
+        reject_options(command, "a panel", "horizon draws drop_missing")
         if train is None:
             raise TableError(
                 "Expected --train a:b, the training rows of a panel; or --time, --reward and "
@@ -134,7 +133,6 @@ def run_backtest(
         length, time_unit = len(panel.values), panel.axis.unit
         trained = row_range(train, length)
         played = slice(trained.stop, None) if test is None else row_range(test, length)
-        folds = 1 if folds is None else folds
         result = backtest(
             panel.values,
             panel.axis.times,
@@ -162,16 +160,7 @@ def run_backtest(
         )
         result = replace(result, messages=[*result.messages, *panel.axis.remarks])
     else:
-        reject_options(
-            "a long log",
-            test=test,
-            folds=folds,
-            tune=tune,
-            temporal=temporal,
-            season=season,
-            resample=resample,
-            block=block,
-        )
+        reject_options(command, "a long log", "test folds tune temporal season resample block")
         if time is None or reward is None or action is None:
             raise TableError(
                 "Expected --time, --reward and --action with column names for a long log. Got "
@@ -188,8 +177,8 @@ def run_backtest(
             fit,
             table.train_X,
             names,
-            horizon=NUM_SIMULATED_TIMES if horizon is None else horizon,
-            draws=NUM_DRAWS if draws is None else draws,
+            horizon=horizon,
+            draws=draws,
             starts=1 if starts is None else starts,
             unit=unit,
             seed=seed,

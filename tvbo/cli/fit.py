@@ -61,6 +61,7 @@ BASE_KERNELS = {KernelName.rbf: RBFKernel, KernelName.matern: MaternKernel}
 
 
 def fit(
+    command: typer.Context,
     log: Annotated[Path, typer.Argument(help="CSV file, plain or .gz, or Parquet.")],
     panel: Annotated[
         bool,
@@ -134,19 +135,13 @@ def fit(
     model: PanelFit | None = None
     if panel:
         reject_options(
+            command,
             "--panel",
-            time=time,
-            reward=reward,
-            action=action,
-            context=context,
-            by=by,
-            keep_outliers=keep_outliers,
-            reward_variance=reward_variance,
-            kernel=kernel,
+            "time reward action context by keep_outliers reward_variance kernel",
         )
         has_model = temporal is not None or season is not None or save is not None
         if not has_model:
-            reject_options("the rate of a panel, which uses all", drop_missing=drop_missing)
+            reject_options(command, "the rate of a panel, which uses all", "drop_missing")
         gaps = drop_missing or not has_model
         panel_table = read_panel(log, resample, rows, time_unit, allow_gaps=gaps, **csv)
         arms = panel_table.arms
@@ -157,15 +152,13 @@ def fit(
             )
         result = _fit_panel(panel_table, noise_variance, level)
     else:
-        reject_options("a long log", resample=resample, season=season)
+        reject_options(command, "a long log", "resample season")
         if by is not None:
-            reject_options("--by", temporal=temporal)
+            reject_options(command, "--by", "temporal")
         if time is None or reward is None or action is None:
-            columns = {"--time": time, "--reward": reward, "--action": action}
-            missing = [name for name, column in columns.items() if column is None]
             raise TableError(
-                "Expected --panel, or --time, --reward and --action with column names. "
-                f"Got no --panel and no {', '.join(missing)}."
+                "Expected --panel, or --time, --reward and --action with column names. Got no "
+                f"--panel, and --time {time}, --reward {reward}, --action {action}."
             )
         table = read_log(
             log,

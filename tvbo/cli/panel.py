@@ -188,18 +188,20 @@ def in_units(option: str, text: str, unit: str) -> float:
         return float(parse_timedelta(option, text) / one)
 
 
-def reject_options(where: str, **options: object) -> None:
+def reject_options(command: typer.Context, where: str, names: str) -> None:
     """Raise if an option was given that does not apply.
 
     Args:
+        command: The command as it was given.
         where: What it does not go with, in words.
-        **options: Values by name; None and False are not given.
+        names: Names of the options, with spaces between.
 
     Raises:
         TableError: naming the first one.
     """
-    for name, value in options.items():
-        if value is not None and value is not False:
-            given = f"--{name.replace('_', '-')}"
-            what = given if value is True else f"'{value}'"
-            raise TableError(f"Expected no {given} with {where}. Got {what}.")
+    for name in names.split():
+        source = command.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = f"--{name.replace('_', '-')}"
+            what = option if command.params[name] is True else f"'{command.params[name]}'"
+            raise TableError(f"Expected no {option} with {where}. Got {what}.")
