@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
-from tvbo.cli.app import check_outputs, console, saving, working
+from tvbo.cli.app import check_outputs, console, save_files, working
 from tvbo.evaluation import History, run
 from tvbo.logs import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer
@@ -86,17 +86,17 @@ def demo(
     figure.suptitle(
         "The optimum (star, with its path) goes round a circle: who follows it?", weight="bold"
     )
-    with saving(out / "tracking.png") as file:
-        save_figure(figure, file, dpi=SCREEN_DPI)
     frames = [
         history.to_frame().assign(algorithm=name, replicate=i)
         for i, race in enumerate(races)
         for name, history in race.items()
     ]
-    with saving(out / "rounds.csv") as file:
-        pd.concat(frames).to_csv(file, index=False)
-    with saving(out / "fit.json") as file:
-        fits[0].to_json(file)
+    picture, table, saved = (out / name for name in FILES)
+    save_files(
+        (picture, lambda file: save_figure(figure, file, dpi=SCREEN_DPI)),
+        (table, lambda file: pd.concat(frames).to_csv(file, index=False)),
+        (saved, fits[0].to_json),
+    )
 
 
 def fit_log(problem: MovingPeak, choices: Tensor, generator: Generator) -> DriftFit:
@@ -145,14 +145,9 @@ def print_results(
         table.add_column(column, justify="left" if column == "algorithm" else "right")
     for name, rows in regret.items():
         parts = (rows.mean(dim=1), rows[:, rounds // 2 :].mean(dim=1))
-        cells = (_with_error(part) for part in parts)
+        cells = [f"{part.mean():.3f}" for part in parts]
+        if count > 1:
+            errors = (part.std() / math.sqrt(count) for part in parts)
+            cells = [f"{cell} ± {error:.3f}" for cell, error in zip(cells, errors, strict=True)]
         table.add_row(name, *cells, f"{seconds[name]:.4f}")
     console.print(table)
-
-
-def _with_error(samples: Tensor) -> str:
-    """Format the mean over replicates, with its standard error if there are several."""
-    mean, n = samples.mean().item(), len(samples)
-    if n == 1:
-        return f"{mean:.3f}"
-    return f"{mean:.3f} ± {samples.std().item() / math.sqrt(n):.3f}"

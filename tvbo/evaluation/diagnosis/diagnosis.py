@@ -126,15 +126,8 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """Return the figures and sentences, in types of JSON; None for what is not finite."""
         calibration = self.calibration
-        low, high = calibration.coverage_interval
-        numbers = {
-            "coverage": calibration.coverage,
-            "coverage_interval": [low, high],
-            "mean": calibration.mean,
-            "deviation": calibration.deviation,
-            "lag_correlation": calibration.lag_correlation,
-            "outlier_limit": calibration.outlier_limit,
-        }
+        names = ("coverage", "mean", "deviation", "lag_correlation", "outlier_limit")
+        numbers = {name: _finite(getattr(calibration, name)) for name in names}
         rows = self.to_frame().to_dict("records")
         return {
             "optimizer": self.optimizer,
@@ -144,7 +137,7 @@ class Diagnosis:
             "counts": dict(self.counts),
             "num_outcomes": len(calibration),
             "num_independent": int(calibration.independent.sum()),
-            "calibration": {name: _finite(value) for name, value in numbers.items()},
+            "calibration": numbers | {"coverage_interval": list(calibration.coverage_interval)},
             "outliers": [
                 {"trial": trial.prediction.trial_id, "z": trial.z} for trial in calibration.outliers
             ],
