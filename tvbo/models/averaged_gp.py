@@ -97,9 +97,7 @@ class AveragedGP(EnsembleGP):
     covar_module: RawRowKernel
     prior_variance: Tensor
     inverse_lengthscales: Tensor
-    _noise_variance: Tensor
     _mean: Tensor
-    _X: Tensor
     _Y: Tensor
     _noise: Tensor
     _whitening: Tensor
@@ -146,11 +144,6 @@ class AveragedGP(EnsembleGP):
         self._condition(train_X, train_Y.squeeze(-1), noise)
 
     @property
-    def noise_variance(self) -> Tensor:
-        """σ², the averaged noise variance; where it is known for each observation, their mean."""
-        return self._noise_variance
-
-    @property
     def train_inputs(self) -> tuple[Tensor]:
         """Rows of the observations, ``n x (d + 1)``."""
         return (self._X,)
@@ -159,11 +152,6 @@ class AveragedGP(EnsembleGP):
     def train_targets(self) -> Tensor:
         """Outcomes, ``n``."""
         return self._Y
-
-    @property
-    def width(self) -> int:
-        """Number of columns of a row."""
-        return self._X.shape[-1]
 
     def moments(self, X: Array, with_gradients: bool) -> tuple[Array, Pullback | None]:
         """Return means and variances of single rows in NumPy.

@@ -77,6 +77,8 @@ class EnsembleGP(OneOutputModel):
     covar_module: Kernel
     mean_module: Mean | None
     weights: Tensor
+    _noise_variance: Tensor
+    _X: Tensor
 
     @property
     def batch_shape(self) -> Size:
@@ -84,9 +86,14 @@ class EnsembleGP(OneOutputModel):
         return Size()
 
     @property
-    @abstractmethod
+    def noise_variance(self) -> Tensor:
+        """σ², the noise variance of outcomes without their own; of several sets, the average."""
+        return self._noise_variance
+
+    @property
     def width(self) -> int:
         """Number of columns of a row; 0 while it is not known."""
+        return self._X.shape[-1]
 
     @property
     def forgetting_rate(self) -> Tensor | None:
@@ -268,7 +275,6 @@ class ConditionedGP(EnsembleGP):
     remembers_rows: ClassVar[bool] = True
     """The last rows are cached, so that all are evaluated at once."""
 
-    _X: Tensor
     _Y: Tensor
     _noise: Tensor
     _root: Tensor
@@ -316,11 +322,6 @@ class ConditionedGP(EnsembleGP):
     def noise_variance(self) -> Tensor:
         """σ², the noise variance of outcomes without their own."""
         return self.given.noise_variance
-
-    @property
-    def width(self) -> int:
-        """Number of columns of a row."""
-        return self._X.shape[-1]
 
     @property
     def train_inputs(self) -> tuple[Tensor]:

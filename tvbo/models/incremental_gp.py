@@ -87,8 +87,6 @@ class IncrementalGP(EnsembleGP):
     """
 
     mean_module: Mean | None
-    _noise_variance: Tensor
-    _X: Tensor
     _Y: Tensor
     _noise: Tensor
     _innovations: Tensor
@@ -155,16 +153,6 @@ class IncrementalGP(EnsembleGP):
         if time_column is not None and model.is_static:
             new._inactive_column = time_column
         return new.to(model.train_inputs[0].device)
-
-    @property
-    def noise_variance(self) -> Tensor:
-        """σ², the noise variance of outcomes without their own."""
-        return self._noise_variance
-
-    @property
-    def width(self) -> int:
-        """Number of columns of a row; 0 before the first observation."""
-        return self._X.shape[-1]
 
     @property
     def train_inputs(self) -> tuple[Tensor]:

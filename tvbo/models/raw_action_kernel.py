@@ -69,14 +69,9 @@ def raw_kernels(model: TimeVaryingGP) -> tuple[list[Kernel], list[Kernel]]:
 
 def _without_column(kernel: Kernel) -> Kernel:
     """Return a copy of a temporal kernel, scaled or not, that does not know its column."""
-    if isinstance(kernel, ScaleKernel):
-        scaled = ScaleKernel(_without_column(kernel.base_kernel), batch_shape=kernel.batch_shape)
-        scaled.to(kernel.outputscale)
-        constraint = kernel.raw_outputscale_constraint
-        scaled.register_constraint("raw_outputscale", deepcopy(constraint))
-        scaled.outputscale = kernel.outputscale.detach()
-        return scaled
     new = deepcopy(kernel.base_kernel if isinstance(kernel, ColumnKernel) else kernel)
+    if isinstance(new, ScaleKernel):
+        new.base_kernel = _without_column(new.base_kernel)
     new.active_dims = None
     return new
 
