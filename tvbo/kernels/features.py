@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial, singledispatch
 from typing import Any, NamedTuple
 
@@ -304,10 +305,8 @@ def _rows_of(table: Tensor, index: Tensor) -> Tensor:
 
 def _without_selection(kernel: Kernel) -> Kernel:
     """Return a kernel that is evaluated on all columns of its input."""
-    # Not by `copy`: GPyTorch's copies share their attributes.
-    new: Kernel = object.__new__(type(kernel))
-    buffers = {**kernel._buffers, "active_dims": None}
-    new.__setstate__({**kernel.__dict__, "_buffers": buffers})
+    new = deepcopy(kernel)
+    new.active_dims = None
     return new
 
 

@@ -400,10 +400,8 @@ class TemporalMaternKernel(TemporalKernel):
         """Return the prior covariance of the state, ``s x s``, after any ``batch_shape``."""
         if self.nu == 1.5:
             return super().stationary_covariance()
-        covar = torch.eye(3).to(self._one)
-        covar[0, 2] = covar[2, 0] = -covar.new_ones(()) / 3
-        covar[1, 1] = covar.new_ones(()) / 3
-        return covar.expand(*self.batch_shape, -1, -1)
+        covar = torch.tensor([[1, 0, -1 / 3], [0, 1 / 3, 0], [-1 / 3, 0, 1]], dtype=torch.float64)
+        return covar.to(self._one).expand(*self.batch_shape, -1, -1)
 
     def _scaled(self, lag: Tensor) -> Tensor:
         return math.sqrt(2 * self.nu) * lag / self._over_lags(self.lengthscale.squeeze(-1))
