@@ -88,9 +88,9 @@ def test_value_gradient_and_mean_are_gpytorchs(kind):
 
 @pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.OptimizationWarning")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_climb_ends_where_botorchs_does(kind):
+def test_a_search_ends_where_botorchs_does(kind):
     ours, other = make(kind, 40), make(kind, 40)
-    value = LogPosterior(ours).climb()
+    value = LogPosterior(ours).maximize()
     assert value == pytest.approx(log_density(ours).item(), abs=1e-6)
     mll = ExactMarginalLogLikelihood(other.likelihood, other).train()
     for _ in range(2):
@@ -106,12 +106,12 @@ def test_newtons_method_on_many_outcomes_ends_where_the_search_does(kind):
     by_newton, by_search = make(kind, 520), make(kind, 520)
     posterior, other = LogPosterior(by_newton), LogPosterior(by_search)
     assert posterior.part is not None
-    posterior.part.climb()
+    posterior.part.maximize()
     start = posterior.present()
-    value = posterior.climb()
+    value = posterior.maximize()
     other.part = None
     other.assign(start, 0.0)
-    assert other.climb() == pytest.approx(value, abs=1e-6)
+    assert other.maximize() == pytest.approx(value, abs=1e-6)
     assert other.present() == pytest.approx(posterior.present(), abs=1e-4)
 
 
@@ -126,4 +126,4 @@ def test_bounds_are_kept_and_bad_starts_fail():
             assert constraint.check_raw(raw), name
     with torch.no_grad():
         model.covar_module.kernels[0].base_kernel.raw_lengthscale.fill_(torch.nan)
-    assert posterior.climb() == float("-inf")
+    assert posterior.maximize() == float("-inf")

@@ -41,7 +41,7 @@ def fitted(form: int, n: int) -> tuple[TimeVaryingGP, LogPosterior, Tensor, Tens
     )
     drift.set_prior(model, X[:, -1])
     posterior = LogPosterior(model)
-    posterior.climb()
+    posterior.maximize()
     return model, posterior, X, Y
 
 
@@ -112,7 +112,7 @@ def test_a_parameter_at_a_bound_is_held():
     model.temporal_kernel.raw_forgetting_rate_constraint.upper_bound.fill_(1e-4)
     model.temporal_kernel.forgetting_rate = 1e-4
     posterior = LogPosterior(model)
-    posterior.climb()
+    posterior.maximize()
     sets = posterior.sigma_points()
     assert len(sets.mean) == 3
     assert sets.temporal_kernel.forgetting_rate.flatten().tolist() == pytest.approx([1e-4] * 3)

@@ -159,7 +159,7 @@ class RatePrior(LogarithmPrior):
 
 
 def describe_form(model: DenseGP) -> str:
-    """Return the form of drift of a model in words."""
+    """Return the form of drift of a model as text."""
     if model.is_static:
         return "no drift"
     return " + ".join(_describe_kernel(kernel) for kernel in model.temporal_kernels)

@@ -101,7 +101,7 @@ def _by_closed_form(model: DenseGP) -> tuple[QuadraticModel | None, Array]:
     posterior = LogPosterior(model)
     mode = posterior.present().clip(*posterior.bounds.T)
     slopes = np.zeros(len(mode))
-    if posterior.learns_pace:
+    if posterior.learns_time_rate:
         # After the lengthscales; the half-life is proportional to a lengthscale, or to 1 / rate.
         slopes[len(posterior.squares)] = 1.0
     return posterior.quadratic(mode), slopes

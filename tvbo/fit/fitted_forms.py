@@ -80,7 +80,7 @@ def fit_from(
     with fast_computations(log_prob=False):
         for start in starts:
             model.load_state_dict(start, strict=False)
-            value = _climb(mll) if posterior is None else posterior.climb()
+            value = _maximize(mll) if posterior is None else posterior.maximize()
             if not math.isfinite(value):
                 continue
             # Larger by more than rounding.
@@ -90,7 +90,7 @@ def fit_from(
             model.load_state_dict(starts[0], strict=False)
             with seeded(generator):
                 fit_gpytorch_mll(mll, optimizer_kwargs={"options": OPTIONS})
-            best = (_climb(mll), learned_values(model))
+            best = (_maximize(mll), learned_values(model))
         model.load_state_dict(best[1], strict=False)
     mll.eval()
     return best[0]
@@ -201,7 +201,7 @@ class FittedForms:
                 start = defaults[i]
                 if posterior is not None and posterior.part is not None:
                     model.load_state_dict(start, strict=False)
-                    posterior.part.climb()
+                    posterior.part.maximize()
                     start = learned_values(model)
                 starts.append(start)
             # One draw, so that later ones do not depend on whether restarts are needed.
@@ -234,7 +234,7 @@ class FittedForms:
         return new
 
 
-def _climb(mll: ExactMarginalLogLikelihood) -> float:
+def _maximize(mll: ExactMarginalLogLikelihood) -> float:
     """Climb from the present values; return the log posterior there, not finite if it failed."""
     for _ in range(2):
         mll.train()

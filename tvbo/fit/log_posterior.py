@@ -128,12 +128,12 @@ class LogPosterior:
         self.parameters = [LogParameter(base, "lengthscale")]
         self.is_decay = isinstance(temporal, TemporalDecayKernel)
         if self.is_decay:
-            self.pace = -2 * decay_exponent(temporal.forgetting_rate.detach()).item()
-            self.learns_pace = bool(temporal.raw_forgetting_rate.requires_grad)
-            if self.learns_pace:
+            self.time_rate = -2 * decay_exponent(temporal.forgetting_rate.detach()).item()
+            self.learns_time_rate = bool(temporal.raw_forgetting_rate.requires_grad)
+            if self.learns_time_rate:
                 self.parameters.append(LogParameter(temporal, "forgetting_rate", is_rate=True))
         else:
-            self.pace, self.learns_pace = float(temporal.lengthscale.item()), True
+            self.time_rate, self.learns_time_rate = float(temporal.lengthscale.item()), True
             self.parameters.append(LogParameter(temporal, "lengthscale"))
         self.noise = None
         if isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
@@ -161,17 +161,17 @@ class LogPosterior:
             return self._latest[1]
         n, d = len(self.y), len(self.squares)
         inverse_squares = np.exp(-2 * theta[:d])
-        # Correlations in time, and their derivatives by the logarithm of the pace.
-        pace = math.exp(theta[d]) if self.learns_pace else self.pace
+        # Correlations in time, and their derivatives by the logarithm of the rate.
+        time_rate = math.exp(theta[d]) if self.learns_time_rate else self.time_rate
         if self.is_decay:
-            by_pace = -0.5 * pace * self.lags
-            in_time = np.exp(by_pace)
-            by_pace *= in_time
+            by_time_rate = -0.5 * time_rate * self.lags
+            in_time = np.exp(by_time_rate)
+            by_time_rate *= in_time
         else:
-            by_pace = np.square(self.lags / pace)
-            in_time, time_slope = MATERN.evaluate(by_pace, True)
+            by_time_rate = np.square(self.lags / time_rate)
+            in_time, time_slope = MATERN.evaluate(by_time_rate, True)
             assert time_slope is not None
-            by_pace *= time_slope
+            by_time_rate *= time_slope
         in_space, slope = self.correlation.evaluate(inverse_squares @ self.squares, with_gradient)
         noise = math.exp(theta[-1]) if self.noise is None else self.noise
         covar = self._covar
@@ -202,8 +202,8 @@ class LogPosterior:
         if self.noise is None:
             gradient[-1] -= 0.5 * noise * weights[:: n + 1].sum()
         of_pairs = weights[self._pairs]
-        if self.learns_pace:
-            gradient[d] -= (of_pairs * in_space) @ by_pace
+        if self.learns_time_rate:
+            gradient[d] -= (of_pairs * in_space) @ by_time_rate
         of_pairs *= in_time
         assert slope is not None
         of_pairs *= slope
@@ -211,7 +211,7 @@ class LogPosterior:
         self._latest = theta.copy(), (float(value), gradient, float(mean))
         return self._latest[1]
 
-    def climb(self) -> float:
+    def maximize(self) -> float:
         """Give the model the maximum found from its hyperparameters; return the log density there.
 
         It is not finite if the search failed.
@@ -244,8 +244,8 @@ class LogPosterior:
         """Return the Hessian of the negative log density at a maximum; None if it is singular.
 
         Args:
-            mode: The maximum. At the one that :meth:`climb` found by Newton's method, the Hessian
-                is that of its last step.
+            mode: The maximum. At the one that :meth:`maximize` found by Newton's method, the
+                Hessian is that of its last step.
         """
         if self._quadratic is not None and np.allclose(self._quadratic[0], mode, rtol=0, atol=1e-9):
             return self._quadratic[1]
@@ -300,14 +300,14 @@ class LogPosterior:
                         means.append(mean)
                         log_weights.append(density + volume - math.log(2 * p + 2))
         theta, d, shape = np.array(points), len(self.squares), Size([len(points)])
-        lengthscale, pace, *noise = self.parameters
+        lengthscale, time_rate, *noise = self.parameters
         temporal_kernel: TemporalDecayKernel | TemporalMaternKernel
         if self.is_decay:
             temporal_kernel = TemporalDecayKernel(batch_shape=shape).double()
-            temporal_kernel.forgetting_rate = pace.values(theta[:, d]).unsqueeze(-1)
+            temporal_kernel.forgetting_rate = time_rate.values(theta[:, d]).unsqueeze(-1)
         else:
             temporal_kernel = TemporalMaternKernel(nu=2.5, batch_shape=shape).double()
-            temporal_kernel.lengthscale = pace.values(theta[:, d])[:, None, None]
+            temporal_kernel.lengthscale = time_rate.values(theta[:, d])[:, None, None]
         temporal_kernel.requires_grad_(False)
         return HyperparameterSets(
             lengthscales=lengthscale.values(theta[:, :d]),

@@ -89,7 +89,7 @@ class DriftFit(SavedFit):
 
     def _summary(self) -> dict[str, str]:
         low, high = self.forgetting_rate_interval
-        noise = "as told" if self.noise_variance is None else f"{self.noise_variance:.4g}"
+        noise = "as observed" if self.noise_variance is None else f"{self.noise_variance:.4g}"
         interval = f"{self.level:.0%} interval {low:.4g} to {high:.4g}"
         return {
             "ε": f"{self.forgetting_rate:.4g} per {self.time_unit} ({interval})",
@@ -307,7 +307,7 @@ class Report:
 
 
 def _rests_on(by_noise: list[tuple[float, float]], sigma2: float) -> str:
-    """Return ε at half and twice the noise variance in words, as far as it could be fitted."""
+    """Return ε at half and twice the noise variance as text, as far as it could be fitted."""
     words = [
         f"{rate:.3g} with {name}"
         for name, factor in (("half of it", 0.5), ("twice as much", 2.0))

@@ -209,7 +209,7 @@ class PanelFit(SavedFit):
 
 
 def describe_season(fit: PanelFit) -> str:
-    """Return what repeats, and its length, in words."""
+    """Return what repeats, and its length, as text."""
     if fit.season is None:
         return "none"
     return f"{fit.season.kind} {fit.season.length:.6g} × {fit.time_unit}"

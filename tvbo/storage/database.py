@@ -229,7 +229,7 @@ def _check_header(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _unexpected_table(connection: sqlite3.Connection) -> str | None:
-    """Return how the schema differs from a journal's, in words; None if it does not.
+    """Return how the schema differs from a journal's, as text; None if it does not.
 
     A journal with a view, a trigger or a computed column is refused before any row is read, since
     reading one row of it may never end. The schema itself can be read without evaluating them.

@@ -50,7 +50,7 @@ class Event:
         informative: Whether the retention policy wanted its outcome.
         information_gain: What the outcome was expected to tell, in nats.
         skipped: Whether it was not to be evaluated.
-        Y: The outcomes told, ``m`` numbers.
+        Y: The outcomes observed, ``m`` numbers.
         Yvar: Variances of their noise, if told.
         reason: Why a trial failed or expired; of an ask, the caller's key.
         fit: Hyperparameters that a refit learned, values by name of the parameter; or what a
@@ -257,7 +257,7 @@ class Recorded(Protocol):
 
     @property
     def open_trials(self) -> tuple[Trial, ...]:
-        """Trials that were not told yet, and did not fail or expire; oldest first."""
+        """Trials that have no outcome yet, and did not fail or expire; oldest first."""
 
     @property
     def ask(self) -> Callable[..., Trial | tuple[Trial, ...]]:

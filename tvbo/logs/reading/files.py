@@ -24,7 +24,7 @@ Its parser errors, and those of decoding, are ValueErrors."""
 
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", r"\s+": "spaces"}
-"""What a file may have between its columns, in words."""
+"""What a file may have between its columns, as text."""
 
 
 class CsvOptions(TypedDict, total=False):
@@ -115,7 +115,7 @@ def _cleaned(column: pd.Series, decimal: str) -> pd.Series:
 def _advice(
     path: str | Path, sep: str, decimal: str, encoding: str, is_undecodable: bool = False
 ) -> str:
-    """Return in words which options would fit a file; empty if none but those given."""
+    """Return as text which options would fit a file; empty if none but those given."""
     try:
         with (gzip.open if Path(path).suffix == ".gz" else open)(path, "rb") as file:
             raw = file.read(2**16)
@@ -197,7 +197,7 @@ def first_row(path: str | Path) -> int:
 
 
 def line_of(index: int, path: str | Path) -> str:
-    """Return a row in words: as the line of a CSV file, with the header in line 1, or as a row."""
+    """Return a row as text: as the line of a CSV file, with the header in line 1, or as a row."""
     return f"{'row' if _is_parquet(path) else 'line'} {index + first_row(path)}"
 
 
