@@ -339,7 +339,7 @@ def _is_mixed(low: Tensor, contexts: Tensor) -> bool:
     """Return whether most low outcomes have another among their neighbours in the same context.
 
     Args:
-        low: Which of the outcomes are low, ``n``, in the order in which they were told.
+        low: Which of the outcomes are low, ``n``, in the order in which they came.
         contexts: Numbers of their contexts, ``n``.
     """
     order = contexts.argsort(stable=True)

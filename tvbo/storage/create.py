@@ -35,7 +35,7 @@ def start_journal(
     """Record an optimizer from its present state on; called by ``optimizer.record(path)``.
 
     Args:
-        optimizer: It may have been asked and told before: its observations are stored with it.
+        optimizer: It may have been in use before: its observations are stored with it.
         path: A file that does not exist yet.
         notes: Texts to store beside the description of the optimizer, by name.
 

@@ -51,7 +51,7 @@ class Event:
         information_gain: What the outcome was expected to tell, in nats.
         skipped: Whether it was not to be evaluated.
         Y: The outcomes observed, ``m`` numbers.
-        Yvar: Variances of their noise, if told.
+        Yvar: Variances of their noise, if they are known.
         reason: Why a trial failed or expired; of an ask, the caller's key.
         fit: Hyperparameters that a refit learned, values by name of the parameter; or what a
             request is for.

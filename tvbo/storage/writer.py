@@ -135,7 +135,7 @@ class JournalWriter:
                 self.invalidate(f"{type(error).__name__}: {error}")
             if isinstance(error, sqlite3.Error):
                 raise error_of(
-                    f"Expected to write to {self.path}. Got {error}. What was told last did not "
+                    f"Expected to write to {self.path}. Got {error}. What came last did not "
                     "enter; open the journal again to go on.",
                     error,
                 ) from error

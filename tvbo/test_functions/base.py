@@ -42,7 +42,7 @@ class DriftingProblem(ABC):
     def observe(self, X: Tensor) -> Tensor | dict[str, float]:
         """Return the outcome of one row, ``1 x (d + c + 1)``, with noise; of several by name.
 
-        Those of a problem with several outcomes are what its optimizer is told.
+        Those of a problem with several outcomes are what its optimizer observes.
         """
         return self(X)
 

@@ -41,7 +41,7 @@ def diagnose(
 
     The run is repeated, fits of hyperparameters included, with the recorded actions instead of
     searches for the best. For each trial that was asked, the prediction is that of the outcomes
-    told before the ask. Those made before the first fit, and attached trials, are not judged.
+    observed before the ask. Those made before the first fit, and attached trials, are not judged.
     Neither the source nor the optimizer is modified.
 
     Args:

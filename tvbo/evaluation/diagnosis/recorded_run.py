@@ -131,7 +131,7 @@ def _of_observations(optimizer: Optimizer) -> RecordedRun:
     if not isinstance(optimizer, GPOptimizer) or is_partial or len(optimizer.outcome_models) > 1:
         raise DiagnosisError(
             "Expected a history or a journal of the run, since this optimizer does not hold all "
-            f"that it was told. Got {type(optimizer).__name__} alone."
+            f"that it took in. Got {type(optimizer).__name__} alone."
         )
     held, d = optimizer.observations, optimizer.layout.num_actions
     records: list[Event] = []
@@ -146,7 +146,7 @@ def _of_observations(optimizer: Optimizer) -> RecordedRun:
         records.append(Event(kind, i, X=tuple(row[:d]), t=row[-1], context=context))
         records.append(Event("tell", i, Y=Y, Yvar=Yvar))
     messages = [
-        "Trials are numbered by the order of the outcomes held, and each counts as told before the "
+        "Trials are numbered by the order of the outcomes held, and each as observed before the "
         "next ask: a history or a journal would say when outcomes came, and what else was asked."
     ]
     if (dropped := optimizer.trial_log.num_told - len(held)) > 0:
@@ -155,7 +155,7 @@ def _of_observations(optimizer: Optimizer) -> RecordedRun:
 
 
 def unused(optimizer: Optimizer) -> Optimizer:
-    """Return an optimizer with the same settings that was neither asked nor told anything.
+    """Return an optimizer with the same settings that was not yet in use.
 
     Raises:
         DiagnosisError: if its class does not keep the arguments of its constructor.
@@ -185,7 +185,7 @@ def _made_again(thing: Any) -> Any:
         raise DiagnosisError(
             f"Expected a class that keeps the arguments of its constructor as attributes. Got "
             f"{type(thing).__name__}, without {', '.join(missing)}: give an optimizer that was "
-            "neither asked nor told anything, or a journal."
+            "not yet in use, or a journal."
         )
     arguments = {name: getattr(thing, name) for name in parameters}
     parts = (ModelFitter, OutcomeModel, PosteriorState, Retention)
