@@ -128,7 +128,7 @@ def assert_exact(model, case, X, Y, Yvar, rows, atol=1e-8):
 def events(small, n, seed=0):
     """Rows at unequal steps, some at one time, a repeat, and outcomes with their own noise.
 
-    Of 1,300, old rows are merged.
+    Of 1,300, there are more rows than states of all choices.
     """
     generator = torch.Generator().manual_seed(seed)
     times = torch.rand(n, generator=generator).mul(4).floor().mul(0.3).cumsum(0)
@@ -168,7 +168,7 @@ def test_equals_the_definition(small, case, way):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["late", "pending", "lost", "batch"])
 @pytest.mark.parametrize("name", ["slow", "three"])
-def test_equals_the_definition_with_merged_rows(small, name, way):
+def test_equals_the_definition_after_more_rows_than_states(small, name, way):
     check_definition(small, CASES[name](), way, 1300)
 
 
@@ -241,6 +241,23 @@ def test_what_stands_in_for_pending_outcomes(small, rate):
     with_values[place[2]], Yvar = outcome[0], Yvar.index_copy(0, place[2:3], noise)
     model.stand_in(values[[0, 1, 3, 4]])
     assert_exact(model, one(rate), X, with_values, Yvar, ahead(small, X))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.01])
+def test_fewer_rows_explain_the_same_for_a_smooth_kernel(rate):
+    choices = torch.linspace(0, 1, 400).unsqueeze(-1)
+    generator = torch.Generator().manual_seed(0)
+    n, temporal = 420, one(rate)
+    place = torch.randint(400, (n,), generator=generator)
+    X = torch.cat([choices[place], torch.arange(n).unsqueeze(-1) / 4], dim=-1)
+    Y, Yvar = torch.randn(n, 1, generator=generator), torch.full((n, 1), 0.04)
+    model = StreamingGP(choices, temporal[0][0], rate, 0.04)
+    for part in torch.arange(n).split(7):
+        model.observe(X[part], Y[part])
+    assert model.num_rows < 300
+    rows = torch.cat([choices[::40], torch.full((10, 1), n / 4)], dim=-1)
+    rows[::2, -1] += 3.0
+    assert_exact(model, temporal, X, Y, Yvar, rows)
 
 
 @pytest.mark.slow

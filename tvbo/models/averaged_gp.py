@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -94,7 +94,6 @@ class AveragedGP(EnsembleGP):
         inverse_lengthscales: Inverses of the lengthscales in raw units, ``s x d``.
     """
 
-    covar_module: RawRowKernel
     prior_variance: Tensor
     inverse_lengthscales: Tensor
     _mean: Tensor
@@ -115,10 +114,9 @@ class AveragedGP(EnsembleGP):
         sets: Sequence[HyperparameterSets],
     ):
         super().__init__()
-        # Of its own, since it may be moved to another device.
-        self.covar_module = deepcopy(RawRowKernel(model)).requires_grad_(False)
-        kernels = deepcopy([each.temporal_kernel for each in sets])
-        self.temporal_kernels = ModuleList(kernels).requires_grad_(False)
+        # Not registered, since what is done to this model must not be done to that one.
+        self._source = (RawRowKernel(model),)
+        self.temporal_kernels = ModuleList(each.temporal_kernel for each in sets)
         self._correlation = correlation_of(self._in_space)
         shift, scale = outcome_scale(model)
         # One unit of each raw column in units of the model, whose transform is linear.
@@ -142,6 +140,11 @@ class AveragedGP(EnsembleGP):
         s, none = len(log_weights), noise[:, :0]
         self._set_data(train_X[:0], none[0], none, none.view(s, 0, 0), none.unsqueeze(-1))
         self._condition(train_X, train_Y.squeeze(-1), noise)
+
+    @property
+    def covar_module(self) -> RawRowKernel:
+        """The kernel with the most probable hyperparameters, in raw units."""
+        return self._source[0]
 
     @property
     def train_inputs(self) -> tuple[Tensor]:
@@ -371,7 +374,16 @@ class AveragedGP(EnsembleGP):
                 f"Expected the state of a model with the kernel {own} over actions. "
                 f"Got that of one with {state['kernel']}."
             )
+        # Of its own, since copies of this model share them.
+        self._modules = deepcopy(self._modules)
         self._set_data(*(value.to(self._X, copy=True) for value in state["data"]))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        if fn(self._Y[:0]).device != self._Y.device:
+            self._modules, self._source = deepcopy((self._modules, self._source))
+            self.covar_module._apply(fn)
+        applied: Self = super()._apply(fn, recurse)
+        return applied
 
     @property
     def _in_space(self) -> RBFKernel | MaternKernel:
