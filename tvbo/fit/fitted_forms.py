@@ -152,6 +152,7 @@ class FittedForms:
         num_forms: Number of forms.
 
     Attributes:
+        values: Values that the newest fit of each form learned; None before the first.
         newest: Values that the newest fit of the chosen form learned, by name of the parameter;
             None before the first. Each fit has an object of its own.
         sets: Sets of hyperparameters to average over, of each form that has such; none if there is
@@ -160,18 +161,11 @@ class FittedForms:
     """
 
     def __init__(self, num_forms: int):
-        self._values: list[Values | None] = [None] * num_forms
+        self.values: list[Values | None] = [None] * num_forms
         self._watch = FitWatch()
         self.newest: dict[str, list[float]] | None = None
         self.sets: list[HyperparameterSets] = []
         self.chosen = 0
-
-    def load_into(self, models: Sequence[DenseGP]) -> None:
-        """Give models what was learned so far, of the parameters that they have."""
-        for values, model in zip(self._values, models, strict=True):
-            if values is not None:
-                # It has no noise to learn where that comes with the outcomes.
-                model.load_state_dict(values, strict=False)
 
     def fit(
         self,
@@ -196,7 +190,7 @@ class FittedForms:
         largest, sets = -math.inf, []
         for i, model in enumerate(models):
             posterior = LogPosterior(model) if is_default else None
-            starts = [learned_values(model)] if self._values[i] is not None else []
+            starts = [learned_values(model)] if self.values[i] is not None else []
             if defaults is not None:
                 start = defaults[i]
                 if posterior is not None and posterior.part is not None:
@@ -207,7 +201,7 @@ class FittedForms:
             # One draw, so that later ones do not depend on whether restarts are needed.
             restarts = Generator().manual_seed(draw_seed(generator))
             density = fit_from(model, starts, restarts, posterior)
-            self._values[i] = learned_values(model)
+            self.values[i] = learned_values(model)
             if density > largest:
                 largest, self.chosen = density, i
             if posterior is not None and len(models) > 1:
@@ -221,7 +215,7 @@ class FittedForms:
             self.sets = [
                 each if which.all() else each.part(which) for each, which in pairs if which.any()
             ]
-        chosen = self._values[self.chosen]
+        chosen = self.values[self.chosen]
         assert chosen is not None
         self.newest = {name: value.flatten().tolist() for name, value in chosen.items()}
         self._watch.see(models[self.chosen])
@@ -229,7 +223,7 @@ class FittedForms:
     def copy(self) -> FittedForms:
         """Return a copy whose further fits change nothing here."""
         new = copy(self)
-        new._values = list(self._values)
+        new.values = list(self.values)
         new._watch = copy(self._watch)
         return new
 

@@ -227,7 +227,10 @@ class ModelFitter:
                 "Expected a parameter to learn, since a refit was asked for. Got none: give "
                 "refit=RefitNever(), or a kernel whose parameters require gradients."
             )
-        self.fitted.load_into(models)
+        for values, model in zip(self.fitted.values, models, strict=True):
+            if values is not None:
+                # It has no noise to learn where that comes with the outcomes.
+                model.load_state_dict(values, strict=False)
         enough = len(observations) >= OBSERVATIONS_PER_PARAMETER * num_learned
         if enough and self.refit.due(num_told - self._num_told_at_fit):
             from_defaults = num_told - self._num_told_at_restart > SHARE * len(observations)

@@ -67,7 +67,8 @@ class QuadraticModel:
             moved[i] += step
             hessian[i] = (function(moved)[1] - gradient) / step
         hessian = 0.5 * (hessian + hessian.T)
-        held = _held(x, gradient, low, high)
+        # At a bound that a descent would cross.
+        held = ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))
         hessian[held] = hessian[:, held] = 0.0
         hessian[held, held] = 1.0
         if not np.isfinite(hessian).all() or (len(x) > 0 and not hessian.any()):
@@ -98,7 +99,7 @@ class QuadraticModel:
         for _ in range(MAX_STEPS):
             if not np.isfinite(value):
                 return None
-            free = ~_held(x, gradient, low, high)
+            free = ((x > low) | (gradient <= 0)) & ((x < high) | (gradient >= 0))
             if (free & self.held).any():
                 return None
             newton = np.zeros_like(x)
@@ -126,8 +127,3 @@ class QuadraticModel:
                 )
             x, value, gradient = new, new_value, new_gradient
         return None
-
-
-def _held(x: Array, gradient: Array, low: Array, high: Array) -> NDArray[np.bool_]:
-    """Return which parameters are at a bound that a descent would cross."""
-    return ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))

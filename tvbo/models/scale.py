@@ -11,9 +11,13 @@ from botorch.models.model import Model
 from botorch.models.transforms import Standardize
 from botorch.models.transforms.input import ReversibleInputTransform
 from botorch.models.transforms.utils import subset_transform
+from gpytorch.settings import min_fixed_noise
 from torch import Tensor
 
 from tvbo.spaces.observations import Observations
+
+MIN_NOISE: float = min_fixed_noise.value(torch.float64)
+"""Least noise variance of standardized outcomes, that of GPyTorch's dense models."""
 
 
 def outcome_scale(model: Model) -> tuple[float, float]:
@@ -33,9 +37,9 @@ def standardizer(mean: float, deviation: float) -> Standardize:
 
 
 def standardized(observations: Observations, transform: Standardize) -> Observations:
-    """Return observations with standardized outcomes."""
+    """Return observations with standardized outcomes, and noise variances that models take."""
     Y, Yvar = transform(observations.Y, observations.Yvar)
-    return replace(observations, Y=Y, Yvar=Yvar)
+    return replace(observations, Y=Y, Yvar=None if Yvar is None else Yvar.clamp_min(MIN_NOISE))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from botorch.optim.batched_lbfgs_b import fmin_l_bfgs_b_batched
 from botorch.optim.optimize_mixed import optimize_acqf_mixed_alternating
 from botorch.optim.utils import columnwise_clamp
 from botorch.utils.sampling import boltzmann_sample, draw_sobol_samples
+from botorch.utils.transforms import normalize, unnormalize
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 from torch.nn import Module
@@ -153,21 +154,13 @@ class InUnitCube(AcquisitionFunction):
         # Not every acquisition function has a model, as BoTorch's base class does.
         Module.__init__(self)
         self._acq_function, self._rows, self._unit = acq_function, rows, unit
-        self._lower, self._width = bounds[0], bounds[1] - bounds[0]
+        self._bounds = bounds
         self._row = rows(bounds[:1])
         self.cube = torch.stack([torch.zeros_like(bounds[0]), torch.ones_like(bounds[0])])
 
-    def columns(self, unit: Tensor) -> Tensor:
-        """Return the columns that are searched of points of the cube, ``... x d``."""
-        return self._lower + unit * self._width
-
-    def points(self, columns: Tensor) -> Tensor:
-        """Return the points of the cube of columns that are searched, ``... x d``."""
-        return (columns - self._lower) / self._width
-
     def forward(self, X: Tensor) -> Tensor:
         """Return the values, ``b``, at points ``b x q x d``, or at ``q x d``."""
-        rows = self._rows(self.columns(X if X.ndim > 2 else X.unsqueeze(0)))
+        rows = self._rows(unnormalize(X if X.ndim > 2 else X.unsqueeze(0), self._bounds, False))
         values: Tensor = self._acq_function(rows)
         return values / self._unit
 
@@ -176,12 +169,12 @@ class InUnitCube(AcquisitionFunction):
 
         Of a box, where the columns that are searched come first and the others are the same.
         """
-        d, width = X.shape[-1], self._width.numpy()
+        d, (lower, upper) = X.shape[-1], self._bounds.numpy()
         rows = self._row.numpy().repeat(len(X), axis=0)
-        rows[:, :d] = self._lower.numpy() + X * width
+        rows[:, :d] = lower + X * (upper - lower)
         evaluate = cast(ClosedFormAcquisition, self._acq_function).value_and_gradient
         values, gradients = evaluate(rows)
-        return values / self._unit, gradients[:, :d] * width / self._unit
+        return values / self._unit, gradients[:, :d] * (upper - lower) / self._unit
 
 
 class _Beside(AcquisitionFunction):
@@ -247,7 +240,7 @@ def _over_box(
             retry_on_optimization_warning=False,
         )
     assert values is not None
-    return in_cube.columns(points[int(argmax(values))]).clamp(*bounds)
+    return unnormalize(points[int(argmax(values))], bounds, False).clamp(*bounds)
 
 
 def _starts(in_cube: InUnitCube, search_space: Box, q: int, own: int | None) -> Tensor:
@@ -322,7 +315,8 @@ def _over_mixed(
             place = argmax(in_cube(others.unsqueeze(-2)), generator)
         point = others[place : place + 1]
     point = _after_rounding(in_cube, search_space, point)
-    return search_space.parameters.nearest(search_space.parameters.expand(in_cube.columns(point)))
+    columns = unnormalize(point, bounds)
+    return search_space.parameters.nearest(search_space.parameters.expand(columns))
 
 
 def _after_rounding(in_cube: InUnitCube, search_space: MixedSpace, point: Tensor) -> Tensor:
@@ -341,11 +335,12 @@ def _after_rounding(in_cube: InUnitCube, search_space: MixedSpace, point: Tensor
     relaxed = [
         i for i, part in enumerate(varying) if not is_float[i] and part.searched_values is None
     ]
-    columns = in_cube.columns(point)
+    bounds = torch.cat([part.search_bounds for part in varying], dim=-1)
+    columns = unnormalize(point, bounds)
     for i in relaxed:
         columns[:, i : i + 1] = varying[i].nearest(columns[:, i : i + 1])
     rounded = point.clone()
-    rounded[:, relaxed] = in_cube.points(columns)[:, relaxed]
+    rounded[:, relaxed] = normalize(columns, bounds)[:, relaxed]
     if not relaxed or not any(is_float):
         return rounded
     with warnings.catch_warnings():

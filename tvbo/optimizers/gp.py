@@ -317,7 +317,7 @@ class GPOptimizer(Optimizer):
             if isinstance(acq_function, DrawnValues):
                 # Its values are known at the candidates alone.
                 return acq_function.best()
-            joint = q if self._chooses_jointly else 1
+            joint = q if q > 1 and self._chooses_jointly else 1
             return maximize(acq_function, search_space, ask_context, self.generator, joint)
 
     def _next_start(self, search_space: SearchSpace) -> Tensor | None:

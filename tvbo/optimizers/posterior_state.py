@@ -9,20 +9,16 @@ from typing import Any, cast
 
 import torch
 from botorch.models.model import Model
-from gpytorch.settings import min_fixed_noise
 from torch import Generator, Tensor
 
 from tvbo.fit.drift import DenseGP
 from tvbo.fit.model_fitter import EACH_ROUND, ModelFitter, RefitNever
 from tvbo.models import AveragedGP, IncrementalGP, StreamingGP, TimeVaryingGP
 from tvbo.models.one_output import OneOutputModel
-from tvbo.models.scale import StandardizedModel, marginals, standardized
+from tvbo.models.scale import MIN_NOISE, StandardizedModel, marginals, standardized
 from tvbo.optimizers.pending import Pending
 from tvbo.rounding import TIE_TOLERANCE
 from tvbo.spaces.observations import Observations
-
-MIN_NOISE: float = min_fixed_noise.value(torch.float64)
-"""Least noise variance of standardized outcomes, that of GPyTorch's dense models."""
 
 
 class PosteriorState(ABC):
@@ -95,7 +91,7 @@ class PosteriorState(ABC):
             model = self._built(self.fitter, observations)
         else:
             model = self._held.model
-            self._take_in(model, self._standardized(observations[seen:], self.fitter))
+            self._take_in(model, standardized(observations[seen:], self.fitter.transform))
         self._held, self._num_seen = (
             StandardizedModel(model, self.fitter.transform),
             len(observations),
@@ -134,7 +130,7 @@ class PosteriorState(ABC):
             model = self._held.model
             if not isinstance(model, AveragedGP):
                 model = cast(IncrementalGP | StreamingGP, model).snapshot()
-            self._take_in(model, self._standardized(observations[seen:], fitter))
+            self._take_in(model, standardized(observations[seen:], fitter.transform))
         return self._without_pending(StandardizedModel(model, fitter.transform))
 
     @abstractmethod
@@ -178,13 +174,6 @@ class PosteriorState(ABC):
             return None
         learned = cast(OneOutputModel, self._held.model).noise_variance
         return learned.item() * self._held.scale**2
-
-    def _standardized(self, observations: Observations, fitter: ModelFitter) -> Observations:
-        """Return observations as the models take them."""
-        observations = standardized(observations, fitter.transform)
-        if observations.Yvar is None:
-            return observations
-        return replace(observations, Yvar=observations.Yvar.clamp_min(MIN_NOISE))
 
     def _given_noise(self, fitter: ModelFitter) -> float | None:
         """Return the given noise variance of standardized outcomes."""
@@ -277,7 +266,7 @@ class RowState(PosteriorState):
     def _built(self, fitter: ModelFitter, observations: Observations) -> AveragedGP | IncrementalGP:
         dense, sets = fitter.last_model, fitter.fitted.sets
         assert dense is not None
-        observations = self._standardized(observations, fitter)
+        observations = standardized(observations, fitter.transform)
         if sets and len(observations) > 0 and fitter.refit == EACH_ROUND:
             assert isinstance(dense, TimeVaryingGP)
             return AveragedGP(dense, observations.X, observations.Y, sets)
@@ -349,7 +338,7 @@ class StreamingState(PosteriorState):
             model = StreamingGP.from_model(dense, self.choices, noise_variance=noise, tol=self.tol)
             self._prior = dense, model
         model = self._prior[1].clone_without_data()
-        self._take_in(model, self._standardized(observations, fitter))
+        self._take_in(model, standardized(observations, fitter.transform))
         return model
 
     def _take_in(self, model: Any, new: Observations) -> None:
