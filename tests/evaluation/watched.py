@@ -27,8 +27,8 @@ class Watched(RandomSearch):
         return super().ask(t, context)
 
     def tell(self, trial, Y, Yvar=None):
-        self.calls.append(("tell", trial.id, threading.get_ident()))
         super().tell(trial, Y, Yvar)
+        self.calls.append(("tell", trial.id, threading.get_ident()))
 
     @property
     def told(self):

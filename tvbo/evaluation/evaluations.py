@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 import sys
 import tempfile
@@ -24,12 +23,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from botorch.exceptions.errors import InputDataError
 from torch import Tensor
 
 from tvbo.optimizers import Optimizer, Trial
 from tvbo.test_functions.base import DriftingProblem
-from tvbo.values import as_number
+from tvbo.values import as_number, check_count
 
 CONNECT_SECONDS = 10.0
 """Seconds to wait for the scheduler to answer."""
@@ -114,12 +112,12 @@ def evaluate(function: TrialFunction, trial: Trial) -> Outcome:
     """Return the outcome of a trial and the variance of its noise, as plain numbers.
 
     Raises:
-        InputDataError: if the outcome, or the variance, is no finite number, or that is negative.
+        InputDataError: if the outcome, or the variance, is no real number.
         BotorchTensorDimensionError: if it is not one number, or one of each name.
     """
     outcome = function(trial)
     Y, Yvar = outcome if isinstance(outcome, tuple) else (outcome, None)
-    return _numbers("Y", Y, -math.inf), None if Yvar is None else _numbers("Yvar", Yvar, 0.0)
+    return _plain("Y", Y), None if Yvar is None else _plain("Yvar", Yvar)
 
 
 def evaluate_by_worker(
@@ -156,18 +154,10 @@ def type_and_text(error: BaseException) -> str:
         return name
 
 
-def _numbers(name: str, value: Numbers, least: float) -> PlainNumbers:
+def _plain(name: str, value: Numbers) -> PlainNumbers:
     if isinstance(value, Mapping):
-        return {str(key): _finite(str(key), number, least) for key, number in value.items()}
-    return _finite(name, value, least)
-
-
-def _finite(name: str, value: Number, least: float) -> float:
-    number = as_number(name, value)
-    if not (math.isfinite(number) and number >= least):
-        above = "" if least == -math.inf else f" >= {least:g}"
-        raise InputDataError(f"Expected a finite number{above} for {name}. Got {number}.")
-    return number
+        return {str(key): as_number(str(key), number) for key, number in value.items()}
+    return as_number(name, value)
 
 
 @dataclass(eq=False)
@@ -233,6 +223,7 @@ class Workers:
         timeout: Seconds from its beginning until an evaluation is overdue; None waits for ever.
 
     Raises:
+        ValueError: if ``max_pending`` is no whole number above 0.
         TypeError: if ``executor`` is none, or ``function`` cannot be sent to its processes.
     """
 
@@ -248,6 +239,7 @@ class Workers:
                 "Expected an executor of concurrent.futures; that of a Dask client is "
                 f"client.get_executor(pure=False). Got {type(executor).__name__}."
             )
+        check_count(max_pending=max_pending)
         if isinstance(executor, ProcessPoolExecutor):
             _check_pickles(function)
         self.max_pending = max_pending

@@ -29,7 +29,6 @@ from tvbo.evaluation.evaluations import (
     Objective,
     Outcome,
     ProblemFunction,
-    TrialFunction,
     Workers,
     as_function,
     evaluate,
@@ -132,23 +131,17 @@ def run(
         raise ValueError(f"Expected {horizon} times. Got {len(asked)}.")
     numbers = [optimizer.labels.number(t) for t in asked]
     rounds = list(zip(numbers, _contexts(objective, contexts, numbers), strict=True))
-    function = as_function(objective, optimizer)
     if executor is None and max_pending != 1:
         raise ValueError(f"Expected an executor for {max_pending} evaluations at a time. Got none.")
     if executor is not None and delay != 0.0:
         raise ValueError("Expected a simulated delay or an executor. Got both.")
     on_error = on_error or ("raise" if executor is None else "fail")
-    history = History() if history is None else history
-    record = _Record(optimizer, function, history, on_error)
+    made = _Run(objective, optimizer, history, on_error, horizon, label, progress)
     if executor is None:
-        with record.shown(horizon, label, progress):
-            _simulate(record, function, rounds, delay)
+        made.simulate(rounds, delay)
     else:
-        workers = _make_workers(executor, function, optimizer, max_pending)
-        coming = iter(rounds)
-        with record.shown(horizon, label, progress):
-            _WorkerLoop(record, workers, lambda: next(coming)).run(horizon)
-    return history
+        made.evaluate_on(executor, max_pending, None, iter(rounds).__next__, ())
+    return made.history
 
 
 def run_async(
@@ -232,58 +225,164 @@ def run_async(
     check_count(num_trials=num_trials)
     if timeout is not None and not timeout > 0:
         raise ValueError(f"Expected a timeout > 0 seconds. Got {timeout}.")
-    function = as_function(objective, optimizer)
-    workers = _make_workers(executor, function, optimizer, max_pending, timeout)
-    history = History() if history is None else history
-    record = _Record(optimizer, function, history, on_error)
+    made = _Run(objective, optimizer, history, on_error, num_trials, label, progress)
 
     def present() -> tuple[float | None, Tensor | None]:
         return None if times is None else times(), None if contexts is None else contexts()
 
-    with record.shown(num_trials, label, progress):
-        _WorkerLoop(record, workers, present).run(num_trials, optimizer.open_trials)
-    return history
+    made.evaluate_on(executor, max_pending, timeout, present, optimizer.open_trials)
+    return made.history
 
 
-class _Record:
-    """Asks and closes trials, and records them.
+class _Run:
+    """Asks, evaluates, tells or fails, and records.
+
+    Whatever is pending when something goes wrong stays open in the optimizer.
 
     Args:
+        objective: What is evaluated; a problem also scores each action.
         optimizer: What is asked and told, in the calling thread only.
-        function: The objective; a :class:`ProblemFunction` scores each action.
-        history: Where the rounds are recorded.
+        history: Where the rounds are recorded; None is a new one.
         on_error: What becomes of a trial whose evaluation goes wrong.
+        num_trials: Number of trials.
+        label: What the progress bar says; None is the name of the optimizer's class.
+        progress: Show a progress bar.
     """
 
     def __init__(
-        self, optimizer: Optimizer, function: TrialFunction, history: History, on_error: OnError
+        self,
+        objective: Objective,
+        optimizer: Optimizer,
+        history: History | None,
+        on_error: OnError,
+        num_trials: int,
+        label: str | None,
+        progress: bool,
     ):
         if on_error not in get_args(OnError):
             raise ValueError(f"Expected on_error 'raise' or 'fail'. Got {on_error!r}.")
-        history.check(optimizer)
-        self.optimizer = optimizer
-        self.history = history
-        self.fails_on_error = on_error == "fail"
-        self._score = function.score if isinstance(function, ProblemFunction) else None
-        self._closing_seconds = 0.0
-        self._newest_outcome = ""
-
-    @contextmanager
-    def shown(self, num_trials: int, label: str | None, progress: bool) -> Iterator[None]:
-        """Show a bar."""
+        self.history = History() if history is None else history
+        self.history.check(optimizer)
+        self._function = as_function(objective, optimizer)
+        self._optimizer = optimizer
+        self._fails_on_error = on_error == "fail"
+        self._num_left = num_trials
         self._ended_before = self.history.num_ended
-        label = type(self.optimizer).__name__ if label is None else label
-        with TrialProgress(num_trials, label, progress) as self._bar:
+        self._bar = TrialProgress(num_trials, label or type(optimizer).__name__, progress)
+        self._newest_outcome = ""
+        self._closing_seconds = 0.0
+        self._has_context = False
+        # Open trials that wait for room, and the number of asks to make before outcomes are told.
+        self._waiting: deque[Trial] = deque()
+        self._batch = 0
+        self._asking: deque[float] = deque(maxlen=NUM_RECENT)
+        self._evaluating: deque[float] = deque(maxlen=NUM_RECENT)
+
+    def simulate(
+        self, rounds: Sequence[tuple[float, Tensor | None]], delay: DelayFunction | float
+    ) -> None:
+        """Evaluate in the calling thread; the outcomes arrive at simulated times.
+
+        Ctrl-C takes effect between two calls of the optimizer, or while an objective is evaluated.
+        """
+        # Sums such as 0.7 + 0.1 and 0.8 are one time, whichever way they are rounded.
+        rounding = SAME_TIME * max(abs(t) for t, _ in rounds)
+        coming: list[tuple[float, int, Trial, Outcome | EvaluationError, float]] = []
+        under_way: Trial | None = None
+
+        def tell_arrived(until: float) -> None:
+            while coming and coming[0][0] <= until:
+                self._close(*heapq.heappop(coming)[2:])
+
+        last, started = -math.inf, 0.0
+        with self._shown():
             try:
-                yield
+                for t, context in rounds:
+                    with uninterrupted():
+                        tell_arrived(max(last + rounding, t - rounding))
+                        last = t
+                        trial, _ = self._ask(t, context)
+                    self._show_newest()
+                    if trial.skipped:
+                        continue
+                    under_way, started = trial, time.perf_counter()
+                    outcome: Outcome | EvaluationError
+                    try:
+                        outcome = evaluate(self._function, trial)
+                    except Exception as error:
+                        if not self._fails_on_error:
+                            raise
+                        outcome = EvaluationError(type_and_text(error))
+                    seconds = time.perf_counter() - started
+                    late = float(delay(trial) if callable(delay) else delay)
+                    if not late >= 0:
+                        raise ValueError(f"Expected a delay >= 0. Got {late} for trial {trial.id}.")
+                    heapq.heappush(coming, (trial.t + late, trial.id, trial, outcome, seconds))
+                    under_way = None
+                with uninterrupted():
+                    tell_arrived(last + rounding)
             finally:
-                self._show("")
+                for _, _, trial, _, seconds in coming:
+                    self.history.end(trial, "open", seconds)
+                if under_way is not None:
+                    self.history.end(under_way, "open", time.perf_counter() - started)
 
-    def show(self) -> None:
-        """Show the newest outcome, what was expected of the newest trial, and the drift."""
-        self._show(self._describe_newest() if self._bar.is_shown else "")
+    def evaluate_on(
+        self,
+        executor: Executor,
+        max_pending: int,
+        timeout: float | None,
+        present: Callable[[], tuple[float | None, Tensor | None]],
+        resumed: Iterable[Trial],
+    ) -> None:
+        """Ask, submit, and tell whatever has arrived, one step at a time.
 
-    def ask(self, t: float | None, context: Tensor | None) -> tuple[Trial, float]:
+        Ctrl-C takes effect between two steps, or while an evaluation is waited for.
+
+        Args:
+            executor: Evaluates.
+            max_pending: Number of evaluations under way.
+            timeout: Seconds from its beginning until an evaluation is overdue; None waits for ever.
+            present: Returns time and context of the ask that comes next.
+            resumed: Trials that are submitted first.
+
+        Raises:
+            BrokenExecutor: if the executor lost its workers.
+        """
+        self._workers = Workers(executor, self._function, max_pending, timeout)
+        self._present = present
+        if max_pending > 1 and self._optimizer.repeats_open_trials:
+            warnings.warn(
+                "Expected an optimizer that counts open trials, such as any recipe with the "
+                "default pending=Hallucinate(). Got one that ignores them: it may ask for the same "
+                f"action {max_pending} times at once.",
+                stacklevel=3,
+            )
+        with self._shown():
+            try:
+                with uninterrupted():
+                    for trial in islice(resumed, self._num_left):
+                        self._queue(self._begin(Round(trial, trial.context)))
+                    self._submit_waiting()
+                while self._num_left > 0 or self._waiting or self._workers.awaited:
+                    if self._num_wanted == 0:
+                        self._workers.wait()
+                    with uninterrupted():
+                        self._step()
+                    self._show_newest()
+            except BrokenExecutor as error:
+                self._stop(error)
+                open_ids = [trial.id for trial in self._optimizer.open_trials]
+                raise BrokenExecutor(
+                    f"The executor broke: {visible(str(error))} Trials {open_ids} are open; "
+                    "run_async with the same optimizer and another executor begins with them."
+                ) from error
+            except BaseException as error:
+                self._stop(error)
+                raise
+        self._workers.close()
+
+    def _ask(self, t: float | None, context: Tensor | None) -> tuple[Trial, float]:
         """Ask for a trial; an optimizer without contexts is not told that of the round.
 
         Returns:
@@ -291,8 +390,8 @@ class _Record:
             since the ask before included.
         """
         started = time.perf_counter()
-        now = self.optimizer.labels.stamp(t)
-        trial = self.optimizer.ask(now, None if self.optimizer.contexts is None else context)
+        now = self._optimizer.labels.stamp(t)
+        trial = self._optimizer.ask(now, None if self._optimizer.contexts is None else context)
         seconds = time.perf_counter() - started
         total, self._closing_seconds = self._closing_seconds + seconds, 0.0
         if trial.context is not None:
@@ -303,24 +402,24 @@ class _Record:
         asked = Round(
             trial,
             context,
-            model_size=self.optimizer.model_size,
+            model_size=self._optimizer.model_size,
             ask_seconds=seconds,
             seconds=total,
         )
-        return self.begin(asked), total
+        return self._begin(asked), total
 
-    def begin(self, asked: Round) -> Trial:
+    def _begin(self, asked: Round) -> Trial:
         """Record a round, and return its trial, with the context of the round."""
         trial = replace(asked.trial, context=asked.context)
-        if self._score is not None:
-            value, optimal_value = self._score(trial)
+        if isinstance(self._function, ProblemFunction):
+            value, optimal_value = self._function.score(trial)
             asked = replace(asked, value=value, optimal_value=optimal_value)
         self.history.begin(asked)
         if trial.skipped:
             self.history.end(trial, "skipped")
         return trial
 
-    def close(self, trial: Trial, outcome: Outcome | EvaluationError, seconds: float) -> bool:
+    def _close(self, trial: Trial, outcome: Outcome | EvaluationError, seconds: float) -> bool:
         """Tell the outcome of a trial, or that it failed; return whether it was told.
 
         Args:
@@ -334,17 +433,18 @@ class _Record:
             if isinstance(outcome, EvaluationError):
                 raise outcome
             Y, Yvar = outcome
-            self.optimizer.tell(trial, Y, Yvar)
+            self._optimizer.tell(trial, Y, Yvar)
         except (EvaluationError, InputDataError) as error:
-            if not self.fails_on_error:
+            if not self._fails_on_error:
                 raise
             # What is refused would be refused again if the trial were evaluated again.
-            self.optimizer.fail(trial, str(error))
-            self.history.end(trial, "failed", seconds, reason=str(error))
+            reason = type_and_text(error) if isinstance(error, InputDataError) else str(error)
+            self._optimizer.fail(trial, reason)
+            self.history.end(trial, "failed", seconds, reason=reason)
             return False
         finally:
             self._closing_seconds += time.perf_counter() - started
-        first, *others = self.optimizer.labels.outcome_columns
+        first, *others = self._optimizer.labels.outcome_columns
         outcomes = Y if isinstance(Y, dict) else {first: Y}
         self.history.end(
             trial,
@@ -356,141 +456,6 @@ class _Record:
         )
         self._newest_outcome = f"told {', '.join(f'{Y:.4g}' for Y in outcomes.values())}"
         return True
-
-    def expire(self, trial: Trial, reason: str, seconds: float) -> None:
-        """Say that the outcome of a trial is waited for no longer."""
-        self.optimizer.expire(self.history.round_of(trial).trial, reason)
-        self.history.end(trial, "expired", seconds, reason=reason)
-
-    def _show(self, words: str) -> None:
-        self._bar.show(self.history.num_ended - self._ended_before, self.history.counts, words)
-
-    def _describe_newest(self) -> str:
-        words, optimizer = [self._newest_outcome], self.optimizer
-        model = optimizer.model if isinstance(optimizer, GPOptimizer) else None
-        if model is not None:
-            trial = self.history.rounds[-1].trial
-            context = trial.context if optimizer.layout.num_contexts else None
-            with torch.no_grad():
-                posterior: Any = model.posterior(optimizer.layout.rows(trial.X, trial.t, context))
-            mean, deviation = posterior.mean.item(), posterior.variance.clamp_min(0).sqrt().item()
-            mean = -mean if optimizer.minimize else mean
-            words.append(f"expected {mean:.4g} ± {1.96 * deviation:.2g}")
-            rate = getattr(model, "forgetting_rate", None)
-            words.append("" if rate is None else f"ε {float(rate):.2g}")
-        return ", ".join(filter(None, words))
-
-
-def _simulate(
-    record: _Record,
-    function: TrialFunction,
-    rounds: Sequence[tuple[float, Tensor | None]],
-    delay: DelayFunction | float,
-) -> None:
-    """Evaluate in the calling thread; the outcomes arrive at simulated times.
-
-    Ctrl-C takes effect between two calls of the optimizer, or while an objective is evaluated.
-    """
-    # Sums such as 0.7 + 0.1 and 0.8 are one time, whichever way they are rounded.
-    rounding = SAME_TIME * max(abs(t) for t, _ in rounds)
-    coming: list[tuple[float, int, Trial, Outcome | EvaluationError, float]] = []
-    under_way: Trial | None = None
-
-    def tell_arrived(until: float) -> None:
-        while coming and coming[0][0] <= until:
-            record.close(*heapq.heappop(coming)[2:])
-
-    last, started = -math.inf, 0.0
-    try:
-        for t, context in rounds:
-            with uninterrupted():
-                tell_arrived(max(last + rounding, t - rounding))
-                last = t
-                trial, _ = record.ask(t, context)
-            record.show()
-            if trial.skipped:
-                continue
-            under_way, started = trial, time.perf_counter()
-            outcome: Outcome | EvaluationError
-            try:
-                outcome = evaluate(function, trial)
-            except Exception as error:
-                if not record.fails_on_error:
-                    raise
-                outcome = EvaluationError(type_and_text(error))
-            seconds = time.perf_counter() - started
-            lateness = float(delay(trial) if callable(delay) else delay)
-            if not lateness >= 0:
-                raise ValueError(f"Expected a delay >= 0. Got {lateness} for trial {trial.id}.")
-            heapq.heappush(coming, (trial.t + lateness, trial.id, trial, outcome, seconds))
-            under_way = None
-        with uninterrupted():
-            tell_arrived(last + rounding)
-    finally:
-        for _, _, trial, _, seconds in coming:
-            record.history.end(trial, "open", seconds)
-        if under_way is not None:
-            record.history.end(under_way, "open", time.perf_counter() - started)
-
-
-class _WorkerLoop:
-    """Ask, submit, and tell whatever has arrived, one step at a time.
-
-    Ctrl-C takes effect between two steps, or while an evaluation is waited for. Whatever is pending
-    when something goes wrong stays open in the optimizer.
-
-    Args:
-        record: Asks and closes trials.
-        workers: Evaluate them.
-        present: Returns the time and the context of the ask that comes next.
-    """
-
-    def __init__(
-        self,
-        record: _Record,
-        workers: Workers,
-        present: Callable[[], tuple[float | None, Tensor | None]],
-    ):
-        self._record = record
-        self._workers = workers
-        self._present = present
-        self._num_left = 0
-        self._has_context = False
-        # Open trials that wait for room, and the number of asks to make before outcomes are told.
-        self._waiting: deque[Trial] = deque()
-        self._batch = 0
-        self._asking: deque[float] = deque(maxlen=NUM_RECENT)
-        self._evaluating: deque[float] = deque(maxlen=NUM_RECENT)
-
-    def run(self, num_trials: int, resumed: Iterable[Trial] = ()) -> None:
-        """Have a number of trials evaluated, those resumed first.
-
-        Raises:
-            BrokenExecutor: if the executor lost its workers.
-        """
-        self._num_left = num_trials
-        try:
-            with uninterrupted():
-                for trial in islice(resumed, num_trials):
-                    self._begin(self._record.begin(Round(trial, trial.context)))
-                self._submit_waiting()
-            while self._num_left > 0 or self._waiting or self._workers.awaited:
-                if self._num_wanted == 0:
-                    self._workers.wait()
-                with uninterrupted():
-                    self._step()
-                self._record.show()
-        except BrokenExecutor as error:
-            self._stop(error)
-            open_ids = [trial.id for trial in self._record.optimizer.open_trials]
-            raise BrokenExecutor(
-                f"The executor broke: {visible(str(error))} Trials {open_ids} are open; run_async "
-                "with the same optimizer and another executor begins with them."
-            ) from error
-        except BaseException as error:
-            self._stop(error)
-            raise
-        self._workers.close()
 
     @property
     def _num_wanted(self) -> int:
@@ -520,17 +485,17 @@ class _WorkerLoop:
             self._has_context = context is not None
         if not asks or self._batch == 0:
             for evaluation in self._workers.completed():
-                self._close(evaluation)
+                self._finish(evaluation)
             self._submit_waiting()
             self._batch = (self._num_wanted if self._num_ahead else 1) if asks else 0
         if asks:
             self._batch -= 1
-            trial, seconds = self._record.ask(t, context)
+            trial, seconds = self._ask(t, context)
             self._asking.append(seconds)
-            self._begin(trial)
+            self._queue(trial)
             self._submit_waiting()
 
-    def _begin(self, trial: Trial) -> None:
+    def _queue(self, trial: Trial) -> None:
         self._num_left -= 1
         if not trial.skipped:
             self._waiting.append(trial)
@@ -540,11 +505,14 @@ class _WorkerLoop:
         while self._waiting and self._workers.room > 0:
             self._workers.submit(self._waiting.popleft())
 
-    def _close(self, evaluation: Evaluation) -> None:
+    def _finish(self, evaluation: Evaluation) -> None:
+        """Close the trial of an evaluation that ended, or is overdue."""
         trial, seconds = evaluation.trial, evaluation.seconds
         if evaluation.is_overdue:
-            self._record.expire(trial, f"no outcome within {self._workers.timeout:g} s", seconds)
-        elif self._record.close(trial, evaluation.outcome(), seconds):
+            reason = f"no outcome within {self._workers.timeout:g} s"
+            self._optimizer.expire(self.history.round_of(trial).trial, reason)
+            self.history.end(trial, "expired", seconds, reason=reason)
+        elif self._close(trial, evaluation.outcome(), seconds):
             self._evaluating.append(seconds)
 
     def _stop(self, error: BaseException) -> None:
@@ -552,33 +520,43 @@ class _WorkerLoop:
         for evaluation in self._workers.close():
             try:
                 with uninterrupted():
-                    self._close(evaluation)
+                    self._finish(evaluation)
                 continue
             except (BrokenExecutor, KeyboardInterrupt):
                 pass  # Not evaluated to the end.
             except Exception as another:
                 error.add_note(f"Then, of trial {evaluation.trial.id}: {visible(str(another))}")
-            self._record.history.end(evaluation.trial, "open", evaluation.seconds)
+            self.history.end(evaluation.trial, "open", evaluation.seconds)
 
+    @contextmanager
+    def _shown(self) -> Iterator[None]:
+        with self._bar:
+            try:
+                yield
+            finally:
+                self._show("")
 
-def _make_workers(
-    executor: Executor,
-    function: TrialFunction,
-    optimizer: Optimizer,
-    max_pending: int,
-    timeout: float | None = None,
-) -> Workers:
-    """Return the workers of a run; warn on behalf of its caller if trials would be repeated."""
-    check_count(max_pending=max_pending)
-    workers = Workers(executor, function, max_pending, timeout)
-    if max_pending > 1 and optimizer.repeats_open_trials:
-        warnings.warn(
-            "Expected an optimizer that counts open trials, such as any recipe with the default "
-            "pending=Hallucinate(). Got one that ignores them: it may ask for the same action "
-            f"{max_pending} times at once.",
-            stacklevel=3,
-        )
-    return workers
+    def _show_newest(self) -> None:
+        """Show the newest outcome, what was expected of the newest trial, and the drift."""
+        self._show(self._describe_newest() if self._bar.is_shown else "")
+
+    def _show(self, words: str) -> None:
+        self._bar.show(self.history.num_ended - self._ended_before, self.history.counts, words)
+
+    def _describe_newest(self) -> str:
+        words, optimizer = [self._newest_outcome], self._optimizer
+        model = optimizer.model if isinstance(optimizer, GPOptimizer) else None
+        if model is not None:
+            trial = self.history.rounds[-1].trial
+            context = trial.context if optimizer.layout.num_contexts else None
+            with torch.no_grad():
+                posterior: Any = model.posterior(optimizer.layout.rows(trial.X, trial.t, context))
+            mean, deviation = posterior.mean.item(), posterior.variance.clamp_min(0).sqrt().item()
+            mean = -mean if optimizer.minimize else mean
+            words.append(f"expected {mean:.4g} ± {1.96 * deviation:.2g}")
+            rate = getattr(model, "forgetting_rate", None)
+            words.append("" if rate is None else f"ε {float(rate):.2g}")
+        return ", ".join(filter(None, words))
 
 
 def _contexts(
