@@ -17,6 +17,7 @@ from tvbo.spaces import InputLayout
 from tvbo.spaces.search_space import as_bounds
 from tvbo.test_functions.base import DriftingProblem
 
+UNIT_SQUARE = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 STANDARDIZATION_POINTS = 2**14
 SEARCH_POINTS = 2**12
 SEARCH_STARTS = 32
@@ -31,10 +32,10 @@ class BoxProblem(DriftingProblem):
     scrambled.
 
     Args:
-        bounds: Bounds of the actions, ``2 x d``.
         horizon: Last time, above 0.
         noise_variance: Variance of the observation noise, in the unit of the value.
         generator: Source of random parts, then of the noise; default a new one with a fixed seed.
+        bounds: Bounds of the actions, ``2 x d``; default the unit square.
 
     Raises:
         ValueError: if ``horizon`` is not positive, or ``noise_variance`` negative.
@@ -44,10 +45,10 @@ class BoxProblem(DriftingProblem):
 
     def __init__(
         self,
-        bounds: Tensor,
         horizon: float,
         noise_variance: float = 0.0,
         generator: Generator | None = None,
+        bounds: Tensor = UNIT_SQUARE,
     ):
         if not 0 < horizon < math.inf:
             raise ValueError(f"Expected horizon > 0. Got {horizon}.")
@@ -56,6 +57,11 @@ class BoxProblem(DriftingProblem):
         self.horizon = float(horizon)
         super().__init__(InputLayout(self.bounds.shape[-1]), noise_variance, generator)
         self._optimal_actions: dict[float, Tensor] = {}
+        self.draw(self.generator)
+
+    def draw(self, generator: Generator) -> None:
+        """Draw the random parts; here there are none."""
+        return
 
     @abstractmethod
     def function(self, X: Tensor, t: Tensor) -> Tensor:

@@ -78,17 +78,21 @@ def drifting_values(
     return values
 
 
-def covariance_root(choices: Tensor, covar_module: Kernel) -> Tensor:
-    """Return the Cholesky factor, ``n x n``, of the covariance of ``n`` choices, with jitter."""
-    with torch.no_grad():
-        return _root(deepcopy(covar_module).to(choices)(choices).to_dense())
-
-
-def _root(covar: Tensor) -> Tensor:
-    """Return the Cholesky factor of a covariance with jitter of 1e-8 of its mean variance.
+@torch.no_grad()
+def covariance_root(
+    choices: Tensor, covar_module: Kernel, correlation: Tensor | None = None
+) -> Tensor:
+    """Return the Cholesky factor, ``n x n``, of a covariance with jitter of its mean variance.
 
     Covariances of smooth kernels on a fine grid are singular to rounding.
+
+    Args:
+        choices: The choices, ``n x d``.
+        covar_module: Their kernel.
+        correlation: What multiplies the covariance, such as that of their times, ``n x n``.
     """
+    covar = deepcopy(covar_module).to(choices)(choices).to_dense()
+    covar = covar if correlation is None else covar * correlation
     jitter = JITTER * covar.diagonal().mean() * torch.eye(len(covar), dtype=covar.dtype)
     root: Tensor = torch.linalg.cholesky(covar + jitter)
     return root
@@ -136,8 +140,7 @@ def drifting_gp_log(
     generator = default_generator(generator, PROBLEM_SEED)
     train_X = as_numbers("train_X", train_X)
     actions, times = train_X[:, :-1], train_X[:, -1]
-    with torch.no_grad():
-        covar = deepcopy(covar_module).to(actions)(actions).to_dense()
-        covar = covar * temporal_correlation((times.unsqueeze(-1) - times).abs(), rate)
-        normal = torch.randn(2, len(covar), dtype=torch.float64, generator=generator)
-        return (_root(covar) @ normal[0] + float(noise_variance**0.5) * normal[1])[:, None]
+    correlation = temporal_correlation((times.unsqueeze(-1) - times).abs(), rate)
+    root = covariance_root(actions, covar_module, correlation)
+    normal = torch.randn(2, len(root), dtype=torch.float64, generator=generator)
+    return (root @ normal[0] + float(noise_variance**0.5) * normal[1])[:, None]

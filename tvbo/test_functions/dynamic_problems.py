@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections import defaultdict
 
 import torch
 from botorch.test_functions import (
@@ -28,6 +27,9 @@ from tvbo.test_functions.moving_functions import (
     SeasonalOptimum,
     SuddenJump,
 )
+
+OPTIMA: defaultdict[tuple[str, float], dict[float, Tensor]] = defaultdict(dict)
+"""Tables of best actions by time, which problems of one name and horizon share."""
 
 
 class DynamicFunction(BoxProblem):
@@ -67,7 +69,7 @@ class DynamicFunction(BoxProblem):
         optima: dict[float, Tensor] | None = None,
     ):
         bounds = torch.as_tensor(function.bounds, dtype=torch.float64)
-        super().__init__(bounds[:, :-1], horizon, noise_variance, generator)
+        super().__init__(horizon, noise_variance, generator, bounds[:, :-1])
         self.static_function = function
         self.time_bounds = bounds[:, -1]
         """Values of the last input at times 0 and ``horizon``."""
@@ -157,7 +159,7 @@ def dynamic_problems(
         "Hartmann-6": (Hartmann(6, negate=True), None),
         "Powell-4": (Powell(4, negate=True), None),
     }
-    moving: dict[str, Callable[[int, float, Generator], BoxProblem]] = {
+    moving: dict[str, type[BoxProblem]] = {
         "moving peaks": MovingPeaks,
         "rotating": RotatingOptimum,
         "sudden jump": SuddenJump,
@@ -169,16 +171,10 @@ def dynamic_problems(
     problems: dict[str, BoxProblem] = {}
     for name, (function, best) in functions.items():
         # Nothing in these is drawn: a benchmark over many seeds searches for each optimum once.
-        optima = _optimal_actions(name, horizon)
+        optima = OPTIMA[name, horizon]
         problems[name] = DynamicFunction(
             function, horizon, noise_variance, next(own), best=best, optima=optima
         )
     for name, make in moving.items():
         problems[name] = make(horizon, noise_variance, next(own))
     return problems
-
-
-@cache
-def _optimal_actions(name: str, horizon: float) -> dict[float, Tensor]:
-    """Return the table of optimal actions by time that problems of one name share."""
-    return {}

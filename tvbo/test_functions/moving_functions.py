@@ -12,8 +12,6 @@ from tvbo.kernels.temporal import check_forgetting_rate
 from tvbo.test_functions.box_problem import BoxProblem
 from tvbo.test_functions.drifting_gp import drifting_values
 
-UNIT_SQUARE = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-
 NUM_PEAKS, NUM_FEATURES = 5, 256
 LENGTHSCALE = 0.2
 """Lengthscale of the RBF kernel of the drifting draw."""
@@ -39,11 +37,9 @@ class MovingPeaks(BoxProblem):
             seed.
     """
 
-    def __init__(
-        self, horizon: float, noise_variance: float = 0.0, generator: Generator | None = None
-    ):
-        super().__init__(UNIT_SQUARE, horizon, noise_variance, generator)
-        uniform = torch.rand(2, NUM_PEAKS, 3, dtype=torch.float64, generator=self.generator)
+    def draw(self, generator: Generator) -> None:
+        """Draw turns and phases."""
+        uniform = torch.rand(2, NUM_PEAKS, 3, dtype=torch.float64, generator=generator)
         self.turns = 0.5 + uniform[0]
         """Turns per horizon of both coordinates and of the height, ``m x 3``."""
         self.phases = 2 * math.pi * uniform[1]
@@ -76,15 +72,13 @@ class SuddenJump(BoxProblem):
             then of the noise; default a new one with a fixed seed.
     """
 
-    def __init__(
-        self, horizon: float, noise_variance: float = 0.0, generator: Generator | None = None
-    ):
-        super().__init__(UNIT_SQUARE, horizon, noise_variance, generator)
+    def draw(self, generator: Generator) -> None:
+        """Draw the places."""
         self.jump_times = self.horizon * torch.tensor([0.3, 0.55, 0.8], dtype=torch.float64)
         """Times from which on the peak is at its next place, ``3``."""
         places: list[Tensor] = []
         while len(places) <= len(self.jump_times):
-            place = 0.1 + 0.8 * torch.rand(2, dtype=torch.float64, generator=self.generator)
+            place = 0.1 + 0.8 * torch.rand(2, dtype=torch.float64, generator=generator)
             if not places or (place - places[-1]).norm() >= 0.4:
                 places.append(place)
         self.places = torch.stack(places)
@@ -112,11 +106,9 @@ class SeasonalOptimum(BoxProblem):
         generator: Source of the phases, then of the noise; default a new one with a fixed seed.
     """
 
-    def __init__(
-        self, horizon: float, noise_variance: float = 0.0, generator: Generator | None = None
-    ):
-        super().__init__(UNIT_SQUARE, horizon, noise_variance, generator)
-        uniform = torch.rand(2, 3, dtype=torch.float64, generator=self.generator)
+    def draw(self, generator: Generator) -> None:
+        """Draw the phases."""
+        uniform = torch.rand(2, 3, dtype=torch.float64, generator=generator)
         self.phases = 2 * math.pi * uniform
         """Phases of the season and its harmonics in radians, ``2 x 3``."""
 
@@ -141,11 +133,6 @@ class RotatingOptimum(BoxProblem):
     The center circles about the middle with radius 0.3, and the axes of the ridge turn with it.
     Nothing is random but the noise.
     """
-
-    def __init__(
-        self, horizon: float, noise_variance: float = 0.0, generator: Generator | None = None
-    ):
-        super().__init__(UNIT_SQUARE, horizon, noise_variance, generator)
 
     def function(self, X: Tensor, t: Tensor) -> Tensor:
         """Return the values, ``n``, of actions ``n x 2`` at times ``n`` before standardization."""
@@ -199,16 +186,19 @@ class DriftingFeatures(BoxProblem):
         generator: Generator | None = None,
         forgetting_rate: float = 0.03,
     ):
-        rate = check_forgetting_rate(forgetting_rate).item()
+        self.forgetting_rate = check_forgetting_rate(forgetting_rate).item()
         if not float(horizon).is_integer():
             raise ValueError(f"Expected a horizon that is an integer. Got {horizon}.")
-        super().__init__(UNIT_SQUARE, horizon, noise_variance, generator)
-        normal = torch.randn(2, NUM_FEATURES, dtype=torch.float64, generator=self.generator)
+        super().__init__(horizon, noise_variance, generator)
+
+    def draw(self, generator: Generator) -> None:
+        """Draw frequencies and weights."""
+        normal = torch.randn(2, NUM_FEATURES, dtype=torch.float64, generator=generator)
         self.frequencies = normal / LENGTHSCALE
         """Frequencies in radians per unit, ``2 x m``."""
         root = torch.eye(2 * NUM_FEATURES, dtype=torch.float64)
-        times = torch.arange(int(horizon) + 1)
-        self.weights = drifting_values(root, rate, times, self.generator)
+        times = torch.arange(int(self.horizon) + 1)
+        self.weights = drifting_values(root, self.forgetting_rate, times, generator)
         """Weights of cosines, then of sines, ``horizon + 1 x 2 m``."""
 
     def function(self, X: Tensor, t: Tensor) -> Tensor:
