@@ -567,12 +567,12 @@ def _contexts(
     if contexts is None:
         given = [None if problem is None else problem.context(t) for t in times]
         width = 0 if problem is None else problem.layout.num_contexts
-        if width and any(context is None for context in given):
-            raise ValueError(
-                f"Expected contexts ({T} x {width}), since the problem has contexts and does not "
-                "fix them by time. Got none."
-            )
-        return given
+        if width == 0 or all(context is not None for context in given):
+            return given
+        raise ValueError(
+            f"Expected contexts ({T} x {width}), since the problem has contexts and does not fix "
+            "them by time. Got none."
+        )
     contexts = as_numbers("contexts", contexts)
     width = contexts.shape[-1] if problem is None else problem.layout.num_contexts
     if contexts.shape != (T, width):

@@ -1,4 +1,4 @@
-"""Figures: regret, backtests, fits, diagnoses, tracking, policies, kernel parts, compression."""
+"""Figures: regret, backtests, fits, diagnoses, runs, tracking, policies."""
 
 from tvbo.plotting.backtest import plot_backtest
 from tvbo.plotting.diagnosis import plot_diagnosis

@@ -161,7 +161,7 @@ def backtest(
         progress=progress,
         executor=executor,
         unit=unit,
-        folds=[(f.train.start, f.train.stop, f.test.start, f.test.stop) for f in parts],
+        folds=parts,
     )
     correlated = result.correlation_message()
     return replace(result, messages=[*result.messages, *([correlated] if correlated else [])])

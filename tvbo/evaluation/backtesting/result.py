@@ -43,8 +43,7 @@ class BacktestResult:
         block_length: Length of a block of times, for standard errors, in units of time.
         time_unit: Name of the unit of time.
         unit: Name of the unit of the outcomes, or empty.
-        folds: Rows of each fold, ``(first of training, end, first played, end)``; empty for a
-            simulation.
+        folds: Rows of each fold, of training and those played; empty for a simulation.
         simulated: Whether the values were drawn from a model.
         is_undecided: Whether that model rests on a log that says nothing about its drift, so that
             there is no verdict.
@@ -60,7 +59,7 @@ class BacktestResult:
     block_length: float
     time_unit: str = "1"
     unit: str = ""
-    folds: Sequence[tuple[int, int, int, int]] = ()
+    folds: Sequence[tuple[range, range]] = ()
     simulated: bool = False
     is_undecided: bool = False
     messages: Sequence[str] = field(default_factory=list)
@@ -68,15 +67,11 @@ class BacktestResult:
     @cached_property
     def blocks(self) -> Tensor:
         """Label of the block of each time, ``S``; each fold begins a block."""
-        labels, offset = torch.empty_like(self.fold_of_time), 0
-        for fold in self.fold_of_time.unique():
-            of_fold = self.fold_of_time == fold
-            times = self.times[of_fold]
-            # Sums such as 0.7 + 0.1 and 0.8 are one time, whichever way they are rounded.
-            place = ((times - times[0]) / self.block_length + 1e-9).floor().long()
-            labels[of_fold] = offset + place
-            offset += int(place[-1]) + 1
-        return labels
+        begins = self.fold_of_time.diff(prepend=self.fold_of_time[:1] - 1) != 0
+        since = self.times - self.times[begins][self.fold_of_time]
+        # Sums such as 0.7 + 0.1 and 0.8 are one time, whichever way they are rounded.
+        place = (since / self.block_length + 1e-9).floor()
+        return (begins | (place.diff(prepend=place[:1]) != 0)).cumsum(0) - 1
 
     @cached_property
     def results(self) -> dict[str, Estimate]:
@@ -135,14 +130,14 @@ class BacktestResult:
 
     def _compared(self, name: str, other: str) -> str:
         gap, error = self.difference(name, other)
-        label = self.labels[other]
+        label, word = self.labels[other], "better" if gap >= 0 else "worse"
         if error is None:
-            return f"{abs(gap):.3g} {'better' if gap >= 0 else 'worse'} than {label}"
+            return f"{abs(gap):.3g} {word} than {label}"
         amount = _with_error(abs(gap), error)
         blocks = len(self.blocks[~self._gap(name, other).isnan()].unique())
         if abs(gap) <= stdtrit(blocks - 1, 0.975) * error:
-            return f"not told apart from {label} ({amount} {'better' if gap >= 0 else 'worse'})"
-        return f"{amount} {'better' if gap > 0 else 'worse'} than {label}"
+            return f"not told apart from {label} ({amount} {word})"
+        return f"{amount} {word} than {label}"
 
     def _gap(self, name: str, other: str) -> Tensor:
         return (self.regret[other] - self.regret[name]).nanmean(dim=0)
@@ -232,8 +227,8 @@ class BacktestResult:
             "block_length": self.block_length,
             "num_blocks": len(self.blocks.unique()),
             "folds": [
-                {"train": [first, end], "test": [test, stop]}
-                for first, end, test, stop in self.folds
+                {"train": [train.start, train.stop], "test": [test.start, test.stop]}
+                for train, test in self.folds
             ],
             "messages": list(self.messages),
         }
