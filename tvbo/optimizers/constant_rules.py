@@ -1,4 +1,4 @@
-"""Rules that need no model and explore nothing: one action always, or the last best one."""
+"""Rules that need no model: one action always, a random one, or the last best one."""
 
 from __future__ import annotations
 
@@ -45,6 +45,20 @@ class FixedAction(Optimizer):
         self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
     ) -> Tensor:
         return self.X
+
+    def _learn(self, trial: Trial, observation: Observations) -> None:
+        pass
+
+
+class RandomSearch(Optimizer):
+    """Actions uniformly at random; learns nothing."""
+
+    _takes_requests = True
+
+    def _choose(
+        self, search_space: SearchSpace, q: int, t: float, context: Tensor | None
+    ) -> Tensor:
+        return search_space.sample(self.generator)
 
     def _learn(self, trial: Trial, observation: Observations) -> None:
         pass

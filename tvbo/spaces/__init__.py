@@ -1,9 +1,8 @@
 """Search spaces: sets of actions and of contexts, and the layout of a model's input."""
 
-from tvbo.spaces.ask_context import AskContext
 from tvbo.spaces.observations import InputLayout
 from tvbo.spaces.parameters import Parameters
-from tvbo.spaces.search_space import Box, FiniteSpace, MixedSpace
+from tvbo.spaces.search_space import AskContext, Box, FiniteSpace, MixedSpace
 
 __all__ = [
     "AskContext",

@@ -1,9 +1,10 @@
-"""Sets of actions or contexts: a box, a finite set, a mixed space, from what a caller gives."""
+"""Sets of actions or contexts, from what a caller gives; and what is known at an ask."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, cast
 
@@ -12,7 +13,13 @@ import torch
 from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataError
 from torch import Generator, Tensor
 
-from tvbo.spaces.observations import check_coordinates, check_finite, check_last_dimension
+from tvbo.spaces.observations import (
+    InputLayout,
+    Observations,
+    check_coordinates,
+    check_finite,
+    check_last_dimension,
+)
 from tvbo.spaces.parameters import SINGLE_PRECISION, Parameters
 from tvbo.spaces.row_index import RowIndex
 from tvbo.values import Frame, Named, Table, as_numbers, copies_tensors, is_frame, is_named
@@ -261,6 +268,42 @@ class MixedSpace(RowSpace):
 
 SearchSpace = Box | FiniteSpace | MixedSpace
 """A set of actions, or of contexts."""
+
+
+@copies_tensors("context")
+@dataclass(frozen=True)
+class AskContext:
+    """What is known when an action is chosen: round, time, context, and the observations.
+
+    Args:
+        round: Number of this trial, from 1, where those attached count as well.
+        t: Time of this ask, in the user's unit.
+        context: ``c``-dimensional context, or None.
+        layout: How rows are laid out.
+        observations: The observations that the model was conditioned on.
+        search_space: The actions that can be chosen; None where nothing asks for them.
+        generator: Source of randomness for acquisitions that draw or search.
+    """
+
+    round: int
+    t: float
+    context: Tensor | None
+    layout: InputLayout
+    observations: Observations
+    search_space: SearchSpace | None = None
+    generator: Generator | None = None
+
+    def rows(self, X: Tensor) -> Tensor:
+        """Return actions ``... x d`` as rows at the present time and context."""
+        return self.layout.rows(X, self.t, self.context)
+
+    def rows_observed(self) -> Tensor:
+        """Return the observed actions as rows at the present time and context, ``n x (d + c + 1)``.
+
+        Compute the incumbent of an improvement from these rows: the best outcome of an earlier time
+        or of another context is stale, but the posterior mean at its action now is not.
+        """
+        return self.rows(self.observations.X[..., : self.layout.num_actions])
 
 
 def make_search_space(
