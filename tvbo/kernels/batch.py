@@ -12,39 +12,17 @@ from torch import Size, Tensor
 from tvbo.spaces.observations import check_finite
 
 
-class IndexableKernel(Kernel):
-    """A kernel of which a part of the batch can be taken, and which can be expanded to a batch.
+class BatchKernel(Kernel):
+    """A kernel of which GPyTorch can take a part of the batch, and which it can expand.
 
-    GPyTorch's own would index and expand ``active_dims`` as well.
-    """
-
-    active_dims: Tensor | None
-
-    def __getitem__(self, index: Any) -> Self:
-        """Return the kernel of a part of the batch."""
-        return self._without_columns(super().__getitem__, index) if self.batch_shape else self
-
-    def expand_batch(self, *sizes: Any) -> Self:
-        """Return the kernel with its parameters expanded to a batch shape."""
-        return self._without_columns(super().expand_batch, *sizes)
-
-    def _without_columns(self, make: Callable[..., Self], *given: Any) -> Self:
-        columns, self.active_dims = self.active_dims, None
-        try:
-            new = make(*given)
-            new.active_dims = columns
-        finally:
-            self.active_dims = columns
-        return new
-
-
-class BatchKernel(IndexableKernel):
-    """A kernel whose batch, type and device are known without parameters.
+    GPyTorch's own would index and expand ``active_dims`` as well, and knows neither type, device
+    nor batch of a kernel without parameters.
 
     Args:
         **kwargs: ``active_dims`` and ``batch_shape``, passed to :class:`gpytorch.kernels.Kernel`.
     """
 
+    active_dims: Tensor | None
     _one: Tensor
 
     def __init__(self, **kwargs: Any):
@@ -75,6 +53,23 @@ class BatchKernel(IndexableKernel):
     def device(self) -> torch.device:
         """Device of parameters and matrices."""
         return self._one.device
+
+    def __getitem__(self, index: Any) -> Self:
+        """Return the kernel of a part of the batch."""
+        return self._without_columns(super().__getitem__, index) if self.batch_shape else self
+
+    def expand_batch(self, *sizes: Any) -> Self:
+        """Return the kernel with its parameters expanded to a batch shape."""
+        return self._without_columns(super().expand_batch, *sizes)
+
+    def _without_columns(self, make: Callable[..., Self], *given: Any) -> Self:
+        columns, self.active_dims = self.active_dims, None
+        try:
+            new = make(*given)
+            new.active_dims = columns
+        finally:
+            self.active_dims = columns
+        return new
 
 
 class ColumnKernel(Kernel):

@@ -12,7 +12,7 @@ from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import IndexKernel
 from torch import Size, Tensor
 
-from tvbo.kernels.batch import BatchKernel, IndexableKernel
+from tvbo.kernels.batch import BatchKernel
 from tvbo.spaces.observations import check_finite
 
 MIN_VARIANCE = 1e-6
@@ -77,7 +77,7 @@ class CovarianceMatrixKernel(BatchKernel):
         return covar.unsqueeze(-2 if diag else -3) if last_dim_is_batch else covar
 
 
-class TaskKernel(IndexableKernel, IndexKernel):
+class TaskKernel(BatchKernel, IndexKernel):
     r"""GPyTorch's :class:`~gpytorch.kernels.IndexKernel` for numbered tasks or contexts.
 
     .. math:: k(i, j) = (B B^\top + \operatorname{diag}(v))_{ij}
@@ -111,8 +111,8 @@ class TaskKernel(IndexableKernel, IndexKernel):
         # The base class draws initial values from the global generator.
         with torch.random.fork_rng(devices=[]):
             super().__init__(
-                num_tasks,
-                rank,
+                num_tasks=num_tasks,
+                rank=rank,
                 var_constraint=GreaterThan(MIN_VARIANCE, transform=None, initial_value=0.5),
                 **kwargs,
             )
