@@ -7,6 +7,7 @@ from botorch.exceptions.errors import BotorchTensorDimensionError, InputDataErro
 from gpytorch.kernels import RBFKernel
 
 from tvbo.logs import fit_drift, fit_drift_by
+from tvbo.logs.groups import GroupedDriftFit
 from tvbo.test_functions.drifting_gp import drifting_gp_log
 
 pytestmark = pytest.mark.usefixtures("double_by_default")
@@ -74,6 +75,8 @@ def test_the_table_has_a_row_for_each_group_and_one_for_all(fit, tmp_path):
     saved = json.loads((tmp_path / "fit.json").read_text())
     assert saved["groups"]["mill"]["forgetting_rate"] == fit.groups["mill"].forgetting_rate
     assert saved["together"]["n_observations"] == fit.together.n_observations
+    fit.save(tmp_path / "all.json")
+    assert GroupedDriftFit.load(tmp_path / "all.json").to_dict() == fit.to_dict()
 
 
 def test_a_group_with_one_row_is_refused_by_name(log):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -52,16 +51,10 @@ class BlockLikelihood:
         end = 0.0
         for rows, is_first in log.blocks(block):
             times = log.times[rows].numpy()
-            outcomes = log.Y[rows].numpy()
+            noise = None if log.Yvar is None else log.Yvar[rows].numpy()
+            start = times[0] if is_first else end
             self.blocks.append(
-                Block(
-                    arms=arms[rows],
-                    times=times,
-                    series=np.stack([outcomes, np.ones_like(outcomes)], axis=-1),
-                    noise=None if log.Yvar is None else log.Yvar[rows].numpy(),
-                    start=times[0] if is_first else end,
-                    is_first=is_first,
-                )
+                _Block(arms[rows], times, log.Y[rows].numpy(), noise, start, is_first)
             )
             end = times[-1]
 
@@ -78,18 +71,17 @@ class BlockLikelihood:
         covar = self.covar_module(self.actions).to_dense()
         prior = covar.detach().numpy()
         n = len(prior)
-        steps: list[_Step] = []
+        state = np.zeros((n + SERIES, n))
         for block in self.blocks:
-            before = np.zeros((n + SERIES, n)) if block.is_first else steps[-1].after
-            steps.append(_Step(block, before, prior, rate.item(), noise_variance.item()))
-        white = np.concatenate([step.white[:, n:] for step in steps])
+            state = block.forward(state, prior, rate.item(), noise_variance.item())
+        white = np.concatenate([block.white[:, n:] for block in self.blocks])
         mean = self.mean
         if mean is None:
             mean = weighted_mean(white[:, 0], white[:, 1])
         weights = np.array([1.0, -mean])
         value = -0.5 * float(
             ((white @ weights) ** 2).sum()
-            + sum(step.log_determinant for step in steps)
+            + sum(block.log_determinant for block in self.blocks)
             + self.n_observations * math.log(2 * math.pi)
         )
         if not torch.is_grad_enabled():
@@ -100,8 +92,8 @@ class BlockLikelihood:
             np.zeros((n, n)),
             np.zeros((n + SERIES, n)),
         )
-        for step in reversed(steps):
-            rate_part, noise_part, in_state = step.backward(in_state, weights, in_covar)
+        for block in reversed(self.blocks):
+            rate_part, noise_part, in_state = block.backward(in_state, weights, in_covar)
             in_rate, in_noise = in_rate + rate_part, in_noise + noise_part
         return with_gradient(
             value,
@@ -111,30 +103,8 @@ class BlockLikelihood:
         ), mean
 
 
-@dataclass(frozen=True)
-class Block:
-    """Successive observations of one segment.
-
-    Args:
-        arms: ``b`` indices of their actions.
-        times: ``b``, not decreasing.
-        series: ``b x 2``, outcomes and ones.
-        noise: ``b`` known noise variances, or None.
-        start: Time of the posterior before the block, which is the last time of the previous
-            block; for the first block of a segment its own first time.
-        is_first: Whether the block is the first of its segment.
-    """
-
-    arms: NDArray[np.int64]
-    times: Array
-    series: Array
-    noise: Array | None
-    start: float
-    is_first: bool
-
-
-class _Step:
-    r"""A block whitened given the posterior before it, and the posterior after it.
+class _Block:
+    r"""Successive observations of one segment, whitened given the posterior before them.
 
     With :math:`\phi(d) = e^{-\rho d / 2}`, the function has, at times :math:`s, s'` that are later
     than a posterior by :math:`d, d'`, the mean :math:`\phi(d) m` and the covariance
@@ -142,39 +112,56 @@ class _Step:
     it a row :math:`m` for each series.
 
     Args:
-        block: The observations.
-        before: ``(n + 2) x n``, the state before the block.
-        prior: ``n x n`` covariance over the actions.
-        rate: ρ.
-        noise_variance: σ²; not used if the noise variances of the block are known.
+        arms: ``b`` indices of their actions.
+        times: ``b``, not decreasing.
+        outcomes: ``b``.
+        noise: ``b`` known noise variances, or None.
+        start: Time of the posterior before the block, which is the last time of the previous
+            block; for the first block of a segment its own first time.
+        is_first: Whether the block is the first of its segment.
     """
 
     def __init__(
-        self, block: Block, before: Array, prior: Array, rate: float, noise_variance: float
+        self,
+        arms: NDArray[np.int64],
+        times: Array,
+        outcomes: Array,
+        noise: Array | None,
+        start: float,
+        is_first: bool,
     ):
-        self.block, self.before, self.rate = block, before, rate
-        arms, times, n = block.arms, block.times, len(prior)
-        self.ages, self.left = times - block.start, times[-1] - times
+        self.arms, self.noise, self.is_first = arms, noise, is_first
+        self.series = np.stack([outcomes, np.ones_like(outcomes)], axis=-1)
+        self.ages, self.left = times - start, times[-1] - times
         self.lags = np.abs(times[:, None] - times)
+
+    def forward(self, before: Array, prior: Array, rate: float, noise_variance: float) -> Array:
+        """Whiten the block; return the state after it.
+
+        Args:
+            before: ``(n + 2) x n``, the state before the block.
+            prior: ``n x n`` covariance over the actions.
+            rate: ρ.
+            noise_variance: σ²; not used if the noise variances of the block are known.
+        """
+        arms, n = self.arms, len(prior)
+        self.before = np.zeros_like(before) if self.is_first else before
         self.since, self.until = np.exp(-0.5 * rate * self.ages), np.exp(-0.5 * rate * self.left)
-        self.kept = float(np.exp(-0.5 * rate * self.ages[-1]))
-        self.prior, self.state = prior[arms], before[:, arms].T
+        self.kept = float(self.since[-1])
+        self.prior, self.state = prior[arms], self.before[:, arms].T
+        self.correlation = np.exp(-0.5 * rate * self.lags)
         aged = self.state * self.since[:, None]
-        self.correlated = self.prior[:, arms] * np.exp(-0.5 * rate * self.lags)
-        covariance = self.correlated - aged[:, arms] * self.since
-        covariance.flat[:: len(times) + 1] += noise_variance if block.noise is None else block.noise
-        right = np.hstack(
-            [
-                self.prior * self.until[:, None] - self.kept * aged[:, :n],
-                block.series - aged[:, n:],
-            ]
-        )
+        covariance = self.prior[:, arms] * self.correlation - aged[:, arms] * self.since
+        covariance.flat[:: len(arms) + 1] += noise_variance if self.noise is None else self.noise
+        crossed = self.prior * self.until[:, None] - self.kept * aged[:, :n]
         self.root, info = dpotrf(covariance.T, lower=1, overwrite_a=1)
         check_factored(info)
+        right = np.hstack([crossed, self.series - aged[:, n:]])
         self.white = dtrtrs(self.root, right, lower=1)[0]
         self.fading = np.full((n + SERIES, 1), self.kept)
         self.fading[:n] *= self.kept
-        self.after = self.fading * before + self.white.T @ self.white[:, :n]
+        after: Array = self.fading * self.before + self.white.T @ self.white[:, :n]
+        return after
 
     @property
     def log_determinant(self) -> float:
@@ -191,8 +178,8 @@ class _Step:
             weights: The log likelihood is that of the sum of the series times these.
             in_covar: Derivative with respect to the covariance over actions, which is added to.
         """
-        block, n = self.block, self.before.shape[1]
-        arms, since, until = block.arms, self.since, self.until
+        n, arms = self.before.shape[1], self.arms
+        since, until = self.since, self.until
         # Of the products of the whitened columns, of which log likelihood and state consist.
         in_products = np.zeros((n + SERIES, n + SERIES))
         in_products[:, :n] = in_after
@@ -209,7 +196,7 @@ class _Step:
         here[np.arange(len(arms)), arms] = 1.0
         in_crossed = in_right[:, :n]
         in_prior = in_crossed * until[:, None]
-        in_prior += (in_block * np.exp(-0.5 * self.rate * self.lags)) @ here
+        in_prior += (in_block * self.correlation) @ here
         in_covar += here.T @ in_prior
         in_aged = -np.hstack([self.kept * in_crossed, in_right[:, n:]])
         in_reduced = in_block * since
@@ -221,13 +208,13 @@ class _Step:
         faded = (in_after * self.before).sum(1)
         in_kept += 2 * self.kept * faded[:n].sum() + faded[n:].sum()
         in_rate = -0.5 * float(
-            (in_block * self.correlated * self.lags).sum()
+            (in_block * self.correlation * self.prior[:, arms] * self.lags).sum()
             + in_since @ (since * self.ages)
             + in_until @ (until * self.left)
             + in_kept * self.kept * self.ages[-1]
         )
-        in_noise = 0.0 if block.noise is not None else float(np.trace(in_block))
+        in_noise = 0.0 if self.noise is not None else float(np.trace(in_block))
         in_before = self.fading * in_after + (in_aged * since[:, None]).T @ here
-        if block.is_first:
+        if self.is_first:
             in_before[:] = 0.0
         return in_rate, in_noise, in_before

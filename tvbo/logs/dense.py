@@ -76,19 +76,12 @@ class DenseLikelihood:
             ).item()
         if not torch.is_grad_enabled():
             return torch.tensor(value, dtype=torch.float64), mean
-        return with_gradient(value, (covar, self._weights(root, residual))), mean
-
-    @staticmethod
-    def _weights(root: Tensor, residual: Tensor) -> Tensor:
-        r"""Return the derivative (25) with respect to the covariance.
-
-        It is :math:`\tfrac12 (\alpha\alpha^\top - \Sigma^{-1})`, which is cheaper than to
-        differentiate the factorization.
-        """
         with torch.no_grad():
+            # The derivative (25) with respect to the covariance, which is cheaper than to
+            # differentiate the factorization.
             alpha = torch.linalg.solve_triangular(root.mT, residual.unsqueeze(-1), upper=True)
-            weights: Tensor = 0.5 * (alpha @ alpha.mT - torch.cholesky_inverse(root))
-            return weights
+            weights = 0.5 * (alpha @ alpha.mT - torch.cholesky_inverse(root))
+        return with_gradient(value, (covar, weights)), mean
 
 
 def whiten(covar: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import torch
@@ -15,6 +13,7 @@ from torch import Tensor
 
 from tvbo.logs.drift_fit import fit_drift
 from tvbo.logs.drift_result import DriftFit
+from tvbo.logs.saved import SavedFit
 from tvbo.terminal import patient_steps
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class FitOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class GroupedDriftFit:
+class GroupedDriftFit(SavedFit):
     """The drift rates of the groups of a log.
 
     Args:
@@ -78,10 +77,6 @@ class GroupedDriftFit:
             "together": self.together.to_dict(),
             "messages": self.messages,
         }
-
-    def to_json(self, path: str | Path) -> None:
-        """Write :meth:`to_dict` as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
 
 
 def fit_drift_by(

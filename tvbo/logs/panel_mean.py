@@ -112,22 +112,20 @@ def mode_forecast(
     for component, part in zip(fit.components, terms.parts, strict=True):
         component.set(fit.theta[part][:-1])
     kernels = [in_unit_of_time(component.kernel, 1 / gap) for component in fit.components]
+    posterior = model.posterior(variances)
+    mean, covariance = posterior.mean * unit, posterior.covariance * unit**2
     if is_segmented:
-        coefficients, covariance = model.coefficients(variances)
-        states = int(terms.ends[-1])
-        coefficients = np.pad(coefficients, ((0, 0), (0, states)))
-        covariance = np.pad(covariance, ((0, 0), (0, states), (0, states)))
-        posterior, last_time = Posterior(coefficients, covariance), None
-    else:
-        posterior = model.posterior(variances)
-        last_time = float(data.groups[0].times[-1]) * gap
+        # No state persists.
+        first = mean.shape[1] - int(terms.ends[-1])
+        mean[:, first:] = 0.0
+        covariance[:, first:] = covariance[:, :, first:] = 0.0
     return ModeForecast(
         None if fit.season is None else fit.season.in_unit_of_time(1 / gap),
         [kernel.requires_grad_(False) for kernel in kernels],
         terms.amplitudes(fit.theta) * unit**2,
         fit.covariance.modes,
-        Posterior(posterior.mean * unit, posterior.covariance * unit**2),
-        last_time,
+        Posterior(mean, covariance),
+        None if is_segmented else float(data.groups[0].times[-1]) * gap,
     )
 
 

@@ -121,6 +121,8 @@ def to_data(value: Any) -> Any:
         return {"class": type(value).__name__, **data}
     if isinstance(value, list | tuple):
         return [to_data(each) for each in value]
+    if isinstance(value, dict):
+        return {name: to_data(each) for name, each in value.items()}
     if isinstance(value, np.ndarray):
         raw = b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {"dtype": str(value.dtype), "shape": list(value.shape), "base64": raw}
@@ -145,6 +147,8 @@ def from_data(hint: Any, data: Any) -> Any:
         return None if data is None else from_data(options[0], data)
     if kind is list and isinstance(data, list):
         return [from_data(options[0], each) for each in data]
+    if kind is dict and isinstance(data, dict):
+        return {str(name): from_data(options[1], each) for name, each in data.items()}
     if kind is tuple and isinstance(data, list):
         return tuple(from_data(each, part) for each, part in zip(options, data, strict=True))
     if kind is np.ndarray:
