@@ -42,9 +42,7 @@ class Component:
 
     def get(self) -> Array:
         """Return the logarithms."""
-        values = [getattr(self.kernel, name).item() for name in self.names]
-        pairs = zip(self.names, values, strict=True)
-        return np.array([_to_log(name, value) for name, value in pairs])
+        return np.array([_to_log(name, getattr(self.kernel, name).item()) for name in self.names])
 
     def set(self, logs: Array) -> None:
         """Set the kernel from the logarithms."""
@@ -69,13 +67,9 @@ class Component:
             is_rate = name == "forgetting_rate"
             low, high = (1 / span, 32.0) if is_rate else (0.1, span)
             constraint = getattr(self.kernel, f"raw_{name}_constraint")
-            least, most = constraint.lower_bound.item(), constraint.upper_bound.item()
-            bounds.append(
-                (
-                    max(math.log(low), _to_log(name, least)),
-                    min(math.log(high), _to_log(name, most)),
-                )
-            )
+            ends = constraint.lower_bound, constraint.upper_bound
+            least, most = (_to_log(name, end.item()) for end in ends)
+            bounds.append((max(math.log(low), least), min(math.log(high), most)))
         return bounds
 
     @torch.no_grad()
@@ -207,10 +201,9 @@ def spectrum(model: StateSpace, frequencies: Array, length: float = math.inf) ->
     """
     A = model.transitions[:, 0] * math.exp(-2 / length)
     fresh = model.stationary - np.einsum("pij,pjkn,plk->piln", A, model.stationary, A)
-    shifts = np.exp(1j * frequencies)[:, None, None] * np.eye(A.shape[-1])
-    filters = np.linalg.solve(
-        shifts - A[:, None], np.broadcast_to(np.eye(A.shape[-1]), shifts.shape)
-    )
+    eye = np.eye(A.shape[-1])
+    shifts = np.exp(1j * frequencies)[:, None, None] * eye
+    filters = np.linalg.solve(shifts - A[:, None], np.broadcast_to(eye, shifts.shape))
     gains = np.einsum("i,pwij->pwj", model.observation, filters)
     density: Array = np.einsum("pwi,pijn,pwj->pnw", gains, fresh, gains.conj(), optimize=True).real
     density += model.noise_variance[:, None, None]
