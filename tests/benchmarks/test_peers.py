@@ -156,6 +156,6 @@ def test_ours_asks_its_model_after_the_initial_points(peers):
     grid = torch.cartesian_prod(*[torch.linspace(0, 1, 41, dtype=torch.float64)] * 2)
     rows = torch.cat([torch.cat([X, grid]), torch.full((1682, 1), 16.0).double()], dim=-1)
     beta = method.optimizer.acquisition.beta(16)
-    acq_function = EdgeCorrectedUCB(model, beta, 1.0, method.optimizer.search_space)
+    acq_function = EdgeCorrectedUCB(model, beta, method.optimizer.search_space)
     values = acq_function(rows.unsqueeze(-2))
     assert values[0] >= values[1:].max() - 1e-3

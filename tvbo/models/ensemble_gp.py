@@ -134,6 +134,22 @@ class EnsembleGP(OneOutputModel):
         covar = covar.expand(*mean.shape, mean.shape[-1])
         return self._posterior(mean, covar, X, observation_noise, posterior_transform)
 
+    def row_marginals(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the means and variances that :meth:`posterior` has, without building it.
+
+        Args:
+            X: Rows, ``... x 1 x d``.
+
+        Returns:
+            Means and variances, ``... x 1``.
+        """
+        mean, covar = self._joint(self._checked(X))
+        variance = covar.squeeze(-1).clamp_min(LEAST_VARIANCE).expand_as(mean)
+        of_outcomes = getattr(self, "outcome_transform", None)
+        if of_outcomes is not None:
+            mean, variance = of_outcomes.untransform(mean, variance)
+        return mean, variance
+
     # BoTorch's method takes any keyword; this one refuses those that it would ignore.
     def condition_on_observations(  # type: ignore[override]
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None

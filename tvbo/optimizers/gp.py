@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from botorch.acquisition import AcquisitionFunction, PosteriorMean
+from botorch.acquisition import AcquisitionFunction
 from botorch.acquisition.multi_objective import qLogNoisyExpectedHypervolumeImprovement
 from botorch.exceptions.errors import BotorchTensorDimensionError
 from botorch.models.model import Model
 from torch import Generator, Tensor
 
-from tvbo.acquisition import UCB, Acquisition, AtPresent, Goals, ThompsonSampling
+from tvbo.acquisition import UCB, Acquisition, AtPresent, ConstantBeta, Goals, ThompsonSampling
 from tvbo.acquisition.chance_constrained import constrained
 from tvbo.acquisition.thompson import DrawnValues
 from tvbo.fit.drift_estimate import DriftEstimate, estimate_drift
@@ -401,7 +401,9 @@ class GPOptimizer(Optimizer):
     def _best(self, t: float, context: Tensor | None, search_space: SearchSpace) -> Recommendation:
         ask_context = self._ask_context(t, context, search_space, copy_of(self.generator))
         models, goals = self._standardized
-        acq_function: AcquisitionFunction = PosteriorMean(models[0])
+        # The posterior mean, which has a closed form where the upper bound has one.
+        mean = UCB(ConstantBeta(0.0), edge_correction=True)
+        acq_function = mean(models[0], ask_context)
         if goals.limits:
             acq_function = constrained(acq_function, models, goals, ask_context)
         X = maximize(acq_function, search_space, ask_context, copy_of(self.generator))
