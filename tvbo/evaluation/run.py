@@ -86,16 +86,16 @@ def run(
         delay: How long after ``trial.t`` its outcome arrives, in the unit of time: a number, or a
             function of the trial, such as a :class:`RandomDelay`; infinity if it never does. An ask
             knows the outcomes that arrived before it: one that arrives at the very time of an ask
-            comes just after that ask, and is told before the next. So with times 1, 2, ... an
-            outcome that is late by τ whole rounds is missing in τ asks; 0 is told before the next
-            ask, and a fraction of a round adds none. This is the model of Vakili et al. (2023),
-            where the choice of round t + 1 rests on the outcomes of rounds s with s + τ_s <= t. Not
-            with an executor, whose outcomes take their own time.
+            comes just after that ask, and is recorded before the next. So with times 1, 2, ... an
+            outcome that is late by τ whole rounds is missing in τ asks; 0 is recorded before the
+            next ask, and a fraction of a round adds none. This is the model of Vakili et al.
+            (2023), where the choice of round t + 1 rests on the outcomes of rounds s with
+            s + τ_s <= t. Not with an executor, whose outcomes take their own time.
         times: The time of each round, numbers or timestamps, non-decreasing; default
             ``1, ..., horizon``. Where a time stands several times, so many actions are tried at it,
             one after another.
         contexts: The context of each round, ``horizon x c``; default what ``problem.context`` says.
-            An optimizer that was declared without contexts is not told them.
+            An optimizer that was declared without contexts does not get them.
         on_error: What becomes of a trial whose evaluation raises, or returns what is no finite
             number, or a number that the optimizer refuses: ``"fail"``, it fails with that reason,
             or ``"raise"``, it stays open, and the run ends with the error. None is ``"raise"`` in
@@ -163,25 +163,26 @@ def run_async(
 
     The optimizer is only ever called here, in the calling thread. A call from another thread while
     one is under way is refused there; between two of them it is not, but would surprise the run.
-    Every outcome that has arrived is told before the next ask, unless asks are slow. Where
+    Every outcome that has arrived is recorded before the next ask, unless asks are slow. Where
     ``max_pending`` asks take more than a quarter of an evaluation, as many trials are asked for
-    while all workers are busy, each at its time, and outcomes are told, and trials expire, between
-    two such batches: a worker that ends gets its next trial at once, and the asks of a batch share
-    a fit.
+    while all workers are busy, each at its time, and outcomes are recorded, and trials expire,
+    between two such batches: a worker that ends gets its next trial at once, and the asks of a
+    batch share a fit.
 
     Trials that the optimizer holds open at the start, such as those of an interrupted run, are
     submitted first and count.
 
     Ctrl-C takes effect between two calls of the optimizer; a second one at once. Evaluations not
-    begun are cancelled, outcomes that have arrived are told, all other trials stay open: call this
-    again with the same optimizer to go on. The same where the executor breaks, which is no fault of
-    a trial; one that takes its process down each time wants ``optimizer.fail(trial, reason)``.
+    begun are cancelled, outcomes that have arrived are recorded, all other trials stay open: call
+    this again with the same optimizer to go on. The same where the executor breaks, which is no
+    fault of a trial; one that takes its process down each time wants ``optimizer.fail(trial,
+    reason)``.
 
     Args:
         objective: A function of a trial that returns the outcome, or the outcome and the variance
             of its noise, or a :class:`tvbo.test_functions.DriftingProblem`, as in :func:`run`. For
             processes it must be picklable.
-        optimizer: What is asked and told.
+        optimizer: What is asked, and takes the outcomes.
         executor: Evaluates: threads, processes, or those of a Dask cluster
             (:func:`dask_executor`).
         num_trials: Number of trials, including those that were open at the start and those that the
@@ -190,7 +191,7 @@ def run_async(
         times: Returns the present time for an ask; None counts rounds. A trial that is asked for
             while all workers are busy has the time of its ask.
         contexts: Returns the present context for an ask; None where there are none. An optimizer
-            that was declared without contexts is not told them. With contexts, no trial is asked
+            that was declared without contexts does not get them. With contexts, no trial is asked
             for before there is a worker.
         timeout: Seconds from the start of an evaluation until its trial expires; on executors other
             than threads, processes and Dask, from submitting it. The evaluation goes on in its
@@ -241,7 +242,7 @@ class _Run:
 
     Args:
         objective: What is evaluated; a problem also scores each action.
-        optimizer: What is asked and told, in the calling thread only.
+        optimizer: What is asked, and takes the outcomes, in the calling thread only.
         history: Where the rounds are recorded; None is a new one.
         on_error: What becomes of a trial whose evaluation goes wrong.
         num_trials: Number of trials.
@@ -272,7 +273,7 @@ class _Run:
         self._newest_outcome = ""
         self._closing_seconds = 0.0
         self._has_context = False
-        # Open trials that wait for room, and the number of asks to make before outcomes are told.
+        # Open trials that wait for room, and the number of asks to make before outcomes enter.
         self._waiting: deque[Trial] = deque()
         self._batch = 0
         self._asking: deque[float] = deque(maxlen=NUM_RECENT)
@@ -383,7 +384,7 @@ class _Run:
         self._workers.close()
 
     def _ask(self, t: float | None, context: Tensor | None) -> tuple[Trial, float]:
-        """Ask for a trial; an optimizer without contexts is not told that of the round.
+        """Ask for a trial; an optimizer without contexts does not get that of the round.
 
         Returns:
             The trial, with the context of the round, and the seconds that it took, closing others
@@ -420,7 +421,7 @@ class _Run:
         return trial
 
     def _close(self, trial: Trial, outcome: Outcome | EvaluationError, seconds: float) -> bool:
-        """Tell the outcome of a trial, or that it failed; return whether it was told.
+        """Tell the outcome of a trial, or that it failed; return whether it has one.
 
         Args:
             trial: The trial.
@@ -476,7 +477,7 @@ class _Run:
     def _step(self) -> None:
         """Close the trials that ended; ask for another one if there is room.
 
-        Where asking is slow, several are asked for before outcomes are told: they share a fit.
+        Where asking is slow, several are asked for before outcomes are recorded: they share a fit.
         """
         self._submit_waiting()
         asks = self._num_wanted > 0

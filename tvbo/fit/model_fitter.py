@@ -105,7 +105,8 @@ class ModelFitter:
             the buffers of the one given. None learns BoTorch's default RBF, and with
             ``temporal_kernel="auto"`` Matérn-5/2 with the same priors.
         forgetting_rate: ε per unit of time; 0 is a static model. None learns it.
-        noise_variance: Variance of the noise of outcomes told without their own. None learns it.
+        noise_variance: Variance of the noise of outcomes observed without their own. None learns
+            it.
         mean_module: Prior mean. None: zero where nothing is learned, else a learned constant.
         likelihood: Likelihood for a learned noise, as in :class:`tvbo.models.TimeVaryingGP`.
         refit: When to learn. None: never if kernel, rate and noise are all given, else always.
@@ -212,7 +213,7 @@ class ModelFitter:
 
         Raises:
             InputDataError: if ``refit`` is never, there is no ``noise_variance``, and outcomes were
-                told without their own.
+                observed without their own.
             ValueError: if ``refit`` is not never, but nothing is to be learned.
             botorch.exceptions.errors.ModelFittingError: if a fit fails in every restart.
         """

@@ -189,11 +189,11 @@ def fit_drift(
     names = [*steps(num_starts), *(form.name for form in forms)]
     with patient_steps(names, "fit_drift", progress) as show:
 
-        def told(step: str) -> None:
+        def report(step: str) -> None:
             show(step)
             on_step(step)
 
-        task = _Fit(covar_module, noise_variance, mean, unit, time_unit, level, num_starts, told)
+        task = _Fit(covar_module, noise_variance, mean, unit, time_unit, level, num_starts, report)
         if logger.isEnabledFor(logging.INFO):
             logger.info(task.prospect(log))
         if outliers and not (is_panel and len(log) > MAX_PANEL):
@@ -205,7 +205,7 @@ def fit_drift(
             left_out = dict(fit.outliers)
             kept = torch.tensor([number not in left_out for number in numbers])
             fixed = noise_variance is not None, mean is not None
-            comparison = compare_drift(log.rows(kept), unit, forms, fit, *fixed, told)
+            comparison = compare_drift(log.rows(kept), unit, forms, fit, *fixed, report)
             fit = replace(fit, comparison=comparison)
         return fit
 
