@@ -80,7 +80,7 @@ validate: $(VENV)/.dev
 	PYTHONPATH=. $(BIN)/python benchmarks/context_drift.py --json docs/results/context_drift.json
 	PYTHONPATH=. $(BIN)/python benchmarks/context_structure.py --json docs/results/context_structure.json
 	$(BIN)/python benchmarks/moving_peak.py --first-seed 3000 --json docs/results/moving_peak.json
-	$(BIN)/python benchmarks/box_calibration.py --json docs/results/box_calibration.json
+	PYTHONPATH=. $(BIN)/python benchmarks/box_calibration.py --json docs/results/box_calibration.json
 	$(BIN)/python benchmarks/event_reset.py --json docs/results/event_reset.json
 	$(BIN)/python benchmarks/compression_drift.py --json docs/results/compression_drift.json
 	PYTHONPATH=. $(BIN)/python benchmarks/bpe_guarantee.py --runs 200 --json docs/results/bpe_guarantee.json
@@ -121,7 +121,7 @@ bench: $(VENV)/.migration
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/async_throughput.py --json docs/results/async_throughput.json
 	$(BIN)/python benchmarks/costs.py --json docs/results/costs.json
 	$(BIN)/python benchmarks/box_fit.py --repeats 3 --json docs/results/box_fit.json
-	$(BIN)/python benchmarks/long_box.py --rounds 1000 --json docs/results/long_box.json
+	PYTHONPATH=. $(BIN)/python benchmarks/long_box.py --rounds 1000 --json docs/results/long_box.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ranges.py --json docs/results/ranges.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/failures.py --json docs/results/failures.json
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/random_spaces.py --workers 2

@@ -4,7 +4,7 @@ Functions are drawn from the drifting Gaussian process with RBF kernel and known
 to the loop. Before each outcome, the band is that of the loop's own prediction at its ask, noise
 included; the outcomes after the first fit count.
 
-    python benchmarks/box_calibration.py --seeds 20 --json docs/results/box_calibration.json
+    PYTHONPATH=. python benchmarks/box_calibration.py --json docs/results/box_calibration.json
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 from shared import in_workers, mean_error, parser, show
 from torch import Generator
 
+from experiments.problems.moving_functions import DriftingFeatures
 from tvbo import recipes
 from tvbo.models import AveragedGP
-from tvbo.test_functions.moving_functions import DriftingFeatures
 
 RATES = (0.01, 0.03, 0.1)
 HORIZON, NOISE_VARIANCE = 80, 0.05

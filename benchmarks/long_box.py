@@ -4,8 +4,8 @@
 rounds. Of the outcomes 5 % are NaN, which `fail` closes, and 5 % are never told. The seed draws the
 first actions, the noise and what is lost.
 
-    python benchmarks/long_box.py --rounds 1000 --json docs/results/long_box.json
-    python benchmarks/long_box.py --rounds 20000
+    PYTHONPATH=. python benchmarks/long_box.py --rounds 1000 --json docs/results/long_box.json
+    PYTHONPATH=. python benchmarks/long_box.py --rounds 20000
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rich.progress import track
 from shared import parser, show
 from torch import Generator
 
+from experiments.problems.dynamic_problems import dynamic_problems
 from tvbo import recipes
-from tvbo.test_functions import dynamic_problems
 
 LOST, FAILED = 0.05, 0.1
 PATIENCE = 20.0

@@ -25,6 +25,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 from PIL import Image
 
+from experiments.problems.dynamic_problems import dynamic_problems
 from tvbo import recipes, run
 from tvbo.logs import fit_drift
 from tvbo.models import TimeVaryingGP
@@ -32,7 +33,7 @@ from tvbo.optimizers import Hallucinate, IgnorePending, Optimizer
 from tvbo.plotting import plot_backtest, plot_diagnosis, save_figure
 from tvbo.plotting.figure import COLORS, new_figure
 from tvbo.storage import JournalReader, trials_of
-from tvbo.test_functions import drifting_gp, dynamic_problems
+from tvbo.test_functions import drifting_gp
 from tvbo.test_functions.drifting_gp import drifting_gp_log, unit_grid
 
 DOCS = Path(__file__).resolve().parent

@@ -19,8 +19,9 @@ import torch
 from methods import INITIAL, METHODS, Method
 from torch import Generator, Tensor
 
-from tvbo.test_functions import DriftingProblem, dynamic_problems
-from tvbo.test_functions.moving_functions import DriftingFeatures
+from experiments.problems.dynamic_problems import dynamic_problems
+from experiments.problems.moving_functions import DriftingFeatures
+from tvbo.test_functions import DriftingProblem
 
 HORIZON = 80
 NOISE_VARIANCE = 0.05

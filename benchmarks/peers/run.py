@@ -1,7 +1,8 @@
 """Dynamic Bayesian optimization methods side by side, on the same initial points and noise.
 
-    OMP_NUM_THREADS=1 python benchmarks/peers/run.py --seeds 10 --store docs/results/peers.jsonl
-    OMP_NUM_THREADS=1 python benchmarks/peers/run.py --evaluations 0 1 10 --seeds 5
+    export PYTHONPATH=. OMP_NUM_THREADS=1
+    python benchmarks/peers/run.py --seeds 10 --store docs/results/peers.jsonl
+    python benchmarks/peers/run.py --evaluations 0 1 10 --seeds 5
 
 Every run that ends, also in an exception, is one line of the store; a second start makes only the
 runs that the store lacks. `table.py` prints the store. `pip install 'botorch-tvbo[peers]'` brings

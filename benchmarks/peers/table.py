@@ -1,6 +1,6 @@
 """Print the store of `run.py` as Markdown, and plot it.
 
-    python benchmarks/peers/table.py --store docs/results/peers.jsonl --plot peers.png
+    PYTHONPATH=. python benchmarks/peers/table.py --store docs/results/peers.jsonl --plot peers.png
 
 Regret is the mean over rounds 16 to 80, or over time against the clock; ± is the standard error
 over seeds. A run that ended in an exception has no regret: it is counted as a failure, has the last

@@ -1,1 +1,1 @@
-"""Problems of the papers."""
+"""Problems of the papers, and fifteen on boxes to compare methods on."""

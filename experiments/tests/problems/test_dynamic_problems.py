@@ -9,8 +9,7 @@ from botorch.exceptions.errors import InputDataError
 from botorch.test_functions import Hartmann
 from scipy.optimize import differential_evolution
 
-from tvbo.test_functions import dynamic_problems
-from tvbo.test_functions.dynamic_problems import DynamicFunction, Schwefel
+from experiments.problems.dynamic_problems import DynamicFunction, Schwefel, dynamic_problems
 
 STATIC = [
     "Rastrigin-5",

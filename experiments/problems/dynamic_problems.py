@@ -18,15 +18,15 @@ from botorch.test_functions import (
 )
 from torch import Generator, Tensor
 
-from tvbo.randomness import PROBLEM_SEED, default_generator
-from tvbo.test_functions.box_problem import BoxProblem
-from tvbo.test_functions.moving_functions import (
+from experiments.problems.box_problem import BoxProblem
+from experiments.problems.moving_functions import (
     DriftingFeatures,
     MovingPeaks,
     RotatingOptimum,
     SeasonalOptimum,
     SuddenJump,
 )
+from tvbo.randomness import PROBLEM_SEED, default_generator
 
 OPTIMA: defaultdict[tuple[str, float], dict[float, Tensor]] = defaultdict(dict)
 """Tables of best actions by time, which problems of one name and horizon share."""

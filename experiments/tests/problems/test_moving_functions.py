@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from tvbo.test_functions.moving_functions import (
+from experiments.problems.moving_functions import (
     MovingPeaks,
     RotatingOptimum,
     SeasonalOptimum,

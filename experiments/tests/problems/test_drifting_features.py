@@ -4,7 +4,7 @@ import pytest
 import torch
 from botorch.exceptions.errors import InputDataError
 
-from tvbo.test_functions.moving_functions import DriftingFeatures
+from experiments.problems.moving_functions import DriftingFeatures
 
 
 def seeded(seed):

@@ -8,8 +8,8 @@ import torch
 from botorch.exceptions.errors import InputDataError
 from torch import Generator, Tensor
 
+from experiments.problems.box_problem import BoxProblem
 from tvbo.kernels.temporal import check_forgetting_rate
-from tvbo.test_functions.box_problem import BoxProblem
 from tvbo.test_functions.drifting_gp import drifting_values
 
 NUM_PEAKS, NUM_FEATURES = 5, 256
