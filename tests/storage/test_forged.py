@@ -231,7 +231,7 @@ class Calls:
         main,
         Path("file"),
     ],
-    ids=str,
+    ids=range(13),
 )
 def test_a_state_names_only_what_is_known(make_random, forged):
     data, held = to_bytes(make_random())
