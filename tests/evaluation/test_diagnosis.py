@@ -98,9 +98,9 @@ def test_predictions_are_those_of_the_formulas(options, delay, tmp_path):
         assert frame.noise_deviation.tolist() == pytest.approx([0.1] * 12)
         assert frame.lengthscale_action_0.tolist() == pytest.approx([0.3] * 12)
         assert frame.half_life.tolist() == pytest.approx([2 * math.log(2) / -math.log(0.95)] * 12)
-        assert diagnosis.model_size.tolist() == history.model_size.tolist()
+        assert frame.model_size.tolist() == history.model_size.tolist()
         # Those that came in time, and every third of those that came late.
-        assert int(diagnosis.calibration.independent.sum()) == (12 if delay == 0 else 4)
+        assert diagnosis.calibration.num_independent == (12 if delay == 0 else 4)
     assert diagnosis.ask_seconds.tolist() == history.ask_seconds.tolist()
 
 
@@ -197,7 +197,7 @@ def test_contexts_together():
         **given,
     )
     history = run(outcome, together, horizon=24, contexts=contexts, progress=False)
-    parameters = diagnose(history, together).parameters
+    parameters = diagnose(history, together).to_frame()
     assert parameters["lengthscale_action_0"].tolist() == pytest.approx([0.3] * 24)
     assert parameters["lengthscale"].tolist() == pytest.approx([0.7] * 24)
 

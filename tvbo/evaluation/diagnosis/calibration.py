@@ -92,12 +92,6 @@ class Calibration:
         """Standardized errors, ``n``."""
         return torch.tensor([trial.z for trial in self.trials], dtype=torch.float64)
 
-    @property
-    def pit(self) -> Tensor:
-        """Probability integral transform Φ(z), ``n``, uniform if the model is right."""
-        probability: Tensor = torch.special.ndtr(self.z)
-        return probability
-
     @cached_property
     def independent(self) -> Tensor:
         """Mask, ``n``, of the outcomes whose errors are independent if the model is right."""
@@ -109,9 +103,14 @@ class Calibration:
         return torch.tensor(mask, dtype=torch.bool)
 
     @property
+    def num_independent(self) -> int:
+        """Number of these outcomes."""
+        return int(self.independent.sum())
+
+    @property
     def coverage(self) -> float:
         """Share of the outcomes within the central 95 % band of their prediction."""
-        return self._share(self._is_covered)
+        return self._is_covered.double().mean().item()
 
     @property
     def coverage_interval(self) -> tuple[float, float]:
@@ -119,13 +118,13 @@ class Calibration:
 
         (0, 1) without outcomes.
         """
-        return binomial_interval(self.coverage, int(self.independent.sum()))
+        return binomial_interval(self.coverage, self.num_independent)
 
     @property
     def coverage_without_outliers(self) -> tuple[float, tuple[float, float]]:
         """The coverage of the other outcomes, and its interval."""
-        usual = ~self.is_outlier
-        covered = self._share(self._is_covered[usual])
+        usual = self.z.abs() <= self.outlier_limit
+        covered = self._is_covered[usual].double().mean().item()
         return covered, binomial_interval(covered, int(self.independent[usual].sum()))
 
     @property
@@ -144,7 +143,7 @@ class Calibration:
 
         From the distribution of χ², with as many degrees of freedom as errors are independent.
         """
-        n = max(1, int(self.independent.sum()))
+        n = max(1, self.num_independent)
         low, high = (
             math.sqrt(2 * float(gammaincinv(n / 2, tail)) / n) for tail in (RARE / 2, 1 - RARE / 2)
         )
@@ -165,11 +164,6 @@ class Calibration:
         return -float(ndtri(RARE / (2 * max(1, len(self)))))
 
     @property
-    def is_outlier(self) -> Tensor:
-        """Mask, ``n``, of the outcomes beyond :attr:`outlier_limit`."""
-        return self.z.abs() > self.outlier_limit
-
-    @property
     def outliers(self) -> list[PredictedTrial]:
         """The trials beyond :attr:`outlier_limit`."""
         return [trial for trial in self.trials if abs(trial.z) > self.outlier_limit]
@@ -177,10 +171,6 @@ class Calibration:
     @property
     def _is_covered(self) -> Tensor:
         return self.z.abs() <= float(ndtri(0.5 + BAND / 2))
-
-    @staticmethod
-    def _share(mask: Tensor) -> float:
-        return mask.double().mean().item()
 
 
 def binomial_interval(share: float, n: int) -> tuple[float, float]:

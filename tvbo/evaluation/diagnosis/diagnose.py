@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -18,9 +19,7 @@ from tvbo.evaluation.diagnosis.calibration import PredictedTrial
 from tvbo.evaluation.diagnosis.diagnosis import Diagnosis
 from tvbo.evaluation.diagnosis.recorded_run import (
     DiagnosisError,
-    RecordedRun,
     Source,
-    no_model,
     recorded_run,
 )
 from tvbo.fit.drift import DenseGP, describe_form, half_life
@@ -63,55 +62,41 @@ def diagnose(
     """
     run = recorded_run(source, optimizer)
     name, counts = type(run.optimizer).__name__, run.counts()
+    steps = patient_progress_bar(run.records, len(run.records), "Replaying", shown=progress)
     try:
-        replay = Replay(run.optimizer)
-        steps = patient_progress_bar(run.records, len(run.records), "Replaying", shown=progress)
         with closing(steps):
-            for record in steps:
-                replay.repeat(record)
-    except DiagnosisError:
-        raise
+            trials, num_differing = _repeated(run.optimizer, steps)
     except Exception as error:  # Any error: what was recorded by other code may not be repeated.
         raise DiagnosisError(
             f"Expected a run that this code can repeat. Got {type(error).__name__}: {error}"
         ) from error
-    trials = list(replay.trials.values())
     if not trials:
         raise DiagnosisError("Expected a run in which a trial was asked. Got none.")
-    seconds = [run.seconds.get(trial.prediction.trial_id, math.nan) for trial in trials]
-    return Diagnosis(
-        name,
-        trials,
-        counts,
-        torch.tensor(seconds, dtype=torch.float64) if run.seconds else None,
-        [*run.messages, *_messages(run, replay, trials)],
-    )
-
-
-def _messages(run: RecordedRun, replay: Replay, trials: list[PredictedTrial]) -> list[str]:
-    messages = []
-    early = sum(not trial.is_fitted for trial in trials)
-    if early:
+    numbers = [trial.prediction.trial_id for trial in trials]
+    messages = list(run.messages)
+    if early := sum(not trial.is_fitted for trial in trials):
         messages.append(f"{early} trials were asked before the first fit, and are not judged.")
     if attached := sum(record.kind == "attach" for record in run.records):
         messages.append(f"{attached} trials were attached: no prediction was made of them.")
-    differing = sum(
-        trial.model_size != run.model_sizes.get(trial.prediction.trial_id, trial.model_size)
-        for trial in trials
-    )
-    if differing:
+    sizes = [trial.model_size for trial in trials]
+    recorded = [
+        run.model_sizes.get(number, size) for number, size in zip(numbers, sizes, strict=True)
+    ]
+    if others := sum(map(operator.ne, sizes, recorded)):
         messages.append(
-            f"In {differing} of {len(trials)} rounds the model held another number of observations "
+            f"In {others} of {len(trials)} rounds the model held another number of observations "
             "than the history says: the figures are approximate."
         )
-    if replay.num_differing:
+    if num_differing:
         messages.append(
-            f"Retention judged {replay.num_differing} trials otherwise than was recorded: the "
-            "figures are approximate."
+            f"Retention judged {num_differing} trials otherwise than was recorded: the figures are "
+            "approximate."
         )
     if not run.seconds:
         messages.append("How long asks took was not recorded.")
-    return messages
+    seconds = [run.seconds.get(number, math.nan) for number in numbers]
+    ask_seconds = torch.tensor(seconds, dtype=torch.float64) if run.seconds else None
+    return Diagnosis(name, trials, counts, ask_seconds, messages)
 
 
 class Script:
@@ -132,114 +117,79 @@ class Script:
         return self.X
 
 
-class Replay:
-    """Repeats the calls of a run on an optimizer, without choosing actions again.
+def _repeated(optimizer: GPOptimizer, records: Iterable[Event]) -> tuple[list[PredictedTrial], int]:
+    """Make the calls of a run again, without choosing actions again.
 
-    Its fits, its retention and its stand-ins for pending trials are made again. What the
-    acquisition drew from the generator is not drawn.
+    The optimizer is modified. Its fits, its retention and its stand-ins for pending trials are made
+    again. What the acquisition drew from the generator is not drawn.
 
-    Args:
-        optimizer: In the state before the first call; it is modified.
-
-    Attributes:
-        trials: The trials that were asked so far, by the number recorded.
-        num_differing: Number of trials that retention judged otherwise than was recorded.
-
-    Raises:
-        DiagnosisError: if the optimizer has no Gaussian process.
+    Returns:
+        The trials that were asked, and how many trials retention judged otherwise than recorded.
     """
-
-    def __init__(self, optimizer: Optimizer):
-        self.trials: dict[int, PredictedTrial] = {}
-        self.num_differing = 0
-        optimizer._takes_numbers = True
-        self._optimizer = optimizer
-        self._script = Script()
-        self._opened: dict[int, Trial] = {}
-        self._num_told = 0
-        if not isinstance(optimizer, GPOptimizer):
-            raise no_model(optimizer)
-        optimizer.acquisition = self._script
-        optimizer._space_filling = self._script  # type: ignore[assignment]
-
-    def repeat(self, record: Event) -> None:
-        """Make a recorded call again."""
+    optimizer._takes_numbers = True
+    optimizer.acquisition = script = Script()
+    optimizer._space_filling = script  # type: ignore[assignment]
+    asked: dict[int, PredictedTrial] = {}
+    opened: dict[int, Trial] = {}
+    num_told = num_differing = 0
+    for record in records:
         given: Any = record
-        match record.kind:
-            case "ask":
-                self._ask(record)
-            case "attach":
-                self._opened[given.trial_id] = self._attach(record)
-            case "tell":
-                self._num_told += 1
-                self._optimizer.tell(self._trial(record), given.Y, given.Yvar or None)
-                self._compare(record)
-            case "fail":
-                self._optimizer.fail(self._trial(record), given.reason)
-            case "expire":
-                self._optimizer.expire(self._trial(record), given.reason)
-
-    def _trial(self, record: Event) -> Trial | int:
-        number: Any = record.trial_id
+        number = given.trial_id
         # One that was open before the records begin has its number.
-        trial: Trial | int = self._opened.get(number, number)
-        return trial
+        trial: Any = opened.get(number, number)
+        match given.kind:
+            case "ask" | "attach":
+                script.X = torch.tensor([given.X], dtype=torch.float64)
+                context, trial = as_tensor(given.context), None
+                if given.kind == "ask":
+                    trial = optimizer.ask(given.t, context)
+                    asked[number] = _predicted(optimizer, trial, number, num_told)
+                    judged = trial.informative, trial.skipped
+                    num_differing += judged != (given.informative, given.skipped)
+                    if given.skipped and not trial.skipped:
+                        optimizer.expire(trial)
+                if trial is None or (trial.skipped and not given.skipped):
+                    trial = optimizer.attach(script.X, given.t, context)
+                opened[number] = trial
+            case "tell":
+                num_told += 1
+                optimizer.tell(trial, given.Y, given.Yvar or None)
+                if (known := asked.get(number)) is not None:
+                    prediction = known.prediction
+                    if given.Yvar:
+                        prediction = replace(prediction, noise_variance=given.Yvar[0])
+                    asked[number] = replace(
+                        known, prediction=prediction, outcome=given.Y[0], told_as=num_told
+                    )
+            case "fail":
+                optimizer.fail(trial, given.reason)
+            case "expire":
+                optimizer.expire(trial, given.reason)
+    return list(asked.values()), num_differing
 
-    def _ask(self, record: Event) -> None:
-        given: Any = record
-        self._script.X = torch.tensor([given.X], dtype=torch.float64)
-        trial = self._optimizer.ask(given.t, as_tensor(given.context))
-        self.trials[given.trial_id] = self._look(given.trial_id, trial)
-        if (trial.informative, trial.skipped) != (given.informative, given.skipped):
-            self.num_differing += 1
-        if given.skipped and not trial.skipped:
-            self._optimizer.expire(trial)
-        elif trial.skipped and not given.skipped:
-            trial = self._attach(record)
-        self._opened[given.trial_id] = trial
 
-    def _attach(self, record: Event) -> Trial:
-        given: Any = record
-        X = torch.tensor([given.X], dtype=torch.float64)
-        return self._optimizer.attach(X, given.t, as_tensor(given.context))
-
-    def _look(self, number: int, trial: Trial) -> PredictedTrial:
-        """Return the prediction for a trial that was just asked."""
-        optimizer: Any = self._optimizer
-        context = trial.context if optimizer.layout.num_contexts else None
-        row = optimizer.layout.rows(trial.X, trial.t, context)
-        state = optimizer.posterior_state
-        fitter, dense = state.fitter, state.dense
-        mean, variance = state.predict(row)
-        mean *= optimizer.goals.signs[0].item()
-        noise = optimizer.posterior_state.outcome_noise(optimizer.observations)
-        layout = optimizer.layout
-        names = self._optimizer.labels.feature_names(layout.num_actions, layout.num_contexts)
-        parameters = read_parameters(dense, names, row)
-        if noise is not None:
-            parameters["noise_deviation"] = math.sqrt(noise)
-        return PredictedTrial(
-            Prediction(trial.t, mean, variance, math.nan if noise is None else noise, number),
-            is_fitted=isinstance(fitter.refit, RefitNever) or fitter.fitted.newest is not None,
-            model_size=self._optimizer.model_size,
-            parameters=parameters,
-            form=describe_form(dense),
-            half_life=half_life(dense),
-            at_bounds=tuple(parameters_at_bounds(dense)) if fitter.fitted.newest else (),
-            told_before=self._num_told,
-        )
-
-    def _compare(self, record: Event) -> None:
-        """Note the outcome of a trial beside its prediction."""
-        given: Any = record
-        if (known := self.trials.get(given.trial_id)) is None:
-            return
-        prediction = known.prediction
-        if given.Yvar:
-            prediction = replace(prediction, noise_variance=given.Yvar[0])
-        self.trials[given.trial_id] = replace(
-            known, prediction=prediction, outcome=given.Y[0], told_as=self._num_told
-        )
+def _predicted(optimizer: GPOptimizer, trial: Trial, number: int, num_told: int) -> PredictedTrial:
+    """Return the prediction for a trial that was just asked."""
+    layout, state = optimizer.layout, optimizer.posterior_state
+    row = layout.rows(trial.X, trial.t, trial.context if layout.num_contexts else None)
+    fitted, dense = state.fitter.fitted, state.dense
+    mean, variance = state.predict(row)
+    mean *= optimizer.goals.signs[0].item()
+    noise = state.outcome_noise(optimizer.observations)
+    names = optimizer.labels.feature_names(layout.num_actions, layout.num_contexts)
+    parameters = read_parameters(dense, names, row)
+    if noise is not None:
+        parameters["noise_deviation"] = math.sqrt(noise)
+    return PredictedTrial(
+        Prediction(trial.t, mean, variance, math.nan if noise is None else noise, number),
+        is_fitted=isinstance(state.fitter.refit, RefitNever) or fitted.newest is not None,
+        model_size=optimizer.model_size,
+        parameters=parameters,
+        form=describe_form(dense),
+        half_life=half_life(dense),
+        at_bounds=tuple(parameters_at_bounds(dense)) if fitted.newest else (),
+        told_before=num_told,
+    )
 
 
 def read_parameters(model: DenseGP, names: Sequence[str], row: Tensor) -> dict[str, float]:

@@ -43,35 +43,6 @@ class Diagnosis:
         """The errors of the predictions, of those made by a fitted model."""
         return Calibration([trial for trial in self.trials if trial.is_judged])
 
-    @property
-    def model_size(self) -> Tensor:
-        """Number of observations behind each prediction, ``n``."""
-        return torch.tensor([trial.model_size for trial in self.trials])
-
-    @property
-    def forms(self) -> list[str]:
-        """The form of drift in each round."""
-        return [trial.form for trial in self.trials]
-
-    @cached_property
-    def parameters(self) -> dict[str, Tensor]:
-        """Hyperparameters by name in the user's units, ``n`` each.
-
-        NaN where the model had none of that name, as the rate of another form of drift, and before
-        the first fit.
-        """
-        names = dict.fromkeys(name for trial in self.trials for name in trial.parameters)
-        return {
-            name: torch.tensor(
-                [
-                    trial.parameters.get(name, math.nan) if trial.is_fitted else math.nan
-                    for trial in self.trials
-                ],
-                dtype=torch.float64,
-            )
-            for name in names
-        }
-
     @cached_property
     def findings(self) -> list[str]:
         """What casts doubt on the model, one sentence each."""
@@ -90,31 +61,34 @@ class Diagnosis:
         ]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row per trial: prediction, outcome, error, model size, hyperparameters."""
+        """Return a row per trial: prediction, outcome, error, model size, hyperparameters.
+
+        These are in the user's units, and NaN where the model had none of that name, as the rate of
+        another form of drift, and before the first fit.
+        """
         import pandas as pd
 
         rows = []
         for trial in self.trials:
             known = trial.prediction
-            z = trial.z
-            rows.append(
-                {
-                    "trial": known.trial_id,
-                    "t": known.t,
-                    "mean": known.mean,
-                    "deviation": math.sqrt(known.variance + known.noise_variance),
-                    "outcome": trial.outcome,
-                    "z": z,
-                    "pit": torch.special.ndtr(torch.tensor(z, dtype=torch.float64)).item(),
-                    "judged": trial.is_judged,
-                    "model_size": trial.model_size,
-                    "form": trial.form,
-                    "half_life": trial.half_life,
-                    "fitted": trial.is_fitted,
-                }
-            )
+            row = {
+                "trial": known.trial_id,
+                "t": known.t,
+                "mean": known.mean,
+                "deviation": math.sqrt(known.variance + known.noise_variance),
+                "outcome": trial.outcome,
+                "z": trial.z,
+                "pit": torch.special.ndtr(torch.tensor(trial.z, dtype=torch.float64)).item(),
+                "judged": trial.is_judged,
+                "model_size": trial.model_size,
+                "form": trial.form,
+                "half_life": trial.half_life,
+                "fitted": trial.is_fitted,
+            }
+            for name, value in trial.parameters.items():
+                row[name] = value if trial.is_fitted else math.nan
+            rows.append(row)
         frame = pd.DataFrame(rows)
-        frame = frame.assign(**{name: values.tolist() for name, values in self.parameters.items()})
         if self.ask_seconds is not None:
             frame["ask_seconds"] = self.ask_seconds.tolist()
         return frame
@@ -136,7 +110,7 @@ class Diagnosis:
             "messages": list(self.messages),
             "counts": dict(self.counts),
             "num_outcomes": len(calibration),
-            "num_independent": int(calibration.independent.sum()),
+            "num_independent": calibration.num_independent,
             "calibration": numbers | {"coverage_interval": list(calibration.coverage_interval)},
             "outliers": [
                 {"trial": trial.prediction.trial_id, "z": trial.z} for trial in calibration.outliers

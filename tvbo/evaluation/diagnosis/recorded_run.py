@@ -40,7 +40,7 @@ class RecordedRun:
         messages: What is to be known of the figures.
     """
 
-    optimizer: Optimizer
+    optimizer: GPOptimizer
     records: list[Event]
     seconds: dict[int, float] = field(default_factory=dict)
     model_sizes: dict[int, int] = field(default_factory=dict)
@@ -69,8 +69,8 @@ def recorded_run(source: Source, optimizer: Optimizer | None) -> RecordedRun:
         optimizer: Likewise.
 
     Raises:
-        DiagnosisError: if a history comes without an optimizer, or the optimizer cannot be made
-            again.
+        DiagnosisError: if a history comes without an optimizer, or the optimizer predicts no
+            outcomes or cannot be made again.
         tvbo.storage.JournalError: if the source is no journal that can be read.
     """
     if isinstance(source, History):
@@ -79,7 +79,7 @@ def recorded_run(source: Source, optimizer: Optimizer | None) -> RecordedRun:
                 "Expected the optimizer of the run, or one with its settings, beside a history. "
                 "Got none."
             )
-        return _of_history(source, unused(optimizer))
+        return _of_history(source, _unused(optimizer))
     if not isinstance(source, Optimizer):
         return _of_journal(Path(source), optimizer)
     sink = source._event_sink
@@ -98,10 +98,10 @@ def _of_journal(path: Path, like: Optimizer | None) -> RecordedRun:
                 f"The journal is damaged: {journal.damage}. Its first {journal.num_good} records "
                 "are good, and what is said here is of these."
             )
-    return RecordedRun(cast("Optimizer", start), records, messages=messages)
+    return RecordedRun(_checked(start), records, messages=messages)
 
 
-def _of_history(history: History, optimizer: Optimizer) -> RecordedRun:
+def _of_history(history: History, optimizer: GPOptimizer) -> RecordedRun:
     """Return the calls of a history: the ends of trials are placed by the asks before them."""
     records: list[Event] = []
     kinds: dict[str, Any] = {status: kind for kind, status in ENDINGS.items()}
@@ -151,29 +151,23 @@ def _of_observations(optimizer: Optimizer) -> RecordedRun:
     ]
     if (dropped := optimizer.trial_log.num_told - len(held)) > 0:
         messages.append(f"{dropped} outcomes are no longer held, and are not seen here.")
-    return RecordedRun(unused(optimizer), records, messages=messages)
+    return RecordedRun(_unused(optimizer), records, messages=messages)
 
 
-def unused(optimizer: Optimizer) -> Optimizer:
-    """Return an optimizer with the same settings that was not yet in use.
-
-    Raises:
-        DiagnosisError: if its class does not keep the arguments of its constructor.
-    """
-    if not isinstance(optimizer, GPOptimizer):
-        raise no_model(optimizer)
-    if optimizer.num_trials == 0:
-        return deepcopy(optimizer)
-    made: Optimizer = _made_again(optimizer)
+def _unused(optimizer: Optimizer) -> GPOptimizer:
+    """Return an optimizer with the same settings that was not yet in use."""
+    used = _checked(optimizer)
+    made: GPOptimizer = deepcopy(used) if used.num_trials == 0 else _made_again(used)
     return made
 
 
-def no_model(optimizer: Optimizer) -> DiagnosisError:
-    """Return the error for an optimizer that predicts no outcomes."""
-    return DiagnosisError(
-        "Expected an optimizer with a Gaussian process, which predicts the outcomes. Got "
-        f"{type(optimizer).__name__}."
-    )
+def _checked(optimizer: object) -> GPOptimizer:
+    if not isinstance(optimizer, GPOptimizer):
+        raise DiagnosisError(
+            "Expected an optimizer with a Gaussian process, which predicts the outcomes. Got "
+            f"{type(optimizer).__name__}."
+        )
+    return optimizer
 
 
 def _made_again(thing: Any) -> Any:
