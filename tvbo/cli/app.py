@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -16,6 +16,7 @@ import torch
 import typer
 from botorch.exceptions.errors import BotorchError, ModelFittingError
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 import tvbo
@@ -142,6 +143,37 @@ def note(*remarks: str) -> None:
     for remark in remarks:
         text = Text.assemble(("note:", "yellow"), " ", visible(remark))
         console.print(text, highlight=False, soft_wrap=True)
+
+
+def short(value: object) -> str:
+    """Return a value as text, a float to six digits."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={short(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return " to ".join(map(short, value))
+    if value is None:
+        return "unknown"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def print_values(title: str, values: Mapping[str, object]) -> None:
+    """Print a table of names and values."""
+    table = Table(title=title, show_header=False)
+    for name, value in values.items():
+        table.add_row(name, short(value))
+    console.print(table)
+
+
+def print_rows(
+    title: str, rows: Sequence[Mapping[str, object]], caption: str | None = None
+) -> None:
+    """Print a table with a head, the names of its columns; all but the first are numbers."""
+    table = Table(title=title, caption=caption)
+    for number, name in enumerate(rows[0]):
+        table.add_column(name, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*map(short, row.values()))
+    console.print(table)
 
 
 class OutputError(ValueError):

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from tvbo.cli.app import (
     check_outputs,
     check_picture,
     console,
     note,
+    print_rows,
     save_files,
 )
 from tvbo.cli.fit import fit_log, note_on_rows
@@ -195,23 +195,22 @@ def print_backtest(result: BacktestResult) -> None:
     """Print a backtest as a table, with its verdict and messages."""
     subject = result.subject
     unit = f", {result.unit}" if result.unit else ""
-    table = Table(
-        title=f"Mean regret{unit}: {len(result.times)} times, "
-        f"{len(result.regret[subject])} starts, {len(result.blocks.unique())} blocks"
-    )
-    table.add_column("algorithm")
-    for column in ("mean regret", "± standard error", f"{subject} is better by", "±"):
-        table.add_column(column, justify="right")
+    rows = []
     for name, (mean, error) in sorted(result.results.items(), key=lambda item: item[1].mean):
         gap = ("", "")
         if name != subject:
             difference = result.difference(subject, name)
             gap = (f"{difference.mean:.3g}", _number(difference.standard_error))
-        table.add_row(name, f"{mean:.3g}", _number(error), *gap)
-    console.print(table)
+        cells = (name, f"{mean:.3g}", _number(error), *gap)
+        heads = ("algorithm", "mean regret", "± standard error", f"{subject} is better by", "±")
+        rows.append(dict(zip(heads, cells, strict=True)))
+    print_rows(
+        f"Mean regret{unit}: {len(result.times)} times, {len(result.regret[subject])} starts, "
+        f"{len(result.blocks.unique())} blocks",
+        rows,
+    )
     console.print(result.verdict, soft_wrap=True, highlight=False)
-    for message in result.messages:
-        note(message)
+    note(*result.messages)
 
 
 def _number(value: float | None) -> str:

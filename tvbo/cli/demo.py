@@ -9,12 +9,11 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.table import Table
 from torch import Generator, Tensor
 
 from tvbo import recipes
 from tvbo.acquisition import LogBeta
-from tvbo.cli.app import check_outputs, console, save_files, working
+from tvbo.cli.app import check_outputs, console, print_rows, save_files, working
 from tvbo.evaluation import History, run
 from tvbo.logs import DriftFit, fit_drift
 from tvbo.optimizers import Optimizer
@@ -136,18 +135,19 @@ def print_results(
         highlight=False,
     )
     count, rounds = next(iter(regret.values())).shape
-    table = Table(
-        title="Regret: the best value there was, which is 1, minus that of the action",
-        caption=f"Mean ± standard error of {count} replicates. The window is {WINDOW:g} of the "
-        "fitted half-life long.",
-    )
-    for column in ("algorithm", "all rounds", "second half", "s per round"):
-        table.add_column(column, justify="left" if column == "algorithm" else "right")
+    shown = []
     for name, rows in regret.items():
         parts = (rows.mean(dim=1), rows[:, rounds // 2 :].mean(dim=1))
         cells = [f"{part.mean():.3f}" for part in parts]
         if count > 1:
             errors = (part.std() / math.sqrt(count) for part in parts)
             cells = [f"{cell} ± {error:.3f}" for cell, error in zip(cells, errors, strict=True)]
-        table.add_row(name, *cells, f"{seconds[name]:.4f}")
-    console.print(table)
+        cells = [name, *cells, f"{seconds[name]:.4f}"]
+        heads = ("algorithm", "all rounds", "second half", "s per round")
+        shown.append(dict(zip(heads, cells, strict=True)))
+    print_rows(
+        "Regret: the best value there was, which is 1, minus that of the action",
+        shown,
+        f"Mean ± standard error of {count} replicates. The window is {WINDOW:g} of the fitted "
+        "half-life long.",
+    )

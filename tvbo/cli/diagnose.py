@@ -6,9 +6,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from tvbo.cli.app import Run, check_outputs, check_picture, console, files_of, note, save_files
+from tvbo.cli.app import (
+    Run,
+    check_outputs,
+    check_picture,
+    console,
+    files_of,
+    note,
+    print_values,
+    save_files,
+)
 from tvbo.evaluation import Diagnosis, diagnose
 from tvbo.plotting import plot_diagnosis, save_figure
 
@@ -37,21 +45,22 @@ def print_diagnosis(diagnosis: Diagnosis, name: str) -> None:
     calibration = diagnosis.calibration
     low, high = calibration.coverage_interval
     newest = diagnosis.trials[-1]
-    table = Table(title=f"Diagnosis of {name}", show_header=False)
-    table.add_row("optimizer", diagnosis.optimizer)
     counts = [f"{number} {state}" for state, number in diagnosis.counts.items() if number]
-    table.add_row("trials", ", ".join(counts))
-    table.add_row("outcomes judged", str(len(calibration)))
+    values: dict[str, object] = {
+        "optimizer": diagnosis.optimizer,
+        "trials": ", ".join(counts),
+        "outcomes judged": len(calibration),
+    }
     if len(calibration) > 0:
-        table.add_row("in the 95 % band", f"{calibration.coverage:.1%} ({low:.1%} to {high:.1%})")
-        table.add_row("mean error", f"{calibration.mean:.3g} predictive deviations")
-        table.add_row("root mean square error", f"{calibration.deviation:.3g}")
-        table.add_row("correlation of errors", f"{calibration.lag_correlation:.3g}")
-    table.add_row("form of drift", newest.form)
-    for parameter, value in newest.parameters.items():
-        table.add_row(parameter.replace("_", " "), f"{value:.4g}")
-    table.add_row("observations held", str(newest.model_size))
-    console.print(table)
+        values |= {
+            "in the 95 % band": f"{calibration.coverage:.1%} ({low:.1%} to {high:.1%})",
+            "mean error": f"{calibration.mean:.3g} predictive deviations",
+            "root mean square error": f"{calibration.deviation:.3g}",
+            "correlation of errors": f"{calibration.lag_correlation:.3g}",
+        }
+    values["form of drift"] = newest.form
+    values |= {name.replace("_", " "): value for name, value in newest.parameters.items()}
+    print_values(f"Diagnosis of {name}", values | {"observations held": newest.model_size})
     for sentence in diagnosis.sentences():
         console.print(sentence, highlight=False, soft_wrap=True)
     note(*diagnosis.messages)

@@ -16,9 +16,9 @@ from tvbo.cli.app import (
     check_outputs,
     check_picture,
     note,
+    print_values,
     save_files,
 )
-from tvbo.cli.drift_tables import print_drift_fit, print_grouped_fit
 from tvbo.cli.panel import (
     ActionColumns,
     Decimal,
@@ -35,8 +35,7 @@ from tvbo.cli.panel import (
     TimeUnit,
     fit_panel_table,
     note_on_steps,
-    print_comparison,
-    print_panel_fit,
+    print_candidates,
     reject_options,
 )
 from tvbo.logs import DriftFit, PanelFit, fit_drift, fit_drift_by
@@ -178,14 +177,20 @@ def fit(
         result = fit_log(table, kernel, noise_variance, level, not keep_outliers, temporal)
     whole = result.together if isinstance(result, GroupedDriftFit) else result
     if isinstance(result, GroupedDriftFit):
-        print_grouped_fit(result)
-    print_drift_fit(whole)
+        print_values("Drift by group", result.summary())
+        note(*(f"{name}: {each}" for name, fit in result.groups.items() for each in fit.messages))
+        note(*result.messages)
+    print_values("Drift of the log", whole.summary())
+    note(*whole.messages)
     figures = result.to_dict()
     if model is not None:
-        print_panel_fit(model, arms)
+        best = int(model.arm_means.argmax())
+        largest = {"largest mean": f"{model.arm_means[best]:.4g}, arm {arms[best]}"}
+        print_values("Model of the panel", model.summary() | largest)
+        print_candidates(model)
         figures |= {"panel": model.to_dict()}
     if whole.comparison is not None:
-        print_comparison(whole.comparison, whole.time_unit)
+        print_candidates(whole.comparison)
     text = dumps(figures, indent=2, allow_nan=False) + "\n"
     save_files(
         (json, lambda file: file.write_text(text)),

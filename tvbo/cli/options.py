@@ -88,8 +88,3 @@ def read_values(parameters: Parameters, texts: dict[str, str]) -> dict[str, Any]
 def plain(value: Any) -> Any:
     """Return a value as JSON has it: a timestamp as text."""
     return value if isinstance(value, str | bool | int | float) else str(value)
-
-
-def short(value: Any) -> str:
-    """Return a value as text, a float to six digits."""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

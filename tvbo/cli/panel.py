@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.table import Table
 
-from tvbo.cli.app import console, note, working
+from tvbo.cli.app import note, print_rows, working
 from tvbo.logs import PanelFit, fit_panel
-from tvbo.logs.forms import DriftComparison, PanelCandidate, describe_kernel
-from tvbo.logs.panel_report import describe_season
-from tvbo.logs.panel_season import duration
+from tvbo.logs.forms import DriftComparison
 from tvbo.logs.reading import TableError
 from tvbo.logs.reading.log import PanelTable
-from tvbo.spaces.times import parse_timedelta
+from tvbo.spaces.times import duration, parse_timedelta
 
 Sep = Annotated[
     str | None,
@@ -98,61 +93,31 @@ def note_on_steps(table: PanelTable) -> None:
         note(f"left out: {table.num_dropped} rows, or steps, without a reading")
 
 
-def print_panel_fit(fit: PanelFit, arms: Sequence[str]) -> None:
-    """Print a fit of a panel as tables: the model, and the candidates."""
-    table = Table(title="Model of the panel", show_header=False)
-    table.add_row("panel", f"{fit.num_arms} arms, {fit.num_times} times")
-    table.add_row("common mean", f"{fit.mean:.4g}")
-    best = int(fit.arm_means.argmax())
-    table.add_row("largest mean", f"{fit.arm_means[best]:.4g}, arm {arms[best]}")
-    table.add_row("season", describe_season(fit))
-    for kernel, covar in zip(fit.temporal_kernels, fit.covariances, strict=True):
-        table.add_row("drift", describe_kernel(kernel, fit.time_unit))
-        table.add_row("  its deviation", f"{covar.diagonal().mean().sqrt():.4g}")
-    table.add_row("deviation of noise", f"{math.sqrt(fit.noise_variance):.4g}")
-    console.print(table)
-    print_candidates(fit.evidence, fit.chosen)
-    note(fit.reason, *fit.messages)
+def print_candidates(compared: PanelFit | DriftComparison) -> None:
+    """Print the forms that were compared as a table, if there are several, and what was chosen."""
+    if len(compared.evidence) > 1:
+        rows = [
+            {
+                "drift": row.temporal_kernel + " *" * (number == compared.chosen),
+                "season": "yes" if row.has_season else "no",
+                "parameters": row.num_parameters,
+                "evidence": f"{row.evidence:.1f}",
+                "next step": _score(row.predictive_score),
+                "forecast": _score(row.forecast_error),
+            }
+            for number, row in enumerate(compared.evidence)
+        ]
+        print_rows("Candidates", rows)
+        note(
+            "evidence: log marginal likelihood with the penalty of BIC. Next step: mean log "
+            "density of the last quarter of the log, one step ahead; forecast, of a panel: root "
+            "mean squared error of a forecast of it; both by a model of the first three quarters."
+        )
+    note(compared.reason, *compared.messages)
 
 
-def print_comparison(comparison: DriftComparison, time_unit: str) -> None:
-    """Print the forms of drift of a long log as tables: the chosen model, and the candidates."""
-    table = Table(title="Form of drift", show_header=False)
-    for kernel in comparison.temporal_kernels:
-        table.add_row("drift", describe_kernel(kernel, time_unit))
-    if comparison.noise_variance is not None:
-        table.add_row("deviation of noise", f"{math.sqrt(comparison.noise_variance):.4g}")
-    console.print(table)
-    print_candidates(comparison.evidence, comparison.chosen)
-    note(comparison.reason, *comparison.messages)
-
-
-def print_candidates(rows: list[PanelCandidate], chosen: int) -> None:
-    """Print a table of evidence, unless there was a single candidate."""
-    if len(rows) == 1:
-        return
-    is_panel = rows[0].forecast_error is not None
-    shown = Table(title="Candidates")
-    shown.add_column("drift")
-    for name in ("season",) * is_panel + ("parameters", "evidence", "next step"):
-        shown.add_column(name, justify="right")
-    if is_panel:
-        shown.add_column("forecast", justify="right")
-    for number, row in enumerate(rows):
-        cells = [row.temporal_kernel + (" *" if number == chosen else "")]
-        cells += ["yes" if row.has_season else "no"] * is_panel
-        score = "" if row.predictive_score is None else f"{row.predictive_score:.4f}"
-        cells += [str(row.num_parameters), f"{row.evidence:.1f}", score]
-        if row.forecast_error is not None:
-            cells.append(f"{row.forecast_error:.4g}")
-        shown.add_row(*cells)
-    console.print(shown)
-    forecast = "; forecast: root mean squared error of a forecast of it; both" if is_panel else ","
-    note(
-        "evidence: log marginal likelihood with the penalty of BIC. Next step: mean log density of "
-        f"the last quarter of the log, one step ahead{forecast} by a model of the first three "
-        "quarters."
-    )
+def _score(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
 
 
 def parse_season(text: str, unit: str) -> float | Literal["auto"] | None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from tvbo.cli.options import plain, short
+from tvbo.cli.app import short
+from tvbo.cli.options import plain
 from tvbo.models import AveragedGP, IncrementalGP
 from tvbo.models.one_step_ahead import one_step_ahead
 from tvbo.models.scale import marginals

@@ -9,9 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from tvbo.cli.app import Run, check_outputs, check_picture, console, files_of, note, saving
+from tvbo.cli.app import (
+    Run,
+    check_outputs,
+    check_picture,
+    files_of,
+    note,
+    print_values,
+    saving,
+)
 from tvbo.plotting import save_figure
 from tvbo.plotting.runs import plot_run
 from tvbo.spaces.labels import Labels
@@ -42,7 +49,9 @@ def show(
     with JournalReader(run) as journal:
         trials = trials_of(journal)
         _print_summary(journal, trials)
-        _print_newest(journal, last)
+        newest = deque(journal.events(after=max(0, journal.num_good - last)))
+        if newest:
+            print_values("Newest events", {str(seq): event for seq, event in newest})
         if journal.damage is not None:
             note(
                 f"damaged: {journal.damage}. The first {journal.num_good} records are good; "
@@ -91,9 +100,6 @@ def plot(
 
 
 def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
-    table = Table(title=journal.path.name, show_header=False)
-    table.add_column(justify="left")
-    table.add_column(justify="left")
     rows = {
         "optimizer": _class_name(journal),
         "search space": journal.meta.get("search space", "unknown"),
@@ -119,19 +125,7 @@ def _print_summary(journal: JournalReader, trials: pd.DataFrame) -> None:
             best = values.idxmin() if journal.minimize else values.idxmax()
             rows["best of these"] = _best(newest.loc[best], values[best], journal.labels)
     rows["journal"] = "whole" if journal.damage is None else "damaged"
-    for name, value in rows.items():
-        table.add_row(name, value)
-    console.print(table)
-
-
-def _print_newest(journal: JournalReader, last: int) -> None:
-    newest = deque(journal.events(after=max(0, journal.num_good - last)))
-    if not newest:
-        return
-    table = Table("event", "what", title="Newest events")
-    for seq, event in newest:
-        table.add_row(str(seq), str(event))
-    console.print(table)
+    print_values(journal.path.name, rows)
 
 
 def _best(trial: pd.Series, outcome: float, labels: Labels) -> str:

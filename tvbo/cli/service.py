@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tvbo.cli.app import Run, check_outputs, console, files_of, note, saving
+from tvbo.cli.app import Run, check_outputs, console, files_of, note, saving, short
 from tvbo.cli.options import (
     As,
     Context,
@@ -21,7 +21,6 @@ from tvbo.cli.options import (
     context_of,
     outcome_of,
     plain,
-    short,
     time_of,
 )
 from tvbo.cli.space_file import SPACE, SpaceError, optimizer_of, optimizer_of_run, read_text

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
 
-from tvbo.cli.app import Run, console, note
-from tvbo.cli.options import As, Context, Time, context_of, plain, short, time_of
+from tvbo.cli.app import Run, note, print_rows, print_values
+from tvbo.cli.options import As, Context, Time, context_of, plain, time_of
 from tvbo.cli.recent import describe, recent_outcomes
 from tvbo.cli.space_file import optimizer_of_run
 from tvbo.optimizers import GPOptimizer, Recommendation
@@ -32,19 +31,16 @@ def status(run: Run, context: Context = None, t: Time = None, as_json: As = Fals
     if as_json:
         typer.echo(json.dumps(found))
         return
-    table = Table(title=run.name, show_header=False)
-    for name, value in found.items():
-        if name in LATELY:
-            table.add_row(name.replace("_", " "), describe(value))
-        elif name not in ("open_trials", "front"):
-            table.add_row(name.replace("_", " "), _words(value))
-    console.print(table)
-    for name, title in (("open_trials", "Open trials"), ("front", "The best compromises now")):
+    tables = {"open_trials": "Open trials", "front": "The best compromises now"}
+    values = {
+        name.replace("_", " "): describe(value) if name in LATELY else value
+        for name, value in found.items()
+        if name not in tables
+    }
+    print_values(run.name, values)
+    for name, title in tables.items():
         if rows := found.get(name):
-            shown = Table(*map(str, rows[0]), title=title)
-            for row in rows:
-                shown.add_row(*(short(value) for value in row.values()))
-            console.print(shown)
+            print_rows(title, rows)
     if optimizer.contexts is not None and not context:
         note("what is recommended depends on the context: give --context NAME=VALUE.")
 
@@ -108,11 +104,3 @@ def _recommended(best: Recommendation) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={short(each)}" for name, each in value.items())
-    if isinstance(value, list):
-        return " to ".join(map(short, value))
-    return "unknown" if value is None else short(value)

@@ -18,7 +18,7 @@ from tvbo.kernels import CovarianceMatrixKernel, TemporalKernel, empirical_covar
 from tvbo.logs.blocks import BLOCK, BlockLikelihood
 from tvbo.logs.dataset import DriftLog, Panel, outcome_unit
 from tvbo.logs.dense import DenseLikelihood
-from tvbo.logs.drift_result import DriftFit, Report
+from tvbo.logs.drift_result import DriftFit, drift_fit_of
 from tvbo.logs.maximize import RATE, LikelihoodMaximizer, Optimum
 from tvbo.logs.outliers import MAX_PANEL, LogModel, clipped, find_outliers
 from tvbo.logs.panel import PanelLikelihood, panel_rows
@@ -264,7 +264,7 @@ class _Fit:
         if not math.isfinite(profile.best.log_likelihood):
             raise _no_finite_start(profile.failed_starts)
         named = self.level, self.time_unit, self.unit, self.noise_variance
-        fit = Report(profile, maximizer, log, kernel, *named).fit()
+        fit = drift_fit_of(profile, maximizer, log, kernel, *named)
         return fit, self._model(kernel, maximizer, profile.best)
 
     def rough(self, log: DriftLog) -> LogModel:

@@ -12,14 +12,13 @@ from gpytorch.means import ConstantMean
 
 from tvbo.logs.block_length import block_length
 from tvbo.logs.dataset import DriftLog
-from tvbo.logs.forms import DriftComparison, describe
+from tvbo.logs.forms import DriftComparison, describe, describe_kernel, in_time
 from tvbo.logs.maximize import LikelihoodMaximizer
 from tvbo.logs.profile import Profile, rates_at_noise
 from tvbo.logs.saved import SavedFit, to_data
-from tvbo.terminal import html_table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DriftFit(SavedFit):
     r"""The drift rate of a log, with its uncertainty and the other parameters.
 
@@ -74,31 +73,43 @@ class DriftFit(SavedFit):
     block_length: int
     n_observations: int
     messages: list[str]
-    profile: list[tuple[float, float]] = field(repr=False)
-    covar_module: Kernel = field(repr=False)
-    forgetting_rate_by_noise: list[tuple[float, float]] = field(default_factory=list, repr=False)
+    profile: list[tuple[float, float]]
+    covar_module: Kernel
+    forgetting_rate_by_noise: list[tuple[float, float]] = field(default_factory=list)
     outliers: list[tuple[int, float]] = field(default_factory=list)
     comparison: DriftComparison | None = None
 
-    def __repr__(self) -> str:
-        words = [f"{name} {value}" for name, value in self._summary().items()]
-        return f"DriftFit: {', '.join(words)}"
-
-    def _repr_html_(self) -> str:
-        return html_table(self._summary())
-
-    def _summary(self) -> dict[str, str]:
+    def summary(self) -> dict[str, str]:
+        """Return the numbers by name, as text; those that there are not are left out."""
         low, high = self.forgetting_rate_interval
-        noise = "as observed" if self.noise_variance is None else f"{self.noise_variance:.4g}"
-        interval = f"{self.level:.0%} interval {low:.4g} to {high:.4g}"
-        return {
-            "ε": f"{self.forgetting_rate:.4g} per {self.time_unit} ({interval})",
-            "half-life": f"{self.half_life:.4g} x {self.time_unit}",
-            "noise variance": noise,
+        others = [
+            f"{rate:.4g} with {variance:.4g}"
+            for variance, rate in self.forgetting_rate_by_noise
+            if variance != self.noise_variance
+        ]
+        p_value = f"{self.lr_pvalue:.3g}" if self.lr_pvalue >= 1e-300 else "below 1e-300"
+        block = in_time(self.block_length * self.round_length, self.time_unit)
+        texts = {
+            "forgetting rate ε": f"{self.forgetting_rate:.4g} per {self.time_unit}",
+            f"{self.level:.0%} interval": f"{low:.4g} to {high:.4g}",
+            "correlation half-life": in_time(self.half_life, self.time_unit),
+            "noise variance σ²": _number(self.noise_variance),
+            "ε with another σ²": ", ".join(others),
+            "prior mean": _number(self.mean),
+            "length-scales": ", ".join(map(_number, self.lengthscales)),
+            "signal variance": _number(self.outputscale),
+            "log likelihood": f"{self.log_likelihood:.2f}",
+            "test of ε = 0": f"likelihood ratio {self.lr_statistic:.4g}, p = {p_value}",
+            "block length N of R-GP-UCB": f"{self.block_length} rounds = {block}",
             "observations": str(self.n_observations),
-            "outliers": str(len(self.outliers)),
-            "messages": str(len(self.messages)),
+            "outliers": str(len(self.outliers) or ""),
         }
+        if self.comparison is not None:
+            kernels = self.comparison.temporal_kernels
+            described = [describe_kernel(kernel, self.time_unit) for kernel in kernels]
+            texts["form of drift"] = " + ".join(described)
+            texts["its noise variance"] = _number(self.comparison.noise_variance)
+        return {name: text for name, text in texts.items() if text}
 
     @property
     def is_undetermined(self) -> bool:
@@ -155,6 +166,10 @@ class DriftFit(SavedFit):
             )
 
 
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
 def _constant_mean(value: float) -> ConstantMean:
     mean_module = ConstantMean().double()
     mean_module.constant = torch.tensor(value, dtype=torch.float64)
@@ -171,9 +186,17 @@ FLAT = 0.1
 """Range of the profile, in nats, below which the likelihood counts as flat."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """The report of a fit.
+def drift_fit_of(
+    profile: Profile,
+    maximizer: LikelihoodMaximizer,
+    log: DriftLog,
+    kernel: Kernel,
+    level: float,
+    time_unit: str,
+    unit: float,
+    noise_variance: float | None,
+) -> DriftFit:
+    """Return the result of a fit, and set the kernel to the maximum.
 
     Args:
         profile: The profile likelihood.
@@ -185,125 +208,111 @@ class Report:
         unit: Unit of the outcomes of ``log``, in the unit of the user.
         noise_variance: σ² in the unit of the user, if it was given.
     """
+    # Imported here since importing scipy.stats takes longer than the rest of tvbo.
+    from scipy.stats import chi2
 
-    profile: Profile
-    maximizer: LikelihoodMaximizer
-    log: DriftLog
-    kernel: Kernel
-    level: float
-    time_unit: str
-    unit: float
-    noise_variance: float | None
-
-    def fit(self) -> DriftFit:
-        """Build the result, and set the kernel to the maximum."""
-        # Imported here since importing scipy.stats takes longer than the rest of tvbo.
-        from scipy.stats import chi2
-
-        profile, log, kernel = self.profile, self.log, self.kernel
-        best = profile.best
-        by_noise = [] if log.Yvar is not None else self._rates_by_noise()
-        sigma2, mean = self._assigned()
-        # Converts the density of the outcomes to the user's unit.
-        offset = -len(log) * math.log(self.unit)
-        rate = profile.rate(best.log_rate)
-        statistic = max(0.0, 2 * (best.log_likelihood - profile.at_zero.log_likelihood))
-        smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
-        scaled = [k for k in kernel.modules() if isinstance(k, ScaleKernel)]
-        nu = next((k.nu for k in smooth if isinstance(k, MaternKernel)), math.inf)
-        round_length = log.gaps.median().item()
-        horizon, dim = log.span / round_length + 1, log.actions.shape[-1]
-        low, high = profile.interval
-        return DriftFit(
-            forgetting_rate=-math.expm1(-rate),
-            forgetting_rate_interval=(-math.expm1(-low), -math.expm1(-high)),
-            level=self.level,
-            time_unit=self.time_unit,
-            half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
-            noise_variance=None if log.Yvar is not None else sigma2,
-            mean=mean * self.unit,
-            lengthscales=[x for k in smooth for x in k.lengthscale.detach().flatten().tolist()],
-            outputscale=scaled[0].outputscale.item() if scaled else None,
-            log_likelihood=best.log_likelihood + offset,
-            lr_statistic=statistic,
-            lr_pvalue=0.5 * float(chi2.sf(statistic, df=1)) if statistic > 0 else 1.0,
-            round_length=round_length,
-            block_length=block_length(-math.expm1(-rate * round_length), horizon, dim=dim, nu=nu),
-            n_observations=len(log),
-            messages=self._messages(sigma2, by_noise),
-            profile=[(-math.expm1(-profile.rate(x)), y + offset) for x, y in profile.points],
-            covar_module=kernel,
-            forgetting_rate_by_noise=by_noise,
-        )
-
-    def _assigned(self) -> tuple[float, float]:
-        """Set the kernel to the maximum; return σ² in the unit of the user, and the mean."""
-        sigma2, mean = self.maximizer.assign(self.profile.best.theta)
-        return self.noise_variance or sigma2 * self.unit**2, mean
-
-    def _rates_by_noise(self) -> list[tuple[float, float]]:
-        """Return ``(σ², ε)`` for σ² fixed at some multiples of its value at the maximum, by σ²."""
-        (sigma2, _), best = self._assigned(), self.profile.best
-        pairs = [(sigma2, -math.expm1(-self.profile.rate(best.log_rate)))]
+    best = profile.best
+    sigma2 = noise_variance or maximizer.assign(best.theta)[0] * unit**2
+    by_noise = []
+    if log.Yvar is None:
+        by_noise.append((sigma2, -math.expm1(-profile.rate(best.log_rate))))
         for factors in (NOISE_FACTORS, [1 / factor for factor in NOISE_FACTORS]):
             fixed = [sigma2 * factor for factor in factors]
-            in_unit = [variance / self.unit**2 for variance in fixed]
-            rates = rates_at_noise(self.maximizer, best, in_unit)
-            pairs += [(v, -math.expm1(-rate)) for v, rate in zip(fixed, rates, strict=False)]
-        return sorted(pairs)
+            rates = rates_at_noise(maximizer, best, [each / unit**2 for each in fixed])
+            by_noise += [(v, -math.expm1(-rate)) for v, rate in zip(fixed, rates, strict=False)]
+        by_noise.sort()
+    # The other noise variances have moved the kernel.
+    _, mean = maximizer.assign(best.theta)
+    # Converts the density of the outcomes to the user's unit.
+    offset = -len(log) * math.log(unit)
+    rate = profile.rate(best.log_rate)
+    statistic = max(0.0, 2 * (best.log_likelihood - profile.at_zero.log_likelihood))
+    smooth = [k for k in kernel.modules() if isinstance(k, Kernel) and k.has_lengthscale]
+    scaled = [k for k in kernel.modules() if isinstance(k, ScaleKernel)]
+    nu = next((k.nu for k in smooth if isinstance(k, MaternKernel)), math.inf)
+    round_length = log.gaps.median().item()
+    horizon, dim = log.span / round_length + 1, log.actions.shape[-1]
+    low, high = profile.interval
+    return DriftFit(
+        forgetting_rate=-math.expm1(-rate),
+        forgetting_rate_interval=(-math.expm1(-low), -math.expm1(-high)),
+        level=level,
+        time_unit=time_unit,
+        half_life=2 * math.log(2) / rate if rate > 0 else math.inf,
+        noise_variance=None if log.Yvar is not None else sigma2,
+        mean=mean * unit,
+        lengthscales=[x for k in smooth for x in k.lengthscale.detach().flatten().tolist()],
+        outputscale=scaled[0].outputscale.item() if scaled else None,
+        log_likelihood=best.log_likelihood + offset,
+        lr_statistic=statistic,
+        lr_pvalue=0.5 * float(chi2.sf(statistic, df=1)) if statistic > 0 else 1.0,
+        round_length=round_length,
+        block_length=block_length(-math.expm1(-rate * round_length), horizon, dim=dim, nu=nu),
+        n_observations=len(log),
+        messages=_messages(profile, maximizer, log, level, time_unit, sigma2, by_noise),
+        profile=[(-math.expm1(-profile.rate(x)), y + offset) for x, y in profile.points],
+        covar_module=kernel,
+        forgetting_rate_by_noise=by_noise,
+    )
 
-    def _messages(self, sigma2: float, by_noise: list[tuple[float, float]]) -> list[str]:
-        """Return warnings on the reliability of the numbers, with σ² in the unit of the user."""
-        messages = []
-        profile, maximizer = self.profile, self.maximizer
-        best, (low, high) = profile.best, profile.interval
-        values = [y for _, y in profile.points]
-        change = max(values) - min(values)
-        half_life = 2 * math.log(2) / math.exp(best.log_rate)
-        if change < FLAT:
+
+def _messages(
+    profile: Profile,
+    maximizer: LikelihoodMaximizer,
+    log: DriftLog,
+    level: float,
+    time_unit: str,
+    sigma2: float,
+    by_noise: list[tuple[float, float]],
+) -> list[str]:
+    """Return warnings on the reliability of the numbers, with σ² in the unit of the user."""
+    messages = []
+    best, (low, high) = profile.best, profile.interval
+    values = [y for _, y in profile.points]
+    change = max(values) - min(values)
+    half_life = 2 * math.log(2) / math.exp(best.log_rate)
+    if change < FLAT:
+        messages.append(
+            f"The likelihood is flat: from no drift to no memory it changes by {change:.2g} "
+            "nats, so this log says nothing about ε."
+        )
+    elif low == 0 and high == math.inf:
+        messages.append(
+            f"The {level:.0%} interval is all of [0, 1]: the log is too short, or too "
+            "sparse in time, to tell the drift."
+        )
+    elif best.log_rate <= maximizer.rate_bounds[0] and low == 0:
+        messages.append("ε is at its lower bound: the log shows no drift.")
+    elif best.log_rate >= maximizer.rate_bounds[1]:
+        messages.append(
+            "ε is at its upper bound: the function shares nothing between times, or the times "
+            "are too far apart to see what it shares."
+        )
+    elif half_life > LONG * log.span and low > 0:
+        messages.append(
+            f"The half-life is more than {LONG:g} times the length of the log: the function "
+            "drifts, but so slowly for its variance that ε and the signal variance cannot be "
+            "told apart. Trust neither alone; a fixed kernel, or a longer log, tells ε."
+        )
+    if low > 40:
+        messages.append(
+            f"ε rounds to 1 per {time_unit}: state time in a shorter unit to tell it from 1."
+        )
+    for name in maximizer.at_bounds(best.theta):
+        if name == "noise variance":
             messages.append(
-                f"The likelihood is flat: from no drift to no memory it changes by {change:.2g} "
-                "nats, so this log says nothing about ε."
-            )
-        elif low == 0 and high == math.inf:
-            messages.append(
-                f"The {self.level:.0%} interval is all of [0, 1]: the log is too short, or too "
-                "sparse in time, to tell the drift."
-            )
-        elif best.log_rate <= maximizer.rate_bounds[0] and low == 0:
-            messages.append("ε is at its lower bound: the log shows no drift.")
-        elif best.log_rate >= maximizer.rate_bounds[1]:
-            messages.append(
-                "ε is at its upper bound: the function shares nothing between times, or the times "
-                "are too far apart to see what it shares."
-            )
-        elif half_life > LONG * self.log.span and low > 0:
-            messages.append(
-                f"The half-life is more than {LONG:g} times the length of the log: the function "
-                "drifts, but so slowly for its variance that ε and the signal variance cannot be "
-                "told apart. Trust neither alone; a fixed kernel, or a longer log, tells ε."
-            )
-        if low > 40:
-            messages.append(
-                f"ε rounds to 1 per {self.time_unit}: state time in a shorter unit to tell it from "
-                "1."
-            )
-        for name in maximizer.at_bounds(best.theta):
-            if name == "noise variance":
-                messages.append(
-                    f"At an end of its range: noise variance, {sigma2:.3g}."
-                    + _rests_on(by_noise, sigma2)
-                )
-            else:
-                messages.append(f"At an end of its range: {name}.")
-        if self.log.Yvar is None and not maximizer.learns_noise:
-            messages.append(
-                f"The noise variance {sigma2:.3g} was given, not learned."
+                f"At an end of its range: noise variance, {sigma2:.3g}."
                 + _rests_on(by_noise, sigma2)
             )
-        if not best.converged:
-            messages.append(f"The maximization did not converge: {best.message}.")
-        return messages
+        else:
+            messages.append(f"At an end of its range: {name}.")
+    if log.Yvar is None and not maximizer.learns_noise:
+        messages.append(
+            f"The noise variance {sigma2:.3g} was given, not learned." + _rests_on(by_noise, sigma2)
+        )
+    if not best.converged:
+        messages.append(f"The maximization did not converge: {best.message}.")
+    return messages
 
 
 def _rests_on(by_noise: list[tuple[float, float]], sigma2: float) -> str:

@@ -12,6 +12,7 @@ from gpytorch.kernels import Kernel
 
 from tvbo.kernels import TemporalDecayKernel, TemporalKernel, TemporalMaternKernel
 from tvbo.kernels.temporal import check_markov
+from tvbo.spaces.times import duration
 
 LAST_PART = 0.25
 """Share of the log, at its end, on which one-step-ahead predictions are scored."""
@@ -72,6 +73,14 @@ def describe_kernel(kernel: TemporalKernel, time_unit: str) -> str:
     name = words.pop("class")
     numbers = ", ".join(f"{key.replace('_', ' ')} {value:.4g}" for key, value in words.items())
     return f"{name} ({numbers}; time in {time_unit})"
+
+
+def in_time(amount: float, unit: str) -> str:
+    """Return an amount of time as text, in its unit, and in hours if that is one of pandas."""
+    text = f"{amount:.4g} × {unit}"
+    if (step := duration(unit)) is None:
+        return text
+    return f"{text} = {amount * step.total_seconds() / 3600:.3g} h"
 
 
 def candidates_of(

@@ -37,7 +37,7 @@ class FitOptions(TypedDict, total=False):
     on_step: Callable[[str], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GroupedDriftFit(SavedFit):
     """The drift rates of the groups of a log.
 
@@ -51,6 +51,18 @@ class GroupedDriftFit(SavedFit):
     groups: dict[str, DriftFit]
     together: DriftFit
     messages: list[str]
+
+    def summary(self) -> dict[str, str]:
+        """Return the rate of each group, and of ``all``, as text."""
+        texts = {}
+        for label, fit in {**self.groups, "all": self.together}.items():
+            words = fit.summary()
+            texts[label] = (
+                f"ε {words['forgetting rate ε']} ({words[f'{fit.level:.0%} interval']}), half-life "
+                f"{words['correlation half-life']}, {fit.n_observations} rows, "
+                f"{len(fit.outliers)} outliers"
+            )
+        return texts
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each group, and a last one, ``all``, for the fit of all of them."""

@@ -52,7 +52,7 @@ class PanelForecast:
     level: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PanelFit(SavedFit):
     r"""A model of a panel, :math:`y_a(t) = m_a + s_a(t) + \sum_c f_{c,a}(t) + \text{noise}`.
 
@@ -191,21 +191,25 @@ class PanelFit(SavedFit):
             "mean_variances": [covar.diagonal().mean().item() for covar in self.covariances],
         }
 
-    def __str__(self) -> str:
-        """Return a summary in several lines."""
-        lines = [
-            f"Panel of {self.num_arms} arms at {self.num_times} times, common mean {self.mean:.4g}",
-            f"season: {describe_season(self)}",
+    def summary(self) -> dict[str, str]:
+        """Return the numbers by name, as text."""
+        best = int(self.arm_means.argmax())
+        drifts = [
+            f"{describe_kernel(kernel, self.time_unit)}, deviation "
+            f"{covar.diagonal().mean().sqrt():.4g}"
+            for kernel, covar in zip(self.temporal_kernels, self.covariances, strict=True)
         ]
-        for kernel, covar in zip(self.temporal_kernels, self.covariances, strict=True):
-            deviation = covar.diagonal().mean().sqrt().item()
-            lines.append(
-                f"drift: {describe_kernel(kernel, self.time_unit)}, deviation {deviation:.4g}"
-            )
-        lines.append(f"noise: deviation {math.sqrt(self.noise_variance):.4g}")
-        return "\n".join([*lines, self.reason, *self.messages])
+        return {
+            "panel": f"{self.num_arms} arms, {self.num_times} times",
+            "common mean": f"{self.mean:.4g}",
+            "largest mean": f"{self.arm_means[best]:.4g}, arm {best}",
+            "season": describe_season(self),
+            "drift": " + ".join(drifts),
+            "deviation of noise": f"{math.sqrt(self.noise_variance):.4g}",
+        }
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}\n{self.reason}"
 
 
 def describe_season(fit: PanelFit) -> str:

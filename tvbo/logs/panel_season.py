@@ -12,7 +12,6 @@ from tvbo.logs.panel_data import PanelData
 from tvbo.logs.panel_evidence import Comparison
 from tvbo.logs.panel_search import FittedPanel
 from tvbo.logs.panel_terms import spectrum
-from tvbo.logs.reading.files import TableError
 from tvbo.logs.season import (
     MAX_HARMONICS,
     PeriodicSeason,
@@ -20,7 +19,7 @@ from tvbo.logs.season import (
     SegmentProfile,
     WorkweekSeason,
 )
-from tvbo.spaces.times import parse_timedelta
+from tvbo.spaces.times import duration, parse_timedelta
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,15 +173,3 @@ def _has_both(season: WorkweekSeason, data: PanelData) -> bool:
     """Return whether a panel has times on working days and on weekends."""
     weekend = np.concatenate([season.is_weekend(group.times) for group in data.groups])
     return bool(weekend.any() and not weekend.all())
-
-
-def duration(time_unit: str) -> pd.Timedelta | None:
-    """Return the length of a unit of time such as ``"5min"``; None if its name is of no duration.
-
-    Args:
-        time_unit: Name of the unit. A number alone is no duration.
-    """
-    try:
-        return parse_timedelta("time_unit", time_unit)
-    except TableError:
-        return None

@@ -44,6 +44,7 @@ from tvbo.kernels import (
     TemporalMaternKernel,
 )
 from tvbo.kernels.batch import ColumnKernel
+from tvbo.terminal import html_table
 from tvbo.values import shortened
 
 SAVED_VERSION = 2
@@ -65,9 +66,22 @@ class SavedFit:
     A class of its own says in ``__post_init__`` which values do not go together.
     """
 
+    messages: list[str]
+
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers, in types of JSON."""
         raise NotImplementedError
+
+    def summary(self) -> dict[str, str]:
+        """Return the numbers by name, as text."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        lines = [f"{name}: {text}" for name, text in self.summary().items()]
+        return "\n".join([type(self).__name__, *lines, *self.messages])
+
+    def _repr_html_(self) -> str:
+        return html_table(self.summary())
 
     def to_json(self, path: str | Path) -> None:
         """Write :meth:`to_dict` as JSON."""

@@ -125,3 +125,15 @@ def parse_timedelta(name: str, text: str) -> pd.Timedelta:
         what = "" if has_unit else ", without a unit"
         raise TableError(f"Expected {name} like 10min or 1h. Got {text!r}{what}.")
     return step
+
+
+def duration(time_unit: str) -> pd.Timedelta | None:
+    """Return the length of a unit of time such as ``"5min"``; None if its name is of no duration.
+
+    Args:
+        time_unit: Name of the unit. A number alone is no duration.
+    """
+    try:
+        return parse_timedelta("time_unit", time_unit)
+    except TableError:
+        return None
